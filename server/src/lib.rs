@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod data_dir;
 pub mod driver;
+pub mod edge;
 pub mod expiries;
 pub mod front;
 pub mod limits;

@@ -30,6 +30,8 @@ pub enum Mail {
     },
     /// A worker that was asked to drain has done so.
     Drained,
+    /// A connection that moved away with this number has served what was unread then.
+    Settled(u64),
     /// The server is stopping.
     Stop,
     /// A turn that this worker wanted together with others was given back.

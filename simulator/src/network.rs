@@ -89,6 +89,11 @@ impl Pipe {
         self.arrived.front().map(|(at_us, _)| *at_us)
     }
 
+    /// How many bytes arrived and were not read yet.
+    pub(crate) fn unread_len(&self) -> u64 {
+        self.arrived.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
     /// Whether there is something to read, be it the end.
     pub(crate) fn is_readable(&self) -> bool {
         !self.arrived.is_empty() || self.is_at_end()

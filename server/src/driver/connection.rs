@@ -2,11 +2,12 @@
 
 use super::late::Queued;
 use super::local::Local;
-use super::read_barrier::Place;
-use super::turn::Turn;
 use super::{Intake, Port, Reserved, Socket};
-use crate::worker::{ConnectionKey, Next, Spent, Worker};
-use std::cell::RefCell;
+use crate::clock::Moment;
+use crate::edge::connection::{self, ConnectionIo, End, Moved, Read, TurnEnd, Write};
+use crate::edge::turn::Turn;
+use crate::worker::{ConnectionKey, Worker};
+use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,37 +20,65 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Bytes of a connection that the server closes which are read and thrown away, so that the last answer arrives.
 const LINGER_LEN_MAX: u64 = 1 << 20;
 
-/// Why a connection ends here.
-enum End {
-    /// The other side left, or the connection failed.
-    Lost,
-    /// The server closes it; its last answer was written.
-    Close,
-    /// It goes on at another worker.
-    Move(u16),
-}
-
-/// Reads a connection and feeds the worker; the flusher writes. Nothing is read while answers pile up.
+/// A connection and its socket.
 struct Connection {
     local: Rc<Local>,
     socket: Rc<RefCell<Socket>>,
-    key: ConnectionKey,
-    /// Its place in the barrier, while it has more to read than one turn allows.
-    place: Option<Place>,
+    inner: connection::Connection,
     queued: Queued,
     registered: bool,
     /// Its place in a reserve, until its end.
     reserved: Option<Reserved>,
 }
 
-/// How a turn of a connection ends.
-enum TurnEnd {
-    /// Everything that arrived is served, or the client does not take its answers.
-    CaughtUp,
-    /// The time is over.
-    GaveWay,
-    /// The connection is over here.
-    Over(End),
+/// What a connection needs in one turn.
+struct Io<'a, 'b> {
+    local: &'a Local,
+    socket: &'a Rc<RefCell<Socket>>,
+    scratch: RefMut<'a, Box<[u8]>>,
+    context: &'a mut Context<'b>,
+}
+
+impl ConnectionIo for Io<'_, '_> {
+    #[inline]
+    fn read(&mut self) -> Read<'_> {
+        let mut buffer = ReadBuf::new(&mut self.scratch);
+        let polled = Pin::new(&mut *self.socket.borrow_mut()).poll_read(self.context, &mut buffer);
+        let len = buffer.filled().len();
+        match polled {
+            Poll::Pending => Read::Nothing,
+            Poll::Ready(Err(_)) => Read::Failed,
+            Poll::Ready(Ok(())) if len == 0 => Read::End,
+            Poll::Ready(Ok(())) => {
+                self.local.note_activity();
+                Read::Bytes(&self.scratch[..len], self.local.now())
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> Write {
+        match Pin::new(&mut *self.socket.borrow_mut()).poll_write(self.context, bytes) {
+            Poll::Ready(Ok(0) | Err(_)) => Write::Failed,
+            Poll::Ready(Ok(len)) => Write::Written(len),
+            Poll::Pending => Write::Full,
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> Moment {
+        self.local.now()
+    }
+
+    fn rebind(&mut self, old: ConnectionKey, new: ConnectionKey) {
+        self.local.unregister(old);
+        self.local.register(new, self.socket, self.context.waker());
+    }
+
+    #[inline]
+    fn follow_up(&mut self, worker: &mut Worker) {
+        self.local.follow_up(worker);
+    }
 }
 
 /// Serves a connection to its end.
@@ -59,43 +88,40 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         Ok(socket) => socket,
         Err(error) => {
             tracing::warn!(%error, peer, "could not serve a connection");
+            if let Some(Moved { ticket, .. }) = moved {
+                let mut worker = local.worker.borrow_mut();
+                worker.handle_settled(ticket);
+                local.follow_up(&mut worker);
+            }
             return local.note_ended();
         }
     };
-    if let Err(error) = socket.handshake().await {
+    // A connection that moved has shaken hands. The worker that sent it on waits for it, so a slow client must not hold it up here.
+    if moved.is_none()
+        && let Err(error) = socket.handshake().await
+    {
         tracing::debug!(%error, peer, "a connection did not shake hands");
         return local.note_ended();
     }
     let socket = Rc::new(RefCell::new(socket));
-    let now = local.now();
-    let key = {
+    let inner = {
         let mut worker = local.worker.borrow_mut();
-        let peer = peer.as_bytes();
-        let key =
-            if moved.is_some() { worker.handle_moved(peer, now) } else { worker.handle_open(peer, now) };
+        let (peer, now) = (peer.as_bytes(), local.now());
+        let inner = connection::Connection::begin(&mut worker, &mut local.barrier(), peer, moved, now);
         if reserved.is_some() {
-            worker.note_reserved(key);
+            worker.note_reserved(inner.key());
         }
-        key
+        local.follow_up(&mut worker);
+        inner
     };
     let mut connection = Connection {
         local: Rc::clone(&local),
         socket,
-        key,
-        place: None,
+        inner,
         queued: Queued::default(),
         registered: false,
         reserved,
     };
-    if let Some(bytes) = moved {
-        // Only the HELLO is served here, and all else in the first turn.
-        let mut worker = local.worker.borrow_mut();
-        let next = worker.handle_bytes_within(&mut Spent, key, &bytes, now);
-        if let Next::Rebound(key) = next {
-            connection.key = key;
-        }
-        local.follow_up(&mut worker);
-    }
     let ended = poll_fn(|context| connection.poll(context)).await;
     connection.finish(ended, peer).await;
     local.note_ended();
@@ -110,44 +136,17 @@ impl Connection {
         let mut worker = local.worker.borrow_mut();
         if !self.registered {
             self.registered = true;
-            local.register(self.key, &self.socket, context.waker());
+            local.register(self.inner.key(), &self.socket, context.waker());
         }
-        if self.place.is_some() {
-            let socket = &self.socket;
-            local.barrier().begin_reading(self.place.as_ref(), || socket.borrow().unread_len());
+        if self.inner.has_place() {
+            self.inner.begin_turn(&mut local.barrier(), || self.socket.borrow().unread_len());
         }
         let mut turn = Turn::default();
         let end = self.run(&local, &mut worker, &mut turn, context);
-        self.end_turn(&local, &mut worker, &turn, end, context)
+        self.end_turn(&local, &mut worker, &mut turn, end, context)
     }
 
-    /// Tells the barrier how a turn has ended.
-    fn end_turn(
-        &mut self,
-        local: &Local,
-        worker: &mut Worker,
-        turn: &Turn,
-        end: TurnEnd,
-        context: &Context<'_>,
-    ) -> Poll<End> {
-        match end {
-            TurnEnd::CaughtUp => {
-                if self.place.is_some() {
-                    local.barrier().catch_up(&mut self.place);
-                }
-                Poll::Pending
-            }
-            TurnEnd::GaveWay => {
-                let is_served = !worker.has_input(self.key);
-                local.barrier().give_way(&mut self.place, turn.report(is_served));
-                local.late.give_way(&self.queued, context);
-                Poll::Pending
-            }
-            TurnEnd::Over(end) => Poll::Ready(end),
-        }
-    }
-
-    /// Serves requests that were read, and reads more, for one turn.
+    /// Has a turn.
     fn run(
         &mut self,
         local: &Local,
@@ -155,104 +154,55 @@ impl Connection {
         turn: &mut Turn,
         context: &mut Context<'_>,
     ) -> TurnEnd {
-        if let Some(end) = self.write_on(worker, context) {
-            return TurnEnd::Over(end);
+        let (socket, scratch) = (&self.socket, local.scratch.borrow_mut());
+        self.inner.run(worker, turn, &mut Io { local, socket, scratch, context })
+    }
+
+    /// Ends a turn. A connection that gave way waits for its next one.
+    fn end_turn(
+        &mut self,
+        local: &Local,
+        worker: &mut Worker,
+        turn: &mut Turn,
+        end: TurnEnd,
+        context: &Context<'_>,
+    ) -> Poll<End> {
+        if let TurnEnd::Over(end) = end {
+            return Poll::Ready(end);
         }
-        loop {
-            if !worker.wants_read(self.key) {
-                // Mostly the flusher writes, after the turns of all connections. Answers that leave no room for more cannot wait.
-                if let Some(end) = self.write_on(worker, context) {
-                    return TurnEnd::Over(end);
-                }
-                if !worker.wants_read(self.key) {
-                    // The socket takes no more, and wakes this task when it does.
-                    return TurnEnd::CaughtUp;
-                }
-            }
-            let mut may_have_more = true;
-            let next = if worker.has_input(self.key) {
-                worker.handle_set_aside(turn, self.key, local.now())
-            } else {
-                let mut scratch = local.scratch.borrow_mut();
-                let mut buffer = ReadBuf::new(&mut scratch);
-                let polled = Pin::new(&mut *self.socket.borrow_mut()).poll_read(context, &mut buffer);
-                match polled {
-                    Poll::Pending => return TurnEnd::CaughtUp,
-                    Poll::Ready(Err(_)) => return TurnEnd::Over(End::Lost),
-                    Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
-                        // One that only sends no more still reads: what it asked for last was not written yet.
-                        let end = self.write_on(worker, context);
-                        return TurnEnd::Over(end.unwrap_or(End::Lost));
-                    }
-                    Poll::Ready(Ok(())) => {
-                        local.note_activity();
-                        may_have_more = turn.note_read(buffer.filled().len());
-                        worker.handle_bytes_within(turn, self.key, buffer.filled(), local.now())
-                    }
-                }
-            };
-            match next {
-                Next::Continue => {}
-                Next::Rebound(key) => {
-                    local.unregister(self.key);
-                    self.key = key;
-                    local.register(key, &self.socket, context.waker());
-                }
-                Next::Move(worker) => return TurnEnd::Over(End::Move(worker)),
-            }
+        if self.inner.has_place() || end == TurnEnd::GaveWay {
+            self.inner.end_turn(worker, &mut local.barrier(), turn, end);
             local.follow_up(worker);
-            if (may_have_more || worker.has_input(self.key)) && !turn.may_read_on() {
-                return TurnEnd::GaveWay;
-            }
         }
+        if end == TurnEnd::GaveWay {
+            local.late.give_way(&self.queued, context);
+        }
+        Poll::Pending
     }
 
-    /// Goes on where the flusher could not: writes, or waits until the socket takes more. Says so if this is the end.
-    fn write_on(&self, worker: &mut Worker, context: &mut Context<'_>) -> Option<End> {
-        loop {
-            let Some(output) = worker.output(self.key) else { return Some(End::Close) };
-            if output.is_empty() {
-                return None;
-            }
-            let polled = Pin::new(&mut *self.socket.borrow_mut()).poll_write(context, output);
-            match polled {
-                Poll::Ready(Ok(0) | Err(_)) => return Some(End::Lost),
-                Poll::Ready(Ok(len)) => worker.wrote(self.key, len),
-                Poll::Pending => return None,
-            }
-        }
-    }
-
-    async fn finish(mut self, ended: End, peer: String) {
-        self.local.barrier().catch_up(&mut self.place);
-        self.local.unregister(self.key);
-        let Self { local, socket, key, reserved, .. } = self;
-        let lose = || {
+    async fn finish(self, ended: End, peer: String) {
+        let Self { local, socket, inner, reserved, .. } = self;
+        local.unregister(inner.key());
+        let moved = {
             let mut worker = local.worker.borrow_mut();
-            worker.handle_lost(key, local.now());
+            let moved = inner.finish(&mut worker, &mut local.barrier(), ended, local.now());
             local.follow_up(&mut worker);
+            moved
         };
         // Nobody else has it any more: the flusher knew it by its registration alone.
-        let Some(mut socket) = Rc::into_inner(socket).map(RefCell::into_inner) else { return lose() };
-        match ended {
-            End::Move(to) => {
-                let input = local.worker.borrow_mut().take_moving(key);
-                match socket.into_std() {
-                    Ok(socket) => {
-                        local.handles[usize::from(to)].send(Intake {
-                            port: Port::Binary,
-                            socket,
-                            peer,
-                            moved: Some(input),
-                            reserved,
-                        });
-                    }
-                    Err(error) => tracing::warn!(%error, peer, "could not move a connection"),
+        let socket = Rc::into_inner(socket).map(RefCell::into_inner);
+        match (ended, moved, socket) {
+            (End::Move(to), Some(moved), Some(socket)) => match socket.into_std() {
+                Ok(socket) => {
+                    let (port, moved) = (Port::Binary, Some(moved));
+                    local.handles[usize::from(to)].send(Intake { port, socket, peer, moved, reserved });
                 }
-            }
-            End::Lost => lose(),
-            End::Close => {
-                lose();
+                Err(error) => {
+                    tracing::warn!(%error, peer, "could not move a connection");
+                    local.worker.borrow_mut().handle_settled(moved.ticket);
+                }
+            },
+            (End::Close, _, Some(mut socket)) => {
                 // Closing with unread bytes would reset the connection, and the last answer might never arrive.
                 let last_words = async {
                     socket.shutdown().await?;
@@ -261,6 +211,7 @@ impl Connection {
                 };
                 let _ = tokio::time::timeout(LINGER, last_words).await;
             }
+            _ => {}
         }
     }
 }
@@ -283,14 +234,17 @@ mod tests {
     impl Connection {
         /// A new connection on this socket, whose task is the test.
         fn of_test(local: &Rc<Local>, socket: Socket) -> Self {
-            let key = local.worker.borrow_mut().handle_open(b"peer", local.now());
+            let inner = {
+                let (mut worker, mut barrier) = (local.worker.borrow_mut(), local.barrier());
+                connection::Connection::begin(&mut worker, &mut barrier, b"peer", None, local.now())
+            };
             let (local, socket) = (Rc::clone(local), Rc::new(RefCell::new(socket)));
             let queued = Queued::default();
-            Self { local, socket, key, place: None, queued, registered: true, reserved: None }
+            Self { local, socket, inner, queued, registered: true, reserved: None }
         }
 
         fn has_input(&self) -> bool {
-            self.local.worker.borrow_mut().has_input(self.key)
+            self.local.worker.borrow_mut().has_input(self.inner.key())
         }
 
         /// Waits until there is something to do, and runs as if the time of the turn were over from its beginning. The barrier counts
@@ -309,9 +263,8 @@ mod tests {
                     // The socket wakes the test.
                     return Poll::Pending;
                 }
-                let mut turn = Turn::default();
-                turn.note_read(read_len as usize);
-                assert!(self.end_turn(&local, &mut worker, &turn, end, context).is_pending());
+                let mut turn = Turn::timeless(read_len);
+                assert!(self.end_turn(&local, &mut worker, &mut turn, end, context).is_pending());
                 Poll::Ready((gave_way, read_len))
             })
             .await
@@ -328,21 +281,19 @@ mod tests {
             let socket = Socket::from_std(StdSocket::Unix(socket)).expect("a socket");
             let mut connection = Connection::of_test(&local, socket);
             assert!(connection.run_out_of_time().await.0);
-            local.barrier().begin_sweep();
-            local
-                .barrier()
-                .begin_reading(connection.place.as_ref(), || connection.socket.borrow().unread_len());
+            local.barrier().begin_debts();
+            connection.inner.begin_turn(&mut local.barrier(), || connection.socket.borrow().unread_len());
             while connection.has_input() {
-                assert!(local.barrier().is_sweeping(), "requests that were read are left");
+                assert!(local.barrier().is_owed(), "requests that were read are left");
                 connection.run_out_of_time().await;
             }
-            assert!(!local.barrier().is_sweeping());
+            assert!(!local.barrier().is_owed());
             let more = hello_and_keep_alives(1).split_off(hello_and_keep_alives(0).len());
             client.write_all(&more).expect("there is room");
             let (gave_way, _) = connection.run_out_of_time().await;
             assert!(!gave_way, "it has read everything");
-            local.barrier().begin_sweep();
-            assert!(!local.barrier().is_sweeping(), "no sweep waits for it");
+            local.barrier().begin_debts();
+            assert!(!local.barrier().is_owed(), "no sweep waits for it");
         });
     }
 
@@ -356,10 +307,10 @@ mod tests {
             let socket = Socket::from_std(StdSocket::Unix(socket)).expect("a socket");
             let mut connection = Connection::of_test(&local, socket);
             assert!(connection.run_out_of_time().await.0);
-            local.barrier().begin_sweep();
-            assert!(local.barrier().is_sweeping());
+            local.barrier().begin_debts();
+            assert!(local.barrier().is_owed());
             connection.finish(End::Lost, String::new()).await;
-            assert!(!local.barrier().is_sweeping());
+            assert!(!local.barrier().is_owed());
         });
     }
 
@@ -495,17 +446,20 @@ mod tests {
             let connection = Connection::of_test(&local, socket);
             let wakes = Arc::<Wakes>::default();
             let waker = std::task::Waker::from(Arc::clone(&wakes));
-            local.register(connection.key, &connection.socket, &waker);
+            local.register(connection.inner.key(), &connection.socket, &waker);
             {
                 let mut worker = local.worker.borrow_mut();
                 let now = local.now();
-                worker.handle_bytes(connection.key, &hello_and_keep_alives(0), now);
+                worker.handle_bytes(connection.inner.key(), &hello_and_keep_alives(0), now);
                 worker.housekeep(now);
                 let later = now.now.after_ms(crate::limits::WRITE_MS + 1);
                 worker.housekeep(later);
-                assert!(worker.output(connection.key).is_none(), "the server has given the connection up");
+                assert!(
+                    worker.output(connection.inner.key()).is_none(),
+                    "the server has given the connection up"
+                );
             }
-            before_flush(&local, connection.key.slot);
+            before_flush(&local, connection.inner.key().slot);
             let mut context = Context::from_waker(std::task::Waker::noop());
             assert!(local.poll_flush(&mut context).is_pending());
             wakes.0.load(std::sync::atomic::Ordering::Relaxed)

@@ -6,7 +6,7 @@
 
 use super::Local;
 use super::late::Queued;
-use super::read_barrier::{Place, Served, TurnReport};
+use crate::edge::read_barrier::{Place, Served, TurnReport};
 use crate::limits::{FRONT_BATCH_LEN, FRONT_READ_LEN_MAX, FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -275,7 +275,7 @@ mod tests {
         }
 
         fn is_sweeping(&self) -> bool {
-            self.local.barrier().is_sweeping()
+            self.local.barrier().is_owed()
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
             assert_ne!(turn.may_read(local, || 0), 0, "it reads to learn when more arrives");
         });
         assert!(!rig.turns.queued.is_queued(), "it has read everything");
-        rig.local.barrier().begin_sweep();
+        rig.local.barrier().begin_debts();
         assert!(!rig.is_sweeping(), "no sweep waits for it");
     }
 
@@ -381,7 +381,7 @@ mod tests {
         assert!(turn(&mut rig));
         assert_eq!(wakes.count(), 1, "the next turn wakes it");
         assert!(!rig.turns.queued.is_queued(), "nothing is left");
-        rig.local.barrier().begin_sweep();
+        rig.local.barrier().begin_debts();
         assert!(!rig.is_sweeping(), "no sweep waits for it");
     }
 
@@ -434,7 +434,7 @@ mod tests {
     fn a_sweep_ends_with_the_turn_that_reads_and_serves_what_was_there() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| _ = read_all_allowed(local, turn));
-        rig.local.barrier().begin_sweep();
+        rig.local.barrier().begin_debts();
         rig.wait_for_turn();
         rig.turn(|local, turn| {
             turn.may_read(local, || 100);
@@ -492,7 +492,7 @@ mod tests {
     fn a_sweep_waits_until_a_connection_that_gave_way_has_read_and_served_what_was_there() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| _ = read_all_allowed(local, turn));
-        rig.local.barrier().begin_sweep();
+        rig.local.barrier().begin_debts();
         assert!(rig.is_sweeping(), "the connection has more to read");
         rig.wait_for_turn();
         rig.turn(|local, turn| {
@@ -570,7 +570,7 @@ mod tests {
             });
         };
         read(&mut rig, 100);
-        rig.local.barrier().begin_sweep();
+        rig.local.barrier().begin_debts();
         assert!(rig.is_sweeping(), "100 bytes are not served");
         // The first 100 bytes are served in this turn.
         read(&mut rig, 50);
@@ -583,11 +583,11 @@ mod tests {
     fn a_sweep_waits_no_longer_for_a_connection_that_has_ended() {
         let mut rig = Rig::new();
         rig.turn(|_, turn| turn.serve_later());
-        rig.local.barrier().begin_sweep();
+        rig.local.barrier().begin_debts();
         assert!(rig.is_sweeping());
         let Rig { local, turns, .. } = rig;
         drop(turns);
-        assert!(!local.barrier().is_sweeping());
+        assert!(!local.barrier().is_owed());
     }
 
     /// Unread bytes are counted when a connection reads. This one only goes on with requests that it has read.
@@ -595,7 +595,7 @@ mod tests {
     fn a_sweep_waits_no_longer_than_its_limit_for_a_connection_that_serves_and_does_not_read() {
         let mut rig = Rig::new();
         rig.turn(|_, turn| turn.serve_later());
-        rig.local.barrier().begin_sweep();
+        rig.local.barrier().begin_debts();
         assert!(rig.is_sweeping());
         for _ in 0..10 {
             rig.wait_for_turn();

@@ -1,17 +1,16 @@
-//! Lets others run before a connection with much to do continues.
+//! Wakes connections with much to do when their turns come.
 
+use crate::edge::late::LateQueue;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// Connections that gave way. In each round of tasks one of them continues, so however many there are, they delay others by no more
-/// than one turn.
+/// The tasks of connections that gave way.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
-    queue: RefCell<VecDeque<(Waker, Rc<Cell<bool>>)>>,
+    queue: RefCell<LateQueue<(Waker, Rc<Cell<bool>>)>>,
     any: Notify,
 }
 
@@ -30,7 +29,7 @@ impl Late {
     /// Puts a connection in the queue. Its task is woken when its turn comes.
     pub(crate) fn give_way(&self, queued: &Queued, context: &Context<'_>) {
         queued.0.set(true);
-        self.queue.borrow_mut().push_back((context.waker().clone(), Rc::clone(&queued.0)));
+        self.queue.borrow_mut().give_way((context.waker().clone(), Rc::clone(&queued.0)));
         self.any.notify_one();
     }
 
@@ -39,26 +38,20 @@ impl Late {
         self.queue.borrow().is_empty()
     }
 
-    /// Lets one connection continue in each round, for ever. While `has_work` says that leases are due, none continues: a client may not
-    /// begin leases faster than they end.
+    /// Lets one connection continue in each round, for ever, unless `has_work` says that leases are due.
     pub(super) async fn run(&self, has_work: impl Fn() -> bool) {
         loop {
             self.any.notified().await;
             while !self.is_empty() {
                 // The runtime looks at the sockets and timers of others first.
                 yield_now().await;
-                while has_work() {
-                    yield_now().await;
+                let next = self.queue.borrow_mut().continue_one(has_work());
+                if let Some((waker, is_queued)) = next {
+                    is_queued.set(false);
+                    waker.wake();
                 }
-                let Some((waker, is_queued)) = self.next() else { break };
-                is_queued.set(false);
-                waker.wake();
             }
         }
-    }
-
-    fn next(&self) -> Option<(Waker, Rc<Cell<bool>>)> {
-        self.queue.borrow_mut().pop_front()
     }
 }
 

@@ -1,13 +1,14 @@
 //! What the tasks of one worker's thread share.
 
 use super::front_turn::FrontTurn;
-use super::inlet::{Begun, InletState, greet};
 use super::late::Late;
-use super::read_barrier::ReadBarrier;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock, Moment};
+use crate::edge::connection::{Write, flush};
+use crate::edge::inlet::{Begun, InletState, greet};
+use crate::edge::read_barrier::ReadBarrier;
 use crate::front::FrontConfig;
-use crate::limits::READ_LEN_MAX;
+use crate::limits::{EVENTS_PER_POLL, READ_LEN_MAX};
 use crate::node::Node;
 use crate::worker::{ConnectionKey, Worker};
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -97,7 +98,7 @@ impl Local {
             flusher: RefCell::default(),
             flush_is_due: Cell::new(false),
             scratch: RefCell::new(vec![0; READ_LEN_MAX].into()),
-            barrier: RefCell::default(),
+            barrier: RefCell::new(ReadBarrier::new(EVENTS_PER_POLL)),
             late: Late::default(),
             front_turn: RefCell::default(),
             sweeper: Notify::new(),
@@ -344,21 +345,14 @@ struct Connection {
 }
 
 impl Connection {
-    /// Writes as much as the socket takes. What only the connection's own task can do is left to it: to wait until the
-    /// socket takes more, to read on after a pause, to end.
+    /// Writes as much as the socket takes.
     fn flush(&self, worker: &mut Worker) {
-        let paused = !worker.wants_read(self.key);
-        loop {
-            let Some(output) = worker.output(self.key) else { return self.waker.wake_by_ref() };
-            if output.is_empty() {
-                break;
-            }
-            match self.socket.borrow_mut().try_write(output) {
-                Ok(len) if len > 0 => worker.wrote(self.key, len),
-                _ => return self.waker.wake_by_ref(),
-            }
-        }
-        if paused || worker.output(self.key).is_none() {
+        let mut socket = self.socket.borrow_mut();
+        let needs_turn = flush(worker, self.key, |output| match socket.try_write(output) {
+            Ok(len) if len > 0 => Write::Written(len),
+            _ => Write::Full,
+        });
+        if needs_turn {
             self.waker.wake_by_ref();
         }
     }

@@ -8,14 +8,12 @@ mod late;
 mod local;
 mod partial_record;
 mod port;
-mod read_barrier;
 mod reserve;
 mod socket;
 mod tasks;
 #[cfg(test)]
 pub(crate) mod test_local;
 mod tls_stream;
-mod turn;
 
 pub use accept::{Acceptor, Listening};
 #[doc(hidden)]
@@ -28,6 +26,7 @@ pub use socket::Socket;
 pub(crate) use socket::StdSocket;
 
 use crate::clock::{BootClock, Clock};
+use crate::edge::connection::Moved;
 use crate::front::FrontConfig;
 use crate::limits::EVENTS_PER_POLL;
 use crate::mail::Mail;
@@ -51,7 +50,7 @@ pub struct Intake {
     /// Who is on the other side; the owner of what it holds until it names another.
     pub peer: String,
     /// What the other worker had read from it.
-    pub moved: Option<Vec<u8>>,
+    pub moved: Option<Moved>,
     /// Its place in the reserve, if the server has as many connections as it may have.
     pub(crate) reserved: Option<Reserved>,
 }

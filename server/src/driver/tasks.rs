@@ -2,8 +2,9 @@
 
 use super::local::Local;
 use super::{Intake, Port, connection};
+use crate::edge::read_barrier::SweepNext;
 use crate::front;
-use crate::limits::{EVENTS_PER_POLL, HOUSEKEEPING_MS, WORK_US};
+use crate::limits::{HOUSEKEEPING_MS, WORK_US};
 use crate::memory;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -123,27 +124,22 @@ async fn sleep_until(local: &Local, until: Time) {
 /// were handed over by then and are not served yet.
 ///
 /// A yield lets the runtime ask the operating system once, and then run every connection that became readable before it
-/// comes back here. An answer of the operating system names at most [`EVENTS_PER_POLL`] connections, so more of them need
-/// several answers. A connection with more to read than one turn allows gives way, and the barrier says when it has caught up.
+/// comes back here. The barrier says how many such rounds there must be.
 async fn read_all(local: &Rc<Local>) -> Time {
     let at = local.now().passed;
-    if take_intake(local) {
-        // So that the operating system knows them when it is asked.
-        yield_now().await;
-    }
-    let polls = 1 + local.connection_count() / EVENTS_PER_POLL;
-    for _ in 0..polls {
-        yield_now().await;
-    }
-    local.barrier().begin_sweep();
-    while local.barrier().is_sweeping() {
-        yield_now().await;
+    let took_over = take_intake(local);
+    local.barrier().begin_sweep(at, took_over);
+    loop {
+        let next = local.barrier().poll_sweep(local.connection_count());
+        match next {
+            SweepNext::Complete(at) => return at,
+            SweepNext::Round => yield_now().await,
+        }
         // Work that an earlier sweep allowed goes on meanwhile.
         if has_work(local) {
             work(local);
         }
     }
-    at
 }
 
 /// Begins to serve what was handed over. True if there was something.
@@ -205,6 +201,7 @@ mod tests {
     use super::*;
     use crate::driver::StdSocket;
     use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use crate::limits::EVENTS_PER_POLL;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::pin::pin;

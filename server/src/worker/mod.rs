@@ -33,6 +33,8 @@ pub use lifecycle::LaneClosing;
 pub use vacancy::Vacancy;
 
 use crate::clock::Moment;
+use crate::edge::connection::Moved;
+use crate::edge::read_barrier::MoveTicket;
 use crate::log::port::LogBatch;
 use crate::mail::{Batch, Content, Letter, Mail};
 use crate::node::Node;
@@ -253,6 +255,7 @@ impl Worker {
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
                 Mail::Drain { asker, due } => self.state.timers.asked_to_drain(asker, due),
                 Mail::Drained => self.state.turn(&self.node),
+                Mail::Settled(number) => self.state.settled(&self.node, number),
                 Mail::Vacant(vacancy) => self.state.vacate(&vacancy),
                 Mail::Closed(key) => self.state.tell_of_end(key),
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
@@ -279,6 +282,11 @@ impl Worker {
         self.state.advance(now.into());
         self.state.turn(&self.node);
         self.state.finish_step(&self.node);
+    }
+
+    /// A connection that another worker sent on has served what was unread then.
+    pub fn handle_settled(&mut self, ticket: MoveTicket) {
+        self.state.mail(&self.node, ticket.from, Mail::Settled(ticket.number));
     }
 
     /// All sockets were read empty after `at`: nothing that arrived before is still unread.
@@ -376,11 +384,13 @@ impl Worker {
         })
     }
 
-    /// Everything that was read from a connection that has to move; it is over here.
-    pub fn take_moving(&mut self, key: ConnectionKey) -> Vec<u8> {
+    /// Returns a connection that has to move, with everything that was read from it. It is over here. What this worker has read of
+    /// its sockets counts only once [`Worker::handle_settled`] of the other worker was called with the ticket.
+    pub fn take_moving(&mut self, key: ConnectionKey) -> Moved {
         let input = self.state.lanes.of(key).map(|lane| std::mem::take(&mut lane.input)).unwrap_or_default();
         self.state.lose(&self.node, key);
-        input
+        let ticket = MoveTicket { from: self.state.index, number: self.state.timers.note_move() };
+        Moved { input, ticket }
     }
 
     /// When to call `turn`.

@@ -4,6 +4,7 @@ use super::State;
 use crate::limits::LANE_ENDS_PER_TURN;
 use crate::mail::{Batch, Mail};
 use crate::node::Node;
+use std::collections::BTreeSet;
 use waymaker_engine::{Time, planted};
 
 /// Timers of a worker.
@@ -31,6 +32,18 @@ pub(crate) struct Timers {
     ending: Option<Ending>,
     /// Everything that connected by then is to be accepted.
     wants_accepted: Option<Time>,
+    moves: Moves,
+}
+
+/// Connections that this worker sent on to others.
+#[derive(Debug, Default)]
+struct Moves {
+    /// Moves so far. The last one has this number.
+    count: u64,
+    /// Numbers of those whose connections have not served what was unread when they moved.
+    unsettled: BTreeSet<u64>,
+    /// The end of a sweep that waits for all moves up to this number.
+    held: Option<(Time, u64)>,
 }
 
 /// Sessions whose deadline had passed at some instant, on their way to their end.
@@ -69,6 +82,7 @@ impl Timers {
             askers: Vec::new(),
             ending: None,
             wants_accepted: None,
+            moves: Moves::default(),
         }
     }
 
@@ -93,7 +107,14 @@ impl Timers {
 
     #[inline]
     pub(super) fn wants_drain(&self) -> bool {
-        self.own || !self.askers.is_empty()
+        (self.own || !self.askers.is_empty()) && self.moves.held.is_none()
+    }
+
+    /// Returns the number of another move.
+    pub(super) fn note_move(&mut self) -> u64 {
+        self.moves.count += 1;
+        self.moves.unsettled.insert(self.moves.count);
+        self.moves.count
     }
 
     /// Up to when whoever connected is to be accepted, asked once.
@@ -193,8 +214,27 @@ impl State {
         }
     }
 
-    /// This worker's sockets were read empty after `at`.
+    /// This worker's sockets were read empty after `at`. That counts once connections that moved away meanwhile have served what was
+    /// unread.
     pub(super) fn drained(&mut self, node: &Node, at: Time) {
+        if self.timers.moves.unsettled.is_empty() {
+            self.publish_drained(node, at);
+        } else {
+            self.timers.moves.held = Some((at, self.timers.moves.count));
+        }
+    }
+
+    /// A connection that moved away with this number has served what was unread then.
+    pub(super) fn settled(&mut self, node: &Node, number: u64) {
+        let moves = &mut self.timers.moves;
+        moves.unsettled.remove(&number);
+        let is_over = |last: u64| moves.unsettled.first().is_none_or(|first| *first > last);
+        if let Some((at, _)) = moves.held.take_if(|(_, last)| is_over(*last)) {
+            self.publish_drained(node, at);
+        }
+    }
+
+    fn publish_drained(&mut self, node: &Node, at: Time) {
         // What was learned from those bytes goes out first: who sees the new instant finds it delivered.
         self.post(node);
         let at = if planted!(DrainedIsPublishedLate) { self.now.after_ms(20) } else { at };

@@ -5,6 +5,7 @@ mod disasters;
 mod log;
 mod quorum;
 mod several;
+mod tasks;
 mod thread;
 
 use crate::disk::SimulatedDisk;
@@ -15,7 +16,8 @@ use disasters::Stage;
 use log::SimulatedLog;
 use quorum::SimulatedQuorum;
 use std::sync::{Arc, PoisonError};
-use thread::{Errands, Intake, Thread};
+use tasks::Errands;
+use thread::{Intake, Thread};
 use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket, Turn};
 use waymaker_protocol::NamespaceKind;
 use waymaker_server::log::port::LogPort;

@@ -1,7 +1,6 @@
 //! An inlet with a worker of its own, for the benches.
 
-use super::state::InletState;
-use super::{Reply, greet};
+use crate::edge::inlet::{InletState, Reply, greet};
 use crate::worker::Worker;
 use std::hint::black_box;
 use std::task::{Context, Poll, Waker};

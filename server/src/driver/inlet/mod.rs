@@ -2,22 +2,17 @@
 
 mod asked;
 mod bench;
-mod following;
-#[cfg(test)]
-mod interleavings;
-mod state;
 
 pub(crate) use self::asked::{Asked, Followed};
 pub use self::bench::BenchInlet;
-pub(super) use self::state::{Begun, InletState};
+pub(crate) use crate::edge::inlet::Reply;
 
 use self::asked::Pending;
 use super::Local;
-use crate::clock::Moment;
-use crate::worker::{ConnectionKey, Worker};
+use crate::edge::inlet::{InletState, Listener};
+use crate::worker::ConnectionKey;
 use waymaker_protocol::limits::ANY_WORKER;
-use waymaker_protocol::message::opcode;
-use waymaker_protocol::{Hello, NamespaceKind, Response, SessionRequest, VERSION, next_frame};
+use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 
 /// A client of the worker of this thread, in the binary protocol, over a lane that no socket belongs to.
 ///
@@ -41,18 +36,6 @@ pub(crate) struct Inlet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// A frame from the worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reply(Box<[u8]>);
-
-impl Reply {
-    /// What it says. The worker writes what this version of the protocol knows, so there is always something.
-    pub(crate) fn response(&self) -> Response<'_> {
-        let frame = next_frame(&self.0, usize::MAX).ok().flatten().expect("a reply is a whole frame");
-        Response::decode(frame).expect("the worker speaks the protocol")
-    }
-}
-
 impl Inlet {
     /// Opens a lane in this namespace, for this owner unless an acquire names another.
     ///
@@ -73,7 +56,7 @@ impl Inlet {
             capabilities: None,
         };
         let opened = Local::with(|local| local.open_inlet(&hello));
-        opened.map(|key| Self { key }).map_err(|answer| Reply(answer.into()))
+        opened.map(|key| Self { key }).map_err(Reply::from)
     }
 
     /// Asks what is answered once.
@@ -101,7 +84,7 @@ impl Inlet {
         encode: impl FnOnce(u32, &mut Vec<u8>),
     ) -> Pending {
         let begun = Local::with(|local| local.ask(self.key, begin, encode));
-        Pending::new(self.key, begun, cancel_key)
+        Pending { key: self.key, listener: Listener::new(begun, cancel_key) }
     }
 }
 
@@ -109,23 +92,4 @@ impl Drop for Inlet {
     fn drop(&mut self) {
         Local::with(|local| local.close_inlet(self.key));
     }
-}
-
-/// Opens a lane and says HELLO on it. Returns the lane and the answer, which is empty or one frame.
-pub(super) fn greet(worker: &mut Worker, hello: &Hello<'_>, now: Moment) -> (ConnectionKey, Vec<u8>) {
-    let key = worker.handle_open(hello.owner, now);
-    let mut frame = Vec::new();
-    hello.encode(0, &mut frame);
-    worker.handle_bytes(key, &frame, now);
-    let answer = worker.output(key).unwrap_or_default().to_vec();
-    worker.wrote(key, answer.len());
-    (key, answer)
-}
-
-/// Where the opcode stands in a frame.
-const OPCODE_OFFSET: usize = 8;
-
-/// Whether a frame answers a request: events only tell.
-fn is_answer(frame_opcode: u8) -> bool {
-    frame_opcode < opcode::QUEUED || frame_opcode == opcode::ERROR
 }

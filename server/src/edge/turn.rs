@@ -8,16 +8,50 @@ use std::time::{Duration, Instant};
 /// Reads in one turn. The runtime would refuse more of them, as if the socket were empty.
 const READS_PER_TURN: u32 = 64;
 
+/// Measures how long a turn takes.
+pub trait Stopwatch {
+    /// Starts the watch, unless it runs.
+    fn start(&mut self);
+    /// Starts the watch unless it runs, and returns the time since its start.
+    fn elapsed(&mut self) -> Duration;
+    /// Returns the time since the start of the watch; 0 if it does not run.
+    fn elapsed_if_started(&mut self) -> Duration;
+}
+
+/// A stopwatch that reads the clock of the machine.
+#[derive(Debug, Default)]
+pub struct MachineStopwatch(Option<Instant>);
+
+impl Stopwatch for MachineStopwatch {
+    #[inline]
+    fn start(&mut self) {
+        self.0.get_or_insert_with(Instant::now);
+    }
+
+    #[inline]
+    fn elapsed(&mut self) -> Duration {
+        self.0.get_or_insert_with(Instant::now).elapsed()
+    }
+
+    fn elapsed_if_started(&mut self) -> Duration {
+        self.0.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
 /// Time and bytes that a connection has used in its turn. The clock is not read for a connection with few requests.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
-    /// When the turn was first measured.
-    since: Option<Instant>,
+pub struct Turn<W = MachineStopwatch> {
+    stopwatch: W,
     read_len: u64,
     read_count: u32,
 }
 
-impl Turn {
+impl<W: Stopwatch> Turn<W> {
+    /// Begins a turn, whose time this stopwatch measures.
+    pub fn new(stopwatch: W) -> Self {
+        Self { stopwatch, read_len: 0, read_count: 0 }
+    }
+
     /// Notes that bytes were read. Returns whether the socket may have more.
     #[inline]
     pub(super) fn note_read(&mut self, len: usize) -> bool {
@@ -34,35 +68,40 @@ impl Turn {
     }
 
     /// Ends the turn.
-    pub(super) fn report(&self, is_served: bool) -> TurnReport {
-        let spent = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+    pub(crate) fn report(&mut self, is_served: bool) -> TurnReport {
         TurnReport {
             read_len: self.read_len,
             served: if is_served { Served::All } else { Served::Part },
-            spent,
+            spent: self.stopwatch.elapsed_if_started(),
             spent_max: Duration::from_micros(SWEEP_TURNS_US),
         }
     }
 }
 
-impl Budget for Turn {
+impl<W: Stopwatch> Budget for Turn<W> {
     #[inline]
     fn begin(&mut self) {
-        self.since.get_or_insert_with(Instant::now);
+        self.stopwatch.start();
     }
 
     #[inline]
     fn is_spent(&mut self) -> bool {
-        self.since.get_or_insert_with(Instant::now).elapsed() >= Duration::from_micros(TURN_US)
+        self.stopwatch.elapsed() >= Duration::from_micros(TURN_US)
     }
 }
 
 #[cfg(test)]
 impl Turn {
     /// Returns a turn whose time is over.
-    pub(super) fn spent() -> Self {
+    pub(crate) fn spent() -> Self {
         let since = Instant::now().checked_sub(Duration::from_micros(TURN_US));
-        Self { since: Some(since.expect("the machine has run for longer")), ..Self::default() }
+        let stopwatch = MachineStopwatch(Some(since.expect("the machine has run for longer")));
+        Self { stopwatch, ..Self::default() }
+    }
+
+    /// Returns a turn that has read so many bytes and takes no time.
+    pub(crate) fn timeless(read_len: u64) -> Self {
+        Self { read_len, ..Self::default() }
     }
 }
 
@@ -76,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_turn_ends_after_fewer_reads_than_the_runtime_allows_however_short_they_are() {
-        let mut turn = Turn::default();
+        let mut turn = Turn::<MachineStopwatch>::default();
         for _ in 0..RUNTIME_OPERATIONS_PER_POLL / 2 {
             turn.note_read(1);
         }

@@ -1,8 +1,7 @@
 //! Random interleavings of what front ends do with inlets: follow an acquire, drop it, repeat it under its request id, ask
 //! something else. Every listener must hear of its own hold alone.
 
-use super::state::InletState;
-use super::{OPCODE_OFFSET, Reply, greet};
+use super::{InletState, OPCODE_OFFSET, Reply, greet};
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::worker::Worker;

@@ -1,18 +1,73 @@
-//! What an inlet knows of its requests.
+//! The requests of a front end at a worker, and who listens to their answers and events.
 
-use super::following::Following;
-use super::{Reply, is_answer};
+mod following;
+#[cfg(test)]
+mod interleavings;
+mod listener;
+
+pub use listener::Listener;
+
 use crate::clock::Moment;
 use crate::limits::READ_LEN_MAX;
 use crate::worker::{ConnectionKey, Unlimited, Worker};
+use following::Following;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
-
 use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::message::{acquire, acquire_keys, watch};
+use waymaker_protocol::message::{acquire, acquire_keys, opcode, watch};
 use waymaker_protocol::{
-    Cancel, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, LockId, Release, Response, next_frame,
+    Cancel, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Hello, LockId, Release, Response, next_frame,
 };
+
+/// A frame from the worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply(Box<[u8]>);
+
+impl Reply {
+    /// What it says. The worker writes what this version of the protocol knows, so there is always something.
+    ///
+    /// # Panics
+    /// If the frame does not come from a worker.
+    pub fn response(&self) -> Response<'_> {
+        let frame = next_frame(&self.0, usize::MAX).ok().flatten().expect("a reply is a whole frame");
+        Response::decode(frame).expect("the worker speaks the protocol")
+    }
+
+    /// The frame.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether it is the answer to the request, and not an event.
+    pub fn is_answer(&self) -> bool {
+        is_answer(self.0[OPCODE_OFFSET])
+    }
+}
+
+impl From<Vec<u8>> for Reply {
+    fn from(frame: Vec<u8>) -> Self {
+        Self(frame.into())
+    }
+}
+
+/// Opens a lane and says HELLO on it. Returns the lane and the answer, which is empty or one frame.
+pub fn greet(worker: &mut Worker, hello: &Hello<'_>, now: Moment) -> (ConnectionKey, Vec<u8>) {
+    let key = worker.handle_open(hello.owner, now);
+    let mut frame = Vec::new();
+    hello.encode(0, &mut frame);
+    worker.handle_bytes(key, &frame, now);
+    let answer = worker.output(key).unwrap_or_default().to_vec();
+    worker.wrote(key, answer.len());
+    (key, answer)
+}
+
+/// Where the opcode stands in a frame.
+const OPCODE_OFFSET: usize = 8;
+
+/// Whether a frame answers a request: events only tell.
+fn is_answer(frame_opcode: u8) -> bool {
+    frame_opcode < opcode::QUEUED || frame_opcode == opcode::ERROR
+}
 
 /// The requests of an inlet, by their numbers.
 ///
@@ -20,7 +75,7 @@ use waymaker_protocol::{
 /// number. So a number alone says which request an *answer* is for, since each request is answered once. An *event* reaches
 /// a request only if it names a hold that this very request was granted.
 #[derive(Debug)]
-pub(in crate::driver) struct InletState {
+pub struct InletState {
     key: ConnectionKey,
     /// The slot of number n is at n - 1.
     slots: Vec<Slot>,
@@ -38,10 +93,10 @@ pub(in crate::driver) struct InletState {
 
 /// A request that was handed to the worker.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::driver) struct Begun {
-    pub(super) number: u32,
+pub struct Begun {
+    number: u32,
     /// What it asked for is there already.
-    pub(super) is_answered: bool,
+    is_answered: bool,
 }
 
 #[derive(Debug)]
@@ -72,7 +127,8 @@ struct Abandoned {
 }
 
 impl InletState {
-    pub(in crate::driver) fn new(key: ConnectionKey) -> Self {
+    /// Returns the requests of an open lane: none.
+    pub fn new(key: ConnectionKey) -> Self {
         Self {
             key,
             slots: Vec::new(),
@@ -85,21 +141,23 @@ impl InletState {
         }
     }
 
-    pub(in crate::driver) fn key(&self) -> ConnectionKey {
+    /// Returns the key of the lane.
+    pub fn key(&self) -> ConnectionKey {
         self.key
     }
 
-    pub(in crate::driver) fn is_closed(&self) -> bool {
+    /// Whether the worker has ended the lane.
+    pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
     /// A number for a request with one answer.
-    pub(super) fn begin_asked(&mut self) -> u32 {
+    pub fn begin_asked(&mut self) -> u32 {
         self.begin(Slot::Asked { waker: None, answer: None })
     }
 
     /// A number for a request that is followed.
-    pub(super) fn begin_followed(&mut self) -> u32 {
+    pub fn begin_followed(&mut self) -> u32 {
         let following = self.spare.take().unwrap_or_default();
         self.begin(Slot::Followed(following))
     }
@@ -138,13 +196,7 @@ impl InletState {
     }
 
     /// Hands the frame of a request to the worker, and takes what it has to say.
-    pub(in crate::driver) fn send(
-        &mut self,
-        worker: &mut Worker,
-        number: u32,
-        frame: &[u8],
-        now: Moment,
-    ) -> Begun {
+    pub fn send(&mut self, worker: &mut Worker, number: u32, frame: &[u8], now: Moment) -> Begun {
         if frame.len() <= FRAME_LEN_MAX {
             worker.handle_bytes(self.key, frame, now);
             self.take_output(worker);
@@ -156,7 +208,7 @@ impl InletState {
     }
 
     /// Takes what the worker has to say.
-    pub(in crate::driver) fn take_output(&mut self, worker: &mut Worker) {
+    pub fn take_output(&mut self, worker: &mut Worker) {
         loop {
             let Some(output) = worker.output(self.key) else { return self.close() };
             if output.is_empty() {
@@ -359,7 +411,8 @@ impl InletState {
         worker.handle_bytes(self.key, &frame, now);
     }
 
-    pub(super) fn poll_answer(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
+    /// Returns the answer to a request of [`InletState::begin_asked`], and frees its number. `None` is the end of the lane.
+    pub fn poll_answer(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         match &mut self.slots[number as usize - 1] {
             Slot::Asked { answer: Some(answer), .. } => {
                 let answer = std::mem::take(answer);
@@ -374,7 +427,8 @@ impl InletState {
         }
     }
 
-    pub(super) fn poll_told(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
+    /// Returns the next that was said about a request of [`InletState::begin_followed`]. `None` is the end of the lane.
+    pub fn poll_told(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         match &mut self.slots[number as usize - 1] {
             Slot::Followed(following) => following.poll_told(context).map(Some),
             _ => Poll::Ready(None),
@@ -382,7 +436,7 @@ impl InletState {
     }
 
     /// Nobody listens any more. With a key a wait is cancelled, and what was asked for and nobody knows of is released.
-    pub(super) fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
+    pub fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
         if self.is_closed {
             return;
         }

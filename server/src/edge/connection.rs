@@ -1,0 +1,255 @@
+//! One connection of the binary protocol.
+
+use super::read_barrier::{MoveTicket, Place, ReadBarrier};
+use super::turn::{Stopwatch, Turn};
+use crate::clock::Moment;
+use crate::worker::{ConnectionKey, Next, Spent, Worker};
+
+/// The socket of a connection and the thread of its worker.
+pub trait ConnectionIo {
+    /// Reads bytes that have arrived, and then the clock.
+    fn read(&mut self) -> Read<'_>;
+    /// Writes as much as the socket takes. Unless that is all, the connection has another turn once the socket takes more.
+    fn write(&mut self, bytes: &[u8]) -> Write;
+    /// Reads the clock.
+    fn now(&self) -> Moment;
+    /// The worker knows the connection by another key from here on.
+    fn rebind(&mut self, old: ConnectionKey, new: ConnectionKey);
+    /// The worker was fed. Does what it wants.
+    fn follow_up(&mut self, worker: &mut Worker);
+}
+
+/// Result of a read.
+#[derive(Debug)]
+pub enum Read<'a> {
+    /// Nothing has arrived. The connection has another turn once there is something.
+    Nothing,
+    /// These bytes, read by this moment. There is at least one.
+    Bytes(&'a [u8], Moment),
+    /// The client sends no more.
+    End,
+    /// The connection is broken.
+    Failed,
+}
+
+/// Result of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// So many bytes were written, at least one.
+    Written(usize),
+    /// The socket takes nothing now.
+    Full,
+    /// The connection is broken.
+    Failed,
+}
+
+/// A connection of one worker.
+///
+/// It reads and feeds the worker, in turns. A flusher writes the answers after the turns of all connections, and the connection itself
+/// only writes where the flusher could not. Nothing is read while answers pile up.
+#[derive(Debug)]
+pub struct Connection {
+    key: ConnectionKey,
+    /// Its place in the barrier, while it has more to read than one turn allows.
+    place: Option<Place>,
+}
+
+/// A connection on its way to another worker.
+#[derive(Debug)]
+pub struct Moved {
+    /// Bytes that were read from it and not served.
+    pub input: Vec<u8>,
+    /// The move.
+    pub ticket: MoveTicket,
+}
+
+/// Why a connection ends at its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client left, or the connection failed.
+    Lost,
+    /// The server closes it, and the last answer was written.
+    Close,
+    /// It goes on at this worker.
+    Move(u16),
+}
+
+/// How a turn of a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnEnd {
+    /// Everything that arrived is served, or the client does not take its answers.
+    CaughtUp,
+    /// The time is over.
+    GaveWay,
+    /// The connection is over here.
+    Over(End),
+}
+
+impl Connection {
+    /// Begins to serve a connection, which may come from another worker.
+    pub fn begin(
+        worker: &mut Worker,
+        barrier: &mut ReadBarrier,
+        peer: &[u8],
+        moved: Option<Moved>,
+        now: Moment,
+    ) -> Self {
+        let Some(Moved { input, ticket }) = moved else {
+            return Self { key: worker.handle_open(peer, now), place: None };
+        };
+        let place = Some(barrier.arrive(ticket));
+        let key = worker.handle_moved(peer, now);
+        // Only the HELLO is served here, and all else in the first turn.
+        let key = match worker.handle_bytes_within(&mut Spent, key, &input, now) {
+            Next::Rebound(key) => key,
+            Next::Continue | Next::Move(_) => key,
+        };
+        Self { key, place }
+    }
+
+    /// Returns the key by which the worker knows the connection.
+    #[inline]
+    pub fn key(&self) -> ConnectionKey {
+        self.key
+    }
+
+    /// Begins a turn. `unread_len` returns the bytes in the socket that are not read.
+    #[inline]
+    pub fn begin_turn(&self, barrier: &mut ReadBarrier, unread_len: impl FnOnce() -> u64) {
+        barrier.begin_reading(self.place.as_ref(), unread_len);
+    }
+
+    /// Whether the barrier must hear of the turns of the connection.
+    #[inline]
+    pub fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Serves requests that were read, and reads more, for one turn.
+    pub fn run<W: Stopwatch>(
+        &mut self,
+        worker: &mut Worker,
+        turn: &mut Turn<W>,
+        io: &mut impl ConnectionIo,
+    ) -> TurnEnd {
+        if let Some(end) = self.write_on(worker, io) {
+            return TurnEnd::Over(end);
+        }
+        loop {
+            if !worker.wants_read(self.key) {
+                // Mostly the flusher writes, after the turns of all connections. Answers that leave no room for more cannot wait.
+                if let Some(end) = self.write_on(worker, io) {
+                    return TurnEnd::Over(end);
+                }
+                if !worker.wants_read(self.key) {
+                    return TurnEnd::CaughtUp;
+                }
+            }
+            let mut may_have_more = true;
+            let next = if worker.has_input(self.key) {
+                worker.handle_set_aside(turn, self.key, io.now())
+            } else {
+                match io.read() {
+                    Read::Nothing => return TurnEnd::CaughtUp,
+                    Read::Failed => return TurnEnd::Over(End::Lost),
+                    Read::End => {
+                        // A client that only sends no more still reads: what it asked for last was not written yet.
+                        let end = self.write_on(worker, io);
+                        return TurnEnd::Over(end.unwrap_or(End::Lost));
+                    }
+                    Read::Bytes(bytes, now) => {
+                        may_have_more = turn.note_read(bytes.len());
+                        worker.handle_bytes_within(turn, self.key, bytes, now)
+                    }
+                }
+            };
+            match next {
+                Next::Continue => {}
+                Next::Rebound(key) => {
+                    io.rebind(self.key, key);
+                    self.key = key;
+                }
+                Next::Move(worker) => return TurnEnd::Over(End::Move(worker)),
+            }
+            io.follow_up(worker);
+            if (may_have_more || worker.has_input(self.key)) && !turn.may_read_on() {
+                return TurnEnd::GaveWay;
+            }
+        }
+    }
+
+    /// Tells the barrier how a turn has ended. A connection that is over ends with [`Connection::finish`].
+    pub fn end_turn<W: Stopwatch>(
+        &mut self,
+        worker: &mut Worker,
+        barrier: &mut ReadBarrier,
+        turn: &mut Turn<W>,
+        end: TurnEnd,
+    ) {
+        match end {
+            TurnEnd::CaughtUp => barrier.catch_up(&mut self.place),
+            TurnEnd::GaveWay => {
+                let is_served = !worker.has_input(self.key);
+                barrier.give_way(&mut self.place, turn.report(is_served));
+            }
+            TurnEnd::Over(_) => {}
+        }
+        settle(worker, barrier);
+    }
+
+    /// Goes on where the flusher could not write. Returns the end of the connection, if this is it.
+    fn write_on(&self, worker: &mut Worker, io: &mut impl ConnectionIo) -> Option<End> {
+        loop {
+            let Some(output) = worker.output(self.key) else { return Some(End::Close) };
+            if output.is_empty() {
+                return None;
+            }
+            match io.write(output) {
+                Write::Written(len) => worker.wrote(self.key, len),
+                Write::Full => return None,
+                Write::Failed => return Some(End::Lost),
+            }
+        }
+    }
+
+    /// Ends the connection at this worker. Returns what the worker that it moves to must get, if it moves.
+    pub fn finish(
+        mut self,
+        worker: &mut Worker,
+        barrier: &mut ReadBarrier,
+        end: End,
+        now: Moment,
+    ) -> Option<Moved> {
+        barrier.catch_up(&mut self.place);
+        settle(worker, barrier);
+        if let End::Move(_) = end {
+            return Some(worker.take_moving(self.key));
+        }
+        worker.handle_lost(self.key, now);
+        None
+    }
+}
+
+/// Writes the answers of one connection after the turns of all connections. Returns whether the connection must have a turn: it has to
+/// end, to read on after a pause, or to wait until its socket takes more.
+pub fn flush(worker: &mut Worker, key: ConnectionKey, mut write: impl FnMut(&[u8]) -> Write) -> bool {
+    let is_paused = !worker.wants_read(key);
+    loop {
+        let Some(output) = worker.output(key) else { return true };
+        if output.is_empty() {
+            break;
+        }
+        match write(output) {
+            Write::Written(len) => worker.wrote(key, len),
+            Write::Full | Write::Failed => return true,
+        }
+    }
+    is_paused || worker.output(key).is_none()
+}
+
+/// Tells the workers that sent connections on which of them have served what was unread then.
+pub fn settle(worker: &mut Worker, barrier: &mut ReadBarrier) {
+    while let Some(ticket) = barrier.poll_settled() {
+        worker.handle_settled(ticket);
+    }
+}

@@ -1,0 +1,394 @@
+//! Decides when everything that had arrived before some instant was served, so that leases may end.
+//!
+//! A renewal that reached this machine before the end of a lease counts, however late a worker reads it. So before leases end, a
+//! worker *sweeps*: every connection reads its socket until it is empty. A connection whose turn ends before that *gives way*, and has a
+//! place here until it has caught up. Connections without a place have read everything, or cannot go on because their client does not
+//! take its answers.
+//!
+//! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. From then on a connection
+//! with a place owes the bytes that are unread at that time. The sweep does not wait for later bytes.
+//! It also stops waiting for a connection that has used too much of the worker's time. The renewals behind requests that
+//! expensive come too late. They belong to the client that sent those requests, while all other clients wait for the sweep.
+//!
+//! A connection of a front end also gives way between reading requests and serving them, so that other connections read meanwhile.
+//!
+//! A connection that gave way runs again in a later round of tasks, so each sweep ends.
+//!
+//! A connection that another worker sent on owes that worker what is unread at its arrival: see [`MoveTicket`].
+
+use std::time::Duration;
+use waymaker_engine::Time;
+
+/// The connections of one worker that gave way, and the worker's present sweep.
+#[derive(Debug)]
+pub struct ReadBarrier {
+    places: Vec<Debt>,
+    free: Vec<u32>,
+    /// Connections that owe bytes.
+    owing_count: u32,
+    sweep: Option<Sweep>,
+    /// Sockets that one answer of the operating system names at most.
+    events_per_poll: usize,
+    /// Moves whose connections have paid what they owed.
+    settled: Vec<MoveTicket>,
+}
+
+/// The place of a connection that gave way. It must be given back by [`ReadBarrier::catch_up`].
+#[derive(Debug)]
+pub struct Place(u32);
+
+/// Names one move of a connection from a worker to another one.
+///
+/// A connection that moves may have bytes that arrived before the present sweep of the worker that it leaves. So that worker publishes the
+/// end of the sweep only after the other worker has served these bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveTicket {
+    /// Worker that sent the connection on.
+    pub from: u16,
+    /// Number of the move among those of this worker.
+    pub number: u64,
+}
+
+/// What a connection with a place owes. By default it owes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Debt {
+    owed: Option<Owed>,
+    /// The move to this worker, until the debt is paid.
+    moved: Option<MoveTicket>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Owed {
+    /// Bytes that were unread when the debt began; `None` until the connection reads again.
+    unread_len: Option<u64>,
+    /// Time that the connection has used since then.
+    spent: Duration,
+}
+
+/// A sweep that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Sweep {
+    /// Everything that arrived before this instant is to be served.
+    at: Time,
+    step: SweepStep,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum SweepStep {
+    /// Connections that were just taken over become known to the operating system.
+    TakeOver,
+    /// The operating system names the sockets that have bytes.
+    Ask,
+    /// It has not named all of them yet, and is asked so many times more.
+    AskOn(usize),
+    /// Connections that gave way pay what they owe.
+    Pay,
+}
+
+/// What a sweep needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepNext {
+    /// Ask the operating system once, then run every connection that is ready. Then ask the barrier again.
+    Round,
+    /// The sweep is complete: everything that arrived before this instant was served.
+    Complete(Time),
+}
+
+/// Report of one turn of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct TurnReport {
+    /// Bytes that were read from the socket.
+    pub read_len: u64,
+    /// Requests that are served at its end.
+    pub served: Served,
+    /// Length of the turn.
+    pub spent: Duration,
+    /// Length of all turns for which one sweep waits.
+    pub spent_max: Duration,
+}
+
+/// Requests of a connection that are served at the end of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// All that were read.
+    All,
+    /// All that earlier turns read. Requests that this turn read are left.
+    Earlier,
+    /// Some that earlier turns read are left too.
+    Part,
+}
+
+impl ReadBarrier {
+    /// Returns the barrier of a worker without connections. The operating system names at most `events_per_poll` sockets at once.
+    pub fn new(events_per_poll: usize) -> Self {
+        let (places, free, settled) = (Vec::new(), Vec::new(), Vec::new());
+        Self { places, free, owing_count: 0, sweep: None, events_per_poll, settled }
+    }
+
+    /// A connection that another worker sent on is here. It owes that worker the bytes that are unread now.
+    pub fn arrive(&mut self, ticket: MoveTicket) -> Place {
+        self.owing_count += 1;
+        self.enter(Debt { owed: Some(Owed::default()), moved: Some(ticket) })
+    }
+
+    /// A connection is about to read for the first time in its turn. `unread_len` returns the bytes in its socket, and is called only
+    /// if the connection owes bytes.
+    pub fn begin_reading(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
+        let Some(Place(place)) = place else { return };
+        if let Some(Owed { unread_len: owed @ None, .. }) = &mut self.places[*place as usize].owed {
+            *owed = Some(unread_len());
+        }
+    }
+
+    /// The turn of a connection is over although it may have more to read.
+    pub fn give_way(&mut self, place: &mut Option<Place>, turn: TurnReport) {
+        let Some(Place(place)) = place else {
+            *place = Some(self.enter(Debt::default()));
+            return;
+        };
+        let place = *place;
+        let Some(Owed { unread_len, spent }) = &mut self.places[place as usize].owed else { return };
+        let earlier_read_all = *unread_len == Some(0);
+        *unread_len = unread_len.map(|len| len.saturating_sub(turn.read_len));
+        *spent += turn.spent;
+        let is_paid = match turn.served {
+            Served::All => *unread_len == Some(0),
+            Served::Earlier => earlier_read_all,
+            Served::Part => false,
+        };
+        if is_paid || *spent >= turn.spent_max {
+            self.pay(place);
+        }
+    }
+
+    /// A connection has read its socket empty, is over, or cannot go on until its client takes answers.
+    pub fn catch_up(&mut self, place: &mut Option<Place>) {
+        let Some(Place(place)) = place.take() else { return };
+        self.pay(place);
+        self.free.push(place);
+    }
+
+    /// Returns a move whose connection has paid what it owed, once. The worker that sent the connection on must be told.
+    #[inline]
+    pub fn poll_settled(&mut self) -> Option<MoveTicket> {
+        self.settled.pop()
+    }
+
+    /// Begins a sweep at this instant. The worker has taken over all connections that were handed to it; `took_over` says whether there
+    /// were any.
+    pub fn begin_sweep(&mut self, at: Time, took_over: bool) {
+        let step = if took_over { SweepStep::TakeOver } else { SweepStep::Ask };
+        self.sweep = Some(Sweep { at, step });
+    }
+
+    /// Decides what the present sweep needs next. The worker has so many connections.
+    ///
+    /// # Panics
+    /// If there is no sweep.
+    pub fn poll_sweep(&mut self, connection_count: usize) -> SweepNext {
+        let mut sweep = self.sweep.take().expect("a sweep was begun");
+        loop {
+            sweep.step = match sweep.step {
+                SweepStep::TakeOver => SweepStep::Ask,
+                SweepStep::Ask => SweepStep::AskOn(connection_count / self.events_per_poll),
+                SweepStep::AskOn(0) => {
+                    self.begin_debts();
+                    SweepStep::Pay
+                }
+                SweepStep::AskOn(count) => SweepStep::AskOn(count - 1),
+                SweepStep::Pay if self.owing_count == 0 => return SweepNext::Complete(sweep.at),
+                SweepStep::Pay => SweepStep::Pay,
+            };
+            if !matches!(sweep.step, SweepStep::Pay) || self.owing_count > 0 {
+                self.sweep = Some(sweep);
+                return SweepNext::Round;
+            }
+        }
+    }
+
+    /// Whether a sweep is under way.
+    pub fn is_sweeping(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// Whether some connection owes bytes.
+    #[cfg(test)]
+    pub(crate) fn is_owed(&self) -> bool {
+        self.owing_count > 0
+    }
+
+    /// Every connection with a place owes what is unread now.
+    pub(crate) fn begin_debts(&mut self) {
+        self.places.iter_mut().for_each(|debt| debt.owed = Some(Owed::default()));
+        for free in &self.free {
+            self.places[*free as usize] = Debt::default();
+        }
+        self.owing_count = (self.places.len() - self.free.len()) as u32;
+    }
+
+    fn pay(&mut self, place: u32) {
+        let debt = std::mem::take(&mut self.places[place as usize]);
+        if debt.owed.is_some() {
+            self.owing_count -= 1;
+        }
+        self.settled.extend(debt.moved);
+    }
+
+    fn enter(&mut self, debt: Debt) -> Place {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Debt::default());
+            self.places.len() as u32 - 1
+        });
+        self.places[place as usize] = debt;
+        Place(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPENT_MAX: Duration = Duration::from_millis(5);
+
+    fn read(read_len: u64) -> TurnReport {
+        TurnReport { read_len, served: Served::All, spent: Duration::ZERO, spent_max: SPENT_MAX }
+    }
+
+    /// A barrier with one connection that gave way, and a sweep that begins when `unread_len` bytes are unread.
+    fn sweeping(unread_len: u64) -> (ReadBarrier, Option<Place>) {
+        let (mut barrier, mut place) = (ReadBarrier::new(1), None);
+        barrier.give_way(&mut place, read(1));
+        barrier.begin_debts();
+        assert!(barrier.is_owed());
+        barrier.begin_reading(place.as_ref(), || unread_len);
+        (barrier, place)
+    }
+
+    #[test]
+    fn a_sweep_waits_for_nobody_that_has_read_everything() {
+        let (mut barrier, mut place) = (ReadBarrier::new(1), None);
+        barrier.give_way(&mut place, read(1));
+        barrier.catch_up(&mut place);
+        barrier.begin_debts();
+        assert!(!barrier.is_owed());
+    }
+
+    #[test]
+    fn bytes_that_were_unread_when_the_sweep_began_are_waited_for_and_later_ones_are_not() {
+        let (mut barrier, mut place) = sweeping(100);
+        barrier.give_way(&mut place, read(60));
+        assert!(barrier.is_owed());
+        barrier.begin_reading(place.as_ref(), || panic!("asked once for each sweep"));
+        barrier.give_way(&mut place, read(40));
+        assert!(!barrier.is_owed(), "there is more to read, and it came later");
+    }
+
+    #[test]
+    fn bytes_that_were_read_and_not_served_are_waited_for() {
+        let (mut barrier, mut place) = sweeping(100);
+        barrier.give_way(&mut place, TurnReport { served: Served::Part, ..read(100) });
+        assert!(barrier.is_owed());
+        barrier.begin_reading(place.as_ref(), || panic!("asked once for each sweep"));
+        barrier.give_way(&mut place, read(0));
+        assert!(!barrier.is_owed());
+    }
+
+    #[test]
+    fn bytes_that_one_turn_reads_and_the_next_serves_are_waited_for() {
+        let (mut barrier, mut place) = sweeping(100);
+        let turn = |read_len| TurnReport { served: Served::Earlier, ..read(read_len) };
+        barrier.give_way(&mut place, turn(60));
+        barrier.give_way(&mut place, turn(40));
+        assert!(barrier.is_owed(), "the last 40 bytes are not served");
+        barrier.give_way(&mut place, turn(7));
+        assert!(!barrier.is_owed(), "the 7 bytes came later");
+    }
+
+    #[test]
+    fn a_connection_that_catches_up_owes_nothing() {
+        let (mut barrier, mut place) = sweeping(100);
+        barrier.catch_up(&mut place);
+        assert!(!barrier.is_owed());
+        assert!(place.is_none());
+    }
+
+    #[test]
+    fn a_connection_that_uses_too_much_time_is_not_waited_for() {
+        let (mut barrier, mut place) = sweeping(u64::MAX);
+        let turn = TurnReport { spent: SPENT_MAX / 2, ..read(1) };
+        barrier.give_way(&mut place, turn);
+        assert!(barrier.is_owed());
+        barrier.give_way(&mut place, turn);
+        assert!(!barrier.is_owed());
+        barrier.begin_debts();
+        assert!(barrier.is_owed(), "each sweep allows it that time anew");
+    }
+
+    /// A connection that goes on with requests that it has read does not look into its socket.
+    #[test]
+    fn a_connection_that_uses_too_much_time_without_reading_is_not_waited_for() {
+        let (mut barrier, mut place) = (ReadBarrier::new(1), None);
+        barrier.give_way(&mut place, read(1));
+        barrier.begin_debts();
+        let turn = TurnReport { spent: SPENT_MAX / 2, served: Served::Part, ..read(0) };
+        barrier.give_way(&mut place, turn);
+        assert!(barrier.is_owed());
+        barrier.give_way(&mut place, turn);
+        assert!(!barrier.is_owed());
+    }
+
+    #[test]
+    fn a_connection_that_gives_way_during_a_sweep_is_not_waited_for() {
+        let (mut barrier, mut place) = sweeping(100);
+        let mut late = None;
+        barrier.give_way(&mut late, read(1));
+        barrier.catch_up(&mut place);
+        assert!(!barrier.is_owed());
+    }
+
+    /// The place of the connection that caught up is used again.
+    #[test]
+    fn a_place_that_is_used_again_owes_nothing() {
+        let (mut barrier, mut first) = sweeping(100);
+        let mut other = None;
+        barrier.give_way(&mut other, read(1));
+        barrier.begin_debts();
+        barrier.catch_up(&mut first);
+        let mut later = None;
+        barrier.give_way(&mut later, read(1));
+        barrier.begin_reading(later.as_ref(), || panic!("no sweep waits for it"));
+        barrier.give_way(&mut later, TurnReport { spent: SPENT_MAX, ..read(1) });
+        assert!(barrier.is_owed(), "the other one has not read");
+        barrier.catch_up(&mut other);
+        assert!(!barrier.is_owed());
+    }
+
+    #[test]
+    fn a_place_that_was_free_when_a_sweep_began_owes_nothing() {
+        let (mut barrier, mut first) = sweeping(100);
+        let mut other = None;
+        barrier.give_way(&mut other, read(1));
+        barrier.catch_up(&mut first);
+        barrier.begin_debts();
+        let mut later = None;
+        barrier.give_way(&mut later, read(1));
+        barrier.give_way(&mut later, TurnReport { spent: SPENT_MAX, ..read(1) });
+        assert!(barrier.is_owed(), "the other one has not read");
+        barrier.catch_up(&mut other);
+        assert!(!barrier.is_owed());
+    }
+
+    #[test]
+    fn a_connection_that_owes_nothing_and_catches_up_pays_for_no_other() {
+        let (mut barrier, mut place) = sweeping(100);
+        let mut late = None;
+        barrier.give_way(&mut late, read(1));
+        barrier.catch_up(&mut late);
+        assert!(barrier.is_owed());
+        barrier.give_way(&mut place, read(100));
+        assert!(!barrier.is_owed());
+        barrier.catch_up(&mut place);
+        barrier.begin_debts();
+        assert!(!barrier.is_owed());
+    }
+}
