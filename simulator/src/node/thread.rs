@@ -225,7 +225,11 @@ impl Thread {
 
     /// Nothing is left for it to do.
     pub(crate) fn is_idle(&self) -> bool {
-        self.tasks.is_parked && self.intake.is_empty() && self.late.is_empty() && !self.barrier.is_sweeping()
+        self.tasks.is_parked
+            && self.tasks.is_empty()
+            && self.intake.is_empty()
+            && self.late.is_empty()
+            && !self.barrier.is_sweeping()
     }
 
     /// Does not run for so long.
