@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         operation_count: arguments.operations,
         prints: arguments.trace,
         is_without_log: arguments.without_log,
+        ..Options::default()
     };
     let (from, count) = arguments.seed.map_or((arguments.from, arguments.seeds), |seed| (seed, 1));
     #[cfg(feature = "planted-bugs")]

@@ -14,6 +14,8 @@ pub(crate) struct Network {
 pub(crate) struct Connection {
     /// Who opened it.
     pub(crate) client: usize,
+    /// It is with a front end.
+    pub(crate) is_front: bool,
     /// The worker that it is with, or on its way to.
     pub(crate) thread: usize,
     pub(crate) to_server: Pipe,
@@ -140,7 +142,7 @@ impl Pipe {
 
 impl World {
     /// A new connection of a client, to a worker.
-    pub(crate) fn connect(&mut self, client: usize, thread: usize) -> usize {
+    pub(crate) fn connect(&mut self, client: usize, thread: usize, is_front: bool) -> usize {
         let number = self.network.connections.len();
         let mut pipe = || {
             let small = self.random.percent(self.settings.small_buffer_percent);
@@ -149,6 +151,7 @@ impl World {
         let (to_server, to_client) = (pipe(), pipe());
         self.network.connections.push(Connection {
             client,
+            is_front,
             thread,
             to_server,
             to_client,

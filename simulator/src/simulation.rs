@@ -29,6 +29,8 @@ pub struct Options {
     pub prints: bool,
     /// The server has no log, whatever the seed says.
     pub is_without_log: bool,
+    /// No client speaks to a front end, whatever the seed says.
+    pub is_without_fronts: bool,
 }
 
 /// What became of a run.
@@ -99,7 +101,7 @@ pub fn judge(seed: u64, options: &Options) -> Outcome {
 /// alone; only a panic of the server ends the run early.
 pub fn record(seed: u64, options: &Options) -> (Outcome, History) {
     // What is lost with a server is no matter of the order of calls.
-    let options = &Options { is_without_log: true, ..*options };
+    let options = &Options { is_without_log: true, is_without_fronts: true, ..*options };
     let mut simulation = Simulation::new(seed, options, false);
     simulation.world.auditor.silence();
     simulation.world.recorder = Some(Recorder::new(&simulation.world.settings));
@@ -184,6 +186,9 @@ impl Simulation {
         let mut settings = Settings::new(seed, options.operation_count, &mut random);
         if options.is_without_log {
             settings.durability = None;
+        }
+        if options.is_without_fronts {
+            settings.front_percent = 0;
         }
         let budget = settings.operation_count;
         let client_count = settings.client_count;

@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) wait_max_ms: u64,
     pub(crate) shared_percent: u64,
     pub(crate) session_percent: u64,
+    /// Clients that speak to a front end.
+    pub(crate) front_percent: u64,
     pub(crate) priority_percent: u64,
     pub(crate) release_after_percent: u64,
     pub(crate) request_id_percent: u64,
@@ -118,6 +120,7 @@ impl Settings {
             wait_max_ms: random.spread(20, 3_000),
             shared_percent: random.pick(&[0, 30, 50, 80]).unwrap_or(30),
             session_percent: random.pick(&[0, 50, 80, 100]).unwrap_or(50),
+            front_percent: random.pick(&[0, 0, 30, 60]).unwrap_or(0),
             priority_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
             release_after_percent: random.pick(&[0, 20, 60]).unwrap_or(20),
             request_id_percent: random.pick(&[0, 20, 60]).unwrap_or(20),

@@ -1,145 +1,11 @@
-//! The turn of one connection of a front end.
-//!
-//! Everything that such a connection does runs in one task: the library that reads its socket, and the requests that it began. So the
-//! length of one poll of that task is all that the connection costs others, and when the poll ends, everything that was read has
-//! reached the worker, or the connection gave way.
+//! Runs the connections of front ends in turns.
 
 use super::Local;
 use super::late::Queued;
-use crate::edge::read_barrier::{Place, Served, TurnReport};
-use crate::limits::{FRONT_BATCH_LEN, FRONT_READ_LEN_MAX, FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
+use crate::edge::front_turn::{FrontTurn, FrontTurnEnd};
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
-
-/// Progress of a connection in its present turn. While the connection runs, its turn is in [`Local`], where its socket and its requests
-/// find it.
-#[derive(Debug, Default)]
-pub(crate) struct FrontTurn {
-    since: Option<Instant>,
-    /// The time was over when it was last measured.
-    was_spent: bool,
-    /// Bytes that were read from the socket.
-    read_len: usize,
-    /// The connection may have more to read.
-    reads_later: bool,
-    /// Requests that were read are left for the next turn.
-    serves_later: bool,
-    /// Requests that were read are served after other connections have read.
-    lets_others_read: bool,
-    /// Rises with each turn.
-    number: u64,
-    /// Requests that are served in parts, and go on in the next turn.
-    parted: Vec<Waker>,
-    /// Its place in the barrier, while it has more to do than one turn allows.
-    place: Option<Place>,
-}
-
-impl FrontTurn {
-    fn begin(&mut self) {
-        (self.since, self.was_spent, self.read_len) = (Some(Instant::now()), false, 0);
-        (self.reads_later, self.serves_later, self.lets_others_read) = (false, false, false);
-        self.number += 1;
-        self.parted.drain(..).for_each(Waker::wake);
-    }
-
-    fn spent(&self) -> Duration {
-        self.since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    /// Measures whether the time is over.
-    pub(crate) fn is_spent(&mut self) -> bool {
-        self.was_spent = self.was_spent || self.spent() >= Duration::from_micros(TURN_US);
-        self.was_spent
-    }
-
-    /// Whether the time was over when it was last measured.
-    pub(crate) fn was_spent(&self) -> bool {
-        self.was_spent
-    }
-
-    /// Returns the number of bytes that may be read now. With 0, the rest must wait for the next turn.
-    pub(crate) fn may_read(&mut self, local: &Local, unread_len: impl Fn() -> u64) -> usize {
-        if self.read_len == 0 {
-            local.barrier().begin_reading(self.place.as_ref(), &unread_len);
-        }
-        let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
-        let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
-        if len == 0 && unread_len() == 0 {
-            // A connection without more to read need not give way: it reads to learn when more arrives.
-            return FRONT_READ_LEN_MAX;
-        }
-        self.reads_later |= len == 0;
-        len
-    }
-
-    /// Notes that bytes were read.
-    pub(crate) fn note_read(&mut self, len: usize) {
-        self.read_len += len;
-    }
-
-    /// The other side has closed the connection. Returns true if its library may learn that only in the next turn: the library drops
-    /// requests at the end, and those that this turn read have not run.
-    pub(crate) fn end_later(&mut self) -> bool {
-        let has_read = self.read_len > 0;
-        self.reads_later |= has_read;
-        has_read
-    }
-
-    /// Whether requests wait for the next turn.
-    pub(crate) fn serves_later(&self) -> bool {
-        self.serves_later
-    }
-
-    /// Notes that requests wait for the next turn.
-    pub(crate) fn serve_later(&mut self) {
-        self.serves_later = true;
-    }
-
-    /// Decides whether the requests that this turn read are served in the next round of tasks, when other connections have read theirs.
-    /// Many connections that first all read and then all serve take far less time than connections that do both in turn.
-    ///
-    /// A connection that read much does not wait: its requests are together already. Nor does one wait while others have given way: a round
-    /// then takes longer.
-    pub(crate) fn let_others_read(&mut self, local: &Local) -> bool {
-        self.lets_others_read = self.read_len < FRONT_BATCH_LEN
-            && !self.reads_later
-            && local.late.is_empty()
-            && local.has_many_connections();
-        self.lets_others_read
-    }
-
-    /// Requests that are served at the end of the turn.
-    fn served(&self) -> Served {
-        match (self.serves_later, self.lets_others_read) {
-            (true, _) => Served::Part,
-            (false, true) => Served::Earlier,
-            (false, false) => Served::All,
-        }
-    }
-
-    /// Stops the clock: the turn takes no time, however slow the machine is.
-    #[cfg(test)]
-    pub(crate) fn stop_clock(&mut self) {
-        self.since = None;
-    }
-
-    /// Uses up the time of the turn.
-    #[cfg(test)]
-    pub(crate) fn use_up(&mut self) {
-        self.was_spent = true;
-    }
-
-    fn report(&self) -> TurnReport {
-        TurnReport {
-            read_len: self.read_len as u64,
-            served: self.served(),
-            spent: self.spent(),
-            spent_max: Duration::from_micros(FRONT_SWEEP_TURNS_US),
-        }
-    }
-}
+use std::task::{Context, Poll};
 
 /// Lets others run before a request that is served in parts goes on, in the next turn of its connection. To be awaited by a connection
 /// that runs in turns.
@@ -148,12 +14,12 @@ pub(crate) async fn next_turn() {
     poll_fn(|context| {
         Local::with(|local| {
             let mut turn = local.front_turn.borrow_mut();
-            if begun.is_some_and(|begun| begun != turn.number) {
+            if begun.is_some_and(|begun| begun != turn.number()) {
                 return Poll::Ready(());
             }
             if begun.is_none() {
-                begun = Some(turn.number);
-                turn.parted.push(context.waker().clone());
+                begun = Some(turn.number());
+                turn.wake_in_next_turn(context.waker().clone());
             }
             Poll::Pending
         })
@@ -168,7 +34,7 @@ pub(crate) fn poll_turn(context: &Context<'_>) -> Poll<()> {
         if !turn.is_spent() {
             return Poll::Ready(());
         }
-        turn.parted.push(context.waker().clone());
+        turn.wake_in_next_turn(context.waker().clone());
         Poll::Pending
     })
 }
@@ -201,17 +67,13 @@ impl Turns {
         let polled = poll(context);
         Local::with(|local| {
             std::mem::swap(own, &mut local.front_turn.borrow_mut());
-            let is_left = own.reads_later || own.serves_later || !own.parted.is_empty();
-            if polled.is_pending() && (is_left || own.lets_others_read) {
-                let turn = own.report();
-                local.barrier().give_way(&mut own.place, turn);
-                if is_left {
-                    local.late.give_way(queued, context);
-                } else {
-                    context.waker().wake_by_ref();
-                }
-            } else if own.place.is_some() {
-                local.barrier().catch_up(&mut own.place);
+            if polled.is_ready() {
+                return own.leave(&mut local.barrier());
+            }
+            match own.end(&mut local.barrier()) {
+                FrontTurnEnd::CaughtUp => {}
+                FrontTurnEnd::NextRound => context.waker().wake_by_ref(),
+                FrontTurnEnd::GaveWay => local.late.give_way(queued, context),
             }
         });
         polled
@@ -220,8 +82,8 @@ impl Turns {
 
 impl Drop for Turns {
     fn drop(&mut self) {
-        if self.turn.place.is_some() {
-            Local::with(|local| local.barrier().catch_up(&mut self.turn.place));
+        if self.turn.has_place() {
+            Local::with(|local| self.turn.leave(&mut local.barrier()));
         }
     }
 }
@@ -230,9 +92,13 @@ impl Drop for Turns {
 mod tests {
     use super::*;
     use crate::driver::test_local::{Wakes, continue_one, enter_crowded};
+    use crate::edge::read_barrier::Served;
+    use crate::limits::{FRONT_BATCH_LEN, FRONT_READ_LEN_MAX, FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
     use std::rc::Rc;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
+    use std::task::Waker;
+    use std::time::Duration;
 
     /// One connection of a front end, on a worker of its own.
     struct Rig {
@@ -282,7 +148,7 @@ mod tests {
     /// Reads from a socket that has more than one turn may read. Returns the number of bytes.
     fn read_all_allowed(local: &Local, turn: &mut FrontTurn) -> usize {
         let mut read_len = 0;
-        while let len @ 1.. = turn.may_read(local, || 1 << 20) {
+        while let len @ 1.. = turn.may_read(&mut local.barrier(), || 1 << 20) {
             turn.note_read(len);
             read_len += len;
             assert!(read_len < 1 << 20, "a turn has an end");
@@ -298,9 +164,9 @@ mod tests {
             rig.wait_for_turn();
         }
         rig.turn(|local, turn| {
-            let len = turn.may_read(local, || 10);
+            let len = turn.may_read(&mut local.barrier(), || 10);
             turn.note_read(len.min(10));
-            assert_ne!(turn.may_read(local, || 0), 0, "it reads to learn when more arrives");
+            assert_ne!(turn.may_read(&mut local.barrier(), || 0), 0, "it reads to learn when more arrives");
         });
         assert!(!rig.turns.queued.is_queued(), "it has read everything");
         rig.local.barrier().begin_debts();
@@ -312,7 +178,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             turn.note_read(FRONT_TURN_LEN);
-            assert_ne!(turn.may_read(local, || 0), 0, "it reads to learn when more arrives");
+            assert_ne!(turn.may_read(&mut local.barrier(), || 0), 0, "it reads to learn when more arrives");
         });
         assert!(!rig.turns.queued.is_queued());
     }
@@ -343,7 +209,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let mut run = |rig: &mut Rig, spent: Duration| {
             let polled = rig.turns.run(&mut context, |context| {
-                rig.local.front_turn.borrow_mut().since = Instant::now().checked_sub(spent);
+                rig.local.front_turn.borrow_mut().begin_earlier(spent);
                 poll_turn(context)
             });
             polled.is_ready()
@@ -369,7 +235,7 @@ mod tests {
                 for _ in 0..3 {
                     is_ready = is_ready || request.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
                 }
-                assert!(rig.local.front_turn.borrow().parted.len() <= 1, "it is woken once");
+                assert!(rig.local.front_turn.borrow().parted_count() <= 1, "it is woken once");
                 Poll::<()>::Pending
             });
             assert!(polled.is_pending());
@@ -405,15 +271,15 @@ mod tests {
     fn a_connection_whose_time_is_over_reads_no_more() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
-            assert_ne!(turn.may_read(local, || 100), 0);
+            assert_ne!(turn.may_read(&mut local.barrier(), || 100), 0);
             turn.note_read(50);
-            turn.since = Instant::now().checked_sub(Duration::from_micros(TURN_US));
-            assert_eq!(turn.may_read(local, || 50), 0, "time is measured after each read");
+            turn.begin_earlier(Duration::from_micros(TURN_US));
+            assert_eq!(turn.may_read(&mut local.barrier(), || 50), 0, "time is measured after each read");
         });
         rig.wait_for_turn();
         rig.turn(|local, turn| {
             turn.use_up();
-            assert_eq!(turn.may_read(local, || 50), 0, "requests have used the time");
+            assert_eq!(turn.may_read(&mut local.barrier(), || 50), 0, "requests have used the time");
         });
         assert!(rig.turns.queued.is_queued());
     }
@@ -424,8 +290,8 @@ mod tests {
         rig.turn(|local, turn| {
             turn.note_read(1);
             turn.use_up();
-            assert_eq!(turn.may_read(local, || 50), 0, "the time is over");
-            assert!(!turn.let_others_read(local));
+            assert_eq!(turn.may_read(&mut local.barrier(), || 50), 0, "the time is over");
+            assert!(!turn.let_others_read(local.others()));
             assert_eq!(turn.served(), Served::All);
         });
     }
@@ -437,7 +303,7 @@ mod tests {
         rig.local.barrier().begin_debts();
         rig.wait_for_turn();
         rig.turn(|local, turn| {
-            turn.may_read(local, || 100);
+            turn.may_read(&mut local.barrier(), || 100);
             // More has come meanwhile.
             read_all_allowed(local, turn);
         });
@@ -448,7 +314,9 @@ mod tests {
     #[test]
     fn a_connection_reads_little_at_once() {
         let mut rig = Rig::new();
-        rig.turn(|local, turn| assert_eq!(turn.may_read(local, || 1 << 20), FRONT_READ_LEN_MAX));
+        rig.turn(|local, turn| {
+            assert_eq!(turn.may_read(&mut local.barrier(), || 1 << 20), FRONT_READ_LEN_MAX)
+        });
     }
 
     /// A library may ask again after it was refused.
@@ -457,8 +325,8 @@ mod tests {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             turn.note_read(FRONT_TURN_LEN);
-            assert_eq!(turn.may_read(local, || 10), 0);
-            assert_ne!(turn.may_read(local, || 0), 0);
+            assert_eq!(turn.may_read(&mut local.barrier(), || 10), 0);
+            assert_ne!(turn.may_read(&mut local.barrier(), || 0), 0);
         });
         assert!(rig.turns.queued.is_queued());
     }
@@ -467,7 +335,7 @@ mod tests {
     fn a_connection_with_requests_left_counts_as_served_in_part_even_if_it_lets_others_read() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
-            turn.let_others_read(local);
+            turn.let_others_read(local.others());
             turn.serve_later();
             assert_eq!(turn.served(), Served::Part);
         });
@@ -485,7 +353,7 @@ mod tests {
         });
         assert!(polled.is_ready());
         assert!(!rig.turns.queued.is_queued());
-        assert!(rig.turns.turn.place.is_none());
+        assert!(!rig.turns.turn.has_place());
     }
 
     #[test]
@@ -496,14 +364,14 @@ mod tests {
         assert!(rig.is_sweeping(), "the connection has more to read");
         rig.wait_for_turn();
         rig.turn(|local, turn| {
-            turn.may_read(local, || 100);
+            turn.may_read(&mut local.barrier(), || 100);
             turn.note_read(60);
             turn.serve_later();
         });
         assert!(rig.is_sweeping(), "40 bytes are left");
         rig.wait_for_turn();
         rig.turn(|local, turn| {
-            turn.may_read(local, || 40);
+            turn.may_read(&mut local.barrier(), || 40);
             turn.note_read(40);
             turn.serve_later();
         });
@@ -517,7 +385,7 @@ mod tests {
     #[test]
     fn a_connection_that_lets_others_read_is_woken_at_once() {
         let mut rig = Rig::new();
-        rig.turn(|local, turn| assert!(turn.let_others_read(local)));
+        rig.turn(|local, turn| assert!(turn.let_others_read(local.others())));
         assert!(!rig.turns.queued.is_queued(), "it does not wait behind those that gave way");
         assert_eq!(rig.wake_count(), 1);
         rig.turn(|_, _| ());
@@ -529,7 +397,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             read_all_allowed(local, turn);
-            assert!(!turn.let_others_read(local));
+            assert!(!turn.let_others_read(local.others()));
         });
         assert!(rig.turns.queued.is_queued());
     }
@@ -538,7 +406,7 @@ mod tests {
     fn the_only_connection_of_a_worker_serves_at_once() {
         let mut rig = Rig::new();
         rig.local.handles[0].connection_count.store(1, Ordering::Relaxed);
-        rig.turn(|local, turn| assert!(!turn.let_others_read(local)));
+        rig.turn(|local, turn| assert!(!turn.let_others_read(local.others())));
         assert_eq!(rig.wake_count(), 0);
     }
 
@@ -547,7 +415,7 @@ mod tests {
         let mut rig = Rig::new();
         let other = Queued::default();
         rig.local.late.give_way(&other, &Context::from_waker(Waker::noop()));
-        rig.turn(|local, turn| assert!(!turn.let_others_read(local)));
+        rig.turn(|local, turn| assert!(!turn.let_others_read(local.others())));
     }
 
     #[test]
@@ -555,7 +423,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             turn.note_read(FRONT_BATCH_LEN);
-            assert!(!turn.let_others_read(local));
+            assert!(!turn.let_others_read(local.others()));
         });
     }
 
@@ -564,9 +432,9 @@ mod tests {
         let mut rig = Rig::new();
         let read = |rig: &mut Rig, unread_len: u64| {
             rig.turn(|local, turn| {
-                turn.may_read(local, || unread_len);
+                turn.may_read(&mut local.barrier(), || unread_len);
                 turn.note_read(unread_len as usize);
-                turn.let_others_read(local);
+                turn.let_others_read(local.others());
             });
         };
         read(&mut rig, 100);
@@ -600,7 +468,7 @@ mod tests {
         for _ in 0..10 {
             rig.wait_for_turn();
             rig.turn(|_, turn| {
-                turn.since = Instant::now().checked_sub(Duration::from_micros(FRONT_SWEEP_TURNS_US));
+                turn.begin_earlier(Duration::from_micros(FRONT_SWEEP_TURNS_US));
                 turn.serve_later();
             });
         }

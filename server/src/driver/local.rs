@@ -1,11 +1,11 @@
 //! What the tasks of one worker's thread share.
 
-use super::front_turn::FrontTurn;
 use super::late::Late;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::edge::connection::{Write, flush};
-use crate::edge::inlet::{Begun, InletState, greet};
+use crate::edge::front_turn::{FrontTurn, Others};
+use crate::edge::inlet::{Begun, InletState};
 use crate::edge::read_barrier::ReadBarrier;
 use crate::front::FrontConfig;
 use crate::limits::{EVENTS_PER_POLL, READ_LEN_MAX};
@@ -18,8 +18,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, mpsc, watch};
 use waymaker_engine::Time;
-use waymaker_protocol::message::opcode;
-use waymaker_protocol::{Frame, Hello, next_frame};
+use waymaker_protocol::Hello;
 
 thread_local! {
     static LOCAL: OnceCell<Rc<Local>> = const { OnceCell::new() };
@@ -137,9 +136,10 @@ impl Local {
         self.worker.borrow().connection_count() + self.front_count.get()
     }
 
-    /// Returns true if the worker has more than one connection. Those on their way to it count.
-    pub(super) fn has_many_connections(&self) -> bool {
-        self.handles[usize::from(self.index)].connection_count.load(Ordering::Relaxed) > 1
+    /// Connections beside the one that runs. Those on their way to the worker count.
+    pub(crate) fn others(&self) -> Others {
+        let connection_count = self.handles[usize::from(self.index)].connection_count.load(Ordering::Relaxed);
+        Others { are_there: connection_count > 1, have_given_way: !self.late.is_empty() }
     }
 
     /// The barrier that says when leases may end.
@@ -236,16 +236,18 @@ impl Local {
     /// Opens a lane that no socket belongs to. `Err`: what the worker said to the HELLO.
     pub(super) fn open_inlet(&self, hello: &Hello<'_>) -> Result<ConnectionKey, Vec<u8>> {
         let mut worker = self.worker.borrow_mut();
-        let now = self.now();
-        let (key, answer) = greet(&mut worker, hello, now);
-        let is_welcome = |frame: Frame<'_>| frame.opcode() != opcode::ERROR;
-        if next_frame(&answer, usize::MAX).ok().flatten().is_none_or(is_welcome) {
-            self.put(key.slot, Registered::Inlet(Box::new(InletState::new(key))));
-            return Ok(key);
+        let opened = InletState::open(&mut worker, hello, self.now());
+        match opened {
+            Ok((inlet, _)) => {
+                let key = inlet.key();
+                self.put(key.slot, Registered::Inlet(Box::new(inlet)));
+                Ok(key)
+            }
+            Err(answer) => {
+                self.follow_up(&mut worker);
+                Err(answer)
+            }
         }
-        worker.handle_lost(key, now);
-        self.follow_up(&mut worker);
-        Err(answer)
     }
 
     /// Ends a lane that no socket belongs to, as if its connection were lost.

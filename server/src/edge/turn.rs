@@ -14,6 +14,8 @@ pub trait Stopwatch {
     fn start(&mut self);
     /// Starts the watch unless it runs, and returns the time since its start.
     fn elapsed(&mut self) -> Duration;
+    /// Starts the watch anew.
+    fn restart(&mut self);
     /// Returns the time since the start of the watch; 0 if it does not run.
     fn elapsed_if_started(&mut self) -> Duration;
 }
@@ -31,6 +33,10 @@ impl Stopwatch for MachineStopwatch {
     #[inline]
     fn elapsed(&mut self) -> Duration {
         self.0.get_or_insert_with(Instant::now).elapsed()
+    }
+
+    fn restart(&mut self) {
+        self.0 = Some(Instant::now());
     }
 
     fn elapsed_if_started(&mut self) -> Duration {
@@ -91,11 +97,18 @@ impl<W: Stopwatch> Budget for Turn<W> {
 }
 
 #[cfg(test)]
+impl MachineStopwatch {
+    /// Returns a stopwatch that was started so long ago.
+    pub(crate) fn started_earlier(by: Duration) -> Self {
+        Self(Some(Instant::now().checked_sub(by).expect("the machine has run for longer")))
+    }
+}
+
+#[cfg(test)]
 impl Turn {
     /// Returns a turn whose time is over.
     pub(crate) fn spent() -> Self {
-        let since = Instant::now().checked_sub(Duration::from_micros(TURN_US));
-        let stopwatch = MachineStopwatch(Some(since.expect("the machine has run for longer")));
+        let stopwatch = MachineStopwatch::started_earlier(Duration::from_micros(TURN_US));
         Self { stopwatch, ..Self::default() }
     }
 

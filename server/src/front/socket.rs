@@ -78,7 +78,8 @@ impl AsyncRead for FrontSocket {
     ) -> Poll<io::Result<()>> {
         let own = self.get_mut();
         let len = Local::with(|local| {
-            local.front_turn.borrow_mut().may_read(local, || own.socket.unread_len()).min(buffer.remaining())
+            let mut turn = local.front_turn.borrow_mut();
+            turn.may_read(&mut local.barrier(), || own.socket.unread_len()).min(buffer.remaining())
         });
         if len == 0 && buffer.remaining() > 0 {
             // The turn is over, and its end wakes the task.

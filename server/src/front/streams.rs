@@ -1,7 +1,7 @@
 //! The requests of one gRPC connection, as part of the task of their connection.
 
 use crate::driver::Local;
-use crate::limits::GRPC_TURNS_UNREAD_MAX;
+use crate::edge::streams::{FrontWork, Ran, StreamTurns};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,19 +21,7 @@ struct Shared {
     running: RefCell<FuturesUnordered<Request>>,
     /// Rises with each poll of a request.
     poll_count: Rc<Cell<u64>>,
-    /// Turns in a row that were over before all requests had run.
-    part_count: Cell<u32>,
-}
-
-/// What ran of the requests of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ran {
-    /// No request was begun or woken.
-    Nothing,
-    /// All requests that were begun or woken.
-    All,
-    /// Some of them: the turn is over.
-    Part,
+    turns: Cell<StreamTurns>,
 }
 
 /// One request.
@@ -53,41 +41,16 @@ where
 }
 
 impl Streams {
-    /// Runs the requests and the library that reads and writes for them, until both rest or the turn of the connection is over. Ends when
-    /// the library ends.
-    ///
-    /// The library neither reads nor writes before all requests ran. So a client cannot begin more than it lets finish, and hears of all
-    /// that happened at once in the order in which it happened. Requests that the library has begun may have to wait until other connections
-    /// have read. Only after [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for all
-    /// requests, the library goes first.
+    /// Runs the requests and the library that reads and writes for them, as [`StreamTurns`] decides. Ends when the library ends.
     pub(super) fn poll_beside<T>(
         &self,
         context: &mut Context<'_>,
-        mut library: impl FnMut(&mut Context<'_>) -> Poll<T>,
+        library: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let part_count = &self.0.part_count;
-        if part_count.get() == GRPC_TURNS_UNREAD_MAX {
-            part_count.set(0);
-            if let Poll::Ready(ended) = library(context) {
-                return Poll::Ready(ended);
-            }
-        }
-        loop {
-            if self.run(context) == Ran::Part {
-                part_count.set(part_count.get() + 1);
-                return Poll::Pending;
-            }
-            part_count.set(0);
-            if let Poll::Ready(ended) = library(context) {
-                return Poll::Ready(ended);
-            }
-            if self.has_begun() && let_others_read() {
-                return Poll::Pending;
-            }
-            if self.run(context) == Ran::Nothing {
-                return Poll::Pending;
-            }
-        }
+        let mut turns = self.0.turns.take();
+        let polled = turns.poll(&mut Work { streams: self, context, library });
+        self.0.turns.set(turns);
+        polled
     }
 
     /// Whether there are requests that never ran.
@@ -139,12 +102,35 @@ impl Streams {
     }
 }
 
-fn is_spent() -> bool {
-    Local::with(|local| local.front_turn.borrow_mut().is_spent())
+/// One poll of a connection.
+struct Work<'a, 'b, L> {
+    streams: &'a Streams,
+    context: &'a mut Context<'b>,
+    library: L,
 }
 
-fn let_others_read() -> bool {
-    Local::with(|local| local.front_turn.borrow_mut().let_others_read(local))
+impl<T, L: FnMut(&mut Context<'_>) -> Poll<T>> FrontWork for Work<'_, '_, L> {
+    type End = T;
+
+    fn run(&mut self) -> Ran {
+        self.streams.run(self.context)
+    }
+
+    fn poll_library(&mut self) -> Poll<T> {
+        (self.library)(self.context)
+    }
+
+    fn has_begun(&self) -> bool {
+        self.streams.has_begun()
+    }
+
+    fn let_others_read(&mut self) -> bool {
+        Local::with(|local| local.front_turn.borrow_mut().let_others_read(local.others()))
+    }
+}
+
+fn is_spent() -> bool {
+    Local::with(|local| local.front_turn.borrow_mut().is_spent())
 }
 
 fn serve_later() {
@@ -180,6 +166,7 @@ mod tests {
     use crate::driver::front_turn::in_turns;
     use crate::driver::test_local::{Wakes, continue_one, enter_crowded, give_turns};
     use crate::limits::FRONT_BATCH_LEN;
+    use crate::limits::GRPC_TURNS_UNREAD_MAX;
     use hyper::rt::Executor as _;
     use std::future::poll_fn;
     use std::pin::pin;

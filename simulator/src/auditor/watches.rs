@@ -26,7 +26,10 @@ impl Auditor {
             self.accuse("view", || format!("key {key}: fence {fence_before} was said before: {watching:?}"));
         }
         let view = WatchView { key, fence: watching.fence, is_held: watching.holder_count > 0 };
-        self.watches.insert((connection, number), view);
+        let is_reset = !self.connections[connection].asked_watches.contains(&number);
+        if !is_reset {
+            self.watches.insert((connection, number), view);
+        }
     }
 
     /// A watch is over, if there was one of this number and this key.
@@ -46,6 +49,12 @@ impl Auditor {
         if was_watching {
             self.watches.remove(&(connection, watch));
         }
+    }
+
+    /// Nobody listens to this request of a connection of a front end any more. Words that are on their way may still come.
+    pub(crate) fn note_reset(&mut self, connection: usize, number: u32) {
+        self.watches.remove(&(connection, number));
+        self.connections[connection].asked_watches.remove(&number);
     }
 
     /// The newest word on a watched key.

@@ -47,6 +47,8 @@ pub(crate) struct Client {
     /// Of its namespace.
     kind: NamespaceKind,
     owner: Vec<u8>,
+    /// It speaks to a front end.
+    is_front: bool,
     wants_session: bool,
     /// Whose session it joins, if that client has one: that of another process, often with a namespace of another kind.
     mate: Option<usize>,
@@ -89,7 +91,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(world: &mut World, index: usize) -> Self {
-        let wants_session = world.random.percent(world.settings.session_percent);
+        let is_front = world.random.percent(world.settings.front_percent);
+        let wants_session = !is_front && world.random.percent(world.settings.session_percent);
         let session_lease_ms = world.random.spread(100, 5_000) as u32;
         let kind = world.settings.mix.clone().choose_kind(&mut world.random);
         let mate = (index > 0 && wants_session && world.random.once_in(3))
@@ -98,6 +101,7 @@ impl Client {
             index,
             kind,
             owner: format!("client-{index}").into_bytes(),
+            is_front,
             wants_session,
             mate,
             session_lease_ms,

@@ -35,7 +35,7 @@ impl Client {
             let thread = world.random.below(worker_count) as usize;
             let worker =
                 if world.random.once_in(3) { world.random.below(worker_count) as u16 } else { ANY_WORKER };
-            let connection = world.connect(self.index, thread);
+            let connection = world.connect(self.index, thread, self.is_front);
             world.auditor.open(self.lanes[lane].auditor_lane);
             let (index, auditor_lane) = (self.index, self.lanes[lane].auditor_lane);
             world.trace.note(world.now_us, 20, connection as u64, || {
@@ -95,6 +95,16 @@ impl Client {
         self.asked_count += 1;
         let number = self.lanes[lane].note_pending(operation, world.now_us);
         self.send(world, lane, number, operation);
+        if let Operation::Cancel { acquire: other, .. } | Operation::Unwatch { watch: other, .. } = operation
+            && self.is_front
+        {
+            // As if it reset a stream: neither is answered.
+            if let Some(connection) = self.lanes[lane].connection {
+                world.auditor.note_reset(connection, other);
+            }
+            self.lanes[lane].pending.remove(&other);
+            self.lanes[lane].pending.remove(&number);
+        }
         number
     }
 

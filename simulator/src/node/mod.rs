@@ -2,6 +2,8 @@
 
 mod contents;
 mod disasters;
+mod front;
+mod io;
 mod log;
 mod quorum;
 mod several;

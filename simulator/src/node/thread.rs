@@ -1,21 +1,22 @@
 //! One worker and the tasks of its thread, run one at a time.
 
+use super::front::{Front, Hands, Woken};
+use super::io::{Io, Registered, VirtualStopwatch, register, unregister, write};
 use super::tasks::{EVENTS_PER_POLL, Errands, Task, Tasks};
-use crate::network::Found;
 use crate::world::{Event, World};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
 use waymaker_engine::Time;
-use waymaker_server::clock::Moment;
-use waymaker_server::edge::connection::{Connection, ConnectionIo, End, Moved, Read, TurnEnd, Write, flush};
+use waymaker_server::edge::connection::{Connection, End, Moved, TurnEnd, flush};
+use waymaker_server::edge::front_turn::{FrontTurnEnd, Others};
 use waymaker_server::edge::late::LateQueue;
 use waymaker_server::edge::read_barrier::{ReadBarrier, SweepNext};
-use waymaker_server::edge::turn::{Stopwatch, Turn};
+use waymaker_server::edge::turn::Turn;
 use waymaker_server::limits::{HOUSEKEEPING_MS, READ_LEN_MAX, TURN_US};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::Node;
-use waymaker_server::worker::{ConnectionKey, Worker};
+use waymaker_server::worker::Worker;
 
 /// How long one task takes before the next one runs.
 const STEP_MAX_US: u64 = 30;
@@ -23,6 +24,8 @@ const STEP_MAX_US: u64 = 30;
 const PREEMPTION_MAX_US: u64 = 20_000;
 /// Time of a batch, as the stopwatch of a turn measures it.
 const BATCH_US: u64 = 30;
+/// The same of one request of a front end.
+const FRONT_REQUEST_US: u64 = 2;
 
 /// A connection on its way to a worker.
 #[derive(Debug)]
@@ -45,133 +48,23 @@ pub(crate) struct Thread {
     intake: VecDeque<Intake>,
     connections: BTreeMap<usize, Served>,
     registered: Registered,
+    woken: Woken,
 }
 
 /// A connection that is served here.
 #[derive(Debug)]
 struct Served {
-    inner: Connection,
+    inner: Inner,
     /// The operating system has named its socket, and no read has found it empty since.
     is_readable: bool,
     /// It gave way and waits for its turn.
     is_queued: bool,
 }
 
-/// By slot of its lane, the connection that is written to when the worker names it.
-type Registered = BTreeMap<u32, (ConnectionKey, usize)>;
-
-/// A stopwatch of virtual time, in which each look takes a while.
-struct VirtualStopwatch {
-    elapsed_us: u64,
-    look_us: u64,
-}
-
-impl Stopwatch for VirtualStopwatch {
-    fn start(&mut self) {}
-
-    fn elapsed(&mut self) -> Duration {
-        self.elapsed_us += self.look_us;
-        Duration::from_micros(self.elapsed_us)
-    }
-
-    fn elapsed_if_started(&mut self) -> Duration {
-        Duration::from_micros(self.elapsed_us)
-    }
-}
-
-/// What a connection needs in one turn.
-struct Io<'a> {
-    world: &'a mut World,
-    tasks: &'a mut Tasks,
-    registered: &'a mut Registered,
-    errands: &'a mut Errands,
-    connection: usize,
-    is_readable: &'a mut bool,
-    /// Bytes of the next read, at most.
-    len_max: usize,
-    bytes: Vec<u8>,
-}
-
-impl ConnectionIo for Io<'_> {
-    fn read(&mut self) -> Read<'_> {
-        if !*self.is_readable {
-            return Read::Nothing;
-        }
-        let len_max = std::mem::replace(&mut self.len_max, READ_LEN_MAX);
-        let world = &mut *self.world;
-        let link = &mut world.network.connections[self.connection];
-        let is_broken = link.server_noticed;
-        let pipe = &mut link.to_server;
-        let unread_since_us = pipe.unread_since_us();
-        match pipe.read(len_max) {
-            Found::Nothing if is_broken => Read::Failed,
-            Found::Nothing => {
-                *self.is_readable = false;
-                Read::Nothing
-            }
-            Found::End => Read::End,
-            Found::Bytes(bytes) => {
-                // A read that leaves room in the buffer has emptied the socket. Its end can be read all the same.
-                *self.is_readable = bytes.len() == len_max || pipe.is_readable() || is_broken;
-                world.trace.bytes(&bytes);
-                if std::mem::take(&mut pipe.wants_room) {
-                    world.after(1, Event::ArriveAtClient(self.connection));
-                }
-                world.note_read(self.connection, unread_since_us.unwrap_or(world.now_us));
-                self.bytes = bytes;
-                Read::Bytes(&self.bytes, world.server_time().into())
-            }
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Write {
-        write(self.world, self.connection, bytes)
-    }
-
-    fn now(&self) -> Moment {
-        self.world.server_time().into()
-    }
-
-    fn rebind(&mut self, old: ConnectionKey, new: ConnectionKey) {
-        unregister(self.registered, old);
-        register(self.world, self.tasks, self.registered, new, self.connection);
-    }
-
-    fn follow_up(&mut self, worker: &mut Worker) {
-        self.tasks.follow_up(self.world, worker, self.errands);
-    }
-}
-
-/// Writes as much as the connection takes.
-fn write(world: &mut World, connection: usize, bytes: &[u8]) -> Write {
-    let len = world.send(connection, false, bytes);
-    if len == 0 {
-        return Write::Full;
-    }
-    world.trace.bytes(&bytes[..len]);
-    world.note_said(connection, &bytes[..len]);
-    Write::Written(len)
-}
-
-/// The flusher writes to this connection from here on. One that lost the lane finds out in a turn.
-fn register(
-    world: &mut World,
-    tasks: &mut Tasks,
-    registered: &mut Registered,
-    key: ConnectionKey,
-    connection: usize,
-) {
-    if let Some((_, old)) = registered.insert(key.slot, (key, connection))
-        && old != connection
-    {
-        tasks.make_ready(world, Task::Connection(old));
-    }
-}
-
-fn unregister(registered: &mut Registered, key: ConnectionKey) {
-    if registered.get(&key.slot).is_some_and(|(registered, _)| *registered == key) {
-        registered.remove(&key.slot);
-    }
+#[derive(Debug)]
+enum Inner {
+    Binary(Connection),
+    Front(Box<Front>),
 }
 
 impl Thread {
@@ -185,6 +78,7 @@ impl Thread {
             intake: VecDeque::new(),
             connections: BTreeMap::new(),
             registered: Registered::new(),
+            woken: Woken::default(),
         }
     }
 
@@ -269,6 +163,9 @@ impl Thread {
             world.trace.note(world.now_us, 4, index as u64, || format!("worker {index}  {task:?}"));
             self.perform(world, task, &mut errands);
             self.tasks.note_ran(task);
+            for connection in self.woken.take() {
+                self.tasks.make_ready(world, Task::Connection(connection));
+            }
         }
         if self.tasks.is_empty() && !node.mailboxes[self.tasks.index].sleep() {
             self.tasks.make_ready(world, Task::TakeMail);
@@ -313,6 +210,11 @@ impl Thread {
             Task::Housekeep => {
                 self.worker.housekeep(now);
                 self.tasks.follow_up(world, &mut self.worker, errands);
+                for (connection, served) in &self.connections {
+                    if matches!(&served.inner, Inner::Front(front) if front.has_quiet_streams()) {
+                        self.tasks.make_ready(world, Task::Connection(*connection));
+                    }
+                }
             }
         }
     }
@@ -329,14 +231,20 @@ impl Thread {
     /// Begins to serve a connection. Its socket is known to the operating system from here on, which has not named it yet.
     fn take_over(&mut self, world: &mut World, intake: Intake, errands: &mut Errands) {
         let Intake { connection, moved } = intake;
-        let (peer, now) = (format!("peer-{connection}"), world.server_time().into());
-        let Self { worker, barrier, tasks, registered, .. } = self;
-        let inner = Connection::begin(worker, barrier, peer.as_bytes(), moved, now);
-        tasks.follow_up(world, worker, errands);
-        register(world, tasks, registered, inner.key(), connection);
-        self.connections.insert(connection, Served { inner, is_readable: false, is_queued: false });
         let link = &world.network.connections[connection];
-        if link.to_server.is_readable() || link.server_noticed {
+        let has_something = link.to_server.is_readable() || link.server_noticed;
+        let inner = if link.is_front {
+            Inner::Front(Box::new(Front::new(connection, &self.woken)))
+        } else {
+            let (peer, now) = (format!("peer-{connection}"), world.server_time().into());
+            let Self { worker, barrier, tasks, registered, .. } = self;
+            let inner = Connection::begin(worker, barrier, peer.as_bytes(), moved, now);
+            tasks.follow_up(world, worker, errands);
+            register(world, tasks, registered, inner.key(), connection);
+            Inner::Binary(inner)
+        };
+        self.connections.insert(connection, Served { inner, is_readable: false, is_queued: false });
+        if has_something {
             self.tasks.note_io(world, connection);
         }
         self.tasks.make_ready(world, Task::Connection(connection));
@@ -344,29 +252,69 @@ impl Thread {
 
     /// What the task of a connection does when it is polled.
     fn give_turn(&mut self, world: &mut World, connection: usize, errands: &mut Errands) {
-        let Self { worker, barrier, late, tasks, connections, registered, .. } = self;
-        let Some(Served { inner, is_readable, is_queued }) = connections.get_mut(&connection) else { return };
-        if *is_queued {
+        let others = Others { are_there: self.connections.len() > 1, have_given_way: !self.late.is_empty() };
+        let Self { worker, barrier, tasks, connections, registered, .. } = self;
+        let Some(Served { inner, is_readable, is_queued: false }) = connections.get_mut(&connection) else {
             return;
-        }
-        inner.begin_turn(barrier, || world.network.connections[connection].to_server.unread_len());
-        // In some turns one batch takes all the time there is.
-        let look_us = if world.random.once_in(4) { TURN_US } else { BATCH_US };
-        let mut turn = Turn::new(VirtualStopwatch { elapsed_us: 0, look_us });
-        let len_max = if world.random.once_in(8) { 40 } else { READ_LEN_MAX };
-        let mut io =
-            Io { world, tasks, registered, errands, connection, is_readable, len_max, bytes: Vec::new() };
-        let end = inner.run(worker, &mut turn, &mut io);
-        inner.end_turn(worker, barrier, &mut turn, end);
-        tasks.follow_up(world, worker, errands);
-        match end {
-            TurnEnd::CaughtUp => {}
-            TurnEnd::GaveWay => {
-                *is_queued = true;
-                late.give_way(connection);
-                tasks.make_ready(world, Task::Late);
+        };
+        let (gave_way, end) = match inner {
+            Inner::Binary(inner) => {
+                inner.begin_turn(barrier, || world.network.connections[connection].to_server.unread_len());
+                // In some turns one batch takes all the time there is.
+                let look_us = if world.random.once_in(4) { TURN_US } else { BATCH_US };
+                let mut stopwatch = VirtualStopwatch::default();
+                stopwatch.look_us = look_us;
+                let mut turn = Turn::new(stopwatch);
+                let len_max = if world.random.once_in(8) { 40 } else { READ_LEN_MAX };
+                let mut io = Io {
+                    world,
+                    tasks,
+                    registered,
+                    errands,
+                    connection,
+                    is_readable,
+                    len_max,
+                    bytes: Vec::new(),
+                };
+                let end = inner.run(worker, &mut turn, &mut io);
+                inner.end_turn(worker, barrier, &mut turn, end);
+                tasks.follow_up(world, worker, errands);
+                match end {
+                    TurnEnd::CaughtUp => (false, None),
+                    TurnEnd::GaveWay => (true, None),
+                    TurnEnd::Over(end) => (false, Some(end)),
+                }
             }
-            TurnEnd::Over(end) => self.finish(world, connection, end, errands),
+            Inner::Front(front) => {
+                let look_us = if world.random.once_in(8) { TURN_US } else { FRONT_REQUEST_US };
+                let hands = Hands { world, worker, barrier, tasks, registered, errands, is_readable, others };
+                match front.take_turn(hands, look_us) {
+                    Poll::Ready(end) => (false, Some(end)),
+                    Poll::Pending => match front.end_turn(barrier) {
+                        FrontTurnEnd::CaughtUp => (false, None),
+                        FrontTurnEnd::GaveWay => (true, None),
+                        FrontTurnEnd::NextRound => {
+                            tasks.make_ready(world, Task::Connection(connection));
+                            (false, None)
+                        }
+                    },
+                }
+            }
+        };
+        if gave_way {
+            self.give_way(world, connection);
+        }
+        if let Some(end) = end {
+            self.finish(world, connection, end, errands);
+        }
+    }
+
+    /// A connection waits until those that gave way before it had their turns.
+    fn give_way(&mut self, world: &mut World, connection: usize) {
+        if let Some(served) = self.connections.get_mut(&connection) {
+            served.is_queued = true;
+            self.late.give_way(connection);
+            self.tasks.make_ready(world, Task::Late);
         }
     }
 
@@ -387,7 +335,19 @@ impl Thread {
     fn flush(&mut self, world: &mut World) {
         while let Some(key) = self.worker.poll_dirty() {
             let Some((registered, connection)) = self.registered.get(&key.slot).copied() else { continue };
-            if registered == key && flush(&mut self.worker, key, |bytes| write(world, connection, bytes)) {
+            let Some(served) = self.connections.get_mut(&connection) else { continue };
+            if registered != key {
+                continue;
+            }
+            let worker = &mut self.worker;
+            let needs_turn = match &mut served.inner {
+                Inner::Binary(_) => flush(worker, key, |bytes| write(world, connection, bytes)),
+                Inner::Front(front) => {
+                    front.take_output(worker, key);
+                    false
+                }
+            };
+            if needs_turn {
                 self.tasks.make_ready(world, Task::Connection(connection));
             }
         }
@@ -396,11 +356,21 @@ impl Thread {
     /// The connection is over here.
     fn finish(&mut self, world: &mut World, connection: usize, end: End, errands: &mut Errands) {
         let Some(Served { inner, .. }) = self.connections.remove(&connection) else { return };
-        unregister(&mut self.registered, inner.key());
         self.tasks.forget(Task::Connection(connection));
         let now = world.server_time().into();
-        let moved = inner.finish(&mut self.worker, &mut self.barrier, end, now);
-        self.tasks.follow_up(world, &mut self.worker, errands);
+        let Self { worker, barrier, tasks, registered, .. } = self;
+        let moved = match inner {
+            Inner::Binary(inner) => {
+                unregister(registered, inner.key());
+                inner.finish(worker, barrier, end, now)
+            }
+            Inner::Front(front) => {
+                let keys = front.finish(worker, barrier, now);
+                keys.into_iter().for_each(|key| unregister(registered, key));
+                None
+            }
+        };
+        tasks.follow_up(world, worker, errands);
         if let End::Move(to) = end {
             world.network.connections[connection].thread = usize::from(to);
             return errands.moves.push((usize::from(to), Intake { connection, moved }));

@@ -51,7 +51,7 @@ impl From<Vec<u8>> for Reply {
 }
 
 /// Opens a lane and says HELLO on it. Returns the lane and the answer, which is empty or one frame.
-pub fn greet(worker: &mut Worker, hello: &Hello<'_>, now: Moment) -> (ConnectionKey, Vec<u8>) {
+pub(crate) fn greet(worker: &mut Worker, hello: &Hello<'_>, now: Moment) -> (ConnectionKey, Vec<u8>) {
     let key = worker.handle_open(hello.owner, now);
     let mut frame = Vec::new();
     hello.encode(0, &mut frame);
@@ -139,6 +139,20 @@ impl InletState {
             spare: None,
             is_closed: false,
         }
+    }
+
+    /// Opens a lane that no socket belongs to. Returns it with the answer to its HELLO.
+    ///
+    /// # Errors
+    /// The answer to the HELLO, if the worker refuses it.
+    pub fn open(worker: &mut Worker, hello: &Hello<'_>, now: Moment) -> Result<(Self, Vec<u8>), Vec<u8>> {
+        let (key, answer) = greet(worker, hello, now);
+        let is_welcome = |frame: Frame<'_>| frame.opcode() != opcode::ERROR;
+        if next_frame(&answer, usize::MAX).ok().flatten().is_none_or(is_welcome) {
+            return Ok((Self::new(key), answer));
+        }
+        worker.handle_lost(key, now);
+        Err(answer)
     }
 
     /// Returns the key of the lane.

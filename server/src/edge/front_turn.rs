@@ -1,0 +1,206 @@
+//! The turn of one connection of a front end.
+//!
+//! Everything that such a connection does runs in one task: the library that reads its socket, and the requests that it began. So the
+//! length of one poll of that task is all that the connection costs others, and when the poll ends, everything that was read has
+//! reached the worker, or the connection gave way.
+
+use super::read_barrier::{Place, ReadBarrier, Served, TurnReport};
+use super::turn::{MachineStopwatch, Stopwatch};
+use crate::limits::{FRONT_BATCH_LEN, FRONT_READ_LEN_MAX, FRONT_SWEEP_TURNS_US, FRONT_TURN_LEN, TURN_US};
+use std::task::Waker;
+use std::time::Duration;
+
+/// Progress of a connection in its present turn.
+#[derive(Debug, Default)]
+pub struct FrontTurn<W = MachineStopwatch> {
+    stopwatch: W,
+    /// The time was over when it was last measured.
+    was_spent: bool,
+    /// Bytes that were read from the socket.
+    read_len: usize,
+    /// The connection may have more to read.
+    reads_later: bool,
+    /// Requests that were read are left for the next turn.
+    serves_later: bool,
+    /// Requests that were read are served after other connections have read.
+    lets_others_read: bool,
+    /// Rises with each turn.
+    number: u64,
+    /// Requests that are served in parts, and go on in the next turn.
+    parted: Vec<Waker>,
+    /// Its place in the barrier, while it has more to do than one turn allows.
+    place: Option<Place>,
+}
+
+/// Connections beside the one that has its turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Others {
+    /// Whether the worker has any.
+    pub are_there: bool,
+    /// Whether some have given way.
+    pub have_given_way: bool,
+}
+
+/// How a turn of a connection of a front end ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrontTurnEnd {
+    /// Everything that arrived is served.
+    CaughtUp,
+    /// The connection has another turn in the next round of tasks.
+    NextRound,
+    /// The connection has another turn once the connections that gave way before it had theirs.
+    GaveWay,
+}
+
+impl<W: Stopwatch> FrontTurn<W> {
+    /// Begins a turn.
+    pub fn begin(&mut self) {
+        self.stopwatch.restart();
+        (self.was_spent, self.read_len) = (false, 0);
+        (self.reads_later, self.serves_later, self.lets_others_read) = (false, false, false);
+        self.number += 1;
+        self.parted.drain(..).for_each(Waker::wake);
+    }
+
+    /// Measures whether the time is over.
+    pub fn is_spent(&mut self) -> bool {
+        self.was_spent =
+            self.was_spent || self.stopwatch.elapsed_if_started() >= Duration::from_micros(TURN_US);
+        self.was_spent
+    }
+
+    /// Whether the time was over when it was last measured.
+    pub fn was_spent(&self) -> bool {
+        self.was_spent
+    }
+
+    /// Returns the number of bytes that may be read now. With 0, the rest must wait for the next turn.
+    pub fn may_read(&mut self, barrier: &mut ReadBarrier, unread_len: impl Fn() -> u64) -> usize {
+        if self.read_len == 0 {
+            barrier.begin_reading(self.place.as_ref(), &unread_len);
+        }
+        let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
+        let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
+        if len == 0 && unread_len() == 0 {
+            // A connection without more to read need not give way: it reads to learn when more arrives.
+            return FRONT_READ_LEN_MAX;
+        }
+        self.reads_later |= len == 0;
+        len
+    }
+
+    /// Notes that bytes were read.
+    pub fn note_read(&mut self, len: usize) {
+        self.read_len += len;
+    }
+
+    /// The other side has closed the connection. Returns true if its library may learn that only in the next turn: the library drops
+    /// requests at the end, and those that this turn read have not run.
+    pub fn end_later(&mut self) -> bool {
+        let has_read = self.read_len > 0;
+        self.reads_later |= has_read;
+        has_read
+    }
+
+    /// Whether requests wait for the next turn.
+    pub fn serves_later(&self) -> bool {
+        self.serves_later
+    }
+
+    /// Notes that requests wait for the next turn.
+    pub fn serve_later(&mut self) {
+        self.serves_later = true;
+    }
+
+    /// Decides whether the requests that this turn read are served in the next round of tasks, when other connections have read theirs.
+    /// Many connections that first all read and then all serve take far less time than connections that do both in turn.
+    ///
+    /// A connection that read much does not wait: its requests are together already. Nor does one wait while others have given way: a round
+    /// then takes longer.
+    pub fn let_others_read(&mut self, others: Others) -> bool {
+        self.lets_others_read = self.read_len < FRONT_BATCH_LEN
+            && !self.reads_later
+            && others.are_there
+            && !others.have_given_way;
+        self.lets_others_read
+    }
+
+    /// Requests that are served at the end of the turn.
+    pub(crate) fn served(&self) -> Served {
+        match (self.serves_later, self.lets_others_read) {
+            (true, _) => Served::Part,
+            (false, true) => Served::Earlier,
+            (false, false) => Served::All,
+        }
+    }
+
+    /// Ends a turn after which the connection lives on.
+    pub fn end(&mut self, barrier: &mut ReadBarrier) -> FrontTurnEnd {
+        let is_left = self.reads_later || self.serves_later || !self.parted.is_empty();
+        if !is_left && !self.lets_others_read {
+            self.leave(barrier);
+            return FrontTurnEnd::CaughtUp;
+        }
+        let turn = self.report();
+        barrier.give_way(&mut self.place, turn);
+        if is_left { FrontTurnEnd::GaveWay } else { FrontTurnEnd::NextRound }
+    }
+
+    /// The connection is over, or has caught up: no sweep waits for it.
+    pub fn leave(&mut self, barrier: &mut ReadBarrier) {
+        barrier.catch_up(&mut self.place);
+    }
+
+    /// Whether the connection has a place in the barrier.
+    pub fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// The stopwatch that measures the turn.
+    pub fn stopwatch_mut(&mut self) -> &mut W {
+        &mut self.stopwatch
+    }
+
+    /// The number of the turn.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Wakes the task of a request that is served in parts when the next turn begins.
+    pub fn wake_in_next_turn(&mut self, waker: Waker) {
+        self.parted.push(waker);
+    }
+
+    /// Uses up the time of the turn.
+    #[cfg(test)]
+    pub(crate) fn use_up(&mut self) {
+        self.was_spent = true;
+    }
+
+    fn report(&mut self) -> TurnReport {
+        TurnReport {
+            read_len: self.read_len as u64,
+            served: self.served(),
+            spent: self.stopwatch.elapsed_if_started(),
+            spent_max: Duration::from_micros(FRONT_SWEEP_TURNS_US),
+        }
+    }
+}
+
+#[cfg(test)]
+impl FrontTurn {
+    /// Stops the clock: the turn takes no time, however slow the machine is.
+    pub(crate) fn stop_clock(&mut self) {
+        self.stopwatch = MachineStopwatch::default();
+    }
+
+    /// Lets the turn have begun so long ago.
+    pub(crate) fn begin_earlier(&mut self, by: Duration) {
+        self.stopwatch = MachineStopwatch::started_earlier(by);
+    }
+
+    /// Requests that go on in the next turn.
+    pub(crate) fn parted_count(&self) -> usize {
+        self.parted.len()
+    }
+}

@@ -1,0 +1,156 @@
+//! Sockets and stopwatches of connections, made of the simulated network and of virtual time.
+
+use super::tasks::{Errands, Task, Tasks};
+use crate::network::Found;
+use crate::world::{Event, World};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use waymaker_server::clock::Moment;
+use waymaker_server::edge::connection::{ConnectionIo, Read, Write};
+use waymaker_server::edge::turn::Stopwatch;
+use waymaker_server::limits::READ_LEN_MAX;
+use waymaker_server::worker::{ConnectionKey, Worker};
+
+/// By slot of its lane, the connection that is written to when the worker names it.
+pub(super) type Registered = BTreeMap<u32, (ConnectionKey, usize)>;
+
+/// A stopwatch on which a while passes between any two looks.
+#[derive(Debug, Default)]
+pub(super) struct VirtualStopwatch {
+    elapsed_us: u64,
+    pub(super) look_us: u64,
+}
+
+impl Stopwatch for VirtualStopwatch {
+    fn start(&mut self) {}
+
+    fn elapsed(&mut self) -> Duration {
+        let elapsed = Duration::from_micros(self.elapsed_us);
+        self.elapsed_us += self.look_us;
+        elapsed
+    }
+
+    fn restart(&mut self) {
+        self.elapsed_us = 0;
+    }
+
+    fn elapsed_if_started(&mut self) -> Duration {
+        self.elapsed()
+    }
+}
+
+/// What a connection needs in one turn.
+pub(super) struct Io<'a> {
+    pub(super) world: &'a mut World,
+    pub(super) tasks: &'a mut Tasks,
+    pub(super) registered: &'a mut Registered,
+    pub(super) errands: &'a mut Errands,
+    pub(super) connection: usize,
+    pub(super) is_readable: &'a mut bool,
+    /// Bytes of the next read, at most.
+    pub(super) len_max: usize,
+    /// Bytes of the last read.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl ConnectionIo for Io<'_> {
+    fn read(&mut self) -> Read<'_> {
+        let len_max = std::mem::replace(&mut self.len_max, READ_LEN_MAX);
+        match read(self.world, self.connection, self.is_readable, len_max) {
+            Arrival::Nothing => Read::Nothing,
+            Arrival::Failed => Read::Failed,
+            Arrival::End => Read::End,
+            Arrival::Bytes(bytes) => {
+                self.bytes = bytes;
+                Read::Bytes(&self.bytes, self.now())
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Write {
+        write(self.world, self.connection, bytes)
+    }
+
+    fn now(&self) -> Moment {
+        self.world.server_time().into()
+    }
+
+    fn rebind(&mut self, old: ConnectionKey, new: ConnectionKey) {
+        unregister(self.registered, old);
+        register(self.world, self.tasks, self.registered, new, self.connection);
+    }
+
+    fn follow_up(&mut self, worker: &mut Worker) {
+        self.tasks.follow_up(self.world, worker, self.errands);
+    }
+}
+
+/// What a socket has.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Bytes(Vec<u8>),
+    Nothing,
+    End,
+    Failed,
+}
+
+/// Reads a socket. Until the operating system names it again, one that was found empty has nothing.
+pub(super) fn read(world: &mut World, connection: usize, is_readable: &mut bool, len_max: usize) -> Arrival {
+    if !*is_readable {
+        return Arrival::Nothing;
+    }
+    let link = &mut world.network.connections[connection];
+    let is_broken = link.server_noticed;
+    let pipe = &mut link.to_server;
+    let unread_since_us = pipe.unread_since_us();
+    match pipe.read(len_max) {
+        Found::Nothing if is_broken => Arrival::Failed,
+        Found::Nothing => {
+            *is_readable = false;
+            Arrival::Nothing
+        }
+        Found::End => Arrival::End,
+        Found::Bytes(bytes) => {
+            // A read that leaves room in the buffer has emptied the socket. Its end can be read all the same.
+            *is_readable = bytes.len() == len_max || pipe.is_readable() || is_broken;
+            world.trace.bytes(&bytes);
+            if std::mem::take(&mut pipe.wants_room) {
+                world.after(1, Event::ArriveAtClient(connection));
+            }
+            world.note_read(connection, unread_since_us.unwrap_or(world.now_us));
+            Arrival::Bytes(bytes)
+        }
+    }
+}
+
+/// Writes as much as the connection takes.
+pub(super) fn write(world: &mut World, connection: usize, bytes: &[u8]) -> Write {
+    let len = world.send(connection, false, bytes);
+    if len == 0 {
+        return Write::Full;
+    }
+    world.trace.bytes(&bytes[..len]);
+    world.note_said(connection, &bytes[..len]);
+    Write::Written(len)
+}
+
+/// The flusher writes to this connection from here on. One that lost the lane finds out in a turn.
+pub(super) fn register(
+    world: &mut World,
+    tasks: &mut Tasks,
+    registered: &mut Registered,
+    key: ConnectionKey,
+    connection: usize,
+) {
+    if let Some((_, old)) = registered.insert(key.slot, (key, connection))
+        && old != connection
+    {
+        tasks.make_ready(world, Task::Connection(old));
+    }
+}
+
+pub(super) fn unregister(registered: &mut Registered, key: ConnectionKey) {
+    if registered.get(&key.slot).is_some_and(|(registered, _)| *registered == key) {
+        registered.remove(&key.slot);
+    }
+}
