@@ -4,7 +4,6 @@ use crate::effect::Scope;
 use crate::index::KeyIndex;
 use crate::key::{LongKeys, StoredKey, hash};
 use crate::limits::{CLOCK_HAND_STEPS, Limits};
-use crate::planted;
 use crate::slab::{NONE, Slab};
 use ahash::RandomState;
 
@@ -246,9 +245,7 @@ impl KeyTable {
         let hash = self.hash(self.entries[index].namespace, self.key(index));
         self.index.remove(hash, index);
         let entry = &mut self.entries[index];
-        if !planted!(FloorIsNotRaised) {
-            self.floor = self.floor.max(entry.fence);
-        }
+        self.floor = self.floor.max(entry.fence);
         if entry.has(flag::LOCAL) {
             self.folded.push((entry.namespace, entry.key.bytes(&self.long_keys).into()));
         }

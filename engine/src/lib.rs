@@ -22,7 +22,6 @@ mod line;
 mod list;
 pub mod log;
 pub mod mailbox;
-pub mod planted;
 mod pool;
 mod prefetch;
 mod queue;

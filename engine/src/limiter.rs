@@ -4,7 +4,6 @@ use crate::effect::Refusal;
 use crate::index::KeyIndex;
 use crate::key::{LongKeys, StoredKey, hash};
 use crate::limits::{BUCKET_SWEEP_STEPS, BUCKET_SWEEP_STEPS_FULL, KEY_LEN_MAX, Limits};
-use crate::planted;
 use crate::slab::Slab;
 use ahash::RandomState;
 
@@ -52,8 +51,7 @@ impl Throttle<'_> {
         let cost_ns = emission_ns.saturating_mul(u64::from(self.cost));
         let wanted_ns = missing_ns.saturating_add(cost_ns);
         let (missing_ns, retry_after_ns) = if self.refund {
-            let back_ns = if planted!(RefundIsDoubled) { 2 * cost_ns } else { cost_ns };
-            (missing_ns.saturating_sub(back_ns), 0)
+            (missing_ns.saturating_sub(cost_ns), 0)
         } else if self.cost == 0 {
             (missing_ns, 0)
         } else if self.cost > self.burst {

@@ -1,7 +1,6 @@
 //! The rules of one pool of permits: who is granted, and when.
 
 use crate::effect::Refusal;
-use crate::planted;
 use std::collections::BTreeMap;
 
 /// In which order a pool serves its waiters.
@@ -128,7 +127,7 @@ impl Pool {
     /// Whether a claim that just arrived is granted at once: no waiter stands before it, and it fits.
     pub(crate) fn fits_newcomer(&self, key: PoolKey, permits: u64) -> bool {
         let is_first = self.waiting.first_key_value().is_none_or(|(first, _)| key < *first);
-        (is_first || planted!(SmallOvertakesBig)) && self.fits(permits)
+        is_first && self.fits(permits)
     }
 
     /// Adds a waiter.
@@ -156,13 +155,12 @@ impl Pool {
 
     /// The hold of so many permits is over.
     pub(crate) fn end_hold(&mut self, permits: u64) {
-        self.held -= if planted!(PermitsAreKept) { 1 } else { permits };
+        self.held -= permits;
     }
 
     /// Sets the capacity for good. Takes nothing from a holder; waiters may fit from here on, and those for which the
     /// pool became too small stand in front of others for ever unless they are taken out.
     pub(crate) fn set_capacity(&mut self, capacity: u64) {
-        let capacity = if planted!(CapacityIsNeverLowered) { capacity.max(self.capacity) } else { capacity };
         if capacity < self.capacity {
             self.uncompared = self.waiting.first_key_value().map(|(first, _)| *first);
         }
@@ -204,9 +202,7 @@ impl Pool {
     }
 
     fn fits(&self, permits: u64) -> bool {
-        self.held
-            .checked_add(permits)
-            .is_some_and(|sum| sum <= self.capacity + u64::from(planted!(CapacityIsOvergranted)))
+        self.held.checked_add(permits).is_some_and(|sum| sum <= self.capacity)
     }
 }
 

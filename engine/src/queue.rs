@@ -3,7 +3,6 @@
 use crate::claim::{Claim, Detail, OrderKey, flag};
 use crate::line::Line;
 use crate::list::ClaimList;
-use crate::planted;
 use crate::slab::{NONE, Slab};
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
@@ -74,11 +73,6 @@ impl Queue {
         self.front
     }
 
-    /// The waiter at the end; for a planted defect.
-    pub(crate) fn last_waiter(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
-        self.waiters(claims, details).last().unwrap_or(NONE)
-    }
-
     /// The waiters in order.
     pub(crate) fn waiters(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> impl Iterator<Item = u32> {
         let mut walks = self.lines().map(|line| line.walk(claims, details).peekable());
@@ -103,9 +97,6 @@ impl Queue {
 
     /// Whether a claim of this mode conflicts with no holder.
     pub(crate) fn is_open_to(&self, shared: bool, claims: &Slab<Claim>) -> bool {
-        if planted!(WriterJoinsReaders) && self.holders.count > 1 {
-            return true;
-        }
         // Holders are one exclusive claim or any number of shared ones, so the first tells for all.
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
@@ -157,23 +148,18 @@ impl Queue {
 
     #[inline(never)]
     fn next_behind_announced(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+        if self.front_announced {
+            // A writing stub keeps out all waiters behind it, though it holds nothing yet.
+            return NONE;
+        }
         let earlier = |one: u32, other: u32| match (one, other) {
             (one, NONE) => one,
             (NONE, other) => other,
             (one, other) if order_of(claims, details, one) < order_of(claims, details, other) => one,
             (_, other) => other,
         };
-        let stub = self.first_unannounced_stub(claims, details);
-        if self.front_announced {
-            // A writing stub keeps out all waiters behind it, though it holds nothing yet.
-            return if planted!(LackingWriterIsPassed) {
-                earlier(self.readers.first(claims, details), stub)
-            } else {
-                NONE
-            };
-        }
         let plain = earlier(self.writers.first(claims, details), self.readers.first(claims, details));
-        earlier(plain, stub)
+        earlier(plain, self.first_unannounced_stub(claims, details))
     }
 
     fn first_unannounced_stub(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {

@@ -188,12 +188,6 @@ impl<'a, S, B> Turn<'a, S, B> {
     #[inline]
     pub fn leave(self) -> Option<(Self, Vec<B>)> {
         let word = &self.cell.word;
-        // A planted defect: a batch that arrives between the load and the store is lost.
-        #[cfg(any(loom, shuttle))]
-        if crate::planted::looks_before_clearing() && word.load(Ordering::Relaxed) == HELD {
-            word.store(FREE, Ordering::Release);
-            return None;
-        }
         // Release: the next turn sees everything this one did.
         if word.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
             return None;

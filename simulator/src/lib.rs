@@ -15,8 +15,6 @@ mod mix;
 mod network;
 mod node;
 mod operation;
-#[cfg(feature = "planted-bugs")]
-pub mod planted;
 mod random;
 mod simulation;
 mod trace;

@@ -26,10 +26,6 @@ struct Arguments {
     /// Print every event
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Plant this defect, to see how it is found
-    #[cfg(feature = "planted-bugs")]
-    #[arg(long, value_name = "NAME")]
-    bug: Option<waymaker_engine::planted::Bug>,
     /// Run servers without a log, whatever the seed says
     #[arg(long)]
     without_log: bool,
@@ -47,8 +43,6 @@ fn main() -> ExitCode {
         ..Options::default()
     };
     let (from, count) = arguments.seed.map_or((arguments.from, arguments.seeds), |seed| (seed, 1));
-    #[cfg(feature = "planted-bugs")]
-    waymaker_engine::planted::plant(arguments.bug);
     let (mut event_count, mut grant_count) = (0, 0);
     let mut failed = Vec::new();
     for seed in from..from + count {

@@ -4,7 +4,6 @@ use super::frame::Durable;
 use super::hold::{Hold, Item};
 use super::record::{BadRecord, Record, Started};
 use crate::effect::{ClaimId, Scope};
-use crate::planted;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// By how much the distance of wall clock and boot time may differ between two starts of one boot. Beyond it one of the
@@ -161,9 +160,7 @@ impl Image {
         // No client was told of a hold that the cluster had not counted, and its fence may belong to another server.
         self.holds.retain(|_, hold| !hold.awaits_count);
         for hold in self.holds.values_mut() {
-            let is_cut = planted!(RestoredLeaseIsCut) && !is_same_boot;
-            let full_ms = u64::from(hold.lease_ms).max(hold.longer_ms) / if is_cut { 2 } else { 1 };
-            let full_ms = started.now_ms.saturating_add(full_ms);
+            let full_ms = started.now_ms.saturating_add(u64::from(hold.lease_ms).max(hold.longer_ms));
             if !is_same_boot {
                 hold.since_ms = hold.since_ms.min(started.now_ms);
             }

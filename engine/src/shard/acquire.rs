@@ -10,7 +10,6 @@ use crate::effect::{
 };
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
-use crate::planted;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use ahash::RandomState;
@@ -129,7 +128,7 @@ impl Shard {
             let message = "must be 0 where the lease is the session's";
             return Err(Refusal::bad_input("lease_ms", 0, message));
         }
-        if self.stopping && !planted!(StopRefusesNobody) {
+        if self.stopping {
             return Err(Refusal::Shutdown);
         }
         Ok(lease)
@@ -199,8 +198,6 @@ impl Shard {
         let frozen = self.meets_freeze(caller, acquire.key);
         let contended =
             known != NONE && !self.is_newcomer_clear(known, acquire.shared, acquire.wait_ms, order);
-        let is_refused = planted!(TryIsRefused) && acquire.wait_ms == 0 && known != NONE;
-        let contended = contended || is_refused && self.keys.entries[known].head != NONE;
         let waits = contended || frozen;
         if waits {
             if acquire.wait_ms == 0 {
@@ -294,9 +291,7 @@ impl Shard {
     /// Where a claim that arrives now would stand.
     pub(super) fn order_of_newcomer(&self, priority: u32) -> OrderKey {
         let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
-        let boost_max_ms =
-            if planted!(BoostIsUnbounded) { u32::MAX } else { self.limits.priority_boost_max_ms };
-        let boost_ms = if planted!(BoostIsIgnored) { 0 } else { boost_ms.min(boost_max_ms) };
+        let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
         let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
         OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
@@ -439,9 +434,6 @@ impl Shard {
         self.check_repeated(claim, shared, session_lease)?;
         if self.claims[claim].is_held() {
             let is_recorded = self.move_hold(claim, caller.lane, caller.ticket.number, effects);
-            if planted!(RepetitionShortensLease) && !session_lease {
-                self.set_deadline(claim, self.now.after_ms(2));
-            }
             let grant = Grant { repeated: true, ..self.grant_of(claim) };
             if is_recorded {
                 effects.when_durable(WhenDurable::Answer(caller.ticket, Answer::Granted(grant)));
@@ -569,10 +561,8 @@ impl Shard {
     fn request_id_hash(hasher: &RandomState, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
         let mut state = hasher.build_hasher();
         state.write_u32(entry);
-        if !planted!(OwnerIsIgnored) {
-            state.write_usize(owner.len());
-            state.write(owner);
-        }
+        state.write_usize(owner.len());
+        state.write(owner);
         state.write(request_id);
         state.finish()
     }
@@ -592,7 +582,7 @@ impl Shard {
         let names = |claim: u32| {
             let detail = &self.details[self.claims[claim].detail];
             self.claims[claim].entry == entry
-                && (planted!(OwnerIsIgnored) || self.owner_of(claim).as_ref() == owner)
+                && self.owner_of(claim).as_ref() == owner
                 && detail.request_id.as_deref() == Some(request_id)
                 && detail.is_part_of(keys)
         };
@@ -639,8 +629,8 @@ impl Shard {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
-            let may_pass = queue.is_readable_behind_waiters() || planted!(ReaderOvertakesWriter);
-            queue.is_open_to(shared, &self.claims) && (queue.waiter_count() == 0 || shared && may_pass)
+            queue.is_open_to(shared, &self.claims)
+                && (queue.waiter_count() == 0 || shared && queue.is_readable_behind_waiters())
         } else {
             entry.head == NONE || shared && self.claims[entry.head].has(flag::SHARED)
         }

@@ -10,7 +10,6 @@ use crate::effect::{
 use crate::entry::{self, Kind};
 use crate::lane::LaneState;
 use crate::log::{Hold, Item, Record};
-use crate::planted;
 use crate::time::Time;
 
 impl Shard {
@@ -143,7 +142,7 @@ impl Shard {
                 self.wheel.set(&mut self.claims, index, deadline);
             }
         }
-        if is_recorded && !planted!(FenceIsNotRecorded) {
+        if is_recorded {
             self.record_hold(index, effects);
         }
     }
@@ -185,7 +184,7 @@ impl Shard {
         if !self.is_reserved(claim, reserved.secret) {
             return;
         }
-        if reserved.is_counted && !planted!(CountedFenceIsIgnored) {
+        if reserved.is_counted {
             // The cluster may have counted further.
             let record = &mut self.claims[claim];
             record.fence = reserved.fence;
@@ -206,7 +205,6 @@ impl Shard {
         self.leave_reserved(claim);
         let ticket = self.ticket(claim);
         let Claim { detail, since, .. } = self.claims[claim];
-        let at = if planted!(ReservedLeaseBeginsEarly) { since.min(at) } else { at };
         let Detail { waited, moved_record, lease_ms, .. } = self.details[detail];
         if waited {
             self.details[detail].waited_ms = at.ms_since(since);
@@ -350,9 +348,7 @@ impl Shard {
 
     #[cold]
     pub(super) fn record_end(&mut self, claim: u32, effects: &mut impl Effects) {
-        if !planted!(EndedIsNotRecorded) {
-            self.record(&Record::Ended { id: self.id(claim) }, effects);
-        }
+        self.record(&Record::Ended { id: self.id(claim) }, effects);
     }
 
     /// Records the end of the lease that a hold has now.
@@ -394,9 +390,6 @@ impl Shard {
             }
         }
         for claim in 0..self.claims.end() {
-            if planted!(EphemeralIsNotCarriedOver) {
-                break;
-            }
             // One that is reserved is a part of a claim that begins with what is recorded here.
             if self.claims[claim].has(flag::HELD) && !self.claims[claim].has(flag::LOCAL) {
                 self.record_hold(claim, effects);

@@ -7,7 +7,6 @@ use super::Shard;
 use super::work::WorkNumber;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
-use crate::planted;
 use crate::time::Time;
 use crate::wheel::Popped;
 
@@ -116,9 +115,7 @@ impl Shard {
 
     fn end_wait_in_vain(&mut self, claim: u32, effects: &mut impl Effects) {
         let refusal = Refusal::Timeout(Box::new(self.contention_at_end(claim)));
-        if !planted!(TimeoutIsNotSaid) {
-            self.answer_reserved(claim, Answer::Refused(refusal), effects);
-        }
+        self.answer_reserved(claim, Answer::Refused(refusal), effects);
         self.counters_of(self.namespace_of(claim)).timeouts += 1;
         self.end_wait(claim, effects);
     }

@@ -6,7 +6,6 @@ use crate::claim::flag;
 use crate::effect::Effects;
 use crate::entry::Kind;
 use crate::limits::FREEZE_COUNT_MAX;
-use crate::planted;
 
 /// One frozen prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +102,7 @@ impl Shard {
         }
         self.freezes = freezes.clone();
         self.careful = self.is_careful();
-        if !planted!(ThawForgetsWaiters) && self.thaw.ask() {
+        if self.thaw.ask() {
             self.work.push(Work::Thaw);
         }
     }

@@ -7,7 +7,6 @@ use super::Shard;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::{self, Kind};
-use crate::planted;
 use crate::queue::Queue;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -57,21 +56,14 @@ impl Shard {
         let now = self.now;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
-        if !(planted!(SharedFenceIsNotRaised) && claim.has(flag::SHARED)) {
-            entry.fence += 1;
-        }
-        claim.fence = entry.fence - u64::from(planted!(FenceBeforeIncrement));
+        entry.fence += 1;
+        claim.fence = entry.fence;
         claim.flags |= flag::HELD;
         claim.since = now;
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS);
-        let lease_ms = if planted!(LeaseEndsEarly) { lease_ms - 1 } else { lease_ms };
         let deadline = if untimed { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
         claim.deadline = deadline;
         let grant = Grant::of(claim, self.number, index, now);
-        if planted!(LeaseEndsEarly) && !untimed {
-            self.wheel.set(&mut self.claims, index, deadline);
-            return Grant { remaining_ms: grant.remaining_ms + 1, ..grant };
-        }
         if !untimed {
             self.wheel.set(&mut self.claims, index, deadline);
         }
@@ -114,18 +106,14 @@ impl Shard {
             return self.simplify(entry);
         }
         loop {
-            let waiter = if planted!(TailIsServed) {
-                self.queues[queue].last_waiter(&self.claims, &self.details)
-            } else {
-                self.queues[queue].next_to_grant(&self.claims, &self.details)
-            };
+            let waiter = self.queues[queue].next_to_grant(&self.claims, &self.details);
             if waiter == NONE {
                 break;
             }
             let claim = &self.claims[waiter];
             let (shared, is_stub) = (claim.has(flag::SHARED), claim.has(flag::STUB));
             // A writer behind announced stubs waits for them.
-            let is_first = shared || planted!(TailIsServed) || self.queues[queue].first_waiter() == waiter;
+            let is_first = shared || self.queues[queue].first_waiter() == waiter;
             if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
                 break;
             }
@@ -135,23 +123,19 @@ impl Shard {
             if is_stub {
                 self.queues[queue].note_announced(&self.claims, &self.details, waiter);
                 self.tell_clear(waiter, effects);
-                let passes = shared || planted!(LackingWriterIsPassed);
-                if !passes || planted!(TailIsServed) {
+                if !shared {
                     break;
                 }
             } else if self.may_begin(waiter, effects) {
                 self.leave_queue(waiter);
                 self.queues[queue].holders.push_back(&mut self.claims, waiter);
                 self.begin_hold(waiter, effects);
-                if !shared && !planted!(WriterJoinsReaders) {
+                if !shared {
                     break;
                 }
             } else {
                 self.leave_queue(waiter);
                 self.free_claim(waiter);
-            }
-            if planted!(OneReaderIsWoken) {
-                break;
             }
         }
         self.simplify(entry);
@@ -292,9 +276,6 @@ impl Shard {
         let queue = self.keys.entries[entry].head;
         self.queues[queue].holders.remove(&mut self.claims, claim);
         self.free_claim(claim);
-        if planted!(ReleaseWakesNobody) {
-            return self.simplify(entry);
-        }
         if self.queues[queue].holders.count > 0 {
             // Those who share it still keep out whom this one kept out.
             return self.simplify(entry);

@@ -7,7 +7,6 @@ use crate::effect::{
 };
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
-use crate::planted;
 use crate::slab::NONE;
 use std::sync::Arc;
 
@@ -186,11 +185,7 @@ impl Shard {
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
             key: self.shown_key(index),
-            owner: if planted!(DeputyIsNotShown) {
-                self.lanes.lanes[claim.lane].owner.clone()
-            } else {
-                self.owner_of(index).clone()
-            },
+            owner: self.owner_of(index).clone(),
             request_id: detail.and_then(|detail| detail.request_id.as_deref()).unwrap_or_default().to_vec(),
             metadata: detail.and_then(|detail| detail.metadata.as_deref()).unwrap_or_default().to_vec(),
         }
@@ -229,7 +224,7 @@ impl Shard {
         let mut page = Page::default();
         let mut bytes = 0;
         let mut looked = 0;
-        let slots = self.scan(from, |slot| {
+        page.next = self.scan(from, |slot| {
             if self.claims[slot].is_held() && wanted(slot, &mut looked) {
                 let lock = self.held_lock(slot);
                 bytes += 64 + lock.key.len() + lock.owner.len() + lock.request_id.len() + lock.metadata.len();
@@ -237,10 +232,6 @@ impl Shard {
             }
             page.locks.len() < bounds.count_max && bytes < bounds.bytes_max && looked < LIST_SCAN_COUNT_MAX
         });
-        page.next = slots.map(|slot| slot + u32::from(planted!(PageLeavesOneOut)));
-        if planted!(PageRepeatsTheLast) {
-            page.next = page.next.map(|slot| slot.saturating_sub(1));
-        }
         page
     }
 

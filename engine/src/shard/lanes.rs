@@ -6,7 +6,6 @@ use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
 use crate::log::SessionTag;
-use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
@@ -108,17 +107,16 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         if !self.claims[claim].is_held() {
-            if !self.is_asker_there(claim) && !planted!(DisconnectLeavesWaiter) {
+            if !self.is_asker_there(claim) {
                 self.answer_lost(claim, effects);
                 self.end_wait(claim, effects);
             }
             return;
         }
-        if self.claims[claim].has(flag::SESSION_LEASE) && session_ended && !planted!(SessionEndLeavesHolds) {
+        if self.claims[claim].has(flag::SESSION_LEASE) && session_ended {
             return self.end_hold(claim, effects);
         }
         match (state, self.details[self.claims[claim].detail].release_after_ms) {
-            (LaneState::Open, _) if planted!(ResumeKeepsReleasing) => {}
             (LaneState::Open, _) => self.stop_releasing(claim),
             (_, Some(release_after_ms)) => self.start_releasing(claim, release_after_ms, effects),
             (_, None) => {}
@@ -156,8 +154,7 @@ impl Shard {
     /// Sets the end that the loss of its lane gives a hold, or takes it back.
     fn time_release(&mut self, index: u32) {
         let lane = &self.lanes.lanes[self.claims[index].lane];
-        let is_back = lane.state == LaneState::Open && !planted!(ResumeKeepsReleasing);
-        let lost_at = if is_back { Time::NEVER } else { lane.lost_at };
+        let lost_at = if lane.state == LaneState::Open { Time::NEVER } else { lane.lost_at };
         let detail = self.detail_mut(index);
         detail.release_end = lost_at.after_ms(u64::from(detail.release_after_ms.unwrap_or(u32::MAX)));
         let deadline = detail.release_end.min(detail.lease_end);

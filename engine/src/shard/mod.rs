@@ -41,7 +41,6 @@ use crate::index::KeyIndex;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
 use crate::limits::{Limits, WORK_PER_TURN_MIN};
-use crate::planted;
 use crate::queue::Queue;
 use crate::slab::{NONE, Slab};
 use crate::steps::Steps;
@@ -237,7 +236,7 @@ impl Shard {
     pub fn begin_turn(&mut self, now: Time, drained: Time, effects: &mut impl Effects) {
         self.advance(now);
         self.steps = Steps::new(self.limits.work_per_turn);
-        let drained = if planted!(DrainedIsTheClock) { self.now } else { drained.min(self.now) };
+        let drained = drained.min(self.now);
         if self.is_work_left() || self.wheel.next_deadline() <= drained {
             self.follow_up(drained, effects);
         }
@@ -352,9 +351,7 @@ impl Shard {
         }
         self.stopping = true;
         self.careful = true;
-        if !planted!(StopForgetsWaiters) {
-            self.work.push(Work::RefuseWaiters(0));
-        }
+        self.work.push(Work::RefuseWaiters(0));
     }
 
     /// Whether [`Shard::stop`] was called.
@@ -419,8 +416,8 @@ impl Shard {
         }
         let Some(claim) = self.claims.get(slot) else { return Err(Refusal::NotFound) };
         let same = claim.has(flag::LIVE)
-            && (planted!(SecretIsNotCompared) || claim.secret == id.secret)
-            && (planted!(StaleGenerationIsTaken) || claim.generation == generation)
+            && claim.secret == id.secret
+            && claim.generation == generation
             && self.keys.entries[claim.entry].namespace == namespace
             && key.is_none_or(|key| self.keys.key(claim.entry) == key);
         if same { Ok(slot) } else { Err(Refusal::NotFound) }

@@ -9,7 +9,6 @@ use crate::claim::{Claim, Extra, RegisteredAs, flag};
 use crate::effect::{Answer, Effects, LogState, Refusal, Registered, Registration, RegistrationPage, Scope};
 use crate::entry;
 use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
-use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
@@ -135,7 +134,6 @@ impl Shard {
             }
             page.registrations.len() < bounds.count_max && bytes < bounds.bytes_max
         });
-        page.next = page.next.map(|slot| slot + u32::from(planted!(EntryPageLeavesOneOut)));
         self.answer_durably(caller.ticket, Answer::RegistrationsListed(Box::new(page)), effects);
     }
 
@@ -203,7 +201,7 @@ impl Shard {
         if claim == NONE {
             return Err(Refusal::NotFound);
         }
-        if self.owner_of(claim).as_ref() != register.owner && !planted!(EntryOwnerIsIgnored) {
+        if self.owner_of(claim).as_ref() != register.owner {
             return Err(self.not_owner(claim));
         }
         self.renew_registration(claim, caller, register, end_ms, effects);
@@ -266,9 +264,8 @@ impl Shard {
         self.claims[claim].since = self.now;
         let detail = self.detail_mut(claim);
         detail.metadata = Some(Arc::from(register.value));
-        let kept = detail.registration().filter(|_| planted!(TypeIsKept)).map(|own| own.type_name.clone());
-        let type_name = kept.unwrap_or_else(|| Box::from(register.type_name));
-        detail.extra = Extra::Registration(Box::new(RegisteredAs { type_name, end_ms }));
+        let registered = RegisteredAs { type_name: Box::from(register.type_name), end_ms };
+        detail.extra = Extra::Registration(Box::new(registered));
         self.claims[claim].flags &= !flag::OVERDUE;
         if register.lazy {
             self.time_lazy(claim);
@@ -284,8 +281,7 @@ impl Shard {
     pub(super) fn time_lazy(&mut self, claim: u32) {
         let registered = self.details[self.claims[claim].detail].registration();
         let end_ms = registered.map_or(0, |registered| registered.end_ms);
-        let grace_ms = if planted!(GraceIsForgotten) { 0 } else { LAZY_GRACE_MS };
-        let overdue_ms = end_ms.saturating_add(grace_ms).saturating_add(1);
+        let overdue_ms = end_ms.saturating_add(LAZY_GRACE_MS).saturating_add(1);
         self.set_deadline(claim, time_at(overdue_ms));
         if overdue_ms <= self.now_ms() {
             // So its owner says, and nothing that is on its way could change that.

@@ -7,7 +7,6 @@ use crate::effect::{
     remaining_ms,
 };
 use crate::lane::{Lane, LaneState};
-use crate::planted;
 use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
@@ -50,7 +49,7 @@ impl Shard {
     /// Refuses a request about a claim that another lane has.
     fn check_own(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>) -> Result<(), Refusal> {
         let claim = self.claim_of(id, caller.namespace, key)?;
-        if self.claims[claim].lane == caller.lane || planted!(OwnIsIgnored) {
+        if self.claims[claim].lane == caller.lane {
             Ok(())
         } else {
             Err(Refusal::Cancelled(CancelReason::Superseded))
@@ -215,9 +214,7 @@ impl Shard {
                 deadline = end.min(detail.release_end);
             }
         }
-        if planted!(RenewalIsForgotten) {
-            // It is acknowledged all the same.
-        } else if deadline < claim.deadline && !planted!(ShortenedLeaseKeepsTimer) {
+        if deadline < claim.deadline {
             self.set_deadline(index, deadline);
         } else {
             // The timer stays where it is and is put off when it fires: a renewal costs one store.
@@ -241,9 +238,6 @@ impl Shard {
         acquire.number = acquire_number;
         let claim = self.find_waiting(acquire);
         effects.answer(caller.ticket, Answer::Cancelled { was_waiting: claim.is_some() });
-        if planted!(CancelLeavesWaiter) {
-            return;
-        }
         if let Some(claim) = claim {
             self.give_up(claim, CancelReason::Asked, effects);
         }

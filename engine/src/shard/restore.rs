@@ -7,7 +7,6 @@ use crate::entry;
 use crate::lane::LaneState;
 use crate::log::image::KeyCounter;
 use crate::log::{Hold, Item};
-use crate::planted;
 use crate::pool::PoolOrder;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -28,9 +27,6 @@ impl Shard {
     /// The counter of a key.
     pub fn restore_counter(&mut self, counter: &KeyCounter<'_>) {
         let KeyCounter { namespace, key, fence, scope } = *counter;
-        if planted!(CounterIsNotRestored) {
-            return;
-        }
         let hash = self.hash(namespace, key);
         let mut entry = self.keys.find(namespace, key, hash);
         if entry == NONE {
@@ -48,7 +44,7 @@ impl Shard {
         if scope.is_durable() {
             entry.flags |= entry::flag::LOCAL;
         }
-        if scope == Scope::Quorum && !planted!(RestoredScopeIsForgotten) {
+        if scope == Scope::Quorum {
             entry.flags |= entry::flag::QUORUM;
         }
     }
@@ -113,9 +109,7 @@ impl Shard {
         detail.extra = restored_extra(hold);
         self.stand_where_it_was(claim, entry, &hold.item);
         self.time_restored(claim, hold);
-        if !planted!(RestoredIdIsForgotten) {
-            self.restored.insert(ClaimId { ..hold.id }, claim);
-        }
+        self.restored.insert(ClaimId { ..hold.id }, claim);
         if hold.request_id.is_some() {
             self.remember_request_id(claim);
         }

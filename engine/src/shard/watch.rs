@@ -4,7 +4,6 @@ use super::{Caller, Shard};
 use crate::effect::{Answer, Effects, Event, Refusal};
 use crate::entry;
 use crate::limits::WATCH_COUNT_MAX;
-use crate::planted;
 use crate::slab::NONE;
 use std::sync::Arc;
 
@@ -100,7 +99,7 @@ impl Shard {
         if self.watchers.is_empty() || !record.has(entry::flag::QUEUED) {
             return;
         }
-        if self.queues[record.head].holders.count == 0 && !planted!(FreedIsNotTold) {
+        if self.queues[record.head].holders.count == 0 {
             let fence = record.fence;
             self.tell_watchers(entry, effects, |number| Event::KeyFreed { number, fence });
         }

@@ -5,7 +5,6 @@ use crate::claim::flag;
 use crate::effect::{Answer, Effects, Refusal};
 use crate::entry;
 use crate::fifo::Fifo;
-use crate::planted;
 use crate::steps::Steps;
 use crate::time::Time;
 
@@ -162,7 +161,6 @@ impl Shard {
                 self.go_on_granting(entry, number, effects);
                 self.work.resumed = None;
             }
-            Work::Lane(..) if planted!(WorkIsDropped) => {}
             Work::Lane(lane, number) => self.go_on_with_lane(lane, number, effects),
             Work::RefuseWaiters(from) => self.refuse_waiters(from, effects),
             Work::Thaw => self.go_on_thawing(effects),

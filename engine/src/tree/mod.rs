@@ -12,7 +12,6 @@ mod tests;
 mod verify;
 mod waiting;
 
-use crate::planted;
 use crate::slab::{NONE, Slab};
 use crate::steps::Steps;
 use ahash::RandomState;
@@ -161,13 +160,9 @@ impl Tree {
     #[inline]
     fn is_open(&self, place: Place, write: bool, arrival: u64) -> bool {
         let earlier = |first: Option<Order>| first.is_some_and(|first| first.arrival < arrival);
-        if planted!(PathBelowIsMissed) {
-            return self.trie.overlapping(place).take(2).all(|at| !at.conflicts(write));
-        }
-        let passes = planted!(WriteOvertakesRead) && write;
         self.trie.overlapping(place).all(|at| {
             let is_late = || at.queues().any(|queues| earlier(queues.first_in_the_way_of(write)));
-            !at.conflicts(write) && (passes || !is_late())
+            !at.conflicts(write) && !is_late()
         })
     }
 

@@ -7,7 +7,6 @@ use waymaker_engine::log::{
     BLOCK_LEN, BadRecord, Damage, Durable, FRAME_LIMIT, FileName, Fold, FrameFields, LastSegment, Origin,
     Position, Record, Records, SegmentHeader, SnapshotHeader, Source, Superblock, frame, write_records,
 };
-use waymaker_engine::planted;
 
 use super::directory::Directory;
 use super::keeper;
@@ -152,9 +151,6 @@ impl Log {
     /// # Errors
     /// If the disk failed, now or before. The process must end then: nothing that was not durable may be acknowledged.
     pub fn flush(&mut self, now_ms: impl FnOnce() -> u64) -> io::Result<Durable> {
-        if planted!(SyncIsLeftOut) {
-            self.synced_lsn = self.position.lsn;
-        }
         self.sync()?;
         if self.flushed.lsn != self.position.lsn {
             self.flushed = Durable { lsn: self.position.lsn, at_ms: now_ms().max(self.flushed.at_ms) };

@@ -9,7 +9,6 @@ use waymaker_engine::log::{
 };
 
 use waymaker_engine::log::frame::known_versions;
-use waymaker_engine::planted;
 
 use super::directory::Directory;
 use super::keeper;
@@ -135,9 +134,7 @@ impl Log {
         if directory.len_of(FileName::Superblock).is_none() {
             return Err(OpenError::NoSuperblock);
         }
-        if !planted!(UnsyncedIsBelieved) {
-            make_durable(&*storage, &directory)?;
-        }
+        make_durable(&*storage, &directory)?;
         let bytes = storage.read(&FileName::Superblock.to_string()).map_err(failed("read superblock"))?;
         let (superblock, first) = match Superblock::decode_file(&bytes) {
             Ok(decoded) => decoded,

@@ -2,7 +2,7 @@
 
 use super::positions::{Position, Positions};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use waymaker_engine::{CounterName, QuorumQuestion, Time, planted};
+use waymaker_engine::{CounterName, QuorumQuestion, Time};
 
 /// Counters that are remembered as suspects.
 const SUSPECT_COUNT_MAX: usize = 1024;
@@ -188,9 +188,7 @@ impl Counters {
         self.suspects.remove(&step.name);
         let written = match reply {
             Reply::Written { revision } => Some(revision),
-            Reply::Found(Some(found)) if found.attempt == step.attempt || planted!(ForeignStepIsTaken) => {
-                Some(found.revision)
-            }
+            Reply::Found(Some(found)) if found.attempt == step.attempt => Some(found.revision),
             _ => None,
         };
         if let Some(revision) = written {
@@ -225,9 +223,6 @@ impl Counters {
 
     /// The answer to a step was lost, or it was not heard: it is asked once more.
     pub fn lost(&mut self, step: &Step) {
-        if planted!(LostIsCounted) {
-            return self.answered(step, Reply::Written { revision: step.since });
-        }
         if let Some(line) = self.lines.get_mut(&step.name)
             && line.step.as_ref().is_some_and(|(own, _)| own.attempt == step.attempt)
         {

@@ -5,7 +5,7 @@ use crate::log::port::LogBatch;
 use crate::mail::Mail;
 use crate::waiting::{Waiting, mails};
 use waymaker_engine::log::Record;
-use waymaker_engine::{QuorumMember, ReservedEnd, Time, WhenDurable, planted};
+use waymaker_engine::{QuorumMember, ReservedEnd, Time, WhenDurable};
 
 /// Who has to hear of it next.
 #[derive(Debug)]
@@ -30,11 +30,8 @@ impl Delivery {
             return Self::Workers(mails(begin(members), ReservedEnd::Begins(now)));
         }
         let mut batch = LogBatch::default();
-        if !planted!(CountedIsNotRecorded) {
-            let counted =
-                |member: &QuorumMember| Record::Counted { id: member.id, fence: member.reserved.fence };
-            members.iter().for_each(|member| batch.add(&counted(member)));
-        }
+        let counted = |member: &QuorumMember| Record::Counted { id: member.id, fence: member.reserved.fence };
+        members.iter().for_each(|member| batch.add(&counted(member)));
         batch.waiting.extend(begin(members));
         Self::Log(batch)
     }

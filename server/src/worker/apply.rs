@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, Effects, Lease, PageBounds,
-    PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem, planted,
+    PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
@@ -282,9 +282,6 @@ fn clamped_timestamp(timestamp_us: u64, clock: &BatchClock<'_>) -> u64 {
     let now_us = u64::try_from(clock.clock.unix_micros()).unwrap_or(0);
     if timestamp_us == 0 {
         return now_us;
-    }
-    if planted!(TimestampIsNotClamped) {
-        return timestamp_us;
     }
     timestamp_us
         .clamp(now_us.saturating_sub(TIMESTAMP_SKEW_MAX_US), now_us.saturating_add(TIMESTAMP_SKEW_MAX_US))

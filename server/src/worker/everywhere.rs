@@ -8,9 +8,7 @@ use crate::node::Node;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
-use waymaker_engine::{
-    Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket, WhenDurable, planted,
-};
+use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket, WhenDurable};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{Frame, NamespaceKind, Quoted, Request};
@@ -145,11 +143,9 @@ impl State {
                     return turn.left.push_back(again);
                 }
                 let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
-                if !planted!(ShardIsNotCounted) || shard > 0 {
-                    let counts = page.numbers.iter().zip(&*claim_counts);
-                    for (sum, (number, count)) in sums.iter_mut().zip(counts) {
-                        sum.add(&turn.shard.namespace_counters(*number, *count));
-                    }
+                let counts = page.numbers.iter().zip(&*claim_counts);
+                for (sum, (number, count)) in sums.iter_mut().zip(counts) {
+                    sum.add(&turn.shard.namespace_counters(*number, *count));
                 }
             }
         }

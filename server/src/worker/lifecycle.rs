@@ -11,7 +11,7 @@ use crate::mail::{LaneChange, Mail};
 use crate::node::Node;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use waymaker_engine::{LaneAddress, Time, planted};
+use waymaker_engine::{LaneAddress, Time};
 use waymaker_protocol::{ErrorCode, Event, Farewell};
 
 /// A lane that the shards close. Its connection hears of the end once all of them have done so.
@@ -32,7 +32,6 @@ pub(super) struct LaneEnd {
     closing: Arc<LaneClosing>,
     /// Shards that know the lane and are to close it.
     shards: Vec<u16>,
-    session_ended: bool,
 }
 
 impl State {
@@ -73,13 +72,12 @@ impl State {
         let is_awaited = ended.first().is_some_and(|(_, slot)| is_leaving(&self.lanes[*slot]));
         let other_count = ended.len().saturating_sub(1);
         let mut awaited_by = None;
-        for (number, slot) in ended {
+        for (_, slot) in ended {
             let lane = &mut self.lanes[slot];
             let (key, address, shards) = (lane.key(), lane.address, std::mem::take(&mut lane.known_to));
             // The window stays: it tells late answers for an earlier connection from those for this one.
             lane.session = None;
             lane.shard_lanes.clear();
-            let session_ended = number == 0 || !planted!(SessionEndLeavesJoined);
             let is_leaver = is_leaving(lane);
             let left = shards.len() + 1 + if is_leaver { other_count } else { 0 };
             let closing = Arc::new(LaneClosing {
@@ -91,7 +89,7 @@ impl State {
             if is_leaver {
                 awaited_by = Some(Arc::clone(&closing));
             }
-            let end = LaneEnd { address, closing, shards, session_ended };
+            let end = LaneEnd { address, closing, shards };
             // A lane with a connection may have waiters.
             if is_awaited || lane.epoch != 0 {
                 self.lane_ends.push_front(end);
@@ -111,9 +109,8 @@ impl State {
         for _ in 0..LANE_ENDS_PER_TURN {
             let Some(lane) = self.lane_ends.front_mut() else { return };
             let (address, closing) = (lane.address, Arc::clone(&lane.closing));
-            let session_ended = lane.session_ended;
             if let Some(shard) = lane.shards.pop() {
-                let change = LaneChange::Closed { session_ended, closing: Some(closing) };
+                let change = LaneChange::Closed { session_ended: true, closing: Some(closing) };
                 self.change_lane(node, address, &[shard], &change);
             } else {
                 self.lane_ends.pop_front();
@@ -128,7 +125,7 @@ impl State {
         if let Some(lane) = self.lane_ends.iter_mut().find(|lane| lane.closing.key == key) {
             let (address, shards) = (lane.address, std::mem::take(&mut lane.shards));
             let closing = Some(Arc::clone(&lane.closing));
-            let change = LaneChange::Closed { session_ended: lane.session_ended, closing };
+            let change = LaneChange::Closed { session_ended: true, closing };
             self.change_lane(node, address, &shards, &change);
         }
         self.tell_of_end(key);

@@ -14,7 +14,7 @@ use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
     Allowance, Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, QuorumQuestion,
-    Refusal, Ticket, Time, WhenDurable, planted,
+    Refusal, Ticket, Time, WhenDurable,
 };
 use waymaker_protocol::{Quoted, Released};
 
@@ -137,9 +137,6 @@ impl Effects for Outbox<'_> {
 impl Outbox<'_> {
     #[cold]
     fn mail(&mut self, worker: u16, content: Content) {
-        if planted!(LetterIsLost) && matches!(content, Content::WaiterAnswer(..)) {
-            return;
-        }
         self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
     }
 
@@ -270,8 +267,7 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
     let start = lane.output.len();
     put_answer(&mut lane.output, number, answer, context);
     let Some(window) = &mut lane.window else { return };
-    let is_asked = planted!(AnswerGoesToSuccessor) || window.is_asked_by(number, lane.epoch);
-    let is_heard = lane.epoch != 0 && is_asked;
+    let is_heard = lane.epoch != 0 && window.is_asked_by(number, lane.epoch);
     match answer {
         // What changes nothing may be looked up again.
         answer if changes_nothing(answer) => window.forget(number),

@@ -16,7 +16,7 @@ use crate::limits::{
 };
 use crate::memory;
 use crate::node::Node;
-use waymaker_engine::{LaneAddress, planted};
+use waymaker_engine::LaneAddress;
 use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, NamespaceKind, Request, Route, next_frame, route};
@@ -47,7 +47,6 @@ impl State {
         }
         if let Some(session) = lane.session
             && !bytes.is_empty()
-            && !planted!(SessionIsNotRenewed)
         {
             lane.session_end = self.sessions.renew(session, self.now);
         }
@@ -167,10 +166,9 @@ impl State {
             return Sorted::Answered;
         }
         let is_new = |window: &Window| window.look(frame.number()) == Known::New;
-        let is_stopping = node.is_stopping() && !planted!(StopRefusesNobody);
         // An owner renews with a REGISTER too: its shard knows the owner, and refuses others once it has heard of the stop.
         let is_refused = begins_claim(frame.opcode()) && frame.opcode() != opcode::REGISTER;
-        if is_stopping && is_refused && lane.window.as_deref().is_none_or(is_new) {
+        if node.is_stopping() && is_refused && lane.window.as_deref().is_none_or(is_new) {
             // Shards learn it one after the other; a client learns it from all of them at once.
             self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
             return Sorted::Answered;
@@ -288,10 +286,6 @@ impl State {
     fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
-        if planted!(RepetitionIsServedAgain) {
-            window.begin(frame.number(), lane.epoch);
-            return true;
-        }
         match window.look(frame.number()) {
             Known::InFlight if frame.opcode() == opcode::WATCH => {
                 self.refuse_repeated_watch(slot, frame.number());
@@ -309,7 +303,6 @@ impl State {
                 }
                 false
             }
-            Known::Answered(_) if planted!(RepetitionIsNotAnswered) => false,
             Known::Dropped => {
                 let message = "the request was answered, and the answer is no longer kept";
                 let field = "bytes of kept answers";

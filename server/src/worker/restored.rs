@@ -10,7 +10,7 @@ use crate::namespaces::NamespaceUse;
 use crate::node::Node;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::{Answer, Grant, planted};
+use waymaker_engine::{Answer, Grant};
 use waymaker_protocol::Hello;
 
 /// From where lanes are numbered that join restored sessions: another place after each start, behind what earlier servers
@@ -38,9 +38,6 @@ impl State {
     /// Makes this worker's sessions. Their lanes get the slots that the shards were told, so this comes before any other.
     pub(super) fn restore_sessions(&mut self, node: &Node) {
         for restored in node.restored.take_sessions(self.index) {
-            if planted!(RestoredSessionIsForgotten) {
-                continue;
-            }
             let slots: BTreeMap<u16, u32> =
                 restored.lanes.keys().map(|number| (*number, self.lanes.open(b"", self.now).slot)).collect();
             let next_lane = first_joining_lane(node);
@@ -96,9 +93,7 @@ impl State {
             lane.known_to = restored.known_to;
             let elapsed_ms = stamp.ms_since(node.restored.stamp);
             let context = Context { stamp, shard: 0, shard_count, session_end };
-            let answers =
-                if planted!(RestoredAnswersAreDropped) { BTreeMap::new() } else { restored.answers };
-            for (number, mut answer) in answers {
+            for (number, mut answer) in restored.answers {
                 shorten(&mut answer, elapsed_ms);
                 let mut frame = Vec::new();
                 put_answer(&mut frame, number, &answer, context);

@@ -5,7 +5,7 @@ use crate::limits::LANE_ENDS_PER_TURN;
 use crate::mail::{Batch, Mail};
 use crate::node::Node;
 use std::collections::BTreeSet;
-use waymaker_engine::{Time, planted};
+use waymaker_engine::Time;
 
 /// Timers of a worker.
 ///
@@ -237,7 +237,6 @@ impl State {
     fn publish_drained(&mut self, node: &Node, at: Time) {
         // What was learned from those bytes goes out first: who sees the new instant finds it delivered.
         self.post(node);
-        let at = if planted!(DrainedIsPublishedLate) { self.now.after_ms(20) } else { at };
         node.publish_drained(usize::from(self.index), at);
         self.timers.own = false;
         // Who asked for more than this reading gave would not ask again: it is told after the next one.

@@ -13,7 +13,7 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
 use waymaker_engine::{
-    Answer, CancelReason, Effects, LaneAddress, NONE, Refusal, SeveralThrottle, Ticket, Time, planted,
+    Answer, CancelReason, Effects, LaneAddress, NONE, Refusal, SeveralThrottle, Ticket, Time,
     throttle_several,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -110,7 +110,7 @@ impl State {
         while let Some(follow_up) = self.follow_ups.pop() {
             match follow_up {
                 FollowUp::Withdraw(several) => {
-                    for shard in several.shards().iter().skip(usize::from(planted!(WithdrawForgetsShard))) {
+                    for shard in several.shards() {
                         self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(&several), self.now));
                     }
                 }
@@ -168,9 +168,6 @@ impl State {
             let entered = &together.shards[..turns.len()];
             self.leave_all(node, entered, turns);
             let shard = *shard;
-            if planted!(RecheckIsDropped) && matches!(together.task, Task::Recheck(_)) {
-                return;
-            }
             self.together.push_back(together);
             return self.knock(node, shard);
         }
@@ -198,9 +195,6 @@ impl State {
     fn knock(&mut self, node: &Node, shard: u16) {
         if !self.knocked.contains(&shard) {
             self.knocked.push(shard);
-            if planted!(KnockIsForgotten) {
-                return;
-            }
             self.hand_over(node, shard, Batch::Knock(self.index));
         }
     }

@@ -8,7 +8,7 @@ use super::serve::{Located, Sender, serve_batch};
 use crate::limits::{BATCH_COST_MAX, SERVED_COST_MAX};
 use crate::mail::{Batch, LaneChange, LeftCost, Mail, RequestBatch};
 use crate::node::{Hosted, Node};
-use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn, planted};
+use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
@@ -240,8 +240,7 @@ impl State {
                 Some((again, batches)) => {
                     turn = again;
                     turn.knocks = knocks;
-                    let count = if planted!(TurnForgetsBatches) { 8 } else { usize::MAX };
-                    turn.left.extend(batches.into_iter().take(count));
+                    turn.left.extend(batches);
                 }
             }
         }
@@ -306,18 +305,14 @@ impl State {
             Batch::Count if node.log.is_some() => node.note_claim_count(shard, turn.shard.waiting_count()),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
             Batch::Expire { drained } => {
-                if !planted!(NobodyIsArmed) {
-                    turn.armed = Time::NEVER;
-                }
+                turn.armed = Time::NEVER;
                 self.begin(node, turn, shard, drained);
             }
         }
     }
 
     fn serve_requests(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: RequestBatch) {
-        if !planted!(LeftIsDecidedInThePast) {
-            turn.shard.advance(batch.at);
-        }
+        turn.shard.advance(batch.at);
         let RequestBatch { namespace, kind, .. } = batch;
         let lane = turn.shard.lane(batch.lane, &batch.owner, namespace);
         let has_session = batch.session.is_some();

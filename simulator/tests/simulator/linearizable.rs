@@ -12,9 +12,6 @@ use waymaker_simulator::{Options, record};
 const OPERATION_COUNT: u32 = 150;
 /// Happenings of each seed, in the mean of many, so that histories are not empty.
 const HAPPENING_COUNT_MIN: u64 = 20;
-/// Seeds within which a defect must be found.
-#[cfg(feature = "planted-bugs")]
-const PLANTED_SEED_COUNT: u64 = 300;
 /// A check that takes longer would say nothing.
 const CHECKED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -51,39 +48,18 @@ fn misfit_of(operations: &[Operation<LockModel>]) -> String {
 
 #[test]
 fn what_clients_heard_of_each_key_can_have_happened_in_some_order() {
-    let counts = (0..seed_count()).map(|seed| check(seed).unwrap_or_else(|text| panic!("{text}")) as u64);
-    let happening_count: u64 = counts.sum();
+    let mut happening_count = 0;
+    let mut failures = Vec::new();
+    for seed in 0..seed_count() {
+        match check(seed) {
+            Ok(count) => happening_count += count as u64,
+            // A server that found a defect itself must not hide the defects that this checker finds.
+            Err(text) => failures.push(text),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(
         happening_count >= HAPPENING_COUNT_MIN * seed_count(),
         "only {happening_count} happenings: the clients do too little"
     );
-}
-
-#[cfg(feature = "planted-bugs")]
-#[test]
-fn planted_defects_are_found_without_the_auditor() {
-    use waymaker_engine::planted::{Bug, plant};
-    // Those that show in what the clients of one key hear, and let the server live that long.
-    let bugs = [
-        Bug::LeaseEndsEarly,
-        Bug::RenewalIsForgotten,
-        Bug::SharedFenceIsNotRaised,
-        Bug::FloorIsNotRaised,
-        Bug::SecretIsNotCompared,
-        Bug::StaleGenerationIsTaken,
-        Bug::TryIsRefused,
-    ];
-    let mut missed = Vec::new();
-    for bug in bugs {
-        plant(Some(bug));
-        // What the server finds by itself does not count.
-        let mut failures = (0..PLANTED_SEED_COUNT).filter_map(|seed| check(seed).err());
-        let found = failures.find(|text| text.contains("cannot have happened"));
-        plant(None);
-        match found {
-            Some(text) => println!("{bug:?}: {text}"),
-            None => missed.push(bug),
-        }
-    }
-    assert!(missed.is_empty(), "not found within {PLANTED_SEED_COUNT} seeds: {missed:?}");
 }

@@ -1,8 +1,6 @@
 //! No crash loses what was acknowledged, and nothing that was lost comes back.
 
 use crate::log_rig::{Rig, Step, workloads};
-#[cfg(feature = "planted-bugs")]
-use waymaker_engine::planted::{Bug, plant};
 use waymaker_simulator::disk::{DiskState, Survival};
 
 /// Crashes in this state: every subset of few unsynced pieces, some of many; torn and not; every prefix of changes of names.
@@ -110,15 +108,6 @@ fn crash_in_start_after_kill(steps: &[Step]) {
 #[test]
 fn no_crash_in_the_start_after_a_kill_loses_what_was_found() {
     (1..=2).flat_map(workloads).for_each(|steps| crash_in_start_after_kill(&steps));
-}
-
-#[cfg(feature = "planted-bugs")]
-#[test]
-fn a_start_that_believes_frames_that_are_not_synced_is_found() {
-    plant(Some(Bug::UnsyncedIsBelieved));
-    let run = std::panic::catch_unwind(|| crash_in_start_after_kill(&[Step::Put, Step::Append]));
-    plant(None);
-    assert!(run.is_err(), "no crash shows it");
 }
 
 /// Runs these steps, and a crash, and a start with every crash in it.

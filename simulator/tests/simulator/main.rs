@@ -8,7 +8,5 @@ mod log_crashes;
 mod log_damage;
 mod log_faults;
 mod log_rig;
-#[cfg(feature = "planted-bugs")]
-mod planted;
 mod replay;
 mod seeds;

@@ -13,7 +13,6 @@ use super::durable::begin_when_counted;
 use crate::claim::{Detail, Extra, flag};
 use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant, QuorumMember, Refusal};
 use crate::lane::LaneState;
-use crate::planted;
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -172,8 +171,7 @@ fn is_grantable(participants: &[Participant<'_>], several: &Several) -> bool {
         let shard = &participants[place_of(participants, member.shard)].shard;
         shard.is_stub(member) && !shard.stopping && shard.is_stub_clear(member.claim, number == 0)
     };
-    let mut members = several.members.iter().enumerate();
-    if planted!(OneClearKeyIsEnough) { members.any(is_clear) } else { members.all(is_clear) }
+    several.members.iter().enumerate().all(is_clear)
 }
 
 /// Whether somebody should be about to call [`recheck`] for a waiting claim: all of it is clear, and nothing is left to be
@@ -282,7 +280,7 @@ impl Shard {
             && is_listening
             && !is_over
             && stands_free()
-            && (planted!(FreezeMissesSeveral) || !self.is_entry_frozen(claim.entry))
+            && !self.is_entry_frozen(claim.entry)
     }
 
     /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
