@@ -315,7 +315,7 @@ mod tests {
     fn a_connection_reads_little_at_once() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
-            assert_eq!(turn.may_read(&mut local.barrier(), || 1 << 20), FRONT_READ_LEN_MAX)
+            assert_eq!(turn.may_read(&mut local.barrier(), || 1 << 20), FRONT_READ_LEN_MAX);
         });
     }
 

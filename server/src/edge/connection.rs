@@ -253,3 +253,142 @@ pub fn settle(worker: &mut Worker, barrier: &mut ReadBarrier) {
         worker.handle_settled(ticket);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::turn::MachineStopwatch;
+    use crate::node::Node;
+    use crate::worker::test_node::test_node;
+    use std::sync::Arc;
+    use waymaker_engine::Time;
+    use waymaker_protocol::{Hello, KeepAlive, Request, VERSION};
+
+    const EVENTS_PER_POLL: usize = 8;
+    const BEGIN: Time = Time::from_millis(1_000);
+
+    /// A socket that has these bytes and takes every answer.
+    #[derive(Default)]
+    struct Socket {
+        unread: Vec<u8>,
+        read: Vec<u8>,
+    }
+
+    impl ConnectionIo for Socket {
+        fn read(&mut self) -> Read<'_> {
+            self.read = std::mem::take(&mut self.unread);
+            if self.read.is_empty() { Read::Nothing } else { Read::Bytes(&self.read, BEGIN.into()) }
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> Write {
+            Write::Written(bytes.len())
+        }
+
+        fn now(&self) -> Moment {
+            BEGIN.into()
+        }
+
+        fn rebind(&mut self, _: ConnectionKey, _: ConnectionKey) {}
+
+        fn follow_up(&mut self, _: &mut Worker) {}
+    }
+
+    /// Two workers, a connection that moves from the first to the second, and its socket.
+    struct Rig {
+        node: Arc<Node>,
+        workers: [Worker; 2],
+        barrier: ReadBarrier,
+        socket: Socket,
+        moved: Moved,
+    }
+
+    /// Bytes of a HELLO that asks for the second worker, and of requests behind it.
+    fn hello_and_requests(count: u32) -> Vec<u8> {
+        let (version_min, version_max, namespace) = (VERSION, VERSION, b"default");
+        let hello = Hello { version_min, version_max, worker: 1, namespace, ..Hello::default() };
+        let mut bytes = Vec::new();
+        Request::Hello(hello).encode(1, &mut bytes);
+        (0..count).for_each(|number| Request::KeepAlive(KeepAlive).encode(2 + number, &mut bytes));
+        bytes
+    }
+
+    fn rig() -> Rig {
+        let node = test_node(2, BEGIN);
+        let mut workers = [0, 1].map(|index| Worker::new(Arc::clone(&node), index, BEGIN));
+        let mut barrier = ReadBarrier::new(EVENTS_PER_POLL);
+        let mut socket = Socket { unread: hello_and_requests(4), ..Socket::default() };
+        let mut connection = Connection::begin(&mut workers[0], &mut barrier, b"peer", None, BEGIN.into());
+        let end = connection.run(&mut workers[0], &mut Turn::<MachineStopwatch>::default(), &mut socket);
+        assert_eq!(end, TurnEnd::Over(End::Move(1)));
+        let moved = connection.finish(&mut workers[0], &mut barrier, End::Move(1), BEGIN.into());
+        Rig { node, workers, barrier, socket, moved: moved.expect("the connection moves") }
+    }
+
+    impl Rig {
+        /// Everything that the first worker has is read. Returns what it has published.
+        fn drain_first(&mut self, at: Time) -> Time {
+            self.workers[0].handle_drained(at, at);
+            self.node.drained_by(0)
+        }
+
+        /// The first worker reads its mail. Returns what it has published.
+        fn drained_after_mail(&mut self, now: Time) -> Time {
+            self.workers[0].handle_mail(now);
+            self.node.drained_by(0)
+        }
+    }
+
+    #[test]
+    fn a_worker_counts_as_read_once_the_requests_of_a_connection_that_moved_away_are_served() {
+        let Rig { node, workers: [mut first, mut second], mut socket, moved, .. } = rig();
+        let at = BEGIN.after_ms(5);
+        first.handle_drained(at, at);
+        assert!(node.drained_by(0) < at, "requests that moved on are not served");
+        assert!(!first.wants_drain(), "no other sweep begins before");
+        let mut barrier = ReadBarrier::new(EVENTS_PER_POLL);
+        let mut connection = Connection::begin(&mut second, &mut barrier, b"peer", Some(moved), at.into());
+        first.handle_mail(at);
+        assert!(node.drained_by(0) < at, "only the HELLO is served");
+        connection.begin_turn(&mut barrier, || 0);
+        let mut turn = Turn::<MachineStopwatch>::default();
+        let end = connection.run(&mut second, &mut turn, &mut socket);
+        assert_eq!(end, TurnEnd::CaughtUp);
+        connection.end_turn(&mut second, &mut barrier, &mut turn, end);
+        first.handle_mail(at);
+        assert_eq!(node.drained_by(0), at);
+    }
+
+    #[test]
+    fn a_worker_counts_as_read_once_a_connection_that_moved_away_has_ended() {
+        let Rig { node, mut workers, mut barrier, moved, .. } = rig();
+        let at = BEGIN.after_ms(5);
+        workers[0].handle_drained(at, at);
+        assert!(node.drained_by(0) < at);
+        let connection = Connection::begin(&mut workers[1], &mut barrier, b"peer", Some(moved), at.into());
+        connection.finish(&mut workers[1], &mut barrier, End::Lost, at.into());
+        workers[0].handle_mail(at);
+        assert_eq!(node.drained_by(0), at);
+    }
+
+    #[test]
+    fn a_worker_does_not_wait_for_connections_that_moved_away_after_its_sweep() {
+        let mut rig = rig();
+        let (first, later) = (BEGIN.after_ms(5), BEGIN.after_ms(9));
+        let ticket = rig.moved.ticket;
+        assert!(rig.drain_first(first) < first);
+        // Another one moves.
+        rig.socket.unread = hello_and_requests(0);
+        let mut other =
+            Connection::begin(&mut rig.workers[0], &mut rig.barrier, b"other", None, later.into());
+        let end = other.run(&mut rig.workers[0], &mut Turn::<MachineStopwatch>::default(), &mut rig.socket);
+        assert_eq!(end, TurnEnd::Over(End::Move(1)));
+        let moved = other.finish(&mut rig.workers[0], &mut rig.barrier, End::Move(1), later.into());
+        let other_ticket = moved.expect("it moves").ticket;
+        assert_ne!(ticket, other_ticket);
+        rig.workers[1].handle_settled(ticket);
+        assert_eq!(rig.drained_after_mail(later), first);
+        assert!(rig.drain_first(later) < later, "the other one is not served");
+        rig.workers[1].handle_settled(other_ticket);
+        assert_eq!(rig.drained_after_mail(later), later);
+    }
+}
