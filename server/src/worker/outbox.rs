@@ -248,6 +248,12 @@ impl Outbox<'_> {
         if matches!(event, Event::TakenUp { .. }) && !lane.notify_taken_up {
             return;
         }
+        // An earlier connection asked, or the request was refused because its session is gone.
+        if let Event::Queued { number, .. } = event
+            && lane.window.as_ref().is_some_and(|window| !window.is_asked_by(*number, lane.epoch))
+        {
+            return;
+        }
         put_event(&mut lane.output, event, self.stamp);
         mark_dirty(lane, self.dirty);
     }

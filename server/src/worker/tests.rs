@@ -738,6 +738,25 @@ fn no_grant_follows_a_farewell() {
     assert!(matches!(heard[..], [(4, Heard::Granted(Granted { fence: 2, .. }))]), "{heard:?}");
 }
 
+/// The shard has the acquire, but its turn is elsewhere while the session ends.
+#[test]
+fn a_client_that_was_told_that_its_session_is_gone_hears_nothing_more_of_its_acquire() {
+    let mut rig = Rig::new(2);
+    let (holder, _) = rig.connect(SessionRequest::None);
+    rig.ask(holder, 2, &acquire(b"key"));
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
+    let (leaver, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
+    let turn = rig.hold_turn(b"key");
+    let Request::Acquire(waits) = acquire(b"key") else { panic!() };
+    let waits = Request::Acquire(Acquire { notify_queued: true, ..waits });
+    assert_eq!(rig.ask(key, 2, &waits), []);
+    rig.say(leaver, &frame(2, &Request::Goodbye(Goodbye)));
+    let told = rig.ask(key, 2, &waits);
+    assert!(told.contains(&(2, Heard::Refused(ErrorCode::SessionGone))), "{told:?}");
+    rig.give_back(turn);
+    assert_eq!(rig.hear(key), []);
+}
+
 /// A set that its shard enters over several turns.
 fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a> {
     let item = |path| PathItem { write: true, path: PathKey::new(path).expect("a path key") };

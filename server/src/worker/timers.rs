@@ -49,9 +49,8 @@ struct Moves {
 /// Sessions whose deadline had passed at some instant, on their way to their end.
 ///
 /// A lease of a hold is renewed on a connection that some worker reads, so it may end once all have read. A session is
-/// also resumed, by a connection that nobody reads yet: it waits to be accepted, then for the worker that it is handed to,
-/// and then perhaps for the worker of the session. So each of these has to have taken what it was left, one after the
-/// other, before a session ends.
+/// also resumed, by a connection that nobody reads yet, because it waits to be accepted. So before a session ends, all connections
+/// are accepted, and then all sockets are read. Reading includes a connection that has to move to the worker of the session.
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     /// Those end that are not renewed by then.
@@ -64,8 +63,8 @@ struct Ending {
 enum EndingStep {
     /// Accept whoever connected.
     Accept,
-    /// Read all sockets so many times, the next time after that instant.
-    Read(u32, Time),
+    /// Read all sockets after that instant.
+    Read(Time),
     /// End the sessions that are due, some in each turn.
     End,
 }
@@ -136,7 +135,7 @@ impl State {
         match self.timers.ending {
             None => self.sessions.next_deadline(),
             Some(Ending { step: EndingStep::Accept, .. }) => Time::NEVER,
-            Some(Ending { step: EndingStep::Read(_, after), .. }) => after,
+            Some(Ending { step: EndingStep::Read(after), .. }) => after,
             Some(Ending { step: EndingStep::End, .. }) => Time::ZERO,
         }
     }
@@ -180,11 +179,9 @@ impl State {
         let later = self.now.after_ms(1);
         match step {
             EndingStep::Accept if node.accepted() < due => return,
-            // One to read what was accepted, and one to take up what had to be sent on to this worker.
-            EndingStep::Accept => step = EndingStep::Read(node.worker_count().min(2) as u32, later),
-            EndingStep::Read(_, after) if drained < after => return,
-            EndingStep::Read(count, _) if count > 1 => step = EndingStep::Read(count - 1, later),
-            EndingStep::Read(..) | EndingStep::End => {
+            EndingStep::Accept => step = EndingStep::Read(later),
+            EndingStep::Read(after) if drained < after => return,
+            EndingStep::Read(_) | EndingStep::End => {
                 step = EndingStep::End;
                 while self.lane_ends.len() < LANE_ENDS_PER_TURN {
                     let Some(session) = self.sessions.first_over(due) else {
