@@ -1,9 +1,17 @@
 //! The grant rule of every kind of claim once more, recomputed from scratch over a plain list of claims; and a judge who
 //! holds whatever a few shards say against it.
+//!
+//! This file is shared by the tests of the engine and of the server's workers.
 
-use crate::recorder::Effect;
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_engine::{Answer, CancelReason, ClaimId, Event, Grant, LaneAddress, Refusal, Ticket};
+
+/// One effect of a turn that somebody hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Answer(Ticket, Answer),
+    Event(LaneAddress, Event),
+}
 
 /// Whose rules hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +198,11 @@ impl Judge {
     pub(crate) fn next_end(&self) -> Option<u64> {
         let waits = self.waiters.iter().filter_map(|waiter| waiter.until);
         waits.chain(self.holders.iter().filter_map(Holder::end)).min()
+    }
+
+    /// How long until something ends if nobody does anything.
+    pub(crate) fn until_next_end_ms(&self) -> Option<u64> {
+        Some(self.next_end()? - self.now)
     }
 
     /// Time moves on, to no later than the next end: what is held until then is over.

@@ -115,11 +115,6 @@ impl Judged {
         self.effects.follow_ups.len()
     }
 
-    /// How long until something ends if nobody does anything.
-    pub(crate) fn until_next_end_ms(&self) -> Option<u64> {
-        Some(self.judge.next_end()? - self.now)
-    }
-
     fn time(&self) -> Time {
         Time::from_millis(self.now)
     }

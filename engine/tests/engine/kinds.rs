@@ -4,195 +4,66 @@
 //! all short sequences are.
 
 use crate::colliding_sets;
-use crate::judge::{Ask, Item, Kind};
+use crate::judge::{Ask, Item, Judge, Kind};
 use crate::judged::{IDLE_MAX, Judged, Step};
 use crate::random::Dice;
+use crate::short_sequences::{
+    Act, CAPACITY_OF_A_FEW, CLIENT_COUNT, Enumeration, Menu, Subject, in_every_way, keys_menu, pool_menu,
+    tree_menu,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn env(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
-/// Items as text: `ab/w c/r` reads c and writes ab.
-fn items(text: &str) -> Vec<Item> {
-    let item = |word: &str| {
-        let (name, mode) = word.split_once(':').expect("a name and a mode");
-        Item { name: name.as_bytes().to_vec(), shared: mode == "r" }
-    };
-    text.split_whitespace().map(item).collect()
-}
-
-/// All sequences of a few clients, each with one claim at a time: it asks if it has none, else it releases or cancels.
-/// Time goes on to where the next wait or lease ends. Left out is what could not differ: what follows a try that was
-/// refused, how long one would wait where nobody is, and another client where one that was there before is as free.
-struct Enumeration {
-    kind: Kind,
-    shard_count: u16,
-    menu: Vec<Ask>,
-    depth: usize,
-    /// Sequences, those of them that end with a try that was refused, and those in which a wait ended in vain.
-    sequence_count: u64,
-    refused_count: u64,
-    timeout_count: u64,
-}
-
-const CLIENT_COUNT: usize = 3;
-const CAPACITY_OF_A_FEW: u64 = 3;
-const LEASE_MS: u32 = 20;
-/// Such a wait ends between leases, and one that is asked for as it ends may end with a lease.
-const SHORT_MS: u32 = 10;
-
-impl Enumeration {
-    fn new(kind: Kind, shard_count: u16, menu: Vec<Ask>, depth: usize) -> Self {
-        Self { kind, shard_count, menu, depth, sequence_count: 0, refused_count: 0, timeout_count: 0 }
+impl Subject for Judged {
+    fn judge(&self) -> &Judge {
+        &self.judge
     }
 
-    fn explore(&mut self, steps: &mut Vec<Step>, before: &Judged) {
-        for step in self.choices(before) {
-            let is_try = matches!(&step, Step::Acquire { ask, .. } if ask.wait_ms == 0);
-            steps.push(step);
-            let judged = self.replay(steps);
-            let was_refused = is_try && judged.judge.live() == before.judge.live();
-            if was_refused || steps.len() == self.depth {
-                self.sequence_count += 1;
-                self.refused_count += u64::from(was_refused);
-                self.timeout_count += u64::from(judged.judge.timeout_count > 0);
-            } else {
-                self.explore(steps, &judged);
-            }
-            steps.pop();
-        }
+    fn act(&mut self, act: &Act, is_known: bool) {
+        self.is_known = is_known;
+        self.step(&match act.clone() {
+            Act::Acquire { client, ask } => Step::Acquire { lane: client, ask },
+            Act::Release { client, id } => Step::Release { lane: client, id },
+            Act::Cancel { ticket } => Step::Cancel { ticket },
+            Act::Advance { millis } => Step::Advance { millis },
+        });
     }
-
-    fn replay(&self, steps: &[Step]) -> Judged {
-        let mut judged =
-            Judged::new(self.kind, self.shard_count, CLIENT_COUNT, CAPACITY_OF_A_FEW, IDLE_MAX, 1);
-        for (place, step) in steps.iter().enumerate() {
-            judged.is_known = place + 1 < steps.len();
-            let outcome = catch_unwind(AssertUnwindSafe(|| judged.step(step)));
-            assert!(outcome.is_ok(), "{steps:#?}");
-        }
-        judged
-    }
-
-    fn choices(&self, judged: &Judged) -> Vec<Step> {
-        let mut choices = Vec::new();
-        let (waiting, held) = judged.judge.live();
-        let is_free = waiting.is_empty() && held.is_empty();
-        for lane in 0..CLIENT_COUNT {
-            let address = judged.address(lane);
-            let mut has_claim = false;
-            for ticket in waiting.iter().filter(|ticket| ticket.lane == address) {
-                has_claim = true;
-                choices.push(Step::Cancel { ticket: *ticket });
-            }
-            for (id, _) in held.iter().filter(|(_, lane)| *lane == address) {
-                has_claim = true;
-                choices.push(Step::Release { lane, id: *id });
-            }
-            if !has_claim {
-                let asks = self.menu.iter().filter(|ask| !is_free || ask.wait_ms == u32::MAX);
-                choices.extend(asks.map(|ask| Step::Acquire { lane, ask: ask.clone() }));
-                // Clients are alike: the next one comes only when this one is there.
-                break;
-            }
-        }
-        if let (false, Some(millis)) = (waiting.is_empty(), judged.until_next_end_ms()) {
-            choices.push(Step::Advance { millis });
-        }
-        choices
-    }
-
-    fn run(mut self) {
-        let start = self.replay(&[]);
-        self.explore(&mut Vec::new(), &start);
-        let Self { depth, sequence_count, refused_count, timeout_count, .. } = self;
-        println!(
-            "{sequence_count} sequences of up to {depth} steps, {refused_count} with a refused try, \
-             {timeout_count} with a time-out"
-        );
-        let has_try = self.menu.iter().any(|ask| ask.wait_ms == 0);
-        assert!(sequence_count > 1000 && (refused_count > 0) == has_try);
-        let has_timeout = self.menu.iter().any(|ask| (1..LEASE_MS).contains(&ask.wait_ms));
-        assert_eq!(timeout_count > 0, has_timeout);
-    }
-}
-
-/// How long the short sequences are.
-fn depth(default: u64) -> usize {
-    env("WAYMAKER_DEPTH").unwrap_or(default) as usize
-}
-
-fn to_wait(items: Vec<Item>) -> Ask {
-    Ask { items, lease_ms: LEASE_MS, wait_ms: u32::MAX, ..Ask::default() }
-}
-
-/// These requests as they are, and as tries, and with a short wait.
-fn in_every_way(asks: &[Ask]) -> Vec<Ask> {
-    let with = |wait_ms| asks.iter().map(move |ask| Ask { wait_ms, ..ask.clone() });
-    with(u32::MAX).chain(with(0)).chain(with(SHORT_MS)).collect()
-}
-
-fn sets(texts: &[&str]) -> Vec<Ask> {
-    texts.iter().map(|set| to_wait(items(&set.replace('/', "")))).collect()
 }
 
 /// Enumerates a few requests in every way for 6 steps, all of them for 5 where they wait without end, and for 4 in every
 /// way.
-fn run_all(kind: Kind, shard_count: u16, few: &[Ask], all: &[Ask]) {
-    for (menu, steps) in [(in_every_way(few), 6), (all.to_vec(), 5), (in_every_way(all), 4)] {
-        Enumeration::new(kind, shard_count, menu, depth(steps)).run();
+fn run_all(kind: Kind, shard_count: u16, Menu { few, all }: Menu) {
+    for (menu, steps) in [(in_every_way(&few), 6), (all.clone(), 5), (in_every_way(&all), 4)] {
+        enumerate(kind, shard_count, menu, steps);
     }
+}
+
+/// Runs all sequences of so many steps, unless `WAYMAKER_DEPTH` says another number.
+fn enumerate(kind: Kind, shard_count: u16, menu: Vec<Ask>, steps: u64) {
+    let depth = env("WAYMAKER_DEPTH").unwrap_or(steps) as usize;
+    let new = || Judged::new(kind, shard_count, CLIENT_COUNT, CAPACITY_OF_A_FEW, IDLE_MAX, 1);
+    Enumeration::new(new, menu, depth).run();
 }
 
 #[test]
 fn every_short_sequence_on_a_small_tree_follows_the_rule() {
-    let all = sets(&[
-        "/:w",
-        "/:r",
-        "a:w",
-        "a:r",
-        "ab:w",
-        "ab:r",
-        "abc:w a:r",
-        "ab:w c:r",
-        "ac:r abc:w",
-        "c:w abc:r",
-    ]);
-    let few = sets(&["/:r", "a:w", "ab:r", "abc:w a:r", "ab:w c:r", "ac:r abc:w"]);
-    run_all(Kind::Tree, 1, &few, &all);
+    run_all(Kind::Tree, 1, tree_menu());
 }
 
 /// Every number of permits, in every way, for 6 steps.
 #[test]
 fn every_short_sequence_on_a_small_pool_follows_the_rule() {
     for by_time in [false, true] {
-        let ask = |permits: u64, timestamp_us: u64| Ask {
-            permits,
-            timestamp_us,
-            ..to_wait(vec![Item { name: b"p".to_vec(), shared: false }])
-        };
-        let mut menu = vec![ask(1, 5), ask(2, 5), ask(3, 5)];
-        if by_time {
-            menu.extend([ask(1, 3), ask(3, 3), ask(2, 7)]);
-        }
-        Enumeration::new(Kind::Pool { by_time }, 1, in_every_way(&menu), depth(6)).run();
+        enumerate(Kind::Pool { by_time }, 1, in_every_way(&pool_menu(by_time)), 6);
     }
 }
 
 #[test]
 fn every_short_sequence_on_several_keys_follows_the_rule() {
-    let several = |lists: &[&str]| -> Vec<Ask> {
-        lists.iter().map(|list| Ask { several: true, ..to_wait(items(list)) }).collect()
-    };
-    let single = |keys: &[&str]| -> Vec<Ask> { keys.iter().map(|key| to_wait(items(key))).collect() };
-    let all = [
-        several(&["0:w 1:w", "0:r 1:w", "0:w 1:r", "0:r 1:r", "1:w 2:w"]),
-        single(&["0:w", "0:r", "1:w", "1:r"]),
-    ]
-    .concat();
-    let few = [several(&["0:w 1:w", "0:r 1:w", "1:w 2:w"]), single(&["0:w", "1:r"])].concat();
-    run_all(Kind::Keys, 2, &few, &all);
+    run_all(Kind::Keys, 2, keys_menu());
 }
 
 /// What one seed is like.

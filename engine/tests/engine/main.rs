@@ -30,6 +30,7 @@ mod old_ids;
 mod pool_pages;
 mod random;
 mod recorder;
+mod short_sequences;
 mod spec_language;
 mod specs;
 mod stale_work;

@@ -1,18 +1,12 @@
 //! Keeps what a turn says.
 
 use crate::fake_log::encoded;
+pub(crate) use crate::judge::Effect;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
 use waymaker_engine::{Answer, Effects, Event, LaneAddress, QuorumQuestion, Ticket, WhenDurable};
-
-/// One effect of a turn that somebody hears.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    Answer(Ticket, Answer),
-    Event(LaneAddress, Event),
-}
 
 /// What a turn leaves to be done with the turns of other shards.
 #[derive(Debug)]

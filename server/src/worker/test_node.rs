@@ -31,11 +31,20 @@ pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
 
 /// The same, with this memory.
 pub(crate) fn test_node_with(worker_count: usize, start: Time, memory: Arc<MemoryUse>) -> Arc<Node> {
+    node_of(worker_count, start, memory, Limits::default())
+}
+
+/// The same, with these limits.
+pub(crate) fn test_node_with_limits(worker_count: usize, start: Time, limits: Limits) -> Arc<Node> {
+    node_of(worker_count, start, Arc::default(), limits)
+}
+
+fn node_of(worker_count: usize, start: Time, memory: Arc<MemoryUse>, limits: Limits) -> Arc<Node> {
     Arc::new(Node::new(&NodeConfig {
         memory,
         worker_count,
         acceptor_count: 0,
-        limits: Limits::default(),
+        limits,
         start,
         seed: [7; 32],
         clock: Arc::new(StoppedClock),

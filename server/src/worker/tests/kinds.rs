@@ -1,0 +1,582 @@
+//! Sets, permits and several keys through workers with several shards: every short sequence of three clients, as frames on
+//! their connections.
+//!
+//! The judge and the sequences are those of the engine's tests, which ask the shards directly. Here every request is also
+//! routed to its shard, served or left for another worker, answered in a frame, and kept for repetitions.
+
+#[path = "../../../../engine/tests/engine/judge.rs"]
+#[allow(dead_code, reason = "the engine's tests do more to the judge")]
+mod judge;
+#[path = "../../../../engine/tests/engine/short_sequences.rs"]
+mod short_sequences;
+
+use self::judge::{Ask, Effect, Judge, Kind};
+use self::short_sequences::{
+    Act, CAPACITY_OF_A_FEW, CLIENT_COUNT, Enumeration, Menu, Subject, in_every_way, keys_menu, lane_of,
+    pool_menu, tree_menu,
+};
+use super::super::test_node::test_node_with_limits;
+use super::*;
+use std::collections::BTreeMap;
+use waymaker_engine::{
+    Answer, CancelReason, ClaimId, Contention, Event, Grant, KeyGrant, Limits, Refusal, Ticket,
+};
+use waymaker_protocol as wire;
+use waymaker_protocol::{AcquirePermits, Cancel, LockId, PoolOrder};
+
+const START: Time = Time::from_millis(1_000);
+const WORKER_COUNT: usize = 2;
+/// All are in other shards.
+const KEYS: [&[u8]; 3] = [b"0", b"1", b"2"];
+/// A session outlasts every sequence.
+const SESSION: SessionRequest = SessionRequest::New { lease_ms: 600_000 };
+/// Looks at all workers after which nothing must be left to do.
+const LOOKS_MAX: u32 = 1_000;
+
+/// How the sequences of a test are served.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    kind: Kind,
+    /// Another worker has the turn of the shard of this name while a step is done, and gives it back then.
+    busy: Option<&'static [u8]>,
+    /// After each step the client that asked loses its connection, resumes its session, and sends all its requests again.
+    repeats: bool,
+}
+
+/// One client. It has a session, so that its requests may be repeated.
+struct Client {
+    worker: usize,
+    key: ConnectionKey,
+    welcome: Welcome,
+    /// All that it was told.
+    heard: Vec<u8>,
+    /// How much of that was judged.
+    judged_len: usize,
+}
+
+/// One step as workers see it.
+#[derive(Clone, Debug)]
+enum Line {
+    Said { client: usize, bytes: Vec<u8> },
+    Until(Time),
+}
+
+/// Clients, and the workers of one node, each of which has some of them.
+struct Crew {
+    rig: Rig,
+    clients: Vec<Client>,
+}
+
+impl Crew {
+    fn new(kind: Kind) -> Self {
+        let limits = Limits {
+            // What is set aside is not touched, but it takes its time.
+            claim_count_max: 1 << 13,
+            idle_key_count_max: 1 << 13,
+            bucket_count_max: 1,
+            ..Limits::default()
+        };
+        let mut crew = Self {
+            rig: Rig::of(test_node_with_limits(WORKER_COUNT, START, limits), START),
+            clients: Vec::new(),
+        };
+        for client in 0..CLIENT_COUNT {
+            let worker = client % WORKER_COUNT;
+            let (key, welcome) = crew.connect(worker, kind, SESSION);
+            crew.clients.push(Client { worker, key, welcome, heard: Vec::new(), judged_len: 0 });
+        }
+        crew
+    }
+
+    fn connect(&mut self, worker: usize, kind: Kind, session: SessionRequest) -> (ConnectionKey, Welcome) {
+        let Rig { workers, now, .. } = &mut self.rig;
+        let worker = &mut workers[worker];
+        let key = worker.handle_open(b"peer", *now);
+        let kind = match kind {
+            Kind::Keys => NamespaceKind::Flat,
+            Kind::Tree => NamespaceKind::Tree,
+            Kind::Pool { .. } => NamespaceKind::Pool,
+        };
+        let hello = Hello {
+            version_min: VERSION,
+            version_max: VERSION,
+            kind,
+            session,
+            worker: ANY_WORKER,
+            namespace: kind.name().as_bytes(),
+            ..Hello::default()
+        };
+        let next = worker.handle_bytes(key, &frame(1, &Request::Hello(hello)), *now);
+        let key = if let Next::Rebound(key) = next { key } else { key };
+        let output = worker.output(key).expect("the connection is open").to_vec();
+        worker.wrote(key, output.len());
+        match heard(&output)[..] {
+            [(1, Heard::Welcome(welcome))] => (key, welcome),
+            ref other => panic!("expected a welcome, got {other:?}"),
+        }
+    }
+
+    /// Does one step, and all that follows from it.
+    fn run(&mut self, line: &Line, busy: Option<&[u8]>) {
+        let turn = busy.map(|name| self.rig.hold_turn(name));
+        let worker = match line {
+            Line::Said { client, bytes } => {
+                self.say(*client, bytes);
+                self.clients[*client].worker
+            }
+            Line::Until(time) => {
+                self.rig.now = *time;
+                0
+            }
+        };
+        self.settle();
+        if let Some(turn) = turn {
+            self.rig.node.mailboxes[(worker + 1) % WORKER_COUNT].post(turn);
+            self.settle();
+        }
+    }
+
+    fn say(&mut self, client: usize, bytes: &[u8]) {
+        let Client { worker, key, .. } = self.clients[client];
+        let next = self.rig.workers[worker].handle_bytes(key, bytes, self.rig.now);
+        assert_eq!(next, Next::Continue);
+    }
+
+    /// Lets all workers do what is to be done at this instant, and takes what clients were told.
+    fn settle(&mut self) {
+        let Rig { workers, now, .. } = &mut self.rig;
+        let is_settled = (0..LOOKS_MAX).any(|_| {
+            let mut is_idle = true;
+            for worker in workers.iter_mut() {
+                is_idle &= !worker.handle_mail(*now);
+                if worker.next_deadline() <= *now {
+                    is_idle = false;
+                    worker.turn(*now);
+                }
+                if worker.wants_drain() {
+                    is_idle = false;
+                    worker.handle_drained(*now, *now);
+                }
+            }
+            is_idle
+        });
+        assert!(is_settled, "workers have work after {LOOKS_MAX} looks");
+        for client in &mut self.clients {
+            let worker = &mut workers[client.worker];
+            let output = worker.output(client.key).expect("the connection is open");
+            let len = output.len();
+            client.heard.extend_from_slice(output);
+            worker.wrote(client.key, len);
+        }
+    }
+
+    /// The connection of a client is lost, and its next one resumes the session.
+    fn reconnect(&mut self, client: usize, kind: Kind) {
+        let Client { worker, key, welcome, .. } = self.clients[client];
+        self.rig.workers[worker].handle_lost(key, self.rig.now);
+        let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+        self.clients[client].key = self.connect(worker, kind, resume).0;
+    }
+
+    /// Holds and waiters in all shards.
+    fn claim_count(&self, verifies: bool) -> usize {
+        let count = |cell: &waymaker_engine::TurnCell<crate::node::Hosted, crate::mail::Batch>| {
+            let turn = cell.enter().expect("nobody has it");
+            if verifies {
+                turn.shard.verify();
+            }
+            let count = turn.shard.claim_count() as usize;
+            assert!(turn.leave().is_none(), "nobody left a batch");
+            count
+        };
+        self.rig.node.shards.iter().map(count).sum()
+    }
+}
+
+/// A crew, and a judge of all that its clients are told.
+struct Through {
+    course: Course,
+    judge: Judge,
+    crew: Crew,
+    /// Requests have numbers that no other client uses.
+    number: u32,
+    asks: BTreeMap<u32, Ask>,
+    lines: Vec<Line>,
+}
+
+impl Through {
+    fn new(course: Course) -> Self {
+        Self {
+            course,
+            judge: Judge::new(course.kind, (0, 0), CAPACITY_OF_A_FEW, false, START.as_millis()),
+            crew: Crew::new(course.kind),
+            number: 1,
+            asks: BTreeMap::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// Judges what follows from a step.
+    fn run(&mut self, line: Line, asker: Option<usize>, asked: Option<ClaimId>, is_known: bool) {
+        self.crew.run(&line, self.course.busy);
+        self.lines.push(line);
+        for effect in self.told(asker) {
+            self.judge.hear(&effect, asked);
+        }
+        self.judge.end_step(0, self.crew.claim_count(!is_known));
+        if let Some(client) = asker.filter(|_| self.course.repeats && !is_known) {
+            self.repeat(client);
+        }
+    }
+
+    fn advance(&mut self, now: u64, is_known: bool) {
+        self.judge.advance(now);
+        self.run(Line::Until(Time::from_millis(now)), None, None, is_known);
+    }
+
+    /// What clients were told in this step, in an order in which it may have become true. First the client that asked hears
+    /// its answer, or leases end; then waits end; then others are granted what they waited for.
+    fn told(&mut self, asker: Option<usize>) -> Vec<Effect> {
+        let (mut first, mut then, mut granted) = (Vec::new(), Vec::new(), Vec::new());
+        for client in 0..CLIENT_COUNT {
+            let Client { heard, judged_len, .. } = &mut self.crew.clients[client];
+            let mut bytes = &heard[std::mem::replace(judged_len, heard.len())..];
+            while let Some(frame) = next_frame(bytes, FRAME_LEN_MAX).expect("frames") {
+                let response = Response::decode(frame).expect("a response");
+                let effect = effect_of(client, frame.number(), &response, &self.asks, self.crew.rig.now);
+                match effect {
+                    _ if asker == Some(client) => first.push(effect),
+                    Effect::Event(_, Event::Expired { .. }) => first.push(effect),
+                    Effect::Answer(_, Answer::Granted(_) | Answer::GrantedSeveral(_)) => granted.push(effect),
+                    _ => then.push(effect),
+                }
+                bytes = &bytes[frame.len()..];
+            }
+        }
+        first.append(&mut then);
+        while !granted.is_empty() {
+            let is_next = |one: &Effect| {
+                let mine = self.fences(one);
+                let is_later = |other: &Effect| {
+                    self.fences(other)
+                        .iter()
+                        .all(|(key, fence)| mine.get(key).is_none_or(|mine| mine <= fence))
+                };
+                granted.iter().all(is_later)
+            };
+            let next = granted.iter().position(is_next).expect("fences of one key rise");
+            first.push(granted.remove(next));
+        }
+        first
+    }
+
+    /// The fences of a grant, by what they count.
+    fn fences(&self, grant: &Effect) -> BTreeMap<Vec<u8>, u64> {
+        match grant {
+            Effect::Answer(_, Answer::GrantedSeveral(keys)) => {
+                keys.iter().map(|key| (key.key.to_vec(), key.grant.fence)).collect()
+            }
+            Effect::Answer(ticket, Answer::Granted(grant)) => {
+                let is_key = self.course.kind == Kind::Keys;
+                let counter = if is_key { self.asks[&ticket.number].items[0].name.clone() } else { vec![] };
+                BTreeMap::from([(counter, grant.fence)])
+            }
+            other => panic!("{other:?} is no grant"),
+        }
+    }
+
+    /// The client asks for everything again on a new connection, and hears the same answers. Nothing else changes.
+    fn repeat(&mut self, client: usize) {
+        if self.judge.live().0.iter().any(|ticket| ticket.lane == lane_of(client)) {
+            // The loss of its connection would end its wait.
+            return;
+        }
+        let asked = self.lines.iter().filter_map(|line| match line {
+            Line::Said { client: by, bytes } if *by == client => Some(bytes),
+            _ => None,
+        });
+        let asked: Vec<u8> = asked.flatten().copied().collect();
+        let answers = answers(&self.crew.clients[client].heard);
+        self.crew.reconnect(client, self.course.kind);
+        let heard_len = self.crew.clients[client].heard.len();
+        self.crew.say(client, &asked);
+        self.crew.settle();
+        let heard = self.crew.clients[client].heard.split_off(heard_len);
+        assert_eq!(answers_in_order(&heard), answers, "the answers to requests that were repeated");
+        for (other, client) in self.crew.clients.iter().enumerate() {
+            assert_eq!(client.heard.len(), client.judged_len, "client {other} was told of a repetition");
+        }
+        self.judge.end_step(0, self.crew.claim_count(true));
+    }
+}
+
+/// The answers among these frames, by the numbers of their requests.
+fn answers(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut answers = answers_in_order(bytes);
+    answers.sort_unstable();
+    answers
+}
+
+fn answers_in_order(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut answers = Vec::new();
+    while let Some(frame) = next_frame(bytes, FRAME_LEN_MAX).expect("frames") {
+        if !matches!(Response::decode(frame), Ok(Response::Event(_))) {
+            answers.push((frame.number(), frame.bytes().to_vec()));
+        }
+        bytes = &bytes[frame.len()..];
+    }
+    answers
+}
+
+impl Subject for Through {
+    fn judge(&self) -> &Judge {
+        &self.judge
+    }
+
+    fn act(&mut self, act: &Act, is_known: bool) {
+        self.number += 1;
+        let number = self.number;
+        let (client, asked, bytes) = match act {
+            Act::Advance { millis } => {
+                let target = self.crew.rig.now.as_millis() + millis;
+                while let Some(next) = self.judge.next_end().filter(|next| *next < target) {
+                    self.advance(next, is_known);
+                }
+                return self.advance(target, is_known);
+            }
+            Act::Acquire { client, ask } => {
+                self.judge.ask(Ticket { lane: lane_of(*client), number }, ask);
+                self.asks.insert(number, ask.clone());
+                (*client, None, acquire_frame(self.course.kind, number, ask))
+            }
+            Act::Release { client, id } => {
+                let release = Release { id: lock_id(*id), key: None, own: false };
+                (*client, Some(*id), frame(number, &Request::Release(release)))
+            }
+            Act::Cancel { ticket } => {
+                self.judge.cancel(*ticket);
+                let is_tree = self.course.kind == Kind::Tree;
+                let key = if is_tree { &b""[..] } else { &self.asks[&ticket.number].items[0].name };
+                let cancel = Cancel { acquire_number: ticket.number, key };
+                (ticket.lane.slot as usize, None, frame(number, &Request::Cancel(cancel)))
+            }
+        };
+        self.run(Line::Said { client, bytes }, Some(client), asked, is_known);
+    }
+
+    /// The claims of trees and pools lie in one shard. There all requests up to an instant may also be left for a worker that
+    /// serves them at once: all clients are told the same.
+    fn finish(&mut self) {
+        let Some(name) = self.course.busy.filter(|_| self.course.kind != Kind::Keys) else { return };
+        let mut crew = Crew::new(self.course.kind);
+        let mut lines = &self.lines[..];
+        while !lines.is_empty() {
+            let said_count = lines.iter().take_while(|line| matches!(line, Line::Said { .. })).count();
+            let (said, rest) = lines.split_at(said_count);
+            let turn = crew.rig.hold_turn(name);
+            for batch in said.chunk_by(|one, other| client_of(one) == client_of(other)) {
+                let bytes: Vec<u8> = batch.iter().flat_map(bytes_of).copied().collect();
+                crew.say(client_of(&batch[0]), &bytes);
+            }
+            crew.settle();
+            crew.rig.node.mailboxes[1].post(turn);
+            crew.settle();
+            lines = rest;
+            if let [Line::Until(time), rest @ ..] = lines {
+                crew.run(&Line::Until(*time), None);
+                lines = rest;
+            }
+        }
+        for (client, (alike, judged)) in crew.clients.iter().zip(&self.crew.clients).enumerate() {
+            assert_eq!(show(&alike.heard), show(&judged.heard), "what client {client} hears of all at once");
+        }
+    }
+}
+
+fn client_of(line: &Line) -> usize {
+    if let Line::Said { client, .. } = line { *client } else { usize::MAX }
+}
+
+fn bytes_of(line: &Line) -> &[u8] {
+    if let Line::Said { bytes, .. } = line { bytes } else { &[] }
+}
+
+/// Frames as they are compared, and shown where they differ.
+fn show(mut bytes: &[u8]) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Some(frame) = next_frame(bytes, FRAME_LEN_MAX).expect("frames") {
+        all.push(format!("{}: {:?}", frame.number(), Response::decode(frame)));
+        bytes = &bytes[frame.len()..];
+    }
+    all
+}
+
+fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
+    let Ask { items, lease_ms, wait_ms, .. } = ask;
+    let (lease_ms, wait_ms, notify_queued, mut buffer) = (*lease_ms, *wait_ms, true, Vec::new());
+    match kind {
+        Kind::Keys if ask.several => {
+            // Clients name them in any order.
+            let keys = items.iter().rev().map(|item| KeyItem { shared: item.shared, key: &item.name });
+            let items = Items::new(keys, &mut buffer).expect("keys");
+            let acquire = AcquireKeys { lease_ms, wait_ms, notify_queued, items, ..AcquireKeys::default() };
+            frame(number, &Request::AcquireKeys(acquire))
+        }
+        Kind::Keys => {
+            let (key, shared) = (&items[0].name, items[0].shared);
+            let acquire = Acquire { key, shared, lease_ms, wait_ms, notify_queued, ..Acquire::default() };
+            frame(number, &Request::Acquire(acquire))
+        }
+        Kind::Tree => {
+            let path = |name: &[u8]| name.iter().flat_map(|letter| [1, 0, *letter]).collect::<Vec<u8>>();
+            let paths: Vec<Vec<u8>> = items.iter().map(|item| path(&item.name)).collect();
+            let paths = items.iter().zip(&paths).map(|(item, path)| PathItem {
+                write: !item.shared,
+                path: PathKey::new(path).expect("a path"),
+            });
+            let items = Items::new(paths, &mut buffer).expect("paths");
+            let acquire = AcquireSet { lease_ms, wait_ms, notify_queued, items, ..AcquireSet::default() };
+            frame(number, &Request::AcquireSet(acquire))
+        }
+        Kind::Pool { by_time } => frame(
+            number,
+            &Request::AcquirePermits(AcquirePermits {
+                lease_ms,
+                wait_ms,
+                notify_queued,
+                capacity: CAPACITY_OF_A_FEW,
+                permits: ask.permits,
+                order: if by_time { PoolOrder::Timestamp } else { PoolOrder::Arrival },
+                timestamp_us: if by_time { ask.timestamp_us } else { 0 },
+                name: &items[0].name,
+                ..AcquirePermits::default()
+            }),
+        ),
+    }
+}
+
+fn lock_id(id: ClaimId) -> LockId {
+    LockId { place: id.place, secret: id.secret }
+}
+
+fn claim_id(id: LockId) -> ClaimId {
+    ClaimId { place: id.place, secret: id.secret }
+}
+
+/// What a frame says, as the engine said it.
+fn effect_of(
+    client: usize,
+    number: u32,
+    response: &Response<'_>,
+    asks: &BTreeMap<u32, Ask>,
+    now: Time,
+) -> Effect {
+    let lane = lane_of(client);
+    let answer = match response {
+        Response::Granted(granted) => {
+            assert_eq!(granted.stamp_ms, now.as_millis(), "the time of a grant");
+            let wire::Granted { fence, remaining_ms, clamped, waited, repeated, session_lease, .. } =
+                *granted;
+            let id = claim_id(granted.id);
+            Answer::Granted(Grant { id, fence, remaining_ms, clamped, waited, repeated, session_lease })
+        }
+        Response::GrantedKeys(granted) => {
+            assert_eq!(granted.stamp_ms, now.as_millis(), "the time of a grant");
+            let wanted = asks[&number].items.iter().map(|item| (&item.name[..], item.shared));
+            assert!(
+                granted.keys.iter().map(|key| (key.key, key.shared)).eq(wanted),
+                "other keys: {granted:?}"
+            );
+            let keys = granted.keys.iter().map(|key| KeyGrant {
+                grant: Grant {
+                    id: claim_id(key.id),
+                    fence: key.fence,
+                    remaining_ms: key.remaining_ms,
+                    clamped: granted.clamped,
+                    waited: granted.waited,
+                    repeated: granted.repeated,
+                    session_lease: granted.session_lease,
+                },
+                shared: key.shared,
+                key: key.key.into(),
+            });
+            Answer::GrantedSeveral(keys.collect())
+        }
+        Response::Released(released) => Answer::Released { was_waiting: released.was_waiting },
+        Response::Cancelled(cancelled) => Answer::Cancelled { was_waiting: cancelled.was_waiting },
+        Response::Error(error) => Answer::Refused(refusal_of(error)),
+        Response::Event(wire::Event::Queued { id, position, ticket }) => {
+            let (id, position, ticket) = (claim_id(*id), *position, *ticket);
+            return Effect::Event(lane, Event::Queued { number, id, position, ticket });
+        }
+        Response::Event(wire::Event::Expired { id }) => {
+            return Effect::Event(lane, Event::Expired { id: claim_id(*id) });
+        }
+        other => panic!("client {client} did not ask for {other:?}"),
+    };
+    Effect::Answer(Ticket { lane, number }, answer)
+}
+
+fn refusal_of(error: &wire::ErrorAnswer<'_>) -> Refusal {
+    let contention = |theirs: wire::Contention<'_>| {
+        Box::new(Contention {
+            held: theirs.held,
+            shared: theirs.shared,
+            age_ms: theirs.age_ms,
+            remaining_ms: theirs.remaining_ms,
+            waiter_count: theirs.waiter_count,
+            owner: theirs.owner.into(),
+        })
+    };
+    let asked = wire::CancelReason::Asked.number();
+    match (error.code, error.detail) {
+        (ErrorCode::Busy, wire::ErrorDetail::Contention(theirs)) => Refusal::Busy(contention(theirs)),
+        (ErrorCode::Timeout, wire::ErrorDetail::Contention(theirs)) => Refusal::Timeout(contention(theirs)),
+        (ErrorCode::NotFound, _) => Refusal::NotFound,
+        (ErrorCode::Cancelled, wire::ErrorDetail::Text { value, .. }) if value == asked => {
+            Refusal::Cancelled(CancelReason::Asked)
+        }
+        _ => panic!("refused for {error:?}"),
+    }
+}
+
+/// Runs all sequences of so many steps, unless `WAYMAKER_DEPTH` says another number.
+fn enumerate(course: Course, menu: Vec<Ask>, steps: usize) {
+    let depth = std::env::var("WAYMAKER_DEPTH").ok().and_then(|depth| depth.parse().ok());
+    Enumeration::new(|| Through::new(course), menu, depth.unwrap_or(steps)).run();
+}
+
+/// Enumerates a few requests for 5 steps where they wait without end, and for 4 in every way; all of them for 4 where they
+/// wait without end.
+fn run_all(course: Course, Menu { few, all }: Menu) {
+    for (menu, steps) in [(few.clone(), 5), (in_every_way(&few), 4), (all, 4)] {
+        enumerate(course, menu, steps);
+    }
+}
+
+/// A tree namespace lies in the shard of its name.
+#[test]
+fn every_short_sequence_on_a_small_tree_follows_the_rule_through_workers() {
+    run_all(Course { kind: Kind::Tree, busy: Some(b"tree"), repeats: true }, tree_menu());
+}
+
+#[test]
+fn every_short_sequence_on_a_small_pool_follows_the_rule_through_workers() {
+    for (by_time, steps) in [(false, 5), (true, 4)] {
+        let course = Course { kind: Kind::Pool { by_time }, busy: Some(b"p"), repeats: true };
+        enumerate(course, in_every_way(&pool_menu(by_time)), steps);
+    }
+}
+
+/// Each key has a shard of its own. At each step the other worker has the turn of none of them, or of one.
+#[test]
+fn every_short_sequence_on_several_keys_follows_the_rule_through_workers() {
+    let node = test_node(WORKER_COUNT, START);
+    let mut shards = KEYS.map(|key| node.shard_of_key(key)).to_vec();
+    shards.sort_unstable();
+    shards.dedup();
+    assert_eq!(shards.len(), KEYS.len(), "the keys are in different shards");
+    for busy in [None, Some(KEYS[0]), Some(KEYS[1])] {
+        run_all(Course { kind: Kind::Keys, busy, repeats: busy.is_none() }, keys_menu());
+    }
+}
