@@ -54,6 +54,10 @@ pub(crate) struct Mix {
     pub(crate) operator_percent: u64,
     /// Operators freeze prefixes.
     pub(crate) freezes: bool,
+    /// Several clients are processes of one owner, and ask under the same request ids.
+    pub(crate) shares_owners: bool,
+    /// Clients take requests back at once, or leave without their answers.
+    pub(crate) drops: bool,
 }
 
 impl Mix {
@@ -103,6 +107,8 @@ impl Mix {
             write_percent: random.pick(&[20, 50, 80]).unwrap_or(50),
             operator_percent: if is_plain { 0 } else { random.pick(&[0, 5, 15]).unwrap_or(0) },
             freezes: random.once_in(2),
+            shares_owners: random.once_in(3),
+            drops: random.once_in(2),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::clock::VirtualClock;
 use crate::cluster::SimulatedCluster;
 use crate::history::Recorder;
 use crate::network::Network;
+use crate::operation::Acquire;
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::Settings;
@@ -12,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use waymaker_engine::Time;
-use waymaker_protocol::SessionId;
+use waymaker_protocol::{NamespaceKind, SessionId};
 use waymaker_server::clock::Clock;
 
 /// Something that is going to happen. What it leads to is decided when it does.
@@ -68,6 +69,8 @@ pub(crate) struct World {
     pub(crate) sessions: BTreeMap<usize, SessionId>,
     /// Sessions that more than one client wanted to be in.
     pub(crate) shared_sessions: BTreeSet<SessionId>,
+    /// The last acquire with a request id of each owner that several clients have, by the kind of its namespace.
+    pub(crate) named: Vec<((usize, NamespaceKind), Acquire)>,
     /// No more faults.
     pub(crate) calm: bool,
     /// When the machine was booted, in milliseconds of the run: its clock began at zero.
@@ -96,6 +99,7 @@ impl World {
             network: Network::default(),
             sessions: BTreeMap::new(),
             shared_sessions: BTreeSet::new(),
+            named: Vec::new(),
             calm: false,
             booted_ms: 0,
             queue: BinaryHeap::new(),

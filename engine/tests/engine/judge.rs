@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_engine::{Answer, CancelReason, ClaimId, Event, Grant, LaneAddress, Refusal, Ticket};
 
-/// One effect of a turn that somebody hears.
+/// One effect of a turn that a client hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Answer(Ticket, Answer),
@@ -200,7 +200,7 @@ impl Judge {
         waits.chain(self.holders.iter().filter_map(Holder::end)).min()
     }
 
-    /// How long until something ends if nobody does anything.
+    /// Returns how long until a lease or a wait ends if no client does anything.
     pub(crate) fn until_next_end_ms(&self) -> Option<u64> {
         Some(self.next_end()? - self.now)
     }

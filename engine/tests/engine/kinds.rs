@@ -41,7 +41,7 @@ fn run_all(kind: Kind, shard_count: u16, Menu { few, all }: Menu) {
     }
 }
 
-/// Runs all sequences of so many steps, unless `WAYMAKER_DEPTH` says another number.
+/// Runs all sequences of `steps` steps, unless `WAYMAKER_DEPTH` says another number.
 fn enumerate(kind: Kind, shard_count: u16, menu: Vec<Ask>, steps: u64) {
     let depth = env("WAYMAKER_DEPTH").unwrap_or(steps) as usize;
     let new = || Judged::new(kind, shard_count, CLIENT_COUNT, CAPACITY_OF_A_FEW, IDLE_MAX, 1);

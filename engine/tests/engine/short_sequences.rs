@@ -1,4 +1,4 @@
-//! All short sequences of what a few clients can do, whoever serves them.
+//! All short sequences of requests of a few clients, for any server of them.
 //!
 //! This file is shared by the tests of the engine and of the server's workers.
 
@@ -15,11 +15,11 @@ pub(crate) enum Act {
     Advance { millis: u64 },
 }
 
-/// Clients, whoever serves them, and a judge who hears all answers.
+/// Clients, their server, and a judge who hears all answers.
 pub(crate) trait Subject {
     fn judge(&self) -> &Judge;
 
-    /// Does a step. Whatever is wrong panics. `is_known`: the same steps were done before and nothing was wrong.
+    /// Does a step. Panics if the judge finds anything wrong. `is_known`: the same steps were done before without a finding.
     fn act(&mut self, act: &Act, is_known: bool);
 
     /// A sequence ends here.

@@ -231,7 +231,7 @@ impl Auditor {
             late_ms: 0,
             request,
             said_ms: now_ms,
-            others_may_end: is_tampered,
+            others_may_end: is_tampered || self.may_be_shared(request, acquire),
             was_repeated: granted.repeated,
             may_have_moved: inherits || self.may_be_found_again(request, acquire),
             over_ms: None,

@@ -184,14 +184,14 @@ impl Auditor {
 
     /// Somebody asks for another lease.
     pub(super) fn note_may_move(&mut self, request: usize, id: LockId, lease_ms: u32, now_ms: u64) {
-        let client = self.lanes[self.requests[request].lane].client;
+        let process = self.lanes[self.requests[request].lane].process;
         let given_ms = self.settings.given_lease_ms(lease_ms);
         let end_ms = now_ms + u64::from(given_ms);
         match self.holds.get_mut(&id) {
             Some(hold) => {
                 hold.may_move.push((request, end_ms, given_ms));
                 hold.longest_ms = hold.longest_ms.max(given_ms);
-                if hold.client != client {
+                if self.lanes[hold.lane].process != process {
                     // Its client learns of a shorter lease only later.
                     hold.others_may_end = true;
                     self.sure.doubt(id);

@@ -158,7 +158,9 @@ struct Listener {
 /// One lane of a client, over all its connections.
 #[derive(Debug, Default)]
 struct LaneRecord {
+    /// Of the same owner.
     client: usize,
+    process: usize,
     session: Option<SessionId>,
     connections: Vec<usize>,
     asked: BTreeMap<u32, usize>,
@@ -271,9 +273,15 @@ impl Auditor {
         self.grant_count
     }
 
-    /// A client has another lane.
+    /// A client that shares its owner with no other has another lane.
+    #[cfg(test)]
     pub(crate) fn new_lane(&mut self, client: usize) -> usize {
-        self.lanes.push(LaneRecord { client, ..LaneRecord::default() });
+        self.new_lane_of(client, client)
+    }
+
+    /// Adds a lane of a process. The auditor counts all processes of one owner as one client, and each knows only its own requests.
+    pub(crate) fn new_lane_of(&mut self, client: usize, process: usize) -> usize {
+        self.lanes.push(LaneRecord { client, process, ..LaneRecord::default() });
         self.lanes.len() - 1
     }
 

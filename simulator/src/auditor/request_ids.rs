@@ -13,10 +13,15 @@ impl Auditor {
         }
         let lane = self.requests[request].lane;
         let client = self.lanes[lane].client;
-        for hold in self.holds.values_mut() {
+        for (id, hold) in &mut self.holds {
             let same = acquire.keys().iter().any(|(key, _)| hold.is_named_by(client, *key, acquire));
             if same && hold.lane != lane && hold.over_ms.is_none() {
                 hold.may_have_moved = true;
+                if self.lanes[hold.lane].process != self.lanes[lane].process {
+                    // From here on two processes have it, and each may end it without a word to the other.
+                    hold.others_may_end = true;
+                    self.sure.doubt(*id);
+                }
             }
         }
         let others: Vec<usize> = self.same_requests(request, acquire).collect();
@@ -39,6 +44,13 @@ impl Auditor {
             self.requests[other].lane != self.requests[request].lane && !self.requests[other].is_answered
         };
         acquire.request_id.is_some() && self.same_requests(request, acquire).any(is_open)
+    }
+
+    /// Returns whether another process of the same owner has asked under the request id of this claim, and so may have it too.
+    pub(super) fn may_be_shared(&self, request: usize, acquire: &Acquire) -> bool {
+        let process = |request: usize| self.lanes[self.requests[request].lane].process;
+        acquire.request_id.is_some()
+            && self.same_requests(request, acquire).any(|other| process(other) != process(request))
     }
 
     /// Other acquires of this client with the same request id, of the same keys.

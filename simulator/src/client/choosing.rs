@@ -17,14 +17,14 @@ impl Client {
         if operator_percent > 0 && world.random.percent(operator_percent) {
             return self.operate(world);
         }
+        if world.settings.mix.drops && world.random.once_in(12) {
+            return self.ask_and_drop(world);
+        }
         let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
         match world.random.below(100) {
             0..=89 if self.choose_without_queue(world) => {}
             0..=44 if waiting < WAITING_COUNT_MAX => {
-                let (settings, unix_us) = (world.settings.clone(), world.unix_us());
-                let has_session = self.session.is_some();
-                let acquire: Acquire =
-                    settings.choose_acquire(&mut world.random, self.kind, has_session, unix_us);
+                let acquire = self.choose_acquire(world);
                 self.ask(world, Operation::Acquire(acquire));
             }
             0..=64 => {
@@ -75,11 +75,18 @@ impl Client {
                 }
             }
             97..=98 if self.lanes.len() < 2 => {
-                let lane = world.auditor.new_lane(self.index);
-                self.lanes.push(Lane::new(lane));
+                let lane = self.new_lane(world);
+                self.lanes.push(lane);
             }
             _ => {}
         }
+    }
+
+    pub(super) fn choose_acquire(&mut self, world: &mut World) -> Acquire {
+        let (settings, unix_us) = (world.settings.clone(), world.unix_us());
+        let has_session = self.session.is_some();
+        let acquire = settings.choose_acquire(&mut world.random, self.kind, has_session, unix_us);
+        if settings.mix.shares_owners { self.as_owner(world, acquire) } else { acquire }
     }
 
     /// Begins to walk over all that is held in its namespace, or over its pools, in turns.

@@ -15,6 +15,7 @@ use waymaker_protocol::{
 impl Client {
     /// Reads all that arrived.
     pub(super) fn listen(&mut self, world: &mut World) {
+        self.leave_unread(world);
         for lane in 0..self.lanes.len() {
             let mut ended = false;
             while let Some(Lane { connection: Some(connection), .. }) = self.lanes.get(lane) {
@@ -86,7 +87,7 @@ impl Client {
                 self.regrets.extend(lost);
             }
             // Without a session nothing is remembered: the next connection is another lane.
-            self.lanes[lane] = Lane::new(world.auditor.new_lane(self.index));
+            self.lanes[lane] = self.new_lane(world);
             self.lanes[lane].stage = Stage::Down { retry_at_us };
         }
     }
@@ -338,7 +339,7 @@ impl Client {
         }
         for lane in 0..self.lanes.len() {
             self.lose(world, lane);
-            self.lanes[lane] = Lane::new(world.auditor.new_lane(self.index));
+            self.lanes[lane] = self.new_lane(world);
         }
         if self.is_leaving {
             self.wants_session = false;

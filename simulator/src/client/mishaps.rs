@@ -28,25 +28,32 @@ impl Client {
                     format!("client {index}  pauses for {} ms", for_us / 1000)
                 });
             }
-            8 => {
-                world.trace.note(world.now_us, 23, index as u64, || format!("client {index}  crashes"));
-                connections.iter().for_each(|connection| world.cut(*connection));
-                connections
-                    .iter()
-                    .for_each(|connection| world.network.connections[*connection].client_done = true);
-                self.begin_anew(world);
-            }
+            8 => self.crash(world),
             _ => {
                 // It leaves a connection that is fine, to take up its lane on another one.
                 let lane = world.random.below(self.lanes.len() as u64) as usize;
                 if world.random.once_in(4) && self.lanes[lane].takes_requests() {
                     return self.say_goodbye(world, lane);
                 }
-                if let Some(connection) = self.lanes[lane].connection {
-                    world.note_lost(connection);
-                    self.lose(world, lane);
-                }
+                self.leave_connection(world, lane);
             }
+        }
+    }
+
+    pub(super) fn crash(&mut self, world: &mut World) {
+        let index = self.index;
+        world.trace.note(world.now_us, 23, index as u64, || format!("client {index}  crashes"));
+        let connections: Vec<usize> = self.lanes.iter().filter_map(|lane| lane.connection).collect();
+        connections.iter().for_each(|connection| world.cut(*connection));
+        connections.iter().for_each(|connection| world.network.connections[*connection].client_done = true);
+        self.begin_anew(world);
+    }
+
+    /// Closes the connection of a lane, which is fine.
+    pub(super) fn leave_connection(&mut self, world: &mut World, lane: usize) {
+        if let Some(connection) = self.lanes[lane].connection {
+            world.note_lost(connection);
+            self.lose(world, lane);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod belief;
 mod choosing;
+mod drops;
 mod hearing;
 mod holding;
 mod kinds;
@@ -9,6 +10,7 @@ mod lane;
 mod mates;
 mod mishaps;
 mod operator;
+mod owners;
 mod speaking;
 
 use crate::operation::Key;
@@ -46,6 +48,8 @@ pub(crate) struct Client {
     index: usize,
     /// Of its namespace.
     kind: NamespaceKind,
+    /// The client whose owner it has: itself, or the first one.
+    owner_index: usize,
     owner: Vec<u8>,
     /// It speaks to a front end.
     is_front: bool,
@@ -65,6 +69,8 @@ pub(crate) struct Client {
     reconciles: bool,
     paused_until_us: u64,
     acts_at_us: Option<u64>,
+    /// Connection that the client closes without reading it once its pause has ended.
+    leaves_unread: Option<usize>,
     /// Ids of what is over, and ids that belong to others.
     old_ids: VecDeque<LockId>,
     foreign_ids: VecDeque<LockId>,
@@ -97,10 +103,13 @@ impl Client {
         let kind = world.settings.mix.clone().choose_kind(&mut world.random);
         let mate = (index > 0 && wants_session && world.random.once_in(3))
             .then(|| world.random.below(index as u64) as usize);
+        let shares_owner = world.settings.mix.shares_owners && world.random.once_in(2);
+        let owner_index = if shares_owner { 0 } else { index };
         let mut client = Self {
             index,
             kind,
-            owner: format!("client-{index}").into_bytes(),
+            owner_index,
+            owner: format!("client-{owner_index}").into_bytes(),
             is_front,
             wants_session,
             mate,
@@ -114,13 +123,15 @@ impl Client {
             reconciles: false,
             paused_until_us: 0,
             acts_at_us: None,
+            leaves_unread: None,
             old_ids: VecDeque::new(),
             foreign_ids: VecDeque::new(),
             meddled: BTreeSet::new(),
             regrets: Vec::new(),
             abandoned: VecDeque::new(),
             asked_count: 0,
-            walk_count: 0,
+            // Walks of one owner have different numbers.
+            walk_count: index as u32 * 1_000_000,
             value: index as u32 * 1_000_000,
             watches: VecDeque::new(),
             cleans_at_us: 0,
@@ -134,7 +145,7 @@ impl Client {
     /// Begins anew, as a process that was started again. It keeps the ids that it knew, to ask for what may be over.
     fn begin_anew(&mut self, world: &mut World) {
         self.session = None;
-        self.lanes = vec![Lane::new(world.auditor.new_lane(self.index))];
+        self.lanes = vec![self.new_lane(world)];
         self.anchor = None;
         self.regrets.clear();
         for id in std::mem::take(&mut self.holds).into_keys() {

@@ -1,8 +1,8 @@
 //! Sets, permits and several keys through workers with several shards: every short sequence of three clients, as frames on
 //! their connections.
 //!
-//! The judge and the sequences are those of the engine's tests, which ask the shards directly. Here every request is also
-//! routed to its shard, served or left for another worker, answered in a frame, and kept for repetitions.
+//! The tests of the engine give the same sequences to the shards directly, with the same judge. Here a worker also routes each
+//! request to its shard, serves it or leaves it for the other worker, writes the answer as a frame, and keeps it for repetitions.
 
 #[path = "../../../../engine/tests/engine/judge.rs"]
 #[allow(dead_code, reason = "the engine's tests do more to the judge")]
@@ -48,9 +48,9 @@ struct Client {
     worker: usize,
     key: ConnectionKey,
     welcome: Welcome,
-    /// All that it was told.
+    /// All frames that it has received.
     heard: Vec<u8>,
-    /// How much of that was judged.
+    /// How many bytes of them the judge has heard.
     judged_len: usize,
 }
 
@@ -70,7 +70,7 @@ struct Crew {
 impl Crew {
     fn new(kind: Kind) -> Self {
         let limits = Limits {
-            // What is set aside is not touched, but it takes its time.
+            // A node sets aside memory for the claims of each shard, which takes time.
             claim_count_max: 1 << 13,
             idle_key_count_max: 1 << 13,
             bucket_count_max: 1,
@@ -142,7 +142,7 @@ impl Crew {
         assert_eq!(next, Next::Continue);
     }
 
-    /// Lets all workers do what is to be done at this instant, and takes what clients were told.
+    /// Lets all workers finish the work of this instant, and takes their output.
     fn settle(&mut self) {
         let Rig { workers, now, .. } = &mut self.rig;
         let is_settled = (0..LOOKS_MAX).any(|_| {
@@ -193,7 +193,7 @@ impl Crew {
     }
 }
 
-/// A crew, and a judge of all that its clients are told.
+/// A crew, and a judge of all frames that its clients receive.
 struct Through {
     course: Course,
     judge: Judge,
@@ -216,7 +216,7 @@ impl Through {
         }
     }
 
-    /// Judges what follows from a step.
+    /// Does a step and judges its effects.
     fn run(&mut self, line: Line, asker: Option<usize>, asked: Option<ClaimId>, is_known: bool) {
         self.crew.run(&line, self.course.busy);
         self.lines.push(line);
@@ -234,8 +234,8 @@ impl Through {
         self.run(Line::Until(Time::from_millis(now)), None, None, is_known);
     }
 
-    /// What clients were told in this step, in an order in which it may have become true. First the client that asked hears
-    /// its answer, or leases end; then waits end; then others are granted what they waited for.
+    /// Returns the effects of a step in a possible order. First the asking client hears its answer or leases expire, then waits end,
+    /// then other clients are granted their claims.
     fn told(&mut self, asker: Option<usize>) -> Vec<Effect> {
         let (mut first, mut then, mut granted) = (Vec::new(), Vec::new(), Vec::new());
         for client in 0..CLIENT_COUNT {
@@ -270,7 +270,7 @@ impl Through {
         first
     }
 
-    /// The fences of a grant, by what they count.
+    /// Returns the fences of a grant, by key; a tree and a pool have one counter.
     fn fences(&self, grant: &Effect) -> BTreeMap<Vec<u8>, u64> {
         match grant {
             Effect::Answer(_, Answer::GrantedSeveral(keys)) => {
@@ -364,8 +364,8 @@ impl Subject for Through {
         self.run(Line::Said { client, bytes }, Some(client), asked, is_known);
     }
 
-    /// The claims of trees and pools lie in one shard. There all requests up to an instant may also be left for a worker that
-    /// serves them at once: all clients are told the same.
+    /// The claims of trees and pools lie in one shard. There a worker may also serve all requests up to an instant at once, after they
+    /// were left for it. Every client must receive the same frames.
     fn finish(&mut self) {
         let Some(name) = self.course.busy.filter(|_| self.course.kind != Kind::Keys) else { return };
         let mut crew = Crew::new(self.course.kind);
@@ -401,7 +401,7 @@ fn bytes_of(line: &Line) -> &[u8] {
     if let Line::Said { bytes, .. } = line { bytes } else { &[] }
 }
 
-/// Frames as they are compared, and shown where they differ.
+/// Returns frames as text, to compare them and to show differences.
 fn show(mut bytes: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(frame) = next_frame(bytes, FRAME_LEN_MAX).expect("frames") {
@@ -463,7 +463,7 @@ fn claim_id(id: LockId) -> ClaimId {
     ClaimId { place: id.place, secret: id.secret }
 }
 
-/// What a frame says, as the engine said it.
+/// Turns a frame back into the effect of the engine.
 fn effect_of(
     client: usize,
     number: u32,
@@ -540,14 +540,13 @@ fn refusal_of(error: &wire::ErrorAnswer<'_>) -> Refusal {
     }
 }
 
-/// Runs all sequences of so many steps, unless `WAYMAKER_DEPTH` says another number.
+/// Runs all sequences of `steps` steps, unless `WAYMAKER_DEPTH` says another number.
 fn enumerate(course: Course, menu: Vec<Ask>, steps: usize) {
     let depth = std::env::var("WAYMAKER_DEPTH").ok().and_then(|depth| depth.parse().ok());
     Enumeration::new(|| Through::new(course), menu, depth.unwrap_or(steps)).run();
 }
 
-/// Enumerates a few requests for 5 steps where they wait without end, and for 4 in every way; all of them for 4 where they
-/// wait without end.
+/// Enumerates a few requests that wait without end for 5 steps, a few in every way for 4, and all that wait without end for 4.
 fn run_all(course: Course, Menu { few, all }: Menu) {
     for (menu, steps) in [(few.clone(), 5), (in_every_way(&few), 4), (all, 4)] {
         enumerate(course, menu, steps);
