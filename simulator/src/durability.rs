@@ -26,9 +26,6 @@ pub(crate) struct Durability {
     pub(crate) down_max_us: u64,
     /// The number of workers may be another one after each start.
     pub(crate) changes_workers: bool,
-    /// Maximum number of bytes of records in a frame of the log. Below 300 most claims over several keys need several frames, and
-    /// long records are stored in parts.
-    pub(crate) records_max: Option<usize>,
 }
 
 impl Durability {
@@ -51,7 +48,6 @@ impl Durability {
             power_percent: random.pick(&[0, 50, 100]).unwrap_or(50),
             down_max_us: random.spread(1_000, 1_000_000),
             changes_workers: random.once_in(2),
-            records_max: random.once_in(3).then(|| random.spread(128, 2_000) as usize),
         })
     }
 

@@ -80,8 +80,6 @@ pub struct Log {
     flushed: Durable,
     /// The frame that is being built, so that its memory is used again.
     frame: Vec<u8>,
-    /// Maximum number of bytes of records in a frame, if that is below what fits.
-    records_max: usize,
     failed: Option<Failure>,
 }
 
@@ -111,7 +109,6 @@ impl Log {
             synced_lsn: start.lsn,
             flushed: Durable::default(),
             frame: Vec::new(),
-            records_max: usize::MAX,
             failed: None,
         }
     }
@@ -175,12 +172,7 @@ impl Log {
     pub fn records_limit(&self) -> usize {
         // The next segment may be shorter than the one of an earlier start.
         let segment_len = self.header.len.min(self.superblock().segment_len) as usize;
-        frame::payload_limit(FRAME_LIMIT.min(segment_len - BLOCK_LEN)).min(self.records_max)
-    }
-
-    /// Limits the bytes of records in a frame further, so that few records need several frames. For tests.
-    pub fn limit_records(&mut self, records_max: usize) {
-        self.records_max = records_max;
+        frame::payload_limit(FRAME_LIMIT.min(segment_len - BLOCK_LEN))
     }
 
     /// What is in the superblock.

@@ -63,10 +63,7 @@ impl SimulatedLog {
         (start, boot): (u32, u64),
         shard_count: usize,
     ) -> Result<FoundLog, Failed> {
-        let (mut log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &OPTIONS)?;
-        if let Some(records_max) = durability.records_max {
-            log.limit_records(records_max);
-        }
+        let (log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &OPTIONS)?;
         let started = Started {
             boot_id: u128::from(boot).to_le_bytes(),
             now_ms: world.server_time().as_millis(),
