@@ -8,7 +8,7 @@ use crate::keys::{key, shuffled};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use waymaker_client::bench::Lane;
+use waymaker_client::harness::Harness;
 use waymaker_client::{BootTime, Clock, LockId, SessionId, Timer};
 use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
@@ -71,7 +71,7 @@ impl Responder {
 
 /// Acquires and releases of 1,000 keys in random order, through one lane of the client.
 pub struct Pairs {
-    lane: Lane,
+    lane: Harness,
     responder: Responder,
     /// Bytes on their way to the responder.
     sent: Vec<u8>,
@@ -97,7 +97,7 @@ impl Pairs {
             ..Welcome::default()
         };
         let mut pairs = Self {
-            lane: Lane::connected(Arc::new(StoppedClock), welcome),
+            lane: Harness::connected(Arc::new(StoppedClock), welcome),
             responder: Responder::default(),
             sent: Vec::new(),
             answers: Vec::new(),

@@ -16,6 +16,7 @@ use crate::clock::{BootClock, Clock};
 use crate::error::{Error, Result};
 use crate::hold::Key;
 use crate::job::{Command, Job};
+use crate::lane::SessionOptions;
 use crate::limiter::{self, Allowance, Cost, Limiter};
 use crate::link::{Endpoint, Target};
 use crate::lock::Lock;
@@ -24,7 +25,6 @@ use crate::operator::Operator;
 use crate::registry::Registry;
 use crate::reply::Reply;
 use crate::semaphore::Semaphore;
-use crate::session::SessionOptions;
 use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,
     Verification,

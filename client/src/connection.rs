@@ -1,4 +1,4 @@
-//! The task that owns the socket: it feeds the session and does what the session says.
+//! The task that owns the socket: it feeds the lane and sends its bytes.
 //!
 //! It alone reads, writes, sleeps and looks at the clock. Commands that arrive while it writes are gathered into the
 //! next write; a read is taken apart to its last whole frame before anything is written. It is always in one of two
@@ -18,9 +18,10 @@ use waymaker_protocol::next_frame;
 use crate::backoff::{Backoff, FIRST_PAUSE};
 use crate::clock::{BootTime, Clock, Timer};
 use crate::error::{Error, Result};
+use crate::guarded_lane::GuardedLane;
 use crate::job::Command;
+use crate::lane::SessionOptions;
 use crate::link::{self, Greeted, Link, Target};
-use crate::session::{Session, SessionOptions};
 use crate::shared_session::SharedSession;
 use crate::space::Shared;
 use crate::spread::Layout;
@@ -41,7 +42,7 @@ pub(crate) async fn open(
 ) -> Result<Layout> {
     let mut task = Task::new(target, options, common, shared, commands)?;
     let link = task.first_attempts().await?;
-    let layout = task.session.layout();
+    let layout = task.lane.layout();
     tokio::spawn(task.run(Some(link)));
     Ok(layout)
 }
@@ -72,7 +73,7 @@ struct Task {
     deserted: bool,
     /// Connections that were tried.
     attempts: u32,
-    session: Session,
+    lane: GuardedLane,
     /// The connection that is served.
     link: Option<Link>,
 }
@@ -87,7 +88,7 @@ impl Task {
     ) -> Result<Self> {
         let clock = Arc::clone(&shared.clock);
         let timer = clock.timer().map_err(Error::no_timer)?;
-        let session = Session::new(options, Arc::clone(common), Arc::downgrade(shared), clock.now());
+        let lane = GuardedLane::new(options, Arc::clone(common), Arc::downgrade(shared), clock.now());
         let common = Arc::clone(common);
         Ok(Self {
             target,
@@ -97,7 +98,7 @@ impl Task {
             commands,
             deserted: false,
             attempts: 0,
-            session,
+            lane,
             link: None,
         })
     }
@@ -115,7 +116,7 @@ impl Task {
                     cause => tracing::warn!(%cause, "the connection is lost"),
                 }
                 let now = self.clock.now();
-                self.session.handle_disconnected(cause, now);
+                self.lane.handle_disconnected(cause, now);
                 if now.since(connected) < SHORT_LIFE {
                     self.wait_until(now.after(FIRST_PAUSE)).await;
                 }
@@ -129,25 +130,24 @@ impl Task {
 
     /// Serves the connection to its end and says why it ended.
     async fn serve(&mut self) -> Error {
-        let Self { link: Some(Link { reader, writer }), session, alarm, commands, clock, deserted, .. } =
-            self
+        let Self { link: Some(Link { reader, writer }), lane, alarm, commands, clock, deserted, .. } = self
         else {
             return Error::Closed;
         };
         let mut reads = 0;
         loop {
-            if session.wants_to_transmit() {
-                session.transmit(clock.now());
+            if lane.wants_to_transmit() {
+                lane.transmit(clock.now());
             }
-            if session.is_finished() {
+            if lane.is_finished() {
                 return Error::Closed;
             }
-            if let Some(doubt) = session.doubt() {
+            if let Some(doubt) = lane.doubt() {
                 return Error::disconnected(doubt);
             }
-            let timeout = session.next_timeout();
+            let timeout = lane.next_timeout();
             // Nearly always the socket takes it at once.
-            let sent = poll_fn(|context| Poll::Ready(writer.poll_send(context, &mut session.out))).await;
+            let sent = poll_fn(|context| Poll::Ready(writer.poll_send(context, lane.out()))).await;
             if let Poll::Ready(Err(error)) = sent {
                 return Error::disconnected(error.to_string());
             }
@@ -165,7 +165,7 @@ impl Task {
                             Ok(Some(bytes)) => {
                                 let frame = next_frame(&bytes, FRAME_LEN_MAX).ok().flatten();
                                 let frame = frame.expect("the codec hands out whole frames");
-                                if let Err(error) = session.handle_frame(frame, now) {
+                                if let Err(error) = lane.handle_frame(frame, now) {
                                     return error;
                                 }
                             }
@@ -175,23 +175,23 @@ impl Task {
                     reads += 1;
                     if reads == READS_IN_A_ROW_MAX {
                         reads = 0;
-                        session.handle_timers(now);
+                        lane.handle_timers(now);
                         match commands.try_recv() {
-                            Ok(command) => take_commands(session, commands, deserted, &**clock, Some(command)),
+                            Ok(command) => take_commands(lane, commands, deserted, &**clock, Some(command)),
                             Err(mpsc::error::TryRecvError::Disconnected) if !*deserted => {
-                                take_commands(session, commands, deserted, &**clock, None);
+                                take_commands(lane, commands, deserted, &**clock, None);
                             }
                             Err(_) => {}
                         }
                     }
                 }
-                () = alarm.reach(timeout) => session.handle_timers(clock.now()),
-                sent = poll_fn(|context| writer.poll_send(context, &mut session.out)), if sent.is_pending() => {
+                () = alarm.reach(timeout) => lane.handle_timers(clock.now()),
+                sent = poll_fn(|context| writer.poll_send(context, lane.out())), if sent.is_pending() => {
                     if let Err(error) = sent {
                         return Error::disconnected(error.to_string());
                     }
                 }
-                command = commands.recv(), if !*deserted => take_commands(session, commands, deserted, &**clock, command),
+                command = commands.recv(), if !*deserted => take_commands(lane, commands, deserted, &**clock, command),
             }
         }
     }
@@ -201,20 +201,20 @@ impl Task {
         let mut backoff = Backoff::default();
         let mut failures = 0;
         loop {
-            if self.session.is_finished() {
+            if self.lane.is_finished() {
                 return None;
             }
-            if !self.session.wants_connection(self.clock.now()) {
+            if !self.lane.wants_connection(self.clock.now()) {
                 if self.deserted {
                     return None;
                 }
-                let timeout = self.session.next_timeout();
+                let timeout = self.lane.next_timeout();
                 tokio::select! {
                     biased;
-                    () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
+                    () = self.alarm.reach(timeout) => self.lane.handle_timers(self.clock.now()),
                     command = self.commands.recv() => {
                         self.take_commands(command);
-                        self.session.begin_outage(self.clock.now());
+                        self.lane.begin_outage(self.clock.now());
                     }
                 }
                 backoff = Backoff::default();
@@ -224,7 +224,7 @@ impl Task {
                 Ok(link) => return Some(link),
                 Err(error) => {
                     tracing::debug!(%error, "an attempt to connect failed");
-                    if !self.session.handle_attempt_failed(error) {
+                    if !self.lane.handle_attempt_failed(error) {
                         failures += 1;
                     }
                     // A pause once every endpoint was tried.
@@ -247,7 +247,7 @@ impl Task {
             if link.is_ok() || self.common.endpoint() == endpoint {
                 return link;
             }
-            self.session.handle_attempt_failed(link.err().expect("just looked"));
+            self.lane.handle_attempt_failed(link.err().expect("just looked"));
         }
         self.attempt().await
     }
@@ -271,7 +271,7 @@ impl Task {
 
     /// Adapts HELLO to a server that refused it. Returns whether there is another HELLO to try, which is so at most twice.
     fn adapts_to(&mut self, endpoint: usize, error: &Error) -> bool {
-        if self.session.handle_hello_refused(endpoint, error) {
+        if self.lane.handle_hello_refused(endpoint, error) {
             tracing::debug!(
                 "the server speaks version 1 of the protocol: connecting again without capabilities"
             );
@@ -281,7 +281,7 @@ impl Task {
             // The server was restarted with fewer workers.
             Error::Refused { field, .. } if field == "worker" && self.target.worker != ANY_WORKER => {
                 self.target.worker = ANY_WORKER;
-                self.session.withdraw_request();
+                self.lane.withdraw_request();
                 true
             }
             _ => false,
@@ -292,39 +292,39 @@ impl Task {
     async fn attempt_at(&mut self, index: usize, give_up: BootTime) -> Result<Link> {
         let endpoint = &self.target.endpoints.clone()[index];
         let request = loop {
-            match self.session.request() {
+            match self.lane.request() {
                 Some(request) => break request,
-                None if self.session.is_finished() => return Err(Error::Closed),
+                None if self.lane.is_finished() => return Err(Error::Closed),
                 // Another connection of this client is about to open the session.
                 None => self.wait_until(self.clock.now().after(FIRST_PAUSE)).await,
             }
         };
         self.attempts += 1;
-        let (offer, attempt) = (self.session.offer(index), self.attempts);
+        let (offer, attempt) = (self.lane.offer(index), self.attempts);
         let mut greeting = pin!(link::open(&self.target, endpoint, offer, request, attempt, &*self.clock));
         loop {
-            let timeout = self.session.next_timeout().min(give_up);
+            let timeout = self.lane.next_timeout().min(give_up);
             tokio::select! {
                 biased;
                 greeted = &mut greeting => {
                     let Greeted { link, welcome, sent } = greeted?;
                     let (address, resumed) = (&endpoint.address, welcome.resumed);
                     tracing::debug!(%address, worker = welcome.worker, resumed, "connected");
-                    self.session.handle_welcome(welcome, sent, self.clock.now());
+                    self.lane.handle_welcome(welcome, sent, self.clock.now());
                     return Ok(link);
                 }
                 () = self.alarm.reach(timeout) => {
                     let now = self.clock.now();
-                    self.session.handle_timers(now);
+                    self.lane.handle_timers(now);
                     if give_up <= now {
                         return Err(Error::connect(endpoint.address.to_string(), no_answer()));
                     }
                 }
                 command = self.commands.recv(), if !self.deserted => {
-                    take_commands(&mut self.session, &mut self.commands, &mut self.deserted, &*self.clock, command);
+                    take_commands(&mut self.lane, &mut self.commands, &mut self.deserted, &*self.clock, command);
                 }
             }
-            if self.session.is_finished() {
+            if self.lane.is_finished() {
                 return Err(Error::Closed);
             }
         }
@@ -332,18 +332,18 @@ impl Task {
 
     /// Waits, while callers and timers are served.
     async fn wait_until(&mut self, at: BootTime) {
-        while self.clock.now() < at && !self.session.is_finished() {
-            let timeout = self.session.next_timeout().min(at);
+        while self.clock.now() < at && !self.lane.is_finished() {
+            let timeout = self.lane.next_timeout().min(at);
             tokio::select! {
                 biased;
-                () = self.alarm.reach(timeout) => self.session.handle_timers(self.clock.now()),
+                () = self.alarm.reach(timeout) => self.lane.handle_timers(self.clock.now()),
                 command = self.commands.recv(), if !self.deserted => self.take_commands(command),
             }
         }
     }
 
     fn take_commands(&mut self, first: Option<Command>) {
-        take_commands(&mut self.session, &mut self.commands, &mut self.deserted, &*self.clock, first);
+        take_commands(&mut self.lane, &mut self.commands, &mut self.deserted, &*self.clock, first);
     }
 }
 
@@ -355,24 +355,24 @@ impl Drop for Task {
         let now = self.clock.now();
         loop {
             match self.commands.try_recv() {
-                Ok(command) => self.session.handle_command(command, now),
+                Ok(command) => self.lane.handle_command(command, now),
                 Err(mpsc::error::TryRecvError::Empty) => break,
                 Err(mpsc::error::TryRecvError::Disconnected) => {
-                    self.session.handle_deserted();
+                    self.lane.handle_deserted();
                     break;
                 }
             }
         }
-        self.session.transmit(now);
+        self.lane.transmit(now);
         let mut context = Context::from_waker(Waker::noop());
         // There is no caller left to report an error to.
-        let _ = writer.poll_send(&mut context, &mut self.session.out);
+        let _ = writer.poll_send(&mut context, self.lane.out());
     }
 }
 
 /// Hands over this command and all that have gathered behind it.
 fn take_commands(
-    session: &mut Session,
+    lane: &mut GuardedLane,
     commands: &mut mpsc::UnboundedReceiver<Command>,
     deserted: &mut bool,
     clock: &dyn Clock,
@@ -381,13 +381,13 @@ fn take_commands(
     let now = clock.now();
     let Some(first) = first else {
         *deserted = true;
-        return session.handle_deserted();
+        return lane.handle_deserted();
     };
-    session.handle_command(first, now);
+    lane.handle_command(first, now);
     // Not without end: the answers of those that were sent are waiting too.
     for _ in 0..1024 {
         match commands.try_recv() {
-            Ok(command) => session.handle_command(command, now),
+            Ok(command) => lane.handle_command(command, now),
             Err(_) => break,
         }
     }

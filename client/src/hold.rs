@@ -8,6 +8,7 @@ use waymaker_protocol::LockId;
 
 use crate::claim::WITHOUT_LEASE_MS;
 use crate::clock::BootTime;
+use crate::lane::GuardId;
 use crate::loss::Loss;
 
 /// A key, shared by everyone who needs it for a while.
@@ -17,29 +18,18 @@ pub(crate) type Key = Arc<[u8]>;
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
-    pub(crate) id: LockId,
+    pub(crate) guard: GuardId,
     pub(crate) fence: u64,
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
     pub(crate) lease_ms: LeaseMs,
-    /// Number of the acquire, if another acquire with its request id may take up the hold.
-    pub(crate) take_up_number: Option<u32>,
-    pub(crate) lease: HoldLease,
-    /// Set where the hold ends some time after its connection was lost.
+    /// End of belief by the hold's own lease and by the newest connection.
+    pub(crate) bound: SharedInstant,
+    /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all such holds.
+    pub(crate) session: Option<Arc<SharedInstant>>,
+    /// Present if the hold ends some time after its connection was lost.
     pub(crate) tie: Option<ConnectionTie>,
-    /// What the deadline was before the connection was bound anew, while nobody has asked the server about this hold
-    /// since; else never.
-    pub(crate) cap: SharedInstant,
     pub(crate) loss: Loss,
-}
-
-/// Whose lease a hold hangs on.
-#[derive(Debug)]
-pub(crate) enum HoldLease {
-    /// Its own, with its local deadline.
-    Own(SharedInstant),
-    /// The session's: one local deadline for all, moved by one keep-alive.
-    Session(Arc<SharedInstant>),
 }
 
 /// Length of a lease in milliseconds, as the server gave it last.
@@ -97,19 +87,16 @@ impl ConnectionTie {
 }
 
 impl Hold {
-    /// Returns whether another acquire, in this client or in another one, may take up the hold.
-    pub(crate) fn may_be_taken_up(&self) -> bool {
-        self.take_up_number.is_some()
+    /// The id by which the server knows it.
+    pub(crate) fn id(&self) -> LockId {
+        self.guard.hold
     }
 
     /// From here on nobody may believe in the lock without having asked the server.
     pub(crate) fn deadline(&self) -> BootTime {
-        let lease = match &self.lease {
-            HoldLease::Own(deadline) => deadline.get(),
-            HoldLease::Session(deadline) => deadline.get(),
-        };
+        let session = self.session.as_ref().map_or(BootTime::NEVER, |deadline| deadline.get());
         let tie = self.tie.as_ref().map_or(BootTime::NEVER, ConnectionTie::deadline);
-        // The cap last: what is shared moves on only after the caps were set, so who sees it moved sees the cap.
-        lease.min(tie).min(self.cap.get())
+        // Load the bound last: the lane sets all bounds before it moves a shared deadline, so a reader of the later deadline sees the bound.
+        session.min(tie).min(self.bound.get())
     }
 }

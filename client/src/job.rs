@@ -95,6 +95,9 @@ pub(crate) enum Job {
     Goodbye,
 }
 
+/// Where the guards of a grant go.
+pub(crate) type Grantee = Reply<Vec<Lock>>;
+
 /// An acquire with everything its grant needs.
 pub(crate) struct AcquireJob {
     /// Rises with each acquire of the client: the order in which they leave, and the name by which they are abandoned.
@@ -108,7 +111,7 @@ pub(crate) struct AcquireJob {
     /// Who wants to know when it has to wait.
     pub(crate) on_queued: Option<oneshot::Sender<QueuePlace>>,
     /// Once the caller has gone, a grant is released at once.
-    pub(crate) reply: Reply<Vec<Lock>>,
+    pub(crate) reply: Grantee,
 }
 
 /// Holds that are confirmed one after the other. If one of them is over, the others are released and all are asked for

@@ -141,7 +141,7 @@
 //!  Client ----+                     one task for each connection
 //!  Client ----+--- commands --->  connection.rs  <--- bytes ---> server
 //!  Lock ------+   (no runtime        owns
-//!  Acquire ---+     needed)        session/   (no I/O, no clock: a value that is told what happened)
+//!  Acquire ---+     needed)        lane/   (no I/O, no clock: a value that is told what happened)
 //! ```
 //!
 //! Everything may be used from any thread. The tasks live in the runtime in which the client was connected; if that
@@ -149,8 +149,6 @@
 
 mod acquire;
 mod backoff;
-#[doc(hidden)]
-pub mod bench;
 pub mod blocking;
 mod claim;
 mod client;
@@ -165,8 +163,12 @@ mod enqueue;
 mod error;
 mod grant;
 mod guard;
+mod guarded_lane;
+#[doc(hidden)]
+pub mod harness;
 mod hold;
 mod job;
+mod lane;
 mod limiter;
 mod link;
 mod lock;
@@ -177,7 +179,6 @@ mod questions;
 mod registry;
 mod reply;
 mod semaphore;
-mod session;
 mod shared_session;
 mod snapshot;
 mod space;

@@ -12,13 +12,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_util::codec::Decoder;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    DecodeError, Hello, NamespaceKind, Request, Response, SessionRequest, VERSION_MIN, Welcome, next_frame,
+    DecodeError, Frame, Hello, NamespaceKind, Request, Response, SessionRequest, VERSION_MIN, Welcome,
+    next_frame,
 };
 
 use crate::clock::{BootTime, Clock};
 use crate::codec::{CodecError, FrameCodec};
 use crate::error::{Error, Result};
-use crate::session::Offer;
+use crate::lane::Offer;
 use crate::spoken::Protocol;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
@@ -143,21 +144,8 @@ pub(crate) async fn open(
 ) -> Result<Greeted> {
     let failed = |error| Error::connect(endpoint.address.to_string(), error);
     let mut link = connect(endpoint).await.map_err(failed)?;
-    let hello = Hello {
-        version_min: VERSION_MIN,
-        version_max: offer.version_max,
-        kind: target.kind,
-        session,
-        worker: target.worker,
-        namespace: &target.namespace,
-        owner: &target.owner,
-        credentials: &target.credentials,
-        attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
-        notify_taken_up: true,
-        capabilities: offer.capabilities,
-    };
     let mut out = Vec::new();
-    Request::Hello(hello).encode(0, &mut out);
+    Request::Hello(hello(target, offer, session, attempt)).encode(0, &mut out);
     let sent = clock.now();
     poll_fn(|context| link.writer.poll_send(context, &mut out)).await.map_err(failed)?;
     let bytes = loop {
@@ -174,13 +162,40 @@ pub(crate) async fn open(
         }
     };
     let frame = next_frame(&bytes, FRAME_LEN_MAX).ok().flatten().expect("the codec hands out whole frames");
+    let welcome = welcome(frame, offer)?;
+    Ok(Greeted { link, welcome, sent })
+}
+
+/// The HELLO of a connection. `attempt` rises with each call for the same lane.
+pub(crate) fn hello(target: &Target, offer: Offer, session: SessionRequest, attempt: u32) -> Hello<'_> {
+    Hello {
+        version_min: VERSION_MIN,
+        version_max: offer.version_max,
+        kind: target.kind,
+        session,
+        worker: target.worker,
+        namespace: &target.namespace,
+        owner: &target.owner,
+        credentials: &target.credentials,
+        attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
+        notify_taken_up: true,
+        capabilities: offer.capabilities,
+    }
+}
+
+/// Reads the answer to a HELLO with this offer.
+///
+/// # Errors
+///
+/// The server refused it, or did not answer a HELLO.
+pub(crate) fn welcome(frame: Frame<'_>, offer: Offer) -> Result<Welcome> {
     match Response::decode(frame)? {
         Response::Welcome(Welcome { version, .. })
             if !(VERSION_MIN..=offer.version_max).contains(&version) =>
         {
             Err(Error::Protocol(DecodeError::BadValue { field: "version", value: u64::from(version) }))
         }
-        Response::Welcome(welcome) => Ok(Greeted { link, welcome, sent }),
+        Response::Welcome(welcome) => Ok(welcome),
         Response::Error(error) => Err(error.into()),
         _ => {
             Err(Error::Protocol(DecodeError::BadValue { field: "opcode", value: u64::from(frame.opcode()) }))

@@ -57,7 +57,7 @@ impl Lock {
 
     /// The id of this hold. Whoever knows it may release or extend it.
     pub fn id(&self) -> LockId {
-        self.hold.id
+        self.hold.id()
     }
 
     /// Rises by one with each grant of the key.
@@ -171,7 +171,7 @@ impl Lock {
         self.armed = false;
         // A closed client has let go of it already.
         let _ = self.shared.command(Command::Forget { hold: Arc::clone(&self.hold) });
-        self.hold.id
+        self.hold.id()
     }
 }
 
@@ -216,7 +216,7 @@ impl fmt::Debug for Lock {
         formatter
             .debug_struct("Lock")
             .field("key", &format_args!("\"{}\"", Readable(&self.hold.key)))
-            .field("id", &self.hold.id)
+            .field("id", &self.hold.id())
             .field("fence", &self.hold.fence)
             .field("remaining", &self.remaining())
             .field("loss_reason", &self.loss_reason())

@@ -3,15 +3,14 @@
 //! Whichever connection first finds that there is none opens one; the others join it, and those that come back resume
 //! their lane of it. Whichever learns that it is over tells the others. The last to leave ends it.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use waymaker_protocol::{Capabilities, SessionId, SessionRequest};
 
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
-use crate::job::Command;
 use crate::loss::{Loss, LossReason};
 
 /// See the module.
@@ -27,8 +26,8 @@ struct State {
     /// The latest of what the connections have worked out for themselves.
     deadline: BootTime,
     loss: Arc<Loss>,
-    /// The connections that have not left. Weak, or none of them would ever find itself deserted.
-    members: Vec<mpsc::WeakUnboundedSender<Command>>,
+    /// The connections that have not left.
+    members: Vec<Member>,
     member_count: usize,
     closed: bool,
     /// Version of the protocol in the newest welcome; 0 before the first.
@@ -62,9 +61,25 @@ pub(crate) struct SessionState {
     pub(crate) capabilities: Option<Capabilities>,
 }
 
+/// Tells a connection that a session is over. Returns false if the connection has ended. It must not keep the connection alive, or no
+/// connection would ever find itself deserted.
+pub(crate) struct Member(Box<dyn Fn(SessionId) -> bool + Send>);
+
+impl Member {
+    pub(crate) fn new(tell_gone: impl Fn(SessionId) -> bool + Send + 'static) -> Self {
+        Self(Box::new(tell_gone))
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Member").finish_non_exhaustive()
+    }
+}
+
 impl SharedSession {
     /// One more connection, which must leave some day.
-    pub(crate) fn enter(&self, member: mpsc::WeakUnboundedSender<Command>) -> Result<()> {
+    pub(crate) fn enter(&self, member: Member) -> Result<()> {
         let mut state = self.lock();
         if state.closed {
             return Err(Error::Closed);
@@ -77,7 +92,6 @@ impl SharedSession {
     /// One connection less. True for the last one, which should say goodbye if it can.
     pub(crate) fn leave(&self) -> bool {
         let mut state = self.lock();
-        state.members.retain(|member| member.strong_count() > 0);
         state.member_count -= 1;
         state.member_count == 0
     }
@@ -147,10 +161,8 @@ impl SharedSession {
         }
         state.stage = Stage::None;
         state.loss.set(LossReason::SessionExpired, "");
-        for member in state.members.iter().filter_map(mpsc::WeakUnboundedSender::upgrade) {
-            // One that has ended needs no telling.
-            let _ = member.send(Command::SessionGone { id });
-        }
+        // A connection that has ended leaves the list.
+        state.members.retain(|member| member.0(id));
     }
 
     /// The server keeps this session until this instant.
@@ -200,6 +212,7 @@ impl SharedSession {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
 
     const FIRST: SessionId = SessionId { place: 1, secret: 1 };
     const SECOND: SessionId = SessionId { place: 2, secret: 2 };
@@ -222,17 +235,17 @@ mod tests {
     #[test]
     fn all_are_told_that_it_is_gone_and_the_end_of_an_older_one_is_old_news() {
         let session = SharedSession::default();
-        let (sender, mut commands) = mpsc::unbounded_channel();
-        session.enter(sender.downgrade()).unwrap();
+        let (sender, told) = mpsc::channel();
+        session.enter(Member::new(move |id| sender.send(id).is_ok())).unwrap();
         session.opened(FIRST, LEASE);
         let loss = session.state().loss;
         session.gone(FIRST);
         assert_eq!(loss.reason(), Some(LossReason::SessionExpired));
-        assert!(matches!(commands.try_recv(), Ok(Command::SessionGone { id: FIRST })));
+        assert_eq!(told.try_recv(), Ok(FIRST));
         session.opened(SECOND, LEASE);
         session.gone(FIRST);
         assert_eq!(session.state().id, Some(SECOND));
-        assert!(commands.try_recv().is_err());
+        assert!(told.try_recv().is_err());
     }
 
     #[test]
@@ -253,13 +266,12 @@ mod tests {
     #[test]
     fn the_last_to_leave_says_goodbye_and_a_closed_client_lets_nobody_in() {
         let session = SharedSession::default();
-        let (sender, _commands) = mpsc::unbounded_channel();
         for _ in 0..2 {
-            session.enter(sender.downgrade()).unwrap();
+            session.enter(Member::new(|_| true)).unwrap();
         }
         assert!(!session.leave());
         session.close();
-        assert!(session.enter(sender.downgrade()).is_err());
+        assert!(session.enter(Member::new(|_| true)).is_err());
         assert!(session.leave());
     }
 }

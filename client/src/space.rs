@@ -18,10 +18,10 @@ use crate::clock::Clock;
 use crate::connection;
 use crate::error::{Error, Result};
 use crate::job::{Ask, Command, Job};
+use crate::lane::SessionOptions;
 use crate::link::Target;
 use crate::reply::Reply;
-use crate::session::SessionOptions;
-use crate::shared_session::SharedSession;
+use crate::shared_session::{Member, SharedSession};
 use crate::spread::Layout;
 
 /// What every handle and guard of one connection can reach.
@@ -45,8 +45,13 @@ impl Shared {
         self.commands.send(command).map_err(|_| Error::Closed)
     }
 
-    pub(crate) fn commands(&self) -> mpsc::WeakUnboundedSender<Command> {
-        self.commands.downgrade()
+    /// How other connections of the client reach this one.
+    pub(crate) fn member(&self) -> Member {
+        // Weak, so that the last guard or handle to go deserts the connection.
+        let commands = self.commands.downgrade();
+        Member::new(move |id| {
+            commands.upgrade().is_some_and(|commands| commands.send(Command::SessionGone { id }).is_ok())
+        })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -111,7 +116,7 @@ impl Space {
     ) -> Result<(Arc<Self>, Layout)> {
         let session = Arc::new(SharedSession::default());
         let (flat, commands) = Shared::new(Arc::clone(&clock));
-        session.enter(flat.commands())?;
+        session.enter(flat.member())?;
         let layout = connection::open(target.clone(), options, &session, &flat, commands).await?;
         let runtime = tokio::runtime::Handle::current();
         let others = Mutex::default();
@@ -137,7 +142,7 @@ impl Space {
         check_len("namespace", &namespace, 1, NAMESPACE_LEN_MAX)?;
         let target = Target { kind, namespace, ..self.target.clone() };
         let (shared, commands) = Shared::new(Arc::clone(&self.clock));
-        self.session.enter(shared.commands())?;
+        self.session.enter(shared.member())?;
         let _runtime = self.runtime.enter();
         if let Err(error) = connection::start(target, self.options, &self.session, &shared, commands) {
             self.session.leave();

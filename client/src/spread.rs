@@ -11,8 +11,8 @@ use waymaker_protocol::slot::slot_of_key;
 
 use crate::clock::Clock;
 use crate::error::Result;
+use crate::lane::SessionOptions;
 use crate::link::Target;
-use crate::session::SessionOptions;
 use crate::space::Space;
 
 /// See the module.

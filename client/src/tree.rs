@@ -10,8 +10,8 @@ use crate::claim::{Lease, Wanted, WantedPath, milliseconds};
 use crate::error::{Error, Result};
 use crate::guard::guard_of_one_lock;
 use crate::hold::Key;
+use crate::lane::RELEASE_AFTER_BELIEVED_MIN_MS;
 use crate::lock::Lock;
-use crate::session::RELEASE_AFTER_BELIEVED_MIN_MS;
 use crate::snapshot::{HeldLock, KeyStatus};
 use crate::space::{Shared, Space};
 

@@ -91,9 +91,29 @@ pub(crate) struct WatchJob {
     pub(crate) token: u64,
     pub(crate) key: Key,
     /// Where the states go, until the watch is known to the connection.
-    pub(crate) states: Option<watch::Sender<Option<KeyState>>>,
+    pub(crate) listener: Option<Listener>,
     /// Set where a caller waits for it to begin.
     pub(crate) reply: Reply<()>,
+}
+
+/// Where the states of a watched key go.
+pub(crate) struct Listener(watch::Sender<Option<KeyState>>);
+
+impl Listener {
+    pub(crate) fn new(states: watch::Sender<Option<KeyState>>) -> Self {
+        Self(states)
+    }
+
+    /// The key is in this state, unless the listener knows as much already.
+    pub(crate) fn tell(&self, state: KeyState) {
+        self.0.send_if_modified(|known| match known {
+            Some(known) if known.tells_as_much_as(&state) => false,
+            _ => {
+                *known = Some(state);
+                true
+            }
+        });
+    }
 }
 
 impl Watch {
@@ -101,7 +121,7 @@ impl Watch {
         let (sender, states) = watch::channel(None);
         let (reply, answer) = Reply::channel();
         let token = shared.next_token();
-        let job = WatchJob { token, key: key.clone(), states: Some(sender), reply };
+        let job = WatchJob { token, key: key.clone(), listener: Some(Listener::new(sender)), reply };
         // From here on, dropping it takes the watch back.
         let watch = Self { key, token, states, shared };
         watch.shared.submit(Job::Watch(job))?;

@@ -1,4 +1,4 @@
-//! The rules of a session, with time handed in and no socket.
+//! The rules of a lane, with time handed in and no socket.
 
 mod answering;
 mod closing;
@@ -33,8 +33,12 @@ use waymaker_protocol::{
 use super::*;
 use crate::claim::{Claim, Lease};
 use crate::clock::{Clock, Timer};
+use crate::guarded_lane::GuardedLane;
 use crate::job::AcquireJob;
+use crate::job::Command;
 use crate::lock::Lock;
+use crate::loss::LossReason;
+use crate::space::Shared;
 use crate::uncertain::{Outcome, Uncertain};
 
 /// The server's clock runs so far behind the local one.
@@ -64,9 +68,9 @@ impl Clock for StoppedClock {
     }
 }
 
-/// A session, its clock, and the channel through which guards speak to it.
+/// A lane, its clock, and the channel through which guards speak to it.
 struct Rig {
-    session: Session,
+    lane: GuardedLane,
     common: Arc<SharedSession>,
     clock: Arc<StoppedClock>,
     shared: Arc<Shared>,
@@ -129,17 +133,17 @@ impl Rig {
         let clock = Arc::new(StoppedClock(Mutex::new(at(10_000))));
         let (shared, commands) = Shared::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let common = Arc::new(SharedSession::default());
-        common.enter(shared.commands()).unwrap();
+        common.enter(shared.member()).unwrap();
         let options = SessionOptions {
             lease_ms: 0,
             outage_max: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
         };
         let now = clock.now();
-        let mut session = Session::new(options, Arc::clone(&common), Arc::downgrade(&shared), now);
-        assert_eq!(session.request(), Some(SessionRequest::New { lease_ms: 0 }));
-        session.handle_welcome(Welcome { capabilities, ..welcome(10_000 - SKEW_MS, false) }, now, now);
-        Self { session, common, clock, shared, commands }
+        let mut lane = GuardedLane::new(options, Arc::clone(&common), Arc::downgrade(&shared), now);
+        assert_eq!(lane.request(), Some(SessionRequest::New { lease_ms: 0 }));
+        lane.handle_welcome(Welcome { capabilities, ..welcome(10_000 - SKEW_MS, false) }, now, now);
+        Self { lane, common, clock, shared, commands }
     }
 
     fn now(&self) -> BootTime {
@@ -153,27 +157,27 @@ impl Rig {
 
     /// Lets time pass up to `ms`, firing every timer at its instant.
     fn advance_to(&mut self, ms: u64) {
-        while self.session.next_timeout() <= at(ms) {
-            let next = self.session.next_timeout().max(self.now());
+        while self.lane.next_timeout() <= at(ms) {
+            let next = self.lane.next_timeout().max(self.now());
             *self.clock.0.lock().unwrap() = next;
-            self.session.handle_timers(next);
-            assert!(self.session.next_timeout() > next, "a timer that fired is still due");
+            self.lane.handle_timers(next);
+            assert!(self.lane.next_timeout() > next, "a timer that fired is still due");
         }
         *self.clock.0.lock().unwrap() = at(ms);
     }
 
-    /// The session hears what guards and handles have said.
+    /// The lane hears what guards and handles have said.
     fn take_commands(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
-            self.session.handle_command(command, self.clock.now());
+            self.lane.handle_command(command, self.clock.now());
         }
     }
 
     /// What is sent now, as number and request.
     fn sent(&mut self) -> Vec<(u32, String)> {
         self.take_commands();
-        self.session.transmit(self.clock.now());
-        let bytes = std::mem::take(&mut self.session.out);
+        self.lane.transmit(self.clock.now());
+        let bytes = std::mem::take(self.lane.out());
         let mut rest = &bytes[..];
         let mut requests = Vec::new();
         while let Some(frame) = next_frame(rest, FRAME_LEN_MAX).unwrap() {
@@ -213,7 +217,7 @@ impl Rig {
         let mut bytes = Vec::new();
         response.encode(number, &mut bytes);
         let frame = next_frame(&bytes, FRAME_LEN_MAX).unwrap().unwrap();
-        self.session.handle_frame(frame, self.clock.now())
+        self.lane.handle_frame(frame, self.clock.now())
     }
 
     fn acquire(&mut self, lease: Lease, wait: Wait) -> oneshot::Receiver<Result<Vec<Lock>>> {
@@ -246,7 +250,7 @@ impl Rig {
     }
 
     fn submit(&mut self, job: Job) {
-        self.session.handle_command(Command::Submit(job), self.clock.now());
+        self.lane.handle_command(Command::Submit(job), self.clock.now());
     }
 
     /// A grant of `place` decided now.
@@ -307,12 +311,12 @@ impl Rig {
     }
 
     fn lose_connection(&mut self) {
-        self.session.handle_disconnected(Error::disconnected("cut"), self.clock.now());
+        self.lane.handle_disconnected(Error::disconnected("cut"), self.clock.now());
     }
 
     fn come_back(&mut self, resumed: bool) {
         let now = self.now();
-        self.session.handle_welcome(welcome(self.stamp_ms(), resumed), now, now);
+        self.lane.handle_welcome(welcome(self.stamp_ms(), resumed), now, now);
     }
 }
 

@@ -26,7 +26,7 @@ fn a_caller_that_gave_up_has_its_claim_cancelled_and_a_crossing_grant_released()
     let answer = rig.acquire(OWN, Wait::Forever);
     rig.sent();
     drop(answer);
-    rig.session.handle_command(Command::Abandon { token: 0 }, at(10_000));
+    rig.lane.handle_command(Command::Abandon { token: 0 }, at(10_000));
     rig.sends(&[(2, "cancel 1")]);
     let granted = rig.granted(9, 3_000, true);
     rig.receive(1, &granted);
@@ -41,14 +41,14 @@ fn a_grant_whose_caller_went_unnoticed_is_released_by_its_guard() {
     let granted = rig.granted(9, 3_000, true);
     rig.receive(1, &granted);
     rig.sends(&[(2, "release 9")]);
-    assert!(!rig.session.holds.any_alive(rig.now()), "the released hold is still renewed");
+    assert!(!rig.lane.holds.any_alive(rig.now()), "the released hold is still renewed");
 }
 
 #[test]
 fn an_acquire_given_up_before_it_was_sent_is_never_sent() {
     let mut rig = Rig::new();
     let _answer = rig.acquire(OWN, Wait::Forever);
-    rig.session.handle_command(Command::Abandon { token: 0 }, at(10_000));
+    rig.lane.handle_command(Command::Abandon { token: 0 }, at(10_000));
     rig.sends(&[]);
 }
 

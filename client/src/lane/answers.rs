@@ -7,7 +7,7 @@ use waymaker_protocol::{
     StatusAnswer,
 };
 
-use super::Session;
+use super::Lane;
 use super::holds::retry_delay;
 use super::requests::arm_wait;
 use super::window::{Pending, Sequence};
@@ -21,7 +21,7 @@ use crate::job::{AcquireJob, Job};
 use crate::loss::LossReason;
 use crate::watch::{KeyHolder, KeyState};
 
-impl Session {
+impl Lane {
     pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {
         match event {
             Event::Queued { id, position, ticket } => {
@@ -188,7 +188,7 @@ impl Session {
         // first, since the answer may be as old as that.
         if self.anchor.sent <= sent {
             self.anchor = Anchor { sent, stamp_ms };
-            self.alive.set(sent);
+            self.holds.alive = sent;
         }
     }
 }

@@ -1,16 +1,15 @@
 //! The holds that are guarded, and when each is to be renewed or given up.
 
 use std::collections::{BTreeMap, btree_map};
-use std::sync::Arc;
 use std::time::Duration;
 
-use waymaker_protocol::{LockId, Readable};
+use waymaker_protocol::LockId;
 
+use super::event::{Event, GuardId};
+use super::timers::{TimerKey, Timers};
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline, margin};
-use crate::hold::{ConnectionTie, Hold, HoldLease};
-use crate::loss::{LossCallback, LossReason};
-use crate::session::timers::{TimerKey, Timers};
+use crate::loss::LossReason;
 
 /// A renewal that was not answered for so long, while nothing else arrived either, casts doubt on the connection.
 /// Below this it would cut connections to a server that merely stumbled.
@@ -33,10 +32,28 @@ pub(super) enum Renewal {
     Sent { since: BootTime, doubt: BootTime },
 }
 
+/// Local deadline of the lease of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseEnd {
+    /// Its own, with its local deadline.
+    Own(BootTime),
+    /// The session's: one local deadline for all, moved by one keep-alive.
+    Session,
+}
+
 /// One hold in the table.
 pub(super) struct Entry {
-    pub(super) hold: Arc<Hold>,
-    pub(super) on_loss: Option<LossCallback>,
+    /// Its owner.
+    pub(super) guard: GuardId,
+    /// Number of the acquire, if another acquire with its request id may take up the hold.
+    pub(super) take_up_number: Option<u32>,
+    pub(super) lease_end: LeaseEnd,
+    /// For how long the hold outlives its connection, less a margin; `None` if it does not end with it.
+    pub(super) grace: Option<Duration>,
+    /// Deadline of the hold when the connection was bound anew, until the server has answered for the hold; then never.
+    cap: BootTime,
+    /// The bound that the guard knows.
+    told: BootTime,
     /// With which length to renew, where the hold renews itself.
     pub(super) renew_ms: Option<u32>,
     /// The whole lease as last given.
@@ -54,10 +71,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(hold: Arc<Hold>, lease: Duration, stamp_ms: u64) -> Self {
-        Self {
-            hold,
-            on_loss: None,
+    pub(super) fn new(guard: GuardId, lease_end: LeaseEnd, lease: Duration, stamp_ms: u64) -> Self {
+        let mut entry = Self {
+            guard,
+            take_up_number: None,
+            lease_end,
+            grace: None,
+            cap: BootTime::NEVER,
+            told: BootTime::NEVER,
             renew_ms: None,
             lease,
             renewal: Renewal::Off,
@@ -65,36 +86,35 @@ impl Entry {
             extends_pending: 0,
             extends_bound: BootTime::NEVER,
             timer: BootTime::NEVER,
-        }
+        };
+        entry.told = entry.bound();
+        entry
     }
 
     pub(super) fn is_on_session(&self) -> bool {
-        matches!(self.hold.lease, HoldLease::Session(_))
+        self.lease_end == LeaseEnd::Session
     }
 
-    /// When to look at this hold again. The session's deadline has a timer of its own; that of a tie to the connection
-    /// moves on unnoticed, and is looked at when it would have passed.
-    fn due(&self) -> BootTime {
-        let lease = match &self.hold.lease {
-            HoldLease::Own(deadline) => deadline.get(),
-            HoldLease::Session(_) => BootTime::NEVER,
-        };
-        let tie = self.hold.tie.as_ref().map_or(BootTime::NEVER, ConnectionTie::deadline);
-        let deadline = lease.min(tie).min(self.hold.cap.get());
-        match self.renewal {
-            Renewal::Off => deadline,
-            Renewal::Due(at) | Renewal::Sent { doubt: at, .. } => deadline.min(at),
+    /// Returns whether another acquire, in this client or in another one, may take up the hold.
+    pub(super) fn may_be_taken_up(&self) -> bool {
+        self.take_up_number.is_some()
+    }
+
+    /// Returns the deadline by the hold's own lease and by its cap, without those of the session and of the connection.
+    pub(super) fn bound(&self) -> BootTime {
+        match self.lease_end {
+            LeaseEnd::Own(deadline) => deadline.min(self.cap),
+            LeaseEnd::Session => self.cap,
         }
     }
 
     /// Takes over the server's report of the lease unless a newer one is known. Returns whether it did.
     pub(super) fn lease_reported(&mut self, anchor: Anchor, report: LeaseReport, now: BootTime) -> bool {
-        let HoldLease::Own(own) = &self.hold.lease else { return false };
-        if report.stamp_ms < self.stamp_ms {
+        if self.is_on_session() || report.stamp_ms < self.stamp_ms {
             return false;
         }
         let deadline = deadline(anchor, report, now);
-        own.set(deadline.min(self.extends_bound));
+        self.lease_end = LeaseEnd::Own(deadline.min(self.extends_bound));
         self.stamp_ms = report.stamp_ms;
         self.lease = report.lease;
         if self.renew_ms.is_some() {
@@ -105,44 +125,52 @@ impl Entry {
 
     /// The server has answered for this hold on the present connection.
     pub(super) fn uncap(&mut self) {
-        self.hold.cap.set(BootTime::NEVER);
-    }
-
-    /// Sets the timer to what the rest now says.
-    pub(super) fn rearm(&mut self, timers: &mut Timers) {
-        let due = self.due();
-        timers.replace(TimerKey::Hold(self.hold.id), self.timer, due);
-        self.timer = due;
-    }
-
-    fn grace(&self) -> Option<Duration> {
-        self.hold.tie.as_ref().map(|tie| tie.grace)
+        self.cap = BootTime::NEVER;
     }
 }
 
-/// All guarded holds of a session. A hold has one owner: the guard of the newest acquire that was granted it.
+/// A hold that was lost at its local deadline and whose guard has not let go of it.
+#[derive(Clone, Copy)]
+pub(super) struct Overdue {
+    guard: GuardId,
+    pub(super) take_up_number: Option<u32>,
+}
+
+/// All guarded holds of a lane. A hold has one owner: the guard of the newest acquire that was granted it.
 ///
 /// A guard whose hold is neither believed in nor overdue has nothing to give back: its hold is over, or a newer guard has it.
 #[derive(Default)]
 pub(super) struct Holds {
     /// Holds that are believed in.
     entries: BTreeMap<LockId, Entry>,
-    /// Holds that were lost at their local deadlines and whose guards have not let go of them. The server may still keep them.
-    overdue: BTreeMap<LockId, Arc<Hold>>,
+    /// Holds that were lost at their local deadlines. The server may still keep them.
+    overdue: BTreeMap<LockId, Overdue>,
     /// How many holds outlive their connection by how long.
     graces: BTreeMap<Duration, usize>,
+    /// Local deadline of the session's lease.
+    pub(super) session_deadline: BootTime,
+    /// Send time of the last answered request of this connection. The server may notice the loss of a connection long before the client
+    /// does, but the connection lived when the server decided that answer.
+    pub(super) alive: BootTime,
+    /// Events for guards, in their order.
+    pub(super) events: Vec<Event>,
 }
 
 impl Holds {
+    /// No holds yet, on a connection that is known to have lived until now.
+    pub(super) fn new(now: BootTime) -> Self {
+        Self { alive: now, ..Self::default() }
+    }
+
     pub(super) fn insert(&mut self, entry: Entry, timers: &mut Timers) {
-        let id = entry.hold.id;
-        if let Some(grace) = entry.grace() {
+        let id = entry.guard.hold;
+        if let Some(grace) = entry.grace {
             *self.graces.entry(grace).or_default() += 1;
         }
         self.overdue.remove(&id);
         if let Some(older) = self.entries.insert(id, entry) {
             self.disarm(&older, timers);
-            self.tell_loss(older, LossReason::Superseded, "");
+            self.tell_loss(&older, LossReason::Superseded, "");
         }
         self.rearm(id, timers);
     }
@@ -155,35 +183,38 @@ impl Holds {
         self.entries.get_mut(&id)
     }
 
-    /// Returns whether this guard owns its hold and believes in it.
-    pub(super) fn is_owner(&self, hold: &Arc<Hold>) -> bool {
-        self.entries.get(&hold.id).is_some_and(|entry| Arc::ptr_eq(&entry.hold, hold))
+    /// Returns the entry of the hold that this guard owns and believes in.
+    pub(super) fn owned(&self, guard: GuardId) -> Option<&Entry> {
+        self.entries.get(&guard.hold).filter(|entry| entry.guard == guard)
     }
 
-    /// The guard of this hold lets go of it. Returns whether it has something to give back.
-    pub(super) fn let_go(&mut self, hold: &Arc<Hold>, timers: &mut Timers) -> bool {
-        let is_owner = self.remove_if(hold.id, |entry| Arc::ptr_eq(&entry.hold, hold), timers).is_some();
-        hold.loss.release();
-        is_owner || self.remove_overdue_if(hold.id, |overdue| Arc::ptr_eq(overdue, hold))
+    /// Removes the hold of a guard that lets go of it. Returns `None` if the guard has nothing to give back, else the take-up number of the
+    /// hold.
+    pub(super) fn let_go(&mut self, guard: GuardId, timers: &mut Timers) -> Option<Option<u32>> {
+        if let Some(entry) = self.remove_if(guard.hold, |entry| entry.guard == guard, timers) {
+            return Some(entry.take_up_number);
+        }
+        let overdue = self.remove_overdue_if(guard.hold, |overdue| overdue.guard == guard)?;
+        Some(overdue.take_up_number)
     }
 
     /// A newer acquire has the hold that was granted to the acquire with this number, or to any if none is given.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>, timers: &mut Timers) {
-        let is_meant = |hold: &Arc<Hold>| number.is_none() || hold.take_up_number == number;
-        if let Some(entry) = self.remove_if(id, |entry| is_meant(&entry.hold), timers) {
-            self.tell_loss(entry, LossReason::Superseded, "");
+        let is_meant = |take_up_number: Option<u32>| number.is_none() || take_up_number == number;
+        if let Some(entry) = self.remove_if(id, |entry| is_meant(entry.take_up_number), timers) {
+            self.tell_loss(&entry, LossReason::Superseded, "");
         }
-        self.remove_overdue_if(id, is_meant);
+        self.remove_overdue_if(id, |overdue| is_meant(overdue.take_up_number));
     }
 
     /// Forgets overdue holds that another acquire may have taken up unnoticed.
     pub(super) fn drop_overdue_that_may_be_taken_up(&mut self) {
-        self.overdue.retain(|_, hold| hold.take_up_number.is_none());
+        self.overdue.retain(|_, overdue| overdue.take_up_number.is_none());
     }
 
     /// Takes out the holds that were lost at their local deadlines.
-    pub(super) fn take_overdue(&mut self) -> impl Iterator<Item = Arc<Hold>> + use<> {
-        std::mem::take(&mut self.overdue).into_values()
+    pub(super) fn take_overdue(&mut self) -> impl Iterator<Item = (LockId, Overdue)> + use<> {
+        std::mem::take(&mut self.overdue).into_iter()
     }
 
     /// Takes a hold out that is believed in and passes this test.
@@ -202,19 +233,15 @@ impl Holds {
         Some(entry)
     }
 
-    /// Takes an overdue hold out that passes this test. Returns whether there was one.
-    fn remove_overdue_if(&mut self, id: LockId, is_it: impl Fn(&Arc<Hold>) -> bool) -> bool {
-        let is_found = self.overdue.get(&id).is_some_and(is_it);
-        if is_found {
-            self.overdue.remove(&id);
-        }
-        is_found
+    /// Takes an overdue hold out that passes this test.
+    fn remove_overdue_if(&mut self, id: LockId, is_it: impl Fn(&Overdue) -> bool) -> Option<Overdue> {
+        self.overdue.get(&id).is_some_and(is_it).then(|| self.overdue.remove(&id)).flatten()
     }
 
     /// Clears the timer of an entry that was taken out, and counts its grace no longer.
     fn disarm(&mut self, entry: &Entry, timers: &mut Timers) {
-        timers.replace(TimerKey::Hold(entry.hold.id), entry.timer, BootTime::NEVER);
-        if let Some(grace) = entry.grace()
+        timers.replace(TimerKey::Hold(entry.guard.hold), entry.timer, BootTime::NEVER);
+        if let Some(grace) = entry.grace
             && let Some(count) = self.graces.get_mut(&grace)
         {
             *count -= 1;
@@ -224,11 +251,40 @@ impl Holds {
         }
     }
 
-    /// Sets the timer of a hold to what its entry now says.
+    /// Returns the deadline of a hold that outlives its connection by `grace`.
+    fn tie_end(&self, grace: Option<Duration>) -> BootTime {
+        grace.map_or(BootTime::NEVER, |grace| self.alive.after(grace))
+    }
+
+    /// Returns the local deadline of a hold.
+    fn deadline(&self, entry: &Entry) -> BootTime {
+        let session = if entry.is_on_session() { self.session_deadline } else { BootTime::NEVER };
+        entry.bound().min(session).min(self.tie_end(entry.grace))
+    }
+
+    /// Returns whether the local deadline of this hold has passed.
+    pub(super) fn is_over(&self, id: LockId, now: BootTime) -> bool {
+        self.entries.get(&id).is_some_and(|entry| self.deadline(entry) <= now)
+    }
+
+    /// Tells the guard of a hold its bound, if it has moved, and sets the timer of the hold. The deadline of the session has a timer of its
+    /// own. The deadline by the life of the connection moves without notice, so the timer may find it later than it was.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
-        if let Some(entry) = self.entries.get_mut(&id) {
-            entry.rearm(timers);
+        let alive = self.alive;
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let bound = entry.bound();
+        if bound != entry.told {
+            entry.told = bound;
+            self.events.push(Event::Bound { guard: entry.guard, until: bound });
         }
+        let tie = entry.grace.map_or(BootTime::NEVER, |grace| alive.after(grace));
+        let deadline = bound.min(tie);
+        let due = match entry.renewal {
+            Renewal::Off => deadline,
+            Renewal::Due(at) | Renewal::Sent { doubt: at, .. } => deadline.min(at),
+        };
+        timers.replace(TimerKey::Hold(id), entry.timer, due);
+        entry.timer = due;
     }
 
     /// The timer of this hold fired: it is out of the set.
@@ -238,7 +294,7 @@ impl Holds {
         Some(entry)
     }
 
-    /// Takes a hold out, tells its guard, and calls its callback.
+    /// Takes a hold out and tells its guard.
     pub(super) fn lose(&mut self, id: LockId, reason: LossReason, timers: &mut Timers) {
         self.lose_with(id, reason, "", timers);
     }
@@ -246,42 +302,38 @@ impl Holds {
     /// The same with what somebody wrote about it.
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(entry) = self.remove_if(id, |_| true, timers) {
-            self.tell_loss(entry, reason, message);
+            self.tell_loss(&entry, reason, message);
         }
     }
 
-    /// Tells the guard of an entry that was taken out, and calls its callback.
-    fn tell_loss(&mut self, entry: Entry, reason: LossReason, message: &str) {
+    /// Tells the guard of an entry that was taken out.
+    fn tell_loss(&mut self, entry: &Entry, reason: LossReason, message: &str) {
         if reason == LossReason::LocalDeadline {
-            self.overdue.insert(entry.hold.id, Arc::clone(&entry.hold));
+            let overdue = Overdue { guard: entry.guard, take_up_number: entry.take_up_number };
+            self.overdue.insert(entry.guard.hold, overdue);
         }
-        let first = entry.hold.loss.set(reason, message);
-        let (key, fence) = (Readable(&entry.hold.key), entry.hold.fence);
-        match reason {
-            LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
-            reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
-        }
-        if let (true, Some(on_loss)) = (first, entry.on_loss) {
-            on_loss.call(reason);
-        }
+        self.events.push(Event::Lost { guard: entry.guard, reason, message: message.into() });
     }
 
     pub(super) fn ids(&self) -> Vec<LockId> {
         self.entries.keys().copied().collect()
     }
 
+    fn ids_of(&self, is_it: impl Fn(&Entry) -> bool) -> Vec<LockId> {
+        self.entries.iter().filter(|(_, entry)| is_it(entry)).map(|(id, _)| *id).collect()
+    }
+
     pub(super) fn ids_on_session(&self) -> Vec<LockId> {
-        self.entries.values().filter(|entry| entry.is_on_session()).map(|entry| entry.hold.id).collect()
+        self.ids_of(Entry::is_on_session)
     }
 
     /// The holds that another acquire may take up.
     pub(super) fn ids_that_may_be_taken_up(&self) -> Vec<LockId> {
-        let may_be = self.entries.values().filter(|entry| entry.hold.take_up_number.is_some());
-        may_be.map(|entry| entry.hold.id).collect()
+        self.ids_of(Entry::may_be_taken_up)
     }
 
     pub(super) fn ids_tied_to_connection(&self) -> Vec<LockId> {
-        self.entries.values().filter(|entry| entry.hold.tie.is_some()).map(|entry| entry.hold.id).collect()
+        self.ids_of(|entry| entry.grace.is_some())
     }
 
     /// The shortest time by which a hold outlives its connection.
@@ -292,8 +344,9 @@ impl Holds {
     /// Lets no deadline move on until the server has been asked about its hold.
     pub(super) fn cap_all(&mut self, timers: &mut Timers) {
         for id in self.ids() {
-            if let Some(entry) = self.entries.get(&id) {
-                entry.hold.cap.set(entry.hold.deadline());
+            let deadline = self.entries.get(&id).map(|entry| self.deadline(entry));
+            if let (Some(entry), Some(deadline)) = (self.entries.get_mut(&id), deadline) {
+                entry.cap = deadline;
             }
             self.rearm(id, timers);
         }
@@ -301,7 +354,7 @@ impl Holds {
 
     /// Returns whether any hold may be believed in.
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
-        self.entries.values().any(|entry| now < entry.hold.deadline())
+        self.entries.values().any(|entry| now < self.deadline(entry))
     }
 }
 

@@ -3,7 +3,7 @@
 use waymaker_protocol::ErrorCode;
 
 use super::requests::{ANSWER_PATIENCE, arm_wait};
-use super::{Closing, Session};
+use super::{Closing, Lane};
 use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::error::{Error, Unavailable};
@@ -13,7 +13,7 @@ use crate::reply::Awaited;
 /// What became of a request that was sent on a connection that still stands.
 const SILENCE: &str = "the server did not answer in time";
 
-impl Session {
+impl Lane {
     /// Whoever gave up an acquire gave up its repetition too.
     pub(super) fn cancel_abandoned(&mut self) {
         let abandoned: Vec<_> = (self.window.pending_mut())

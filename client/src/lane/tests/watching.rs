@@ -5,14 +5,14 @@ use waymaker_protocol::{Event, Watching};
 
 use super::*;
 use crate::hold::Key;
-use crate::watch::{KeyHolder, KeyState, WatchJob};
+use crate::watch::{KeyHolder, KeyState, Listener, WatchJob};
 
 impl Rig {
     fn watch(&mut self) -> (watch::Receiver<Option<KeyState>>, oneshot::Receiver<Result<()>>) {
         let (states, receiver) = watch::channel(None);
         let (reply, answer) = Reply::channel();
         let (token, key) = (7, Key::from(&b"k"[..]));
-        self.submit(Job::Watch(WatchJob { token, key, states: Some(states), reply }));
+        self.submit(Job::Watch(WatchJob { token, key, listener: Some(Listener::new(states)), reply }));
         (receiver, answer)
     }
 
@@ -39,7 +39,7 @@ fn a_watch_tells_the_present_state_and_then_each_change() {
     assert_eq!(*states.borrow_and_update(), Some(KeyState::Held { fence: 4, holder: Some(holder) }));
     rig.receive(9, &Response::Event(Event::KeyFreed { fence: 4 }));
     assert!(!states.has_changed().unwrap(), "that was another watch");
-    rig.session.handle_command(Command::Unwatch { token: 7 }, at(10_000));
+    rig.lane.handle_command(Command::Unwatch { token: 7 }, at(10_000));
     rig.sends(&[(2, "Unwatch(Unwatch { watch_number: 1, key: [107] })")]);
     assert!(states.has_changed().is_err());
 }
@@ -59,7 +59,7 @@ fn a_watch_begins_again_on_the_next_connection_and_tells_only_what_has_changed()
     assert_eq!(*states.borrow_and_update(), Some(KeyState::Free { fence: 3 }));
     for (resumed, number, fence, changed) in [(true, 5, 3, false), (false, 1, 4, true)] {
         rig.lose_connection();
-        assert!(rig.session.wants_connection(at(99_000)));
+        assert!(rig.lane.wants_connection(at(99_000)));
         rig.come_back(resumed);
         assert_eq!(rig.sent().last().unwrap(), &(number, WATCH.to_owned()));
         let watching = rig.watching(fence, 0);
@@ -87,7 +87,7 @@ fn a_watch_given_up_before_it_began_is_ended_when_it_begins() {
     let mut rig = Rig::new();
     let _watch = rig.watch();
     rig.sent();
-    rig.session.handle_command(Command::Unwatch { token: 7 }, at(10_000));
+    rig.lane.handle_command(Command::Unwatch { token: 7 }, at(10_000));
     rig.sends(&[]);
     let watching = rig.watching(3, 0);
     rig.receive(1, &watching);

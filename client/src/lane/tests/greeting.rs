@@ -11,20 +11,20 @@ fn refused_flags() -> Error {
 fn an_older_server_is_asked_for_the_same_again_with_the_hello_of_version_1() {
     let mut rig = Rig::new();
     rig.lose_connection();
-    let resume = rig.session.request();
+    let resume = rig.lane.request();
     assert!(matches!(resume, Some(SessionRequest::Resume { lane: 3, .. })));
-    assert_eq!((rig.session.offer(0).version_max, rig.session.offer(0).capabilities.is_some()), (2, true));
-    assert!(rig.session.handle_hello_refused(0, &refused_flags()));
-    assert_eq!(rig.session.request(), resume);
-    assert_eq!(rig.session.offer(0), Offer { version_max: 1, capabilities: None });
-    assert!(!rig.session.handle_hello_refused(0, &refused_flags()), "there is no third HELLO");
+    assert_eq!((rig.lane.offer(0).version_max, rig.lane.offer(0).capabilities.is_some()), (2, true));
+    assert!(rig.lane.handle_hello_refused(0, &refused_flags()));
+    assert_eq!(rig.lane.request(), resume);
+    assert_eq!(rig.lane.offer(0), Offer { version_max: 1, capabilities: None });
+    assert!(!rig.lane.handle_hello_refused(0, &refused_flags()), "there is no third HELLO");
     // The refusal is remembered to the end of the outage, also if an attempt fails for another reason.
-    rig.session.handle_attempt_failed(Error::refused(ErrorCode::Shutdown, "", 0, ""));
-    assert_eq!(rig.session.offer(0).version_max, 1);
-    assert!(rig.session.request().is_some());
+    rig.lane.handle_attempt_failed(Error::refused(ErrorCode::Shutdown, "", 0, ""));
+    assert_eq!(rig.lane.offer(0).version_max, 1);
+    assert!(rig.lane.request().is_some());
     rig.come_back(true);
     rig.lose_connection();
-    assert_eq!(rig.session.offer(0).version_max, 2);
+    assert_eq!(rig.lane.offer(0).version_max, 2);
 }
 
 #[test]
@@ -33,10 +33,10 @@ fn a_session_that_an_older_server_did_not_open_may_be_opened_by_another_connecti
     let id = rig.common.state().id.expect("it is open");
     rig.common.gone(id);
     rig.lose_connection();
-    rig.session.handle_command(Command::SessionGone { id }, rig.now());
-    assert!(matches!(rig.session.request(), Some(SessionRequest::New { .. })));
+    rig.lane.handle_command(Command::SessionGone { id }, rig.now());
+    assert!(matches!(rig.lane.request(), Some(SessionRequest::New { .. })));
     assert_eq!(rig.common.request(None, 0), None, "this connection opens it");
-    assert!(rig.session.handle_hello_refused(0, &refused_flags()));
+    assert!(rig.lane.handle_hello_refused(0, &refused_flags()));
     assert!(matches!(rig.common.request(None, 0), Some(SessionRequest::New { .. })));
 }
 
@@ -44,7 +44,7 @@ fn a_session_that_an_older_server_did_not_open_may_be_opened_by_another_connecti
 fn other_refusals_of_hello_are_not_taken_for_an_older_server() {
     let mut rig = Rig::new();
     rig.lose_connection();
-    assert!(rig.session.request().is_some());
+    assert!(rig.lane.request().is_some());
     let refusals = [
         Error::refused(ErrorCode::BadInput, "version", 3, "the client speaks versions 1 to 2"),
         Error::refused(ErrorCode::Unauthorized, "flags", 0, ""),
@@ -52,7 +52,7 @@ fn other_refusals_of_hello_are_not_taken_for_an_older_server() {
         Error::disconnected("flags"),
     ];
     for refusal in refusals {
-        assert!(!rig.session.handle_hello_refused(0, &refusal), "{refusal}");
+        assert!(!rig.lane.handle_hello_refused(0, &refusal), "{refusal}");
     }
-    assert_eq!(rig.session.offer(0).version_max, 2);
+    assert_eq!(rig.lane.offer(0).version_max, 2);
 }

@@ -9,7 +9,7 @@ impl Rig {
     /// Its callers wait two seconds for an answer.
     fn impatient() -> Self {
         let mut rig = Self::new();
-        rig.session.options.request_timeout = Duration::from_secs(2);
+        rig.lane.options.request_timeout = Duration::from_secs(2);
         rig
     }
 
@@ -25,13 +25,13 @@ impl Rig {
         let (reply, answer) = Reply::channel();
         lock.armed = false;
         let hold = Arc::clone(&lock.hold);
-        self.session.handle_command(Command::Release { hold, reply }, self.clock.now());
+        self.lane.handle_command(Command::Release { hold, reply }, self.clock.now());
         answer
     }
 
     fn close(&mut self) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = Reply::channel();
-        self.session.handle_command(Command::Close { reply }, self.clock.now());
+        self.lane.handle_command(Command::Close { reply }, self.clock.now());
         answer
     }
 }
@@ -115,9 +115,9 @@ fn requests_that_are_answered_in_time_leave_one_timer_at_most() {
         rig.receive(number, &rig.kept_alive());
         assert!(ask.try_recv().unwrap().is_ok());
     }
-    assert_eq!(rig.session.answer_timer, at(12_000));
+    assert_eq!(rig.lane.answer_timer, at(12_000));
     rig.advance_to(12_000);
-    assert_eq!(rig.session.answer_timer, BootTime::NEVER);
+    assert_eq!(rig.lane.answer_timer, BootTime::NEVER);
 }
 
 #[test]

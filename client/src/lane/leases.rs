@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, Extended, LockId, StatusAnswer};
 
-use super::Session;
+use super::Lane;
 use super::answers::lost_by;
+use super::event::Event;
 use super::holds::{Renewal, patience};
 use crate::clock::BootTime;
 use crate::deadline::LeaseReport;
 use crate::job::Job;
 use crate::loss::LossReason;
 
-impl Session {
+impl Lane {
     /// `carried` tells that the answer may have been decided before the connection was bound anew.
     pub(super) fn extended(&mut self, id: LockId, extended: Extended, carried: bool, now: BootTime) {
         let remaining = Duration::from_millis(u64::from(extended.remaining_ms));
@@ -23,9 +24,10 @@ impl Session {
             entry.uncap();
         }
         if entry.lease_reported(self.anchor, report, now) {
-            entry.hold.lease_ms.set(extended.remaining_ms);
+            let (guard, lease_ms) = (entry.guard, extended.remaining_ms);
+            self.holds.events.push(Event::LeaseLength { guard, lease_ms });
         }
-        entry.rearm(&mut self.timers);
+        self.holds.rearm(id, &mut self.timers);
     }
 
     /// One extend of a caller was answered.
@@ -43,7 +45,7 @@ impl Session {
     pub(super) fn uncap(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
             entry.uncap();
-            entry.rearm(&mut self.timers);
+            self.holds.rearm(id, &mut self.timers);
         }
     }
 
@@ -72,7 +74,7 @@ impl Session {
         let remaining = Duration::from_millis(u64::from(status.remaining_ms));
         let report = LeaseReport { stamp_ms: status.stamp_ms, remaining, lease: entry.lease.max(remaining) };
         entry.lease_reported(self.anchor, report, now);
-        entry.rearm(&mut self.timers);
+        self.holds.rearm(id, &mut self.timers);
     }
 
     /// Asks the server whether a hold still lives, after the connection was bound anew.
@@ -81,7 +83,7 @@ impl Session {
         match entry.renew_ms {
             Some(lease_ms) if entry.extends_pending == 0 => {
                 entry.renewal = Renewal::Sent { since: now, doubt: now.after(patience(entry.lease)) };
-                let is_own = entry.hold.may_be_taken_up();
+                let is_own = entry.may_be_taken_up();
                 self.window.push(Job::Renew { id, lease_ms, is_own });
             }
             // A renewal behind an extend that a caller asked for would undo it.
@@ -91,10 +93,10 @@ impl Session {
     }
 
     pub(super) fn hold_due(&mut self, id: LockId, now: BootTime) {
-        let Some(entry) = self.holds.timer_fired(id) else { return };
-        if entry.hold.deadline() <= now {
+        if self.holds.timer_fired(id).is_some() && self.holds.is_over(id, now) {
             return self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
         }
+        let Some(entry) = self.holds.get_mut(id) else { return };
         let doubt = now.after(patience(entry.lease));
         let mut unanswered_since = None;
         match (entry.renewal, entry.renew_ms) {
@@ -102,7 +104,7 @@ impl Session {
                 entry.renewal = Renewal::Sent { since: now, doubt };
                 // The extend of a caller renews it as well, perhaps for longer.
                 if entry.extends_pending == 0 {
-                    let is_own = entry.hold.may_be_taken_up();
+                    let is_own = entry.may_be_taken_up();
                     self.window.push(Job::Renew { id, lease_ms, is_own });
                 }
             }
@@ -112,7 +114,7 @@ impl Session {
             }
             _ => {}
         }
-        entry.rearm(&mut self.timers);
+        self.holds.rearm(id, &mut self.timers);
         if let Some(since) = unanswered_since {
             self.doubt_if_silent(since);
         }

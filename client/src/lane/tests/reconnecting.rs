@@ -3,7 +3,7 @@
 use waymaker_protocol::Released;
 
 use super::*;
-use crate::hold::HoldLease;
+use crate::lane::holds::LeaseEnd;
 
 #[test]
 fn unanswered_requests_are_repeated_under_their_numbers_with_what_is_left_of_their_wait() {
@@ -74,13 +74,13 @@ fn a_repeated_request_dates_its_answer_by_its_first_sending() {
     rig.lose_connection();
     rig.advance_to(23_000);
     rig.come_back(true);
-    let stamp = rig.session.anchor;
+    let stamp = rig.lane.anchor;
     let (number, _) = rig.sent().into_iter().find(|(_, text)| text == "extend 9 by 30000").unwrap();
     rig.receive(number, &extended);
-    assert_eq!(rig.session.anchor, stamp);
+    assert_eq!(rig.lane.anchor, stamp);
     // 30 s from 20 s on, less 50 ms and a hundredth; but no more than before until it is asked for anew.
-    let HoldLease::Own(own) = &lock.hold.lease else { panic!("its own lease") };
-    assert_eq!(own.get(), at(20_000 + 30_000 - 350));
+    let own = rig.lane.holds.owned(lock.hold.guard).unwrap().lease_end;
+    assert_eq!(own, LeaseEnd::Own(at(20_000 + 30_000 - 350)));
     assert_eq!(lock.hold.deadline(), at(10_000 + 30_000 - 350));
 }
 
@@ -148,8 +148,8 @@ fn a_lock_keeps_the_client_trying_until_its_local_deadline() {
     let lock = rig.lock(1, 9, 60_000);
     rig.lose_connection();
     rig.advance_to(60_000);
-    assert!(rig.session.wants_connection(rig.now()));
+    assert!(rig.lane.wants_connection(rig.now()));
     rig.advance_to(70_000);
-    assert!(!rig.session.wants_connection(rig.now()));
+    assert!(!rig.lane.wants_connection(rig.now()));
     drop(lock);
 }

@@ -31,9 +31,9 @@ fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
     rig.advance_to(13_400);
     rig.sends(&[(1, "keep alive")]);
     rig.advance_to(16_600);
-    assert!(rig.session.doubt().is_none());
+    assert!(rig.lane.doubt().is_none());
     rig.advance_to(16_700);
-    assert!(rig.session.doubt().is_some());
+    assert!(rig.lane.doubt().is_some());
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! What callers ask for, give up, and close.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, LockId};
 
+use super::event::GuardId;
+use super::holds::LeaseEnd;
 use super::timers::{TimerKey, Timers};
-use super::{Closing, Session};
+use super::{Closing, Lane};
 use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
-use crate::hold::{Hold, HoldLease};
 use crate::job::{AcquireJob, Job};
 use crate::loss::LossReason;
 use crate::reply::Reply;
@@ -28,8 +28,8 @@ pub(super) fn arm_wait(job: &mut AcquireJob, at: BootTime, timers: &mut Timers) 
     }
 }
 
-impl Session {
-    pub(super) fn submit(&mut self, mut job: Job, now: BootTime) {
+impl Lane {
+    pub(crate) fn submit(&mut self, mut job: Job, now: BootTime) {
         match &mut job {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
                 job.claim.name_if_several(self.welcome.session_id, self.welcome.lane, job.token);
@@ -66,42 +66,51 @@ impl Session {
     fn shorten(&mut self, id: LockId, lease_ms: u32, now: BootTime) {
         let lease = Duration::from_millis(u64::from(lease_ms));
         if let Some(entry) = self.holds.get_mut(id)
-            && let HoldLease::Own(own) = &entry.hold.lease
+            && let LeaseEnd::Own(own) = entry.lease_end
         {
             let stamp_ms = 0;
             let report = LeaseReport { stamp_ms, remaining: lease, lease };
             let bound = deadline(Anchor { sent: now, stamp_ms }, report, now);
-            own.set(own.get().min(bound));
+            entry.lease_end = LeaseEnd::Own(own.min(bound));
             entry.extends_pending += 1;
             entry.extends_bound = entry.extends_bound.min(bound);
             self.holds.rearm(id, &mut self.timers);
         }
     }
 
-    /// A guard lets go of its hold. If it is not the owner any more, it has nothing to give back.
-    pub(super) fn release(&mut self, hold: &Arc<Hold>, mut reply: Reply<bool>, now: BootTime) {
-        if self.holds.let_go(hold, &mut self.timers) {
-            self.expect_answer(&mut reply, now);
-            let (id, take_up_number, is_own) = (hold.id, hold.take_up_number, hold.may_be_taken_up());
-            self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
-        } else {
-            reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
+    /// A guard lets go of its hold. Returns the reply if the guard is not the owner any more: it has nothing to give back.
+    pub(crate) fn release(
+        &mut self,
+        guard: GuardId,
+        mut reply: Reply<bool>,
+        now: BootTime,
+    ) -> Result<(), Reply<bool>> {
+        let Some(take_up_number) = self.holds.let_go(guard, &mut self.timers) else { return Err(reply) };
+        self.expect_answer(&mut reply, now);
+        let (id, is_own) = (guard.hold, take_up_number.is_some());
+        self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
+        Ok(())
+    }
+
+    /// Releases a hold that gets no guard.
+    pub(crate) fn give_back(&mut self, guard: GuardId) {
+        if let Some(take_up_number) = self.holds.let_go(guard, &mut self.timers) {
+            self.release_unasked(guard.hold, take_up_number);
         }
     }
 
-    /// A guard moves the end of its lease.
-    pub(super) fn extend(
+    /// A guard moves the end of its lease. Returns the reply if the guard is not the owner any more.
+    pub(crate) fn extend(
         &mut self,
-        hold: &Arc<Hold>,
+        guard: GuardId,
         lease_ms: u32,
-        mut reply: Reply<Duration>,
+        reply: Reply<Duration>,
         now: BootTime,
-    ) {
-        if self.holds.is_owner(hold) {
-            self.submit(Job::Extend { id: hold.id, lease_ms, is_own: hold.may_be_taken_up(), reply }, now);
-        } else {
-            reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
-        }
+    ) -> Result<(), Reply<Duration>> {
+        let Some(entry) = self.holds.owned(guard) else { return Err(reply) };
+        let is_own = entry.may_be_taken_up();
+        self.submit(Job::Extend { id: guard.hold, lease_ms, is_own, reply }, now);
+        Ok(())
     }
 
     /// Another acquire has taken up the hold that was granted to the acquire with this number, or to any if none is given.
@@ -110,7 +119,7 @@ impl Session {
         self.window.supersede(id, number);
     }
 
-    pub(super) fn abandon(&mut self, token: u64) {
+    pub(crate) fn abandon(&mut self, token: u64) {
         if let Some(mut job) = self.window.take_unsent_acquire(token) {
             return arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
         }
@@ -123,7 +132,7 @@ impl Session {
         }
     }
 
-    pub(super) fn close(&mut self, mut reply: Reply<()>) {
+    pub(crate) fn close(&mut self, mut reply: Reply<()>) {
         match &mut self.closing {
             Closing::Open => {}
             Closing::Draining { replies, .. } => return replies.push(reply),
@@ -141,12 +150,12 @@ impl Session {
         self.cancel_abandoned();
         self.end_watches();
         for id in self.holds.ids() {
-            let take_up_number = self.holds.get_mut(id).and_then(|entry| entry.hold.take_up_number);
+            let take_up_number = self.holds.get_mut(id).and_then(|entry| entry.take_up_number);
             self.holds.lose(id, LossReason::ClientClosed, &mut self.timers);
             self.release_unasked(id, take_up_number);
         }
-        for hold in self.holds.take_overdue() {
-            self.release_unasked(hold.id, hold.take_up_number);
+        for (id, overdue) in self.holds.take_overdue() {
+            self.release_unasked(id, overdue.take_up_number);
         }
         if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
             // Not worth a connection, or there has been none for long: the session ends by its lease.
@@ -169,11 +178,11 @@ impl Session {
     }
 
     /// The guard of this hold lets it live.
-    pub(super) fn forget(&mut self, hold: &Arc<Hold>) {
-        let is_owner = self.holds.is_owner(hold);
-        self.holds.let_go(hold, &mut self.timers);
+    pub(crate) fn forget(&mut self, guard: GuardId) {
+        let is_owner = self.holds.owned(guard).is_some();
+        self.holds.let_go(guard, &mut self.timers);
         if is_owner {
-            self.reconciliation.forgotten.insert(hold.id);
+            self.reconciliation.forgotten.insert(guard.hold);
         }
     }
 

@@ -3,14 +3,14 @@
 //! All requests of a session have the same timeout, so one timer serves them: it is set for the first request and, when it fires, for
 //! the next. A request that is answered in time touches no timer.
 
-use super::{Closing, Session};
+use super::{Closing, Lane};
 use crate::clock::BootTime;
+use crate::lane::timers::TimerKey;
 use crate::reply::Awaited;
-use crate::session::timers::TimerKey;
 
-impl Session {
+impl Lane {
     /// The caller of this reply waits from now on. It waits no longer than the timeout in every state of the connection.
-    pub(super) fn expect_answer(&mut self, reply: &mut dyn Awaited, now: BootTime) {
+    pub(crate) fn expect_answer(&mut self, reply: &mut dyn Awaited, now: BootTime) {
         let at = now.after(self.options.request_timeout);
         reply.set_answer_by(at);
         if self.answer_timer == BootTime::NEVER {

@@ -29,5 +29,5 @@ fn a_ping_is_answered_at_once() {
     rig.sent();
     rig.receive(0, &Response::Event(Event::Ping));
     rig.sends(&[(0, "pong")]);
-    assert!(rig.session.doubt().is_none());
+    assert!(rig.lane.doubt().is_none());
 }

@@ -9,7 +9,7 @@ fn a_grant_that_was_given_up_and_found_again_is_not_released_behind_its_new_owne
     let mut rig = Rig::new();
     drop(rig.acquire_with(OWN, Wait::Forever, named));
     rig.sent();
-    rig.session.handle_command(Command::Abandon { token: 0 }, rig.now());
+    rig.lane.handle_command(Command::Abandon { token: 0 }, rig.now());
     let mut answer = rig.acquire_with(OWN, Wait::Forever, named);
     rig.sends(&[(2, "cancel 1"), (3, "acquire k wait 4294967295")]);
     // Granted before the cancellation arrived, and found by the second attempt before it was released.
@@ -58,7 +58,7 @@ fn a_newer_guard_of_a_hold_supersedes_the_older_one_before_it_comes_to_be() {
     // No request of the older guard is sent, also while the newer one is being confirmed.
     let (reply, mut extended) = Reply::channel();
     let extend = Command::Extend { hold: Arc::clone(&older.hold), lease_ms: 20, reply };
-    rig.session.handle_command(extend, rig.now());
+    rig.lane.handle_command(extend, rig.now());
     assert!(matches!(extended.try_recv(), Ok(Err(Error::Lost(LossReason::Superseded)))));
     drop(older);
     rig.sends(&[]);

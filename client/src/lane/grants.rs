@@ -1,30 +1,27 @@
 //! From a grant to guards in the hands of the caller.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tracing::Span;
 use waymaker_protocol::{ErrorAnswer, LockId};
 
 use super::answers::lost_by;
-use super::holds::{Entry, Renewal, renew_at};
+use super::event::{Event, GuardId, GuardedHold};
+use super::holds::{Entry, LeaseEnd, Renewal, renew_at};
 use super::requests::arm_wait;
-use super::{Closing, Session};
+use super::{Closing, Lane};
 use crate::claim::Lease;
 use crate::clock::BootTime;
 use crate::deadline::{LeaseReport, deadline, margin};
 use crate::error::Error;
 use crate::grant::{Grant, GrantedHold};
-use crate::hold::{ConnectionTie, Hold, HoldLease, LeaseMs, SharedInstant};
 use crate::job::{AcquireJob, ConfirmJob, Job};
-use crate::lock::Lock;
-use crate::loss::{Loss, LossCallback, LossReason};
+use crate::loss::LossReason;
 
 /// A hold that outlives its connection by less than this is believed in as if it outlived it for ever: no keep-alive
 /// could be frequent enough.
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
-impl Session {
+impl Lane {
     pub(super) fn granted(&mut self, job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
         if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
             self.release_grant(&grant, Some(gone));
@@ -131,39 +128,32 @@ impl Session {
             Lease::Session => {
                 let report = self.session_report(hold.stamp_ms, remaining);
                 self.move_deadline(report, now);
-                (self.deadline.get(), report)
+                (self.holds.session_deadline, report)
             }
         }
     }
 
-    /// Makes the guards and hands them over.
+    /// Lets guards be made and handed over.
     fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, now: BootTime) {
         arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
-        let shared = match self.closing {
-            Closing::Open => self.shared.upgrade(),
-            _ => None,
-        };
-        let Some(shared) = shared.filter(|_| job.reply.has_caller()) else {
+        if !matches!(self.closing, Closing::Open) || !job.reply.has_caller() {
             self.release_grant(&grant, None);
             return job.reply.taken_back();
-        };
+        }
         if self.is_over(&job, &grant, now) {
             // The round trip takes longer than the lease lasts.
             self.release_grant(&grant, None);
             return job.reply.answer(Err(Error::Lost(LossReason::LocalDeadline)));
         }
-        let mut callbacks = callbacks(job.on_loss.take(), grant.holds.len()).into_iter();
-        let mut locks = Vec::with_capacity(grant.holds.len());
         let Grant { clamped, take_up_number, holds, .. } = grant;
-        for granted in holds {
-            let hold = self.guard(&job, granted, clamped, take_up_number, callbacks.next(), now);
-            locks.push(Lock { hold, shared: Arc::clone(&shared), armed: true, span: Span::none() });
-        }
+        let guarded =
+            holds.into_iter().map(|granted| self.guard(&job, granted, clamped, take_up_number, now));
+        let holds = guarded.collect();
         if let Renewal::Due(_) = self.keep_alive {
             self.schedule_keep_alive(self.keep_alive_sent);
         }
-        // If the caller has gone in the meantime, this drops the guards, and the guards send their releases.
-        job.reply.answer(Ok(locks));
+        let AcquireJob { on_loss, reply: grantee, .. } = *job;
+        self.holds.events.push(Event::Granted { grantee, on_loss, holds });
     }
 
     /// Puts one hold into the table.
@@ -173,63 +163,29 @@ impl Session {
         granted: GrantedHold,
         clamped: bool,
         take_up_number: Option<u32>,
-        on_loss: Option<LossCallback>,
         now: BootTime,
-    ) -> Arc<Hold> {
+    ) -> GuardedHold {
         let (deadline, report) = self.place(job, &granted, now);
-        let renew_ms = job.renews_itself();
-        let lease = match job.claim.lease {
-            Lease::Own { .. } | Lease::Without => HoldLease::Own(SharedInstant::new(deadline)),
-            Lease::Session => HoldLease::Session(Arc::clone(&self.deadline)),
+        let GrantedHold { id, fence, remaining_ms, stamp_ms, key, shared } = granted;
+        let (lease_end, lease_ms) = match job.claim.lease {
+            Lease::Own { .. } | Lease::Without => (LeaseEnd::Own(deadline), remaining_ms),
+            Lease::Session => (LeaseEnd::Session, self.welcome.session_lease_ms),
         };
+        self.guard_number += 1;
+        let guard = GuardId { hold: id, number: self.guard_number };
+        let mut entry = Entry::new(guard, lease_end, report.lease, stamp_ms);
         let release_after_ms = job.claim.release_after_ms.filter(|ms| *ms >= RELEASE_AFTER_BELIEVED_MIN_MS);
-        let tie = release_after_ms.map(|ms| {
+        entry.grace = release_after_ms.map(|ms| {
             let grace = Duration::from_millis(u64::from(ms));
-            ConnectionTie { alive: Arc::clone(&self.alive), grace: grace.saturating_sub(margin(grace)) }
+            grace.saturating_sub(margin(grace))
         });
-        let lease_ms = match job.claim.lease {
-            Lease::Own { .. } | Lease::Without => granted.remaining_ms,
-            Lease::Session => self.welcome.session_lease_ms,
-        };
-        let hold = Arc::new(Hold {
-            key: granted.key,
-            id: granted.id,
-            fence: granted.fence,
-            shared: granted.shared,
-            clamped,
-            lease_ms: LeaseMs::new(lease_ms),
-            take_up_number,
-            lease,
-            tie,
-            cap: SharedInstant::new(BootTime::NEVER),
-            loss: Loss::default(),
-        });
-        let mut entry = Entry::new(Arc::clone(&hold), report.lease, granted.stamp_ms);
-        entry.on_loss = on_loss;
-        entry.renew_ms = renew_ms;
-        if renew_ms.is_some() {
+        entry.take_up_number = take_up_number;
+        entry.renew_ms = job.renews_itself();
+        if entry.renew_ms.is_some() {
             entry.renewal = Renewal::Due(renew_at(deadline, report));
         }
+        let (until, is_on_session, grace) = (entry.bound(), entry.is_on_session(), entry.grace);
         self.holds.insert(entry, &mut self.timers);
-        hold
+        GuardedHold { guard, key, fence, shared, clamped, lease_ms, until, is_on_session, grace }
     }
-}
-
-/// One callback for each of so many holds, of which the first to be called calls this one.
-fn callbacks(on_loss: Option<LossCallback>, count: usize) -> Vec<LossCallback> {
-    let Some(on_loss) = on_loss else { return Vec::new() };
-    if count == 1 {
-        return vec![on_loss];
-    }
-    let on_loss = Arc::new(Mutex::new(Some(on_loss)));
-    let callback = || {
-        let on_loss = Arc::clone(&on_loss);
-        LossCallback::new(move |reason| {
-            let taken = on_loss.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(on_loss) = taken {
-                on_loss.call(reason);
-            }
-        })
-    };
-    (0..count).map(|_| callback()).collect()
 }

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use tokio::sync::watch;
 use waymaker_protocol::Watching;
 
-use super::Session;
+use super::Lane;
 use crate::error::Error;
 use crate::hold::Key;
 use crate::job::Job;
 use crate::reply::Reply;
-use crate::watch::{KeyState, WatchJob};
+use crate::watch::{KeyState, Listener, WatchJob};
 
 /// All watches of a connection, each named by a token as long as somebody listens.
 #[derive(Default)]
@@ -22,7 +21,7 @@ pub(super) struct Watches {
 
 struct Entry {
     key: Key,
-    states: watch::Sender<Option<KeyState>>,
+    listener: Listener,
     /// `None` while the server does not watch.
     number: Option<u32>,
 }
@@ -35,14 +34,14 @@ impl Watches {
     /// The key that the request with this number watches has changed.
     pub(super) fn tell(&self, number: u32, state: KeyState) {
         if let Some(entry) = self.tokens.get(&number).and_then(|token| self.entries.get(token)) {
-            entry.tell(state);
+            entry.listener.tell(state);
         }
     }
 
     /// Somebody listens from here on.
     pub(super) fn insert(&mut self, job: &mut WatchJob) {
-        if let Some(states) = job.states.take() {
-            self.entries.insert(job.token, Entry { key: job.key.clone(), states, number: None });
+        if let Some(listener) = job.listener.take() {
+            self.entries.insert(job.token, Entry { key: job.key.clone(), listener, number: None });
         }
     }
 
@@ -55,26 +54,14 @@ impl Watches {
     }
 }
 
-impl Entry {
-    fn tell(&self, state: KeyState) {
-        self.states.send_if_modified(|known| match known {
-            Some(known) if known.tells_as_much_as(&state) => false,
-            _ => {
-                *known = Some(state);
-                true
-            }
-        });
-    }
-}
-
-impl Session {
+impl Lane {
     /// The server watches the key, under the number of the request.
     pub(super) fn watching(&mut self, mut job: WatchJob, number: u32, watching: Watching) {
         let fence = watching.fence;
         match self.watches.entries.get_mut(&job.token) {
             Some(entry) => {
                 entry.number = Some(number);
-                entry.tell(match watching.holder_count {
+                entry.listener.tell(match watching.holder_count {
                     0 => KeyState::Free { fence },
                     _ => KeyState::Held { fence, holder: None },
                 });
@@ -92,7 +79,7 @@ impl Session {
     }
 
     /// Nobody listens any more.
-    pub(super) fn unwatch(&mut self, token: u64) {
+    pub(crate) fn unwatch(&mut self, token: u64) {
         // One that is still being asked for is ended when it is answered.
         if let Some(Entry { key, number: Some(watch_number), .. }) = self.watches.remove(token) {
             self.window.push(Job::Unwatch { watch_number, key });
@@ -113,7 +100,7 @@ impl Session {
             entry.number = None;
             let key = entry.key.clone();
             self.window.push(Job::Unwatch { watch_number: number, key: key.clone() });
-            self.window.push(Job::Watch(WatchJob { token, key, states: None, reply: Reply::Nobody }));
+            self.window.push(Job::Watch(WatchJob { token, key, listener: None, reply: Reply::Nobody }));
         }
     }
 
@@ -136,7 +123,7 @@ impl Session {
             let job = unanswered.remove(&token).unwrap_or(WatchJob {
                 token,
                 key,
-                states: None,
+                listener: None,
                 reply: Reply::Nobody,
             });
             self.window.push(Job::Watch(job));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use waymaker_protocol::{RevokeReason, SessionId};
 
-use super::Session;
+use super::Lane;
 use super::holds::{PATIENCE_MAX, Renewal, patience};
 use super::timers::TimerKey;
 use crate::clock::BootTime;
@@ -12,7 +12,7 @@ use crate::deadline::{LeaseReport, deadline};
 use crate::job::Job;
 use crate::loss::LossReason;
 
-impl Session {
+impl Lane {
     pub(super) fn session_lease(&self) -> Duration {
         Duration::from_millis(u64::from(self.welcome.session_lease_ms))
     }
@@ -29,8 +29,8 @@ impl Session {
     /// Moves the deadline of the session forward. Never back: the session's lease is never shortened, so an earlier
     /// result only comes from a slower round trip.
     pub(super) fn move_deadline(&mut self, report: LeaseReport, now: BootTime) {
-        let deadline = deadline(self.anchor, report, now).max(self.deadline.get());
-        self.deadline.set(deadline);
+        let deadline = deadline(self.anchor, report, now).max(self.holds.session_deadline);
+        self.holds.session_deadline = deadline;
         self.set_deadline_timer(deadline);
         self.common.kept(self.welcome.session_id, deadline);
     }
@@ -43,7 +43,7 @@ impl Session {
     pub(super) fn session_due(&mut self, now: BootTime) {
         self.deadline_timer = BootTime::NEVER;
         for id in self.holds.ids_on_session() {
-            if self.holds.get_mut(id).is_some_and(|entry| entry.hold.deadline() <= now) {
+            if self.holds.is_over(id, now) {
                 self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
             }
         }
@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// Another connection has learned that this session is over.
-    pub(super) fn told_gone(&mut self, id: SessionId) {
+    pub(crate) fn told_gone(&mut self, id: SessionId) {
         if !self.gone && self.welcome.session_id == id {
             self.session_gone();
             if self.connected {

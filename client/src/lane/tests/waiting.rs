@@ -46,13 +46,13 @@ fn a_grant_that_a_silent_server_does_not_confirm_ends_with_the_wait_too() {
 #[test]
 fn an_acquire_that_was_answered_leaves_no_timer() {
     let mut rig = Rig::new();
-    let next = rig.session.next_timeout();
+    let next = rig.lane.next_timeout();
     for (number, wait) in [(1, Wait::Until(at(10_100))), (2, Wait::Try)] {
         let mut answer = rig.acquire(OWN, wait);
         rig.sent();
         rig.receive(number, &refusal(ErrorCode::Frozen));
         assert!(answer.try_recv().unwrap().is_err());
-        assert_eq!(rig.session.next_timeout(), next);
+        assert_eq!(rig.lane.next_timeout(), next);
     }
     for (number, wait) in [(3, Wait::Until(at(10_100))), (5, Wait::Try)] {
         let mut answer = rig.acquire(OWN, wait);
@@ -61,7 +61,7 @@ fn an_acquire_that_was_answered_leaves_no_timer() {
         rig.receive(number, &granted);
         drop(only(&mut answer));
         rig.sent();
-        assert_eq!(rig.session.next_timeout(), next);
+        assert_eq!(rig.lane.next_timeout(), next);
     }
 }
 

@@ -12,9 +12,9 @@ fn a_session_that_is_gone_takes_its_locks_along_and_others_are_asked_for_by_id()
     let _waiting = rig.acquire(OWN, Wait::Forever);
     rig.sends(&[(3, "acquire k wait 4294967295")]);
     rig.lose_connection();
-    assert!(matches!(rig.session.request(), Some(SessionRequest::Resume { lane: 3, .. })));
-    rig.session.handle_attempt_failed(Error::refused(ErrorCode::SessionGone, "", 0, ""));
-    assert!(matches!(rig.session.request(), Some(SessionRequest::New { .. })));
+    assert!(matches!(rig.lane.request(), Some(SessionRequest::Resume { lane: 3, .. })));
+    rig.lane.handle_attempt_failed(Error::refused(ErrorCode::SessionGone, "", 0, ""));
+    assert!(matches!(rig.lane.request(), Some(SessionRequest::New { .. })));
     rig.come_back(false);
     assert_eq!(on_session.loss_reason(), Some(LossReason::SessionExpired));
     assert!(own.is_held());
@@ -27,7 +27,7 @@ fn the_end_of_the_session_ends_its_locks_and_the_connection() {
     let lock = rig.lock_with(Lease::Session, 1, 8, 10_000, |_| {});
     assert!(rig.try_receive(0, &Response::Event(Event::SessionExpired)).is_err());
     assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
-    assert!(matches!(rig.session.request(), Some(SessionRequest::New { .. })));
+    assert!(matches!(rig.lane.request(), Some(SessionRequest::New { .. })));
 }
 
 /// A second connection of the same client that found out first.
@@ -38,9 +38,9 @@ fn a_session_that_is_over_for_another_connection_is_over_for_this_one() {
     rig.common.gone(SessionId { place: 1, secret: 2 });
     rig.sent();
     assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
-    assert_eq!(rig.session.doubt(), Some("the session ended"));
+    assert_eq!(rig.lane.doubt(), Some("the session ended"));
     rig.lose_connection();
     let other = SessionId { place: 4, secret: 4 };
     rig.common.opened(other, Duration::from_secs(10));
-    assert_eq!(rig.session.request(), Some(SessionRequest::Join { id: other }));
+    assert_eq!(rig.lane.request(), Some(SessionRequest::Join { id: other }));
 }

@@ -8,8 +8,8 @@ use super::*;
 fn closing_without_a_connection_is_done_at_once_if_nothing_is_held() {
     let mut rig = Rig::new();
     rig.lose_connection();
-    rig.session.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
-    assert!(rig.session.is_finished());
+    rig.lane.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
+    assert!(rig.lane.is_finished());
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn closing_cancels_what_waits_releases_what_is_held_and_then_says_goodbye() {
     let mut waiting = rig.acquire(OWN, Wait::Forever);
     rig.sent();
     let (reply, mut closed) = Reply::channel();
-    rig.session.handle_command(Command::Close { reply }, at(10_000));
+    rig.lane.handle_command(Command::Close { reply }, at(10_000));
     rig.sends(&[(3, "cancel 2"), (4, "release 9")]);
     assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
     assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Closed)));
@@ -32,23 +32,23 @@ fn closing_cancels_what_waits_releases_what_is_held_and_then_says_goodbye() {
     rig.receive(5, &Response::Released(Released::default()));
     rig.sends(&[(6, "goodbye")]);
     rig.receive(6, &Response::Farewell(waymaker_protocol::Farewell));
-    assert!(rig.session.is_finished());
+    assert!(rig.lane.is_finished());
     closed.try_recv().unwrap().unwrap();
 }
 
 #[test]
 fn a_client_without_handles_says_goodbye() {
     let mut rig = Rig::new();
-    rig.session.handle_deserted();
+    rig.lane.handle_deserted();
     rig.sends(&[(1, "goodbye")]);
 }
 
 #[test]
 fn only_the_last_connection_of_a_client_says_goodbye() {
     let mut rig = Rig::new();
-    rig.common.enter(rig.shared.commands()).unwrap();
-    rig.session.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
+    rig.common.enter(rig.shared.member()).unwrap();
+    rig.lane.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
     rig.sends(&[]);
-    assert!(rig.session.is_finished());
+    assert!(rig.lane.is_finished());
     assert!(rig.common.leave(), "this was the last one");
 }

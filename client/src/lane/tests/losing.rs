@@ -86,7 +86,7 @@ fn releasing_by_id_what_this_client_guards_ends_the_guard() {
 fn guards_learn_that_nobody_renews_any_more_when_the_task_goes() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
-    drop(rig.session);
+    drop(rig.lane);
     assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
 }
 

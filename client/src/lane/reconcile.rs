@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use waymaker_protocol::{Listed, LockId};
 
-use super::{Closing, Session};
+use super::{Closing, Lane};
 use crate::clock::BootTime;
 use crate::job::Job;
 use crate::reply::Reply;
@@ -43,7 +43,7 @@ impl Reconciliation {
     }
 }
 
-impl Session {
+impl Lane {
     /// Asks for every hold after a new welcome: all that is known of them is from before.
     pub(super) fn ask_for_all(&mut self, resumed: bool, now: BootTime) {
         self.reconciliation.is_listing = resumed;
@@ -94,7 +94,7 @@ impl Session {
         self.reconciliation.is_listing = false;
         for id in std::mem::take(&mut self.reconciliation.unlisted) {
             if let Some(entry) = self.holds.get_mut(id) {
-                if is_complete && entry.hold.take_up_number.is_some() {
+                if is_complete && entry.may_be_taken_up() {
                     self.reconciliation.missing.insert(id);
                 }
                 self.window.push(Job::Check { id });

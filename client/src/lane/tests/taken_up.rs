@@ -34,7 +34,7 @@ fn sent_for_a_guard(offered: Option<Capabilities>, change: impl FnOnce(&mut Acqu
     rig.advance_to(11_000);
     let mut sent = rig.sent();
     let (reply, _answer) = Reply::channel();
-    rig.session
+    rig.lane
         .handle_command(Command::Extend { hold: Arc::clone(&lock.hold), lease_ms: 5_000, reply }, rig.now());
     drop(lock);
     sent.extend(rig.sent());
@@ -64,13 +64,13 @@ fn what_no_guard_has_is_released_only_if_it_is_its_own() {
         abandoned = job.token;
     });
     rig.sent();
-    rig.session.handle_command(Command::Abandon { token: abandoned }, rig.now());
+    rig.lane.handle_command(Command::Abandon { token: abandoned }, rig.now());
     rig.sends(&[(2, "cancel 1")]);
     let granted = rig.granted(9, 3_000, false);
     rig.receive(1, &granted);
     rig.sends(&[(3, "release 9, if it is its own")]);
     let _guard = rig.named_lock(4, 8);
-    rig.session.handle_command(Command::Close { reply: Reply::Nobody }, rig.now());
+    rig.lane.handle_command(Command::Close { reply: Reply::Nobody }, rig.now());
     rig.sends(&[(5, "release 8, if it is its own")]);
 }
 
@@ -80,7 +80,7 @@ fn requests_of_a_session_after_an_outage_are_for_its_own_lane_alone() {
     let _guard = rig.named_lock(1, 9);
     rig.lose_connection();
     let (now, again) = (rig.now(), welcome(rig.stamp_ms(), true));
-    rig.session.handle_welcome(Welcome { capabilities: Some(Capabilities::OWN_CLAIM), ..again }, now, now);
+    rig.lane.handle_welcome(Welcome { capabilities: Some(Capabilities::OWN_CLAIM), ..again }, now, now);
     rig.sends(&[(2, "holds"), (3, "extend 9 by 3000, if it is its own")]);
     rig.receive(2, &listed(&[(9, "k"), (7, "stranger")], 0));
     rig.sends(&[(4, "release 7, if it is its own")]);
@@ -137,7 +137,7 @@ fn a_release_that_was_not_sent_is_dropped_if_another_client_took_up_the_hold() {
     let mut rig = Rig::new();
     let lock = rig.named_lock(1, 9);
     let (reply, mut answer) = Reply::channel();
-    rig.session.handle_command(Command::Release { hold: Arc::clone(&lock.hold), reply }, rig.now());
+    rig.lane.handle_command(Command::Release { hold: Arc::clone(&lock.hold), reply }, rig.now());
     rig.taken_up(1, 9);
     rig.sends(&[]);
     assert!(matches!(answer.try_recv(), Ok(Err(Error::Lost(LossReason::Superseded)))));

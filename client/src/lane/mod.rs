@@ -1,13 +1,14 @@
-//! The client's side of a session, without any I/O.
+//! The client's side of one lane of a session, without any I/O, guards or channels.
 //!
-//! A [`Session`] is a value that is told what happened and says what to do. It never reads a clock, opens a socket or
-//! sleeps; the task in `connection.rs` does that for it:
+//! A [`Lane`] is a value that is told what happened and says what to do. It never reads a clock, opens a socket or sleeps. The
+//! task in `connection.rs` does that for it, and the run itself in the simulator. `guarded_lane.rs` lies between: it makes the guards and
+//! passes events on to them.
 //!
 //! ```text
-//!  handles, guards --Command--> handle_command --+                    +--> out (bytes to send)
-//!  socket ---------Frame------> handle_frame ----+--> window, holds --+--> next_timeout
-//!  timer -----------now-------> handle_timers ---+    timers, anchor  +--> replies, losses, callbacks
-//!  new connection --Welcome---> handle_welcome --+                    +--> wants_connection, is_finished
+//!  handles, guards --requests--> submit, release -+                    +--> out (bytes to send)
+//!  socket ---------Frame-------> handle_frame ----+--> window, holds --+--> next_timeout
+//!  timer -----------now--------> handle_timers ---+    timers, anchor  +--> events for guards, answers for callers
+//!  new connection --Welcome----> handle_welcome --+                    +--> wants_connection, is_finished
 //! ```
 //!
 //! A client has one such value for each of its connections. Each stands for one lane of the session that they share, which
@@ -15,7 +16,7 @@
 //!
 //! This file has the value and what happens to it from outside; how it reacts is in `requests`, `answers`, `grants`,
 //! `leases`, `keep_alive`, `greeting`, `outage` and `reconcile`, on top of the parts that know nothing of each other: `window` (what
-//! is sent), `holds` (what is held), `watches` (what is watched), `timers` (what is due).
+//! is sent), `holds` (what is held), `watches` (what is watched), `timers` (what is due). `event` has the events for guards.
 //!
 //! # What it keeps true
 //!
@@ -25,11 +26,11 @@
 //!    released by somebody else, and the push that said so is gone. So after each new `WELCOME` every hold is asked
 //!    for: by an extend where it renews itself, else by a status; those on the session's lease all at once, by a list of
 //!    what the lane holds. Until the answer, a cap on the hold keeps the deadline of before.
-//! 3. **A grant that nobody takes is given back.** The grant becomes a guard here, and the guard travels to the caller.
-//!    If the caller has gone, the guard is dropped on the way, and its drop is a release like any other.
+//! 3. **A grant that nobody takes is given back.** The lane hands a grant over once. If no guard can be made of it, it is given
+//!    back at once. If the caller has gone, the guard is dropped on the way, and its drop is a release like any other.
 //! 4. **A hold has one owner.** A request id may find a hold that has a guard in this client, or a hold that is about to be
 //!    released. The newest acquire that is granted the hold owns it. Older guards are superseded before the newer guard exists. From
-//!    then on, the session sends none of their requests. The server serves earlier releases before it confirms the grant.
+//!    then on, the lane sends none of their requests. The server serves earlier releases before it confirms the grant.
 //! 5. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from
 //!    a new request. In a new session they begin anew; an acquire then counts as not granted. Had it been, that hold
 //!    would live on to the end of its lease, which is why the answer to a repeated grant is confirmed first.
@@ -42,6 +43,7 @@
 //! the caller see a lock. If the answer is `not_found`, the acquire starts again as if nothing had been granted.
 
 mod answers;
+mod event;
 mod grants;
 mod greeting;
 mod holds;
@@ -55,7 +57,7 @@ mod timers;
 mod watches;
 mod window;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use waymaker_protocol::{Capabilities, ErrorCode, Frame, Response, SessionRequest, Welcome};
@@ -64,13 +66,11 @@ use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
 use crate::error::{Error, Result};
-use crate::hold::SharedInstant;
-use crate::job::{Command, Job};
-use crate::loss::LossReason;
+use crate::job::Job;
 use crate::reply::Reply;
 use crate::shared_session::SharedSession;
-use crate::space::Shared;
 use crate::spread::Layout;
+pub(crate) use event::{Event, GuardId, GuardedHold};
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
 use greeting::Greeting;
 pub(crate) use greeting::Offer;
@@ -93,12 +93,10 @@ pub(crate) struct SessionOptions {
 }
 
 /// See the module.
-pub(crate) struct Session {
+pub(crate) struct Lane {
     options: SessionOptions,
     /// What the other connections of the client know of the session.
     common: Arc<SharedSession>,
-    /// Only guards and handles own this, so that the last of them to go ends the session.
-    shared: Weak<Shared>,
     welcome: Welcome,
     /// There is no lane to take up: the session ended on the server, or there was none yet.
     gone: bool,
@@ -106,11 +104,7 @@ pub(crate) struct Session {
     requested: Option<SessionRequest>,
     greeting: Greeting,
     anchor: Anchor,
-    /// Until when holds on the session's lease may be believed in.
-    deadline: Arc<SharedInstant>,
     deadline_timer: BootTime,
-    /// When the last request that was answered on this connection was sent.
-    alive: Arc<SharedInstant>,
     keep_alive: Renewal,
     /// When the last keep-alive that was answered was sent, or the hello.
     keep_alive_sent: BootTime,
@@ -119,6 +113,8 @@ pub(crate) struct Session {
     answer_timer: BootTime,
     window: Window,
     holds: Holds,
+    /// Number of the newest guard.
+    guard_number: u64,
     watches: Watches,
     reconciliation: Reconciliation,
     timers: Timers,
@@ -147,32 +143,25 @@ enum Closing {
     Finished,
 }
 
-impl Session {
+impl Lane {
     /// Without a connection yet. It wants one, and callers wait for it as in an outage that has just begun.
-    pub(crate) fn new(
-        options: SessionOptions,
-        common: Arc<SharedSession>,
-        shared: Weak<Shared>,
-        now: BootTime,
-    ) -> Self {
+    pub(crate) fn new(options: SessionOptions, common: Arc<SharedSession>, now: BootTime) -> Self {
         let mut session = Self {
             options,
             common,
-            shared,
             welcome: Welcome::default(),
             gone: true,
             requested: None,
             greeting: Greeting::default(),
             anchor: Anchor { sent: now, stamp_ms: 0 },
-            deadline: Arc::new(SharedInstant::new(BootTime::default())),
             deadline_timer: BootTime::NEVER,
-            alive: Arc::new(SharedInstant::new(now)),
             keep_alive: Renewal::Off,
             keep_alive_sent: now,
             keep_alive_timer: BootTime::NEVER,
             answer_timer: BootTime::NEVER,
             window: Window::new(0),
-            holds: Holds::default(),
+            holds: Holds::new(now),
+            guard_number: 0,
             watches: Watches::default(),
             reconciliation: Reconciliation::default(),
             timers: Timers::default(),
@@ -201,7 +190,7 @@ impl Session {
         self.requested
     }
 
-    /// The first instant at which [`Session::handle_timers`] has something to do.
+    /// The first instant at which [`Lane::handle_timers`] has something to do.
     pub(crate) fn next_timeout(&self) -> BootTime {
         self.timers.next().min(self.outage_end.unwrap_or(BootTime::NEVER))
     }
@@ -216,6 +205,15 @@ impl Session {
         matches!(self.closing, Closing::Finished)
     }
 
+    /// Returns whether every request has its answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.window.is_empty()
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected
+    }
+
     /// Returns whether a connection is worth having: for a while after it was lost always, then only while a hold may still
     /// be believed in, a key is watched or somebody waits for an answer.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
@@ -223,21 +221,19 @@ impl Session {
         self.outage_end.is_some() || needed
     }
 
-    /// A handle or a guard wants something.
-    pub(crate) fn handle_command(&mut self, command: Command, now: BootTime) {
-        match command {
-            Command::Submit(job) => self.submit(job, now),
-            Command::Abandon { token } => self.abandon(token),
-            Command::Release { hold, reply } => self.release(&hold, reply, now),
-            Command::Extend { hold, lease_ms, reply } => self.extend(&hold, lease_ms, reply, now),
-            Command::Forget { hold } => self.forget(&hold),
-            Command::Unwatch { token } => self.unwatch(token),
-            Command::SessionGone { id } => self.told_gone(id),
-            Command::Close { mut reply } => {
-                self.expect_answer(&mut reply, now);
-                self.close(reply);
-            }
-        }
+    /// Exchanges the events for guards, in their order, for this empty list.
+    pub(crate) fn swap_events(&mut self, events: &mut Vec<Event>) {
+        std::mem::swap(&mut self.holds.events, events);
+    }
+
+    /// Returns the local deadline of the session's lease.
+    pub(crate) fn session_deadline(&self) -> BootTime {
+        self.holds.session_deadline
+    }
+
+    /// Returns the send time of the last answered request of this connection. Guards must see it after the events.
+    pub(crate) fn alive(&self) -> BootTime {
+        self.holds.alive
     }
 
     /// All handles and guards are gone: nobody can ask for anything any more.
@@ -245,7 +241,7 @@ impl Session {
         self.close(Reply::Nobody);
     }
 
-    /// Returns whether [`Session::transmit`] has anything to do.
+    /// Returns whether [`Lane::transmit`] has anything to do.
     pub(crate) fn wants_to_transmit(&self) -> bool {
         self.window.has_unsent() || !matches!(self.closing, Closing::Open)
     }
@@ -353,7 +349,7 @@ impl Session {
     }
 
     /// Notes that the server at this endpoint refused HELLO. Returns whether to connect to it again at once, with the HELLO that
-    /// [`Session::request`] and [`Session::offer`] describe then.
+    /// [`Lane::request`] and [`Lane::offer`] describe then.
     pub(crate) fn handle_hello_refused(&mut self, endpoint: usize, error: &Error) -> bool {
         let Error::Refused { code: ErrorCode::BadInput, field, .. } = error else { return false };
         let is_older = self.greeting.handle_refused(endpoint, field);
@@ -430,12 +426,13 @@ impl Session {
         let watches = self.take_unanswered_watches();
         self.holds.cap_all(&mut self.timers);
         if resumed {
-            self.alive.set(sent);
+            self.holds.alive = sent;
             self.window.repeat(now, &mut self.out);
             self.cancel_abandoned();
         } else {
-            self.deadline = Arc::new(SharedInstant::new(BootTime::default()));
-            self.alive = Arc::new(SharedInstant::new(sent));
+            self.holds.session_deadline = BootTime::default();
+            self.holds.alive = sent;
+            self.holds.events.push(Event::SessionBegan);
             self.begin_anew();
         }
         self.move_deadline(self.welcome_report(), now);
@@ -445,19 +442,13 @@ impl Session {
     }
 }
 
-impl Drop for Session {
-    /// Nobody renews from here on, so no guard may believe in its lock any more.
+impl Drop for Lane {
     fn drop(&mut self) {
-        for id in self.holds.ids() {
-            self.holds.lose(id, LossReason::ClientClosed, &mut self.timers);
-        }
         if !self.left {
             self.common.leave();
         }
     }
 }
 
-#[cfg(test)]
-mod simulation;
 #[cfg(test)]
 mod tests;

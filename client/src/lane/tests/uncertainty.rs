@@ -24,7 +24,7 @@ fn whoever_was_left_uncertain_can_learn_how_it_ended() {
     let [granted, refused] = [&mut granted, &mut refused].map(uncertain);
     let released = uncertain(&mut released);
     // Somebody wants to know, so the server is asked.
-    assert!(rig.session.wants_connection(rig.now()));
+    assert!(rig.lane.wants_connection(rig.now()));
     rig.come_back(true);
     rig.sent();
     assert_eq!([&granted, &refused, &released].map(outcome), [None; 3]);
@@ -69,7 +69,7 @@ fn callers_learn_of_an_outage_when_their_patience_or_their_wait_is_over() {
     rig.advance_to(15_000);
     assert!(matches!(long.try_recv().unwrap(), Err(Error::Uncertain(_))));
     assert!(late.try_recv().unwrap().is_err());
-    assert!(!rig.session.wants_connection(rig.now()));
+    assert!(!rig.lane.wants_connection(rig.now()));
     // Should the connection come back all the same, what may have been granted is taken back.
     rig.come_back(true);
     let sent = rig.sent();

@@ -1,0 +1,298 @@
+//! A lane with its guards: makes guards of grants, moves their deadlines, and tells them about losses.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tracing::Span;
+use waymaker_protocol::{Frame, Readable, SessionRequest, Welcome};
+
+use crate::clock::BootTime;
+use crate::error::{Error, Result};
+use crate::hold::{ConnectionTie, Hold, LeaseMs, SharedInstant};
+use crate::job::{Command, Grantee};
+use crate::lane::{Event, GuardedHold, Lane, SessionOptions};
+use crate::lock::Lock;
+use crate::loss::{Loss, LossCallback, LossReason};
+use crate::reply::Reply;
+use crate::shared_session::SharedSession;
+use crate::space::Shared;
+
+/// A lane with its guards. Derefs to the lane for questions that change nothing.
+pub(crate) struct GuardedLane {
+    lane: Lane,
+    /// Only guards and handles own this, so that the last of them to go ends the session.
+    shared: Weak<Shared>,
+    /// The guards that are believed in, by their numbers.
+    guards: BTreeMap<u64, Guarded>,
+    /// Until when holds on the session's lease may be believed in.
+    session_deadline: Arc<SharedInstant>,
+    /// When the last request that was answered on this connection was sent.
+    alive: Arc<SharedInstant>,
+    /// Events on their way from the lane.
+    events: Vec<Event>,
+}
+
+/// A guard that believes in its hold.
+struct Guarded {
+    hold: Arc<Hold>,
+    on_loss: Option<LossCallback>,
+}
+
+impl GuardedLane {
+    /// As [`Lane::new`].
+    pub(crate) fn new(
+        options: SessionOptions,
+        common: Arc<SharedSession>,
+        shared: Weak<Shared>,
+        now: BootTime,
+    ) -> Self {
+        let lane = Lane::new(options, common, now);
+        let session_deadline = Arc::new(SharedInstant::new(lane.session_deadline()));
+        let alive = Arc::new(SharedInstant::new(lane.alive()));
+        Self { lane, shared, guards: BTreeMap::new(), session_deadline, alive, events: Vec::new() }
+    }
+
+    /// Bytes to send on the present connection.
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.lane.out
+    }
+
+    /// As [`Lane::request`].
+    pub(crate) fn request(&mut self) -> Option<SessionRequest> {
+        self.lane.request()
+    }
+
+    /// As [`Lane::withdraw_request`].
+    pub(crate) fn withdraw_request(&mut self) {
+        self.lane.withdraw_request();
+    }
+
+    /// As [`Lane::handle_hello_refused`].
+    pub(crate) fn handle_hello_refused(&mut self, endpoint: usize, error: &Error) -> bool {
+        self.lane.handle_hello_refused(endpoint, error)
+    }
+
+    /// As [`Lane::begin_outage`].
+    pub(crate) fn begin_outage(&mut self, now: BootTime) {
+        self.lane.begin_outage(now);
+    }
+
+    /// A handle or a guard wants something.
+    pub(crate) fn handle_command(&mut self, command: Command, now: BootTime) {
+        match command {
+            Command::Submit(job) => self.lane.submit(job, now),
+            Command::Abandon { token } => self.lane.abandon(token),
+            Command::Release { hold, reply } => {
+                let released = self.lane.release(hold.guard, reply, now);
+                self.let_go(&hold);
+                refuse(&hold, released);
+            }
+            Command::Extend { hold, lease_ms, reply } => {
+                refuse(&hold, self.lane.extend(hold.guard, lease_ms, reply, now));
+            }
+            Command::Forget { hold } => {
+                self.lane.forget(hold.guard);
+                self.let_go(&hold);
+            }
+            Command::Unwatch { token } => self.lane.unwatch(token),
+            Command::SessionGone { id } => self.lane.told_gone(id),
+            Command::Close { mut reply } => {
+                self.lane.expect_answer(&mut reply, now);
+                self.lane.close(reply);
+            }
+        }
+        self.settle();
+    }
+
+    /// As [`Lane::handle_deserted`].
+    pub(crate) fn handle_deserted(&mut self) {
+        self.lane.handle_deserted();
+        self.settle();
+    }
+
+    /// As [`Lane::transmit`].
+    pub(crate) fn transmit(&mut self, now: BootTime) {
+        self.lane.transmit(now);
+    }
+
+    /// As [`Lane::handle_frame`].
+    pub(crate) fn handle_frame(&mut self, frame: Frame<'_>, now: BootTime) -> Result<()> {
+        let result = self.lane.handle_frame(frame, now);
+        self.settle();
+        result
+    }
+
+    /// As [`Lane::handle_timers`].
+    pub(crate) fn handle_timers(&mut self, now: BootTime) {
+        self.lane.handle_timers(now);
+        self.settle();
+    }
+
+    /// As [`Lane::handle_disconnected`].
+    pub(crate) fn handle_disconnected(&mut self, cause: Error, now: BootTime) {
+        self.lane.handle_disconnected(cause, now);
+        self.settle();
+    }
+
+    /// As [`Lane::handle_attempt_failed`].
+    pub(crate) fn handle_attempt_failed(&mut self, error: Error) -> bool {
+        let asks_otherwise = self.lane.handle_attempt_failed(error);
+        self.settle();
+        asks_otherwise
+    }
+
+    /// As [`Lane::handle_welcome`].
+    pub(crate) fn handle_welcome(&mut self, welcome: Welcome, sent: BootTime, now: BootTime) {
+        self.lane.handle_welcome(welcome, sent, now);
+        self.settle();
+    }
+
+    /// Handles the events of the lane in their order, then publishes the deadlines that guards share.
+    fn settle(&mut self) {
+        loop {
+            let mut events = std::mem::take(&mut self.events);
+            self.lane.swap_events(&mut events);
+            if events.is_empty() {
+                self.events = events;
+                break;
+            }
+            for event in events.drain(..) {
+                self.handle_event(event);
+            }
+            self.events = events;
+        }
+        self.session_deadline.set(self.lane.session_deadline());
+        self.alive.set(self.lane.alive());
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Granted { grantee, on_loss, holds } => self.hand_over(grantee, on_loss, holds),
+            Event::Bound { guard, until } => {
+                if let Some(guarded) = self.guards.get(&guard.number) {
+                    guarded.hold.bound.set(until);
+                }
+            }
+            Event::LeaseLength { guard, lease_ms } => {
+                if let Some(guarded) = self.guards.get(&guard.number) {
+                    guarded.hold.lease_ms.set(lease_ms);
+                }
+            }
+            Event::Lost { guard, reason, message } => {
+                if let Some(guarded) = self.guards.remove(&guard.number) {
+                    guarded.lose(reason, &message);
+                }
+            }
+            Event::SessionBegan => {
+                self.session_deadline = Arc::new(SharedInstant::new(BootTime::default()));
+                self.alive = Arc::new(SharedInstant::new(self.lane.alive()));
+            }
+        }
+    }
+
+    /// Makes the guards of a grant. Dropped guards send their releases.
+    fn hand_over(&mut self, mut grantee: Grantee, on_loss: Option<LossCallback>, holds: Vec<GuardedHold>) {
+        let Some(shared) = self.shared.upgrade() else {
+            holds.iter().for_each(|hold| self.lane.give_back(hold.guard));
+            return grantee.taken_back();
+        };
+        let mut callbacks = callbacks(on_loss, holds.len()).into_iter();
+        let mut locks = Vec::with_capacity(holds.len());
+        for granted in holds {
+            let hold = self.guard(granted, callbacks.next());
+            locks.push(Lock { hold, shared: Arc::clone(&shared), armed: true, span: Span::none() });
+        }
+        grantee.answer(Ok(locks));
+    }
+
+    fn guard(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>) -> Arc<Hold> {
+        let GuardedHold { guard, key, fence, shared, clamped, lease_ms, until, is_on_session, grace } =
+            granted;
+        let hold = Arc::new(Hold {
+            key,
+            guard,
+            fence,
+            shared,
+            clamped,
+            lease_ms: LeaseMs::new(lease_ms),
+            bound: SharedInstant::new(until),
+            session: is_on_session.then(|| Arc::clone(&self.session_deadline)),
+            tie: grace.map(|grace| ConnectionTie { alive: Arc::clone(&self.alive), grace }),
+            loss: Loss::default(),
+        });
+        self.guards.insert(guard.number, Guarded { hold: Arc::clone(&hold), on_loss });
+        hold
+    }
+
+    /// The guard of this hold lets go of it.
+    fn let_go(&mut self, hold: &Hold) {
+        self.guards.remove(&hold.guard.number);
+        hold.loss.release();
+    }
+}
+
+/// Tells the caller of a guard that has no hold any more.
+fn refuse<T>(hold: &Hold, result: std::result::Result<(), Reply<T>>) {
+    if let Err(mut reply) = result {
+        reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
+    }
+}
+
+impl Deref for GuardedLane {
+    type Target = Lane;
+
+    fn deref(&self) -> &Lane {
+        &self.lane
+    }
+}
+
+#[cfg(test)]
+impl std::ops::DerefMut for GuardedLane {
+    fn deref_mut(&mut self) -> &mut Lane {
+        &mut self.lane
+    }
+}
+
+impl Drop for GuardedLane {
+    /// The leases are not renewed from here on, so no guard may believe in its lock any more.
+    fn drop(&mut self) {
+        for guarded in std::mem::take(&mut self.guards).into_values() {
+            guarded.lose(LossReason::ClientClosed, "");
+        }
+    }
+}
+
+impl Guarded {
+    /// Tells the guard of its loss, and calls its callback.
+    fn lose(self, reason: LossReason, message: &str) {
+        let first = self.hold.loss.set(reason, message);
+        let (key, fence) = (Readable(&self.hold.key), self.hold.fence);
+        match reason {
+            LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
+            reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
+        }
+        if let (true, Some(on_loss)) = (first, self.on_loss) {
+            on_loss.call(reason);
+        }
+    }
+}
+
+/// Returns `count` callbacks, one for each hold. The first one called calls `on_loss`.
+fn callbacks(on_loss: Option<LossCallback>, count: usize) -> Vec<LossCallback> {
+    let Some(on_loss) = on_loss else { return Vec::new() };
+    if count == 1 {
+        return vec![on_loss];
+    }
+    let on_loss = Arc::new(Mutex::new(Some(on_loss)));
+    let callback = || {
+        let on_loss = Arc::clone(&on_loss);
+        LossCallback::new(move |reason| {
+            let taken = on_loss.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(on_loss) = taken {
+                on_loss.call(reason);
+            }
+        })
+    };
+    (0..count).map(|_| callback()).collect()
+}

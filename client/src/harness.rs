@@ -1,0 +1,299 @@
+//! Lanes of a client without their tasks: how the simulator and the benches drive them.
+//!
+//! Public for `waymaker-simulator` and `waymaker-bench` alone, and hidden from the documentation. A [`Harness`] takes the place
+//! of `connection.rs`: its caller is the network and the clock, and must call in the order in which the task does. All the
+//! rest is the client as it is: futures, guards, and the lane that they speak to.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::sync::mpsc;
+use tokio_util::codec::Decoder;
+use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
+use waymaker_protocol::{Frame, NamespaceKind, PoolOrder, Request, SessionRequest, Welcome, next_frame};
+
+use crate::acquire::AcquireBuilder;
+use crate::claim::{Wanted, WantedKey, WantedPermits};
+use crate::clock::{BootTime, Clock};
+use crate::codec::FrameCodec;
+use crate::error::{Error, Result};
+use crate::guarded_lane::GuardedLane;
+use crate::job::Command;
+use crate::lane::{Offer, SessionOptions};
+use crate::link::{self, Target};
+use crate::lock::Lock;
+use crate::multi::MultiLock;
+use crate::semaphore::Permit;
+use crate::shared_session::SharedSession;
+use crate::space::Shared;
+use crate::tree::TreeLock;
+
+/// One client: the session, the clock and the options that its lanes share.
+pub struct Process {
+    common: Arc<SharedSession>,
+    clock: Arc<dyn Clock>,
+    options: SessionOptions,
+    owner: Vec<u8>,
+    in_flight_max: u32,
+}
+
+impl Process {
+    /// Creates a client without a connection. A session lease of 0 is the server's default. Callers wait for a lost connection or for
+    /// an answer for `patience`.
+    pub fn new(clock: Arc<dyn Clock>, owner: &[u8], session_lease_ms: u32, patience: Duration) -> Self {
+        let options =
+            SessionOptions { lease_ms: session_lease_ms, outage_max: patience, request_timeout: patience };
+        Self { common: Arc::default(), clock, options, owner: owner.to_vec(), in_flight_max: u32::MAX }
+    }
+
+    /// Limits the requests in flight of each lane, if the server allows more.
+    #[must_use]
+    pub fn with_in_flight(self, in_flight_max: u32) -> Self {
+        Self { in_flight_max, ..self }
+    }
+
+    /// One more lane of the session.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if the client was closed.
+    pub fn lane(&self, kind: NamespaceKind, namespace: &[u8]) -> Result<Harness> {
+        let (shared, commands) = Shared::new(Arc::clone(&self.clock));
+        self.common.enter(shared.member())?;
+        let common = Arc::clone(&self.common);
+        let lane = GuardedLane::new(self.options, common, Arc::downgrade(&shared), self.clock.now());
+        let target = Target {
+            endpoints: Arc::default(),
+            worker: ANY_WORKER,
+            kind,
+            namespace: namespace.to_vec(),
+            owner: self.owner.clone(),
+            credentials: Vec::new(),
+            timeout: self.options.outage_max,
+        };
+        Ok(Harness {
+            shared: Some(shared),
+            commands,
+            clock: Arc::clone(&self.clock),
+            lane,
+            target,
+            in_flight_max: self.in_flight_max,
+            attempts: 0,
+            codec: FrameCodec { frame_len_max: FRAME_LEN_MAX },
+            read: BytesMut::new(),
+        })
+    }
+}
+
+/// One lane: its handles, the channel of their commands, the lane itself, and the codec of its reader. Bytes replace the
+/// socket, and calls replace the task.
+pub struct Harness {
+    /// `None` once it was deserted.
+    shared: Option<Arc<Shared>>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    clock: Arc<dyn Clock>,
+    lane: GuardedLane,
+    target: Target,
+    in_flight_max: u32,
+    attempts: u32,
+    codec: FrameCodec,
+    read: BytesMut,
+}
+
+/// A HELLO on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Greeting {
+    /// Session that it asks for.
+    pub session: SessionRequest,
+    /// Instant at which it was sent.
+    sent: BootTime,
+    offer: Offer,
+}
+
+impl Harness {
+    /// A lane that the server has just welcomed, for requests that nothing goes wrong with.
+    ///
+    /// # Panics
+    /// Never: a new session lets its first connection in.
+    pub fn connected(clock: Arc<dyn Clock>, welcome: Welcome) -> Self {
+        let now = clock.now();
+        let process = Process::new(clock, b"", 0, Duration::from_secs(5));
+        let mut harness = process.lane(NamespaceKind::Flat, b"").expect("a new session is open");
+        harness.lane.request();
+        harness.lane.handle_welcome(welcome, now, now);
+        harness
+    }
+
+    /// What `client.write(key)` gives.
+    pub fn write(&self, key: &[u8]) -> AcquireBuilder<Lock> {
+        self.key(key, false)
+    }
+
+    /// What `client.write(key)` and `client.read(key)` give.
+    pub fn key(&self, key: &[u8], shared: bool) -> AcquireBuilder<Lock> {
+        self.builder(Wanted::Key { key: key.into(), shared })
+    }
+
+    /// What `client.multi(keys)` gives.
+    pub fn keys<'a>(&self, keys: impl IntoIterator<Item = (&'a [u8], bool)>) -> AcquireBuilder<MultiLock> {
+        let wanted = keys.into_iter().map(|(key, shared)| WantedKey { key: key.into(), shared });
+        self.builder(Wanted::Keys(wanted.collect()))
+    }
+
+    /// What `client.tree()` gives: a set without paths yet.
+    pub fn paths(&self) -> AcquireBuilder<TreeLock> {
+        self.builder(Wanted::Paths(Vec::new()))
+    }
+
+    /// What `client.semaphore(name, capacity)` gives; without a capacity, `any_capacity` of it. With a timestamp the pool serves by
+    /// timestamps.
+    pub fn permits(
+        &self,
+        name: &[u8],
+        capacity: Option<u64>,
+        permits: u64,
+        timestamp_us: Option<u64>,
+    ) -> AcquireBuilder<Permit> {
+        self.builder(Wanted::Permits(WantedPermits {
+            name: name.into(),
+            capacity: capacity.unwrap_or(0),
+            any_capacity: capacity.is_none(),
+            permits,
+            order: if timestamp_us.is_some() { PoolOrder::Timestamp } else { PoolOrder::Arrival },
+            timestamp_us: timestamp_us.unwrap_or(0),
+        }))
+    }
+
+    fn builder<G>(&self, wanted: Wanted) -> AcquireBuilder<G> {
+        AcquireBuilder::new(self.shared.clone().ok_or(Error::Closed), wanted)
+    }
+
+    /// Drops the handle that the client itself has; guards and futures may still have theirs.
+    pub fn desert(&mut self) {
+        self.shared = None;
+    }
+
+    /// Returns whether the lane needs a connection now.
+    pub fn wants_connection(&self) -> bool {
+        self.lane.wants_connection(self.clock.now())
+    }
+
+    /// Appends the HELLO of a new connection, under this number. `None` while another lane of the client opens the session.
+    pub fn greet(&mut self, number: u32, out: &mut Vec<u8>) -> Option<Greeting> {
+        let session = self.lane.request()?;
+        self.attempts += 1;
+        let (offer, sent) = (self.lane.offer(0), self.clock.now());
+        Request::Hello(link::hello(&self.target, offer, session, self.attempts)).encode(number, out);
+        self.codec = FrameCodec { frame_len_max: FRAME_LEN_MAX };
+        self.read.clear();
+        Some(Greeting { session, sent, offer })
+    }
+
+    /// Hands over the answer to a HELLO. Returns whether the connection is open now.
+    pub fn greeted(&mut self, greeting: Greeting, answer: Frame<'_>) -> bool {
+        match link::welcome(answer, greeting.offer) {
+            Ok(welcome) => {
+                let in_flight_max = welcome.in_flight_max.min(self.in_flight_max);
+                let welcome = Welcome { in_flight_max, ..welcome };
+                self.lane.handle_welcome(welcome, greeting.sent, self.clock.now());
+            }
+            Err(error) => {
+                self.lane.handle_attempt_failed(error);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A connection broke before its HELLO was answered.
+    pub fn attempt_failed(&mut self, reason: &str) {
+        self.lane.handle_attempt_failed(Error::disconnected(reason));
+    }
+
+    /// A connection broke.
+    pub fn disconnected(&mut self, reason: &str) {
+        self.lane.handle_disconnected(Error::disconnected(reason), self.clock.now());
+    }
+
+    /// Hands the commands of handles and guards to the lane.
+    pub fn take_commands(&mut self) {
+        let now = self.clock.now();
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => self.lane.handle_command(command, now),
+                Err(mpsc::error::TryRecvError::Empty) => break,
+                Err(mpsc::error::TryRecvError::Disconnected) => {
+                    self.lane.handle_deserted();
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes the commands, and replaces `sent` by the bytes that the lane sends.
+    pub fn transmit(&mut self, sent: &mut Vec<u8>) {
+        self.take_commands();
+        if self.lane.wants_to_transmit() {
+            self.lane.transmit(self.clock.now());
+        }
+        sent.clear();
+        std::mem::swap(self.lane.out(), sent);
+    }
+
+    /// Hands bytes of the server to the lane, frame by frame.
+    ///
+    /// # Errors
+    /// If the connection is of no use any more.
+    ///
+    /// # Panics
+    /// Never: the codec yields whole frames.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.read.extend_from_slice(bytes);
+        let now = self.clock.now();
+        while let Some(bytes) = self.codec.decode(&mut self.read)? {
+            let frame = next_frame(&bytes, FRAME_LEN_MAX).ok().flatten();
+            self.lane.handle_frame(frame.expect("the codec yields whole frames"), now)?;
+        }
+        std::hint::black_box(self.lane.next_timeout());
+        Ok(())
+    }
+
+    /// Time has passed.
+    pub fn handle_timers(&mut self) {
+        self.lane.handle_timers(self.clock.now());
+    }
+
+    /// When to call [`Harness::handle_timers`].
+    pub fn next_timeout(&self) -> BootTime {
+        self.lane.next_timeout()
+    }
+
+    /// Why the connection must be taken for dead, if it must.
+    pub fn doubt(&self) -> Option<&'static str> {
+        self.lane.doubt()
+    }
+
+    /// Returns whether every request has its answer, or waits for a connection that the lane does not need.
+    pub fn is_at_rest(&self) -> bool {
+        self.commands.is_empty()
+            && (self.lane.is_idle() || !self.lane.is_connected() && !self.wants_connection())
+    }
+
+    /// Returns whether the lane has left the session.
+    pub fn is_finished(&self) -> bool {
+        self.lane.is_finished()
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Process").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Harness {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Harness").finish_non_exhaustive()
+    }
+}

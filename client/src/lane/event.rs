@@ -1,0 +1,49 @@
+//! Events of a lane for the guards of its holds. The driver of the lane handles them in their order.
+
+use std::time::Duration;
+
+use waymaker_protocol::LockId;
+
+use crate::clock::BootTime;
+use crate::hold::Key;
+use crate::job::Grantee;
+use crate::loss::{LossCallback, LossReason};
+
+/// Names one guard of a hold. Older guards of the same hold have other numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GuardId {
+    pub(crate) hold: LockId,
+    /// No other guard of the lane has it.
+    pub(crate) number: u64,
+}
+
+/// A change that concerns guards.
+pub(crate) enum Event {
+    /// The caller gets guards for these holds. The lane counts them as guarded from now on, so the driver must give back a hold that gets no
+    /// guard.
+    Granted { grantee: Grantee, on_loss: Option<LossCallback>, holds: Vec<GuardedHold> },
+    /// End of belief by the hold's own lease and by the newest connection.
+    Bound { guard: GuardId, until: BootTime },
+    /// New length of the lease in milliseconds.
+    LeaseLength { guard: GuardId, lease_ms: u32 },
+    /// The guard has lost its hold.
+    Lost { guard: GuardId, reason: LossReason, message: Box<str> },
+    /// The deadline of the session and the life of the connection begin anew for later guards.
+    SessionBegan,
+}
+
+/// A hold that gets a guard.
+pub(crate) struct GuardedHold {
+    pub(crate) guard: GuardId,
+    pub(crate) key: Key,
+    pub(crate) fence: u64,
+    pub(crate) shared: bool,
+    pub(crate) clamped: bool,
+    pub(crate) lease_ms: u32,
+    /// As in [`Event::Bound`].
+    pub(crate) until: BootTime,
+    /// Whether the hold also ends with the lease of the session.
+    pub(crate) is_on_session: bool,
+    /// Time after the last sign of life of the connection at which the hold also ends.
+    pub(crate) grace: Option<Duration>,
+}
