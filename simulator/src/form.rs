@@ -1,6 +1,7 @@
 //! What an acquire wants: one key, several keys, a set of paths, or permits of a pool.
 
 use crate::operation::Key;
+use waymaker_protocol::PathKey;
 
 /// Keys of one claim, at most.
 pub(crate) const KEYS_MAX: usize = 5;
@@ -112,11 +113,26 @@ impl PathItem {
         self.segments[..depth] == other.segments[..depth]
     }
 
+    /// The path that stands on the wire like this; `None` if it has a segment that no client asks for.
+    pub(crate) fn of(path: PathKey<'_>, write: bool) -> Option<Self> {
+        let mut item = Self { write, ..Self::default() };
+        for segment in path.segments() {
+            let number = SEGMENTS.iter().position(|other| *other == segment)?;
+            *item.segments.get_mut(item.depth)? = number as u8;
+            item.depth += 1;
+        }
+        Some(item)
+    }
+
+    /// Its segments.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static [u8]> {
+        self.segments[..self.depth].iter().map(|segment| SEGMENTS[usize::from(*segment)])
+    }
+
     /// As it stands on the wire.
     pub(crate) fn path_key(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for segment in &self.segments[..self.depth] {
-            let segment = SEGMENTS[usize::from(*segment)];
+        for segment in self.names() {
             bytes.extend_from_slice(&(segment.len() as u16).to_le_bytes());
             bytes.extend_from_slice(segment);
         }

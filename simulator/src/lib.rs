@@ -16,6 +16,7 @@ mod network;
 mod node;
 mod operation;
 mod random;
+mod real_client;
 mod simulation;
 mod trace;
 mod workload;

@@ -29,6 +29,9 @@ struct Arguments {
     /// Run servers without a log, whatever the seed says
     #[arg(long)]
     without_log: bool,
+    /// Run adversarial clients alone
+    #[arg(long)]
+    without_real_clients: bool,
     /// Operations of each run, instead of what the seed says
     #[arg(long, value_name = "COUNT")]
     operations: Option<u32>,
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         operation_count: arguments.operations,
         prints: arguments.trace,
         is_without_log: arguments.without_log,
+        is_without_real_clients: arguments.without_real_clients,
         ..Options::default()
     };
     let (from, count) = arguments.seed.map_or((arguments.from, arguments.seeds), |seed| (seed, 1));

@@ -35,6 +35,11 @@ impl Acquire {
         self.form.keys(self.key, self.shared)
     }
 
+    /// Returns whether `later` is the same acquire for the rest of its wait.
+    pub(crate) fn is_repeated_by(&self, later: &Self) -> bool {
+        later.wait_ms <= self.wait_ms && Self { wait_ms: self.wait_ms, ..*later } == *self
+    }
+
     /// Its hold ends with its connection alone.
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self.form, Form::Paths(_)) && self.lease_ms == u32::MAX
@@ -207,9 +212,12 @@ fn scope_number(scope: Scope) -> Option<u8> {
     }
 }
 
+/// First number of request ids that a client made up. Their names are unknown.
+pub(crate) const MADE_UP_REQUEST_ID: u8 = 64;
+
 /// The name of a request id.
 pub(crate) fn request_id(number: u8) -> [u8; 2] {
-    [b'r', b'0' + number]
+    [b'r', b'0'.wrapping_add(number)]
 }
 
 /// The owner and the metadata of a claim with a label.
@@ -233,6 +241,19 @@ pub(crate) fn granted_one_by_one(granted: &wire::GrantedKeys<'_>) -> Vec<wire::G
 }
 
 impl Operation {
+    /// Returns whether a later request under the same number repeats this request.
+    pub(crate) fn is_repeated_by(&self, later: &Self) -> bool {
+        match (self, later) {
+            (Self::Acquire(acquire), Self::Acquire(later)) => acquire.is_repeated_by(later),
+            _ => self == later,
+        }
+    }
+
+    /// Returns whether it is an acquire that does not wait.
+    pub(crate) fn is_try(&self) -> bool {
+        matches!(self, Self::Acquire(Acquire { wait_ms: 0, .. }))
+    }
+
     /// Its answer is kept for repetitions.
     pub(crate) fn has_effect(&self) -> bool {
         matches!(

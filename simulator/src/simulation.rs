@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::history::{History, Recorder};
 use crate::node::Server;
 use crate::random::Random;
+use crate::real_client::{Plan, RealClients};
 use crate::trace::Trace;
 use crate::workload::Settings;
 use crate::world::{Event, World};
@@ -31,6 +32,8 @@ pub struct Options {
     pub is_without_log: bool,
     /// No client speaks to a front end, whatever the seed says.
     pub is_without_fronts: bool,
+    /// Run adversarial clients alone.
+    pub is_without_real_clients: bool,
 }
 
 /// What became of a run.
@@ -100,8 +103,9 @@ pub fn judge(seed: u64, options: &Options) -> Outcome {
 /// Runs a seed for the history of its clients' calls. The auditor says nothing, so that whoever reads the history judges
 /// alone; only a panic of the server ends the run early.
 pub fn record(seed: u64, options: &Options) -> (Outcome, History) {
-    // What is lost with a server is no matter of the order of calls.
-    let options = &Options { is_without_log: true, is_without_fronts: true, ..*options };
+    // The history covers neither restarts nor the calls of real clients.
+    let options =
+        &Options { is_without_log: true, is_without_fronts: true, is_without_real_clients: true, ..*options };
     let mut simulation = Simulation::new(seed, options, false);
     simulation.world.auditor.silence();
     simulation.world.recorder = Some(Recorder::new(&simulation.world.settings));
@@ -175,6 +179,7 @@ struct Simulation {
     world: World,
     server: Server,
     clients: Vec<Client>,
+    real: RealClients,
     /// Operations that clients may still begin.
     budget: u32,
     event_count: u64,
@@ -190,6 +195,9 @@ impl Simulation {
         if options.is_without_fronts {
             settings.front_percent = 0;
         }
+        if !options.is_without_real_clients {
+            Plan::add(seed, &mut settings);
+        }
         let budget = settings.operation_count;
         let client_count = settings.client_count;
         let mut trace = Trace::new(keeps_text, options.prints);
@@ -197,9 +205,10 @@ impl Simulation {
         let mut world = World::new(settings, random, trace);
         let server = Server::new(&mut world);
         let clients = (0..client_count).map(|index| Client::new(&mut world, index)).collect();
+        let real = RealClients::new(&mut world);
         world.after(0, Event::Interfere);
         world.interrupt_cluster();
-        Self { world, server, clients, budget, event_count: 0 }
+        Self { world, server, clients, real, budget, event_count: 0 }
     }
 
     fn run(&mut self) {
@@ -215,10 +224,14 @@ impl Simulation {
         self.world.calm = true;
         self.server.end_stalls(&mut self.world);
         self.clients.iter_mut().for_each(|client| client.leave(&mut self.world));
-        let answered =
-            |simulation: &Self| simulation.clients.iter().all(|client| client.outstanding().is_empty());
+        self.real.leave(&mut self.world);
+        let answered = |simulation: &Self| {
+            simulation.clients.iter().all(|client| client.outstanding().is_empty())
+                && simulation.real.outstanding().is_empty()
+        };
         if !self.go_on(ANSWERED_WITHIN_MS, answered) {
-            let outstanding: Vec<_> = self.clients.iter().map(Client::outstanding).collect();
+            let mut outstanding: Vec<_> = self.clients.iter().map(Client::outstanding).collect();
+            outstanding.push(self.real.outstanding());
             let keys = self.server.describe_keys(&self.world);
             return self.world.auditor.accuse("unanswered", || {
                 format!(
@@ -234,7 +247,10 @@ impl Simulation {
         }
         let still_free = self.server.free_keys(&self.world);
         self.world.auditor.judge_watches(|key| free.contains(&key) && still_free.contains(&key));
+        let now_ms = self.world.server_ms();
+        self.world.auditor.judge_unowned(now_ms);
         self.clients.iter_mut().for_each(|client| client.say_farewell(&mut self.world));
+        self.real.say_farewell(&mut self.world);
         let empty = |simulation: &Self| {
             let may_be_left = simulation.world.settings.mix.lazy_entry_count();
             let claims_are_gone =
@@ -282,12 +298,18 @@ impl Simulation {
             Event::ArriveAtClient(connection) => {
                 world.arrive(connection, false);
                 let client = world.network.connections[connection].client;
-                self.clients[client].wake(world);
+                self.wake(client);
             }
             Event::ClientNotices(connection) => {
                 world.network.connections[connection].client_noticed = true;
                 let client = world.network.connections[connection].client;
-                self.clients[client].wake(world);
+                self.wake(client);
+            }
+            Event::Step(client) => {
+                let is_active = self.budget > 0;
+                for connection in self.real.step(world, client, is_active) {
+                    self.server.accept(world, connection);
+                }
             }
             Event::Act(client) => {
                 for connection in self.clients[client].act(world, &mut self.budget) {
@@ -307,6 +329,14 @@ impl Simulation {
             | Event::Disaster => {
                 self.server.happen(world, event);
             }
+        }
+    }
+
+    /// Bytes arrived for a client, or a connection of it was lost.
+    fn wake(&mut self, client: usize) {
+        match self.clients.get_mut(client) {
+            Some(client) => client.wake(&mut self.world),
+            None => self.real.wake(&mut self.world, client),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::form::Form;
 use crate::mix::{Mix, Rule, TREE, kind_of};
 use crate::operation::{Acquire, Key};
 use crate::random::Random;
+use crate::real_client::Plan;
 use waymaker_engine::{Limits, Scope};
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 
@@ -60,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) mix: Mix,
     /// Something outlives the server.
     pub(crate) durability: Option<Durability>,
+    /// Settings of real clients, if there are any.
+    pub(crate) processes: Option<Plan>,
 }
 
 impl Settings {
@@ -140,6 +143,7 @@ impl Settings {
             mix,
             // Where there are other shards than before, a limit that is too small for what was held keeps a server down.
             durability: Durability::new(seed, cluster).filter(|_| !is_tight),
+            processes: None,
         }
     }
 

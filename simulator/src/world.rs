@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use waymaker_engine::Time;
-use waymaker_protocol::{NamespaceKind, SessionId};
+use waymaker_protocol::{LockId, NamespaceKind, SessionId};
 use waymaker_server::clock::Clock;
 
 /// Something that is going to happen. What it leads to is decided when it does.
@@ -47,6 +47,8 @@ pub(crate) enum Event {
     Disaster,
     /// A client does something.
     Act(usize),
+    /// A real client acts.
+    Step(usize),
     /// Somebody gets into the server's way.
     Interfere,
 }
@@ -71,6 +73,8 @@ pub(crate) struct World {
     pub(crate) shared_sessions: BTreeSet<SessionId>,
     /// The last acquire with a request id of each owner that several clients have, by the kind of its namespace.
     pub(crate) named: Vec<((usize, NamespaceKind), Acquire)>,
+    /// Holds of real clients for adversarial clients of the same kind to end.
+    pub(crate) prey: Vec<(NamespaceKind, LockId)>,
     /// No more faults.
     pub(crate) calm: bool,
     /// When the machine was booted, in milliseconds of the run: its clock began at zero.
@@ -100,6 +104,7 @@ impl World {
             sessions: BTreeMap::new(),
             shared_sessions: BTreeSet::new(),
             named: Vec::new(),
+            prey: Vec::new(),
             calm: false,
             booted_ms: 0,
             queue: BinaryHeap::new(),

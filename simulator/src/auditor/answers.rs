@@ -116,7 +116,10 @@ impl Auditor {
                     self.judge_cancellation(lane, acquire);
                 }
             }
-            (Operation::Status { id }, Response::Status(status)) => self.judge_status(request, id, status),
+            (Operation::Status { id }, Response::Status(status)) => {
+                self.note_word(id, status.stamp_ms, status.remaining_ms);
+                self.judge_status(request, id, status);
+            }
             (Operation::Inspect { .. }, Response::Inspected(inspected)) => {
                 self.judge_inspection(request, inspected, now_ms);
             }

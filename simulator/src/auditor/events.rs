@@ -46,6 +46,7 @@ impl Auditor {
                 self.note_lease(id, stamp_ms, remaining_ms);
             }
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}
+            Event::TakenUp { .. } if self.guards.is_real(lane) => {}
             Event::TakenUp { .. } | Event::Ping => {
                 self.accuse("answers", || format!("lane {lane}: nobody asked for {event:?}"));
             }

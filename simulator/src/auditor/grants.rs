@@ -21,6 +21,7 @@ impl Auditor {
     /// One hold: what it is, and that it was due.
     pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted, now_ms: u64) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
+        self.note_word(id, stamp_ms, remaining_ms);
         let asked = &self.requests[request];
         let (lane, queued) = (asked.lane, asked.queued);
         let fence_before = self.fence_before(request, acquire, granted);
@@ -246,5 +247,6 @@ impl Auditor {
             self.note_session_lives(lane, stamp_ms + u64::from(remaining_ms));
         }
         self.holds.insert(id, hold);
+        self.note_guarded(id, now_ms);
     }
 }

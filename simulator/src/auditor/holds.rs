@@ -224,6 +224,7 @@ impl Auditor {
     pub(super) fn note_over(&mut self, id: LockId, now_ms: u64) {
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.over_ms.get_or_insert(now_ms);
+            self.note_guarded_over(id, now_ms);
         }
     }
 
@@ -238,6 +239,7 @@ impl Auditor {
 
     /// The server said that at `stamp_ms` so much of the lease of a claim was left.
     pub(super) fn note_lease(&mut self, id: LockId, stamp_ms: u64, remaining_ms: u32) {
+        self.note_word(id, stamp_ms, remaining_ms);
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.note_lease(stamp_ms, remaining_ms);
         } else if let Some(tampering) = self.tampered.get_mut(&id) {

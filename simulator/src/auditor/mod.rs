@@ -8,6 +8,7 @@ mod counted;
 mod entries;
 mod events;
 mod grants;
+mod guards;
 mod holds;
 mod keys;
 mod namespaces;
@@ -35,6 +36,8 @@ use crate::workload::Settings;
 use buckets::Buckets;
 use counted::{Counted, CountedBefore};
 use entries::Entries;
+pub(crate) use guards::GuardView;
+use guards::Guards;
 use holds::{Hold, Tampering};
 use keys::KeyHistory;
 use namespaces::Namespaces;
@@ -68,6 +71,9 @@ pub struct Violation {
 /// published rules, each under a name:
 ///
 /// ```text
+/// guard         while a guard of a real client says that it holds, the server holds it for that guard alone (guards)
+/// one-owner     no two guards of one process believe in one hold
+/// needless-loss no guard is lost at its local deadline without a fault; unowned: no hold is left without a guard
 /// exclusion     two clients that by the documented arithmetic may believe in conflicting holds never do so at once
 /// early-grant   the next conflicting grant comes after the last acknowledged lease, a release, or another known end
 /// lost-lease    a renewal that arrived before the end of the lease finds the hold, however long the server stalled
@@ -113,6 +119,7 @@ pub(crate) struct Auditor {
     tampered: BTreeMap<LockId, Tampering>,
     keys: BTreeMap<Key, KeyHistory>,
     sure: SureHolds,
+    guards: Guards,
     pools: PoolRecords,
     buckets: Buckets,
     entries: Entries,
@@ -195,6 +202,8 @@ struct Asked {
     counted_before: Vec<CountedBefore>,
     /// Times that it was sent.
     sent_count: u32,
+    /// Whether it was sent, or sent again, without a wait.
+    is_try: bool,
     /// Somebody gave a reason why its wait may be over.
     may_be_cancelled: bool,
     /// Its cancellation was acknowledged.
@@ -223,6 +232,7 @@ impl Auditor {
             tampered: BTreeMap::new(),
             keys: BTreeMap::new(),
             sure: SureHolds::default(),
+            guards: Guards::default(),
             pools: PoolRecords::default(),
             buckets: Buckets::default(),
             entries: Entries::default(),
@@ -301,8 +311,10 @@ impl Auditor {
         now_ms: u64,
     ) {
         let lane = self.connections[connection].lane;
+        self.note_meddling(lane, &operation);
         let request = match self.lanes[lane].asked.get(&number).copied() {
-            Some(request) if self.requests[request].operation == operation => {
+            Some(request) if self.requests[request].operation.is_repeated_by(&operation) => {
+                self.requests[request].is_try |= operation.is_try();
                 let is_other_server = self.restarts.happened_since(self.requests[request].sent_ms);
                 self.requests[request].sent_ms = now_ms;
                 self.requests[request].sent_count += 1;
@@ -360,6 +372,7 @@ impl Auditor {
             fences_before,
             counted_before,
             sent_count: 1,
+            is_try: operation.is_try(),
             may_be_cancelled: false,
             is_cancelled: false,
             is_granted: false,

@@ -47,11 +47,13 @@ impl Auditor {
                         format!("lane {lane}: nobody is in the way of {acquire:?}: {error:?}")
                     });
                 }
-                acquire.wait_ms == 0
+                self.requests[request].is_try
             }
             (Operation::Acquire(acquire), ErrorCode::Timeout) => {
                 let waits = acquire.wait_ms > 0 && acquire.wait_ms < u32::MAX;
-                let over_ms = sent_ms + u64::from(acquire.wait_ms);
+                // A client that asks again for the rest of its wait measures it with a clock of its own.
+                let drift_ms = if asked.sent_count > 1 { acquire.wait_ms / 1_000 + 2 } else { 0 };
+                let over_ms = sent_ms + u64::from(acquire.wait_ms.saturating_sub(drift_ms));
                 // One that took over a waiter has that one's deadline.
                 if waits && now_ms < over_ms && acquire.request_id.is_none() {
                     self.accuse("early-timeout", || format!("{acquire:?} of {sent_ms} ended at {now_ms}"));
@@ -66,7 +68,7 @@ impl Auditor {
                 self.may_be_uncounted(&acquire, now_ms)
             }
             (Operation::Acquire(acquire), ErrorCode::Frozen) => {
-                acquire.wait_ms == 0 && self.may_be_frozen(acquire.key)
+                self.requests[request].is_try && self.may_be_frozen(acquire.key)
             }
             (
                 Operation::Acquire(acquire @ Acquire { form: Form::Permits(_), .. }),

@@ -123,6 +123,7 @@ impl Auditor {
     /// A hold after a crash: one that was ephemeral is gone, and an end that was not durable is forgotten.
     fn lose_what_was_not_durable(&mut self, id: LockId, is_durable: bool, ending: Ending, now_ms: u64) {
         let durable_ms = self.restarts.durable_ms;
+        self.note_guarded_lost(id);
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let is_asked = self.keys.get(&hold.key).is_some_and(|key| key.is_local_asked);
         let may_be_durable = is_durable || is_asked && ending == Ending::Crash;

@@ -71,6 +71,11 @@ impl Auditor {
         self.sessions.get(&id).and_then(|session| session.goodbye_ms).unwrap_or(u64::MAX)
     }
 
+    /// The lease of a session.
+    pub(super) fn lease_ms_of_session(&self, id: Option<SessionId>) -> u32 {
+        id.and_then(|id| self.sessions.get(&id)).map_or(0, |session| session.lease_ms)
+    }
+
     pub(super) fn session_floor_ms(&self, id: Option<SessionId>) -> u64 {
         id.and_then(|id| self.sessions.get(&id)).map_or(0, Session::floor_ms)
     }

@@ -3,7 +3,7 @@
 use super::Auditor;
 use super::holds::Hold;
 use crate::mix::{Mix, kind_of};
-use crate::operation::{EntryListing, Key, Listing, type_of};
+use crate::operation::{EntryListing, Key, Listing, MADE_UP_REQUEST_ID, type_of};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{EntriesListed, Listed, ListedLock, LockId, NamespaceKind};
 
@@ -146,7 +146,7 @@ impl Auditor {
         let is_same = lock.fence == hold.fence
             && lock.shared == hold.shared
             && lock.owner == owner
-            && lock.request_id == request_id
+            && (lock.request_id == request_id || hold.request_id.is_some_and(|id| id >= MADE_UP_REQUEST_ID))
             && lock.metadata == metadata
             && (is_tree || lock.key == self.settings.name_of(hold.key));
         if !is_same {

@@ -20,6 +20,11 @@ impl Client {
         if world.settings.mix.drops && world.random.once_in(12) {
             return self.ask_and_drop(world);
         }
+        if self.can_ask()
+            && let Some((_, id)) = world.prey.pop_if(|(kind, _)| *kind == self.kind)
+        {
+            return self.ask(world, Operation::Release { id, forged: false, own: false });
+        }
         let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
         match world.random.below(100) {
             0..=89 if self.choose_without_queue(world) => {}

@@ -1,0 +1,291 @@
+//! Guards of real clients: the server holds the lock of a guard while the guard says that it is held.
+//!
+//! A guard says that its lock is held until its local deadline. Until then the server must neither report the end of the hold nor
+//! grant a conflicting claim. A guard is excused if others acted on the hold without its knowledge: another process asked for the end of
+//! the hold, for another lease, or for the same claim under its request id; the server crashed; or the hold ends with its connection
+//! sooner than the client can notice. An excused guard still believes no longer than the server promised before the end.
+
+use super::Auditor;
+use crate::form::Form;
+use crate::operation::Operation;
+use std::collections::{BTreeMap, BTreeSet};
+use waymaker_protocol::LockId;
+
+/// A hold that ends so soon after its connection is believed in all the same.
+const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
+/// Stands for adversarial clients and the server.
+const NOBODY: usize = usize::MAX;
+
+/// State of one guard that says that its lock is held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GuardView {
+    pub(crate) id: LockId,
+    /// First microsecond in which the guard says that its lock is not held any more.
+    pub(crate) until_us: u64,
+}
+
+/// All guards of real clients that say that their locks are held.
+#[derive(Debug, Default)]
+pub(crate) struct Guards {
+    /// End of belief of each guard, by process.
+    believed: BTreeMap<usize, BTreeMap<LockId, u64>>,
+    /// Lanes of real clients.
+    lanes: BTreeSet<usize>,
+    /// Processes that may have ended a hold, or moved its end.
+    meddlers: BTreeMap<LockId, BTreeSet<usize>>,
+    /// The latest end of its lease that the server has said of each hold.
+    words: BTreeMap<LockId, u64>,
+    /// Holds that their guards left without a release.
+    forgotten: BTreeSet<LockId>,
+}
+
+impl Guards {
+    /// Returns whether this lane belongs to a real client.
+    pub(super) fn is_real(&self, lane: usize) -> bool {
+        self.lanes.contains(&lane)
+    }
+
+    fn meddle(&mut self, id: LockId, process: usize) {
+        self.meddlers.entry(id).or_default().insert(process);
+    }
+
+    fn is_excused(&self, process: usize, id: LockId) -> bool {
+        self.meddlers.get(&id).is_some_and(|meddlers| meddlers.iter().any(|other| *other != process))
+    }
+
+    /// Returns a process with a guard that believes in this hold after `at_us` and has no excuse.
+    fn believer(&self, id: LockId, at_us: u64) -> Option<(usize, u64)> {
+        let believed =
+            self.believed.iter().filter_map(|(process, guards)| Some((*process, *guards.get(&id)?)));
+        let mut sure =
+            believed.filter(|(process, until_us)| *until_us > at_us && !self.is_excused(*process, id));
+        sure.next()
+    }
+}
+
+impl Auditor {
+    /// A real client has another lane.
+    pub(crate) fn new_lane_of_process(&mut self, client: usize, process: usize) -> usize {
+        let lane = self.new_lane_of(client, process);
+        self.guards.lanes.insert(lane);
+        lane
+    }
+
+    /// Takes the state of all guards of a process.
+    pub(crate) fn note_guards(&mut self, process: usize, views: &[GuardView], now_us: u64) {
+        let now = views.iter().map(|view| (view.id, view.until_us)).collect();
+        let before = self.guards.believed.insert(process, now).unwrap_or_default();
+        for id in before.into_keys().filter(|id| views.iter().all(|view| view.id != *id)) {
+            self.doubts(id);
+        }
+        for view in views {
+            self.believes(view.id, view.until_us, now_us);
+            let over_ms = self.holds.get(&view.id).and_then(|hold| hold.over_ms);
+            if let Some(over_ms) = over_ms {
+                self.judge_guard_of(view.id, over_ms, now_us, "is over");
+                self.judge_last_word(process, view, over_ms);
+            }
+        }
+    }
+
+    /// Judges a guard that cannot know that its hold is over: later answers must not have moved its deadline.
+    fn judge_last_word(&mut self, process: usize, view: &GuardView, over_ms: u64) {
+        let Some(hold) = self.holds.get(&view.id).filter(|hold| !hold.may_have_moved) else { return };
+        let end_ms = match hold.session {
+            // Workers still answered for the session until they heard of the end.
+            Some(_) => self.latest_ms(over_ms) + u64::from(self.lease_ms_of_session(hold.session)),
+            None => self.guards.words.get(&view.id).copied().unwrap_or(u64::MAX),
+        };
+        if view.until_us > self.end_us(end_ms) {
+            let hold = format!("{hold:?}");
+            self.accuse("guard", || {
+                format!("a guard of process {process} went on to believe until {view:?}, over at {over_ms}: {hold}")
+            });
+        }
+    }
+
+    /// The server reported the remaining lease of a hold.
+    pub(super) fn note_word(&mut self, id: LockId, stamp_ms: u64, remaining_ms: u32) {
+        let end_ms = stamp_ms + u64::from(remaining_ms);
+        let word = self.guards.words.entry(id).or_default();
+        *word = end_ms.max(*word);
+    }
+
+    /// The holder left this hold without a release.
+    pub(crate) fn note_forgotten(&mut self, id: LockId) {
+        self.guards.forgotten.insert(id);
+    }
+
+    /// Returns whether the server is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping_ms.is_some()
+    }
+
+    /// Notes which holds a request may end or move.
+    pub(super) fn note_meddling(&mut self, lane: usize, operation: &Operation) {
+        let process = self.lanes[lane].process;
+        match operation {
+            Operation::Release { id, .. } | Operation::Extend { id, .. } | Operation::ForceRelease { id } => {
+                self.guards.meddle(*id, process);
+            }
+            Operation::Acquire(acquire) if acquire.request_id.is_some() => {
+                let client = self.lanes[lane].client;
+                let is_same =
+                    |key| self.holds.iter().filter(move |(_, hold)| hold.is_named_by(client, key, acquire));
+                let ids: Vec<LockId> =
+                    acquire.keys().iter().flat_map(|(key, _)| is_same(*key).map(|(id, _)| *id)).collect();
+                ids.into_iter().for_each(|id| self.guards.meddle(id, process));
+            }
+            _ => {}
+        }
+    }
+
+    /// Judges the guards of other holds when the auditor first hears of a hold.
+    pub(super) fn note_guarded(&mut self, id: LockId, now_ms: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let is_short = hold.release_after_ms.is_some_and(|ms| ms < RELEASE_AFTER_BELIEVED_MIN_MS);
+        if hold.others_may_end || is_short {
+            self.guards.meddle(id, NOBODY);
+        }
+        let (key, fence, form, shared, request) =
+            (hold.key, hold.fence, hold.form, hold.shared, hold.request);
+        if let Operation::Acquire(acquire) = self.requests[request].operation
+            && acquire.request_id.is_some()
+        {
+            let others: Vec<usize> = self.same_requests(request, &acquire).collect();
+            for other in others {
+                self.guards.meddle(id, self.lanes[self.requests[other].lane].process);
+            }
+        }
+        let conflicting = self.holds.iter().filter(|(_, hold)| {
+            // Only earlier holds: a grant with a smaller fence that the auditor hears of late is over already.
+            hold.key == key
+                && hold.fence < fence
+                && Form::conflict((&form, shared), (&hold.form, hold.shared))
+        });
+        let conflicting: Vec<LockId> = conflicting.map(|(other, _)| *other).collect();
+        let at_us = self.end_us(now_ms);
+        for other in conflicting {
+            self.judge_guard_of(other, now_ms, at_us, "conflicts with what was granted");
+        }
+    }
+
+    /// The server reported the end of a hold.
+    pub(super) fn note_guarded_over(&mut self, id: LockId, now_ms: u64) {
+        let at_us = self.end_us(now_ms);
+        self.judge_guard_of(id, now_ms, at_us, "is over");
+    }
+
+    /// The server crashed and may have lost this hold.
+    pub(super) fn note_guarded_lost(&mut self, id: LockId) {
+        self.guards.meddle(id, NOBODY);
+    }
+
+    fn judge_guard_of(&mut self, id: LockId, since_ms: u64, at_us: u64, what: &str) {
+        if let Some((process, until_us)) = self.guards.believer(id, at_us) {
+            let hold = format!("{:?}", self.holds.get(&id));
+            self.accuse("guard", || {
+                format!(
+                    "a guard of process {process} believes in {id} until {until_us} us, which {what} since {since_ms}: {hold}"
+                )
+            });
+        }
+    }
+
+    /// A guard was lost at its local deadline without any fault.
+    pub(crate) fn accuse_of_needless_loss(&mut self, process: usize, id: LockId) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.over_ms.is_none() && !self.guards.is_excused(process, id) {
+            let hold = format!("{hold:?}");
+            self.accuse("needless-loss", || format!("process {process} gave up {id} by its clock: {hold}"));
+        }
+    }
+
+    /// Judges that no hold of a real client is left after all guards were dropped.
+    pub(crate) fn judge_unowned(&mut self, now_ms: u64) {
+        let left = self.holds.iter().find(|(id, hold)| {
+            self.guards.is_real(hold.lane)
+                && !self.guards.forgotten.contains(id)
+                && self.surely_lives(**id, now_ms)
+        });
+        if let Some((id, hold)) = left {
+            let (id, hold) = (*id, format!("{hold:?}"));
+            self.accuse("unowned", || format!("{id} has no guard and was never given back: {hold}"));
+        }
+    }
+
+    /// The last microsecond of this millisecond of the run.
+    fn end_us(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.settings.start_ms) * 1000 + 999
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+    use crate::operation::Acquire;
+    use waymaker_protocol::{Event, Response};
+
+    const PROCESS: usize = 7;
+    const START_MS: u64 = 100;
+
+    /// Returns an auditor that has heard of a hold of a real client, and the connection of that client.
+    fn guarded() -> (Auditor, usize) {
+        let mut auditor = auditor();
+        auditor.settings.start_ms = 0;
+        let lane = auditor.new_lane_of_process(3, PROCESS);
+        auditor.open(lane);
+        let connection = 3;
+        asks(
+            &mut auditor,
+            connection,
+            Acquire { request_id: None, release_after_ms: None, ..ACQUIRE },
+            START_MS,
+        );
+        says_granted(&mut auditor, connection, granted(1, START_MS));
+        (auditor, connection)
+    }
+
+    fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
+        auditor.note_guards(PROCESS, &[GuardView { id: id_of(1), until_us: until_ms * 1000 }], now_ms * 1000);
+    }
+
+    fn expires(auditor: &mut Auditor, connection: usize, now_ms: u64) {
+        says(auditor, connection, 0, &Response::Event(Event::Expired { id: id_of(1) }), now_ms);
+    }
+
+    #[test]
+    fn a_guard_must_not_believe_in_a_hold_behind_its_end() {
+        let (mut auditor, connection) = guarded();
+        believes(&mut auditor, 790, 110);
+        expires(&mut auditor, connection, 800);
+        assert_eq!(auditor.violation(), None);
+        let (mut auditor, connection) = guarded();
+        believes(&mut auditor, 805, 110);
+        expires(&mut auditor, connection, 800);
+        assert_eq!(rule(&auditor), Some("guard"));
+    }
+
+    #[test]
+    fn a_guard_may_believe_in_a_stolen_hold_as_long_as_the_server_had_promised() {
+        let (mut auditor, _) = guarded();
+        believes(&mut auditor, 790, 110);
+        auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
+        let released = Response::Released(waymaker_protocol::Released::default());
+        says(&mut auditor, 0, 9, &released, 130);
+        believes(&mut auditor, 790, 140);
+        assert_eq!(auditor.violation(), None);
+        believes(&mut auditor, 990, 150);
+        assert_eq!(rule(&auditor), Some("guard"));
+    }
+
+    #[test]
+    fn a_hold_without_a_guard_must_not_be_left() {
+        let (mut auditor, _) = guarded();
+        auditor.judge_unowned(900);
+        assert_eq!(auditor.violation(), None, "its lease is over");
+        auditor.judge_unowned(300);
+        assert_eq!(rule(&auditor), Some("unowned"));
+    }
+}

@@ -1,0 +1,296 @@
+//! The acts and the faults of a process.
+
+use super::{Asking, Awaited, Guard, RealClient, Terms};
+use crate::form::Form;
+use crate::operation::{Acquire, request_id};
+use crate::world::World;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+use waymaker_client::{AcquireBuilder, Enqueued, FenceScope, Lock, MultiLock, Permit, TreeLock};
+use waymaker_engine::Scope;
+
+/// Acquires that a process awaits at a time, at most.
+const ASKING_MAX: usize = 8;
+/// Shortest time between the loss of a connection and the end of a hold that a client takes into account.
+const RELEASE_AFTER_MIN_MS: u32 = 1_000;
+
+impl RealClient {
+    /// Does one thing that the seed chooses.
+    pub(super) fn act(&mut self, world: &mut World) {
+        if world.random.percent(self.plan.fault_percent) {
+            return self.suffer(world);
+        }
+        match world.random.below(100) {
+            0..=39 if self.asking.len() < ASKING_MAX => self.ask(world),
+            0..=54 if !self.asking.is_empty() => {
+                // The caller gives up, perhaps just when it is granted.
+                let index = world.random.below(self.asking.len() as u64) as usize;
+                drop(self.asking.swap_remove(index));
+            }
+            55..=74 => self.let_go(world),
+            75..=84 => self.extend(world),
+            _ => {}
+        }
+    }
+
+    pub(super) fn ask(&mut self, world: &mut World) {
+        let lane = world.random.below(self.lanes.len() as u64) as usize;
+        let (settings, unix_us, kind) = (world.settings.clone(), world.unix_us(), self.lanes[lane].kind);
+        let acquire = settings.choose_acquire(&mut world.random, kind, true, unix_us);
+        let named = world.random.percent(self.plan.request_id_percent);
+        // Mostly long enough for the client to take it into account.
+        let release_after_ms =
+            acquire.release_after_ms.map(|ms| if ms % 4 == 0 { ms } else { ms + RELEASE_AFTER_MIN_MS });
+        let acquire = Acquire { release_after_ms, ..acquire };
+        let acquire = self.named(world, Acquire { label: None, request_id: None, ..acquire }, named);
+        let is_renewed = acquire.session_lease || !world.random.once_in(4);
+        let enqueues = world.random.once_in(4);
+        let harness = &self.lanes[lane].harness;
+        let name = |key| settings.name_of(key);
+        let future: Awaited<_> = match acquire.form {
+            Form::One => {
+                let builder = harness.key(&name(acquire.key), acquire.shared);
+                let builder = match acquire.priority {
+                    Some(priority) => builder.priority(priority),
+                    None => builder,
+                };
+                granted(asked(builder, &acquire, is_renewed), enqueues)
+            }
+            Form::Keys(keys) => {
+                let keys: Vec<_> = keys.items().iter().map(|(key, shared)| (name(*key), *shared)).collect();
+                let builder = harness.keys(keys.iter().map(|(key, shared)| (key.as_slice(), *shared)));
+                let builder = match acquire.priority {
+                    Some(priority) => builder.priority(priority),
+                    None => builder,
+                };
+                granted(asked(builder, &acquire, is_renewed), enqueues)
+            }
+            Form::Paths(paths) => {
+                let builder = paths.items().iter().fold(harness.paths(), |builder, path| match path.write {
+                    true => builder.write(path.names()),
+                    false => builder.read(path.names()),
+                });
+                let builder = asked(builder, &acquire, is_renewed);
+                let builder = match acquire.is_endless() {
+                    true => builder.without_lease(milliseconds(
+                        acquire.release_after_ms.unwrap_or(0).max(RELEASE_AFTER_MIN_MS),
+                    )),
+                    false => builder,
+                };
+                granted(builder, enqueues)
+            }
+            Form::Permits(permits) => {
+                let builder = harness.permits(
+                    &name(acquire.key),
+                    permits.capacity,
+                    permits.permits,
+                    permits.timestamp_us,
+                );
+                granted(asked(builder, &acquire, is_renewed), enqueues)
+            }
+        };
+        let has_end = !acquire.session_lease && !acquire.is_endless();
+        let terms = Terms { kind, is_renewed, has_end };
+        self.asking.push(Asking { future, terms });
+        self.look(world);
+    }
+
+    /// Gives an acquire a request id that other acquires of the owner share, also in other processes. A request id stands for one kind
+    /// of lease.
+    fn named(&self, world: &mut World, acquire: Acquire, named: bool) -> Acquire {
+        if !named {
+            return acquire;
+        }
+        let number = world.random.below(3) as u8;
+        let session_lease = number == 0;
+        let lease_ms = match number {
+            0 => 0,
+            1 => 1_500,
+            _ => 400,
+        };
+        Acquire { request_id: Some(number), session_lease, lease_ms, ..acquire }
+    }
+
+    /// Releases, drops or forgets a guard.
+    fn let_go(&mut self, world: &mut World) {
+        if self.guards.is_empty() {
+            return;
+        }
+        let index = world.random.below(self.guards.len() as u64) as usize;
+        let guard = self.guards.swap_remove(index);
+        let Some(lock) = Arc::into_inner(guard.lock) else { return };
+        match world.random.below(20) {
+            0 if guard.terms.has_end => {
+                let id = lock.forget();
+                world.auditor.note_forgotten(id);
+            }
+            0..=9 => drop(lock),
+            _ => self.await_answer(async move {
+                let _ = lock.release().await;
+            }),
+        }
+    }
+
+    fn extend(&mut self, world: &mut World) {
+        let Some(guard) = (!self.guards.is_empty())
+            .then(|| &self.guards[world.random.below(self.guards.len() as u64) as usize])
+        else {
+            return;
+        };
+        let lock = Arc::downgrade(&guard.lock);
+        let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random).max(10);
+        let Some(lock) = lock.upgrade() else { return };
+        self.await_answer(async move {
+            let _ = lock.extend(milliseconds(lease_ms)).await;
+        });
+    }
+
+    /// Polls this answer now and in later steps.
+    fn await_answer(&mut self, answer: impl Future<Output = ()> + 'static) {
+        let mut answer: Awaited<()> = Box::pin(answer);
+        if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.answers.push(answer);
+        }
+    }
+
+    /// Suffers one fault.
+    fn suffer(&mut self, world: &mut World) {
+        let index = self.index;
+        let connections: Vec<usize> = self.lanes.iter().filter_map(|lane| lane.connection).collect();
+        match world.random.below(10) {
+            0..=4 => {
+                if let Some(connection) = world.random.pick(&connections) {
+                    world.cut(connection);
+                    self.name_to_thieves(world);
+                }
+            }
+            5 => {
+                // Answers in flight are lost, and an adversarial client may end a hold meanwhile.
+                if let Some(connection) = world.random.pick(&connections) {
+                    let for_us = world.random.spread(1_000, 2_000_000);
+                    world.hold_back(connection, false, for_us + 1);
+                    self.breaks.push((world.now_us + for_us, connection));
+                    self.name_to_thieves(world);
+                }
+            }
+            6 => {
+                if let Some(connection) = world.random.pick(&connections) {
+                    let for_us = world.random.spread(1_000, world.settings.late_max_us);
+                    let to_server = world.random.once_in(2);
+                    world.hold_back(connection, to_server, for_us);
+                }
+            }
+            7..=8 => {
+                let for_us = world.random.spread(1_000, 4_000_000);
+                self.paused_until_us = world.now_us + for_us;
+                world.trace.note(world.now_us, 35, index as u64, || {
+                    format!("process {index}  pauses for {} ms", for_us / 1000)
+                });
+            }
+            _ => self.crash(world),
+        }
+    }
+
+    /// Lets some adversarial client end a hold of this process.
+    fn name_to_thieves(&self, world: &mut World) {
+        let held = self.guards.iter().filter(|guard| guard.lock.is_held());
+        let ids: Vec<_> = held.map(|guard: &Guard| (guard.terms.kind, guard.lock.id())).collect();
+        if world.random.once_in(2) {
+            world.prey.extend(world.random.pick(&ids));
+        }
+    }
+
+    /// Crashes and starts again.
+    fn crash(&mut self, world: &mut World) {
+        let index = self.index;
+        world.trace.note(world.now_us, 36, index as u64, || format!("process {index}  crashes"));
+        self.guards.iter().for_each(|guard| world.auditor.note_forgotten(guard.lock.id()));
+        for connection in self.lanes.iter().filter_map(|lane| lane.connection) {
+            world.cut(connection);
+            world.network.connections[connection].client_done = true;
+        }
+        self.asking.clear();
+        self.answers.clear();
+        self.guards.clear();
+        self.begin_anew(world);
+    }
+}
+
+/// Applies the settings that acquires of all forms have.
+fn asked<G>(builder: AcquireBuilder<G>, acquire: &Acquire, is_renewed: bool) -> AcquireBuilder<G> {
+    let builder = match acquire.wait_ms {
+        u32::MAX => builder,
+        0 => builder.try_(),
+        ms => builder.wait(milliseconds(ms)),
+    };
+    let builder = match (acquire.session_lease, acquire.lease_ms) {
+        (true, _) => builder.session_lease(),
+        // The default of the server.
+        (false, 0 | u32::MAX) => builder,
+        (false, ms) => builder.lease(milliseconds(ms)),
+    };
+    let builder = match acquire.scope {
+        Scope::Ephemeral => builder,
+        Scope::Local => builder.scope(FenceScope::Local),
+        Scope::Quorum => builder.scope(FenceScope::Quorum),
+    };
+    let builder = match acquire.request_id {
+        Some(number) => builder.request_id(request_id(number)),
+        None => builder,
+    };
+    let builder = match acquire.release_after_ms {
+        Some(ms) => builder.release_after(milliseconds(ms)),
+        None => builder,
+    };
+    builder.renew(is_renewed)
+}
+
+fn milliseconds(ms: u32) -> Duration {
+    Duration::from_millis(ms.into())
+}
+
+/// The locks of a grant, each by itself.
+trait IntoLocks {
+    fn into_locks(self) -> Vec<Lock>;
+}
+
+impl IntoLocks for Lock {
+    fn into_locks(self) -> Vec<Lock> {
+        vec![self]
+    }
+}
+
+impl IntoLocks for MultiLock {
+    fn into_locks(self) -> Vec<Lock> {
+        Self::into_locks(self)
+    }
+}
+
+impl IntoLocks for TreeLock {
+    fn into_locks(self) -> Vec<Lock> {
+        vec![self.into_lock()]
+    }
+}
+
+impl IntoLocks for Permit {
+    fn into_locks(self) -> Vec<Lock> {
+        vec![self.into_lock()]
+    }
+}
+
+/// Asks, and awaits the grant, by way of the place in the queue or at once.
+fn granted<G: waymaker_client::Guard + IntoLocks + 'static>(
+    builder: AcquireBuilder<G>,
+    enqueues: bool,
+) -> Awaited<waymaker_client::Result<Vec<Lock>>> {
+    Box::pin(async move {
+        let guard = if enqueues {
+            let enqueued: Enqueued<G> = builder.enqueue().await?;
+            enqueued.granted().await?
+        } else {
+            builder.await?
+        };
+        Ok(guard.into_locks())
+    })
+}

@@ -1,0 +1,381 @@
+//! Processes that use the Rust client: its futures, its guards and its lanes as they are, on the simulated network.
+//!
+//! The adversarial clients of a run know every rule of the protocol; these processes know none. They acquire, give up, extend, release and
+//! crash as the seed decides, and the client decides the rest. The auditor hears their requests like those of any other client. It also
+//! judges the state of each guard at every moment (`auditor::guards`), and that in the calm the client keeps its holds and answers
+//! every caller.
+
+mod acting;
+mod asked;
+mod clock;
+mod lane;
+mod plan;
+
+use crate::auditor::GuardView;
+use crate::world::{Event, World};
+use asked::Names;
+use clock::SkewedClock;
+use lane::RealLane;
+pub(crate) use plan::Plan;
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use waymaker_client::harness::Process;
+use waymaker_client::{Clock, Error, Lock, LossReason, NamespaceKind};
+
+/// Time after the last fault until a client has replaced its dead connections and renewed all leases.
+const SETTLED_US: u64 = 9_000_000;
+/// Time for which guards are then kept.
+const KEPT_US: u64 = 5_000_000;
+/// Time within which guards to be kept must be granted.
+const GRANTED_US: u64 = 1_000_000;
+/// Acquires of a process that has settled.
+const KEPT_COUNT: usize = 4;
+/// Shortest lease to be kept. A shorter lease may end within a round trip.
+const KEPT_LEASE_MIN_MS: u32 = 200;
+
+/// A future that a caller polls.
+type Awaited<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// The real clients of a run.
+#[derive(Debug)]
+pub(crate) struct RealClients {
+    names: Names,
+    processes: Vec<RealClient>,
+    /// The number of the first of them on the network.
+    first: usize,
+}
+
+/// How far a process has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Acting,
+    /// It keeps its guards, and begins nothing new after it has settled.
+    Keeping {
+        settled_us: u64,
+    },
+    /// It gives back all holds.
+    Leaving,
+    /// The client is dropped.
+    Gone,
+}
+
+/// One acquire whose caller awaits it.
+struct Asking {
+    future: Awaited<waymaker_client::Result<Vec<Lock>>>,
+    terms: Terms,
+}
+
+/// Terms of an acquire, for the guards that come of it.
+#[derive(Clone, Copy)]
+struct Terms {
+    kind: NamespaceKind,
+    is_renewed: bool,
+    /// Whether it has a lease of its own, so that it ends without renewals.
+    has_end: bool,
+}
+
+/// One hold with its guard.
+struct Guard {
+    lock: Arc<Lock>,
+    terms: Terms,
+    /// Whether it was held after the process had settled: from then on only a word of the server may end it.
+    is_kept: bool,
+}
+
+/// One process with one client.
+struct RealClient {
+    /// On the network.
+    index: usize,
+    /// Number of the client at the auditor, which takes all processes of an owner for one client.
+    auditor_client: usize,
+    plan: Plan,
+    clock: Arc<SkewedClock>,
+    process: Process,
+    lanes: Vec<RealLane>,
+    asking: Vec<Asking>,
+    guards: Vec<Guard>,
+    /// Releases and extends that a caller awaits.
+    answers: Vec<Awaited<()>>,
+    phase: Phase,
+    /// Acquires that it still makes after it has settled.
+    asks_left: usize,
+    /// Connections that break later, with the instants.
+    breaks: Vec<(u64, usize)>,
+    acts_at_us: u64,
+    steps_at_us: Option<u64>,
+    paused_until_us: u64,
+}
+
+impl RealClients {
+    pub(crate) fn new(world: &mut World) -> Self {
+        let first = world.settings.client_count;
+        let names = Names::new(&world.settings);
+        let Some(plan) = world.settings.processes.clone() else {
+            return Self { names, processes: Vec::new(), first };
+        };
+        let processes =
+            (0..plan.process_count).map(|number| RealClient::new(world, &plan, first, number)).collect();
+        Self { names, processes, first }
+    }
+
+    /// The process that the network knows by this number.
+    fn process(&mut self, client: usize) -> Option<(&mut RealClient, &mut Names)> {
+        let process = self.processes.get_mut(client.checked_sub(self.first)?)?;
+        Some((process, &mut self.names))
+    }
+
+    /// Bytes arrived for this client, or a connection of it was lost.
+    pub(crate) fn wake(&mut self, world: &mut World, client: usize) {
+        if let Some((process, _)) = self.process(client) {
+            process.schedule(world, world.now_us);
+        }
+    }
+
+    /// Does everything that is due. Returns the connections that it opened.
+    pub(crate) fn step(&mut self, world: &mut World, client: usize, is_active: bool) -> Vec<usize> {
+        match self.process(client) {
+            Some((process, names)) => process.step(world, names, is_active),
+            None => Vec::new(),
+        }
+    }
+
+    /// From here on they ask for nothing new.
+    pub(crate) fn leave(&mut self, world: &mut World) {
+        for process in &mut self.processes {
+            process.paused_until_us = 0;
+            process.phase = Phase::Keeping { settled_us: world.now_us + SETTLED_US };
+            process.schedule(world, world.now_us);
+        }
+    }
+
+    /// Describes everything that they still wait for.
+    pub(crate) fn outstanding(&self) -> Vec<String> {
+        self.processes.iter().flat_map(RealClient::outstanding).collect()
+    }
+
+    /// The clients are dropped.
+    pub(crate) fn say_farewell(&mut self, world: &mut World) {
+        for process in &mut self.processes {
+            process.phase = Phase::Gone;
+            process.lanes.iter_mut().for_each(|lane| lane.harness.desert());
+            process.schedule(world, world.now_us);
+        }
+    }
+}
+
+impl RealClient {
+    fn new(world: &mut World, plan: &Plan, first: usize, number: usize) -> Self {
+        let index = first + number;
+        let auditor_client = first + number / plan.processes_per_owner * plan.processes_per_owner;
+        let clock = Arc::new(SkewedClock::new(world.random.below(1 << 43), world.random.below(3) as i64 - 1));
+        clock.set(world.now_us);
+        let process = process(plan, &clock, auditor_client);
+        let mut client = Self {
+            index,
+            auditor_client,
+            plan: plan.clone(),
+            clock,
+            process,
+            lanes: Vec::new(),
+            asking: Vec::new(),
+            guards: Vec::new(),
+            answers: Vec::new(),
+            phase: Phase::Acting,
+            asks_left: KEPT_COUNT,
+            breaks: Vec::new(),
+            acts_at_us: 0,
+            steps_at_us: None,
+            paused_until_us: 0,
+        };
+        client.begin_anew(world);
+        client
+    }
+
+    /// Begins anew, as a process that was started again.
+    fn begin_anew(&mut self, world: &mut World) {
+        self.process = process(&self.plan, &self.clock, self.auditor_client);
+        self.lanes.clear();
+        for kind in self.plan.kinds.clone() {
+            let harness = self.process.lane(kind, kind.name().as_bytes()).expect("a new client is open");
+            let auditor_lane = world.auditor.new_lane_of_process(self.auditor_client, self.index);
+            self.lanes.push(RealLane::new(self.index, kind, harness, auditor_lane));
+        }
+        self.schedule(world, world.now_us);
+    }
+
+    fn schedule(&mut self, world: &mut World, at_us: u64) {
+        let at_us = at_us.max(self.paused_until_us).max(world.now_us);
+        if self.steps_at_us.is_none_or(|steps_at_us| at_us < steps_at_us || steps_at_us < world.now_us) {
+            self.steps_at_us = Some(at_us);
+            world.at(at_us, Event::Step(self.index));
+        }
+    }
+
+    fn step(&mut self, world: &mut World, names: &mut Names, is_active: bool) -> Vec<usize> {
+        if self.steps_at_us != Some(world.now_us) {
+            return Vec::new();
+        }
+        self.steps_at_us = None;
+        self.clock.set(world.now_us);
+        let now_us = world.now_us;
+        self.breaks
+            .extract_if(.., |(at_us, _)| *at_us <= now_us)
+            .for_each(|(_, connection)| world.cut(connection));
+        self.lanes.iter_mut().for_each(|lane| lane.listen(world));
+        for lane in &mut self.lanes {
+            // After the answers: they may move a deadline that is due only because this process read late.
+            lane.harness.handle_timers();
+        }
+        self.look(world);
+        match self.phase {
+            Phase::Acting if is_active && self.acts_at_us <= world.now_us => {
+                self.act(world);
+                self.acts_at_us = world.now_us + world.random.between(1, 2 * self.plan.pace_us);
+            }
+            Phase::Keeping { settled_us } => self.keep(world, settled_us),
+            // Later grants are given back at once.
+            Phase::Leaving => self.guards.clear(),
+            Phase::Acting | Phase::Gone => {}
+        }
+        let mut opened = Vec::new();
+        // Twice, because one lane may learn of the end of the session and tell the others.
+        for _ in 0..2 {
+            for lane in &mut self.lanes {
+                lane.speak(world, names);
+            }
+        }
+        for lane in &mut self.lanes {
+            opened.extend(lane.connect(world, self.auditor_client));
+        }
+        self.tell_beliefs(world);
+        let lanes_us = self.lanes.iter().map(|lane| lane.next_us(&self.clock, world.now_us)).min();
+        let acts_us = match self.phase {
+            Phase::Acting if is_active => self.acts_at_us,
+            Phase::Keeping { settled_us } if settled_us > world.now_us => settled_us,
+            Phase::Keeping { .. } if self.asks_left > 0 => world.now_us + 1,
+            Phase::Keeping { settled_us } => settled_us + KEPT_US,
+            Phase::Acting | Phase::Leaving | Phase::Gone => u64::MAX,
+        };
+        let breaks_us = self.breaks.iter().map(|(at_us, _)| *at_us).min().unwrap_or(u64::MAX);
+        let next_us = lanes_us.unwrap_or(u64::MAX).min(acts_us).min(breaks_us);
+        if next_us < u64::MAX {
+            self.schedule(world, next_us.max(world.now_us + 1));
+        }
+        opened
+    }
+
+    /// Polls the futures of all callers.
+    fn look(&mut self, world: &mut World) {
+        let context = &mut Context::from_waker(Waker::noop());
+        self.answers.retain_mut(|answer| answer.as_mut().poll(context).is_pending());
+        let mut asking = std::mem::take(&mut self.asking);
+        asking.retain_mut(|one| match one.future.as_mut().poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(locks)) => {
+                self.take(world, locks, one.terms);
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                self.judge_refusal(world, &error);
+                false
+            }
+        });
+        self.asking.extend(asking);
+        // The holder of a lost guard drops it some time later.
+        let random = &mut world.random;
+        self.guards.retain(|guard| guard.is_kept || guard.lock.is_held() || !random.once_in(4));
+    }
+
+    fn take(&mut self, world: &mut World, locks: Vec<Lock>, terms: Terms) {
+        for lock in locks {
+            let (index, id) = (self.index, lock.id());
+            world.trace.note(world.now_us, 34, id.place, || format!("process {index}  has {lock:?}"));
+            self.guards.push(Guard { lock: Arc::new(lock), terms, is_kept: false });
+        }
+    }
+
+    /// Judges errors that no caller may get.
+    fn judge_refusal(&self, world: &mut World, error: &Error) {
+        let index = self.index;
+        if let Error::Protocol(_) | Error::Closed = error {
+            world.auditor.accuse("answers", || format!("process {index} is told: {error}"));
+        }
+    }
+
+    /// Asks for guards after the process has settled, and judges that none of them is lost.
+    fn keep(&mut self, world: &mut World, settled_us: u64) {
+        if settled_us > world.now_us {
+            return;
+        }
+        if self.asks_left > 0 {
+            self.asks_left -= 1;
+            self.ask(world);
+        }
+        for guard in &mut self.guards {
+            let is_long = guard.lock.lease_ms().is_none_or(|ms| ms >= KEPT_LEASE_MIN_MS);
+            let is_early = world.now_us < settled_us + GRANTED_US;
+            guard.is_kept |= is_long && is_early && guard.terms.is_renewed && guard.lock.is_held();
+            let is_given_up = guard.lock.loss_reason() == Some(LossReason::LocalDeadline);
+            if guard.is_kept && is_given_up && !world.auditor.is_stopping() {
+                world.auditor.accuse_of_needless_loss(self.index, guard.lock.id());
+            }
+        }
+        if settled_us + KEPT_US <= world.now_us {
+            self.phase = Phase::Leaving;
+            self.guards.clear();
+            let random = &mut world.random;
+            self.asking.retain(|_| random.once_in(2));
+        }
+    }
+
+    /// Tells the auditor the state of all guards.
+    fn tell_beliefs(&self, world: &mut World) {
+        let now = self.clock.now();
+        let mut ids = BTreeSet::new();
+        let mut views = Vec::new();
+        for guard in self.guards.iter().filter(|guard| guard.lock.is_held()) {
+            let id = guard.lock.id();
+            let until_us = self.clock.first_us_at(now.after(guard.lock.remaining()));
+            views.push(GuardView { id, until_us });
+            if !ids.insert(id) {
+                let index = self.index;
+                world
+                    .auditor
+                    .accuse("one-owner", || format!("two guards of process {index} believe in {id}"));
+            }
+        }
+        world.auditor.note_guards(self.index, &views, world.now_us);
+    }
+
+    fn outstanding(&self) -> Vec<String> {
+        let index = self.index;
+        let mut outstanding = Vec::new();
+        if !matches!(self.phase, Phase::Leaving | Phase::Gone) {
+            outstanding.push(format!("process {index} is {:?}", self.phase));
+        }
+        let counts = [self.asking.len(), self.answers.len(), self.guards.len()];
+        if counts != [0; 3] {
+            outstanding.push(format!("process {index} awaits {counts:?} acquires, answers, guards"));
+        }
+        if self.phase != Phase::Gone {
+            let busy = self.lanes.iter().filter(|lane| !lane.is_at_rest());
+            outstanding.extend(busy.map(|lane| format!("process {index}: {lane:?}")));
+        }
+        outstanding
+    }
+}
+
+fn process(plan: &Plan, clock: &Arc<SkewedClock>, auditor_client: usize) -> Process {
+    let clock = Arc::clone(clock) as Arc<dyn Clock>;
+    let owner = format!("client-{auditor_client}");
+    Process::new(clock, owner.as_bytes(), plan.session_lease_ms, plan.patience)
+        .with_in_flight(plan.in_flight_max)
+}
+
+impl std::fmt::Debug for RealClient {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("RealClient").field("index", &self.index).finish_non_exhaustive()
+    }
+}

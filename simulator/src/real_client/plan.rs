@@ -1,0 +1,71 @@
+//! Settings of real clients, and of a run that has some.
+
+use crate::random::Random;
+use crate::workload::Settings;
+use std::time::Duration;
+use waymaker_protocol::NamespaceKind;
+
+/// Kinds of namespaces in which something is held by a guard.
+const KINDS: [NamespaceKind; 3] = [NamespaceKind::Flat, NamespaceKind::Tree, NamespaceKind::Pool];
+
+/// The real clients of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) process_count: usize,
+    /// Processes of one owner, who know the same request ids.
+    pub(crate) processes_per_owner: usize,
+    /// Each process has a lane in each of these.
+    pub(crate) kinds: Vec<NamespaceKind>,
+    /// Time for which callers wait for a connection or an answer.
+    pub(crate) patience: Duration,
+    pub(crate) session_lease_ms: u32,
+    /// The mean time between two acts of a process.
+    pub(crate) pace_us: u64,
+    /// Shortest duration of the faults of a run. The acts of adversarial clients are spread over it.
+    pub(crate) lasts_us: u64,
+    pub(crate) fault_percent: u64,
+    pub(crate) request_id_percent: u64,
+    /// Limit of requests in flight for each lane.
+    pub(crate) in_flight_max: u32,
+}
+
+impl Plan {
+    /// Adds the plan of this seed to the settings of a run.
+    pub(crate) fn add(seed: u64, settings: &mut Settings) {
+        settings.processes = Self::new(seed, settings);
+        if let Some(plan) = settings.processes.clone() {
+            plan.adapt(settings);
+        }
+    }
+
+    /// Chooses the plan of this seed, with a random source of its own so that seeds without real clients stay the same.
+    fn new(seed: u64, settings: &Settings) -> Option<Self> {
+        let random = &mut Random::new(seed ^ 0x7265_616c_0063_6c69);
+        let is_chosen = random.percent(40);
+        let kinds = settings.mix.kinds();
+        let kinds: Vec<_> = KINDS.into_iter().filter(|kind| kinds.contains(kind)).collect();
+        (is_chosen && !kinds.is_empty()).then(|| Self {
+            process_count: random.between(1, 3) as usize,
+            processes_per_owner: random.between(1, 2) as usize,
+            kinds,
+            patience: Duration::from_millis(random.spread(300, 5_000)),
+            session_lease_ms: random.spread(300, 5_000) as u32,
+            pace_us: random.spread(8_000, 60_000),
+            lasts_us: random.spread(10_000_000, 40_000_000),
+            fault_percent: random.pick(&[0, 1, 3, 6]).unwrap_or(1),
+            request_id_percent: random.pick(&[0, 20, 60]).unwrap_or(20),
+            in_flight_max: random.pick(&[4, 16, 1024]).unwrap_or(1024),
+        })
+    }
+
+    /// Slows down the rest of the run, because renewals and outages of real clients take seconds.
+    fn adapt(&self, settings: &mut Settings) {
+        let acts_per_client = u64::from(settings.operation_count) / settings.client_count as u64 + 1;
+        settings.pace_us = settings.pace_us.max(self.lasts_us / acts_per_client);
+        settings.interfere_us = settings.interfere_us.max(20_000);
+        settings.stall_max_us = settings.stall_max_us.min(1_000_000);
+        if let Some(durability) = &mut settings.durability {
+            durability.disaster_us = durability.disaster_us.map(|mean_us| mean_us * 8);
+        }
+    }
+}
