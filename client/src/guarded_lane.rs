@@ -1,6 +1,7 @@
 //! A lane with its guards: makes guards of grants, moves their deadlines, and tells them about losses.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -24,13 +25,31 @@ pub(crate) struct GuardedLane {
     /// Only guards and handles own this, so that the last of them to go ends the session.
     shared: Weak<Shared>,
     /// The guards that are believed in, by their numbers.
-    guards: BTreeMap<u64, Guarded>,
+    guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
     /// Until when holds on the session's lease may be believed in.
     session_deadline: Arc<SharedInstant>,
     /// When the last request that was answered on this connection was sent.
     alive: Arc<SharedInstant>,
     /// Events on their way from the lane.
     events: Vec<Event>,
+}
+
+/// Spreads the numbers of guards, which the lane counts up, over a table. A table keeps its memory when guards come and go.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// A guard that believes in its hold.
@@ -50,7 +69,7 @@ impl GuardedLane {
         let lane = Lane::new(options, common, now);
         let session_deadline = Arc::new(SharedInstant::new(lane.session_deadline()));
         let alive = Arc::new(SharedInstant::new(lane.alive()));
-        Self { lane, shared, guards: BTreeMap::new(), session_deadline, alive, events: Vec::new() }
+        Self { lane, shared, guards: HashMap::default(), session_deadline, alive, events: Vec::new() }
     }
 
     /// Bytes to send on the present connection.
@@ -150,20 +169,20 @@ impl GuardedLane {
 
     /// Handles the events of the lane in their order, then publishes the deadlines that guards share.
     fn settle(&mut self) {
-        loop {
-            let mut events = std::mem::take(&mut self.events);
-            self.lane.swap_events(&mut events);
-            if events.is_empty() {
-                self.events = events;
-                break;
-            }
-            for event in events.drain(..) {
-                self.handle_event(event);
-            }
-            self.events = events;
+        while self.lane.has_events() {
+            self.handle_events();
         }
         self.session_deadline.set(self.lane.session_deadline());
         self.alive.set(self.lane.alive());
+    }
+
+    fn handle_events(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        self.lane.swap_events(&mut events);
+        for event in events.drain(..) {
+            self.handle_event(event);
+        }
+        self.events = events;
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -257,7 +276,9 @@ impl std::ops::DerefMut for GuardedLane {
 impl Drop for GuardedLane {
     /// The leases are not renewed from here on, so no guard may believe in its lock any more.
     fn drop(&mut self) {
-        for guarded in std::mem::take(&mut self.guards).into_values() {
+        let mut guards: Vec<_> = self.guards.drain().collect();
+        guards.sort_unstable_by_key(|(number, _)| *number);
+        for (_, guarded) in guards {
             guarded.lose(LossReason::ClientClosed, "");
         }
     }

@@ -221,6 +221,11 @@ impl Lane {
         self.outage_end.is_some() || needed
     }
 
+    /// Returns whether there are events for guards.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.holds.events.is_empty()
+    }
+
     /// Exchanges the events for guards, in their order, for this empty list.
     pub(crate) fn swap_events(&mut self, events: &mut Vec<Event>) {
         std::mem::swap(&mut self.holds.events, events);
