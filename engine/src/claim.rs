@@ -39,6 +39,8 @@ pub(crate) mod flag {
     /// It stands among the holders and keeps others out, but is not durable yet: its lease has not begun, its acquire is
     /// not answered, and it can still be given up. Set beside `HELD`.
     pub(crate) const RESERVED: u16 = 1 << 14;
+    /// Its acquire was told that its outcome is unknown. Set beside `RESERVED`.
+    pub(crate) const UNKNOWN: u16 = 1 << 15;
 }
 
 /// One request for a key, and once granted, one hold.

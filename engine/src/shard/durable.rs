@@ -246,11 +246,13 @@ impl Shard {
         }
     }
 
-    /// The log failed: nobody knows yet whether this claim will be held.
+    /// The log failed: nobody knows yet whether this claim will be held. It keeps others out until the process ends, and gets no other
+    /// answer when it is given up before.
     fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
             self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
+            self.claims[claim].flags |= flag::UNKNOWN;
         }
     }
 
@@ -269,7 +271,9 @@ impl Shard {
 
     /// Answers the acquire of a claim that waits or is reserved.
     pub(super) fn answer_reserved(&self, claim: u32, answer: Answer, effects: &mut impl Effects) {
-        answer_acquire(self.ticket(claim), self.has_waited(claim), answer, effects);
+        if !self.claims[claim].has(flag::UNKNOWN) {
+            answer_acquire(self.ticket(claim), self.has_waited(claim), answer, effects);
+        }
     }
 
     /// Whether the client of a waiting or reserved claim may know that its acquire waits.

@@ -132,6 +132,12 @@ impl FakeLog {
         then
     }
 
+    /// Gives up what is not durable. Returns the effects that waited for it.
+    pub(crate) fn fail(&mut self) -> Vec<WhenDurable> {
+        let then = |(_, written)| if let Written::Then(then) = written { Some(then) } else { None };
+        std::mem::take(&mut self.pending).into_iter().filter_map(then).collect()
+    }
+
     /// The server is gone. Of what was not durable the first so many records are there all the same.
     pub(crate) fn crash(&mut self, surviving: usize) {
         let end = self.whole_turns(surviving);

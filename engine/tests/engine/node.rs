@@ -103,6 +103,18 @@ impl Node {
         self.log.take(effects, now);
     }
 
+    /// The log fails: what was not durable is unknown.
+    pub(crate) fn fail_log(&mut self, now: Time, drained: Time, effects: &mut Recorder) {
+        let then = self.log.fail();
+        self.begin_turns(now, drained, effects);
+        for then in then {
+            if let WhenDurable::Begin(mut reserved) = then {
+                let shard = &mut self.shards[usize::from(reserved.shard)];
+                shard.end_reservation(ReservedEnd::Unknown, &mut reserved, effects);
+            }
+        }
+    }
+
     /// Writes what only a clean stop carries over, and makes it durable.
     pub(crate) fn stop_cleanly(&mut self, now: Time, drained: Time, effects: &mut Recorder) {
         for shard in &mut self.shards {

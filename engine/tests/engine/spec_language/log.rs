@@ -53,6 +53,12 @@ impl Stage {
         self.node.sync(usize::MAX, self.now, self.drained, &mut self.effects);
     }
 
+    /// The log fails.
+    pub(super) fn fail_log(&mut self, words: Words<'_>) {
+        words.finish();
+        self.node.fail_log(self.now, self.drained, &mut self.effects);
+    }
+
     pub(super) fn stop_cleanly(&mut self, words: Words<'_>) {
         words.finish();
         self.node.stop_cleanly(self.now, self.drained, &mut self.effects);

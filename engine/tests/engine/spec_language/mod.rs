@@ -58,7 +58,7 @@
 //!   What concerns several shards the file's worker does after each command; from `delay` on it is late, until
 //!   `follow_up`.
 //! - There is no log until `log` says so. With `synced` everything that was recorded so far is durable, at this instant;
-//!   `recorded` shows what is not. `restart` is a crash: what was not durable is lost, connections are, and a lane of the
+//!   `recorded` shows what is not; `log_failed` makes it unknown. `restart` is a crash: what was not durable is lost, connections are, and a lane of the
 //!   same name is another one. Only a lane with a `session_end` has a session that is restored with its holds; `attach`
 //!   brings it back. After `clean_stop`, which makes everything durable, comes a `restart`. The clock goes on over a
 //!   restart of the same boot, and begins anew after a `reboot`.
@@ -202,6 +202,7 @@ impl Stage {
             }
             "log" => self.set_log(words),
             "synced" => self.sync(words),
+            "log_failed" => self.fail_log(words),
             "clean_stop" => self.stop_cleanly(words),
             "quorum" => self.set_quorum(words),
             "counted" => self.count_in_quorum(true, words),
