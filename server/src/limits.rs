@@ -181,8 +181,12 @@ pub const LOG_COMPACT_RETRY_MS: u64 = 60_000;
 pub const LOG_NO_SPACE_PACE_MS: u64 = 50;
 /// How long frames for which the disk has no room wait until they are tried again, unless room is reported before.
 pub const LOG_NO_ROOM_RETRY_MS: u64 = 1_000;
+/// How often the log looks whether a full disk has room again.
+pub const LOG_LOOK_MS: u64 = 1_000;
 /// How long a server that stops waits for room in its log before it ends without.
 pub const LOG_STOP_GRACE_MS: u64 = 1_000;
+/// How long the workers of a server whose log failed get to say so to all who wait, before the process ends.
+pub const LOG_LAST_WORDS_MS: u64 = 300;
 /// A sync that takes longer is written down.
 pub const LOG_SLOW_MS: u64 = 1_000;
 /// While a sync takes longer nothing new that is durable is granted.

@@ -4,7 +4,6 @@ use crate::clock::{BootClock, Clock};
 use crate::data_dir::DataDir;
 use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
 use crate::front::FrontConfig;
-use crate::log::port::{LogOrder, LogPort};
 use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::memory::{self, MemoryUse};
@@ -73,13 +72,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
         log: log.as_ref().map(|log| log.port.clone()),
         quorum: quorum.as_ref().map(|(_, (port, _))| port.clone()),
     });
-    if let Some(log) = &log
-        && let Some(wait) = log.wait_for_losses()
-    {
-        node.refuse_grants_for(wait);
-        tokio::spawn(end_losses_after(wait, log.port.clone()));
-    }
-    let log = log.map(|log| log.restore(&mut node)).transpose()?;
+    let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
     let node = Arc::new(node);
     let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
     let fronts = Arc::new(FrontConfig::new(options)?);
@@ -134,13 +127,6 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
 fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
     let shard_count = shard_count(options.worker_count);
     ReadLog::open(data_dir.path(), options.log_segment_len, options.accept_damage, shard_count)
-}
-
-/// Tells the log when every hold that may be lost has expired, so that the next start need not wait.
-async fn end_losses_after(wait: Duration, log: LogPort) {
-    tokio::time::sleep(wait).await;
-    tracing::info!("grants are served again");
-    log.tell(LogOrder::EndLosses);
 }
 
 /// Where to listen on TCP, each with the option that says so.

@@ -198,6 +198,11 @@ impl SimulatedDisk {
         self.lock().is_full = is_full;
     }
 
+    /// No operation fails any more.
+    pub fn fail_no_more(&self) {
+        self.lock().fault = None;
+    }
+
     /// From now on remembers how the disk is before each operation.
     pub fn record(&self) {
         self.lock().is_recording = true;

@@ -3,6 +3,7 @@
 
 use crate::cluster::ClusterSettings;
 use crate::random::Random;
+use waymaker_server::limits::LOG_GROUP_LEN_MAX;
 
 /// A server with a log, a cluster, or both.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,14 @@ pub(crate) struct Durability {
     pub(crate) down_max_us: u64,
     /// The number of workers may be another one after each start.
     pub(crate) changes_workers: bool,
+    /// Bytes of the records of one frame, and of one group: few, so that groups have many frames.
+    pub(crate) frame_len_max: usize,
+    pub(crate) group_len_max: usize,
+    /// The mean time between two times in which the disk is full, and how long each takes at most; there may be none.
+    pub(crate) full_us: Option<(u64, u64)>,
+    /// Starts after which some operation of the disk fails, of a hundred, and before which operation.
+    pub(crate) failure_percent: u64,
+    pub(crate) failure_before: u64,
 }
 
 impl Durability {
@@ -37,7 +46,7 @@ impl Durability {
             return None;
         }
         let local_percent = random.pick(&[100, 100, 90, 60, 0]).unwrap_or(100);
-        Some(Self {
+        let durability = Self {
             has_log,
             cluster,
             local_percent: if has_log { local_percent } else { 0 },
@@ -48,6 +57,19 @@ impl Durability {
             power_percent: random.pick(&[0, 50, 100]).unwrap_or(50),
             down_max_us: random.spread(1_000, 1_000_000),
             changes_workers: random.once_in(2),
+            frame_len_max: random.pick(&[usize::MAX, 1_000, 200, 60]).unwrap_or(usize::MAX),
+            group_len_max: random.pick(&[LOG_GROUP_LEN_MAX, LOG_GROUP_LEN_MAX, 4_000, 400]).unwrap_or(400),
+            full_us: None,
+            failure_percent: 0,
+            failure_before: 0,
+        };
+        Some(Self {
+            full_us: random
+                .percent(50)
+                .then(|| (random.spread(20_000, 2_000_000), random.spread(20_000, 8_000_000))),
+            failure_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
+            failure_before: random.spread(10, 3_000),
+            ..durability
         })
     }
 

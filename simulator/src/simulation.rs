@@ -223,6 +223,7 @@ impl Simulation {
         }
         self.world.calm = true;
         self.server.end_stalls(&mut self.world);
+        self.server.end_disk_faults(&mut self.world);
         self.clients.iter_mut().for_each(|client| client.leave(&mut self.world));
         self.real.leave(&mut self.world);
         let answered = |simulation: &Self| {
@@ -326,7 +327,9 @@ impl Simulation {
             | Event::Log(_)
             | Event::Quorum(_)
             | Event::Counted(..)
-            | Event::Disaster => {
+            | Event::Keeper(_)
+            | Event::Disk
+            | Event::Disaster(_) => {
                 self.server.happen(world, event);
             }
         }

@@ -35,6 +35,10 @@ pub(crate) enum Event {
     Housekeep(usize, u32),
     /// The log of this start of the server does something.
     Log(u32),
+    /// The thread beside the log of this start of the server has done an errand.
+    Keeper(u32),
+    /// The disk becomes full, or has room again.
+    Disk,
     /// The thread of this start of the server that asks the cluster does something.
     Quorum(u32),
     /// A transaction arrives at the cluster.
@@ -43,8 +47,8 @@ pub(crate) enum Event {
     Counted(u32, u64),
     /// The cluster does not answer for a while.
     Outage,
-    /// Something happens to the whole server, or it starts again.
-    Disaster,
+    /// Something happens to the whole server, or it starts again. Only the last one that was planned counts.
+    Disaster(u64),
     /// A client does something.
     Act(usize),
     /// A real client acts.

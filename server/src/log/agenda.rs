@@ -1,15 +1,15 @@
-//! Decides what the log thread does next. It reads no clock and touches no disk: `thread` carries out the decisions and reports
-//! their results.
+//! Decides when the log thread does what. `committer` makes steps of these decisions.
 
 use super::keeper::Space;
 use crate::limits::{
-    LOG_COMPACT_RETRY_MS, LOG_IDLE_MS, LOG_NO_ROOM_RETRY_MS, LOG_NO_SPACE_PACE_MS, LOG_STOP_GRACE_MS,
+    LOG_COMPACT_RETRY_MS, LOG_IDLE_MS, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS, LOG_NO_SPACE_PACE_MS,
+    LOG_STOP_GRACE_MS,
 };
 use waymaker_engine::Time;
 
 /// What the log thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub(super) enum Next {
     /// Wait for an order, at most until this instant.
     Wait(Time),
     /// Take batches and flush them.
@@ -20,6 +20,10 @@ pub enum Next {
     Confirm,
     /// Fold old segments, which has failed before, if there still are enough of them.
     Compact,
+    /// Look whether the disk has room again.
+    Look,
+    /// Note that all holds that may have been lost have expired.
+    EndLosses,
     /// End the log in order.
     Close,
     /// End the server without the frames that find no room.
@@ -28,7 +32,7 @@ pub enum Next {
 
 /// The state of the log thread.
 #[derive(Clone, Debug)]
-pub struct Agenda {
+pub(super) struct Agenda {
     /// Whether batches were left that are not taken.
     has_batches: bool,
     /// When frames that found no room are tried again; `None` if there are none.
@@ -40,13 +44,18 @@ pub struct Agenda {
     space: Space,
     /// When a compaction that failed is tried again; `None` if none failed.
     compact_at: Option<Time>,
+    /// When to look whether a full disk has room again; `None` while it has room, or the last look is not over.
+    look_at: Option<Time>,
+    /// When all holds that may have been lost have expired; `None` if that is noted, or none were lost.
+    losses_end_at: Option<Time>,
     /// When a server that stops gives up; `None` while it runs.
     give_up_at: Option<Time>,
 }
 
 impl Agenda {
-    /// The agenda of a log whose first flush was done at this instant.
-    pub fn new(now: Time) -> Self {
+    /// The agenda of a log whose first flush was done at this instant. `losses_ms` is the time until holds that may have been lost have
+    /// expired.
+    pub(super) fn new(now: Time, losses_ms: Option<u64>) -> Self {
         Self {
             has_batches: false,
             retry_at: None,
@@ -54,18 +63,29 @@ impl Agenda {
             pace_until: now,
             space: Space::Ample,
             compact_at: None,
+            look_at: None,
+            losses_end_at: losses_ms.map(|wait_ms| now.after_ms(wait_ms)),
             give_up_at: None,
         }
     }
 
     /// Decides what comes next. The same is decided again until one of the `note` functions says that something has changed, or
     /// time has passed.
-    pub fn next(&self, now: Time) -> Next {
-        let next = self.next_write(now);
-        match (next, self.compact_at) {
-            (Next::Wait(_), Some(at)) if at <= now => Next::Compact,
-            (Next::Wait(until), Some(at)) => Next::Wait(until.min(at)),
-            _ => next,
+    pub(super) fn next(&self, now: Time) -> Next {
+        let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
+        if is_due(self.look_at) {
+            return Next::Look;
+        }
+        if is_due(self.losses_end_at) {
+            return Next::EndLosses;
+        }
+        match self.next_write(now) {
+            Next::Wait(_) if is_due(self.compact_at) => Next::Compact,
+            Next::Wait(until) => {
+                let others = [self.look_at, self.losses_end_at, self.compact_at];
+                Next::Wait(others.into_iter().flatten().fold(until, Time::min))
+            }
+            next => next,
         }
     }
 
@@ -89,17 +109,17 @@ impl Agenda {
     }
 
     /// Notes that a batch was left.
-    pub fn note_batch(&mut self) {
+    pub(super) fn note_batch(&mut self) {
         self.has_batches = true;
     }
 
     /// Notes that batches were taken, and whether more of them are left.
-    pub fn note_taken(&mut self, has_more: bool) {
+    pub(super) fn note_taken(&mut self, has_more: bool) {
         self.has_batches = has_more;
     }
 
     /// Notes that all frames are durable, and whether the last one confirms those before it.
-    pub fn note_flushed(&mut self, now: Time, is_confirmed: bool) {
+    pub(super) fn note_flushed(&mut self, now: Time, is_confirmed: bool) {
         self.retry_at = None;
         self.confirm_at = (!is_confirmed).then(|| now.after_ms(LOG_IDLE_MS));
         if self.space == Space::Low {
@@ -108,13 +128,14 @@ impl Agenda {
     }
 
     /// Notes that frames found no room. Returns whether room must be asked for, once for all tries.
-    pub fn note_no_room(&mut self, now: Time) -> bool {
+    pub(super) fn note_no_room(&mut self, now: Time) -> bool {
         self.space = Space::Low;
         self.retry_at.replace(now.after_ms(LOG_NO_ROOM_RETRY_MS)).is_none()
     }
 
     /// Notes whether there is room ahead. Returns whether that has changed.
-    pub fn note_space(&mut self, now: Time, space: Space) -> bool {
+    pub(super) fn note_space(&mut self, now: Time, space: Space) -> bool {
+        self.look_at = (space == Space::Low).then(|| now.after_ms(LOG_LOOK_MS));
         if space == Space::Ample {
             self.pace_until = now;
             self.retry_at = self.retry_at.map(|_| now);
@@ -123,25 +144,35 @@ impl Agenda {
         std::mem::replace(&mut self.space, space) != space
     }
 
+    /// Notes that a look whether there is room begins. It ends with [`Agenda::note_space`].
+    pub(super) fn note_looked(&mut self) {
+        self.look_at = None;
+    }
+
+    /// Notes that the end of losses is noted.
+    pub(super) fn note_losses_ended(&mut self) {
+        self.losses_end_at = None;
+    }
+
     /// Notes that a compaction failed. It is tried again after a while, when there is room again, or when another segment is full.
-    pub fn note_compaction_failed(&mut self, now: Time) {
+    pub(super) fn note_compaction_failed(&mut self, now: Time) {
         self.compact_at = Some(now.after_ms(LOG_COMPACT_RETRY_MS));
     }
 
     /// Notes that a compaction begins, or that there is nothing to fold.
-    pub fn note_compaction_tried(&mut self) {
+    pub(super) fn note_compaction_tried(&mut self) {
         self.compact_at = None;
     }
 
     /// Notes that the server stops: no batch is left after this.
-    pub fn note_stop(&mut self, now: Time) {
+    pub(super) fn note_stop(&mut self, now: Time) {
         self.compact_at = None;
         self.give_up_at = Some(now.after_ms(LOG_STOP_GRACE_MS));
         self.retry_at = self.retry_at.map(|_| now);
     }
 
     /// Whether the disk is full.
-    pub fn space(&self) -> Space {
+    pub(super) fn space(&self) -> Space {
         self.space
     }
 }
@@ -155,7 +186,7 @@ mod tests {
     }
 
     fn agenda() -> Agenda {
-        Agenda::new(at(0))
+        Agenda::new(at(0), None)
     }
 
     #[test]
@@ -242,6 +273,7 @@ mod tests {
         assert_eq!(agenda.next(at(LOG_COMPACT_RETRY_MS)), Next::Wait(Time::NEVER));
         agenda.note_compaction_failed(at(0));
         agenda.note_space(at(1), Space::Low);
+        agenda.note_looked();
         assert_eq!(agenda.next(at(1)), Next::Wait(at(LOG_COMPACT_RETRY_MS)));
         agenda.note_space(at(2), Space::Ample);
         assert_eq!(agenda.next(at(2)), Next::Compact);
@@ -276,6 +308,8 @@ mod tests {
                         Next::Close => break Next::Close,
                         Next::GiveUp => break Next::GiveUp,
                         Next::Compact => panic!("{number}: a server that stops folds segments"),
+                        Next::Look => agenda.note_looked(),
+                        Next::EndLosses => panic!("{number}: nothing was lost"),
                         Next::Commit | Next::Retry | Next::Confirm => {
                             agenda.note_taken(false);
                             if has_room {

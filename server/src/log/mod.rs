@@ -3,11 +3,13 @@
 //! [`Log`] is for the one thread that appends. [`keeper`] is what a second thread does beside it: spare segments, and
 //! compaction. Both reach the disk through [`Storage`] alone, so that a simulated disk can fail at every step.
 
-pub mod agenda;
+mod agenda;
+pub mod committer;
 mod directory;
 mod disk;
+pub mod errand;
 pub mod keeper;
-pub mod keeper_thread;
+mod keeper_thread;
 #[expect(clippy::module_inception, reason = "the log of the module is the log")]
 mod log;
 mod map;

@@ -1,7 +1,8 @@
 //! How workers reach the log thread.
 
+use super::errand::Report;
 use super::keeper::CompactError;
-use super::keeper_thread::Report;
+
 use crate::limits::LOG_STALLED_MS;
 use crate::waiting::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -77,10 +78,8 @@ impl LogBatch {
 pub enum LogOrder {
     /// Make this durable.
     Batch(LogBatch),
-    /// What the thread that makes room has to say.
+    /// The result of an errand.
     Report(Report),
-    /// All holds that may have been lost have expired.
-    EndLosses,
     /// Nothing comes after this: end the log in order.
     Stop,
 }

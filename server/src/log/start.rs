@@ -6,19 +6,18 @@ use super::writer::LogWriter;
 use super::{AppendError, Device, Disk, Log, Lost, OpenOptions, Opened, Storage};
 use crate::clock::{BootClock, Clock};
 use crate::driver::Workers;
+use crate::limits::LOG_LAST_WORDS_MS;
 use crate::node::Node;
 use anyhow::Context;
 use crossbeam_channel::Receiver;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use waymaker_engine::ClaimId;
 use waymaker_engine::log::{Image, Losses, Record, Started};
+use waymaker_engine::{ClaimId, Time};
 
 /// The exit code of a server whose disk failed, from sysexits: try again later.
 const EXIT_DISK_FAILED: i32 = 75;
-/// How long the workers get to say `unknown` to whoever waits, before the process ends.
-const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// A log that was read, and is not written by anybody yet.
 #[derive(Debug)]
@@ -53,60 +52,76 @@ impl ReadLog {
         if let Some(warning) = warning {
             tracing::warn!("{warning}");
         }
-        let storage: Arc<dyn Storage> =
-            Arc::new(Disk::open(path, device).with_context(|| format!("data-dir: {}", path.display()))?);
+        let storage = Disk::open(path, device).with_context(|| format!("data-dir: {}", path.display()))?;
         let options = OpenOptions { segment_len, log_id: rand::random(), accept_damage };
-        let (mut log, mut image, opened) = Log::open::<Image>(Arc::clone(&storage), &options)
-            .with_context(|| format!("data-dir: {}", path.display()))?;
+        let boot_id = BootClock::boot_id().context("cannot tell which boot of the machine this is")?;
+        Self::read(Arc::new(storage), &options, boot_id, &BootClock, shard_count)
+            .with_context(|| format!("data-dir: {}", path.display()))
+    }
+
+    /// Reads the log in this storage. `boot_id` names the boot from which the clock counts.
+    ///
+    /// # Errors
+    /// As [`ReadLog::open`].
+    pub fn read(
+        storage: Arc<dyn Storage>,
+        options: &OpenOptions,
+        boot_id: [u8; 16],
+        clock: &dyn Clock,
+        shard_count: usize,
+    ) -> anyhow::Result<Self> {
+        let (mut log, mut image, opened) = Log::open::<Image>(Arc::clone(&storage), options)?;
         if !opened.foreign.is_empty() {
             let files = opened.foreign.join(", ");
             tracing::warn!(?files, "files in the data directory are no part of the log and are ignored");
         }
-        let clock = BootClock;
         let started = Started {
-            boot_id: BootClock::boot_id().context("cannot tell which boot of the machine this is")?,
+            boot_id,
             now_ms: clock.now().as_millis(),
             unix_ms: clock.unix_micros().div_euclid(1000),
         };
         image.rebase(&started);
-        let ended = end_contradicted(&mut image, accept_damage)?;
+        let ended = end_contradicted(&mut image, options.accept_damage)?;
         let (port, orders) = LogPort::new(shard_count);
         if !ended.is_empty() {
-            log.note_losses().context("data-dir: cannot write to the log")?;
+            log.note_losses().context("cannot write to the log")?;
         }
         let losses = log.superblock().losses;
         if let Some(losses) = &losses {
             image.begin_above(losses.fence_floor);
             announce_losses(losses, opened.lost.as_ref());
         }
+        let segment_len = options.segment_len;
         Ok(Self { log, image, opened, storage, segment_len, started, port, orders, ended, losses })
     }
 
-    /// Returns how long nothing may be granted. Lost records may have told of holds, so the longest lease that was ever
-    /// granted has to expire first.
-    pub fn wait_for_losses(&self) -> Option<Duration> {
-        self.losses.map(|losses| Duration::from_millis(losses.wait_ms))
-    }
-
-    /// Makes what is in the log part of a node that has served nobody yet. Says by whom it is written from then on.
+    /// Makes what is in the log part of a node that has served nobody yet. Lost records may have told of holds, so nothing is granted
+    /// before the longest lease that was ever granted has expired. `restored_at` reads the clock once the first records are written.
     ///
     /// # Errors
     /// If the log cannot be written, or contradicts itself.
-    pub fn restore(self, node: &mut Node) -> anyhow::Result<RestoredLog> {
+    pub fn restore(
+        self,
+        node: &mut Node,
+        restored_at: impl FnOnce(&dyn Clock) -> Time,
+    ) -> anyhow::Result<RestoredLog> {
+        let losses_ms = self.losses.map(|losses| losses.wait_ms);
+        if let Some(wait_ms) = losses_ms {
+            node.refuse_grants_for(Duration::from_millis(wait_ms));
+        }
         let mut records = Vec::new();
         if let Some(losses) = &self.losses {
             records.push(Record::BeginAbove { fence: losses.fence_floor });
         }
         records.extend(self.ended.iter().map(|id| Record::Ended { id: *id }));
-        let clock = BootClock;
-        let writer =
-            LogWriter::start(self.log, Arc::clone(self.port.status()), self.started, &records, &clock)
-                .context("data-dir: cannot write to the log")?;
-        let counts = node.restore(&self.image, clock.now())?;
+        let Self { storage, segment_len, port, orders, started, .. } = self;
+        let status = Arc::clone(port.status());
+        let writer = LogWriter::start(self.log, status, started, &records, &*node.clock)
+            .context("data-dir: cannot write to the log")?;
+        let counts = node.restore(&self.image, restored_at(&*Arc::clone(&node.clock)))?;
         let clean = self.opened.is_clean || self.opened.is_new;
         tracing::info!(holds = counts.holds, counters = counts.counters, clean, "the log is read");
-        let Self { storage, segment_len, port, orders, .. } = self;
-        Ok(RestoredLog { config: LogThreadConfig { writer, orders, storage, segment_len }, port })
+        Ok(RestoredLog { config: LogThreadConfig { writer, orders, storage, segment_len, losses_ms }, port })
     }
 }
 
@@ -149,8 +164,10 @@ fn end_contradicted(image: &mut Image, accept_damage: bool) -> anyhow::Result<Ve
 /// A log that is ready to be written for a node.
 #[derive(Debug)]
 pub struct RestoredLog {
-    config: LogThreadConfig,
-    port: LogPort,
+    /// What its thread is made from.
+    pub config: LogThreadConfig,
+    /// Where workers leave what they record.
+    pub port: LogPort,
 }
 
 impl RestoredLog {
@@ -175,6 +192,6 @@ fn end_process(error: &AppendError) {
             tracing::error!(%error, "the disk of the log failed: nothing more is promised, and the server ends");
         }
     }
-    std::thread::sleep(LAST_WORDS);
+    std::thread::sleep(Duration::from_millis(LOG_LAST_WORDS_MS));
     std::process::exit(EXIT_DISK_FAILED);
 }

@@ -1,5 +1,6 @@
 //! From what workers leave to frames of the log.
 
+use super::committer::Foldable;
 use super::port::{LogBatch, LogStatus};
 use super::{AppendError, CompactionPlan, Dead, Log};
 use crate::clock::Clock;
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::{io, iter};
 use waymaker_engine::Time;
-use waymaker_engine::log::split::{Payload, split_batch};
+use waymaker_engine::log::split::{Payload, Splitter, split_batch};
 use waymaker_engine::log::{Record, Started};
 
 /// Bytes in front of a record that tell its length.
@@ -27,19 +28,14 @@ pub struct LogWriter {
     status: Arc<LogStatus>,
     /// Frames that are still to be appended.
     frames: VecDeque<Payload>,
-    /// The last frame has no successor that says it to be durable.
+    /// Bytes of the records of one frame, at most.
+    frame_len_max: usize,
+    /// Whether records were appended since the last sync.
+    has_unsynced_records: bool,
+    /// Whether the last frame lacks a successor that says it to be durable.
     is_unconfirmed: bool,
     /// The number of the last record of each shard.
     numbers: BTreeMap<u16, u64>,
-}
-
-/// A group is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flushed {
-    /// Since when.
-    pub at: Time,
-    /// A segment was begun: another one has to be made ready.
-    pub is_new_segment: bool,
 }
 
 impl LogWriter {
@@ -60,6 +56,8 @@ impl LogWriter {
             started,
             status,
             frames: VecDeque::new(),
+            frame_len_max: usize::MAX,
+            has_unsynced_records: false,
             is_unconfirmed: false,
             numbers: BTreeMap::new(),
         };
@@ -71,12 +69,22 @@ impl LogWriter {
         };
         let first = Record::Started(started);
         writer.take(&iter::once(&first).chain(records).map(batch).collect::<Vec<_>>())?;
-        match writer.flush(clock) {
-            Ok(_) => {}
-            Err(AppendError::NoSpace) => writer.status.set_no_space(true),
+        match writer.append() {
+            Ok(_) => _ = writer.sync(clock)?,
+            Err(AppendError::NoSpace) => {}
             Err(error) => return Err(error),
         }
         Ok(writer)
+    }
+
+    /// Makes frames shorter than the disk needs them to be, so that a test has many.
+    pub fn limit_frames(&mut self, len_max: usize) {
+        self.frame_len_max = len_max.max(Splitter::LIMIT_MIN);
+    }
+
+    /// The clocks of this start.
+    pub fn started(&self) -> Started {
+        self.started
     }
 
     /// Whether frames found no room.
@@ -84,12 +92,12 @@ impl LogWriter {
         !self.frames.is_empty()
     }
 
-    /// Takes some batches, which [`LogWriter::flush`] will make durable.
+    /// Makes frames of some batches, for [`LogWriter::append`].
     ///
     /// # Errors
     /// If the disk failed.
     pub fn take(&mut self, batches: &[LogBatch]) -> io::Result<()> {
-        let limit = self.log.records_limit();
+        let limit = self.log.records_limit().min(self.frame_len_max);
         for batch in batches.iter().filter(|batch| batch.record_count > 0) {
             self.check_numbers(batch);
             self.raise_bounds(batch)?;
@@ -112,35 +120,31 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes everything that was taken, then syncs once.
+    /// Appends all frames. Returns whether a segment was begun. If another call of this function failed before, that one may have begun
+    /// segments too.
     ///
     /// # Errors
     /// [`AppendError::NoSpace`]: nothing is lost, and the same can be tried again. Otherwise the disk failed, and nothing
     /// may be acknowledged any more.
-    pub fn flush(&mut self, clock: &dyn Clock) -> Result<Flushed, AppendError> {
-        let is_new_segment = self.write()?;
-        Ok(Flushed { at: self.sync(clock)?, is_new_segment })
-    }
-
-    /// The first half of [`LogWriter::flush`]: appends everything that was taken. Says whether a segment was begun.
-    ///
-    /// # Errors
-    /// As [`LogWriter::flush`].
-    pub fn write(&mut self) -> Result<bool, AppendError> {
+    pub fn append(&mut self) -> Result<bool, AppendError> {
         let mut is_new_segment = false;
         while let Some(frame) = self.frames.front() {
             is_new_segment |= self.log.append(&frame.bytes, frame.count)?.is_new_segment;
+            self.has_unsynced_records |= frame.count > 0;
             self.frames.pop_front();
         }
         Ok(is_new_segment)
     }
 
-    /// The second half: everything that was written is durable. Says since when.
+    /// Makes durable what was appended. Returns the instant since which it is.
     ///
     /// # Errors
     /// If the disk failed.
     pub fn sync(&mut self, clock: &dyn Clock) -> io::Result<Time> {
-        self.is_unconfirmed |= self.log.flushed().lsn < self.log.last_lsn();
+        if self.log.flushed().lsn < self.log.last_lsn() {
+            // A frame without records needs no successor: nothing is missing without it.
+            self.is_unconfirmed = std::mem::take(&mut self.has_unsynced_records);
+        }
         let durable = self.log.flush(|| clock.now().as_millis())?;
         for (shard, number) in &self.numbers {
             self.status.set_durable(*shard, *number);
@@ -148,23 +152,18 @@ impl LogWriter {
         Ok(Time::from_millis(durable.at_ms))
     }
 
-    /// Nothing happens: the last frame gets a successor which says that it was durable, so that damage to it is told from
-    /// a torn end.
-    ///
-    /// # Errors
-    /// As [`LogWriter::flush`].
-    pub fn confirm(&mut self, clock: &dyn Clock) -> Result<Flushed, AppendError> {
-        if !self.is_unconfirmed {
-            let at = Time::from_millis(self.log.flushed().at_ms);
-            return Ok(Flushed { at, is_new_segment: false });
-        }
+    /// Makes a frame without records, if the last frame needs a successor which says that it was durable. Then damage to the last frame
+    /// is told from a torn end.
+    pub fn add_confirmation(&mut self) {
         // After a failure the frames that found no room are still there, and the last of them says as much.
-        if self.frames.is_empty() {
+        if self.is_unconfirmed && self.frames.is_empty() {
             self.frames.push_back(Payload::default());
         }
-        let flushed = self.flush(clock);
-        self.is_unconfirmed = flushed.is_err();
-        flushed
+    }
+
+    /// Whether the last frame has a successor, or needs none.
+    pub fn is_confirmed(&self) -> bool {
+        !self.is_unconfirmed
     }
 
     /// Ends the log in order. If the next start would refuse its files, a snapshot replaces it: of the records that `write` hands out, which
@@ -205,9 +204,10 @@ impl LogWriter {
         self.log.end_losses()
     }
 
-    /// How many segments wait to be folded into a snapshot, and what is to be done with them.
-    pub fn compaction_plan(&self) -> Option<(u64, CompactionPlan)> {
-        self.log.compaction_plan().map(|plan| (self.log.sealed_segments(), plan))
+    /// Old segments that can be folded into a snapshot; `None` if there are none.
+    pub fn foldable(&self) -> Option<Foldable> {
+        let segment_count = self.log.sealed_segments();
+        self.log.compaction_plan().map(|plan| Foldable { segment_count, plan })
     }
 
     /// A compaction is durable. Says what may be removed.

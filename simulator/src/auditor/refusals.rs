@@ -12,6 +12,9 @@ pub(super) const LEFT_COUNT_MIN: usize = LEFT_COST_MAX as usize / BATCH_COST_MAX
 
 impl Auditor {
     pub(super) fn judge_refusal(&mut self, request: usize, error: &ErrorAnswer<'_>, now_ms: u64) {
+        if error.code == ErrorCode::Unknown {
+            return self.judge_unknown(request);
+        }
         self.requests[request].refused_ms = Some(now_ms);
         let asked = &self.requests[request];
         let (lane, operation, sent_ms) = (asked.lane, asked.operation, asked.first_sent_ms);
@@ -60,6 +63,9 @@ impl Auditor {
                 }
                 self.judge_waited_in_time(request, &acquire);
                 waits || acquire.request_id.is_some()
+            }
+            (Operation::Acquire(_) | Operation::Register(_), ErrorCode::NoSpace) => {
+                self.may_be_durable(&operation) && self.may_lack_room(now_ms)
             }
             (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
             (Operation::Acquire(_), ErrorCode::Overloaded) if is_tight => true,
@@ -124,6 +130,25 @@ impl Auditor {
         }
         let rule = if error.code == ErrorCode::Cancelled { "cancelled" } else { "answers" };
         self.accuse(rule, || format!("lane {lane}: {operation:?} is refused: {error:?}"));
+    }
+
+    /// What became of the request shows after the next start, as if it had no answer.
+    fn judge_unknown(&mut self, request: usize) {
+        self.requests[request].is_answered = false;
+        if !self.may_be_unknown() {
+            let operation = self.requests[request].operation;
+            self.accuse("answers", || format!("the log has not failed, and {operation:?} is unknown"));
+        }
+    }
+
+    /// Whether what was asked may have to be durable.
+    fn may_be_durable(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Acquire(acquire) => {
+                acquire.keys().iter().any(|(key, _)| self.keys.get(key).is_some_and(|key| key.is_local_asked))
+            }
+            _ => true,
+        }
     }
 
     /// Whether the requests of its lane that have no answer yet may cost as much as may wait for shards.

@@ -12,6 +12,9 @@ use crate::operation::{Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId};
 
+/// Within this time a server grants again once its disk has room.
+const ROOM_IS_FOUND_MS: u64 = 5_000;
+
 /// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -40,6 +43,10 @@ pub(crate) struct Restarts {
     synced_ms: BTreeSet<u64>,
     /// Of the end that no start has followed yet.
     end: Option<End>,
+    /// When the log of this start of the server failed.
+    log_failed_ms: Option<u64>,
+    /// Until when the disk was full, if it ever was; `u64::MAX` while it is.
+    full_until_ms: Option<u64>,
 }
 
 /// An end of the server, with what was surely there.
@@ -73,6 +80,28 @@ impl Auditor {
     /// A sync ended.
     pub(crate) fn note_synced(&mut self, now_ms: u64) {
         self.restarts.synced_ms.insert(now_ms);
+    }
+
+    /// The log of the server failed: all that waits for it is answered as unknown.
+    pub(crate) fn note_log_failed(&mut self, now_ms: u64) {
+        self.restarts.log_failed_ms.get_or_insert(now_ms);
+    }
+
+    /// The disk becomes full, or has room again.
+    pub(crate) fn note_disk_full(&mut self, now_ms: u64, is_full: bool) {
+        self.restarts.full_until_ms = Some(if is_full { u64::MAX } else { now_ms });
+    }
+
+    /// Whether what was asked may be unknown: it waited for a log that failed.
+    pub(super) fn may_be_unknown(&self) -> bool {
+        self.restarts.log_failed_ms.is_some()
+    }
+
+    /// Whether a server may still refuse grants because its disk was full.
+    pub(super) fn may_lack_room(&self, now_ms: u64) -> bool {
+        self.restarts.full_until_ms.is_some_and(|until_ms| {
+            until_ms == u64::MAX || now_ms <= self.latest_ms(until_ms + ROOM_IS_FOUND_MS)
+        })
     }
 
     /// The server ended.
@@ -191,6 +220,7 @@ impl Auditor {
         }
         self.waiters.clear();
         self.stopping_ms = None;
+        self.restarts.log_failed_ms = None;
     }
 
     /// The server starts again, on a machine that was booted then.

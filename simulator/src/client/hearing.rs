@@ -120,6 +120,12 @@ impl Client {
                 _ => {}
             };
         }
+        if let Response::Error(error) = response
+            && error.code == ErrorCode::Unknown
+        {
+            // The next start of the server knows. Until then it is as if there was no answer.
+            return;
+        }
         let Some(Pending { operation, sent_us }) = self.lanes[lane].pending.remove(&number) else { return };
         if let Some(recorder) = &mut world.recorder {
             recorder.note_heard(self.lanes[lane].auditor_lane, number, response, now_us);

@@ -1,6 +1,6 @@
 //! How a server begins and ends as a whole: it starts on what its disk has, crashes, or stops in order.
 
-use super::log::{FoundLog, SimulatedLog};
+use super::log::{LogEnd, SimulatedLog};
 use super::quorum::SimulatedQuorum;
 use super::{Errands, Server, Shared, Thread, config};
 use crate::auditor::Ending;
@@ -9,6 +9,8 @@ use crate::durability::Durability;
 use crate::world::{Event, World};
 use std::sync::Arc;
 use waymaker_engine::Time;
+use waymaker_server::clock::Clock;
+use waymaker_server::limits::LOG_LAST_WORDS_MS;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, shard_count};
 use waymaker_server::quorum::port::QuorumPort;
@@ -32,6 +34,10 @@ pub(super) enum Stage {
     Finishing {
         until_us: u64,
     },
+    /// Its log ends.
+    Closing,
+    /// Its log has failed. Workers say so to all who wait, and then the process ends.
+    Failing,
     Down,
 }
 
@@ -41,19 +47,22 @@ impl Stage {
     }
 
     pub(super) fn accepts(self) -> bool {
-        matches!(self, Self::Up | Self::Stopping)
+        matches!(self, Self::Up | Self::Stopping | Self::Failing)
     }
 }
 
 impl Server {
     /// A server begins, on what the disk has if there is one.
     pub(super) fn start(&mut self, world: &mut World) {
-        let disk = self.disk.take();
         self.quorum = world.settings.cluster().map(|_| SimulatedQuorum::new(world, self.start));
-        let port = self.quorum.as_ref().map(SimulatedQuorum::port);
-        let made = match (world.settings.log(), disk) {
-            (Some(durability), Some(disk)) => self.restore(world, durability, disk, port),
-            _ => Ok((Node::new(&config(world, self.start, (None, port))), None)),
+        let made = match self.make(world) {
+            Err(error) if self.is_disk_full => {
+                // A server with an empty directory needs room.
+                world.trace.note(world.now_us, 20, 0, || format!("server    does not start: {error}"));
+                self.set_disk_full(world, false);
+                self.make(world)
+            }
+            made => made,
         };
         let (node, log) = match made {
             Ok(made) => made,
@@ -64,6 +73,7 @@ impl Server {
         let now = world.server_time();
         let node = Arc::new(node);
         self.log = log;
+        self.disk = None;
         self.threads = (0..world.settings.worker_count)
             .map(|index| Thread::new(&node, index, self.start, now))
             .collect();
@@ -78,9 +88,18 @@ impl Server {
             world.after(1_000 * (1 + index as u64), Event::Housekeep(index, self.start));
         }
         if let Some(log) = &mut self.log {
-            log.poke(world);
+            log.begin(world);
         }
         self.plan_disaster(world);
+    }
+
+    /// Makes a server of what the disk has, which stays as it is if that fails.
+    fn make(&self, world: &World) -> Result<(Node, Option<SimulatedLog>), Box<dyn std::error::Error>> {
+        let port = self.quorum.as_ref().map(SimulatedQuorum::port);
+        match (world.settings.log(), self.disk.clone()) {
+            (Some(durability), Some(disk)) => self.restore(world, durability, disk, port),
+            _ => Ok((Node::new(&config(world, self.start, (None, port))), None)),
+        }
     }
 
     fn restore(
@@ -91,31 +110,98 @@ impl Server {
         quorum: Option<QuorumPort>,
     ) -> Result<(Node, Option<SimulatedLog>), Box<dyn std::error::Error>> {
         let shard_count = shard_count(world.settings.worker_count);
-        let found = SimulatedLog::open(world, durability, disk, (self.start, self.boot), shard_count)?;
-        let FoundLog { image, port, log } = found;
-        let mut node = Node::new(&config(world, self.start, (Some(port), quorum)));
+        let read = SimulatedLog::read(world, &disk, self.boot, shard_count)?;
+        let mut node = Node::new(&config(world, self.start, (Some(read.port.clone()), quorum)));
         // Workers read the clock later.
-        let begun_ms = world.server_time().as_millis().saturating_sub(RESTORE_MS);
-        node.restore(&image, Time::from_millis(begun_ms))?;
-        Ok((node, Some(log)))
+        let restored_at =
+            |clock: &dyn Clock| Time::from_millis(clock.now().as_millis().saturating_sub(RESTORE_MS));
+        let restored = read.restore(&mut node, restored_at)?;
+        Ok((node, Some(SimulatedLog::new(world, durability, disk, self.start, restored))))
     }
 
-    fn plan_disaster(&self, world: &mut World) {
+    fn plan_disaster(&mut self, world: &mut World) {
         if let Some(gap_us) = world.settings.durability.and_then(|durability| durability.disaster_us) {
             let after_us = world.random.between(1, 2 * gap_us);
-            world.after(after_us, Event::Disaster);
+            self.schedule_disaster(world, after_us);
         }
     }
 
-    /// The log does something. Where its disk failed nobody is told anything any more.
+    fn schedule_disaster(&mut self, world: &mut World, after_us: u64) {
+        self.disaster += 1;
+        world.after(after_us, Event::Disaster(self.disaster));
+    }
+
+    /// The log does something.
     pub(super) fn run_log(&mut self, world: &mut World) -> Errands {
         let mut errands = Errands::default();
-        let Some(log) = &mut self.log else { return errands };
-        match log.act(world, &self.node.0) {
-            Ok(wakes) => errands.wakes = wakes,
-            Err(error) => world.auditor.accuse("log", || format!("the log fails: {error}")),
+        if let Some(log) = &mut self.log {
+            errands.wakes = log.act(world, &self.node.0);
         }
+        self.note_log_end(world);
         errands
+    }
+
+    /// The thread beside the log has done an errand.
+    pub(super) fn keep_log(&mut self, world: &mut World) {
+        if let Some(log) = &mut self.log {
+            log.keep(world);
+        }
+        self.note_log_end(world);
+    }
+
+    /// Where the log has ended, so does the server.
+    fn note_log_end(&mut self, world: &mut World) {
+        let Some(durability) = world.settings.durability else { return };
+        match self.log.as_ref().and_then(SimulatedLog::end) {
+            Some(LogEnd::Closable) => self.end(world, durability),
+            Some(LogEnd::Failed) if self.stage == Stage::Closing => self.crash(world, durability),
+            Some(LogEnd::Failed) if self.stage != Stage::Failing => {
+                self.stage = Stage::Failing;
+                self.schedule_disaster(world, LOG_LAST_WORDS_MS * 1000);
+            }
+            _ => {}
+        }
+    }
+
+    /// Plans when the disk is full next.
+    pub(super) fn plan_disk(&mut self, world: &mut World) {
+        if let Some((gap_us, _)) = world.settings.log().and_then(|durability| durability.full_us) {
+            let after_us = world.random.between(1, 2 * gap_us);
+            world.after(after_us, Event::Disk);
+        }
+    }
+
+    /// The disk becomes full for a while, or has room again.
+    pub(super) fn change_disk(&mut self, world: &mut World) {
+        let full_us = world.settings.log().and_then(|durability| durability.full_us);
+        let Some((_, full_max_us)) = full_us.filter(|_| !world.calm) else { return };
+        if self.is_disk_full {
+            self.set_disk_full(world, false);
+            return self.plan_disk(world);
+        }
+        self.set_disk_full(world, true);
+        let full_us = world.random.spread(1_000, full_max_us);
+        world.after(full_us, Event::Disk);
+    }
+
+    fn set_disk_full(&mut self, world: &mut World, is_full: bool) {
+        self.is_disk_full = is_full;
+        world.trace.note(world.now_us, 21, u64::from(is_full), || format!("disk      is full: {is_full}"));
+        let now_ms = world.server_ms();
+        world.auditor.note_disk_full(now_ms, is_full);
+        if let Some(disk) = self.disk.as_ref().or(self.log.as_ref().map(SimulatedLog::disk)) {
+            disk.set_full(is_full);
+        }
+    }
+
+    /// The disk has room, and nothing fails any more.
+    pub(crate) fn end_disk_faults(&mut self, world: &mut World) {
+        if self.is_disk_full {
+            self.set_disk_full(world, false);
+        }
+        if let Some(disk) = self.disk.as_ref().or(self.log.as_ref().map(SimulatedLog::disk)) {
+            disk.fail_no_more();
+        }
     }
 
     /// The thread that asks the cluster does something, or hears from it.
@@ -143,7 +229,7 @@ impl Server {
                 self.stop(world);
                 self.stage = Stage::Stopping;
                 let linger_us = world.random.spread(1_000, 1_000_000);
-                world.after(linger_us, Event::Disaster);
+                self.schedule_disaster(world, linger_us);
             }
             Stage::Up => self.crash(world, durability),
             // Somebody is in a hurry.
@@ -154,20 +240,19 @@ impl Server {
                     thread.post(world, &self.node.0, Mail::Finish);
                 }
                 self.stage = Stage::Finishing { until_us: world.now_us + FINISH_US };
-                world.after(LOOK_US, Event::Disaster);
+                self.schedule_disaster(world, LOOK_US);
             }
             Stage::Finishing { until_us } => {
-                let is_done = self.threads.iter().all(Thread::is_idle)
-                    && self.log.as_ref().is_none_or(SimulatedLog::is_idle)
-                    && self.claim_count().is_some();
+                let is_done = self.threads.iter().all(Thread::is_idle) && self.claim_count().is_some();
                 if is_done {
-                    self.end(world, durability);
+                    self.close(world, durability);
                 } else if world.now_us < until_us {
-                    world.after(LOOK_US, Event::Disaster);
+                    self.schedule_disaster(world, LOOK_US);
                 } else {
                     self.crash(world, durability);
                 }
             }
+            Stage::Closing | Stage::Failing => self.crash(world, durability),
             Stage::Down => self.start_again(world, durability),
         }
     }
@@ -189,7 +274,18 @@ impl Server {
             self.disk = Some(SimulatedDisk::default());
             return self.go_down(world, durability, Ending::Loss);
         }
-        let state = log.into_disk().state();
+        self.leave_disk(world, durability, &log.into_disk(), loses_power);
+    }
+
+    /// The disk is as it was, or without some of what was not synced.
+    fn leave_disk(
+        &mut self,
+        world: &mut World,
+        durability: Durability,
+        disk: &SimulatedDisk,
+        loses_power: bool,
+    ) {
+        let state = disk.state();
         self.disk = Some(if loses_power {
             let survival = Survival {
                 pieces: [0, u64::MAX, world.random.any()][world.random.below(3) as usize],
@@ -200,31 +296,49 @@ impl Server {
         } else {
             SimulatedDisk::new(state)
         });
+        if let Some(disk) = &self.disk {
+            disk.set_full(self.is_disk_full);
+        }
         self.go_down(world, durability, Ending::Crash);
+    }
+
+    /// The workers of a server that stops in order have ended: what is left is to end its log.
+    fn close(&mut self, world: &mut World, durability: Durability) {
+        world.trace.note(world.now_us, 22, 0, || "server    has no workers any more".to_owned());
+        self.end_workers(world);
+        let Some(log) = &mut self.log else {
+            return self.go_down(world, durability, Ending::Loss);
+        };
+        self.stage = Stage::Closing;
+        self.node.0.record_ephemeral();
+        log.stop(world);
+        // Somebody may lose patience.
+        self.disaster += 1;
+        if world.random.once_in(6) {
+            let after_us = world.random.spread(10, 2_000_000);
+            self.schedule_disaster(world, after_us);
+        }
     }
 
     /// The last words of a server that stops in order.
     fn end(&mut self, world: &mut World, durability: Durability) {
-        world.trace.note(world.now_us, 13, 0, || "server    ends in order".to_owned());
-        let Some(log) = self.log.take() else {
-            return self.go_down(world, durability, Ending::Loss);
-        };
-        self.node.0.record_ephemeral();
-        match log.close(world, &self.node.0) {
-            Ok(disk) => self.disk = Some(disk),
-            Err(error) => {
-                return world.auditor.accuse("log", || format!("the log does not end: {error}"));
-            }
+        let Some(log) = self.log.take() else { return };
+        let (disk, is_closed) = log.close(world, &self.node.0);
+        world.trace.note(world.now_us, 13, u64::from(is_closed), || {
+            format!("server    ends in order, unless the disk fails: {is_closed}")
+        });
+        if is_closed {
+            disk.fail_no_more();
+            self.disk = Some(disk);
+            self.go_down(world, durability, Ending::Clean);
+        } else {
+            self.leave_disk(world, durability, &disk, false);
         }
-        self.go_down(world, durability, Ending::Clean);
     }
 
-    fn go_down(&mut self, world: &mut World, durability: Durability, ending: Ending) {
-        let now_ms = world.server_ms();
-        world.auditor.note_end(now_ms, ending);
+    fn end_workers(&mut self, world: &mut World) {
         self.quorum = None;
         self.threads.clear();
-        self.stage = Stage::Down;
         for connection in 0..world.network.connections.len() {
             if !std::mem::replace(&mut world.network.connections[connection].server_done, true) {
                 world.cut(connection);
@@ -232,11 +346,18 @@ impl Server {
                 world.note_done(connection);
             }
         }
+    }
+
+    fn go_down(&mut self, world: &mut World, durability: Durability, ending: Ending) {
+        let now_ms = world.server_ms();
+        world.auditor.note_end(now_ms, ending);
+        self.stage = Stage::Down;
+        self.end_workers(world);
         let down_us = world.random.spread(1_000, durability.down_max_us);
         let (now_us, booted_ms) = (world.now_us, world.booted_ms());
         world.auditor.note_stall(now_us, down_us);
         world.trace.note(now_us, 14, booted_ms, || format!("server    is gone for {} ms", down_us / 1000));
-        world.after(down_us, Event::Disaster);
+        self.schedule_disaster(world, down_us);
     }
 
     fn start_again(&mut self, world: &mut World, durability: Durability) {

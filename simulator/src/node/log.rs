@@ -1,4 +1,4 @@
-//! The log thread of a simulated server, and the thread beside it.
+//! The log thread of a simulated server, and the thread beside it: both run the server's own code, in virtual time.
 
 use super::contents;
 use crate::disk::SimulatedDisk;
@@ -6,29 +6,42 @@ use crate::durability::Durability;
 use crate::world::{Event, World};
 use crossbeam_channel::Receiver;
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::sync::Arc;
-use waymaker_engine::log::{Image, SEGMENT_LEN_MIN, Started};
+use waymaker_engine::log::{SEGMENT_LEN_MIN, Started};
 use waymaker_engine::{ReservedEnd, Time};
-use waymaker_server::limits::{LOG_COMPACT_SEGMENT_COUNT, LOG_IDLE_MS};
-use waymaker_server::log::port::{LogBatch, LogOrder, LogPort, LogStatus};
+use waymaker_server::log::OpenOptions;
+use waymaker_server::log::committer::{Committer, CommitterConfig, DiskStep, Step};
+use waymaker_server::log::errand::{Errand, Report};
+use waymaker_server::log::port::{LogBatch, LogOrder, LogPort};
+use waymaker_server::log::start::{ReadLog, RestoredLog};
+use waymaker_server::log::thread::LogThreadConfig;
 use waymaker_server::log::writer::LogWriter;
-use waymaker_server::log::{CompactionPlan, Log, OpenOptions, keeper};
 use waymaker_server::node::Node;
 use waymaker_server::waiting::{mails, post};
 
 /// How long the log thread takes to wake.
 const WAKE_MAX_US: u64 = 60;
-/// Batches of one group, at most: sometimes more is left than makes one.
-const GROUP_COUNT_MAX: usize = 200;
+/// How long an errand takes, most of the time.
+const ERRAND_MAX_US: u64 = 20_000;
 
-const OPTIONS: OpenOptions = OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
+/// How a log is opened.
+pub(super) const OPTIONS: OpenOptions =
+    OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
 
 type Failed = Box<dyn std::error::Error>;
 
-/// The log of one start of the server.
-///
-/// What `log::thread` does, one step an event: it takes what there is and writes it, then the sync takes its time, and
-/// at its end all of it is durable at once. In between everything may be lost.
+/// How the log of one start of the server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogEnd {
+    /// All that was left is durable.
+    Closable,
+    /// The disk failed, or was full for too long.
+    Failed,
+}
+
+/// The log of one start of the server. It does what `log::thread` does: it carries out the steps of the committer. Each takes its time,
+/// and a crash may come between any two of them.
 #[derive(Debug)]
 pub(crate) struct SimulatedLog {
     start: u32,
@@ -36,188 +49,273 @@ pub(crate) struct SimulatedLog {
     started: Started,
     disk: SimulatedDisk,
     writer: LogWriter,
-    status: Arc<LogStatus>,
+    committer: Committer,
     orders: Receiver<LogOrder>,
-    inbox: VecDeque<LogBatch>,
-    /// What is written and not synced, and when that was begun.
-    syncing: Option<(Vec<LogBatch>, u64)>,
+    port: LogPort,
+    /// A step that is not over.
+    running: Option<DiskStep>,
     acts_at_us: Option<u64>,
-    needs_segments: bool,
-    /// A snapshot is written and does not count yet.
-    folded: Option<CompactionPlan>,
+    keeper: Keeper,
+    batches: Batches,
+    /// The log ends once the keeper has done its errands.
+    is_closing: bool,
+    end: Option<LogEnd>,
 }
 
-/// A log that was read, before anybody writes to it.
-pub(crate) struct FoundLog {
-    pub(crate) image: Image,
-    pub(crate) port: LogPort,
-    pub(crate) log: SimulatedLog,
+/// The thread beside the log.
+#[derive(Debug, Default)]
+struct Keeper {
+    errands: VecDeque<Errand>,
+    /// An errand is done. The log hears of it at the end of the time that it takes.
+    report: Option<Option<Report>>,
+}
+
+/// When the batches were left that are not durable yet. This does not ask the committer, which may be wrong.
+#[derive(Debug, Default)]
+struct Batches {
+    /// For each batch, when the thread had last looked before it found the batch.
+    left_after_us: VecDeque<u64>,
+    looked_at_us: u64,
 }
 
 impl SimulatedLog {
-    /// Opens the log on this disk for a server that starts now on this boot of the machine.
-    pub(crate) fn open(
+    /// Reads the log on this disk for a server that starts now on this boot of the machine.
+    pub(crate) fn read(
+        world: &World,
+        disk: &SimulatedDisk,
+        boot: u64,
+        shard_count: usize,
+    ) -> Result<ReadLog, Failed> {
+        let storage = Arc::new(disk.clone());
+        let boot_id = u128::from(boot).to_le_bytes();
+        Ok(ReadLog::read(storage, &OPTIONS, boot_id, &*world.clock, shard_count)?)
+    }
+
+    /// The thread of a log that was restored for this start of the server.
+    pub(crate) fn new(
         world: &World,
         durability: Durability,
         disk: SimulatedDisk,
-        (start, boot): (u32, u64),
-        shard_count: usize,
-    ) -> Result<FoundLog, Failed> {
-        let (log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &OPTIONS)?;
-        let started = Started {
-            boot_id: u128::from(boot).to_le_bytes(),
-            now_ms: world.server_time().as_millis(),
-            unix_ms: (world.unix_us() / 1000) as i64,
+        start: u32,
+        restored: RestoredLog,
+    ) -> Self {
+        let RestoredLog { config, port } = restored;
+        let LogThreadConfig { mut writer, orders, losses_ms, .. } = config;
+        writer.limit_frames(durability.frame_len_max);
+        let started = writer.started();
+        let config = CommitterConfig {
+            group_len_max: durability.group_len_max,
+            ..CommitterConfig::new(&writer, Arc::clone(port.status()), losses_ms)
         };
-        image.rebase(&started);
-        let (port, orders) = LogPort::new(shard_count);
-        let status = Arc::clone(port.status());
-        let writer = LogWriter::start(log, Arc::clone(&status), started, &[], &*world.clock)?;
-        let log = Self {
+        Self {
             start,
             durability,
             started,
             disk,
+            committer: Committer::new(config, world.server_time()),
             writer,
-            status,
             orders,
-            inbox: VecDeque::new(),
-            syncing: None,
+            port,
+            running: None,
             acts_at_us: None,
-            needs_segments: true,
-            folded: None,
-        };
-        Ok(FoundLog { image, port, log })
+            keeper: Keeper::default(),
+            batches: Batches::default(),
+            is_closing: false,
+            end: None,
+        }
+    }
+
+    /// It begins to run. Some operation of its disk may fail.
+    pub(super) fn begin(&mut self, world: &mut World) {
+        let Durability { failure_percent, failure_before, .. } = self.durability;
+        if !world.calm && world.random.percent(failure_percent) {
+            let operation = self.disk.operations() + world.random.spread(1, failure_before);
+            self.disk.fail_at(operation, ErrorKind::Other);
+        }
+        self.schedule(world, world.now_us + 1);
+    }
+
+    /// The disk, while the server runs.
+    pub(super) fn disk(&self) -> &SimulatedDisk {
+        &self.disk
     }
 
     /// Something may have been left for it.
     pub(crate) fn poke(&mut self, world: &mut World) {
-        if self.syncing.is_none() && !self.orders.is_empty() {
-            let delay_us = world.random.between(1, WAKE_MAX_US);
-            if self.acts_at_us.is_none_or(|at_us| at_us > world.now_us + delay_us) {
-                self.schedule(world, delay_us);
+        if self.running.is_none() && self.end.is_none() && !self.orders.is_empty() {
+            let at_us = world.now_us + world.random.between(1, WAKE_MAX_US);
+            if self.acts_at_us.is_none_or(|acts_at_us| acts_at_us > world.now_us + WAKE_MAX_US) {
+                self.schedule(world, at_us);
             }
         }
     }
 
-    fn schedule(&mut self, world: &mut World, delay_us: u64) {
-        self.acts_at_us = Some(world.now_us + delay_us);
-        world.after(delay_us, Event::Log(self.start));
+    fn schedule(&mut self, world: &mut World, at_us: u64) {
+        self.acts_at_us = Some(at_us);
+        world.at(at_us, Event::Log(self.start));
     }
 
-    /// Nothing is left for it to do.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.syncing.is_none() && self.inbox.is_empty() && self.orders.is_empty()
+    /// How it ended, if it has.
+    pub(super) fn end(&self) -> Option<LogEnd> {
+        self.end
+    }
+
+    /// Tells it that nothing comes any more.
+    pub(super) fn stop(&mut self, world: &mut World) {
+        self.port.tell(LogOrder::Stop);
+        self.poke(world);
     }
 
     /// Does what is due. Says which workers slept and have mail now.
-    pub(crate) fn act(&mut self, world: &mut World, node: &Node) -> Result<Vec<usize>, Failed> {
-        if self.acts_at_us != Some(world.now_us) {
-            return Ok(Vec::new());
+    pub(crate) fn act(&mut self, world: &mut World, node: &Node) -> Vec<usize> {
+        let mut wakes = Vec::new();
+        if self.acts_at_us != Some(world.now_us) || self.end.is_some() {
+            return wakes;
         }
         self.acts_at_us = None;
-        let wakes = match self.syncing.take() {
-            Some((batches, begun_us)) => self.end_sync(world, node, batches, begun_us)?,
-            None => {
-                self.begin_sync(world)?;
-                Vec::new()
+        if let Some(step) = self.running.take() {
+            self.run(world, step);
+        }
+        loop {
+            self.receive(world);
+            match self.committer.next(world.server_time()) {
+                Step::Wait(Time::NEVER) => return wakes,
+                Step::Wait(until) => {
+                    // The clock shows whole milliseconds: it shows this one from its beginning on.
+                    let wait_ms = until.ms_since(world.server_time()).max(1);
+                    self.schedule(world, (world.now_us / 1000 + wait_ms) * 1000);
+                    return wakes;
+                }
+                Step::Disk(step) => {
+                    self.running = Some(step);
+                    let takes_us = self.choose_us(world, step);
+                    self.schedule(world, world.now_us + takes_us);
+                    return wakes;
+                }
+                Step::Deliver(batches, end) => wakes.append(&mut self.deliver(world, node, batches, end)),
+                Step::Send(errand) => self.keeper.send(world, self.start, errand, &self.disk),
+                Step::Close => {
+                    self.is_closing = true;
+                    self.end_if_idle();
+                    return wakes;
+                }
+                Step::Fail(error) => {
+                    let text = error.to_string();
+                    world.trace.note(world.now_us, 17, 0, || format!("log       fails: {text}"));
+                    self.end = Some(LogEnd::Failed);
+                    return wakes;
+                }
             }
-        };
-        self.keep(world)?;
-        if self.syncing.is_none() && self.inbox.is_empty() && self.orders.is_empty() {
-            self.schedule(world, LOG_IDLE_MS * 1000);
-        } else if self.syncing.is_none() {
-            self.schedule(world, 1);
         }
-        Ok(wakes)
     }
 
-    fn begin_sync(&mut self, world: &mut World) -> Result<(), Failed> {
-        self.receive();
-        if self.inbox.is_empty() {
-            self.writer.confirm(&*world.clock)?;
-            return Ok(());
+    /// The keeper has done an errand.
+    pub(crate) fn keep(&mut self, world: &mut World) {
+        let Some(report) = self.keeper.report.take() else { return };
+        world.trace.note(world.now_us, 18, 0, || format!("log       hears of an errand: {report:?}"));
+        if let Some(report) = report {
+            self.port.tell(LogOrder::Report(report));
         }
-        let count = self.inbox.len().min(GROUP_COUNT_MAX);
-        let batches: Vec<LogBatch> = self.inbox.drain(..count).collect();
-        self.writer.take(&batches)?;
-        self.status.set_busy_since(world.server_time());
-        self.needs_segments |= self.writer.write()?;
-        let sync_us = if world.calm { 20 } else { self.durability.choose_sync_us(&mut world.random) };
-        world.trace.note(world.now_us, 10, batches.len() as u64, || {
-            format!("log       writes {} batches, and syncs for {sync_us} us", batches.len())
-        });
-        self.syncing = Some((batches, world.now_us));
-        self.schedule(world, sync_us);
-        Ok(())
+        self.keeper.go_on(world, self.start, &self.disk);
+        if self.is_closing {
+            self.end_if_idle();
+        } else {
+            self.poke(world);
+        }
     }
 
-    fn end_sync(
+    fn run(&mut self, world: &mut World, step: DiskStep) {
+        world.trace.note(world.now_us, 11, 0, || format!("log       {step:?}"));
+        self.committer.run(step, &mut self.writer, &*world.clock);
+        if step == DiskStep::Sync {
+            let now_ms = world.server_ms();
+            world.auditor.note_synced(now_ms);
+        }
+    }
+
+    /// How long a step takes. A step that is not over may have no effect.
+    fn choose_us(&self, world: &mut World, step: DiskStep) -> u64 {
+        match step {
+            DiskStep::Sync if world.calm => 20,
+            DiskStep::Sync => self.durability.choose_sync_us(&mut world.random),
+            _ => world.random.between(0, 3),
+        }
+    }
+
+    fn receive(&mut self, world: &World) {
+        while let Ok(order) = self.orders.try_recv() {
+            if let LogOrder::Batch(_) = order {
+                self.batches.left_after_us.push_back(self.batches.looked_at_us);
+            }
+            self.committer.obey(order, &*world.clock);
+        }
+        self.batches.looked_at_us = world.now_us;
+    }
+
+    fn deliver(
         &mut self,
         world: &mut World,
         node: &Node,
         batches: Vec<LogBatch>,
-        begun_us: u64,
-    ) -> Result<Vec<usize>, Failed> {
-        let at = self.writer.sync(&*world.clock)?;
-        self.status.set_busy_since(Time::NEVER);
-        world.trace.note(world.now_us, 11, at.as_millis(), || "log       is durable".to_owned());
-        let (begun_ms, now_ms) = (world.settings.server_ms(begun_us), world.server_ms());
-        world.auditor.note_synced(now_ms);
-        // What came after the group was full was left before it was written, too.
-        let has_all = self.inbox.is_empty();
-        if has_all {
-            world.auditor.note_durable(begun_ms);
+        end: ReservedEnd,
+    ) -> Vec<usize> {
+        let count = batches.len();
+        world.trace.note(world.now_us, 10, count as u64, || {
+            format!("log       tells workers of {count} batches: {end:?}")
+        });
+        let now_ms = world.server_ms();
+        if let ReservedEnd::Begins(_) = end {
+            self.batches.left_after_us.drain(..count);
+            let looked_at_us = self.batches.looked_at_us;
+            let durable_us = self.batches.left_after_us.front().copied().unwrap_or(looked_at_us);
+            let durable_ms = world.settings.server_ms(durable_us);
+            world.auditor.note_durable(durable_ms);
+        } else {
+            world.auditor.note_log_failed(now_ms);
         }
         let waiting = batches.into_iter().flat_map(|batch| batch.waiting);
         let mut wakes = Vec::new();
-        post(node, mails(waiting, ReservedEnd::Begins(at)), |worker| wakes.push(usize::from(worker)));
-        Ok(wakes)
+        post(node, mails(waiting, end), |worker| wakes.push(usize::from(worker)));
+        wakes
     }
 
-    fn receive(&mut self) {
-        while let Ok(order) = self.orders.try_recv() {
-            if let LogOrder::Batch(batch) = order {
-                self.inbox.push_back(batch);
-            }
+    /// Everything is durable, and nobody else uses the directory: the log can be closed.
+    fn end_if_idle(&mut self) {
+        if self.keeper.report.is_none() {
+            self.end.get_or_insert(LogEnd::Closable);
         }
     }
 
-    /// What the thread beside it does, in its own time.
-    fn keep(&mut self, world: &mut World) -> Result<(), Failed> {
-        if let Some(plan) = self.folded {
-            if world.random.once_in(4) {
-                self.folded = None;
-                let dead = self.writer.compacted(&plan)?;
-                keeper::remove(&self.disk, &dead)?;
-            }
-        } else if let Some((count, plan)) = self.writer.compaction_plan()
-            && count >= LOG_COMPACT_SEGMENT_COUNT
-            && world.random.once_in(4)
-        {
-            keeper::compact::<Image>(&self.disk, &plan)?;
-            self.folded = Some(plan);
+    /// Ends the log of this node in order. Returns whether the disk did not fail.
+    pub(super) fn close(self, world: &mut World, node: &Node) -> (SimulatedDisk, bool) {
+        if let Err(difference) = contents::difference(&self.disk, &OPTIONS, node, self.started) {
+            world.auditor.accuse("log", || format!("log and memory differ at a stop: {difference}"));
         }
-        if self.needs_segments && world.random.once_in(4) {
-            keeper::prepare(&self.disk, SEGMENT_LEN_MIN)?;
-            self.needs_segments = false;
-        }
-        Ok(())
-    }
-
-    /// Ends the log of this node in order.
-    pub(crate) fn close(mut self, world: &World, node: &Node) -> Result<SimulatedDisk, Failed> {
-        self.receive();
-        let batches: Vec<LogBatch> = self.inbox.drain(..).collect();
-        self.writer.take(&batches)?;
-        self.writer.flush(&*world.clock)?;
-        contents::difference(&self.disk, &OPTIONS, node, self.started)?;
-        self.writer.close(&*world.clock, |put| node.write_contents(put))?;
-        Ok(self.disk)
+        let closed = self.writer.close(&*world.clock, |put| node.write_contents(put));
+        (self.disk, closed.is_ok())
     }
 
     /// The disk, when the server is gone.
     pub(crate) fn into_disk(self) -> SimulatedDisk {
         self.disk
+    }
+}
+
+impl Keeper {
+    fn send(&mut self, world: &mut World, start: u32, errand: Errand, disk: &SimulatedDisk) {
+        self.errands.push_back(errand);
+        self.go_on(world, start, disk);
+    }
+
+    /// Runs the next errand, if none is being run.
+    fn go_on(&mut self, world: &mut World, start: u32, disk: &SimulatedDisk) {
+        if self.report.is_some() {
+            return;
+        }
+        let Some(errand) = self.errands.pop_front() else { return };
+        world.trace.note(world.now_us, 19, 0, || format!("keeper    runs {errand:?}"));
+        self.report = Some(errand.run(disk, SEGMENT_LEN_MIN));
+        let takes_us = if world.calm { 20 } else { world.random.spread(20, ERRAND_MAX_US) };
+        world.after(takes_us, Event::Keeper(start));
     }
 }

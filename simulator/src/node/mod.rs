@@ -43,6 +43,9 @@ pub(crate) struct Server {
     quorum: Option<SimulatedQuorum>,
     /// The disk of its log, while there is no server.
     disk: Option<SimulatedDisk>,
+    is_disk_full: bool,
+    /// The last disaster that was planned.
+    disaster: u64,
 }
 
 /// The node, which says nothing about itself.
@@ -66,8 +69,11 @@ impl Server {
             log: None,
             quorum: None,
             disk: world.settings.log().map(|_| SimulatedDisk::default()),
+            is_disk_full: false,
+            disaster: 0,
         };
         server.start(world);
+        server.plan_disk(world);
         server
     }
 
@@ -103,7 +109,9 @@ impl Server {
             }
             Event::Log(start) if start == self.start => self.run_log(world),
             Event::Quorum(_) | Event::Counted(..) => self.run_quorum(world, event),
-            Event::Disaster => return self.suffer(world),
+            Event::Keeper(start) if start == self.start => return self.keep_log(world),
+            Event::Disk => return self.change_disk(world),
+            Event::Disaster(number) if number == self.disaster => return self.suffer(world),
             _ => return,
         };
         self.run_errands(world, errands);
@@ -113,7 +121,8 @@ impl Server {
 
     fn run_errands(&mut self, world: &mut World, errands: Errands) {
         for other in errands.wakes {
-            self.threads[other].wake(world);
+            // No worker runs any more when the log of a server ends.
+            self.threads.get_mut(other).into_iter().for_each(|thread| thread.wake(world));
         }
         for (to, intake) in errands.moves {
             let connection = intake.connection;

@@ -1,0 +1,41 @@
+//! What is done beside the log, one errand after the other: by a thread of its own, or by a simulator in its time.
+
+use super::keeper::{self, CompactError, Space};
+use super::{CompactionPlan, Dead, Storage};
+use std::io;
+use waymaker_engine::log::Image;
+
+/// One errand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// Make the next segments.
+    Prepare,
+    /// Fold old segments into a snapshot.
+    Compact(CompactionPlan),
+    /// Remove files that nothing needs any more.
+    Remove(Dead),
+}
+
+/// The result of an errand, for the log.
+#[derive(Debug)]
+pub enum Report {
+    /// Whether there is room for the next segments.
+    Space(Space),
+    /// Whether the snapshot of this plan is durable.
+    Compacted(CompactionPlan, Result<(), CompactError>),
+    /// The disk failed.
+    Failed(io::Error),
+}
+
+impl Errand {
+    /// Runs the errand. Returns what the log has to know of it.
+    pub fn run(self, storage: &dyn Storage, segment_len: u64) -> Option<Report> {
+        match self {
+            Self::Prepare => {
+                Some(keeper::prepare(storage, segment_len).map_or_else(Report::Failed, Report::Space))
+            }
+            Self::Compact(plan) => Some(Report::Compacted(plan, keeper::compact::<Image>(storage, &plan))),
+            Self::Remove(dead) => keeper::remove(storage, &dead).err().map(Report::Failed),
+        }
+    }
+}
