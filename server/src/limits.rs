@@ -199,6 +199,8 @@ pub const QUORUM_ATTEMPT_MS: u64 = 500;
 pub const QUORUM_RETRY_MS: u64 = 25;
 /// How often a cluster that does not answer is looked at.
 pub const QUORUM_PROBE_MS: u64 = 250;
+/// The same if the cluster does not accept the user, at most.
+pub const QUORUM_PROBE_MAX_MS: u64 = 30_000;
 /// Transactions in flight to the cluster.
 pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
 /// Workers of one server: their number has to fit beside a "no preference".

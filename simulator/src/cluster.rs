@@ -4,6 +4,7 @@ use crate::random::Random;
 use crate::world::{Event, World};
 use std::collections::BTreeMap;
 use waymaker_server::limits::QUORUM_ATTEMPT_MS;
+use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::counters::{Found, Reply, Step};
 
 /// How much later than its answer is expected a transaction may be applied.
@@ -23,6 +24,11 @@ pub(crate) struct ClusterSettings {
     /// The mean time between two times in which nothing answers; there may be none.
     outage_gap_us: Option<u64>,
     outage_max_us: u64,
+    /// Outages in which members answer that they do not accept the user, of a hundred.
+    stranger_percent: u64,
+    /// Steps of one transaction that the server sends at most, and that members take; all if there is no limit.
+    pub(crate) step_count_max: usize,
+    step_count_limit: Option<usize>,
     /// Crashes of the server after which its disk is empty, of a hundred.
     pub(crate) disk_loss_percent: u64,
 }
@@ -38,20 +44,15 @@ impl ClusterSettings {
             outage_gap_us: random.percent(60).then(|| random.spread(100_000, 1_500_000)),
             outage_max_us: random.spread(100_000, 8_000_000),
             disk_loss_percent: random.pick(&[0, 30, 60]).unwrap_or(30),
+            stranger_percent: random.pick(&[0, 30, 60]).unwrap_or(0),
+            step_count_max: random.pick(&[3, 8, 127]).unwrap_or(3),
+            step_count_limit: random.pick(&[None, None, Some(1), Some(2)]).unwrap_or(None),
         })
     }
 }
 
-/// What the thread that asked hears of a transaction.
-#[derive(Debug)]
-pub(crate) enum Heard {
-    /// What the cluster says to each step.
-    Said(Vec<Reply>),
-    /// Nothing: it was applied, or will be, or not.
-    Lost,
-    /// It is not applied, and never will be.
-    Refused,
-}
+/// What the thread that asked hears of a transaction, or of a look.
+pub(crate) type Heard = Result<Vec<Reply>, ClusterError>;
 
 /// A step, with the name of the namespace of its counter.
 pub(crate) type NamedStep = (Box<[u8]>, Step);
@@ -69,8 +70,9 @@ pub(crate) struct SimulatedCluster {
     unapplied: BTreeMap<u64, Vec<NamedStep>>,
     /// What is on its way back.
     heard: BTreeMap<u64, Heard>,
-    /// Nothing answers until then.
+    /// Nothing answers until then, or members do not accept the user.
     down_until_us: u64,
+    is_stranger: bool,
 }
 
 impl SimulatedCluster {
@@ -102,23 +104,36 @@ impl World {
         let (applied_us, heard_us, heard);
         if self.calm {
             (applied_us, heard_us, heard) = (Some(CALM_US), 2 * CALM_US, None);
+        } else if is_down && self.cluster.is_stranger {
+            let reason = "invalid user ID or password".to_owned();
+            (applied_us, heard) = (None, Some(Err(ClusterError::Unauthenticated { reason })));
+            heard_us = self.random.spread(100, settings.delay_max_us);
         } else if is_down || self.random.percent(settings.lost_percent) {
+            let error = if is_down { self.silence() } else { self.failure() };
             let attempt_us = QUORUM_ATTEMPT_MS * 1000;
-            let is_refused = !is_down && self.random.once_in(10);
-            heard_us = if is_down { attempt_us } else { self.random.spread(100, attempt_us) };
+            let is_unknown = matches!(error, ClusterError::Unknown { .. });
+            heard_us = if is_down && is_unknown { attempt_us } else { self.random.spread(100, attempt_us) };
             applied_us = match self.random.below(3) {
-                _ if is_refused => None,
+                _ if !is_unknown => None,
                 0 => None,
                 1 => Some(self.random.below(heard_us)),
                 _ => Some(heard_us + self.random.spread(100, LATE_MAX_US)),
             };
-            heard = Some(if is_refused { Heard::Refused } else { Heard::Lost });
-            let trouble_ms = self.settings.server_ms(self.now_us + heard_us);
-            self.auditor.note_trouble(trouble_ms);
+            // One step of several may be the cause. The others have to be counted all the same.
+            let is_retried_apart = matches!(error, ClusterError::Refused { .. }) && steps.len() > 1;
+            heard = Some(Err(error));
+            if !is_retried_apart {
+                let trouble_ms = self.settings.server_ms(self.now_us + heard_us);
+                self.auditor.note_trouble(trouble_ms);
+            }
         } else {
             let there_us = self.random.spread(50, settings.delay_max_us);
             let back_us = self.random.spread(50, settings.delay_max_us);
-            (applied_us, heard_us, heard) = (Some(there_us), there_us + back_us, None);
+            let is_too_large = settings.step_count_limit.is_some_and(|limit| steps.len() > limit);
+            let reason = "etcdserver: too many operations in txn request".to_owned();
+            applied_us = (!is_too_large).then_some(there_us);
+            heard = is_too_large.then_some(Err(ClusterError::Refused { reason }));
+            heard_us = there_us + back_us;
         }
         let count = steps.len();
         self.trace.note(self.now_us, 40, number, || {
@@ -138,7 +153,8 @@ impl World {
     /// A transaction arrives at the cluster.
     pub(crate) fn apply(&mut self, transaction: u64) {
         let Some(steps) = self.cluster.unapplied.remove(&transaction) else { return };
-        self.cluster.revision += 1;
+        // A look changes nothing.
+        self.cluster.revision += i64::from(!steps.is_empty());
         let mut replies = Vec::new();
         for (namespace, step) in steps {
             let reply = self.cluster.apply((namespace.clone(), step.clone()));
@@ -150,11 +166,28 @@ impl World {
             }
             replies.push(reply);
         }
-        self.cluster.heard.entry(transaction).or_insert(Heard::Said(replies));
+        self.cluster.heard.entry(transaction).or_insert(Ok(replies));
+    }
+
+    /// The failure of a transaction while no member answers.
+    fn silence(&mut self) -> ClusterError {
+        match self.random.once_in(3) {
+            true => ClusterError::NotSent { reason: "cannot connect".to_owned() },
+            false => ClusterError::Unknown { reason: "no answer".to_owned() },
+        }
+    }
+
+    /// The failure of one transaction of many.
+    fn failure(&mut self) -> ClusterError {
+        match self.random.below(10) {
+            0 => ClusterError::Refused { reason: "etcdserver: permission denied".to_owned() },
+            1 => ClusterError::NotSent { reason: "etcdserver: no leader".to_owned() },
+            _ => ClusterError::Unknown { reason: "etcdserver: leader changed".to_owned() },
+        }
     }
 
     /// Nothing answers.
-    pub(crate) fn is_cluster_down(&self) -> bool {
+    fn is_cluster_down(&self) -> bool {
         !self.calm && self.now_us < self.cluster.down_until_us
     }
 
@@ -166,7 +199,10 @@ impl World {
         if self.now_us > 0 {
             down_us = self.random.spread(10_000, settings.outage_max_us);
             self.cluster.down_until_us = self.now_us + down_us;
-            let until_ms = self.settings.server_ms(self.cluster.down_until_us);
+            self.cluster.is_stranger = self.random.percent(settings.stranger_percent);
+            // Looks become rare while the user is not accepted: the pause until the next one is twice as long as the one before.
+            let pause_us = if self.cluster.is_stranger { 2 * down_us + QUORUM_ATTEMPT_MS * 1000 } else { 0 };
+            let until_ms = self.settings.server_ms(self.cluster.down_until_us + pause_us);
             self.auditor.note_trouble(until_ms);
             self.trace.note(self.now_us, 42, down_us, || {
                 format!("cluster   does not answer for {} ms", down_us / 1000)

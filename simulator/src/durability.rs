@@ -35,6 +35,8 @@ pub(crate) struct Durability {
     /// Starts after which some operation of the disk fails, of a hundred, and before which operation.
     pub(crate) failure_percent: u64,
     pub(crate) failure_before: u64,
+    /// Crashes after which a file of the log is damaged, of a hundred.
+    pub(crate) damage_percent: u64,
 }
 
 impl Durability {
@@ -62,6 +64,7 @@ impl Durability {
             full_us: None,
             failure_percent: 0,
             failure_before: 0,
+            damage_percent: 0,
         };
         Some(Self {
             full_us: random
@@ -69,6 +72,7 @@ impl Durability {
                 .then(|| (random.spread(20_000, 2_000_000), random.spread(20_000, 8_000_000))),
             failure_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
             failure_before: random.spread(10, 3_000),
+            damage_percent: random.pick(&[0, 0, 30]).unwrap_or(0),
             ..durability
         })
     }

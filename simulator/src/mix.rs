@@ -117,6 +117,13 @@ impl Mix {
         if let [kind] = self.kinds[..] { kind } else { random.pick(&self.kinds).unwrap_or_default() }
     }
 
+    /// Whether keys are registered.
+    pub(crate) fn has_entries(&self) -> bool {
+        let is_registry =
+            |kind: &NamespaceKind| matches!(kind, NamespaceKind::Registry | NamespaceKind::Lazy);
+        self.kinds().iter().any(is_registry)
+    }
+
     pub(crate) fn kinds(&self) -> &[NamespaceKind] {
         &self.kinds
     }

@@ -328,7 +328,7 @@ impl Simulation {
             | Event::Quorum(_)
             | Event::Counted(..)
             | Event::Keeper(_)
-            | Event::Disk
+            | Event::Disk(_)
             | Event::Disaster(_) => {
                 self.server.happen(world, event);
             }

@@ -37,8 +37,8 @@ pub(crate) enum Event {
     Log(u32),
     /// The thread beside the log of this start of the server has done an errand.
     Keeper(u32),
-    /// The disk becomes full, or has room again.
-    Disk,
+    /// The disk becomes full, or has room again. Only the last one that was planned counts.
+    Disk(u64),
     /// The thread of this start of the server that asks the cluster does something.
     Quorum(u32),
     /// A transaction arrives at the cluster.

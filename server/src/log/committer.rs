@@ -193,11 +193,12 @@ impl Committer {
             }
             LogOrder::Report(Report::Compacted(plan, result)) => {
                 self.status.note_compaction(&result);
-                self.is_compacting = false;
                 match result {
+                    // Until then the next compaction would begin from the same snapshot.
                     Ok(()) => self.steps.push_back(Step::Disk(DiskStep::Adopt(plan))),
                     Err(error) => {
                         tracing::error!(%error, "old segments of the log stay as they are");
+                        self.is_compacting = false;
                         self.agenda.note_compaction_failed(clock.now());
                     }
                 }
@@ -287,6 +288,7 @@ impl Committer {
     }
 
     fn note_adopted(&mut self, dead: Dead) {
+        self.is_compacting = false;
         self.steps.push_back(Step::Send(Errand::Remove(dead)));
         self.compact();
         if self.agenda.space() == Space::Low {
@@ -574,6 +576,7 @@ mod tests {
         committer.compact();
         assert!(committer.said(at(0)).starts_with("wait"), "one compaction at a time");
         committer.told(at(0), LogOrder::Report(Report::Compacted(PLAN, Ok(()))));
+        committer.compact();
         committer.says(at(0), &["adopt"]);
         committer.foldable = segments(2);
         committer.note_adopted(Dead { segments_before: 6, snapshots_except: [3, 4] });

@@ -95,6 +95,11 @@ impl ReadLog {
         Ok(Self { log, image, opened, storage, segment_len, started, port, orders, ended, losses })
     }
 
+    /// Time for which nothing is granted, because lost records may have told of holds; `None` if no record was lost.
+    pub fn losses_ms(&self) -> Option<u64> {
+        self.losses.map(|losses| losses.wait_ms)
+    }
+
     /// Makes what is in the log part of a node that has served nobody yet. Lost records may have told of holds, so nothing is granted
     /// before the longest lease that was ever granted has expired. `restored_at` reads the clock once the first records are written.
     ///
@@ -105,7 +110,7 @@ impl ReadLog {
         node: &mut Node,
         restored_at: impl FnOnce(&dyn Clock) -> Time,
     ) -> anyhow::Result<RestoredLog> {
-        let losses_ms = self.losses.map(|losses| losses.wait_ms);
+        let losses_ms = self.losses_ms();
         if let Some(wait_ms) = losses_ms {
             node.refuse_grants_for(Duration::from_millis(wait_ms));
         }

@@ -4,6 +4,7 @@
 //! [`options`] says how to reach the cluster, [`cluster`] asks one member at a time and says what became of each question:
 //! it was answered, it was certainly not heard, or nobody knows.
 
+pub mod asker;
 mod channel;
 pub mod cluster;
 mod codec;

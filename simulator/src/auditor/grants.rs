@@ -108,6 +108,9 @@ impl Auditor {
                 self.judge_freeze_at(acquire.key, id, stamp_ms);
             }
             self.judge_granted_in_time(request, stamp_ms);
+            if !is_restored {
+                self.judge_granted_after_losses(id, stamp_ms);
+            }
         }
     }
 

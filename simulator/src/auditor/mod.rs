@@ -98,6 +98,7 @@ pub struct Violation {
 /// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
 /// frozen        nothing is granted where an operator froze (operators)
 /// stopping      a server that stops grants nothing, and nobody waits for it (stopping)
+/// losses        where records were lost, nothing is granted before the longest lease of what may be lost has expired (restarts)
 /// fence-counted a fence of scope Quorum is one that the cluster counted, above all of its key, whatever became of the server
 /// start, log    a server starts on whatever its disk has, and its log takes what it is given (restarts)
 /// ```
@@ -531,7 +532,7 @@ impl Auditor {
 
     /// Judges what can be judged only when all is over: no more fences are missing than grants may be unheard.
     pub(crate) fn finish(&mut self) {
-        if self.settings.is_forgetful {
+        if self.settings.is_forgetful || self.restarts.has_lost_records() {
             return;
         }
         let mut unheard: BTreeMap<Key, u64> = BTreeMap::new();

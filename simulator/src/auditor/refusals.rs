@@ -67,6 +67,7 @@ impl Auditor {
             (Operation::Acquire(_) | Operation::Register(_), ErrorCode::NoSpace) => {
                 self.may_be_durable(&operation) && self.may_lack_room(now_ms)
             }
+            (Operation::Acquire(_), ErrorCode::Recovering) => self.may_recover(now_ms),
             (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
             (Operation::Acquire(_), ErrorCode::Overloaded) if is_tight => true,
             (_, ErrorCode::Overloaded) if may_be_long(&operation) => self.may_have_left_much(request),

@@ -22,6 +22,10 @@ pub(crate) enum Ending {
     Clean,
     /// From one moment to the next, with a log.
     Crash,
+    /// The same while it ended in order: some of what only an end in order carries over may be there.
+    Interrupted,
+    /// The same, and some of the log was damaged: the next start accepts that it is lost.
+    Damage,
     /// And nothing is left of what it had.
     Loss,
 }
@@ -47,6 +51,22 @@ pub(crate) struct Restarts {
     log_failed_ms: Option<u64>,
     /// Until when the disk was full, if it ever was; `u64::MAX` while it is.
     full_until_ms: Option<u64>,
+    losses: Losses,
+}
+
+/// What is known of records that are lost because an operator accepted damage.
+#[derive(Debug, Default)]
+struct Losses {
+    /// Some records were lost. Counters of keys leave out fences from then on.
+    has_happened: bool,
+    /// No server has waited since records were lost.
+    is_pending: bool,
+    /// The longest lease of a hold that may be lost, in milliseconds.
+    longest_ms: u64,
+    /// Nothing new is granted before.
+    grants_from_ms: u64,
+    /// Then grants are served again at the latest.
+    granted_by_ms: u64,
 }
 
 /// An end of the server, with what was surely there.
@@ -63,6 +83,11 @@ impl Restarts {
     /// Whether a sync ended then, with which a lease may have begun.
     pub(super) fn has_synced_at(&self, at_ms: u64) -> bool {
         self.synced_ms.contains(&at_ms)
+    }
+
+    /// Whether counters may leave out fences.
+    pub(super) fn has_lost_records(&self) -> bool {
+        self.losses.has_happened
     }
 
     /// Whether the server was started again since then.
@@ -92,6 +117,46 @@ impl Auditor {
         self.restarts.full_until_ms = Some(if is_full { u64::MAX } else { now_ms });
     }
 
+    /// A server starts, and says how long it grants nothing because records may be lost.
+    pub(crate) fn note_losses(&mut self, now_ms: u64, wait_ms: Option<u64>) {
+        let Losses { is_pending, longest_ms, .. } = self.restarts.losses;
+        if is_pending && wait_ms.is_none_or(|wait_ms| wait_ms < longest_ms) {
+            self.accuse("losses", || {
+                format!("a server waits for {wait_ms:?} ms, and a lost lease may have {longest_ms} ms")
+            });
+        }
+        self.restarts.losses.grants_from_ms = if is_pending { now_ms + longest_ms } else { 0 };
+        self.restarts.losses.granted_by_ms = now_ms + wait_ms.unwrap_or(0);
+    }
+
+    /// Some records are lost, and with them any hold.
+    fn lose_records(&mut self) {
+        let is_local = |hold: &Hold| self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence));
+        let leases = self.holds.values().filter(|hold| hold.session.is_none() && is_local(hold));
+        let longest_ms = leases.map(|hold| u64::from(hold.lease_ms)).max().unwrap_or(0);
+        self.restarts.losses.is_pending = true;
+        self.restarts.losses.longest_ms = self.restarts.losses.longest_ms.max(longest_ms);
+        // Also the record of an end may be lost.
+        self.restarts.durable_ms = 0;
+        self.pools.forget_sets();
+        self.restarts.losses.has_happened = true;
+    }
+
+    /// Nothing new is granted until every hold that may be lost has expired.
+    pub(super) fn judge_granted_after_losses(&mut self, id: LockId, stamp_ms: u64) {
+        let grants_from_ms = self.restarts.losses.grants_from_ms;
+        if stamp_ms < grants_from_ms {
+            self.accuse("losses", || {
+                format!("{id} was granted at {stamp_ms}, lost holds may last until {grants_from_ms}")
+            });
+        }
+    }
+
+    /// Whether a server may still refuse grants because records were lost.
+    pub(super) fn may_recover(&self, now_ms: u64) -> bool {
+        now_ms <= self.latest_ms(self.restarts.losses.granted_by_ms)
+    }
+
     /// Whether what was asked may be unknown: it waited for a log that failed.
     pub(super) fn may_be_unknown(&self) -> bool {
         self.restarts.log_failed_ms.is_some()
@@ -107,6 +172,12 @@ impl Auditor {
     /// The server ended.
     pub(crate) fn note_end(&mut self, now_ms: u64, ending: Ending) {
         let is_forgetful = self.settings.is_forgetful;
+        if now_ms >= self.restarts.losses.granted_by_ms {
+            self.restarts.losses.is_pending = false;
+        }
+        if ending == Ending::Damage {
+            self.lose_records();
+        }
         // Up to which fence each counter is durable.
         let mut counters = BTreeMap::new();
         let mut durable = BTreeSet::new();
@@ -114,6 +185,9 @@ impl Auditor {
             let Some((first, last)) = history.locals().filter(|_| ending != Ending::Loss) else { continue };
             counters.insert(*key, if is_forgetful { last } else { u64::MAX });
             durable.extend(history.durable_ids(first, is_forgetful));
+        }
+        if ending == Ending::Damage {
+            durable.clear();
         }
         if ending == Ending::Clean {
             durable = self.holds.keys().copied().collect();
@@ -141,7 +215,7 @@ impl Auditor {
             }
             self.forget_counters(&counters);
         }
-        if ending == Ending::Crash {
+        if matches!(ending, Ending::Crash | Ending::Interrupted | Ending::Damage) {
             self.forget_refusals();
         }
         self.end_sessions(&sessions, now_ms);
@@ -155,7 +229,11 @@ impl Auditor {
         self.note_guarded_lost(id);
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let is_asked = self.keys.get(&hold.key).is_some_and(|key| key.is_local_asked);
-        let may_be_durable = is_durable || is_asked && ending == Ending::Crash;
+        let may_be_durable = match ending {
+            Ending::Crash => is_durable || is_asked,
+            Ending::Interrupted | Ending::Damage => true,
+            Ending::Clean | Ending::Loss => is_durable,
+        };
         if !is_durable || hold.over_ms.is_some() {
             // No word of somebody is needed any more to explain that it is not there.
             hold.release_count += 2;

@@ -33,7 +33,7 @@ pub(super) fn difference(
     same("namespaces", &logged.namespaces().collect::<Vec<_>>(), &known.namespaces().collect())?;
     same("pools", &logged.pools().collect::<Vec<_>>(), &known.pools().collect())?;
     same("frozen prefixes", &logged.frozen().collect::<Vec<_>>(), &known.frozen().collect())?;
-    floors(&logged, &known)?;
+    floors(&logged, &known, node.quorum.is_some())?;
     counters(&logged, &known)?;
     holds(&logged, &known)
 }
@@ -44,8 +44,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Re
 
 /// The floor of the log may be higher. It learns later that a key was folded, and the key may have come back with higher fences meanwhile. Also,
 /// only the log has a fence that a cluster counted for a grant that was given up. No client learned that fence.
-fn floors(logged: &Image, known: &Image) -> Result<(), String> {
-    let has_cluster = logged.counters().any(|counter| counter.scope == Scope::Quorum);
+fn floors(logged: &Image, known: &Image, has_cluster: bool) -> Result<(), String> {
     let highest = known.counters().map(|counter| counter.fence).max().unwrap_or(0);
     if known.floor() <= logged.floor() && (has_cluster || logged.floor() <= highest) {
         return Ok(());

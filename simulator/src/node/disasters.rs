@@ -1,5 +1,6 @@
 //! How a server begins and ends as a whole: it starts on what its disk has, crashes, or stops in order.
 
+use super::damage::damage;
 use super::log::{LogEnd, SimulatedLog};
 use super::quorum::SimulatedQuorum;
 use super::{Errands, Server, Shared, Thread, config};
@@ -19,6 +20,8 @@ use waymaker_server::quorum::port::QuorumPort;
 const LOOK_US: u64 = 1_000;
 /// How long it waits for that.
 const FINISH_US: u64 = 3_000_000;
+/// Within this time the log of a server that stops has ended, whatever becomes of its disk.
+const CLOSE_US: u64 = 60_000_000;
 /// How long a machine has been up at most when a server starts on it.
 const BOOT_MAX_MS: u64 = 3_000;
 /// How long a server restores what its log has.
@@ -55,6 +58,10 @@ impl Server {
     /// A server begins, on what the disk has if there is one.
     pub(super) fn start(&mut self, world: &mut World) {
         self.quorum = world.settings.cluster().map(|_| SimulatedQuorum::new(world, self.start));
+        if self.is_damaged && self.is_disk_full {
+            // What is whole is written to another file.
+            self.set_disk_full(world, false);
+        }
         let made = match self.make(world) {
             Err(error) if self.is_disk_full => {
                 // A server with an empty directory needs room.
@@ -74,6 +81,7 @@ impl Server {
         let node = Arc::new(node);
         self.log = log;
         self.disk = None;
+        self.is_damaged = false;
         self.threads = (0..world.settings.worker_count)
             .map(|index| Thread::new(&node, index, self.start, now))
             .collect();
@@ -90,11 +98,14 @@ impl Server {
         if let Some(log) = &mut self.log {
             log.begin(world);
         }
+        if let Some(quorum) = &mut self.quorum {
+            quorum.begin(world);
+        }
         self.plan_disaster(world);
     }
 
     /// Makes a server of what the disk has, which stays as it is if that fails.
-    fn make(&self, world: &World) -> Result<(Node, Option<SimulatedLog>), Box<dyn std::error::Error>> {
+    fn make(&self, world: &mut World) -> Result<(Node, Option<SimulatedLog>), Box<dyn std::error::Error>> {
         let port = self.quorum.as_ref().map(SimulatedQuorum::port);
         match (world.settings.log(), self.disk.clone()) {
             (Some(durability), Some(disk)) => self.restore(world, durability, disk, port),
@@ -104,18 +115,21 @@ impl Server {
 
     fn restore(
         &self,
-        world: &World,
+        world: &mut World,
         durability: Durability,
         disk: SimulatedDisk,
         quorum: Option<QuorumPort>,
     ) -> Result<(Node, Option<SimulatedLog>), Box<dyn std::error::Error>> {
         let shard_count = shard_count(world.settings.worker_count);
-        let read = SimulatedLog::read(world, &disk, self.boot, shard_count)?;
+        let read = SimulatedLog::read(world, &disk, (self.boot, self.is_damaged), shard_count)?;
+        let losses_ms = read.losses_ms();
         let mut node = Node::new(&config(world, self.start, (Some(read.port.clone()), quorum)));
         // Workers read the clock later.
         let restored_at =
             |clock: &dyn Clock| Time::from_millis(clock.now().as_millis().saturating_sub(RESTORE_MS));
         let restored = read.restore(&mut node, restored_at)?;
+        let now_ms = world.server_ms();
+        world.auditor.note_losses(now_ms, losses_ms);
         Ok((node, Some(SimulatedLog::new(world, durability, disk, self.start, restored))))
     }
 
@@ -167,21 +181,32 @@ impl Server {
     pub(super) fn plan_disk(&mut self, world: &mut World) {
         if let Some((gap_us, _)) = world.settings.log().and_then(|durability| durability.full_us) {
             let after_us = world.random.between(1, 2 * gap_us);
-            world.after(after_us, Event::Disk);
+            self.schedule_disk(world, after_us);
         }
     }
 
-    /// The disk becomes full for a while, or has room again.
+    fn schedule_disk(&mut self, world: &mut World, after_us: u64) {
+        self.disk_change += 1;
+        world.after(after_us, Event::Disk(self.disk_change));
+    }
+
+    /// The disk becomes full, or has room again.
     pub(super) fn change_disk(&mut self, world: &mut World) {
-        let full_us = world.settings.log().and_then(|durability| durability.full_us);
-        let Some((_, full_max_us)) = full_us.filter(|_| !world.calm) else { return };
         if self.is_disk_full {
             self.set_disk_full(world, false);
-            return self.plan_disk(world);
+            self.plan_disk(world);
+        } else {
+            self.fill_disk(world);
         }
+    }
+
+    /// The disk is full for a while, if it ever is in this run.
+    fn fill_disk(&mut self, world: &mut World) {
+        let full_us = world.settings.log().and_then(|durability| durability.full_us);
+        let Some((_, full_max_us)) = full_us.filter(|_| !world.calm) else { return };
         self.set_disk_full(world, true);
         let full_us = world.random.spread(1_000, full_max_us);
-        world.after(full_us, Event::Disk);
+        self.schedule_disk(world, full_us);
     }
 
     fn set_disk_full(&mut self, world: &mut World, is_full: bool) {
@@ -252,7 +277,15 @@ impl Server {
                     self.crash(world, durability);
                 }
             }
-            Stage::Closing | Stage::Failing => self.crash(world, durability),
+            Stage::Closing => {
+                if self.closes_until_us <= world.now_us {
+                    world
+                        .auditor
+                        .accuse("stopping", || "the log of a server that stops does not end".to_owned());
+                }
+                self.crash(world, durability);
+            }
+            Stage::Failing => self.crash(world, durability),
             Stage::Down => self.start_again(world, durability),
         }
     }
@@ -299,25 +332,53 @@ impl Server {
         if let Some(disk) = &self.disk {
             disk.set_full(self.is_disk_full);
         }
-        self.go_down(world, durability, Ending::Crash);
+        let is_interrupted = self.stage == Stage::Closing;
+        self.damage_disk(world, durability);
+        let ending = match is_interrupted {
+            _ if self.is_damaged => Ending::Damage,
+            true => Ending::Interrupted,
+            false => Ending::Crash,
+        };
+        self.go_down(world, durability, ending);
+    }
+
+    /// A file of the log may be damaged.
+    fn damage_disk(&mut self, world: &mut World, durability: Durability) {
+        let has_entries = world.settings.mix.has_entries();
+        if world.calm || has_entries || !world.random.percent(durability.damage_percent) {
+            return;
+        }
+        let state = self.disk.as_ref().map(SimulatedDisk::state);
+        if let Some(state) = state.and_then(|state| damage(&state, &mut world.random)) {
+            world.trace.note(world.now_us, 23, 0, || "disk      is damaged".to_owned());
+            let disk = SimulatedDisk::new(state);
+            disk.set_full(self.is_disk_full);
+            self.disk = Some(disk);
+            self.is_damaged = true;
+        }
     }
 
     /// The workers of a server that stops in order have ended: what is left is to end its log.
     fn close(&mut self, world: &mut World, durability: Durability) {
         world.trace.note(world.now_us, 22, 0, || "server    has no workers any more".to_owned());
         self.end_workers(world);
-        let Some(log) = &mut self.log else {
+        if self.log.is_none() {
             return self.go_down(world, durability, Ending::Loss);
-        };
+        }
         self.stage = Stage::Closing;
+        if world.random.once_in(4) {
+            self.fill_disk(world);
+            if self.is_disk_full && world.random.once_in(2) {
+                self.schedule_disk(world, 2 * CLOSE_US);
+            }
+        }
+        let Some(log) = &mut self.log else { return };
         self.node.0.record_ephemeral();
         log.stop(world);
+        self.closes_until_us = world.now_us + CLOSE_US;
         // Somebody may lose patience.
-        self.disaster += 1;
-        if world.random.once_in(6) {
-            let after_us = world.random.spread(10, 2_000_000);
-            self.schedule_disaster(world, after_us);
-        }
+        let after_us = if world.random.once_in(6) { world.random.spread(10, 2_000_000) } else { CLOSE_US };
+        self.schedule_disaster(world, after_us);
     }
 
     /// The last words of a server that stops in order.
@@ -375,6 +436,11 @@ impl Server {
         world.trace.note(world.now_us, 15, u64::from(start), || {
             format!("server    starts again, with {worker_count} workers; rebooted: {is_rebooted}")
         });
+        if world.random.once_in(4) {
+            self.fill_disk(world);
+        } else if self.is_disk_full && world.random.once_in(2) {
+            self.change_disk(world);
+        }
         let (now_ms, booted_ms) = (world.server_ms(), world.booted_ms());
         world.auditor.note_start(now_ms, booted_ms, is_rebooted);
         self.start(world);

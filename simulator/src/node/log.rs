@@ -83,12 +83,13 @@ impl SimulatedLog {
     pub(crate) fn read(
         world: &World,
         disk: &SimulatedDisk,
-        boot: u64,
+        (boot, accept_damage): (u64, bool),
         shard_count: usize,
     ) -> Result<ReadLog, Failed> {
         let storage = Arc::new(disk.clone());
+        let options = OpenOptions { accept_damage, ..OPTIONS };
         let boot_id = u128::from(boot).to_le_bytes();
-        Ok(ReadLog::read(storage, &OPTIONS, boot_id, &*world.clock, shard_count)?)
+        Ok(ReadLog::read(storage, &options, boot_id, &*world.clock, shard_count)?)
     }
 
     /// The thread of a log that was restored for this start of the server.
@@ -196,6 +197,7 @@ impl SimulatedLog {
                 Step::Send(errand) => self.keeper.send(world, self.start, errand, &self.disk),
                 Step::Close => {
                     self.is_closing = true;
+                    self.judge_told(world);
                     self.end_if_idle();
                     return wakes;
                 }
@@ -203,6 +205,7 @@ impl SimulatedLog {
                     let text = error.to_string();
                     world.trace.note(world.now_us, 17, 0, || format!("log       fails: {text}"));
                     self.end = Some(LogEnd::Failed);
+                    self.judge_told(world);
                     return wakes;
                 }
             }
@@ -264,8 +267,8 @@ impl SimulatedLog {
             format!("log       tells workers of {count} batches: {end:?}")
         });
         let now_ms = world.server_ms();
+        self.batches.left_after_us.drain(..count);
         if let ReservedEnd::Begins(_) = end {
-            self.batches.left_after_us.drain(..count);
             let looked_at_us = self.batches.looked_at_us;
             let durable_us = self.batches.left_after_us.front().copied().unwrap_or(looked_at_us);
             let durable_ms = world.settings.server_ms(durable_us);
@@ -277,6 +280,14 @@ impl SimulatedLog {
         let mut wakes = Vec::new();
         post(node, mails(waiting, end), |worker| wakes.push(usize::from(worker)));
         wakes
+    }
+
+    /// At its end nobody waits for a word any more.
+    fn judge_told(&self, world: &mut World) {
+        let count = self.batches.left_after_us.len();
+        if count > 0 {
+            world.auditor.accuse("log", || format!("the log ends, and {count} batches are left"));
+        }
     }
 
     /// Everything is durable, and nobody else uses the directory: the log can be closed.

@@ -1,6 +1,7 @@
 //! A whole server node: its shards, and a thread for each worker.
 
 mod contents;
+mod damage;
 mod disasters;
 mod front;
 mod io;
@@ -44,6 +45,12 @@ pub(crate) struct Server {
     /// The disk of its log, while there is no server.
     disk: Option<SimulatedDisk>,
     is_disk_full: bool,
+    /// Whether the log on the disk is damaged, so that the next start has to be told to accept that.
+    is_damaged: bool,
+    /// When the log of a server that stops has to have ended.
+    closes_until_us: u64,
+    /// The last change of the room on the disk that was planned.
+    disk_change: u64,
     /// The last disaster that was planned.
     disaster: u64,
 }
@@ -70,6 +77,9 @@ impl Server {
             quorum: None,
             disk: world.settings.log().map(|_| SimulatedDisk::default()),
             is_disk_full: false,
+            is_damaged: false,
+            closes_until_us: 0,
+            disk_change: 0,
             disaster: 0,
         };
         server.start(world);
@@ -110,7 +120,7 @@ impl Server {
             Event::Log(start) if start == self.start => self.run_log(world),
             Event::Quorum(_) | Event::Counted(..) => self.run_quorum(world, event),
             Event::Keeper(start) if start == self.start => return self.keep_log(world),
-            Event::Disk => return self.change_disk(world),
+            Event::Disk(number) if number == self.disk_change => return self.change_disk(world),
             Event::Disaster(number) if number == self.disaster => return self.suffer(world),
             _ => return,
         };

@@ -1,0 +1,559 @@
+//! Decides everything that the thread does that asks the cluster. It reads no clock and touches no network: the thread, or a simulator,
+//! carries out one act after the other and hands in what it hears.
+
+use super::cluster::ClusterError;
+use super::counters::{Counters, Reply, Settled, Step};
+use super::port::QuorumStatus;
+use crate::limits::{
+    QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MAX_MS, QUORUM_PROBE_MS, QUORUM_RETRY_MS,
+    QUORUM_TRANSACTION_COUNT_MAX,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use waymaker_engine::{CounterName, QuorumQuestion, QuorumState, Time};
+
+/// How often a failure is written down, in milliseconds: strangers cause some, and must not fill the log.
+const NOTE_MS: u64 = 1_000;
+
+/// What happens next in the thread.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Wait for an order, an answer or a look, at most until this instant.
+    Wait(Time),
+    /// Ask the cluster for these steps in one transaction. The answer goes to [`Asker::take_answer`].
+    Ask(Vec<Step>),
+    /// Read something of the cluster, to see whether it answers. The result goes to [`Asker::take_look`].
+    Look,
+    /// Tell workers, or the log, of a question that is over.
+    Deliver(Settled),
+    /// Write down that the value of this counter is no counter.
+    NoteNonsense(CounterName),
+}
+
+/// The state of the thread.
+///
+/// ```text
+/// questions -> Asker -> transactions, looks -> the cluster
+///                ^                                  |
+///                +------ answers, looks, time ------+
+/// ```
+///
+/// If the cluster answers nothing for too long, everybody who waits is refused, and nobody waits again until a look at the cluster
+/// succeeds.
+#[derive(Debug)]
+pub struct Asker {
+    counters: Counters,
+    status: Arc<QuorumStatus>,
+    /// Acts that were decided and not begun.
+    acts: VecDeque<Act>,
+    /// Transactions without an answer.
+    in_flight: usize,
+    /// After a failure nothing is asked before.
+    retry_at: Option<Time>,
+    /// When the cluster last answered.
+    answered_at: Time,
+    /// Steps of one transaction: fewer once etcd has said that it takes fewer.
+    step_count_max: usize,
+    /// When to look at the cluster; `None` while it answers, or a look is not over.
+    look_at: Option<Time>,
+    is_looking: bool,
+    /// Whether no look is over yet. The first one opens the connection, so that nobody waits for that.
+    is_first_look: bool,
+    /// How long to wait before the next look, in milliseconds.
+    look_pause_ms: u64,
+    /// When a failure was last written down.
+    noted_at: Option<Time>,
+}
+
+impl Asker {
+    /// An asker that knows no counter. `run` is another one for each start of a server.
+    pub fn new(run: u64, status: Arc<QuorumStatus>, step_count_max: usize, now: Time) -> Self {
+        Self {
+            counters: Counters::new(run),
+            status,
+            acts: VecDeque::new(),
+            in_flight: 0,
+            retry_at: None,
+            answered_at: now,
+            step_count_max,
+            look_at: Some(now),
+            is_looking: false,
+            is_first_look: true,
+            look_pause_ms: QUORUM_PROBE_MS,
+            noted_at: None,
+        }
+    }
+
+    /// Decides what comes next. The caller begins the act before it asks again.
+    pub fn next(&mut self, now: Time) -> Act {
+        if self.counters.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.expire(now);
+        }
+        self.acts.extend(self.counters.take_settled().into_iter().map(Act::Deliver));
+        if let Some(act) = self.acts.pop_front() {
+            return act;
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            self.is_looking = true;
+            return Act::Look;
+        }
+        self.retry_at.take_if(|at| *at <= now);
+        if self.retry_at.is_none() && self.in_flight < QUORUM_TRANSACTION_COUNT_MAX {
+            let steps = self.counters.next_steps(self.step_count_max);
+            if !steps.is_empty() {
+                self.in_flight += 1;
+                return Act::Ask(steps);
+            }
+        }
+        let due = [self.counters.next_deadline(), self.retry_at, self.look_at];
+        Act::Wait(due.into_iter().flatten().fold(Time::NEVER, Time::min))
+    }
+
+    /// Takes a question of a worker.
+    pub fn ask(&mut self, question: QuorumQuestion, now: Time) {
+        self.counters.ask(question, now.after_ms(QUORUM_ANSWER_MS));
+    }
+
+    /// Takes the answer to a transaction.
+    pub fn take_answer(&mut self, steps: &[Step], answer: Result<Vec<Reply>, ClusterError>, now: Time) {
+        self.in_flight -= 1;
+        match answer {
+            Ok(replies) => {
+                self.answered_at = now;
+                self.set_unavailable(false, now);
+                for (step, reply) in steps.iter().zip(replies) {
+                    if reply == Reply::Nonsense && self.is_noted(now) {
+                        self.acts.push_back(Act::NoteNonsense(step.name.clone()));
+                    }
+                    self.counters.answered(step, reply);
+                }
+            }
+            Err(ClusterError::Refused { reason }) => {
+                self.answered_at = now;
+                if self.is_noted(now) {
+                    tracing::error!(%reason, "etcd refuses to count");
+                }
+                if steps.len() > 1 && is_too_large(&reason) {
+                    // The limit is an option of the members, so it does not grow again.
+                    self.step_count_max = self.step_count_max.min(steps.len() / 2);
+                    steps.iter().for_each(|step| self.counters.lost(step));
+                } else if steps.len() > 1 {
+                    // A single counter may be the cause, and must not slow the others.
+                    steps.iter().for_each(|step| self.counters.suspected(step));
+                } else {
+                    steps.iter().for_each(|step| self.counters.refused(step));
+                }
+            }
+            Err(error @ ClusterError::Unauthenticated { .. }) => {
+                if self.is_noted(now) {
+                    tracing::error!(%error, "nothing is counted: correct quorum.user or quorum.password");
+                }
+                self.give_up(now);
+            }
+            Err(error @ (ClusterError::NotSent { .. } | ClusterError::Unknown { .. })) => {
+                if self.is_noted(now) {
+                    tracing::warn!(%error, "a fence is asked for once more");
+                }
+                steps.iter().for_each(|step| self.counters.lost(step));
+                self.retry_at = Some(now.after_ms(QUORUM_RETRY_MS));
+            }
+        }
+    }
+
+    /// Takes the result of a look. Any answer shows that the cluster is up, also the refusal to read the key. If etcd does not
+    /// accept the user, looks become rare: checking a password costs a member much.
+    pub fn take_look(&mut self, look: Result<(), ClusterError>, now: Time) {
+        self.is_looking = false;
+        let is_first = std::mem::take(&mut self.is_first_look);
+        if !is_first && !self.is_unavailable() {
+            // An answer has told more meanwhile.
+            return;
+        }
+        match look {
+            Ok(()) | Err(ClusterError::Refused { .. }) => {
+                self.look_pause_ms = QUORUM_PROBE_MS;
+                self.set_unavailable(false, now);
+            }
+            Err(error @ ClusterError::Unauthenticated { .. }) => {
+                if self.is_noted(now) {
+                    tracing::error!(%error, "correct quorum.user or quorum.password");
+                }
+                self.look_pause_ms = QUORUM_PROBE_MAX_MS.min(2 * self.look_pause_ms);
+                self.set_unavailable(true, now);
+            }
+            Err(ClusterError::NotSent { .. } | ClusterError::Unknown { .. }) => {
+                self.look_pause_ms = QUORUM_PROBE_MS;
+                if is_first {
+                    tracing::warn!("etcd does not answer yet");
+                }
+            }
+        }
+        self.plan_look(now);
+    }
+
+    /// Gives up what waited for too long. If nothing else was answered meanwhile either, nobody waits any more until the
+    /// cluster does.
+    fn expire(&mut self, now: Time) {
+        if self.counters.expire(now) && now.ms_since(self.answered_at) >= QUORUM_ATTEMPT_MS {
+            self.give_up(now);
+        }
+    }
+
+    fn give_up(&mut self, now: Time) {
+        self.set_unavailable(true, now);
+        self.counters.give_up_all();
+    }
+
+    fn is_unavailable(&self) -> bool {
+        self.status.state() == QuorumState::Unavailable
+    }
+
+    fn set_unavailable(&mut self, is_unavailable: bool, now: Time) {
+        if self.is_unavailable() == is_unavailable {
+            return;
+        }
+        self.status.set_unavailable(is_unavailable);
+        if is_unavailable {
+            tracing::error!("etcd does not answer: no grants of scope quorum until it does");
+        } else {
+            tracing::info!("etcd answers again");
+        }
+        self.plan_look(now);
+    }
+
+    /// Plans the next look, if the cluster does not answer.
+    fn plan_look(&mut self, now: Time) {
+        let is_needed = self.is_unavailable() && !self.is_looking;
+        self.look_at = is_needed.then(|| now.after_ms(self.look_pause_ms));
+    }
+
+    /// Whether a failure is written down: one of each second.
+    fn is_noted(&mut self, now: Time) -> bool {
+        let is_noted = self.noted_at.is_none_or(|at| now.ms_since(at) >= NOTE_MS);
+        if is_noted {
+            self.noted_at = Some(now);
+        }
+        is_noted
+    }
+}
+
+/// Whether etcd says that a transaction has too many operations or bytes.
+fn is_too_large(reason: &str) -> bool {
+    ["too many operations", "request is too large", "received message larger"]
+        .iter()
+        .any(|text| reason.contains(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::counters::Found;
+    use super::super::port::QuorumPort;
+    use super::*;
+    use waymaker_engine::{ClaimId, LaneAddress, QuorumMember, Reserved};
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(1_000_000 + ms)
+    }
+
+    fn name(key: &str) -> CounterName {
+        CounterName { namespace: 0, key: key.as_bytes().into() }
+    }
+
+    fn question(key: &str) -> QuorumQuestion {
+        let lane = LaneAddress { worker: 0, slot: 0, generation: 0 };
+        let reserved =
+            Reserved { shard: 0, lane, slot: 0, secret: 0, fence: 1, is_counted: true, several: None };
+        let id = ClaimId { place: 0, secret: 0 };
+        let member = QuorumMember { reserved, id, counter: Some(name(key)) };
+        QuorumQuestion { at: Time::ZERO, members: Box::new([member]) }
+    }
+
+    /// An asker whose first look has succeeded.
+    fn ready(step_count_max: usize) -> Asker {
+        let (port, _orders) = QuorumPort::new();
+        let mut asker = Asker::new(7, Arc::clone(port.status()), step_count_max, at(0));
+        assert_eq!(asker.next(at(0)), Act::Look);
+        asker.take_look(Ok(()), at(0));
+        asker
+    }
+
+    /// An asker of which `count` counters are asked.
+    fn asked(step_count_max: usize, count: u64) -> Asker {
+        let mut asker = ready(step_count_max);
+        (0..count).for_each(|number| asker.ask(question(&format!("key-{number}")), at(0)));
+        asker
+    }
+
+    fn reason(text: &str) -> String {
+        text.to_owned()
+    }
+
+    fn silent() -> ClusterError {
+        ClusterError::Unknown { reason: reason("no answer") }
+    }
+
+    fn not_sent() -> ClusterError {
+        ClusterError::NotSent { reason: reason("no leader") }
+    }
+
+    fn refused() -> ClusterError {
+        ClusterError::Refused { reason: reason("etcdserver: permission denied") }
+    }
+
+    fn stranger() -> ClusterError {
+        ClusterError::Unauthenticated { reason: reason("invalid user ID or password") }
+    }
+
+    fn written(steps: &[Step]) -> Vec<Reply> {
+        steps.iter().map(|_| Reply::Written { revision: 1 }).collect()
+    }
+
+    impl Asker {
+        fn steps(&mut self, now: Time) -> Vec<Step> {
+            match self.next(now) {
+                Act::Ask(steps) => steps,
+                other => panic!("{other:?} is no transaction"),
+            }
+        }
+
+        /// Whether each question that is over was counted.
+        fn settled(&mut self, now: Time) -> Vec<bool> {
+            let mut settled = Vec::new();
+            loop {
+                match self.next(now) {
+                    Act::Deliver(over) => settled.push(over.fences.is_some()),
+                    Act::Wait(_) => return settled,
+                    other => {
+                        // It comes again.
+                        self.acts.push_front(other);
+                        return settled;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_delivered() {
+        let mut asker = asked(8, 3);
+        let steps = asker.steps(at(0));
+        assert_eq!(steps.len(), 3);
+        assert_eq!(asker.next(at(0)), Act::Wait(at(QUORUM_ANSWER_MS)));
+        asker.take_answer(&steps, Ok(written(&steps)), at(5));
+        assert_eq!(asker.settled(at(5)), [true; 3]);
+        assert_eq!(asker.next(at(5)), Act::Wait(Time::NEVER));
+    }
+
+    #[test]
+    fn transactions_and_their_steps_are_bounded() {
+        let mut asker = asked(2, 100);
+        let in_flight: Vec<_> = (0..QUORUM_TRANSACTION_COUNT_MAX).map(|_| asker.steps(at(0))).collect();
+        assert!(in_flight.iter().all(|steps| steps.len() == 2));
+        assert!(matches!(asker.next(at(0)), Act::Wait(_)));
+        asker.take_answer(&in_flight[0], Ok(written(&in_flight[0])), at(0));
+        assert_eq!(asker.settled(at(0)), [true; 2]);
+        assert_eq!(asker.steps(at(0)).len(), 2);
+        assert!(matches!(asker.next(at(0)), Act::Wait(_)));
+    }
+
+    #[test]
+    fn after_a_failure_the_same_steps_are_asked_once_more_and_nothing_before() {
+        for error in [silent(), not_sent()] {
+            let mut asker = asked(8, 2);
+            let steps = asker.steps(at(0));
+            asker.take_answer(&steps, Err(error), at(10));
+            asker.ask(question("another"), at(10));
+            assert_eq!(asker.next(at(10)), Act::Wait(at(10 + QUORUM_RETRY_MS)));
+            let again = asker.steps(at(10 + QUORUM_RETRY_MS));
+            assert_eq!((again.len(), again.contains(&steps[0]), again.contains(&steps[1])), (3, true, true));
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_answers_nothing_is_given_up_until_a_look_succeeds() {
+        let mut asker = asked(8, 1);
+        let steps = asker.steps(at(0));
+        asker.ask(question("later"), at(100));
+        let now = at(QUORUM_ANSWER_MS);
+        assert_eq!(asker.settled(now), [false; 2], "also what had more time");
+        assert_eq!(asker.status.state(), QuorumState::Unavailable);
+        let mut look_at = QUORUM_ANSWER_MS;
+        for _ in 0..5 {
+            assert_eq!(asker.next(at(look_at)), Act::Wait(at(look_at + QUORUM_PROBE_MS)));
+            look_at += QUORUM_PROBE_MS;
+            assert_eq!(asker.next(at(look_at)), Act::Look);
+            assert_eq!(asker.next(at(look_at)), Act::Wait(Time::NEVER), "one look at a time");
+            asker.take_look(Err(silent()), at(look_at));
+        }
+        look_at += QUORUM_PROBE_MS;
+        assert_eq!(asker.next(at(look_at)), Act::Look);
+        asker.take_look(Ok(()), at(look_at));
+        assert_eq!(asker.status.state(), QuorumState::Ready);
+        assert_eq!(asker.next(at(look_at)), Act::Wait(Time::NEVER));
+        // A late answer is nobody's any more.
+        asker.take_answer(&steps, Ok(written(&steps)), at(look_at));
+        assert!(asker.settled(at(look_at)).is_empty());
+    }
+
+    #[test]
+    fn a_question_that_expires_ends_no_others_while_the_cluster_answers() {
+        let mut asker = asked(1, 1);
+        asker.steps(at(0));
+        asker.ask(question("later"), at(QUORUM_ANSWER_MS - 1));
+        let steps = asker.steps(at(QUORUM_ANSWER_MS - 1));
+        asker.ask(question("last"), at(QUORUM_ANSWER_MS - 1));
+        asker.take_answer(&steps, Ok(written(&steps)), at(QUORUM_ANSWER_MS - QUORUM_ATTEMPT_MS + 1));
+        assert_eq!(asker.settled(at(QUORUM_ANSWER_MS)), [true, false]);
+        assert_eq!(asker.status.state(), QuorumState::Ready);
+    }
+
+    #[test]
+    fn an_answer_shows_that_the_cluster_is_back() {
+        let mut asker = asked(8, 1);
+        let steps = asker.steps(at(0));
+        assert_eq!(asker.settled(at(QUORUM_ANSWER_MS)), [false]);
+        asker.take_answer(&steps, Ok(written(&steps)), at(QUORUM_ANSWER_MS + 1));
+        assert_eq!(asker.status.state(), QuorumState::Ready);
+        assert_eq!(asker.next(at(QUORUM_ANSWER_MS + 1)), Act::Wait(Time::NEVER));
+    }
+
+    #[test]
+    fn an_old_look_says_nothing_of_a_cluster_that_has_answered_since() {
+        let mut asker = asked(8, 1);
+        let steps = asker.steps(at(0));
+        asker.settled(at(QUORUM_ANSWER_MS));
+        let now = at(QUORUM_ANSWER_MS + QUORUM_PROBE_MS);
+        assert_eq!(asker.next(now), Act::Look);
+        asker.take_answer(&steps, Ok(written(&steps)), now);
+        asker.take_look(Err(stranger()), now);
+        assert_eq!(asker.status.state(), QuorumState::Ready);
+        assert_eq!(asker.next(now), Act::Wait(Time::NEVER));
+    }
+
+    #[test]
+    fn a_transaction_that_is_too_large_is_halved_for_ever() {
+        for text in ["too many operations in txn request", "request is too large", "received message larger"]
+        {
+            let too_large = ClusterError::Refused { reason: format!("etcdserver: {text}") };
+            let mut asker = asked(9, 9);
+            for count in [9, 4, 2] {
+                let steps = asker.steps(at(0));
+                assert_eq!(steps.len(), count);
+                asker.take_answer(&steps, Err(too_large.clone()), at(0));
+            }
+            for _ in 0..9 {
+                let steps = asker.steps(at(0));
+                assert_eq!(steps.len(), 1);
+                asker.take_answer(&steps, Ok(written(&steps)), at(0));
+                assert_eq!(asker.settled(at(0)), [true]);
+            }
+            assert_eq!(asker.next(at(0)), Act::Wait(Time::NEVER));
+        }
+    }
+
+    #[test]
+    fn a_counter_that_etcd_refuses_is_found_and_refused_alone() {
+        let mut asker = asked(8, 3);
+        let steps = asker.steps(at(0));
+        asker.take_answer(&steps, Err(refused()), at(0));
+        for expected in [true, false, true] {
+            let steps = asker.steps(at(0));
+            assert_eq!(steps.len(), 1, "a suspect is alone");
+            let answer = if expected { Ok(written(&steps)) } else { Err(refused()) };
+            asker.take_answer(&steps, answer, at(0));
+            assert_eq!(asker.settled(at(0)), [expected]);
+        }
+        assert_eq!(asker.status.state(), QuorumState::Ready, "the cluster answers");
+    }
+
+    #[test]
+    fn refusals_count_as_answers() {
+        let mut asker = asked(1, 2);
+        let steps = asker.steps(at(0));
+        asker.steps(at(0));
+        asker.take_answer(&steps, Err(refused()), at(QUORUM_ANSWER_MS - 1));
+        assert_eq!(asker.settled(at(QUORUM_ANSWER_MS)), [false; 2]);
+        assert_eq!(asker.status.state(), QuorumState::Ready);
+    }
+
+    #[test]
+    fn looks_become_rare_while_etcd_does_not_accept_the_user() {
+        let mut asker = asked(8, 1);
+        let steps = asker.steps(at(0));
+        asker.take_answer(&steps, Err(stranger()), at(0));
+        assert_eq!(asker.settled(at(0)), [false]);
+        assert_eq!(asker.status.state(), QuorumState::Unavailable);
+        let mut now = at(0);
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let Act::Wait(until) = asker.next(now) else { panic!("no pause") };
+            pauses.push(until.ms_since(now));
+            now = until;
+            assert_eq!(asker.next(now), Act::Look);
+            asker.take_look(Err(stranger()), now);
+        }
+        assert_eq!(pauses, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+        // It answers again, and later it does not: looks are as frequent as at first.
+        let Act::Wait(until) = asker.next(now) else { panic!("no pause") };
+        assert_eq!(asker.next(until), Act::Look);
+        asker.take_look(Err(refused()), until);
+        assert_eq!(asker.status.state(), QuorumState::Ready);
+        asker.ask(question("k"), until);
+        let steps = asker.steps(until);
+        asker.take_answer(&steps, Err(stranger()), until);
+        assert_eq!(asker.settled(until), [false]);
+        assert_eq!(asker.next(until), Act::Wait(until.after_ms(QUORUM_PROBE_MS)));
+    }
+
+    #[test]
+    fn a_user_that_is_not_accepted_at_the_start_makes_the_cluster_unavailable() {
+        let (port, _orders) = QuorumPort::new();
+        let mut asker = Asker::new(7, Arc::clone(port.status()), 8, at(0));
+        asker.ask(question("k"), at(0));
+        assert_eq!(asker.next(at(0)), Act::Look);
+        assert_eq!(asker.steps(at(0)).len(), 1, "nobody waits for the first look");
+        asker.take_look(Err(stranger()), at(1));
+        assert_eq!(asker.status.state(), QuorumState::Unavailable);
+        assert_eq!(asker.next(at(1)), Act::Wait(at(1 + 2 * QUORUM_PROBE_MS)));
+    }
+
+    #[test]
+    fn a_failed_first_look_makes_nothing_unavailable() {
+        let (port, _orders) = QuorumPort::new();
+        let mut asker = Asker::new(7, Arc::clone(port.status()), 8, at(0));
+        assert_eq!(asker.next(at(0)), Act::Look);
+        asker.take_look(Err(not_sent()), at(1));
+        assert_eq!(asker.status.state(), QuorumState::Ready);
+        assert_eq!(asker.next(at(1)), Act::Wait(Time::NEVER));
+    }
+
+    #[test]
+    fn nonsense_is_written_down_once_a_second_and_refused_each_time() {
+        let mut asker = ready(8);
+        let mut noted = 0;
+        for ms in (0..2_000).step_by(100) {
+            asker.ask(question("k"), at(ms));
+            let steps = asker.steps(at(ms));
+            asker.take_answer(&steps, Ok(vec![Reply::Nonsense]), at(ms));
+            if let Some(Act::NoteNonsense(counter)) = asker.acts.front() {
+                assert_eq!(*counter, name("k"));
+                asker.acts.clear();
+                noted += 1;
+            }
+            assert_eq!(asker.settled(at(ms)), [false]);
+        }
+        assert_eq!(noted, 2);
+    }
+
+    #[test]
+    fn a_fence_of_another_server_is_asked_for_at_once() {
+        let mut asker = asked(8, 1);
+        let steps = asker.steps(at(0));
+        let attempt = super::super::counters::Attempt { run: 8, number: 1 };
+        let found = Reply::Found(Some(Found { revision: 5, fence: 9, attempt }));
+        asker.take_answer(&steps, Ok(vec![found]), at(1));
+        let steps = asker.steps(at(1));
+        assert_eq!((steps[0].since, steps[0].fence), (5, 10));
+    }
+}
