@@ -158,7 +158,8 @@ impl Log {
                 (found, Some(lost))
             }
         };
-        remove_temporary(&*storage, &directory).map_err(failed("remove temporary files"))?;
+        // Listed anew: a snapshot of what is whole may have taken the place of an older temporary file.
+        remove_temporary(&*storage, &list(&*storage)?).map_err(failed("remove temporary files"))?;
         let generation = found.generation.max(superblock.generation) + 1;
         let (segment, segment_file) =
             open_segment(&*storage, &found, superblock.log_id, generation, options.segment_len)?;

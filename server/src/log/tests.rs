@@ -258,6 +258,23 @@ fn a_hole_in_what_was_durable_is_refused_by_file_and_byte() {
     assert_eq!((texts(&found), opened.lost), (vec!["one", "four"], None));
 }
 
+/// A server was killed in the middle of a compaction.
+#[test]
+fn damage_is_accepted_beside_a_snapshot_that_was_not_finished() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(directory.path());
+    put(&mut log, b"one");
+    put(&mut log, b"two");
+    put(&mut log, b"");
+    drop(log);
+    fs::write(directory.path().join("snapshot.tmp"), "half").unwrap();
+    change(directory.path(), &segment(1), 2 * BLOCK + 80, |bytes, at| bytes[at] ^= 1);
+    let accepting = OpenOptions { accept_damage: true, ..options() };
+    let (_, found, _) = Log::open::<Everything>(disk(directory.path()), &accepting).unwrap();
+    assert_eq!(texts(&found), ["one"]);
+    assert!(!directory.path().join("snapshot.tmp").exists());
+}
+
 #[test]
 fn a_last_frame_that_a_clean_stop_vouches_for_is_not_dropped() {
     let directory = tempfile::tempdir().unwrap();
