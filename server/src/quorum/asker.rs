@@ -371,6 +371,16 @@ mod tests {
     }
 
     #[test]
+    fn failed_transactions_take_no_place_of_later_ones() {
+        let mut asker = asked(8, 1);
+        for failure in 0..2 * QUORUM_TRANSACTION_COUNT_MAX as u64 {
+            let now = at(failure * QUORUM_RETRY_MS);
+            let steps = asker.steps(now);
+            asker.take_answer(&steps, Err(not_sent()), now);
+        }
+    }
+
+    #[test]
     fn a_cluster_that_answers_nothing_is_given_up_until_a_look_succeeds() {
         let mut asker = asked(8, 1);
         let steps = asker.steps(at(0));

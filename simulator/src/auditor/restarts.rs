@@ -132,7 +132,8 @@ impl Auditor {
     /// Some records are lost, and with them any hold.
     fn lose_records(&mut self) {
         let is_local = |hold: &Hold| self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence));
-        let leases = self.holds.values().filter(|hold| hold.session.is_none() && is_local(hold));
+        let may_be_lost = |hold: &&Hold| hold.over_ms.is_none() && hold.session.is_none() && is_local(hold);
+        let leases = self.holds.values().filter(may_be_lost);
         let longest_ms = leases.map(|hold| u64::from(hold.lease_ms)).max().unwrap_or(0);
         self.restarts.losses.is_pending = true;
         self.restarts.losses.longest_ms = self.restarts.losses.longest_ms.max(longest_ms);
@@ -172,8 +173,9 @@ impl Auditor {
     /// The server ended.
     pub(crate) fn note_end(&mut self, now_ms: u64, ending: Ending) {
         let is_forgetful = self.settings.is_forgetful;
-        if now_ms >= self.restarts.losses.granted_by_ms {
+        if ending == Ending::Loss || now_ms >= self.restarts.losses.granted_by_ms {
             self.restarts.losses.is_pending = false;
+            self.restarts.losses.longest_ms = 0;
         }
         if ending == Ending::Damage {
             self.lose_records();
