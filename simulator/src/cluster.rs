@@ -25,7 +25,9 @@ pub(crate) struct ClusterSettings {
     outage_gap_us: Option<u64>,
     outage_max_us: u64,
     /// Outages in which members answer that they do not accept the user, of a hundred.
-    stranger_percent: u64,
+    pub(crate) stranger_percent: u64,
+    /// Failures that are refusals, of a hundred.
+    refusal_percent: u64,
     /// Steps of one transaction that the server sends at most, and that members take; all if there is no limit.
     pub(crate) step_count_max: usize,
     step_count_limit: Option<usize>,
@@ -37,7 +39,10 @@ impl ClusterSettings {
     /// What this seed chooses, if it has a cluster.
     pub(crate) fn new(seed: u64) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x0065_7463_6400_6574);
-        random.percent(35).then(|| Self {
+        if !random.percent(35) {
+            return None;
+        }
+        let settings = Self {
             quorum_percent: random.pick(&[100, 60, 30, 10]).unwrap_or(60),
             delay_max_us: random.spread(200, 100_000),
             lost_percent: random.pick(&[0, 2, 10, 40]).unwrap_or(2),
@@ -45,8 +50,16 @@ impl ClusterSettings {
             outage_max_us: random.spread(100_000, 8_000_000),
             disk_loss_percent: random.pick(&[0, 30, 60]).unwrap_or(30),
             stranger_percent: random.pick(&[0, 30, 60]).unwrap_or(0),
+            refusal_percent: random.pick(&[10, 50, 100]).unwrap_or(10),
             step_count_max: random.pick(&[3, 8, 127]).unwrap_or(3),
             step_count_limit: random.pick(&[None, None, Some(1), Some(2)]).unwrap_or(None),
+        };
+        // Without other trouble, refusals have to be overcome in time.
+        let only_refuses = random.once_in(3);
+        Some(if only_refuses {
+            Self { lost_percent: 10, outage_gap_us: None, refusal_percent: 100, ..settings }
+        } else {
+            settings
         })
     }
 }
@@ -109,7 +122,7 @@ impl World {
             (applied_us, heard) = (None, Some(Err(ClusterError::Unauthenticated { reason })));
             heard_us = self.random.spread(100, settings.delay_max_us);
         } else if is_down || self.random.percent(settings.lost_percent) {
-            let error = if is_down { self.silence() } else { self.failure() };
+            let error = if is_down { self.silence() } else { self.failure(settings.refusal_percent) };
             let attempt_us = QUORUM_ATTEMPT_MS * 1000;
             let is_unknown = matches!(error, ClusterError::Unknown { .. });
             heard_us = if is_down && is_unknown { attempt_us } else { self.random.spread(100, attempt_us) };
@@ -178,10 +191,11 @@ impl World {
     }
 
     /// The failure of one transaction of many.
-    fn failure(&mut self) -> ClusterError {
+    fn failure(&mut self, refusal_percent: u64) -> ClusterError {
+        let is_refused = self.random.percent(refusal_percent);
         match self.random.below(10) {
-            0 => ClusterError::Refused { reason: "etcdserver: permission denied".to_owned() },
-            1 => ClusterError::NotSent { reason: "etcdserver: no leader".to_owned() },
+            _ if is_refused => ClusterError::Refused { reason: "etcdserver: permission denied".to_owned() },
+            0 => ClusterError::NotSent { reason: "etcdserver: no leader".to_owned() },
             _ => ClusterError::Unknown { reason: "etcdserver: leader changed".to_owned() },
         }
     }

@@ -43,7 +43,7 @@ impl Durability {
     /// What this seed chooses. It has a source of its own, so that a seed without any stays as it is.
     pub(crate) fn new(seed: u64, cluster: Option<ClusterSettings>) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x0064_6973_6b00_6c6f);
-        let has_log = random.percent(40);
+        let has_log = random.percent(60);
         if !has_log && cluster.is_none() {
             return None;
         }
@@ -59,8 +59,8 @@ impl Durability {
             power_percent: random.pick(&[0, 50, 100]).unwrap_or(50),
             down_max_us: random.spread(1_000, 1_000_000),
             changes_workers: random.once_in(2),
-            frame_len_max: random.pick(&[usize::MAX, 1_000, 200, 60]).unwrap_or(usize::MAX),
-            group_len_max: random.pick(&[LOG_GROUP_LEN_MAX, LOG_GROUP_LEN_MAX, 4_000, 400]).unwrap_or(400),
+            frame_len_max: random.pick(&[usize::MAX, 200, 60, 60]).unwrap_or(usize::MAX),
+            group_len_max: random.pick(&[LOG_GROUP_LEN_MAX, LOG_GROUP_LEN_MAX, 400, 1]).unwrap_or(400),
             full_us: None,
             failure_percent: 0,
             failure_before: 0,
@@ -69,7 +69,7 @@ impl Durability {
         Some(Self {
             full_us: random
                 .percent(50)
-                .then(|| (random.spread(20_000, 2_000_000), random.spread(20_000, 8_000_000))),
+                .then(|| (random.spread(10_000, 1_000_000), random.spread(20_000, 8_000_000))),
             failure_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
             failure_before: random.spread(10, 3_000),
             damage_percent: random.pick(&[0, 0, 30]).unwrap_or(0),

@@ -18,6 +18,8 @@ const ANSWERED_WITHIN_MS: u64 = 40_000;
 const EMPTY_WITHIN_MS: u64 = 20_000;
 /// How long it takes at most until those who watch a key have heard that it is free.
 const QUIET_MS: u64 = 1_000;
+/// How long after the last fault disk and cluster must be known to be well again.
+const RECOVERED_MS: u64 = 3_000;
 /// Events between two looks at whether a phase is over.
 const LOOK_EVERY: u64 = 32;
 
@@ -242,7 +244,9 @@ impl Simulation {
             });
         }
         let free = self.server.free_keys(&self.world);
-        self.go_on(QUIET_MS, |_| false);
+        let is_durable = self.world.settings.durability.is_some();
+        self.go_on(if is_durable { RECOVERED_MS } else { QUIET_MS }, |_| false);
+        self.server.judge_recovered(&mut self.world);
         if self.world.auditor.violation().is_some() {
             return;
         }

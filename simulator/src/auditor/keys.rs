@@ -75,14 +75,16 @@ pub(crate) struct KeyHistory {
     pub(crate) is_counted_asked: bool,
     /// Some of its grants are not remembered.
     is_cut: bool,
+    /// Up to this fence the server may have forgotten of which scope the key is.
+    scope_lost_to: u64,
 }
 
 impl KeyHistory {
     /// The first and the last fence that were asked for under scope Local. From the first on all outlive the server; where
     /// counters of idle keys are forgotten, only what was asked for under scope Local is sure.
     pub(crate) fn locals(&self) -> Option<(u64, u64)> {
-        let mut locals =
-            self.grants.iter().filter(|(_, grant)| grant.scope.is_durable()).map(|(fence, _)| *fence);
+        let known = self.grants.range(self.scope_lost_to + 1..);
+        let mut locals = known.filter(|(_, grant)| grant.scope.is_durable()).map(|(fence, _)| *fence);
         let first = locals.next()?;
         Some((first, locals.next_back().unwrap_or(first)))
     }
@@ -108,6 +110,11 @@ impl KeyHistory {
         let count = self.grants.len();
         self.grants.retain(|other, _| *other <= fence);
         self.is_cut |= self.grants.len() < count;
+    }
+
+    /// The server may have forgotten of which scope it is.
+    pub(crate) fn forget_scope(&mut self) {
+        self.scope_lost_to = self.newest_said();
     }
 
     /// The newest fence that was said.

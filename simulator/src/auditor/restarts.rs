@@ -7,13 +7,14 @@
 
 use super::Auditor;
 use super::holds::Hold;
+use super::keys::KeyHistory;
 use crate::mix::kind_of;
 use crate::operation::{Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId};
 
-/// Within this time a server grants again once its disk has room.
-const ROOM_IS_FOUND_MS: u64 = 5_000;
+/// Within this time a server grants again once its disk has room, beside the time of its syncs.
+const ROOM_IS_FOUND_MS: u64 = 1_500;
 
 /// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(crate) struct Restarts {
     log_failed_ms: Option<u64>,
     /// Until when the disk was full, if it ever was; `u64::MAX` while it is.
     full_until_ms: Option<u64>,
+    /// The time that syncs took since then.
+    sync_ms: u64,
     losses: Losses,
 }
 
@@ -107,6 +110,11 @@ impl Auditor {
         self.restarts.synced_ms.insert(now_ms);
     }
 
+    /// A sync took so long, during which the log does nothing else.
+    pub(crate) fn note_sync_time(&mut self, took_ms: u64) {
+        self.restarts.sync_ms += took_ms;
+    }
+
     /// The log of the server failed: all that waits for it is answered as unknown.
     pub(crate) fn note_log_failed(&mut self, now_ms: u64) {
         self.restarts.log_failed_ms.get_or_insert(now_ms);
@@ -115,6 +123,7 @@ impl Auditor {
     /// The disk becomes full, or has room again.
     pub(crate) fn note_disk_full(&mut self, now_ms: u64, is_full: bool) {
         self.restarts.full_until_ms = Some(if is_full { u64::MAX } else { now_ms });
+        self.restarts.sync_ms = 0;
     }
 
     /// A server starts, and says how long it grants nothing because records may be lost.
@@ -131,9 +140,14 @@ impl Auditor {
 
     /// Some records are lost, and with them any hold.
     fn lose_records(&mut self) {
-        let is_local = |hold: &Hold| self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence));
-        let may_be_lost = |hold: &&Hold| hold.over_ms.is_none() && hold.session.is_none() && is_local(hold);
-        let leases = self.holds.values().filter(may_be_lost);
+        let is_local = |id: &LockId, hold: &Hold| {
+            let grant = self.keys.get(&hold.key).and_then(|key| key.get(hold.fence));
+            grant.is_some_and(|grant| grant.id == *id && grant.scope.is_durable())
+        };
+        let may_be_lost = |(id, hold): &(&LockId, &Hold)| {
+            hold.over_ms.is_none() && hold.session.is_none() && hold.lease_ms < u32::MAX && is_local(id, hold)
+        };
+        let leases = self.holds.iter().filter(may_be_lost).map(|(_, hold)| hold);
         let longest_ms = leases.map(|hold| u64::from(hold.lease_ms)).max().unwrap_or(0);
         self.restarts.losses.is_pending = true;
         self.restarts.losses.longest_ms = self.restarts.losses.longest_ms.max(longest_ms);
@@ -166,7 +180,8 @@ impl Auditor {
     /// Whether a server may still refuse grants because its disk was full.
     pub(super) fn may_lack_room(&self, now_ms: u64) -> bool {
         self.restarts.full_until_ms.is_some_and(|until_ms| {
-            until_ms == u64::MAX || now_ms <= self.latest_ms(until_ms + ROOM_IS_FOUND_MS)
+            until_ms == u64::MAX
+                || now_ms <= self.latest_ms(until_ms + ROOM_IS_FOUND_MS + self.restarts.sync_ms)
         })
     }
 
@@ -219,6 +234,9 @@ impl Auditor {
         }
         if matches!(ending, Ending::Crash | Ending::Interrupted | Ending::Damage) {
             self.forget_refusals();
+        }
+        if ending == Ending::Damage {
+            self.keys.values_mut().for_each(KeyHistory::forget_scope);
         }
         self.end_sessions(&sessions, now_ms);
         self.forget_what_no_log_has(ending == Ending::Clean, now_ms);

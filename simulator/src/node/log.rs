@@ -161,6 +161,11 @@ impl SimulatedLog {
         self.end
     }
 
+    /// Whether it refuses new durable grants because its disk was full.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.port.status().has_no_space()
+    }
+
     /// Tells it that nothing comes any more.
     pub(super) fn stop(&mut self, world: &mut World) {
         self.port.tell(LogOrder::Stop);
@@ -190,6 +195,7 @@ impl SimulatedLog {
                 Step::Disk(step) => {
                     self.running = Some(step);
                     let takes_us = self.choose_us(world, step);
+                    world.auditor.note_sync_time(takes_us.div_ceil(1_000));
                     self.schedule(world, world.now_us + takes_us);
                     return wakes;
                 }

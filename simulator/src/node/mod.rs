@@ -209,6 +209,17 @@ impl Server {
         }
     }
 
+    /// Accuses a log that still lacks room, or a thread that still takes the cluster for unavailable, after some seconds without faults.
+    pub(crate) fn judge_recovered(&self, world: &mut World) {
+        if self.log.as_ref().is_some_and(SimulatedLog::lacks_room) {
+            world.auditor.accuse("log", || "the log lacks room, and its disk has some".to_owned());
+        }
+        let is_unavailable = self.quorum.as_ref().is_some_and(SimulatedQuorum::is_unavailable);
+        if is_unavailable && world.settings.cluster().is_some_and(|cluster| cluster.stranger_percent == 0) {
+            world.auditor.accuse("log", || "the cluster counts as unavailable, and it answers".to_owned());
+        }
+    }
+
     /// Lets every worker run again.
     pub(crate) fn end_stalls(&mut self, world: &mut World) {
         self.threads.iter_mut().for_each(|thread| thread.end_stall(world));

@@ -5,7 +5,8 @@ use crate::world::{Event, World};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::UnboundedReceiver;
-use waymaker_engine::Time;
+use waymaker_engine::{QuorumState, Time};
+use waymaker_server::limits::QUORUM_RETRY_MS;
 use waymaker_server::node::Node;
 use waymaker_server::quorum::asker::{Act, Asker};
 use waymaker_server::quorum::counters::{Settled, Step};
@@ -28,6 +29,8 @@ pub(crate) struct SimulatedQuorum {
     /// The steps of each transaction without an answer; none of a look.
     in_flight: BTreeMap<u64, Option<Vec<Step>>>,
     acts_at_us: Option<u64>,
+    /// Questions without an answer.
+    open_count: usize,
 }
 
 impl SimulatedQuorum {
@@ -44,6 +47,7 @@ impl SimulatedQuorum {
             names: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             acts_at_us: None,
+            open_count: 0,
         }
     }
 
@@ -81,6 +85,7 @@ impl SimulatedQuorum {
         while let Ok(order) = self.orders.try_recv() {
             if let QuorumOrder::Count(questions) = order {
                 let now = world.server_time();
+                self.open_count += questions.len();
                 questions.into_iter().for_each(|question| self.asker.ask(question, now));
             }
         }
@@ -107,7 +112,9 @@ impl SimulatedQuorum {
     fn go_on(&mut self, world: &mut World, node: &Node) -> Vec<usize> {
         let mut wakes = Vec::new();
         loop {
-            match self.asker.next(world.server_time()) {
+            let act = self.asker.next(world.server_time());
+            self.judge(world, &act);
+            match act {
                 Act::Wait(Time::NEVER) => return wakes,
                 Act::Wait(until) => {
                     // The clock shows whole milliseconds: it shows this one from its beginning on.
@@ -125,12 +132,35 @@ impl SimulatedQuorum {
                     let transaction = world.ask_cluster(self.start, Vec::new());
                     self.in_flight.insert(transaction, None);
                 }
-                Act::Deliver(settled) => wakes.append(&mut deliver(world, node, settled)),
+                Act::Deliver(settled) => {
+                    self.open_count -= 1;
+                    wakes.append(&mut deliver(world, node, settled));
+                }
                 Act::NoteNonsense(name) => {
                     world.auditor.accuse("fence-counted", || format!("the counter {name:?} has no value"));
                 }
             }
         }
+    }
+
+    /// Nobody waits for a cluster that is not asked.
+    fn judge(&self, world: &mut World, act: &Act) {
+        let is_asked = self.in_flight.values().any(Option::is_some);
+        if let Act::Wait(until) = act
+            && self.open_count > 0
+            && !is_asked
+            && until.ms_since(world.server_time()) > QUORUM_RETRY_MS
+        {
+            let count = self.open_count;
+            world
+                .auditor
+                .accuse("answers", || format!("{count} questions wait, and the cluster is not asked"));
+        }
+    }
+
+    /// Whether the cluster counts as one that does not answer.
+    pub(super) fn is_unavailable(&self) -> bool {
+        self.port.status().state() == QuorumState::Unavailable
     }
 
     /// The name of the namespace of a counter. Another server may have another number for it.
