@@ -27,8 +27,10 @@ pub(crate) struct Durability {
     pub(crate) down_max_us: u64,
     /// The number of workers may be another one after each start.
     pub(crate) changes_workers: bool,
-    /// Bytes of the records of one frame, and of one group: few, so that groups have many frames.
-    pub(crate) frame_len_max: usize,
+    /// Maximum number of bytes of records in a frame of the log. Below 300 most claims over several keys need several frames, and
+    /// long records are stored in parts.
+    pub(crate) records_max: Option<usize>,
+    /// Bytes of records after which a group of the log is full.
     pub(crate) group_len_max: usize,
     /// The mean time between two times in which the disk is full, and how long each takes at most; there may be none.
     pub(crate) full_us: Option<(u64, u64)>,
@@ -59,7 +61,7 @@ impl Durability {
             power_percent: random.pick(&[0, 50, 100]).unwrap_or(50),
             down_max_us: random.spread(1_000, 1_000_000),
             changes_workers: random.once_in(2),
-            frame_len_max: random.pick(&[usize::MAX, 200, 60, 60]).unwrap_or(usize::MAX),
+            records_max: random.percent(75).then(|| random.spread(60, 1_000) as usize),
             group_len_max: random.pick(&[LOG_GROUP_LEN_MAX, LOG_GROUP_LEN_MAX, 400, 1]).unwrap_or(400),
             full_us: None,
             failure_percent: 0,

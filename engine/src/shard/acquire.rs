@@ -419,6 +419,10 @@ impl Shard {
     }
 
     pub(super) fn forget_waiting(&mut self, claim: u32) {
+        if self.claims[claim].has(flag::UNKNOWN) {
+            self.claims[claim].flags &= !flag::UNKNOWN;
+            return;
+        }
         let hash = self.ticket_hash(self.ticket(claim));
         self.waiting.remove(hash, claim);
     }

@@ -252,6 +252,8 @@ impl Shard {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
             self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
+            // The same request may come again, and is another claim then.
+            self.forget_waiting(claim);
             self.claims[claim].flags |= flag::UNKNOWN;
         }
     }

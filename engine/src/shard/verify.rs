@@ -127,7 +127,11 @@ impl Shard {
             return;
         }
         assert!(record.has(flag::LINKED), "waiter {claim} does not hang on its lane");
-        assert_eq!(self.find_waiting(self.ticket(claim)), Some(claim), "waiter {claim} is not found");
+        let found = self.find_waiting(self.ticket(claim));
+        assert!(
+            found == Some(claim) || record.has(flag::UNKNOWN),
+            "waiter {claim} is not found, but {found:?}"
+        );
         let timed = record.wheel.is_set() || record.has(flag::WAIT_OVER);
         assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
     }
@@ -182,7 +186,8 @@ impl Shard {
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
         let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far(*claim);
-        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].is_held();
+        let is_findable = |claim: &u32| !self.claims[*claim].has(flag::UNKNOWN);
+        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].is_held() && is_findable(claim);
         let found = (0..self.claims.end()).filter(is_waiting).count();
         assert_eq!(self.waiting.len(), found, "waiters that are found by their tickets");
         let has_request_id = |claim: &u32| {

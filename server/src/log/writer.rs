@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::{io, iter};
 use waymaker_engine::Time;
-use waymaker_engine::log::split::{Payload, Splitter, split_batch};
+use waymaker_engine::log::split::{Payload, split_batch};
 use waymaker_engine::log::{Record, Started};
 
 /// Bytes in front of a record that tell its length.
@@ -28,8 +28,6 @@ pub struct LogWriter {
     status: Arc<LogStatus>,
     /// Frames that are still to be appended.
     frames: VecDeque<Payload>,
-    /// Bytes of the records of one frame, at most.
-    frame_len_max: usize,
     /// Whether records were appended since the last sync.
     has_unsynced_records: bool,
     /// Whether the last frame lacks a successor that says it to be durable.
@@ -56,7 +54,6 @@ impl LogWriter {
             started,
             status,
             frames: VecDeque::new(),
-            frame_len_max: usize::MAX,
             has_unsynced_records: false,
             is_unconfirmed: false,
             numbers: BTreeMap::new(),
@@ -77,9 +74,9 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Makes frames shorter than the disk needs them to be, so that a test has many.
-    pub fn limit_frames(&mut self, len_max: usize) {
-        self.frame_len_max = len_max.max(Splitter::LIMIT_MIN);
+    /// As [`Log::limit_records`].
+    pub fn limit_records(&mut self, records_max: usize) {
+        self.log.limit_records(records_max);
     }
 
     /// The clocks of this start.
@@ -97,7 +94,7 @@ impl LogWriter {
     /// # Errors
     /// If the disk failed.
     pub fn take(&mut self, batches: &[LogBatch]) -> io::Result<()> {
-        let limit = self.log.records_limit().min(self.frame_len_max);
+        let limit = self.log.records_limit();
         for batch in batches.iter().filter(|batch| batch.record_count > 0) {
             self.check_numbers(batch);
             self.raise_bounds(batch)?;

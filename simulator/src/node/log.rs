@@ -102,7 +102,9 @@ impl SimulatedLog {
     ) -> Self {
         let RestoredLog { config, port } = restored;
         let LogThreadConfig { mut writer, orders, losses_ms, .. } = config;
-        writer.limit_frames(durability.frame_len_max);
+        if let Some(records_max) = durability.records_max {
+            writer.limit_records(records_max);
+        }
         let started = writer.started();
         let config = CommitterConfig {
             group_len_max: durability.group_len_max,
