@@ -420,6 +420,7 @@ impl Shard {
 
     pub(super) fn forget_waiting(&mut self, claim: u32) {
         if self.claims[claim].has(flag::UNKNOWN) {
+            // Its ticket was forgotten when its outcome became unknown.
             self.claims[claim].flags &= !flag::UNKNOWN;
             return;
         }

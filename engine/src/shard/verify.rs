@@ -186,9 +186,9 @@ impl Shard {
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
         let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far(*claim);
-        let is_findable = |claim: &u32| !self.claims[*claim].has(flag::UNKNOWN);
-        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].is_held() && is_findable(claim);
-        let found = (0..self.claims.end()).filter(is_waiting).count();
+        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].is_held();
+        let waiting = (0..self.claims.end()).filter(is_waiting);
+        let found = waiting.clone().filter(|claim| !self.claims[*claim].has(flag::UNKNOWN)).count();
         assert_eq!(self.waiting.len(), found, "waiters that are found by their tickets");
         let has_request_id = |claim: &u32| {
             let detail = self.details.get(self.claims[*claim].detail);
@@ -198,7 +198,7 @@ impl Shard {
         let named = (0..self.claims.end()).filter(has_request_id).count();
         assert_eq!(self.request_ids.len(), named, "claims that are found by their request ids");
         let counted: u64 = self.counters.iter().map(|counters| counters.waiting).sum();
-        assert_eq!(counted, found as u64, "counted waiters");
+        assert_eq!(counted, waiting.count() as u64, "counted waiters");
         let far = (0..self.claims.end()).filter(|claim| self.is_far(*claim)).count();
         let counted: u64 = self.counters.iter().map(|counters| counters.far_stub_count).sum();
         assert_eq!(counted, far as u64, "counted stubs whose home is elsewhere");

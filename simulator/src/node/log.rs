@@ -249,6 +249,8 @@ impl SimulatedLog {
         match step {
             DiskStep::Sync if world.calm => 20,
             DiskStep::Sync => self.durability.choose_sync_us(&mut world.random),
+            // It writes the superblock and syncs it twice.
+            DiskStep::Adopt(_) | DiskStep::EndLosses if !world.calm => world.random.spread(1, 50_000),
             _ => world.random.between(0, 3),
         }
     }

@@ -104,7 +104,13 @@ impl SimulatedQuorum {
         let now = world.server_time();
         match steps {
             Some(steps) => self.asker.take_answer(&steps, heard, now),
-            None => self.asker.take_look(heard.map(|_| ()), now),
+            None => {
+                let is_ok = heard.is_ok();
+                self.asker.take_look(heard.map(|_| ()), now);
+                if is_ok && self.is_unavailable() {
+                    world.auditor.accuse("answers", || "a look shows no cluster that answers".to_owned());
+                }
+            }
         }
         self.go_on(world, node)
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use waymaker_engine::log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_engine::{ClaimId, Scope, Time};
 use waymaker_server::clock::Clock;
+use waymaker_server::log::committer::Foldable;
 use waymaker_server::log::port::{LogBatch, LogPort};
 use waymaker_server::log::writer::LogWriter;
 use waymaker_server::log::{AppendError, Log, OpenOptions, SegmentFile, Storage, keeper};
@@ -224,12 +225,23 @@ impl Rig {
         batch
     }
 
+    /// Appends all frames and syncs. Returns the instant since which they are durable.
+    fn flush(&mut self) -> Result<Time, AppendError> {
+        self.writer.append()?;
+        Ok(self.writer.sync(&self.disk.clock.clone())?)
+    }
+
+    fn confirm(&mut self) -> Result<Time, AppendError> {
+        self.writer.add_confirmation();
+        self.flush()
+    }
+
     /// Grants claims in one flush and acknowledges them.
     fn grant(&mut self, claims: &[Claim]) -> Result<(), AppendError> {
         let first = self.claims.len();
         let batches: Vec<_> = claims.iter().map(|claim| self.batch_of(*claim)).collect();
         self.writer.take(&batches)?;
-        let at = self.writer.flush(&self.disk.clock.clone())?.at;
+        let at = self.flush()?;
         for known in &mut self.claims[first..] {
             known.granted_ms = Some(at.as_millis());
         }
@@ -246,14 +258,14 @@ impl Rig {
         }
         self.claims[number].ended = Some(false);
         self.writer.take(&[batch])?;
-        self.writer.flush(&self.disk.clock.clone())?;
+        self.flush()?;
         self.claims[number].ended = Some(true);
         Ok(())
     }
 
     /// Folds all full segments into a snapshot, as the server does, and deletes them.
     fn compact(&mut self) {
-        if let Some((_, plan)) = self.writer.compaction_plan() {
+        if let Some(Foldable { plan, .. }) = self.writer.foldable() {
             keeper::compact::<Image>(&self.disk, &plan).unwrap();
             let dead = self.writer.compacted(&plan).unwrap();
             keeper::remove(&self.disk, &dead).unwrap();
@@ -364,10 +376,10 @@ fn a_confirmation_without_room_stays_one_frame() {
     }
     rig.disk.disk.set_full(true);
     for _ in 0..100 {
-        assert!(matches!(rig.writer.confirm(&rig.disk.clock.clone()), Err(AppendError::NoSpace)));
+        assert!(matches!(rig.confirm(), Err(AppendError::NoSpace)));
     }
     rig.disk.disk.set_full(false);
-    rig.writer.confirm(&rig.disk.clock.clone()).unwrap();
+    rig.confirm().unwrap();
     let disk = rig.restarted(rig.crash());
     let (_, _, opened) = Log::open::<Image>(Arc::new(disk), &OPTIONS).unwrap();
     assert_eq!(opened.last_lsn, BLOCKS_PER_SEGMENT as u64 + 1);
@@ -415,7 +427,7 @@ fn an_idle_log_knows_the_end_of_every_lease_exactly() {
         let mut rig = Rig::new(64);
         rig.grant(&[ONE_KEY, claim, ONE_KEY, claim]).unwrap();
         rig.grant(&[ONE_KEY, claim, ONE_KEY, claim]).unwrap();
-        rig.writer.confirm(&rig.disk.clock.clone()).unwrap();
+        rig.confirm().unwrap();
         for is_compacted in [false, true] {
             if is_compacted {
                 rig.compact();
