@@ -28,6 +28,8 @@ pub struct LogWriter {
     status: Arc<LogStatus>,
     /// Frames that are still to be appended.
     frames: VecDeque<Payload>,
+    /// Maximum number of bytes of records in a frame, if that is below what fits.
+    records_max: usize,
     /// Whether records were appended since the last sync.
     has_unsynced_records: bool,
     /// Whether the last frame lacks a successor that says it to be durable.
@@ -54,6 +56,7 @@ impl LogWriter {
             started,
             status,
             frames: VecDeque::new(),
+            records_max: usize::MAX,
             has_unsynced_records: false,
             is_unconfirmed: false,
             numbers: BTreeMap::new(),
@@ -74,9 +77,9 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// As [`Log::limit_records`].
+    /// Limits the bytes of records in a frame further, so that few records need several frames. For tests.
     pub fn limit_records(&mut self, records_max: usize) {
-        self.log.limit_records(records_max);
+        self.records_max = records_max;
     }
 
     /// The clocks of this start.
@@ -94,7 +97,7 @@ impl LogWriter {
     /// # Errors
     /// If the disk failed.
     pub fn take(&mut self, batches: &[LogBatch]) -> io::Result<()> {
-        let limit = self.log.records_limit();
+        let limit = self.log.records_limit().min(self.records_max);
         for batch in batches.iter().filter(|batch| batch.record_count > 0) {
             self.check_numbers(batch);
             self.raise_bounds(batch)?;
