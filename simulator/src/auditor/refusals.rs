@@ -65,9 +65,10 @@ impl Auditor {
                 waits || acquire.request_id.is_some()
             }
             (Operation::Acquire(_) | Operation::Register(_), ErrorCode::NoSpace) => {
-                self.may_be_durable(&operation) && self.may_lack_room(now_ms)
+                self.may_be_durable(&operation) && self.may_lack_room(sent_ms)
             }
-            (Operation::Acquire(_), ErrorCode::Recovering) => self.may_recover(now_ms),
+            // A stream of a front end may hear of it much later.
+            (Operation::Acquire(_), ErrorCode::Recovering) => self.may_recover(sent_ms),
             (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
             (Operation::Acquire(_), ErrorCode::Overloaded) if is_tight => true,
             (_, ErrorCode::Overloaded) if may_be_long(&operation) => self.may_have_left_much(request),
