@@ -1,0 +1,85 @@
+//! Runs a check and tells whether it finds the planted defect.
+
+use super::build::Cargo;
+use super::defect::Finder;
+use super::seeds::first_failure;
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Short runs within which the linearizability checker must find a defect.
+const HISTORY_COUNT: u64 = 300;
+/// Message of the linearizability checker about a history without an order.
+const NOT_LINEARIZABLE: &str = "cannot have happened";
+
+/// What became of the search for a defect.
+#[derive(Debug)]
+pub(crate) enum Found {
+    No,
+    Yes {
+        /// The rule that was broken.
+        rule: String,
+        /// Seeds that were needed, if the check runs seeds.
+        seed_count: Option<u64>,
+    },
+    /// The compiler's messages.
+    DoesNotCompile(String),
+}
+
+/// Builds the sources as they are, and runs a check.
+///
+/// # Errors
+/// If a program cannot be run.
+pub(crate) fn find(cargo: &Cargo, finder: &Finder, seed_count: u64, process_count: usize) -> Result<Found> {
+    match finder {
+        Finder::Simulator => {
+            let built = cargo.build(&BTreeSet::new())?;
+            if !built.is_ok {
+                return Ok(Found::DoesNotCompile(built.text));
+            }
+            Ok(match first_failure(&cargo.simulator(), seed_count, process_count)? {
+                None => Found::No,
+                Some(failure) => Found::Yes { rule: failure.rule, seed_count: Some(failure.seed + 1) },
+            })
+        }
+        Finder::Linearizability => {
+            let command = || {
+                let mut command = cargo.test("waymaker-simulator", "simulator");
+                command.env("SIM_SEEDS", HISTORY_COUNT.to_string());
+                command
+            };
+            test(cargo, command, "linearizable::", Some(NOT_LINEARIZABLE))
+        }
+        Finder::Model(name) => test(cargo, || cargo.model(name), "", None),
+        Finder::Test { package, target, filter } => test(cargo, || cargo.test(package, target), filter, None),
+    }
+}
+
+/// Builds tests, and runs those whose names contain `filter`. With `says`, they find a defect only if they say this.
+fn test(cargo: &Cargo, command: impl Fn() -> Command, filter: &str, says: Option<&str>) -> Result<Found> {
+    let built = cargo.run(command().arg("--no-run"))?;
+    if !built.is_ok {
+        return Ok(Found::DoesNotCompile(built.text));
+    }
+    let ended = cargo.run(command().args(["--", filter]))?;
+    let is_found = !ended.is_ok && says.is_none_or(|says| ended.text.contains(says));
+    let rule = || if ended.hangs { "hang".into() } else { failed_test(&ended.text) };
+    Ok(if is_found { Found::Yes { rule: rule(), seed_count: None } } else { Found::No })
+}
+
+/// The first test that failed.
+fn failed_test(text: &str) -> String {
+    let name = |line: &str| Some(line.strip_prefix("---- ")?.strip_suffix(" stdout ----")?.to_owned());
+    text.lines().find_map(name).unwrap_or_else(|| "crash".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_test_is_named() {
+        assert_eq!(failed_test("running\n---- rigs::a_test stdout ----\nthread"), "rigs::a_test");
+        assert_eq!(failed_test("Killed"), "crash");
+    }
+}

@@ -1,0 +1,291 @@
+//! Plants deliberate defects in a copy of the sources, one after the other, and requires that the tests find each: see `--help`.
+
+mod build;
+mod defect;
+mod finding;
+mod instructions;
+mod seeds;
+mod sources;
+mod table;
+
+use anyhow::{Result, bail, ensure};
+use build::Cargo;
+use clap::Parser;
+use defect::{Defect, Finder};
+use finding::{Found, find};
+use sources::{Places, Sources};
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+use table::{Row, Table, with_commas};
+
+/// Plants the defects of simulator/defects, and requires that the tests find each.
+///
+/// The defects are planted one after the other in a copy of the sources in target/defects. The copy must pass without them first.
+#[derive(Debug, Parser)]
+#[command(name = "defects")]
+struct Arguments {
+    /// Defects to plant; all of them by default
+    names: Vec<String>,
+    /// Plant this many of the defects that the simulator is recorded to find, chosen by `--seed`
+    #[arg(long, value_name = "COUNT", conflicts_with = "names")]
+    sample: Option<usize>,
+    /// Text that chooses the sample, such as the hash of a commit
+    #[arg(long, value_name = "TEXT", default_value = "", requires = "sample")]
+    seed: String,
+    /// Only check that every defect matches the sources and compiles
+    #[arg(long, conflicts_with_all = ["sample", "record"])]
+    check: bool,
+    /// Write the results to simulator/defects/README.md
+    #[arg(long)]
+    record: bool,
+    /// Seeds within which the simulator must find a defect
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    seeds: u64,
+    /// Processes that run seeds at the same time; one for each processor by default
+    #[arg(long, value_name = "COUNT")]
+    processes: Option<usize>,
+}
+
+/// The workspace, its copy, and what to do with it.
+struct Runner {
+    arguments: Arguments,
+    sources: Sources,
+    cargo: Cargo,
+    process_count: usize,
+    recorded: Table,
+    /// The table with the results of this run.
+    table: Table,
+    failures: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(failures) if failures.is_empty() => ExitCode::SUCCESS,
+        Ok(failures) => {
+            println!("\n{} failed:", failures.len());
+            failures.iter().for_each(|failure| println!("  {failure}"));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<Vec<String>> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let folder = workspace.join("simulator/defects");
+    let all = defect::read_all(&folder)?;
+    let readme = folder.join("README.md");
+    let recorded = Table::parse(&fs::read_to_string(&readme).unwrap_or_default());
+    let chosen = choose(&arguments, &recorded, all.clone())?;
+    let target = workspace.join("target/defects");
+    fs::create_dir_all(&target)?;
+    let lock = fs::File::create(target.join("lock"))?;
+    ensure!(lock.try_lock().is_ok(), "another run plants defects in {}", target.display());
+    let mut sources = Sources::copy(&workspace, &target.join("workspace"))?;
+    let (mut places, mut misfits) = (Vec::new(), Vec::new());
+    for defect in &all {
+        match sources.places(defect) {
+            Ok(found) => places.push(found),
+            Err(error) => misfits.push(format!("{error:#}")),
+        }
+    }
+    if !misfits.is_empty() {
+        return Ok(misfits);
+    }
+    let cargo = Cargo::new(sources.root(), &target.join("target"));
+    if arguments.check {
+        let chosen: Vec<(&Defect, &Places)> = all
+            .iter()
+            .zip(&places)
+            .filter(|(defect, _)| chosen.iter().any(|one| one.name == defect.name))
+            .collect();
+        return check(&mut sources, &cargo, &chosen);
+    }
+    let mut table = recorded.clone();
+    table.rows.retain(|(name, finder), _| {
+        let defect = all.iter().find(|defect| defect.name == *name);
+        defect.is_some_and(|defect| defect.found_by.iter().any(|one| one.to_string() == *finder))
+    });
+    let process_count =
+        arguments.processes.or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
+    let mut runner = Runner {
+        process_count: process_count.unwrap_or(1),
+        arguments,
+        sources,
+        cargo,
+        recorded,
+        table,
+        failures: Vec::new(),
+    };
+    runner.pass_without_defects(&chosen)?;
+    for defect in &chosen {
+        runner.plant(defect)?;
+        if runner.arguments.record {
+            fs::write(&readme, runner.table.write())?;
+        }
+    }
+    Ok(runner.failures)
+}
+
+fn choose(arguments: &Arguments, recorded: &Table, mut all: Vec<Defect>) -> Result<Vec<Defect>> {
+    if let Some(count) = arguments.sample {
+        all.retain(|defect| recorded.has_seeds(&defect.name, &Finder::Simulator.to_string()));
+        return Ok(defect::sample(all, count, &arguments.seed));
+    }
+    for name in &arguments.names {
+        ensure!(
+            all.iter().any(|defect| defect.name == *name),
+            "there is no defect {name} in simulator/defects"
+        );
+    }
+    Ok(all
+        .into_iter()
+        .filter(|defect| arguments.names.is_empty() || arguments.names.contains(&defect.name))
+        .collect())
+}
+
+/// Compiles the defects, as many at once as do not overlap. Returns the defects that do not compile.
+fn check(sources: &mut Sources, cargo: &Cargo, defects: &[(&Defect, &Places)]) -> Result<Vec<String>> {
+    let begin = Instant::now();
+    let crates = defects.iter().flat_map(|(defect, _)| defect.crates()).collect();
+    let ended = cargo.build(&crates)?;
+    ensure!(ended.is_ok, "the sources do not compile without a defect:\n{}", ended.text);
+    let mut groups: Vec<(Places, Vec<&Defect>)> = Vec::new();
+    for (defect, places) in defects {
+        match groups.iter_mut().find_map(|(all, group)| all.add_all(places).then_some(group)) {
+            Some(group) => group.push(defect),
+            None => groups.push(((*places).clone(), vec![defect])),
+        }
+    }
+    let mut failures = Vec::new();
+    for (_, group) in &groups {
+        check_group(sources, cargo, group, &mut failures)?;
+    }
+    println!(
+        "{} defects match and {} of them compile; {} builds in {} s",
+        defects.len(),
+        defects.len() - failures.len(),
+        groups.len(),
+        begin.elapsed().as_secs()
+    );
+    Ok(failures)
+}
+
+fn check_group(
+    sources: &mut Sources,
+    cargo: &Cargo,
+    group: &[&Defect],
+    failures: &mut Vec<String>,
+) -> Result<()> {
+    sources.plant(group)?;
+    let ended = cargo.build(&group.iter().flat_map(|defect| defect.crates()).collect())?;
+    sources.restore(group)?;
+    match group {
+        _ if ended.is_ok => {}
+        [defect] => failures.push(format!("{} does not compile:\n{}", defect.name, ended.text)),
+        _ => {
+            let (one, other) = group.split_at(group.len() / 2);
+            check_group(sources, cargo, one, failures)?;
+            check_group(sources, cargo, other, failures)?;
+        }
+    }
+    Ok(())
+}
+
+impl Runner {
+    /// Requires that every check passes without a defect that is to find one.
+    fn pass_without_defects(&mut self, chosen: &[Defect]) -> Result<()> {
+        let mut finders: Vec<&Finder> = Vec::new();
+        for finder in chosen.iter().flat_map(|defect| &defect.found_by) {
+            if !finders.contains(&finder) {
+                finders.push(finder);
+            }
+        }
+        for finder in finders {
+            let begin = Instant::now();
+            match find(&self.cargo, finder, self.arguments.seeds, self.process_count)? {
+                Found::No => println!("no defect: {finder} passes ({} s)", begin.elapsed().as_secs()),
+                Found::Yes { rule, seed_count } => {
+                    bail!("{finder} fails without a defect: {rule}, seeds {seed_count:?}")
+                }
+                Found::DoesNotCompile(text) => bail!("{finder} does not compile without a defect:\n{text}"),
+            }
+            if *finder == Finder::Simulator {
+                self.count_instructions()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_instructions(&mut self) -> Result<()> {
+        let Some(count) = instructions::of_a_seed(&self.cargo.simulator())? else {
+            println!(
+                "*** SKIPPED instructions of the simulator: valgrind is not installed (Debian: apt-get install valgrind)"
+            );
+            if std::env::var("CI").is_ok_and(|ci| ci == "true") {
+                self.failures.push("the instructions of the simulator were not counted".into());
+            }
+            return Ok(());
+        };
+        println!("{} instructions of a seed", with_commas(count));
+        if let Some(recorded) = self.recorded.instructions
+            && count > recorded + recorded / 2
+            && !self.arguments.record
+        {
+            let (count, recorded) = (with_commas(count), with_commas(recorded));
+            self.failures.push(format!("a seed needs {count} instructions; recorded are {recorded}"));
+        }
+        self.table.instructions = Some(count);
+        Ok(())
+    }
+
+    /// Plants a defect and requires that its checks find it.
+    fn plant(&mut self, defect: &Defect) -> Result<()> {
+        self.sources.plant(&[defect])?;
+        for finder in &defect.found_by {
+            let begin = Instant::now();
+            let found = find(&self.cargo, finder, self.arguments.seeds, self.process_count)?;
+            self.judge(defect, finder, found, begin.elapsed().as_secs());
+        }
+        self.sources.restore(&[defect])
+    }
+
+    fn judge(&mut self, defect: &Defect, finder: &Finder, found: Found, seconds: u64) {
+        let Defect { name, promise, missed_because, .. } = defect;
+        let finder_name = finder.to_string();
+        let missed_because = missed_because.as_deref().filter(|_| *finder == Finder::Simulator);
+        let (seed_count, rule) = match (found, missed_because) {
+            (Found::DoesNotCompile(text), _) => {
+                println!("{name}: does not compile");
+                self.failures.push(format!("{name} does not compile:\n{text}"));
+                return;
+            }
+            (Found::No, None) => {
+                println!("{name}: NOT FOUND by {finder} in {seconds} s: {promise}");
+                self.failures.push(format!("{name} is not found by {finder}"));
+                return;
+            }
+            (Found::No, Some(reason)) => (None, format!("missed: {reason}")),
+            (Found::Yes { rule, seed_count }, None) => (seed_count, rule),
+            (Found::Yes { rule, seed_count }, Some(_)) => {
+                println!("{name} is found although its file says `missed`; remove that");
+                (seed_count, rule)
+            }
+        };
+        let seeds = seed_count.map(|count| format!("{count} seeds, ")).unwrap_or_default();
+        println!("{name}: {finder}, {seeds}{rule}, {seconds} s: {promise}");
+        if let Some(count) = seed_count
+            && self.recorded.is_slower(name, &finder_name, count)
+            && !self.arguments.record
+        {
+            self.failures.push(format!("{name} needs {count} seeds, far more than recorded"));
+        }
+        let row = Row { seed_count, rule, promise: promise.clone() };
+        self.table.rows.insert((name.clone(), finder_name), row);
+    }
+}
