@@ -20,6 +20,7 @@ use crate::job::{AcquireJob, Command, Job};
 use crate::lock::Lock;
 use crate::loss::{LossCallback, LossReason};
 use crate::multi::MultiLock;
+use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
 use crate::space::Shared;
 
@@ -69,11 +70,12 @@ pub(crate) mod sealed {
     use crate::error::Result;
     use crate::lock::Lock;
     use crate::loss::LossReason;
+    use crate::one_or_more::OneOrMore;
 
     /// Made of the holds of a grant, and lost or given back as a whole.
     pub trait Guarding {
         #[doc(hidden)]
-        fn from_locks(locks: Vec<Lock>) -> Self;
+        fn from_locks(locks: OneOrMore<Lock>) -> Self;
         #[doc(hidden)]
         fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<Self>;
         #[doc(hidden)]
@@ -297,7 +299,7 @@ pub(crate) struct Sent {
     span: Span,
     shared: Arc<Shared>,
     token: u64,
-    answer: oneshot::Receiver<Result<Vec<Lock>>>,
+    answer: oneshot::Receiver<Result<OneOrMore<Lock>>>,
 }
 
 impl<G: Guard> Future for AcquireFuture<G> {
@@ -346,10 +348,10 @@ impl<G> AcquireBuilder<G> {
 }
 
 impl Sent {
-    fn finished<G: Guard>(&self, result: Result<Vec<Lock>>) -> Result<G> {
+    fn finished<G: Guard>(&self, result: Result<OneOrMore<Lock>>) -> Result<G> {
         match result {
             Ok(mut locks) => {
-                for lock in &mut locks {
+                for lock in locks.iter_mut() {
                     self.span.record("fence", lock.fence());
                     lock.span = debug_span!("hold", key = %Readable(lock.key()), fence = lock.fence());
                 }

@@ -47,9 +47,15 @@ pub(crate) struct LeaseReport {
     pub(crate) lease: Duration,
 }
 
+/// Returns the nanoseconds of a duration, at most `u64::MAX`.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// How long before the server the holder stops.
 pub(crate) fn margin(lease: Duration) -> Duration {
-    MARGIN_MAX.min(lease / 10) + lease / 100
+    let lease = nanos(lease);
+    Duration::from_nanos(nanos(MARGIN_MAX).min(lease / 10) + lease / 100)
 }
 
 /// What is left of a hold without lease.

@@ -4,6 +4,7 @@ use waymaker_protocol::{Granted, GrantedKeys, LockId};
 
 use crate::claim::Claim;
 use crate::hold::Key;
+use crate::one_or_more::OneOrMore;
 
 /// A grant, with one hold or several that were decided together.
 #[derive(Clone, Debug)]
@@ -15,8 +16,7 @@ pub(crate) struct Grant {
     pub(crate) repeated: bool,
     /// Number of the acquire, if another acquire with its request id may take up the holds.
     pub(crate) take_up_number: Option<u32>,
-    /// At least one.
-    pub(crate) holds: Vec<GrantedHold>,
+    pub(crate) holds: OneOrMore<GrantedHold>,
 }
 
 /// One hold of a grant.
@@ -38,7 +38,7 @@ impl Grant {
         let (key, shared) = claim.hold_key();
         let hold = GrantedHold { id, fence, remaining_ms, stamp_ms, key, shared };
         let take_up_number = claim.may_be_taken_up().then_some(number);
-        Self { stamp_ms, clamped, repeated, take_up_number, holds: vec![hold] }
+        Self { stamp_ms, clamped, repeated, take_up_number, holds: OneOrMore::One(hold) }
     }
 
     /// The holds of several keys.
@@ -54,6 +54,7 @@ impl Grant {
         };
         let (clamped, repeated) = (granted.clamped, granted.repeated);
         let take_up_number = claim.may_be_taken_up().then_some(number);
-        Self { stamp_ms, clamped, repeated, take_up_number, holds: granted.keys.iter().map(hold).collect() }
+        let holds = OneOrMore::More(granted.keys.iter().map(hold).collect());
+        Self { stamp_ms, clamped, repeated, take_up_number, holds }
     }
 }

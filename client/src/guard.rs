@@ -33,7 +33,7 @@ macro_rules! guard_of_one_lock {
         }
 
         impl $crate::acquire::sealed::Guarding for $guard {
-            fn from_locks(locks: Vec<$crate::Lock>) -> Self {
+            fn from_locks(locks: $crate::one_or_more::OneOrMore<$crate::Lock>) -> Self {
                 Self { lock: $crate::Lock::from_locks(locks) }
             }
 

@@ -15,6 +15,7 @@ use crate::job::{Command, Grantee};
 use crate::lane::{Event, GuardedHold, Lane, SessionOptions};
 use crate::lock::Lock;
 use crate::loss::{Loss, LossCallback, LossReason};
+use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
 use crate::shared_session::SharedSession;
 use crate::space::Shared;
@@ -30,8 +31,6 @@ pub(crate) struct GuardedLane {
     session_deadline: Arc<SharedInstant>,
     /// When the last request that was answered on this connection was sent.
     alive: Arc<SharedInstant>,
-    /// Events on their way from the lane.
-    events: Vec<Event>,
 }
 
 /// Spreads the numbers of guards, which the lane counts up, over a table. A table keeps its memory when guards come and go.
@@ -69,7 +68,7 @@ impl GuardedLane {
         let lane = Lane::new(options, common, now);
         let session_deadline = Arc::new(SharedInstant::new(lane.session_deadline()));
         let alive = Arc::new(SharedInstant::new(lane.alive()));
-        Self { lane, shared, guards: HashMap::default(), session_deadline, alive, events: Vec::new() }
+        Self { lane, shared, guards: HashMap::default(), session_deadline, alive }
     }
 
     /// Bytes to send on the present connection.
@@ -169,20 +168,11 @@ impl GuardedLane {
 
     /// Handles the events of the lane in their order, then publishes the deadlines that guards share.
     fn settle(&mut self) {
-        while self.lane.has_events() {
-            self.handle_events();
+        while let Some(event) = self.lane.next_event() {
+            self.handle_event(event);
         }
         self.session_deadline.set(self.lane.session_deadline());
         self.alive.set(self.lane.alive());
-    }
-
-    fn handle_events(&mut self) {
-        let mut events = std::mem::take(&mut self.events);
-        self.lane.swap_events(&mut events);
-        for event in events.drain(..) {
-            self.handle_event(event);
-        }
-        self.events = events;
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -211,18 +201,29 @@ impl GuardedLane {
     }
 
     /// Makes the guards of a grant. Dropped guards send their releases.
-    fn hand_over(&mut self, mut grantee: Grantee, on_loss: Option<LossCallback>, holds: Vec<GuardedHold>) {
+    fn hand_over(
+        &mut self,
+        mut grantee: Grantee,
+        on_loss: Option<LossCallback>,
+        holds: OneOrMore<GuardedHold>,
+    ) {
         let Some(shared) = self.shared.upgrade() else {
             holds.iter().for_each(|hold| self.lane.give_back(hold.guard));
             return grantee.taken_back();
         };
-        let mut callbacks = callbacks(on_loss, holds.len()).into_iter();
-        let mut locks = Vec::with_capacity(holds.len());
-        for granted in holds {
-            let hold = self.guard(granted, callbacks.next());
-            locks.push(Lock { hold, shared: Arc::clone(&shared), armed: true, span: Span::none() });
-        }
+        let locks = match holds {
+            OneOrMore::One(granted) => OneOrMore::One(self.lock(granted, on_loss, shared)),
+            OneOrMore::More(holds) => {
+                let mut callbacks = callbacks(on_loss, holds.len()).into_iter();
+                let lock = |granted| self.lock(granted, callbacks.next(), Arc::clone(&shared));
+                OneOrMore::More(holds.into_iter().map(lock).collect())
+            }
+        };
         grantee.answer(Ok(locks));
+    }
+
+    fn lock(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>, shared: Arc<Shared>) -> Lock {
+        Lock { hold: self.guard(granted, on_loss), shared, armed: true, span: Span::none() }
     }
 
     fn guard(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>) -> Arc<Hold> {
@@ -302,9 +303,6 @@ impl Guarded {
 /// Returns `count` callbacks, one for each hold. The first one called calls `on_loss`.
 fn callbacks(on_loss: Option<LossCallback>, count: usize) -> Vec<LossCallback> {
     let Some(on_loss) = on_loss else { return Vec::new() };
-    if count == 1 {
-        return vec![on_loss];
-    }
     let on_loss = Arc::new(Mutex::new(Some(on_loss)));
     let callback = || {
         let on_loss = Arc::clone(&on_loss);

@@ -17,6 +17,7 @@ use crate::grant::Grant;
 use crate::hold::{Hold, Key};
 use crate::lock::Lock;
 use crate::loss::LossCallback;
+use crate::one_or_more::OneOrMore;
 use crate::reply::{Awaited, Reply};
 use crate::watch::WatchJob;
 
@@ -96,7 +97,7 @@ pub(crate) enum Job {
 }
 
 /// Where the guards of a grant go.
-pub(crate) type Grantee = Reply<Vec<Lock>>;
+pub(crate) type Grantee = Reply<OneOrMore<Lock>>;
 
 /// An acquire with everything its grant needs.
 pub(crate) struct AcquireJob {

@@ -174,6 +174,7 @@ mod link;
 mod lock;
 mod loss;
 mod multi;
+mod one_or_more;
 mod operator;
 mod questions;
 mod registry;

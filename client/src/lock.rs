@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::job::Command;
 use crate::loss::LossReason;
+use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
 use crate::space::Shared;
 
@@ -184,8 +185,8 @@ fn lost_if_gone(error: Error) -> Error {
 }
 
 impl Guarding for Lock {
-    fn from_locks(mut locks: Vec<Self>) -> Self {
-        locks.pop().expect("a grant has at least one hold")
+    fn from_locks(locks: OneOrMore<Self>) -> Self {
+        locks.into_last()
     }
 
     fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {

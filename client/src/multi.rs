@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::hold::Key;
 use crate::lock::Lock;
 use crate::loss::LossReason;
+use crate::one_or_more::OneOrMore;
 
 impl AcquireBuilder<MultiLock> {
     /// One more key, alone.
@@ -116,8 +117,8 @@ impl MultiLock {
 }
 
 impl Guarding for MultiLock {
-    fn from_locks(locks: Vec<Lock>) -> Self {
-        Self { locks }
+    fn from_locks(locks: OneOrMore<Lock>) -> Self {
+        Self { locks: locks.into_vec() }
     }
 
     fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {

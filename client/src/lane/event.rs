@@ -8,6 +8,7 @@ use crate::clock::BootTime;
 use crate::hold::Key;
 use crate::job::Grantee;
 use crate::loss::{LossCallback, LossReason};
+use crate::one_or_more::OneOrMore;
 
 /// Names one guard of a hold. Older guards of the same hold have other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(crate) struct GuardId {
 pub(crate) enum Event {
     /// The caller gets guards for these holds. The lane counts them as guarded from now on, so the driver must give back a hold that gets no
     /// guard.
-    Granted { grantee: Grantee, on_loss: Option<LossCallback>, holds: Vec<GuardedHold> },
+    Granted { grantee: Grantee, on_loss: Option<LossCallback>, holds: OneOrMore<GuardedHold> },
     /// End of belief by the hold's own lease and by the newest connection.
     Bound { guard: GuardId, until: BootTime },
     /// New length of the lease in milliseconds.

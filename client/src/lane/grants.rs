@@ -16,10 +16,18 @@ use crate::error::Error;
 use crate::grant::{Grant, GrantedHold};
 use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::loss::LossReason;
+use crate::one_or_more::OneOrMore;
 
 /// A hold that outlives its connection by less than this is believed in as if it outlived it for ever: no keep-alive
 /// could be frequent enough.
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
+
+/// Local deadline of a hold, and the report that it follows from.
+#[derive(Clone, Copy)]
+struct Place {
+    deadline: BootTime,
+    report: LeaseReport,
+}
 
 impl Lane {
     pub(super) fn granted(&mut self, job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
@@ -29,7 +37,7 @@ impl Lane {
         }
         if grant.repeated {
             // From here on, the session sends no request of an older owner. The server serves earlier ones before the confirmation.
-            for hold in &grant.holds {
+            for hold in grant.holds.iter() {
                 self.superseded(hold.id, None);
                 self.reconciliation.forgotten.remove(&hold.id);
             }
@@ -40,15 +48,22 @@ impl Lane {
         }
         // One that a request id has found again may have been lost meanwhile, and its events gone elsewhere.
         let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
-        if decided_before || self.is_over(&job, &grant, now) {
-            self.confirm(ConfirmJob::new(grant, job));
-        } else {
-            self.deliver(job, grant, now);
+        if decided_before {
+            return self.confirm(ConfirmJob::new(grant, job));
+        }
+        match self.places(&job, &grant, now) {
+            Some(places) => self.deliver(job, grant, Some(places)),
+            None => self.confirm(ConfirmJob::new(grant, job)),
         }
     }
 
-    fn is_over(&mut self, job: &AcquireJob, grant: &Grant, now: BootTime) -> bool {
-        grant.holds.iter().any(|hold| self.place(job, hold, now).0 <= now)
+    /// Returns the places of the holds of a grant, or `None` if one of them is over.
+    fn places(&mut self, job: &AcquireJob, grant: &Grant, now: BootTime) -> Option<OneOrMore<Place>> {
+        let mut place = |hold| Some(self.place(job, hold, now)).filter(|place| now < place.deadline);
+        match &grant.holds {
+            OneOrMore::One(hold) => place(hold).map(OneOrMore::One),
+            OneOrMore::More(holds) => holds.iter().map(place).collect::<Option<_>>().map(OneOrMore::More),
+        }
     }
 
     /// Asks the server for a hold of a grant, behind all releases: it must serve the release of an older owner first.
@@ -79,7 +94,8 @@ impl Lane {
         if index + 1 < job.grant.holds.len() {
             self.confirm(ConfirmJob { index: index + 1, ..job });
         } else {
-            self.deliver(job.acquire, job.grant, now);
+            let places = self.places(&job.acquire, &job.grant, now);
+            self.deliver(job.acquire, job.grant, places);
         }
     }
 
@@ -110,8 +126,8 @@ impl Lane {
         }
     }
 
-    /// The local deadline of a hold, and what it was worked out from.
-    fn place(&mut self, job: &AcquireJob, hold: &GrantedHold, now: BootTime) -> (BootTime, LeaseReport) {
+    /// Returns the place of a hold. A hold on the session's lease moves the deadline of the session.
+    fn place(&mut self, job: &AcquireJob, hold: &GrantedHold, now: BootTime) -> Place {
         let remaining = Duration::from_millis(u64::from(hold.remaining_ms));
         match job.claim.lease {
             Lease::Own { ms } => {
@@ -119,41 +135,51 @@ impl Lane {
                 let asked = Duration::from_millis(u64::from(asked_ms.min(self.welcome.lease_max_ms)));
                 // A claim found again by its request id has less left than its lease.
                 let report = LeaseReport { stamp_ms: hold.stamp_ms, remaining, lease: asked.max(remaining) };
-                (deadline(self.anchor, report, now), report)
+                Place { deadline: deadline(self.anchor, report, now), report }
             }
             Lease::Without => {
                 let report = LeaseReport { stamp_ms: hold.stamp_ms, remaining, lease: remaining };
-                (deadline(self.anchor, report, now), report)
+                Place { deadline: deadline(self.anchor, report, now), report }
             }
             Lease::Session => {
                 let report = self.session_report(hold.stamp_ms, remaining);
                 self.move_deadline(report, now);
-                (self.holds.session_deadline, report)
+                Place { deadline: self.holds.session_deadline, report }
             }
         }
     }
 
-    /// Lets guards be made and handed over.
-    fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, now: BootTime) {
+    /// Lets guards be made and handed over. There are no places if a hold is over.
+    fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, places: Option<OneOrMore<Place>>) {
         arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
         if !matches!(self.closing, Closing::Open) || !job.reply.has_caller() {
             self.release_grant(&grant, None);
             return job.reply.taken_back();
         }
-        if self.is_over(&job, &grant, now) {
+        let Some(places) = places else {
             // The round trip takes longer than the lease lasts.
             self.release_grant(&grant, None);
             return job.reply.answer(Err(Error::Lost(LossReason::LocalDeadline)));
-        }
+        };
+        let grace = job.claim.release_after_ms.filter(|ms| *ms >= RELEASE_AFTER_BELIEVED_MIN_MS).map(|ms| {
+            let grace = Duration::from_millis(u64::from(ms));
+            grace.saturating_sub(margin(grace))
+        });
         let Grant { clamped, take_up_number, holds, .. } = grant;
-        let guarded =
-            holds.into_iter().map(|granted| self.guard(&job, granted, clamped, take_up_number, now));
-        let holds = guarded.collect();
-        if let Renewal::Due(_) = self.keep_alive {
+        let mut guard = |hold, place| self.guard(&job, hold, place, clamped, take_up_number, grace);
+        let holds = match (holds, places) {
+            (OneOrMore::One(hold), OneOrMore::One(place)) => OneOrMore::One(guard(hold, place)),
+            (holds, places) => {
+                let placed = holds.into_vec().into_iter().zip(places.into_vec());
+                OneOrMore::More(placed.map(|(hold, place)| guard(hold, place)).collect())
+            }
+        };
+        // A hold that does not outlive the connection for long needs more frequent keep-alives.
+        if grace.is_some() && matches!(self.keep_alive, Renewal::Due(_)) {
             self.schedule_keep_alive(self.keep_alive_sent);
         }
         let AcquireJob { on_loss, reply: grantee, .. } = *job;
-        self.holds.events.push(Event::Granted { grantee, on_loss, holds });
+        self.holds.events.push_back(Event::Granted { grantee, on_loss, holds });
     }
 
     /// Puts one hold into the table.
@@ -161,11 +187,12 @@ impl Lane {
         &mut self,
         job: &AcquireJob,
         granted: GrantedHold,
+        place: Place,
         clamped: bool,
         take_up_number: Option<u32>,
-        now: BootTime,
+        grace: Option<Duration>,
     ) -> GuardedHold {
-        let (deadline, report) = self.place(job, &granted, now);
+        let Place { deadline, report } = place;
         let GrantedHold { id, fence, remaining_ms, stamp_ms, key, shared } = granted;
         let (lease_end, lease_ms) = match job.claim.lease {
             Lease::Own { .. } | Lease::Without => (LeaseEnd::Own(deadline), remaining_ms),
@@ -174,17 +201,13 @@ impl Lane {
         self.guard_number += 1;
         let guard = GuardId { hold: id, number: self.guard_number };
         let mut entry = Entry::new(guard, lease_end, report.lease, stamp_ms);
-        let release_after_ms = job.claim.release_after_ms.filter(|ms| *ms >= RELEASE_AFTER_BELIEVED_MIN_MS);
-        entry.grace = release_after_ms.map(|ms| {
-            let grace = Duration::from_millis(u64::from(ms));
-            grace.saturating_sub(margin(grace))
-        });
+        entry.grace = grace;
         entry.take_up_number = take_up_number;
         entry.renew_ms = job.renews_itself();
         if entry.renew_ms.is_some() {
             entry.renewal = Renewal::Due(renew_at(deadline, report));
         }
-        let (until, is_on_session, grace) = (entry.bound(), entry.is_on_session(), entry.grace);
+        let (until, is_on_session) = (entry.bound(), entry.is_on_session());
         self.holds.insert(entry, &mut self.timers);
         GuardedHold { guard, key, fence, shared, clamped, lease_ms, until, is_on_session, grace }
     }

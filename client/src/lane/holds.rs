@@ -1,6 +1,6 @@
 //! The holds that are guarded, and when each is to be renewed or given up.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, VecDeque, btree_map};
 use std::time::Duration;
 
 use waymaker_protocol::LockId;
@@ -8,7 +8,7 @@ use waymaker_protocol::LockId;
 use super::event::{Event, GuardId};
 use super::timers::{TimerKey, Timers};
 use crate::clock::BootTime;
-use crate::deadline::{Anchor, LeaseReport, deadline, margin};
+use crate::deadline::{Anchor, LeaseReport, deadline, margin, nanos};
 use crate::loss::LossReason;
 
 /// A renewal that was not answered for so long, while nothing else arrived either, casts doubt on the connection.
@@ -127,6 +127,23 @@ impl Entry {
     pub(super) fn uncap(&mut self) {
         self.cap = BootTime::NEVER;
     }
+
+    /// As [`Holds::rearm`].
+    fn rearm(&mut self, alive: BootTime, events: &mut VecDeque<Event>, timers: &mut Timers) {
+        let bound = self.bound();
+        if bound != self.told {
+            self.told = bound;
+            events.push_back(Event::Bound { guard: self.guard, until: bound });
+        }
+        let tie = self.grace.map_or(BootTime::NEVER, |grace| alive.after(grace));
+        let deadline = bound.min(tie);
+        let due = match self.renewal {
+            Renewal::Off => deadline,
+            Renewal::Due(at) | Renewal::Sent { doubt: at, .. } => deadline.min(at),
+        };
+        timers.replace(TimerKey::Hold(self.guard.hold), self.timer, due);
+        self.timer = due;
+    }
 }
 
 /// A hold that was lost at its local deadline and whose guard has not let go of it.
@@ -153,7 +170,7 @@ pub(super) struct Holds {
     /// does, but the connection lived when the server decided that answer.
     pub(super) alive: BootTime,
     /// Events for guards, in their order.
-    pub(super) events: Vec<Event>,
+    pub(super) events: VecDeque<Event>,
 }
 
 impl Holds {
@@ -168,11 +185,17 @@ impl Holds {
             *self.graces.entry(grace).or_default() += 1;
         }
         self.overdue.remove(&id);
-        if let Some(older) = self.entries.insert(id, entry) {
-            self.disarm(&older, timers);
-            self.tell_loss(&older, LossReason::Superseded, "");
+        match self.entries.entry(id) {
+            btree_map::Entry::Vacant(place) => {
+                place.insert(entry).rearm(self.alive, &mut self.events, timers);
+            }
+            btree_map::Entry::Occupied(mut place) => {
+                let older = place.insert(entry);
+                self.disarm(&older, timers);
+                self.tell_loss(&older, LossReason::Superseded, "");
+                self.rearm(id, timers);
+            }
         }
-        self.rearm(id, timers);
     }
 
     pub(super) fn contains(&self, id: LockId) -> bool {
@@ -270,21 +293,9 @@ impl Holds {
     /// Tells the guard of a hold its bound, if it has moved, and sets the timer of the hold. The deadline of the session has a timer of its
     /// own. The deadline by the life of the connection moves without notice, so the timer may find it later than it was.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
-        let alive = self.alive;
-        let Some(entry) = self.entries.get_mut(&id) else { return };
-        let bound = entry.bound();
-        if bound != entry.told {
-            entry.told = bound;
-            self.events.push(Event::Bound { guard: entry.guard, until: bound });
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.rearm(self.alive, &mut self.events, timers);
         }
-        let tie = entry.grace.map_or(BootTime::NEVER, |grace| alive.after(grace));
-        let deadline = bound.min(tie);
-        let due = match entry.renewal {
-            Renewal::Off => deadline,
-            Renewal::Due(at) | Renewal::Sent { doubt: at, .. } => deadline.min(at),
-        };
-        timers.replace(TimerKey::Hold(id), entry.timer, due);
-        entry.timer = due;
     }
 
     /// The timer of this hold fired: it is out of the set.
@@ -312,7 +323,7 @@ impl Holds {
             let overdue = Overdue { guard: entry.guard, take_up_number: entry.take_up_number };
             self.overdue.insert(entry.guard.hold, overdue);
         }
-        self.events.push(Event::Lost { guard: entry.guard, reason, message: message.into() });
+        self.events.push_back(Event::Lost { guard: entry.guard, reason, message: message.into() });
     }
 
     pub(super) fn ids(&self) -> Vec<LockId> {
@@ -359,17 +370,19 @@ impl Holds {
 }
 
 /// Renewals wait for the beginning of one of so many steps of the time between two of them.
-const RENEWAL_STEPS: u32 = 256;
+const RENEWAL_STEPS: u64 = 256;
 
 /// When to renew: after a third of what was left of the lease when the server decided, or up to one step earlier. Steps
 /// begin at the same instants for all leases of one length, so thousands of them leave in a few writes and their answers
 /// come in a few reads, whenever they were granted.
 pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
-    let usable = report.remaining.saturating_sub(margin(report.lease));
-    let interval = report.remaining / 3;
-    let at = deadline.before(usable).after(interval);
-    let step = (interval / RENEWAL_STEPS).as_nanos().max(1) as u64;
-    BootTime::from_nanos(at.as_nanos() / step * step)
+    // Arithmetic on nanoseconds: every grant and every renewal does it, and `Duration` divides slowly.
+    let remaining = nanos(report.remaining);
+    let usable = remaining.saturating_sub(nanos(margin(report.lease)));
+    let interval = remaining / 3;
+    let at = deadline.as_nanos().saturating_sub(usable).saturating_add(interval);
+    let step = (interval / RENEWAL_STEPS).max(1);
+    BootTime::from_nanos(at / step * step)
 }
 
 /// How long to leave a server alone that could not renew just now.

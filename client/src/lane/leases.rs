@@ -25,7 +25,7 @@ impl Lane {
         }
         if entry.lease_reported(self.anchor, report, now) {
             let (guard, lease_ms) = (entry.guard, extended.remaining_ms);
-            self.holds.events.push(Event::LeaseLength { guard, lease_ms });
+            self.holds.events.push_back(Event::LeaseLength { guard, lease_ms });
         }
         self.holds.rearm(id, &mut self.timers);
     }

@@ -221,14 +221,9 @@ impl Lane {
         self.outage_end.is_some() || needed
     }
 
-    /// Returns whether there are events for guards.
-    pub(crate) fn has_events(&self) -> bool {
-        !self.holds.events.is_empty()
-    }
-
-    /// Exchanges the events for guards, in their order, for this empty list.
-    pub(crate) fn swap_events(&mut self, events: &mut Vec<Event>) {
-        std::mem::swap(&mut self.holds.events, events);
+    /// Takes out the oldest event for guards.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.holds.events.pop_front()
     }
 
     /// Returns the local deadline of the session's lease.
@@ -437,7 +432,7 @@ impl Lane {
         } else {
             self.holds.session_deadline = BootTime::default();
             self.holds.alive = sent;
-            self.holds.events.push(Event::SessionBegan);
+            self.holds.events.push_back(Event::SessionBegan);
             self.begin_anew();
         }
         self.move_deadline(self.welcome_report(), now);

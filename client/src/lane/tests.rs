@@ -38,6 +38,7 @@ use crate::job::AcquireJob;
 use crate::job::Command;
 use crate::lock::Lock;
 use crate::loss::LossReason;
+use crate::one_or_more::OneOrMore;
 use crate::space::Shared;
 use crate::uncertain::{Outcome, Uncertain};
 
@@ -220,7 +221,7 @@ impl Rig {
         self.lane.handle_frame(frame, self.clock.now())
     }
 
-    fn acquire(&mut self, lease: Lease, wait: Wait) -> oneshot::Receiver<Result<Vec<Lock>>> {
+    fn acquire(&mut self, lease: Lease, wait: Wait) -> oneshot::Receiver<Result<OneOrMore<Lock>>> {
         self.acquire_with(lease, wait, |_| {})
     }
 
@@ -229,7 +230,7 @@ impl Rig {
         lease: Lease,
         wait: Wait,
         change: impl FnOnce(&mut AcquireJob),
-    ) -> oneshot::Receiver<Result<Vec<Lock>>> {
+    ) -> oneshot::Receiver<Result<OneOrMore<Lock>>> {
         let (reply, answer) = Reply::channel();
         let mut claim = Claim::key(b"k", false);
         claim.lease = lease;
@@ -321,10 +322,10 @@ impl Rig {
 }
 
 /// The guard of a claim on one key.
-fn only(answer: &mut oneshot::Receiver<Result<Vec<Lock>>>) -> Lock {
-    let mut locks = answer.try_recv().unwrap().unwrap();
+fn only(answer: &mut oneshot::Receiver<Result<OneOrMore<Lock>>>) -> Lock {
+    let locks = answer.try_recv().unwrap().unwrap();
     assert_eq!(locks.len(), 1);
-    locks.remove(0)
+    locks.into_last()
 }
 
 const OWN: Lease = Lease::Own { ms: 3_000 };

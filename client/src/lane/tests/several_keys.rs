@@ -10,7 +10,7 @@ use crate::loss::LossCallback;
 const KEYS: [&str; 2] = ["a", "b"];
 
 impl Rig {
-    fn acquire_keys(&mut self) -> oneshot::Receiver<Result<Vec<Lock>>> {
+    fn acquire_keys(&mut self) -> oneshot::Receiver<Result<OneOrMore<Lock>>> {
         self.acquire_with(OWN, Wait::Forever, |job| {
             let keys = KEYS.map(|key| WantedKey { key: key.as_bytes().into(), shared: false });
             job.claim.wanted = Wanted::Keys(keys.into());
@@ -38,7 +38,7 @@ fn several_keys_become_locks_that_are_renewed_lost_and_released_one_by_one() {
     rig.sent();
     let granted = rig.granted_keys();
     rig.receive(1, &granted);
-    let mut locks = answer.try_recv().unwrap().unwrap();
+    let mut locks = answer.try_recv().unwrap().unwrap().into_vec();
     assert_eq!(
         locks.iter().map(|lock| (lock.key(), lock.fence())).collect::<Vec<_>>(),
         [(&b"a"[..], 8), (b"b", 9)]
