@@ -7,11 +7,13 @@
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
     left: u32,
+    /// Steps that were taken, or asked for in vain.
+    asked: u32,
 }
 
 impl Steps {
     pub(crate) fn new(count: u32) -> Self {
-        Self { left: count }
+        Self { left: count, asked: 0 }
     }
 
     pub(crate) fn add(&mut self, count: u32) {
@@ -23,6 +25,7 @@ impl Steps {
     pub(crate) fn take(&mut self) -> bool {
         let is_left = self.left > 0;
         self.left -= u32::from(is_left);
+        self.asked += 1;
         is_left
     }
 
@@ -34,5 +37,10 @@ impl Steps {
 
     pub(crate) fn left(&self) -> u32 {
         self.left
+    }
+
+    /// Returns the number of steps that were asked for, also in vain. A caller that gets none stops.
+    pub(crate) fn asked(&self) -> u32 {
+        self.asked
     }
 }

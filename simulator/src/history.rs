@@ -40,7 +40,7 @@ pub enum Wish {
     /// To hold these keys, each shared or not.
     Acquire {
         /// The keys, in their order.
-        keys: Vec<(u8, bool)>,
+        keys: Vec<(u16, bool)>,
         /// It is no try.
         waits: bool,
         /// Its lease is that of the session.
@@ -57,7 +57,7 @@ pub enum Wish {
     /// Whether a claim is there.
     Status(LockId),
     /// Who holds a key.
-    Inspect(u8),
+    Inspect(u16),
     /// That nothing is granted under some prefix, or is again.
     Freeze,
     /// The end of the session.

@@ -5,12 +5,14 @@ use crate::operation::{Key, Registering, Taking};
 use crate::random::Random;
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 
-/// Stands for a tree namespace as a whole.
-pub(crate) const TREE: Key = 16;
-const FIRST_POOL: Key = 32;
-const FIRST_ENTRY: Key = 48;
-const FIRST_LAZY_ENTRY: Key = 64;
-const FIRST_BUCKET: Key = 80;
+/// Stands for a tree namespace as a whole. Flat keys are below.
+pub(crate) const TREE: Key = 1 << 14;
+const FIRST_POOL: Key = TREE + 16;
+const FIRST_ENTRY: Key = TREE + 32;
+const FIRST_LAZY_ENTRY: Key = TREE + 48;
+const FIRST_BUCKET: Key = TREE + 64;
+/// Flat keys of a seed with a crowd of clients.
+const CROWD_KEY_COUNT: u64 = 1_000;
 /// Flat keys of a seed with claims over several keys, at most. Their numbers have one digit.
 const KEY_COUNT_MAX: u64 = 10;
 
@@ -109,6 +111,20 @@ impl Mix {
             freezes: random.once_in(2),
             shares_owners: random.once_in(3),
             drops: random.once_in(2),
+        }
+    }
+
+    /// Flat keys alone, so many of them that most clients are alone with theirs.
+    pub(crate) fn of_crowd(seed: u64) -> Self {
+        let kinds = vec![NamespaceKind::Flat];
+        let key_count = Some(CROWD_KEY_COUNT);
+        Self {
+            kinds,
+            key_count,
+            several_percent: 0,
+            is_philosophical: false,
+            freezes: false,
+            ..Self::new(seed)
         }
     }
 
@@ -278,7 +294,7 @@ impl Mix {
 
     /// The name of a key that is not flat.
     pub(crate) fn name_of(key: Key) -> Vec<u8> {
-        if key == TREE { Vec::new() } else { format!("name-{key}").into_bytes() }
+        if key == TREE { Vec::new() } else { format!("name-{}", key - TREE + 16).into_bytes() }
     }
 }
 

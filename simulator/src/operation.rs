@@ -8,7 +8,7 @@ use waymaker_protocol as wire;
 use waymaker_protocol::{Items, LockId, NamespaceKind, Request};
 
 /// A key by its number.
-pub(crate) type Key = u8;
+pub(crate) type Key = u16;
 
 /// What an acquire asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +203,11 @@ pub(crate) enum Operation {
 /// What operators write to those whose holds they end.
 pub(crate) const FORCED: &[u8] = b"an operator of the simulation";
 
+/// Whether a connection asks to hear that a hold of it was taken up.
+pub(crate) fn hears_taken_up(connection: usize) -> bool {
+    connection.is_multiple_of(2)
+}
+
 /// A scope as it stands on the wire; nothing is the first.
 fn scope_number(scope: Scope) -> Option<u8> {
     match scope {
@@ -368,6 +373,7 @@ impl Operation {
                     owner,
                     // The numbers of greetings fall with each connection.
                     attempt: Some(u32::MAX - number),
+                    notify_taken_up: hears_taken_up((u32::MAX - number) as usize),
                     ..wire::Hello::default()
                 };
                 Request::Hello(hello).encode(number, out);

@@ -279,6 +279,7 @@ impl Simulation {
             if self.world.now_us > end_us {
                 return false;
             }
+            self.world.auditor.look_at_duties(self.world.now_us);
             for _ in 0..LOOK_EVERY {
                 self.happen();
                 if self.world.auditor.violation().is_some() {

@@ -12,6 +12,13 @@ use waymaker_protocol::{NamespaceKind, PoolOrder};
 
 /// Every how many seeds a run is a short one. The others are long, whatever kinds of namespaces they have.
 const SHORT_EVERY: u64 = 4;
+/// Every how many seeds a run has a crowd of clients.
+const CROWD_EVERY: u64 = 100;
+/// Clients of a crowd, and their operations.
+const CROWD_CLIENT_COUNT: usize = 200;
+const CROWD_OPERATION_COUNT: u32 = 6_000;
+/// Keys of a crowd that everybody wants.
+const HOT_KEY_COUNT: u64 = 3;
 /// Operations of a long run.
 const LONG_OPERATION_COUNT: u32 = 2_500;
 
@@ -30,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) is_forgetful: bool,
     /// Some limit is so small that requests are refused for it.
     pub(crate) is_tight: bool,
+    /// Very many clients with very many keys.
+    pub(crate) is_crowd: bool,
     /// The mean time between two acts of a client.
     pub(crate) pace_us: u64,
     pub(crate) lease_max_ms: u64,
@@ -69,13 +78,18 @@ impl Settings {
     /// What this seed chooses. `operation_count` overrides the length of the run.
     pub(crate) fn new(seed: u64, operation_count: Option<u32>, random: &mut Random) -> Self {
         let is_short = seed.is_multiple_of(SHORT_EVERY);
+        let is_crowd = operation_count.is_none() && seed % CROWD_EVERY == CROWD_EVERY / 2 + 1;
         let short = random.spread(100, 800) as u32;
-        let operation_count = operation_count.unwrap_or(if is_short { short } else { LONG_OPERATION_COUNT });
+        let operation_count = operation_count.unwrap_or(match (is_crowd, is_short) {
+            (true, _) => CROWD_OPERATION_COUNT,
+            (false, true) => short,
+            (false, false) => LONG_OPERATION_COUNT,
+        });
         let worker_count = random.between(1, 4) as usize;
-        let is_forgetful = random.once_in(8);
-        let is_tight = random.once_in(8);
-        let key_count = if is_forgetful { 5 } else { random.between(1, 5) };
-        let mix = Mix::new(seed);
+        let is_forgetful = random.once_in(8) && !is_crowd;
+        let is_tight = random.once_in(8) && !is_crowd;
+        let key_count = if is_forgetful { 10 } else { random.between(1, 5) };
+        let mix = if is_crowd { Mix::of_crowd(seed) } else { Mix::new(seed) };
         let cluster = ClusterSettings::new(seed).filter(|_| mix.may_begin_anew());
         let key_count = mix.key_count.unwrap_or(key_count);
         let keys = (0..key_count).map(|number| key_name(number, random)).collect();
@@ -110,14 +124,15 @@ impl Settings {
         let pace_us = random.spread(600, 12_000);
         Self {
             operation_count,
-            worker_count: if is_forgetful { 1 } else { worker_count },
-            client_count: random.between(2, 7) as usize,
+            worker_count,
+            client_count: if is_crowd { CROWD_CLIENT_COUNT } else { random.between(2, 7) as usize },
             keys,
             limits,
             node_seed,
             start_ms: random.spread(1, 1 << 40),
             is_forgetful,
             is_tight,
+            is_crowd,
             pace_us,
             lease_max_ms: random.spread(60, 7_000),
             wait_max_ms: random.spread(20, 3_000),
@@ -212,12 +227,19 @@ impl Settings {
     }
 
     pub(crate) fn choose_key(&self, random: &mut Random) -> Key {
-        random.below(self.keys.len() as u64) as Key
+        let count = self.keys.len() as u64;
+        let is_hot = self.is_crowd && random.once_in(2);
+        random.below(if is_hot { HOT_KEY_COUNT } else { count }) as Key
     }
 
     /// A lease as a client asks for it.
     pub(crate) fn choose_lease_ms(&self, random: &mut Random) -> u32 {
-        if random.once_in(20) { 0 } else { random.spread(10, self.lease_max_ms) as u32 }
+        match random.below(40) {
+            0..=1 => 0,
+            // More than the server gives.
+            2 => 2 * self.limits.lease_max_ms,
+            _ => random.spread(10, self.lease_max_ms) as u32,
+        }
     }
 
     /// An acquire of a client of this kind.

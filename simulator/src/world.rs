@@ -172,6 +172,11 @@ impl World {
         self.auditor.read(connection, arrived_ms, self.settings.server_ms(self.now_us));
     }
 
+    /// The server serves bytes of this connection that it had read before.
+    pub(crate) fn note_served(&mut self, connection: usize) {
+        self.auditor.served(connection, self.settings.server_ms(self.now_us));
+    }
+
     /// The server said this to a connection. What it says of the end of a session is judged with what it had not read.
     pub(crate) fn note_said(&mut self, connection: usize, bytes: &[u8]) {
         let now_ms = self.server_ms();

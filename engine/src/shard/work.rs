@@ -207,6 +207,11 @@ impl Shard {
         }
     }
 
+    /// How many steps of follow-up work this turn asked for. For tests.
+    pub fn steps_asked(&self) -> u32 {
+        self.steps.asked()
+    }
+
     fn refuse_waiters(&mut self, from: u32, effects: &mut impl Effects) {
         for claim in from..self.claims.end() {
             if !self.steps.take() {

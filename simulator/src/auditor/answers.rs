@@ -20,7 +20,7 @@ impl Auditor {
             if let Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun = event {
                 return self.hear_watch(connection, number, event, now_ms);
             }
-            return self.hear_event(lane, number, event, now_ms);
+            return self.hear_event(connection, number, event, now_ms);
         }
         if number == 0 {
             // It is about the connection, which the server closes.
@@ -37,7 +37,10 @@ impl Auditor {
             return;
         }
         self.requests[request].is_answered = true;
-        self.connections[connection].is_welcome |= matches!(response, Response::Welcome(_));
+        self.requests[request].answered_ms = Some(now_ms);
+        if let Response::Welcome(_) = response {
+            self.connections[connection].welcome_ms.get_or_insert(now_ms);
+        }
         self.judge_stamp(request, response, now_ms);
         self.judge(connection, request, response, now_ms);
     }
@@ -109,11 +112,11 @@ impl Auditor {
                 self.judge_release(request, id, forged, released.was_waiting, now_ms);
             }
             (Operation::Extend { id, lease_ms, .. }, Response::Extended(extended)) => {
-                self.judge_extension(request, id, lease_ms, extended);
+                self.judge_extension(request, id, lease_ms, extended, now_ms);
             }
             (Operation::Cancel { acquire, .. }, Response::Cancelled(cancelled)) => {
                 if cancelled.was_waiting {
-                    self.judge_cancellation(lane, acquire);
+                    self.judge_cancellation(request, acquire, now_ms);
                 }
             }
             (Operation::Status { id }, Response::Status(status)) => {
@@ -131,7 +134,7 @@ impl Auditor {
                 self.judge_verified(request, key, fence, verified, now_ms);
             }
             (Operation::Watch { .. }, Response::Watching(watching)) => {
-                self.judge_watching(connection, request, watching);
+                self.judge_watching(connection, request, watching, now_ms);
             }
             (Operation::Unwatch { watch, key }, Response::Unwatched(unwatched)) => {
                 self.judge_unwatched(connection, watch, key, unwatched.was_watching);
@@ -139,8 +142,9 @@ impl Auditor {
             (Operation::ForceRelease { id }, Response::ForceReleased(released)) => {
                 self.judge_force_release(request, id, released, now_ms);
             }
-            (Operation::Freeze { kind, prefix, thaw }, Response::Frozen(_)) => {
+            (Operation::Freeze { kind, prefix, thaw }, Response::Frozen(frozen)) => {
                 self.judge_frozen(request, kind, prefix, thaw, now_ms);
+                self.judge_frozen_count(kind, prefix, thaw, frozen);
             }
             (Operation::Describe { pool }, Response::PoolDescribed(described)) => {
                 self.judge_description(request, pool, described, now_ms);
@@ -148,7 +152,8 @@ impl Auditor {
             (Operation::ListPools(listing), Response::PoolsListed(listed)) => {
                 self.judge_pools(request, &listing, listed, now_ms);
             }
-            (Operation::SetCapacity { .. }, Response::CapacitySet(_)) => {
+            (Operation::SetCapacity { pool, .. }, Response::CapacitySet(set)) => {
+                self.judge_previous_capacity(request, pool, set.previous, now_ms);
                 self.judge_capacity_set(request, now_ms);
             }
             (Operation::Take(taking), Response::Throttled(throttled)) => {
@@ -171,9 +176,9 @@ impl Auditor {
                 self.judge_namespaces(request, is_whole, listed, now_ms);
             }
             (Operation::KeepAlive, Response::KeptAlive(kept)) => {
-                self.note_session_lives(lane, kept.stamp_ms + u64::from(kept.remaining_ms));
+                self.judge_kept_alive(request, kept);
             }
-            (Operation::Goodbye, Response::Farewell(_)) => {}
+            (Operation::Goodbye, Response::Farewell(_)) => self.owe_end_to_others(connection, now_ms),
             (Operation::Hello { kind, .. }, Response::Welcome(welcome)) => {
                 self.note_namespace(kind, now_ms);
                 self.note_welcome(connection, welcome, now_ms);

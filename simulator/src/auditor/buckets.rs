@@ -1,6 +1,7 @@
 //! The limiter: never more than the burst and what came back, and no refusal without a reason.
 
 use super::Auditor;
+use super::tokens::LastThrottled;
 use crate::mix::Rule;
 use crate::operation::{Key, Taking};
 use std::collections::BTreeMap;
@@ -15,13 +16,21 @@ const CLOCK_MS: u64 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct BucketHistory {
     takings: Vec<Taken>,
+    /// The newest response about this bucket alone.
+    pub(super) last: Option<LastThrottled>,
+}
+
+impl BucketHistory {
+    pub(super) fn takings(&self) -> &[Taken] {
+        &self.takings
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Taken {
-    request: usize,
-    cost: u64,
-    refund: bool,
+pub(super) struct Taken {
+    pub(super) request: usize,
+    pub(super) cost: u64,
+    pub(super) refund: bool,
     sent_ms: u64,
     /// When the answer was said, and whether it was a yes.
     said: Option<(u64, bool)>,
@@ -31,7 +40,7 @@ struct Taken {
 
 impl Taken {
     /// It may have changed the bucket at some time in between.
-    fn may_count(&self, from_ms: u64, to_ms: u64) -> bool {
+    pub(super) fn may_count(&self, from_ms: u64, to_ms: u64) -> bool {
         self.sent_ms <= to_ms && self.said.is_none_or(|(said_ms, allowed)| allowed && said_ms >= from_ms)
     }
 }
@@ -92,6 +101,7 @@ impl Auditor {
         if is_wrong {
             return self.accuse("answers", || format!("{taking:?} got {throttled:?}"));
         }
+        self.judge_tokens(request, taking, throttled, now_ms);
         if throttled.allowed {
             taking.parts().for_each(|(bucket, _)| self.judge_windows(bucket, now_ms));
         } else if !never {

@@ -1,6 +1,7 @@
 //! What clients do to their claims: they release them, extend them, and give up waiting.
 
 use super::Auditor;
+use super::duties::Word;
 use waymaker_protocol::{Extended, LockId};
 
 impl Auditor {
@@ -18,7 +19,7 @@ impl Auditor {
         let first_sent_ms = self.requests[request].first_sent_ms;
         if was_waiting {
             if let Some(acquire) = self.waiters.get(&id).copied() {
-                self.note_cancelled(acquire);
+                self.note_cancelled(request, acquire, now_ms);
             }
             return;
         }
@@ -29,14 +30,30 @@ impl Auditor {
             self.accuse("old-id", || format!("{id} was over before it was released"));
         }
         self.note_over(id, now_ms);
+        self.owe_to_holder(request, id, now_ms, Word::Revoked(id));
     }
 
-    pub(super) fn judge_extension(&mut self, request: usize, id: LockId, lease_ms: u32, extended: &Extended) {
+    /// Another lane changed or ended this hold: its own lane must hear so.
+    fn owe_to_holder(&mut self, request: usize, id: LockId, now_ms: u64, word: Word) {
+        let (asked, Some(hold)) = (&self.requests[request], self.holds.get(&id)) else { return };
+        if hold.lane != asked.lane && !hold.may_have_moved && asked.sent_count == 1 {
+            self.owe_event(hold.lane, asked.first_sent_ms, now_ms, word);
+        }
+    }
+
+    pub(super) fn judge_extension(
+        &mut self,
+        request: usize,
+        id: LockId,
+        lease_ms: u32,
+        extended: &Extended,
+        now_ms: u64,
+    ) {
         self.forget_move(request, id);
         let first_sent_ms = self.requests[request].first_sent_ms;
         let given_ms = self.settings.given_lease_ms(lease_ms);
-        let Extended { remaining_ms, stamp_ms, .. } = *extended;
-        if remaining_ms != given_ms {
+        let Extended { remaining_ms, stamp_ms, clamped } = *extended;
+        if remaining_ms != given_ms || clamped != (lease_ms > self.settings.limits.lease_max_ms) {
             self.accuse("answers", || format!("a lease of {given_ms} ms was due: {extended:?}"));
         }
         self.note_lease(id, stamp_ms, remaining_ms);
@@ -48,16 +65,20 @@ impl Auditor {
         if over_before {
             self.accuse("old-id", || format!("{id} was over before it was extended"));
         }
+        self.owe_to_holder(request, id, now_ms, Word::LeaseMoved(id, remaining_ms));
         self.judge_neighbours(id);
     }
 
-    pub(super) fn judge_cancellation(&mut self, lane: usize, number: u32) {
+    pub(super) fn judge_cancellation(&mut self, request: usize, number: u32, now_ms: u64) {
+        let lane = self.requests[request].lane;
         if let Some(acquire) = self.lanes[lane].asked.get(&number).copied() {
-            self.note_cancelled(acquire);
+            self.note_cancelled(request, acquire, now_ms);
         }
     }
 
-    fn note_cancelled(&mut self, acquire: usize) {
+    /// A request ended an acquire that waited.
+    fn note_cancelled(&mut self, request: usize, acquire: usize, now_ms: u64) {
+        self.owe_cancelled(acquire, self.requests[request].first_sent_ms, now_ms);
         let asked = &mut self.requests[acquire];
         asked.is_cancelled = true;
         // Its own answer comes after this one.

@@ -8,7 +8,7 @@ use crate::operation::{Acquire, Key, Operation};
 impl Auditor {
     /// Whether somebody may have been in the way of a try at some time from the question to the answer: a hold that conflicts
     /// and was not known to be over, or a claim that may have waited.
-    pub(super) fn may_be_busy(&self, request: usize, acquire: &Acquire) -> bool {
+    pub(super) fn may_be_busy(&self, request: usize, acquire: &Acquire, now_ms: u64) -> bool {
         let since_ms = self.requests[request].first_sent_ms;
         let is_met = |hold: &Hold, (key, shared): (Key, bool)| {
             let is_pool = matches!(acquire.form, Form::Permits(_));
@@ -16,7 +16,9 @@ impl Auditor {
             hold.key == key && conflicts
         };
         let held = |hold: &Hold| {
-            !hold.was_over_before(since_ms) && acquire.keys().into_iter().any(|wish| is_met(hold, wish))
+            !hold.was_over_before(since_ms)
+                && !self.surely_over_before(hold, since_ms)
+                && acquire.keys().into_iter().any(|wish| is_met(hold, wish))
         };
         let overlaps = |other: &Acquire| {
             acquire.keys().iter().any(|(key, _)| other.keys().iter().any(|(other, _)| other == key))
@@ -28,7 +30,7 @@ impl Auditor {
             _ => false,
         };
         // Those who wait behind a freeze, or have not gone on after it, are in the way too.
-        self.may_be_frozen(acquire.key)
+        self.may_be_frozen(acquire.key, since_ms, now_ms)
             || self.holds.values().any(held)
             || (0..self.requests.len()).any(waited)
     }
@@ -38,13 +40,36 @@ impl Auditor {
         let asked = &self.requests[request];
         let over_ms = match asked.refused_ms {
             // An earlier attempt may have been granted.
-            _ if asked.sent_count > 1 => None,
+            _ if asked.sent_count > 1 => self.unheard_until_ms(request),
             // Of one over several keys some shards hear only later that it is over.
             Some(refused_ms) => Some(self.latest_ms(refused_ms)),
             // What became of it is known of its holds.
             None if asked.is_granted => Some(0),
-            None => None,
+            None => self.unheard_until_ms(request),
         };
         over_ms.is_none_or(|over_ms| over_ms >= at_ms)
+    }
+
+    /// How long a hold may last that an acquire got, and of which nobody heard: for its lease after it left the queue.
+    fn unheard_until_ms(&self, request: usize) -> Option<u64> {
+        let asked = &self.requests[request];
+        let Operation::Acquire(acquire) = asked.operation else { return None };
+        let may_be_extended = self.tampered.values().any(|tampering| !tampering.may_move.is_empty());
+        if may_be_extended
+            || self.restarts.happened_since(asked.first_sent_ms)
+            || !self.is_prompt_claim(request)
+        {
+            return None;
+        }
+        let left_ms = self.left_ms(request)?;
+        if acquire.is_endless() {
+            return None;
+        }
+        if !acquire.session_lease {
+            return Some(self.latest_ms(left_ms + u64::from(self.settings.given_lease_ms(acquire.lease_ms))));
+        }
+        let session = self.lanes[asked.lane].session.and_then(|id| self.sessions.get(&id))?;
+        let end_ms = session.over_ms().unwrap_or_else(|| session.ceiling_ms());
+        Some(self.latest_ms(end_ms).max(left_ms))
     }
 }

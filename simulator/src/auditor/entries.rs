@@ -199,6 +199,9 @@ impl Auditor {
         let tenure =
             Tenure { client, id, began, stamp_ms, end_ms, lease_ms: full_ms, said_ms: now_ms, over_ms: None };
         self.entries.entry(key).or_default().tenures.insert(fence, tenure);
+        if !renewed && self.requests[request].sent_count == 1 {
+            self.owe_grant_to_watchers(key, fence, stamp_ms, now_ms);
+        }
         self.grant_count += 1;
     }
 
@@ -249,7 +252,10 @@ impl Auditor {
                 names_other && self.living_tenure(request, key, true, now_ms).is_none()
             }
             ErrorCode::Shutdown => self.may_be_shut_out(operation),
-            ErrorCode::Frozen => !heartbeat && self.may_be_frozen(key),
+            ErrorCode::Frozen => {
+                let sent_ms = self.requests[request].first_sent_ms;
+                !heartbeat && self.may_be_frozen(key, sent_ms, now_ms)
+            }
             ErrorCode::Overloaded => self.settings.is_tight && !heartbeat,
             _ => false,
         }
@@ -358,7 +364,7 @@ mod tests {
         let mut auditor = Auditor::new(&settings);
         for client in 0..2 {
             let lane = auditor.new_lane(client);
-            auditor.open(lane);
+            auditor.open(lane, false);
         }
         (auditor, key)
     }

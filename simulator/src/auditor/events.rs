@@ -1,27 +1,48 @@
 //! What clients hear without asking: that they wait, and what became of what they hold.
 
 use super::Auditor;
+use super::duties::Word;
 use crate::operation::{FORCED, Operation};
 use waymaker_protocol::{Event, RevokeReason};
 
 impl Auditor {
-    pub(super) fn hear_event(&mut self, lane: usize, number: u32, event: &Event, now_ms: u64) {
+    pub(super) fn hear_event(&mut self, connection: usize, number: u32, event: &Event, now_ms: u64) {
+        let lane = self.connections[connection].lane;
+        let word = match *event {
+            Event::Revoked { id, .. } => Some(Word::Revoked(id)),
+            Event::LeaseMoved { id, remaining_ms, .. } => Some(Word::LeaseMoved(id, remaining_ms)),
+            Event::TakenUp { id } => Some(Word::TakenUp(number, id)),
+            Event::SessionExpired => Some(Word::SessionExpired),
+            _ => None,
+        };
+        self.connections[connection].heard.extend(word);
+        if let Event::Expired { id } | Event::Revoked { id, .. } = *event
+            && !self.holds.contains_key(&id)
+        {
+            self.ended_unheard.insert(id);
+        }
         match *event {
-            Event::Queued { id, ticket, .. } => {
+            Event::Queued { id, ticket, position } => {
                 let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
                     return self
                         .accuse("answers", || format!("lane {lane}: nobody asked {number}: {event:?}"));
                 };
                 let asked = &mut self.requests[request];
+                let acquire = asked.operation;
                 let notify = matches!(asked.operation, Operation::Acquire(acquire) if acquire.notify_queued);
                 if !notify || asked.is_answered {
                     self.accuse("answers", || format!("lane {lane}: {number} did not ask for {event:?}"));
                 } else {
                     asked.queued = Some((id, ticket, now_ms));
                     self.waiters.insert(id, request);
+                    if let Operation::Acquire(acquire) = acquire {
+                        self.judge_position(request, &acquire, position, now_ms);
+                        self.judge_limits(request, &acquire, true, now_ms);
+                    }
                 }
             }
             Event::Expired { id } => {
+                self.note_expired(id, now_ms);
                 let floor_ms = self.floor_ms(id);
                 if now_ms < floor_ms {
                     self.accuse("lost-lease", || format!("{id} expired at {now_ms}, it lives to {floor_ms}"));
@@ -47,7 +68,8 @@ impl Auditor {
             }
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}
             Event::TakenUp { .. } if self.guards.is_real(lane) => {}
-            Event::TakenUp { .. } | Event::Ping => {
+            Event::TakenUp { id } => self.judge_taken_up(lane, number, id),
+            Event::Ping => {
                 self.accuse("answers", || format!("lane {lane}: nobody asked for {event:?}"));
             }
             Event::SessionExpired => {

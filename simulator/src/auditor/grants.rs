@@ -1,6 +1,7 @@
 //! Each grant against what was asked, and what is known of the hold from then on.
 
 use super::Auditor;
+use super::duties::Duty;
 use super::holds::{Hold, Tampering};
 use super::keys::{Granting, Waited};
 use crate::form::Form;
@@ -28,6 +29,7 @@ impl Auditor {
         let is_one_of_several = matches!(acquire.form, Form::Keys(_));
         let asked_once = asked.sent_count == 1;
         let client = self.lanes[lane].client;
+        let has_request_id = acquire.request_id.is_some();
         if asked.is_cancelled {
             self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
         }
@@ -41,9 +43,10 @@ impl Auditor {
             self.accuse("answers", || format!("{acquire:?} got {granted:?}"));
         }
         self.requests[request].is_granted = true;
+        self.requests[request].granted_ms = Some(stamp_ms);
         self.judge_first_answer(request, acquire.key, Some(id), granted.stamp_ms);
         if granted.repeated && self.holds.contains_key(&id) {
-            return self.judge_repeated_grant(request, acquire, granted);
+            return self.judge_repeated_grant(request, acquire, granted, now_ms);
         }
         if granted.repeated && !self.has_same_request_id(request, acquire) {
             self.accuse("request-id", || format!("{acquire:?} of client {client} was never asked before"));
@@ -58,6 +61,12 @@ impl Auditor {
                 )
             });
         }
+        let is_front = self.is_front(lane);
+        let is_told =
+            asked_once && !is_front && acquire.notify_queued && !has_request_id && acquire.wait_ms > 0;
+        if is_told && granted.waited && queued.is_none() {
+            self.accuse("event", || format!("{acquire:?} waited and heard nothing of it: {granted:?}"));
+        }
         if let Some(hold) = self.holds.get(&id) {
             let other = hold.fence;
             let is_said_again = hold.request == request && self.restarts.count > 0;
@@ -70,8 +79,13 @@ impl Auditor {
                 format!("{id} is granted to lane and number {before:?} with fence {other}, and to {:?} with {fence}", (lane, number))
             });
         }
+        let is_clamped = !acquire.session_lease
+            && !acquire.is_endless()
+            && acquire.lease_ms > self.settings.limits.lease_max_ms;
+        if acquire.request_id.is_none() && !granted.repeated && granted.clamped != is_clamped {
+            self.accuse("limit", || format!("{acquire:?} got {granted:?}"));
+        }
         // One that took over a waiter got what that one had asked for.
-        let has_request_id = acquire.request_id.is_some();
         let inherits = has_request_id
             && (granted.repeated
                 || (granted.waited || self.restarts.happened_since(self.requests[request].first_sent_ms))
@@ -104,13 +118,23 @@ impl Auditor {
         self.grant_count += 1;
         self.judge_neighbours(id);
         if !granted.repeated {
-            if self.settings.durability.is_none() {
+            if self.is_prompt_claim(request) {
                 self.judge_freeze_at(acquire.key, id, stamp_ms);
             }
             self.judge_granted_in_time(request, stamp_ms);
             if !is_restored {
                 self.judge_granted_after_losses(id, stamp_ms);
             }
+        }
+        if !granted.repeated && asked_once {
+            self.judge_limits(request, acquire, false, now_ms);
+        }
+        self.judge_late_grant(request, acquire, granted, now_ms);
+        if !granted.repeated && asked_once {
+            self.owe_grant_to_watchers(acquire.key, fence, stamp_ms, now_ms);
+        }
+        if !acquire.session_lease && !acquire.is_endless() {
+            self.owe(self.to_us(stamp_ms + u64::from(remaining_ms)), Duty::Expiry(id));
         }
     }
 
@@ -147,7 +171,7 @@ impl Auditor {
         let sent_ms = (asked.sent_count == 1 && acquire.request_id.is_none()).then_some(asked.first_sent_ms);
         // The ticket is that of the first of several keys.
         // What must be durable first was decided at some time before: its fence tells the order, not its stamp.
-        let is_prompt = self.settings.durability.is_none();
+        let is_prompt = self.is_prompt_claim(request);
         let is_first = matches!(asked.operation, Operation::Acquire(asked) if asked.key == acquire.key);
         // Who takes over a waiter takes its place, not its own.
         let own = asked.queued.filter(|(queued, ..)| *queued == granted.id && acquire.request_id.is_none());
@@ -193,6 +217,21 @@ impl Auditor {
         asked_ms.fold(given_ms(acquire), u32::max)
     }
 
+    /// How long a claim had waited before its grant, at least and at most.
+    fn waited_ms(&self, request: usize, acquire: &Acquire, granted: &Granted) -> Option<(u64, u64)> {
+        let asked = &self.requests[request];
+        let is_prompt = acquire.keys().iter().all(|(key, _)| self.is_prompt(*key));
+        if !is_prompt || acquire.request_id.is_some() || asked.sent_count > 1 || granted.repeated {
+            return None;
+        }
+        if !granted.waited {
+            return Some((0, 0));
+        }
+        let queued_ms = asked.queued.map_or(granted.stamp_ms, |(.., queued_ms)| queued_ms);
+        let since = |from_ms: u64| granted.stamp_ms.saturating_sub(from_ms);
+        Some((since(queued_ms), since(asked.first_sent_ms)))
+    }
+
     /// Takes down what is known of the hold from here on. One that inherits got what another acquire had asked for.
     fn note_hold(
         &mut self,
@@ -235,10 +274,11 @@ impl Auditor {
             late_ms: 0,
             request,
             said_ms: now_ms,
+            waited_ms: self.waited_ms(request, acquire, granted),
             others_may_end: is_tampered || self.may_be_shared(request, acquire),
             was_repeated: granted.repeated,
             may_have_moved: inherits || self.may_be_found_again(request, acquire),
-            over_ms: None,
+            over_ms: self.ended_unheard.contains(&id).then_some(now_ms),
             released_by: None,
             // Whose words those were is not known any more.
             release_count: if is_tampered { 2 } else { 0 },

@@ -235,7 +235,7 @@ mod tests {
         let mut auditor = auditor();
         auditor.settings.start_ms = 0;
         let lane = auditor.new_lane_of_process(3, PROCESS);
-        auditor.open(lane);
+        auditor.open(lane, false);
         let connection = 3;
         asks(
             &mut auditor,

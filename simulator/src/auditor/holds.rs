@@ -38,6 +38,8 @@ pub(crate) struct Hold {
     /// The acquire that got it, and when it was told.
     pub(crate) request: usize,
     pub(crate) said_ms: u64,
+    /// How long it had waited, at least and at most, if that is known.
+    pub(crate) waited_ms: Option<(u64, u64)>,
     /// Somebody else than its client may have ended or shortened it.
     pub(crate) others_may_end: bool,
     /// It was heard of first by a repetition.

@@ -2,16 +2,21 @@
 
 mod answers;
 mod buckets;
+mod ceilings;
 mod changes;
 mod contention;
 mod counted;
+mod crowd;
+mod duties;
 mod entries;
 mod events;
 mod grants;
 mod guards;
 mod holds;
 mod keys;
+mod late_grants;
 mod namespaces;
+mod numbers;
 mod operators;
 mod pool_pages;
 mod pools;
@@ -27,6 +32,8 @@ mod several;
 mod stalls;
 mod stopping;
 mod sure;
+mod table_limits;
+mod tokens;
 mod views;
 mod walks;
 mod watches;
@@ -35,6 +42,8 @@ use crate::operation::{EntryListing, Key, Listing, Operation, Registering};
 use crate::workload::Settings;
 use buckets::Buckets;
 use counted::{Counted, CountedBefore};
+use crowd::Crowds;
+use duties::{Duties, Word};
 use entries::Entries;
 pub(crate) use guards::GuardView;
 use guards::Guards;
@@ -87,7 +96,16 @@ pub struct Violation {
 /// cancelled     who was told that its wait is over is not granted, and nobody is told so without a reason
 /// early-timeout a wait does not end before its time
 /// overtaking    nobody who asks later than another waits is served before it, but for its priority
-/// overdue       but for the time in which workers do not run, nothing is held long after its lease
+/// overdue       but for the time in which workers do not run, nothing is held long after its latest end (ceilings)
+/// late-answer   each request that arrives is answered in time, a wait at its end (duties)
+/// late-expiry   a hold that ends with its lease does so in time, and its lane hears it
+/// late-session  a session whose clients are silent ends in time, and each of its connections hears it
+/// late-grant    a claim that waits is granted once nobody is in its way (late_grants)
+/// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED are said to whoever must hear them
+/// count, number counts, positions, ages and remaining times lie in the intervals that are known (numbers)
+/// tokens        the numbers of the limiter agree with each other and with those before (tokens)
+/// limit         nothing is let in beyond a limit, and nothing is refused for one that it does not reach (table_limits)
+/// steps         no turn asks for more follow-up work than it may do
 /// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP, DESCRIBE_POOL and NAMESPACES show agrees with what was said
 /// page          what is held all the while stands in exactly one of the pages of LIST, HOLDS and LIST_ENTRIES (walks);
 ///               a pool whose capacity was set is in exactly one of the pages of LIST_POOLS (pool_pages)
@@ -116,8 +134,11 @@ pub(crate) struct Auditor {
     holds: BTreeMap<LockId, Hold>,
     /// Claims that are known to wait, and their acquires.
     waiters: BTreeMap<LockId, usize>,
+    /// Ids that were said to be over before their grants were said: those answers were kept for a repetition.
+    ended_unheard: BTreeSet<LockId>,
     /// What was asked of ids before it was known that they are held.
     tampered: BTreeMap<LockId, Tampering>,
+    crowds: Crowds,
     keys: BTreeMap<Key, KeyHistory>,
     sure: SureHolds,
     guards: Guards,
@@ -127,6 +148,7 @@ pub(crate) struct Auditor {
     operators: OperatorRecords,
     namespaces: Namespaces,
     watches: Watches,
+    duties: Duties,
     /// Of what is held in a namespace, by client and number.
     walks: BTreeMap<(usize, u32), Walk>,
     /// Of the pools of a namespace, by client and number.
@@ -150,14 +172,22 @@ pub(crate) struct Auditor {
 #[derive(Debug, Default)]
 struct Listener {
     lane: usize,
+    /// It is one of a front end, whose streams take events and responses in their own time, or not at all.
+    is_front: bool,
     said: Vec<u8>,
     answered: BTreeSet<u32>,
     /// The watches that were asked for on it.
     asked_watches: BTreeSet<u32>,
     /// Requests whose last byte has not arrived at the server, by its place in the stream.
     unarrived: VecDeque<(u64, usize)>,
-    /// Its session is settled.
-    is_welcome: bool,
+    /// Its session is settled since then.
+    welcome_ms: Option<u64>,
+    /// Events that it heard and must hear.
+    heard: BTreeSet<Word>,
+    /// The server has bytes for it that it does not take.
+    is_clogged: bool,
+    /// It took the last of such bytes then.
+    flows_from_us: u64,
     is_lost: bool,
     /// The server was done with it then.
     done_us: Option<u64>,
@@ -214,6 +244,12 @@ struct Asked {
     /// The answer that a repetition must get.
     kept: Option<Vec<u8>>,
     is_answered: bool,
+    /// When its grant was decided.
+    granted_ms: Option<u64>,
+    /// When it last had an answer.
+    answered_ms: Option<u64>,
+    /// It waited to the end of its wait.
+    is_timed_out: bool,
     /// It was refused then.
     refused_ms: Option<u64>,
     /// Told by `QUEUED`: the id, the ticket, and when it was said.
@@ -230,7 +266,9 @@ impl Auditor {
             sessions: BTreeMap::new(),
             holds: BTreeMap::new(),
             waiters: BTreeMap::new(),
+            ended_unheard: BTreeSet::new(),
             tampered: BTreeMap::new(),
+            crowds: Crowds::default(),
             keys: BTreeMap::new(),
             sure: SureHolds::default(),
             guards: Guards::default(),
@@ -240,6 +278,7 @@ impl Auditor {
             operators: OperatorRecords::default(),
             namespaces: Namespaces::default(),
             watches: Watches::default(),
+            duties: Duties::default(),
             walks: BTreeMap::new(),
             pool_walks: BTreeMap::new(),
             ended_sessions: VecDeque::new(),
@@ -297,9 +336,9 @@ impl Auditor {
     }
 
     /// A connection is opened for a lane. Connections are numbered in the order in which they are opened.
-    pub(crate) fn open(&mut self, lane: usize) {
+    pub(crate) fn open(&mut self, lane: usize, is_front: bool) {
         self.lanes[lane].connections.push(self.connections.len());
-        self.connections.push(Listener { lane, ..Listener::default() });
+        self.connections.push(Listener { lane, is_front, ..Listener::default() });
     }
 
     /// A client sends a request, whose last byte is at that place in the stream. The same number again is a repetition.
@@ -323,6 +362,9 @@ impl Auditor {
                     self.note_asked_anew(request, &operation);
                 }
                 self.requests[request].arrived_ms = None;
+                if let Operation::Acquire(acquire) = operation {
+                    self.note_in_crowd(request, &acquire);
+                }
                 // It may wait anew, under another id.
                 self.requests[request].queued = None;
                 self.requests[request].is_answered &= self.requests[request].kept.is_some();
@@ -379,6 +421,9 @@ impl Auditor {
             is_granted: false,
             kept: None,
             is_answered: false,
+            is_timed_out: false,
+            granted_ms: None,
+            answered_ms: None,
             refused_ms: None,
             queued: None,
         });
@@ -396,6 +441,7 @@ impl Auditor {
             }
             Operation::Goodbye => self.note_goodbye(lane, now_ms),
             Operation::Acquire(acquire) => {
+                self.note_in_crowd(request, &acquire);
                 self.pools.note_named(&acquire, now_ms);
                 if acquire.scope.is_durable() {
                     acquire.keys().into_iter().for_each(|(key, _)| self.key(key).is_local_asked = true);
@@ -432,9 +478,10 @@ impl Auditor {
 
     /// So many bytes of a connection have arrived at the server.
     pub(crate) fn arrived(&mut self, connection: usize, count: u64, now_ms: u64) {
-        let unarrived = &mut self.connections[connection].unarrived;
-        while let Some((_, request)) = unarrived.pop_front_if(|(end, _)| *end <= count) {
+        let next = |connection: &mut Listener| connection.unarrived.pop_front_if(|(end, _)| *end <= count);
+        while let Some((_, request)) = next(&mut self.connections[connection]) {
             self.requests[request].arrived_ms = Some(now_ms);
+            self.owe_answer(connection, request, now_ms);
         }
     }
 
@@ -478,6 +525,15 @@ impl Auditor {
         }
         said.drain(..offset);
         self.connections[connection].said = said;
+    }
+
+    /// The server could write all that it had for a connection, or not.
+    pub(crate) fn note_flow(&mut self, connection: usize, flows: bool, now_us: u64) {
+        let listener = &mut self.connections[connection];
+        if flows && listener.is_clogged {
+            listener.flows_from_us = now_us;
+        }
+        listener.is_clogged = !flows;
     }
 
     /// The server is done with a connection: what was read of it and has no effect yet is left to some worker.

@@ -2,36 +2,55 @@
 
 use super::Auditor;
 use crate::mix::kind_of;
+use crate::operation::Key;
 use std::collections::BTreeMap;
-use waymaker_protocol::{ListedNamespace, NamespaceKind, NamespacesListed};
+use waymaker_protocol::{ListedNamespace, LockId, NamespaceKind, NamespacesListed};
 
 /// What is known of each, by the number of its kind.
 pub(crate) type Namespaces = BTreeMap<u8, NamespaceRecord>;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NamespaceRecord {
     /// Somebody was welcome in it.
     welcome_ms: Option<u64>,
     /// What was counted of waits and holds that ended, and when that was said.
     counted: (u64, u64, u64),
     counted_ms: u64,
+    /// When waits and holds were said to have ended, by their time or by force.
+    timeouts_ms: Vec<u64>,
+    expired_ms: Vec<u64>,
+    revoked_ms: Vec<u64>,
 }
 
 impl NamespaceRecord {
     /// Another server counts anew; after a crash it may not know of it.
     pub(super) fn begin_anew(&mut self, is_clean: bool) {
-        (self.counted, self.counted_ms) = Self::default().into_counted();
+        (self.counted, self.counted_ms) = ((0, 0, 0), 0);
+        self.timeouts_ms.clear();
+        self.expired_ms.clear();
+        self.revoked_ms.clear();
         self.welcome_ms = self.welcome_ms.filter(|_| is_clean);
-    }
-
-    fn into_counted(self) -> ((u64, u64, u64), u64) {
-        (self.counted, self.counted_ms)
     }
 }
 
 impl Auditor {
     pub(super) fn note_namespace(&mut self, kind: NamespaceKind, now_ms: u64) {
         self.namespaces.entry(kind.number()).or_default().welcome_ms.get_or_insert(now_ms);
+    }
+
+    pub(super) fn note_timeout(&mut self, key: Key, now_ms: u64) {
+        self.namespaces.entry(kind_of(key).number()).or_default().timeouts_ms.push(now_ms);
+    }
+
+    /// A hold was said to have expired; of one that nobody heard of the namespace is not known.
+    pub(super) fn note_expired(&mut self, id: LockId, now_ms: u64) {
+        if let Some(hold) = self.holds.get(&id) {
+            self.namespaces.entry(kind_of(hold.key).number()).or_default().expired_ms.push(now_ms);
+        }
+    }
+
+    pub(super) fn note_revoked(&mut self, key: Key, now_ms: u64) {
+        self.namespaces.entry(kind_of(key).number()).or_default().revoked_ms.push(now_ms);
     }
 
     /// One page. The first one has all namespaces if it has room; each is what it was made, counts at least what is surely
@@ -68,12 +87,16 @@ impl Auditor {
         let record = self.namespaces.entry(one.kind.number()).or_default();
         let counted = (one.timeouts, one.expired, one.revoked);
         let (timeouts, expired, revoked) = record.counted;
+        let told = |times: &[u64]| times.partition_point(|at_ms| *at_ms < sent_ms) as u64;
+        let is_short = one.timeouts < told(&record.timeouts_ms)
+            || one.expired < told(&record.expired_ms)
+            || one.revoked < told(&record.revoked_ms);
         let falls = record.counted_ms < sent_ms
             && (one.timeouts < timeouts || one.expired < expired || one.revoked < revoked);
         if now_ms > record.counted_ms {
             (record.counted, record.counted_ms) = (counted, now_ms);
         }
-        if one.held < least || falls || one.name != one.kind.name().as_bytes() {
+        if one.held < least || falls || is_short || one.name != one.kind.name().as_bytes() {
             self.accuse("view", || {
                 format!(
                     "{one:?}: at least {least} are held, counted before were {timeouts}, {expired}, {revoked}"

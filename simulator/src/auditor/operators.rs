@@ -1,10 +1,11 @@
 //! What operators do: they freeze, and they end what others hold.
 
 use super::Auditor;
+use super::duties::Word;
 use crate::mix::kind_of;
 use crate::operation::Key;
 use std::collections::{BTreeMap, BTreeSet};
-use waymaker_protocol::{ForceReleased, LockId, NamespaceKind};
+use waymaker_protocol::{ForceReleased, Frozen, LockId, NamespaceKind};
 
 /// What is frozen, and since when that is certain.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(crate) struct OperatorRecords {
 
 #[derive(Debug, Default)]
 struct FrozenPrefix {
+    /// When it may have been frozen.
+    doubts: Vec<Doubt>,
     /// When a thaw was last sent or answered.
     thawed_ms: Option<u64>,
     /// Thaws that may still take effect.
@@ -23,6 +26,15 @@ struct FrozenPrefix {
     since_ms: Option<u64>,
     /// When it was surely frozen, and from when on perhaps not.
     spans: Vec<(u64, u64)>,
+}
+
+/// The effect of one request to freeze.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    request: usize,
+    sent_ms: u64,
+    /// A thaw that came later was answered then.
+    thawed_ms: Option<u64>,
 }
 
 impl OperatorRecords {
@@ -52,6 +64,8 @@ impl Auditor {
             if let Some(since_ms) = frozen.since_ms.take() {
                 frozen.spans.push((since_ms, now_ms));
             }
+        } else {
+            frozen.doubts.push(Doubt { request, sent_ms: now_ms, thawed_ms: None });
         }
     }
 
@@ -65,6 +79,9 @@ impl Auditor {
     ) {
         let sent_ms = self.requests[request].first_sent_ms;
         // Of a thaw that was on its way at the same time it is open which took effect last.
+        if thaw {
+            self.end_doubts(kind, prefix, sent_ms, now_ms);
+        }
         let Some(frozen) = self.operators.prefixes.get_mut(&(kind.number(), prefix)) else { return };
         if thaw {
             frozen.open_thaws.remove(&request);
@@ -75,18 +92,52 @@ impl Auditor {
         }
     }
 
+    /// How many prefixes FROZEN counts: no more than were ever asked for.
+    pub(super) fn judge_frozen_count(
+        &mut self,
+        kind: NamespaceKind,
+        prefix: Option<Key>,
+        thaw: bool,
+        frozen: &Frozen,
+    ) {
+        let own = (kind.number(), prefix);
+        let others = self
+            .operators
+            .prefixes
+            .iter()
+            .filter(|(name, other)| name.0 == kind.number() && **name != own && !other.doubts.is_empty());
+        let (least, most) = (u16::from(!thaw), others.count() as u16 + u16::from(!thaw));
+        if !(least..=most).contains(&frozen.frozen_count) {
+            self.accuse("count", || format!("{least} to {most} prefixes are frozen: {frozen:?}"));
+        }
+    }
+
+    /// A thaw that was sent at the first instant was answered: what was frozen before that ends.
+    fn end_doubts(&mut self, kind: NamespaceKind, prefix: Option<Key>, sent_ms: u64, now_ms: u64) {
+        let place = (kind.number(), prefix);
+        let Some(mut frozen) = self.operators.prefixes.remove(&place) else { return };
+        for doubt in frozen.doubts.iter_mut().filter(|doubt| doubt.thawed_ms.is_none()) {
+            let asked = &self.requests[doubt.request];
+            let done_ms = match asked.answered_ms.filter(|_| asked.is_answered && asked.sent_count == 1) {
+                Some(answered_ms) => Some(answered_ms),
+                None => self.last_effect_ms(doubt.request),
+            };
+            if done_ms.is_some_and(|done_ms| done_ms < sent_ms) {
+                doubt.thawed_ms = Some(now_ms);
+            }
+        }
+        self.operators.prefixes.insert(place, frozen);
+    }
+
     /// Nothing is granted under a prefix that is surely frozen.
     pub(super) fn judge_freeze_at(&mut self, key: Key, id: LockId, stamp_ms: u64) {
-        let name = self.settings.name_of(key);
-        let covers = |kind: u8, prefix: Option<Key>| {
-            kind == kind_of(key).number()
-                && prefix.is_none_or(|prefix| name.starts_with(&self.settings.name_of(prefix)))
+        let spans = |frozen: &FrozenPrefix| {
+            let open = frozen.since_ms.map(|since_ms| (since_ms, u64::MAX));
+            frozen.spans.iter().copied().chain(open).collect::<Vec<_>>()
         };
-        let covering = self.operators.prefixes.iter().filter(|((kind, prefix), _)| covers(*kind, *prefix));
-        let spans = covering.flat_map(|(_, frozen)| {
-            frozen.spans.iter().copied().chain(frozen.since_ms.map(|since_ms| (since_ms, u64::MAX)))
-        });
-        let met = spans.clone().find(|(since_ms, until_ms)| *since_ms < stamp_ms && stamp_ms < *until_ms);
+        let is_met = |(since_ms, until_ms): &(u64, u64)| *since_ms < stamp_ms && stamp_ms < *until_ms;
+        let spans: Vec<(u64, u64)> = self.covering(key).flat_map(spans).collect();
+        let met = spans.into_iter().find(is_met);
         if let Some((since_ms, _)) = met {
             self.accuse("frozen", || {
                 format!("key {key}: {id} was granted at {stamp_ms}, frozen since {since_ms}")
@@ -94,9 +145,24 @@ impl Auditor {
         }
     }
 
-    /// Somebody froze something in the namespace of this key.
-    pub(super) fn may_be_frozen(&self, key: Key) -> bool {
-        self.operators.prefixes.keys().any(|(kind, _)| *kind == kind_of(key).number())
+    /// The prefixes of this key.
+    fn covering(&self, key: Key) -> impl Iterator<Item = &FrozenPrefix> + Clone {
+        let name = self.settings.name_of(key);
+        let covers = move |kind: u8, prefix: Option<Key>| {
+            kind == kind_of(key).number()
+                && prefix.is_none_or(|prefix| name.starts_with(&self.settings.name_of(prefix)))
+        };
+        let prefixes = self.operators.prefixes.iter();
+        prefixes.filter(move |((kind, prefix), _)| covers(*kind, *prefix)).map(|(_, frozen)| frozen)
+    }
+
+    /// Whether this key may have been frozen at some time from the first instant to the second, or not have gone on after that.
+    pub(super) fn may_be_frozen(&self, key: Key, from_ms: u64, to_ms: u64) -> bool {
+        let met = |doubt: &Doubt| {
+            doubt.sent_ms <= to_ms
+                && doubt.thawed_ms.is_none_or(|thawed_ms| self.latest_ms(thawed_ms) >= from_ms)
+        };
+        self.covering(key).any(|frozen| frozen.doubts.iter().any(met))
     }
 
     pub(super) fn note_forced(&mut self, id: LockId, now_ms: u64) {
@@ -123,11 +189,17 @@ impl Auditor {
             && !released.was_waiting
             && released.owner == owner
             && (kind_of(hold.key) == NamespaceKind::Tree || released.key == self.settings.name_of(hold.key));
+        let (lane, is_certain) = (hold.lane, !hold.may_have_moved);
+        let key = hold.key;
         let over_before = hold.was_over_before(first_sent_ms);
         if !is_same || over_before {
             let hold = format!("{hold:?}");
             self.accuse("old-id", || format!("{id} was ended by force: {released:?}; it was {hold}"));
         }
         self.note_over(id, now_ms);
+        self.note_revoked(key, now_ms);
+        if is_certain && self.requests[request].sent_count == 1 {
+            self.owe_event(lane, first_sent_ms, now_ms, Word::Revoked(id));
+        }
     }
 }

@@ -41,6 +41,13 @@ impl PoolRecords {
         self.sets.iter_mut().for_each(|set| set.answered_ms = None);
     }
 
+    /// A capacity that was set before may be set once more, and replace a later one.
+    pub(super) fn note_set_anew(&mut self, request: usize) {
+        if let Some(set) = self.sets.iter_mut().find(|set| set.request == request) {
+            set.answered_ms = None;
+        }
+    }
+
     fn note_answered(&mut self, request: usize, now_ms: u64) {
         if let Some(set) = self.sets.iter_mut().find(|set| set.request == request) {
             set.answered_ms = Some(now_ms);
@@ -75,6 +82,17 @@ impl PoolRecords {
 }
 
 impl Auditor {
+    /// The capacity that a pool had before it was set.
+    pub(super) fn judge_previous_capacity(&mut self, request: usize, pool: Key, previous: u64, now_ms: u64) {
+        let sent_ms = self.requests[request].first_sent_ms;
+        let possible = self.pools.possible(pool, sent_ms, now_ms);
+        if previous > 0 && !possible.contains(&previous) {
+            self.accuse("number", || {
+                format!("pool {pool} had {previous} permits before, possible are {possible:?}")
+            });
+        }
+    }
+
     pub(super) fn judge_capacity_set(&mut self, request: usize, now_ms: u64) {
         self.pools.note_answered(request, now_ms);
     }
@@ -147,20 +165,21 @@ impl Auditor {
         let shown: Vec<LockId> = described.holders.iter().map(|holder| holder.id).collect();
         let keeps_order = described.order == PoolOrder::Timestamp
             || described.waiters.is_sorted_by_key(|waiter| waiter.ticket);
-        let is_too_low = described.fence < fence_before && !self.settings.is_forgetful;
+        let is_too_low = described.fence < fence_before;
         if all_shown && held != described.held || is_too_low || !keeps_order {
             self.accuse("view", || format!("pool {pool}, fence {fence_before} said: {described:?}"));
         }
         // Where no work is ever put off, and nobody freezes, nobody waits for permits that are there.
         // Permits that are not durable yet are taken, and not shown.
         let is_prompt = self.settings.limits.work_per_turn >= 1024
-            && !self.settings.mix.freezes
-            && self.settings.durability.is_none();
+            && !self.may_be_frozen(pool, sent_ms, now_ms)
+            && self.is_prompt(pool);
         if let Some(first) = described.waiters.first().filter(|_| is_prompt)
             && described.held + first.permits <= described.capacity
         {
             self.accuse("view", || format!("pool {pool}: the first waiter would fit: {described:?}"));
         }
+        self.judge_described_numbers(request, pool, described, now_ms);
         self.judge_shown(&shown, sent_ms);
         self.judge_overdue(&shown, sent_ms);
         self.judge_missing(pool, (fence_before, sent_ms), &shown, all_shown, now_ms);

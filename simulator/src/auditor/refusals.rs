@@ -4,7 +4,7 @@ use super::{Asked, Auditor};
 use crate::form::Form;
 use crate::mix::TREE;
 use crate::operation::{Acquire, EntryListing, Listing, Operation};
-use waymaker_protocol::{ErrorAnswer, ErrorCode, LockId, SessionRequest};
+use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, LockId, SessionRequest};
 use waymaker_server::limits::{BATCH_COST_MAX, LANES_PER_SESSION_MAX, LEFT_COST_MAX};
 
 /// Requests of a lane that wait for a shard when the next long one is refused. No request costs more than a whole batch.
@@ -16,6 +16,7 @@ impl Auditor {
             return self.judge_unknown(request);
         }
         self.requests[request].refused_ms = Some(now_ms);
+        self.requests[request].is_timed_out = error.code == ErrorCode::Timeout;
         let asked = &self.requests[request];
         let (lane, operation, sent_ms) = (asked.lane, asked.operation, asked.first_sent_ms);
         let is_tight = self.settings.is_tight;
@@ -25,6 +26,13 @@ impl Auditor {
         {
             for (key, _) in acquire.keys() {
                 self.judge_first_answer(request, key, None, now_ms);
+            }
+        }
+        if let (Operation::Acquire(acquire), ErrorDetail::Contention(contention)) = (operation, &error.detail)
+        {
+            self.judge_contention(request, &acquire, contention, now_ms);
+            if error.code == ErrorCode::Timeout {
+                self.note_timeout(acquire.key, now_ms);
             }
         }
         let asked = &self.requests[request];
@@ -45,7 +53,7 @@ impl Auditor {
                 self.may_be_shut_out(&operation)
             }
             (Operation::Acquire(acquire), ErrorCode::Busy) => {
-                if acquire.wait_ms == 0 && !self.may_be_busy(request, &acquire) {
+                if acquire.wait_ms == 0 && !self.may_be_busy(request, &acquire, now_ms) {
                     self.accuse("busy", || {
                         format!("lane {lane}: nobody is in the way of {acquire:?}: {error:?}")
                     });
@@ -70,13 +78,18 @@ impl Auditor {
             // A stream of a front end may hear of it much later.
             (Operation::Acquire(_), ErrorCode::Recovering) => self.may_recover(sent_ms),
             (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
-            (Operation::Acquire(_), ErrorCode::Overloaded) if is_tight => true,
+            (Operation::Acquire(acquire), ErrorCode::Overloaded)
+                if is_tight && self.may_be_overloaded(request, &acquire, error, now_ms) =>
+            {
+                true
+            }
             (_, ErrorCode::Overloaded) if may_be_long(&operation) => self.may_have_left_much(request),
             (Operation::Acquire(acquire), ErrorCode::QuorumUnavailable) => {
                 self.may_be_uncounted(&acquire, now_ms)
             }
             (Operation::Acquire(acquire), ErrorCode::Frozen) => {
-                self.requests[request].is_try && self.may_be_frozen(acquire.key)
+                self.requests[request].is_try
+                    && acquire.keys().iter().any(|(key, _)| self.may_be_frozen(*key, sent_ms, now_ms))
             }
             (
                 Operation::Acquire(acquire @ Acquire { form: Form::Permits(_), .. }),

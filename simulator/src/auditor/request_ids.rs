@@ -1,8 +1,9 @@
 //! Request ids: one that is repeated finds its claim, and the claim moves to where it was repeated.
 
 use super::Auditor;
+use super::duties::Word;
 use super::holds::Hold;
-use crate::operation::{Acquire, Operation};
+use crate::operation::{Acquire, Operation, hears_taken_up};
 use waymaker_protocol::{Granted, LockId};
 
 impl Auditor {
@@ -67,7 +68,14 @@ impl Auditor {
     }
 
     /// A grant of what is held already: it is the hold that the request id names, and no more is left of its lease.
-    pub(super) fn judge_repeated_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
+    pub(super) fn judge_repeated_grant(
+        &mut self,
+        request: usize,
+        acquire: &Acquire,
+        granted: &Granted,
+        now_ms: u64,
+    ) {
+        self.owe_taken_up(request, acquire, granted.id, now_ms);
         let lane = self.requests[request].lane;
         let client = self.lanes[lane].client;
         let first_sent_ms = self.requests[request].first_sent_ms;
@@ -94,6 +102,36 @@ impl Auditor {
             self.accuse("old-id", || format!("{} was over and is granted again", granted.id));
         } else if lease_is_known && end_ms > known_end_ms {
             self.accuse("request-id", || format!("its lease ended at {known_end_ms}: {granted:?}"));
+        }
+    }
+
+    /// A lane hears that a hold of it was taken up by a later acquire with its request id.
+    pub(super) fn judge_taken_up(&mut self, lane: usize, number: u32, id: LockId) {
+        let request = self.lanes[lane].asked.get(&number).map(|request| self.requests[*request].operation);
+        let is_fair = matches!(request, Some(Operation::Acquire(Acquire { request_id: Some(_), .. })));
+        if !is_fair {
+            self.accuse("answers", || format!("lane {lane}: {number} did not get {id}, which is taken up"));
+        }
+    }
+
+    /// The acquire that had a hold before must hear that another one has it, if its connection asked to hear so.
+    fn owe_taken_up(&mut self, request: usize, acquire: &Acquire, id: LockId, now_ms: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (first, asked) = (&self.requests[hold.request], &self.requests[request]);
+        let mut others = self.same_requests(request, acquire);
+        // Of more than two it is not known which had it last.
+        let is_certain = others.next() == Some(hold.request) && others.next().is_none();
+        drop(others);
+        let once = first.sent_count == 1 && asked.sent_count == 1 && !hold.was_repeated;
+        let connection = self.lanes[first.lane].connections.last().copied();
+        if is_certain
+            && once
+            && connection.is_some_and(hears_taken_up)
+            && !self.guards.is_real(first.lane)
+            && hold.request != request
+        {
+            let word = Word::TakenUp(first.number, id);
+            self.owe_event(first.lane, asked.first_sent_ms, now_ms, word);
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Restarts {
     booted_ms: u64,
     /// What was left to the log before then is durable.
     durable_ms: u64,
+    /// The same over time: what was left before the first instant was durable at the second one.
+    durable_since: Vec<(u64, u64)>,
     /// When syncs ended.
     synced_ms: BTreeSet<u64>,
     /// Of the end that no start has followed yet.
@@ -93,6 +95,17 @@ impl Restarts {
         self.losses.has_happened
     }
 
+    /// What was left to the log before this time is durable.
+    pub(super) fn durable_ms(&self) -> u64 {
+        self.durable_ms
+    }
+
+    /// When everything was durable that was left to the log at that time. 0 without a log.
+    pub(super) fn durable_since_us(&self, left_ms: u64) -> u64 {
+        let place = self.durable_since.partition_point(|(before_ms, _)| *before_ms <= left_ms);
+        self.durable_since.get(place).map_or(0, |(_, at_us)| *at_us)
+    }
+
     /// Whether the server was started again since then.
     pub(super) fn happened_since(&self, at_ms: u64) -> bool {
         self.started_ms.is_some_and(|started_ms| started_ms >= at_ms)
@@ -101,8 +114,11 @@ impl Restarts {
 
 impl Auditor {
     /// Everything that was left to the log before then is durable.
-    pub(crate) fn note_durable(&mut self, before_ms: u64) {
+    pub(crate) fn note_durable(&mut self, before_ms: u64, now_us: u64) {
         self.restarts.durable_ms = before_ms;
+        if self.restarts.durable_since.last().is_none_or(|(last_ms, _)| *last_ms < before_ms) {
+            self.restarts.durable_since.push((before_ms, now_us));
+        }
     }
 
     /// A sync ended.
@@ -187,6 +203,7 @@ impl Auditor {
 
     /// The server ended.
     pub(crate) fn note_end(&mut self, now_ms: u64, ending: Ending) {
+        self.duties.clear();
         let is_forgetful = self.settings.is_forgetful;
         if ending == Ending::Loss || now_ms >= self.restarts.losses.granted_by_ms {
             self.restarts.losses.is_pending = false;
@@ -363,6 +380,7 @@ impl Auditor {
         asked.is_cancelled = false;
         match operation {
             Operation::Register(registering) => self.note_registering_anew(registering),
+            Operation::SetCapacity { .. } => self.pools.note_set_anew(request),
             // A request that was sent while no server ran is noted already.
             Operation::Take(taking) if !self.is_taking_noted(request, taking) => {
                 let sent_ms = self.requests[request].sent_ms;

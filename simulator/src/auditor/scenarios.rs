@@ -22,7 +22,7 @@ fn error(code: ErrorCode) -> Response<'static> {
 
 /// The machine stops in order and is there again a millisecond later, booted anew. All is durable.
 fn reboots(auditor: &mut Auditor, now_ms: u64) {
-    auditor.note_durable(now_ms);
+    auditor.note_durable(now_ms, 0);
     auditor.note_end(now_ms, Ending::Clean);
     auditor.note_start(now_ms + 1, 0, true);
 }
@@ -66,7 +66,7 @@ fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
     reboots(&mut auditor, ended_ms);
     auditor.lost(0, ended_ms);
     let lane = auditor.connections[0].lane;
-    auditor.open(lane);
+    auditor.open(lane, false);
     let connection = auditor.connections.len() - 1;
     let back_ms = ended_ms + 10;
     auditor.asks(connection, 10, hello, 0, back_ms);
@@ -118,7 +118,7 @@ fn an_acquire_repeated_after_its_session(code: ErrorCode) -> Auditor {
     auditor.lost(0, 1_003);
     reboots(&mut auditor, 1_004);
     let lane = auditor.connections[0].lane;
-    auditor.open(lane);
+    auditor.open(lane, false);
     let connection = auditor.connections.len() - 1;
     asks(&mut auditor, connection, long, 1_200);
     says(&mut auditor, connection, 1, &error(code), 1_201);
@@ -134,12 +134,14 @@ fn an_acquire_of_a_session_that_is_gone_has_no_first_answer() {
 /// A client sends a request for tokens while no server runs and repeats it after the start. Then another client takes tokens.
 fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
     let mut auditor = auditor();
-    let bucket = (0..u8::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Limit);
+    let bucket = (0..Key::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Limit);
     let bucket = bucket.expect("some keys are buckets");
     let burst = auditor.settings.rule_of(bucket).burst;
     let take = |cost| Operation::Take(Taking { first: (bucket, cost), second: None, refund: false });
-    let allowed = Response::Throttled(Throttled { allowed: true, ..Throttled::default() });
-    auditor.note_durable(1_000);
+    let rule = auditor.settings.rule_of(bucket);
+    let reset_after_ns = rule.period_ns.div_ceil(u64::from(rule.rate)) * u64::from(burst);
+    let allowed = Response::Throttled(Throttled { allowed: true, reset_after_ns, ..Throttled::default() });
+    auditor.note_durable(1_000, 0);
     auditor.note_end(1_000, Ending::Crash);
     auditor.asks(0, 1, take(burst), 0, 1_000);
     auditor.note_start(1_000, 0, false);
@@ -162,7 +164,7 @@ fn busy_after_a_crash(durable_after_ms: u64) -> Auditor {
     let start_ms = auditor.settings.start_ms;
     asks(&mut auditor, 0, Acquire { wait_ms: 30, ..LOCAL }, start_ms);
     says(&mut auditor, 0, 1, &error(ErrorCode::Timeout), start_ms + 30);
-    auditor.note_durable(start_ms + durable_after_ms);
+    auditor.note_durable(start_ms + durable_after_ms, 0);
     auditor.note_end(start_ms + 5_000, Ending::Crash);
     auditor.note_start(start_ms + 5_001, 0, false);
     asks(&mut auditor, 2, LOCAL, start_ms + 5_010);
@@ -177,7 +179,7 @@ fn a_claim_whose_end_was_not_durable_may_be_held_after_a_crash() {
 }
 
 fn any_pool() -> Key {
-    (0..u8::MAX).find(|key| kind_of(*key) == NamespaceKind::Pool).expect("some keys are pools")
+    (0..Key::MAX).find(|key| kind_of(*key) == NamespaceKind::Pool).expect("some keys are pools")
 }
 
 /// A client requests two permits, an operator reduces the pool to one, and another request is granted two.
@@ -210,7 +212,7 @@ fn one_more_than(count: usize) -> Auditor {
     let hello = |session| Operation::Hello { session, worker: 0, kind: NamespaceKind::Flat };
     for number in 0..count {
         let lane = auditor.new_lane(1);
-        auditor.open(lane);
+        auditor.open(lane, false);
         let connection = auditor.connections.len() - 1;
         auditor.asks(connection, 9, hello(SessionRequest::Join { id }), 0, 1_000);
         let welcome = Welcome { session_id: id, session_lease_ms: 50, stamp_ms: 1_000, ..Welcome::default() };
@@ -288,7 +290,7 @@ fn grant_heard_after_an_extend(is_extended: bool) -> Auditor {
         let extended = Extended { remaining_ms: 300, stamp_ms: 1_011, clamped: false };
         says(&mut auditor, 2, 1, &Response::Extended(extended), 1_011);
     }
-    auditor.note_durable(1_012);
+    auditor.note_durable(1_012, 0);
     auditor.note_end(1_012, Ending::Crash);
     auditor.note_start(1_013, 0, false);
     asks(&mut auditor, 0, LOCAL, 1_020);

@@ -28,7 +28,7 @@ pub(super) fn auditor() -> Auditor {
     let mut auditor = Auditor::new(&Settings::new(0, None, &mut Random::new(0)));
     for client in [0, 0, 1] {
         let lane = auditor.new_lane(client);
-        auditor.open(lane);
+        auditor.open(lane, false);
     }
     auditor
 }

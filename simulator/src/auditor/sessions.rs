@@ -1,9 +1,10 @@
 //! How long a session lives for sure.
 
+use super::duties::{Duty, Word};
 use super::{Asked, Auditor, Loss};
 use crate::operation::Operation;
 use std::collections::BTreeSet;
-use waymaker_protocol::{SessionId, SessionRequest, Welcome};
+use waymaker_protocol::{KeptAlive, SessionId, SessionRequest, Welcome};
 
 /// One session.
 #[derive(Debug, Default)]
@@ -18,12 +19,30 @@ pub(crate) struct Session {
     welcome_ms: u64,
     /// It was said then that it is over.
     over_ms: Option<u64>,
+    /// The latest end that its frames allow, workers running.
+    ceiling_ms: u64,
+    /// Its end is owed.
+    is_owed: bool,
 }
 
 impl Session {
     /// The earliest instant at which it may have ended.
     pub(crate) fn floor_ms(&self) -> u64 {
         self.certain_until_ms.min(self.goodbye_ms.unwrap_or(u64::MAX))
+    }
+
+    /// The latest instant at which it may still live, workers running.
+    pub(super) fn ceiling_ms(&self) -> u64 {
+        self.ceiling_ms
+    }
+
+    pub(super) fn lease_ms(&self) -> u64 {
+        self.lease_ms.into()
+    }
+
+    /// When it was said that it is over.
+    pub(super) fn over_ms(&self) -> Option<u64> {
+        self.over_ms
     }
 }
 
@@ -51,18 +70,38 @@ impl Auditor {
                 session.certain_until_ms = session.certain_until_ms.min(now_ms);
             }
             session.over_ms = None;
+            session.is_owed = false;
         }
     }
 
     /// The server read bytes, the first of which had arrived at that time: the session lives on, if it was alive then.
     pub(crate) fn read(&mut self, connection: usize, arrived_ms: u64, now_ms: u64) {
-        if !self.connections[connection].is_welcome {
-            return;
-        }
+        self.served(connection, now_ms);
         let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        if self.connections[connection].welcome_ms.is_none() {
+            return;
+        }
         if arrived_ms < session.floor_ms() {
             session.certain_until_ms = session.certain_until_ms.max(now_ms + u64::from(session.lease_ms));
+        }
+    }
+
+    /// The server serves bytes of this connection, which may move the end of its session.
+    pub(crate) fn served(&mut self, connection: usize, now_ms: u64) {
+        let lane = &self.lanes[self.connections[connection].lane];
+        // One that is not welcome yet names its session in its greeting.
+        let greeting =
+            lane.asked.get(&(u32::MAX - connection as u32)).map(|hello| self.requests[*hello].operation);
+        let named = match greeting {
+            Some(Operation::Hello {
+                session: SessionRequest::Resume { id, .. } | SessionRequest::Join { id },
+                ..
+            }) => Some(id),
+            _ => None,
+        };
+        if let Some(session) = lane.session.or(named).and_then(|id| self.sessions.get_mut(&id)) {
+            session.ceiling_ms = session.ceiling_ms.max(now_ms + u64::from(session.lease_ms));
         }
     }
 
@@ -99,12 +138,17 @@ impl Auditor {
         session.lease_ms = welcome.session_lease_ms;
         session.welcome_ms = session.welcome_ms.max(welcome.stamp_ms);
         session.certain_until_ms = session.certain_until_ms.max(until_ms);
+        session.ceiling_ms = session.ceiling_ms.max(now_ms + u64::from(session.lease_ms));
+        let (ceiling_ms, is_owed) = (session.ceiling_ms, std::mem::replace(&mut session.is_owed, true));
         if !session.lanes.contains(&lane) {
             session.lanes.push(lane);
         }
         // What was decided before may be said after.
         if session.over_ms.is_some_and(|over_ms| welcome.stamp_ms > over_ms) {
             self.accuse("lost-session", || format!("session {id} is over and lives again"));
+        }
+        if !is_owed {
+            self.owe(self.to_us(ceiling_ms), Duty::SessionEnd(id));
         }
         self.lanes[lane].session = Some(id);
         self.note_lane_back(connection, now_ms);
@@ -155,6 +199,37 @@ impl Auditor {
         }
         if !was_over && self.goodbye_ms(id) > now_ms {
             self.ended_sessions.push_back((id, floor_ms));
+            for connection in self.connections_of(id) {
+                self.owe(self.to_us(now_ms), Duty::Event { connection, word: Word::SessionExpired });
+            }
+        }
+    }
+
+    /// What KEPT_ALIVE says is left of the session: all of its lease from when the frame was read.
+    pub(super) fn judge_kept_alive(&mut self, request: usize, kept: &KeptAlive) {
+        let asked = &self.requests[request];
+        // The response to a repeated request may be that to its first arrival.
+        let (lane, arrived_ms) = (asked.lane, asked.arrived_ms.filter(|_| asked.sent_count == 1));
+        self.note_session_lives(lane, kept.stamp_ms + u64::from(kept.remaining_ms));
+        let lease_ms =
+            self.lanes[lane].session.and_then(|id| self.sessions.get(&id)).map_or(0, Session::lease_ms);
+        let until_ms = kept.stamp_ms + u64::from(kept.remaining_ms);
+        let is_short = arrived_ms.is_some_and(|arrived_ms| lease_ms > 0 && until_ms < arrived_ms + lease_ms);
+        if u64::from(kept.remaining_ms) > lease_ms || is_short {
+            self.accuse("number", || format!("the session has a lease of {lease_ms} ms: {kept:?}"));
+        }
+    }
+
+    /// A goodbye on one connection ended the session: all others must hear so.
+    pub(super) fn owe_end_to_others(&mut self, connection: usize, now_ms: u64) {
+        let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
+        for other in self.connections_of(id) {
+            // One that says goodbye too hears another word.
+            let lane = &self.lanes[self.connections[other].lane];
+            let says_goodbye = |request: &usize| self.requests[*request].operation == Operation::Goodbye;
+            if other != connection && !lane.asked.values().any(says_goodbye) {
+                self.owe(self.to_us(now_ms), Duty::Event { connection: other, word: Word::SessionExpired });
+            }
         }
     }
 
@@ -183,7 +258,7 @@ impl Auditor {
         let last = |lane: &usize| self.lanes[*lane].connections.last().copied();
         // What is not welcome yet does not belong to the session yet.
         let belongs = |connection: &usize| {
-            !self.connections[*connection].is_lost && self.connections[*connection].is_welcome
+            !self.connections[*connection].is_lost && self.connections[*connection].welcome_ms.is_some()
         };
         lanes.iter().filter_map(last).filter(belongs).collect()
     }

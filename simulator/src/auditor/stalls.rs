@@ -24,21 +24,15 @@ impl Stalls {
 
     /// When all is served that was left to the workers at that time.
     pub(super) fn latest_us(&self, from_us: u64) -> u64 {
-        let mut latest_us = from_us;
-        loop {
-            let next_us = from_us + LEFT_US + self.sum_us(from_us, latest_us);
-            if next_us == latest_us {
-                return latest_us;
+        let start = self.0.partition_point(|stall| stall.all_until_us <= from_us);
+        let mut latest_us = from_us + LEFT_US;
+        for stall in &self.0[start..] {
+            if stall.from_us >= latest_us {
+                break;
             }
-            latest_us = next_us;
+            latest_us += stall.until_us.saturating_sub(stall.from_us.max(from_us));
         }
-    }
-
-    /// How long workers did not run between the first instant and the second, all together: no longer was anything put off
-    /// by them, even what needed one worker after the other.
-    pub(super) fn sum_us(&self, from_us: u64, to_us: u64) -> u64 {
-        let met = self.0.iter().rev().take_while(|stall| stall.all_until_us > from_us);
-        met.map(|stall| stall.until_us.min(to_us).saturating_sub(stall.from_us.max(from_us))).sum()
+        latest_us
     }
 }
 
@@ -47,13 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stalls_count_for_as_long_as_they_lie_in_between() {
+    fn what_is_left_is_put_off_by_each_stall_that_begins_before_it_is_served() {
         let mut stalls = Stalls::default();
-        stalls.note(10, 100);
-        stalls.note(20, 10);
-        stalls.note(50, 20);
-        assert_eq!(stalls.sum_us(0, 1_000), 130);
-        assert_eq!(stalls.sum_us(25, 60), 5 + 35 + 10);
-        assert_eq!(stalls.sum_us(110, 1_000), 0);
+        stalls.note(0, 100);
+        stalls.note(LEFT_US + 90, 40);
+        stalls.note(LEFT_US + 141, 1_000);
+        assert_eq!(stalls.latest_us(10), 10 + LEFT_US + 90 + 40);
+        assert_eq!(stalls.latest_us(2_000_000), 2_000_000 + LEFT_US);
     }
 }

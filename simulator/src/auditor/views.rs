@@ -1,16 +1,13 @@
 //! What INSPECT, STATUS and VERIFY show.
 
 use super::Auditor;
-use super::stalls::LEFT_US;
 use crate::mix::TREE;
 use crate::operation::{Key, Operation};
 use waymaker_protocol::{Inspected, LockId, LockState, StatusAnswer, Verified};
 
-/// How long after its lease a hold may still be shown, beside the time for which workers did not run.
-const OVERDUE_MS: u64 = LEFT_US / 1000;
-
 impl Auditor {
     pub(super) fn judge_status(&mut self, request: usize, id: LockId, status: &StatusAnswer<'_>) {
+        self.judge_status_numbers(request, id, status);
         let first_sent_ms = self.requests[request].first_sent_ms;
         let Some(hold) = self.holds.get(&id) else { return };
         let is_over = hold.was_over_before(first_sent_ms);
@@ -30,7 +27,7 @@ impl Auditor {
         let Operation::Inspect { key } = asked.operation else { return };
         let exclusive = inspected.holders.iter().any(|holder| !holder.shared);
         let conflict = exclusive && inspected.holder_count > 1 && key != TREE;
-        if conflict || inspected.fence < fence_before && !self.settings.is_forgetful {
+        if conflict || inspected.fence < fence_before {
             return self.accuse("view", || {
                 format!("key {key}: fence {fence_before} was said before: {inspected:?}")
             });
@@ -44,6 +41,7 @@ impl Auditor {
         if let Some(holder) = is_other {
             return self.accuse("view", || format!("key {key}: {holder:?} was granted otherwise"));
         }
+        self.judge_inspected_numbers(request, key, inspected, now_ms);
         let shown: Vec<LockId> = inspected.holders.iter().map(|holder| holder.id).collect();
         self.judge_shown(&shown, sent_ms);
         self.judge_overdue(&shown, inspected.stamp_ms);
@@ -65,7 +63,7 @@ impl Auditor {
             let hold = &self.holds[&id];
             let listed = hold.key != key || shown.contains(&id) || !all_shown;
             // What must be durable first may be held after others that got their fences later.
-            let was_held = self.settings.durability.is_none() || hold.said_ms < sent_ms;
+            let was_held = self.is_plain(key) && self.is_prompt(key) || hold.said_ms < sent_ms;
             if !listed && was_held && hold.fence <= fence_before && self.surely_lives(id, now_ms) {
                 self.accuse("view", || format!("key {key}: {id} is held, shown are {shown:?}"));
             }
@@ -75,23 +73,10 @@ impl Auditor {
     /// While workers run, nothing is held for long after its lease. Held it was at `at_ms`, or later.
     pub(super) fn judge_overdue(&mut self, shown: &[LockId], at_ms: u64) {
         for id in shown {
-            let Some(hold) = self.holds.get(id) else { continue };
-            let is_certain = hold.session.is_none()
-                && hold.may_move.is_empty()
-                && !hold.lease_is_open
-                && !hold.may_have_moved
-                && !hold.was_repeated;
-            let end_ms = hold.lease_end_ms.max(hold.late_ms);
-            if !is_certain || at_ms <= end_ms + OVERDUE_MS {
-                continue;
-            }
-            let to_us = |ms: u64| ms.saturating_sub(self.settings.start_ms) * 1000;
-            let stalled_ms = self.stalls.sum_us(to_us(end_ms), to_us(at_ms)) / 1000;
-            if at_ms > end_ms + OVERDUE_MS + stalled_ms {
+            if let Some(end_ms) = self.is_overdue(*id, at_ms) {
+                let hold = format!("{:?}", self.holds.get(id));
                 self.accuse("overdue", || {
-                    format!(
-                        "{id} is still held at {at_ms}, its lease ended at {end_ms}, stalled for {stalled_ms}"
-                    )
+                    format!("{id} is still held at {at_ms}, its end was at {end_ms}: {hold}")
                 });
             }
         }
@@ -123,7 +108,7 @@ impl Auditor {
         let is_newest = verified.newest_fence == fence && fence > 0 || verified.held && key == TREE;
         let is_consistent = (verified.newest == is_newest || is_forgetful && is_newest)
             && (verified.newest || !verified.held)
-            && (is_forgetful || verified.newest_fence >= fence_before);
+            && verified.newest_fence >= fence_before;
         // Where a counter began anew, or a cluster counted while others were let in, there may be another hold with this fence.
         let is_counted = self.keys.get(&key).is_some_and(|key| key.is_counted_asked);
         let mut named = self.holds.iter().filter(|(_, hold)| hold.key == key && hold.fence == fence);
@@ -155,7 +140,7 @@ mod tests {
         let now_ms = settings.start_ms;
         let mut auditor = Auditor::new(&settings);
         let lane = auditor.new_lane(0);
-        auditor.open(lane);
+        auditor.open(lane, false);
         auditor.asks(0, 1, Operation::Verify { key: 0, fence: 1 }, 0, now_ms);
         let mut frame = Vec::new();
         Response::Verified(Verified { newest_fence: 1, ..Verified::default() }).encode(1, &mut frame);

@@ -2,6 +2,7 @@
 
 use super::Auditor;
 use super::holds::Hold;
+use super::numbers::Shown;
 use crate::mix::{Mix, kind_of};
 use crate::operation::{EntryListing, Key, Listing, MADE_UP_REQUEST_ID, type_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,6 +81,10 @@ impl Auditor {
         self.judge_shown(&ids, sent_ms);
         self.judge_overdue(&ids, sent_ms);
         listed.locks.iter().for_each(|lock| self.judge_listed(lock));
+        for lock in &listed.locks {
+            let shown = Shown { id: lock.id, age_ms: lock.held_ms, remaining_ms: lock.remaining_ms };
+            self.judge_hold_shown(shown, (sent_ms, now_ms), sent_ms);
+        }
         walk.pages.insert(request, ids);
         if self.restarts.happened_since(walk.since_ms) {
             // Places in another server are other ones.

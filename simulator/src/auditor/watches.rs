@@ -1,6 +1,7 @@
 //! What those hear who watch a key: each grant once and in order, and that it is free only when it is.
 
 use super::Auditor;
+use super::duties::{Duty, Word};
 use crate::operation::{Key, Operation};
 use std::collections::BTreeMap;
 use waymaker_protocol::{Event, Watching};
@@ -12,23 +13,48 @@ pub(crate) struct WatchView {
     /// The newest fence that it heard of.
     fence: u64,
     is_held: bool,
+    /// It began before this time.
+    since_ms: u64,
 }
 
 /// By connection and number.
 pub(crate) type Watches = BTreeMap<(usize, u32), WatchView>;
 
 impl Auditor {
-    pub(super) fn judge_watching(&mut self, connection: usize, request: usize, watching: &Watching) {
+    pub(super) fn judge_watching(
+        &mut self,
+        connection: usize,
+        request: usize,
+        watching: &Watching,
+        now_ms: u64,
+    ) {
         let asked = &self.requests[request];
         let Operation::Watch { key } = asked.operation else { return };
         let (number, fence_before) = (asked.number, asked.fence_before);
-        if watching.fence < fence_before && !self.settings.is_forgetful {
+        if watching.fence < fence_before {
             self.accuse("view", || format!("key {key}: fence {fence_before} was said before: {watching:?}"));
         }
-        let view = WatchView { key, fence: watching.fence, is_held: watching.holder_count > 0 };
+        let counts = (watching.holder_count, watching.waiter_count);
+        self.judge_counts(key, counts, None, self.requests[request].first_sent_ms, now_ms);
+        let view =
+            WatchView { key, fence: watching.fence, is_held: watching.holder_count > 0, since_ms: now_ms };
         let is_reset = !self.connections[connection].asked_watches.contains(&number);
         if !is_reset {
             self.watches.insert((connection, number), view);
+        }
+    }
+
+    /// Whether this watch goes on.
+    pub(super) fn is_watched(&self, connection: usize, number: u32) -> bool {
+        self.watches.contains_key(&(connection, number))
+    }
+
+    /// The server owes KEY_HELD to each watch of the key that began before the grant.
+    pub(super) fn owe_grant_to_watchers(&mut self, key: Key, fence: u64, stamp_ms: u64, now_ms: u64) {
+        let watches = self.watches.iter().filter(|(_, view)| view.key == key && view.since_ms < stamp_ms);
+        let watches: Vec<(usize, u32)> = watches.map(|(name, _)| *name).collect();
+        for (connection, number) in watches {
+            self.owe(self.to_us(now_ms), Duty::Event { connection, word: Word::KeyHeld(number, fence) });
         }
     }
 
@@ -59,7 +85,6 @@ impl Auditor {
 
     /// The newest word on a watched key.
     pub(super) fn hear_watch(&mut self, connection: usize, number: u32, event: &Event<'_>, now_ms: u64) {
-        let is_forgetful = self.settings.is_forgetful;
         let lane = &self.lanes[self.connections[connection].lane];
         // It may have been on its way when the earlier connection was lost that asked for it.
         let was_asked = lane
@@ -67,6 +92,9 @@ impl Auditor {
             .get(&number)
             .is_some_and(|request| matches!(self.requests[*request].operation, Operation::Watch { .. }));
         let is_late = was_asked && !self.connections[connection].asked_watches.contains(&number);
+        if let Event::KeyHeld { fence, .. } = *event {
+            self.connections[connection].heard.insert(Word::KeyHeld(number, fence));
+        }
         let Some(view) = self.watches.get_mut(&(connection, number)) else {
             if !is_late {
                 self.accuse("watch", || format!("connection {connection}: nobody asked {number}: {event:?}"));
@@ -77,7 +105,7 @@ impl Auditor {
         let follows = match *event {
             Event::KeyHeld { fence, .. } => {
                 view.is_held = true;
-                let follows = fence == view.fence + 1 || is_forgetful && fence > view.fence;
+                let follows = fence == view.fence + 1;
                 view.fence = fence;
                 follows
             }
@@ -91,7 +119,9 @@ impl Auditor {
             }
         };
         // Of what must be durable some may be held before others that got their fences first, or never.
-        if !follows && self.settings.durability.is_none() {
+        let is_prompt =
+            self.settings.durability.is_none() || self.is_plain(before.key) && self.is_prompt(before.key);
+        if !follows && is_prompt {
             return self
                 .accuse("watch", || format!("{event:?} follows {before:?} on connection {connection}"));
         }

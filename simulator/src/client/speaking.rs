@@ -36,7 +36,7 @@ impl Client {
             let worker =
                 if world.random.once_in(3) { world.random.below(worker_count) as u16 } else { ANY_WORKER };
             let connection = world.connect(self.index, thread, self.is_front);
-            world.auditor.open(self.lanes[lane].auditor_lane);
+            world.auditor.open(self.lanes[lane].auditor_lane, self.is_front);
             let (index, auditor_lane) = (self.index, self.lanes[lane].auditor_lane);
             world.trace.note(world.now_us, 20, connection as u64, || {
                 format!("client {index}  opens connection {connection} of lane {auditor_lane} to worker {thread}: {session:?}")

@@ -126,6 +126,7 @@ pub(super) fn read(world: &mut World, connection: usize, is_readable: &mut bool,
 /// Writes as much as the connection takes.
 pub(super) fn write(world: &mut World, connection: usize, bytes: &[u8]) -> Write {
     let len = world.send(connection, false, bytes);
+    world.auditor.note_flow(connection, len == bytes.len(), world.now_us);
     if len == 0 {
         return Write::Full;
     }

@@ -282,7 +282,7 @@ impl SimulatedLog {
             let looked_at_us = self.batches.looked_at_us;
             let durable_us = self.batches.left_after_us.front().copied().unwrap_or(looked_at_us);
             let durable_ms = world.settings.server_ms(durable_us);
-            world.auditor.note_durable(durable_ms);
+            world.auditor.note_durable(durable_ms, world.now_us);
         } else {
             world.auditor.note_log_failed(now_ms);
         }

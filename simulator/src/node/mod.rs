@@ -28,6 +28,12 @@ use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 use waymaker_server::quorum::port::QuorumPort;
 
+/// Steps that a turn asks for in vain, at most: each piece of work, and each request, may do so once.
+const STEPS_IN_VAIN_MAX: u32 = 48;
+
+/// Events of a crowd between two walks over everything that there is.
+const CROWD_VERIFY_EVERY: u64 = 500;
+
 /// The server of a run.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -36,6 +42,7 @@ pub(crate) struct Server {
     /// The shards of the keys that are used.
     shards: Vec<usize>,
     stage: Stage,
+    happened_count: u64,
     /// Which start of the server this is.
     start: u32,
     /// Which boot of its machine.
@@ -71,6 +78,7 @@ impl Server {
             threads: Vec::new(),
             shards: Vec::new(),
             stage: Stage::Down,
+            happened_count: 0,
             start: 0,
             boot: 0,
             log: None,
@@ -125,8 +133,12 @@ impl Server {
             _ => return,
         };
         self.run_errands(world, errands);
-        self.verify();
-        self.verify_several();
+        self.verify_steps(world);
+        self.happened_count += 1;
+        if !world.settings.is_crowd || self.happened_count.is_multiple_of(CROWD_VERIFY_EVERY) {
+            self.verify();
+            self.verify_several();
+        }
     }
 
     fn run_errands(&mut self, world: &mut World, errands: Errands) {
@@ -223,6 +235,22 @@ impl Server {
     /// Lets every worker run again.
     pub(crate) fn end_stalls(&mut self, world: &mut World) {
         self.threads.iter_mut().for_each(|thread| thread.end_stall(world));
+    }
+
+    /// Checks that no turn asked for more steps of follow-up work than its limit, apart from a few in vain.
+    fn verify_steps(&self, world: &mut World) {
+        let step_count_max = world.settings.limits.work_per_turn;
+        for shard in &self.shards {
+            if let Some(turn) = self.node.0.shards[*shard].enter() {
+                let asked = turn.shard.steps_asked();
+                leave(turn);
+                if asked > step_count_max + STEPS_IN_VAIN_MAX {
+                    world.auditor.accuse("steps", || {
+                        format!("a turn of shard {shard} asked for {asked} steps, it has {step_count_max}")
+                    });
+                }
+            }
+        }
     }
 
     /// Checks every invariant of the shards that keys lie in, except where a turn is on its way. Panics like

@@ -238,6 +238,9 @@ impl Thread {
         } else {
             let (peer, now) = (format!("peer-{connection}"), world.server_time().into());
             let Self { worker, barrier, tasks, registered, .. } = self;
+            if moved.is_some() {
+                world.note_served(connection);
+            }
             let inner = Connection::begin(worker, barrier, peer.as_bytes(), moved, now);
             tasks.follow_up(world, worker, errands);
             register(world, tasks, registered, inner.key(), connection);
@@ -259,6 +262,9 @@ impl Thread {
         };
         let (gave_way, end) = match inner {
             Inner::Binary(inner) => {
+                if worker.has_input(inner.key()) {
+                    world.note_served(connection);
+                }
                 inner.begin_turn(barrier, || world.network.connections[connection].to_server.unread_len());
                 // In some turns one batch takes all the time there is.
                 let look_us = if world.random.once_in(4) { TURN_US } else { BATCH_US };

@@ -176,7 +176,7 @@ impl RealLane {
         }
         let thread = world.random.below(world.settings.worker_count as u64) as usize;
         let connection = world.connect(self.client, thread, false);
-        world.auditor.open(self.auditor_lane);
+        world.auditor.open(self.auditor_lane, false);
         let (client, lane) = (self.client, self.auditor_lane);
         world.trace.note(world.now_us, 33, connection as u64, || {
             format!("process {client}  opens connection {connection} of lane {lane} to worker {thread}: {session:?}")

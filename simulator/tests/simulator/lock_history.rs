@@ -11,7 +11,7 @@ use waymaker_simulator::history::{Answer, Call, Grant, History, Wish, Word};
 const CLOSE_US: u64 = i64::MAX as u64 - 1;
 
 /// What may have happened to each key, for the checker.
-pub(crate) fn operations_of(history: &History) -> BTreeMap<u8, Vec<Operation<LockModel>>> {
+pub(crate) fn operations_of(history: &History) -> BTreeMap<u16, Vec<Operation<LockModel>>> {
     let mut keys = Reader::new(history).read();
     for operations in keys.values_mut() {
         // All that was answered has happened by then; what was not need not happen any more.
@@ -23,7 +23,7 @@ pub(crate) fn operations_of(history: &History) -> BTreeMap<u8, Vec<Operation<Loc
 /// One hold that somebody heard of.
 #[derive(Debug)]
 struct Hold {
-    key: u8,
+    key: u16,
     fence: u64,
     /// The call that it came from, or may have come from where only a repetition was heard.
     call: usize,
@@ -39,7 +39,7 @@ struct Hold {
 struct Reader<'a> {
     history: &'a History,
     holds: BTreeMap<LockId, Hold>,
-    operations: BTreeMap<u8, Vec<Operation<LockModel>>>,
+    operations: BTreeMap<u16, Vec<Operation<LockModel>>>,
     /// Sessions, and until when each lived at least.
     sessions: BTreeMap<SessionId, u64>,
 }
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         Self { history, holds: BTreeMap::new(), operations: BTreeMap::new(), sessions: BTreeMap::new() }
     }
 
-    fn read(mut self) -> BTreeMap<u8, Vec<Operation<LockModel>>> {
+    fn read(mut self) -> BTreeMap<u16, Vec<Operation<LockModel>>> {
         self.read_sessions();
         self.read_grants();
         for call in &self.history.calls {
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         self.operations
     }
 
-    fn add(&mut self, key: u8, call: &Call, heard_us: Option<u64>, happening: Happening) {
+    fn add(&mut self, key: u16, call: &Call, heard_us: Option<u64>, happening: Happening) {
         let one = operation(Some(call), call.sent_us[0], heard_us, happening);
         self.operations.entry(key).or_default().push(one);
     }
@@ -120,8 +120,8 @@ impl<'a> Reader<'a> {
     fn read_unheard_grants(&mut self) {
         let history = self.history;
         let fences = self.unheard_fences();
-        let mut counts: BTreeMap<(u8, bool), usize> = BTreeMap::new();
-        let mut attempts: Vec<(u64, &Call, u8, bool)> = Vec::new();
+        let mut counts: BTreeMap<(u16, bool), usize> = BTreeMap::new();
+        let mut attempts: Vec<(u64, &Call, u16, bool)> = Vec::new();
         for call in &history.calls {
             let Wish::Acquire { keys, .. } = &call.wish else { continue };
             // Each attempt but the one that was answered may have had an effect that nobody heard of.
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
 
     /// Fences of each key that nobody heard of, as far as what was heard may need them: those below the newest, and one for
     /// each try that was refused.
-    fn unheard_fences(&self) -> BTreeMap<u8, Arc<BTreeSet<u64>>> {
+    fn unheard_fences(&self) -> BTreeMap<u16, Arc<BTreeSet<u64>>> {
         let mut keys = BTreeMap::new();
         for (key, operations) in &self.operations {
             let heard: BTreeSet<u64> =
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         keys
     }
 
-    fn read_grant(&mut self, place: usize, (key, shared): (u8, bool), grant: &Grant, heard_us: u64) {
+    fn read_grant(&mut self, place: usize, (key, shared): (u16, bool), grant: &Grant, heard_us: u64) {
         let Grant { id, fence, repeated, lease } = *grant;
         let call = &self.history.calls[place];
         if repeated && let Some(hold) = self.holds.get_mut(&id) {
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Calls of one client for one key under one request id.
-    fn of_same_name(&self, place: usize, key: u8) -> impl Iterator<Item = usize> {
+    fn of_same_name(&self, place: usize, key: u16) -> impl Iterator<Item = usize> {
         let calls = &self.history.calls;
         let name = move |call: &Call| match &call.wish {
             Wish::Acquire { keys, request_id: Some(request_id), .. }
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         (0..calls.len()).filter(move |other| *other == place || own.is_some() && name(&calls[*other]) == own)
     }
 
-    fn first_of_same_name(&self, place: usize, key: u8) -> usize {
+    fn first_of_same_name(&self, place: usize, key: u16) -> usize {
         self.of_same_name(place, key).next().unwrap_or(place)
     }
 
@@ -321,7 +321,7 @@ fn earliest_end_us(sent_us: u64, lease_us: u64) -> u64 {
 }
 
 /// Whether this call may have waited for a key at some time between these two.
-fn may_wait(call: &Call, key: u8, from_us: u64, until_us: u64) -> bool {
+fn may_wait(call: &Call, key: u16, from_us: u64, until_us: u64) -> bool {
     let Wish::Acquire { keys, waits, request_id, .. } = &call.wish else { return false };
     // Of one over several keys some shards hear only later that it is over.
     let is_over = keys.len() == 1

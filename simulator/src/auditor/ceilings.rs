@@ -1,0 +1,60 @@
+//! Latest end of a hold. Stalls of workers come on top.
+
+use super::Auditor;
+use super::holds::Hold;
+use waymaker_protocol::LockId;
+
+impl Auditor {
+    /// Returns the latest end of a hold, without stalls of workers. `None` if it is not known.
+    pub(super) fn ceiling_ms(&self, hold: &Hold) -> Option<u64> {
+        // A restart puts leases off.
+        if self.restarts.happened_since(hold.said_ms) {
+            return hold.over_ms.or_else(|| self.lease_ceiling_ms(hold));
+        }
+        let ends = [
+            hold.over_ms,
+            self.lease_ceiling_ms(hold),
+            self.session_ceiling_ms(hold),
+            self.lane_ceiling_ms(hold),
+        ];
+        ends.into_iter().flatten().min()
+    }
+
+    /// Whether a hold surely was over before that time.
+    pub(super) fn surely_over_before(&self, hold: &Hold, at_ms: u64) -> bool {
+        self.ceiling_ms(hold).is_some_and(|end_ms| end_ms < at_ms && self.latest_ms(end_ms) < at_ms)
+    }
+
+    /// The same of a hold by its id.
+    pub(super) fn ceiling_of(&self, id: LockId) -> Option<u64> {
+        self.holds.get(&id).and_then(|hold| self.ceiling_ms(hold))
+    }
+
+    /// The end of its own lease, if that is certain.
+    fn lease_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
+        let is_certain = hold.session.is_none()
+            && hold.may_move.is_empty()
+            && !hold.lease_is_open
+            && !hold.may_have_moved
+            && !hold.was_repeated;
+        is_certain.then_some(hold.lease_end_ms.max(hold.late_ms))
+    }
+
+    /// The end of its session, if it lasts as long as that.
+    fn session_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
+        let session = self.sessions.get(&hold.session?).filter(|_| !hold.may_have_moved)?;
+        Some(session.over_ms().unwrap_or(u64::MAX).min(session.ceiling_ms()))
+    }
+
+    /// The end that the loss of its connection gives it.
+    fn lane_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
+        let release_after_ms = hold.release_after_ms.filter(|_| !hold.may_have_moved)?;
+        let lane = &self.lanes[hold.lane];
+        // The loss counts from when the server learned of it, if the session has not resumed the lane since.
+        let loss = lane.losses.last().filter(|loss| loss.back_ms.is_none())?;
+        let last = *lane.connections.last().filter(|last| **last == loss.connection)?;
+        let done_ms = self.settings.server_ms(self.connections[last].done_us?);
+        let was_there = self.connections[last].welcome_ms.is_some_and(|at_ms| at_ms <= hold.said_ms);
+        was_there.then(|| done_ms + 1 + u64::from(release_after_ms))
+    }
+}

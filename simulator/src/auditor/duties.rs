@@ -1,0 +1,416 @@
+//! Responses and events that the server must send within a bounded time, and holds and sessions that must end.
+//!
+//! A duty has a due time. Workers that do not run, and a client that does not take its bytes, put the duty off. Loss of the connection ends it.
+
+use super::Auditor;
+use super::stalls::LEFT_US;
+use crate::operation::{Key, Operation};
+use std::collections::BTreeMap;
+use waymaker_protocol::{LockId, SessionId};
+use waymaker_server::limits::{QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};
+
+/// How long after its due time a duty is looked at again if it is not clear yet whether the server owes it.
+const AGAIN_US: u64 = 300_000;
+/// How often an unclear duty is looked at.
+const LOOK_COUNT_MAX: u32 = 40;
+
+/// An event that one connection must hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Word {
+    Revoked(LockId),
+    LeaseMoved(LockId, u32),
+    TakenUp(u32, LockId),
+    KeyHeld(u32, u64),
+    SessionExpired,
+}
+
+/// One thing that the server owes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Duty {
+    /// The response to a request that arrived on this connection.
+    Answer { connection: usize, request: usize },
+    /// An event.
+    Event { connection: usize, word: Word },
+    /// The end of a hold with a lease of its own, said to its lane.
+    Expiry(LockId),
+    /// The end of a session, said to each of its connections.
+    SessionEnd(SessionId),
+    /// A count that was said, by its place among those that are open.
+    Count(usize),
+}
+
+/// A count that is too low if more than that many of these requests really waited at that time. A claim that was granted and has not
+/// heard so waits no more, which shows only later.
+#[derive(Debug)]
+struct OpenCount {
+    requests: Vec<usize>,
+    said: u64,
+    at_ms: u64,
+    text: String,
+}
+
+/// All duties that are open, by when they are looked at next.
+#[derive(Debug, Default)]
+pub(crate) struct Duties {
+    open: BTreeMap<(u64, u64), (u64, u32, Duty)>,
+    count: u64,
+    counts: Vec<Option<OpenCount>>,
+}
+
+/// Result of a look at a duty.
+enum Found {
+    /// The duty is fulfilled or void.
+    Settled,
+    /// Due at this time, in microseconds of the run.
+    DueAt(u64),
+    /// Unclear until a later look.
+    Unclear,
+}
+
+impl Duties {
+    fn add(&mut self, look_us: u64, due_us: u64, looks: u32, duty: Duty) {
+        self.count += 1;
+        self.open.insert((look_us, self.count), (due_us, looks, duty));
+    }
+
+    /// The server is gone, and its duties with it.
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+    }
+}
+
+impl Auditor {
+    /// The server owes something from this time on.
+    pub(super) fn owe(&mut self, due_us: u64, duty: Duty) {
+        self.duties.add(due_us + LEFT_US, due_us, 0, duty);
+    }
+
+    /// The server owes an event to the connection that a lane has, if the lane had it already at `since_ms`.
+    pub(super) fn owe_event(&mut self, lane: usize, since_ms: u64, now_ms: u64, word: Word) {
+        let Some(connection) = self.lanes[lane].connections.last().copied() else { return };
+        let listener = &self.connections[connection];
+        if !listener.is_lost && listener.welcome_ms.is_some_and(|welcome_ms| welcome_ms < since_ms) {
+            self.owe(self.to_us(now_ms), Duty::Event { connection, word });
+        }
+    }
+
+    /// Adds the duty to answer a request that arrived whole.
+    pub(super) fn owe_answer(&mut self, connection: usize, request: usize, now_ms: u64) {
+        let due_ms = match self.requests[request].operation {
+            Operation::Acquire(acquire) if acquire.wait_ms == u32::MAX => return,
+            Operation::Acquire(acquire) => now_ms + u64::from(acquire.wait_ms),
+            _ => now_ms,
+        };
+        self.owe(self.to_us(due_ms + 1), Duty::Answer { connection, request });
+    }
+
+    /// An acquire that waits was given up by what was sent at `since_ms`, so its answer is due. An earlier connection may have taken the
+    /// answer with it.
+    pub(super) fn owe_cancelled(&mut self, request: usize, since_ms: u64, now_ms: u64) {
+        let asked = &self.requests[request];
+        let Some(connection) = self.lanes[asked.lane].connections.last().copied() else { return };
+        let was_there =
+            self.connections[connection].welcome_ms.is_some_and(|welcome_ms| welcome_ms < since_ms);
+        if was_there && asked.arrived_ms.is_some() && asked.sent_count == 1 {
+            self.owe(self.to_us(now_ms), Duty::Answer { connection, request });
+        }
+    }
+
+    /// A response said that `said` wait, or that there was room beside so many, while these requests seemed to wait.
+    pub(super) fn expect_at_least(
+        &mut self,
+        requests: Vec<usize>,
+        said: u64,
+        at_ms: u64,
+        text: impl FnOnce() -> String,
+    ) {
+        if requests.len() as u64 > said {
+            let place = self.duties.counts.len();
+            self.duties.counts.push(Some(OpenCount { requests, said, at_ms, text: text() }));
+            self.owe(self.to_us(at_ms), Duty::Count(place));
+        }
+    }
+
+    /// Whether more waited than was said.
+    fn find_count(&mut self, place: usize) -> Found {
+        let Some(open) = self.duties.counts[place].take() else { return Found::Settled };
+        let waited = |request: &&usize| {
+            let asked = &self.requests[**request];
+            asked.granted_ms.is_some_and(|granted_ms| granted_ms > open.at_ms) || asked.is_timed_out
+        };
+        if open.requests.iter().filter(waited).count() as u64 > open.said {
+            self.accuse("count", || format!("{}: {:?}", open.text, open.requests));
+            return Found::Settled;
+        }
+        if open.requests.iter().all(|request| self.requests[*request].is_answered) {
+            return Found::Settled;
+        }
+        self.duties.counts[place] = Some(open);
+        Found::Unclear
+    }
+
+    /// Looks at all duties that are due.
+    pub(crate) fn look_at_duties(&mut self, now_us: u64) {
+        while let Some(entry) = self.duties.open.first_entry().filter(|entry| entry.key().0 < now_us) {
+            let (due_us, looks, duty) = entry.remove();
+            let found = match duty {
+                Duty::Answer { connection, request } => self.find_answer(connection, request, due_us),
+                Duty::Event { connection, word } => self.find_event(connection, word, due_us),
+                Duty::Expiry(id) => self.find_expiry(id),
+                Duty::SessionEnd(id) => self.find_session_end(id),
+                Duty::Count(place) => self.find_count(place),
+            };
+            match found {
+                Found::Settled => {}
+                Found::Unclear if looks < LOOK_COUNT_MAX || matches!(duty, Duty::SessionEnd(_)) => {
+                    self.duties.add(now_us + AGAIN_US, due_us, looks + 1, duty);
+                }
+                Found::Unclear => {}
+                Found::DueAt(due_us) => {
+                    let latest_us = self.stalls.latest_us(due_us);
+                    if now_us <= latest_us {
+                        self.duties.add(latest_us, due_us, looks, duty);
+                    } else {
+                        self.accuse_of_silence(duty, due_us);
+                    }
+                }
+            }
+        }
+    }
+
+    fn accuse_of_silence(&mut self, duty: Duty, due_us: u64) {
+        let due_ms = self.settings.server_ms(due_us);
+        match duty {
+            Duty::Answer { request, .. } => {
+                let text = format!("{:?}", self.requests[request]);
+                self.accuse("late-answer", || format!("no answer, due at {due_ms}: {text}"));
+            }
+            Duty::Event { connection, word } => {
+                self.accuse("event", || {
+                    format!("connection {connection} did not hear {word:?}, due at {due_ms}")
+                });
+            }
+            Duty::Expiry(id) => {
+                let text = format!("{:?}", self.holds.get(&id));
+                self.accuse("late-expiry", || {
+                    format!("{id} ended at {due_ms}, its lane did not hear: {text}")
+                });
+            }
+            Duty::Count(_) => {}
+            Duty::SessionEnd(id) => {
+                let text = format!("{:?}", self.sessions.get(&id));
+                self.accuse("late-session", || format!("session {id} did not end at {due_ms}: {text}"));
+            }
+        }
+    }
+
+    /// Returns when a connection could hear an event or a response that was due at `due_us`.
+    fn heard_from_us(&self, connection: usize, due_us: u64) -> Found {
+        let listener = &self.connections[connection];
+        if listener.is_lost || listener.is_front {
+            return Found::Settled;
+        }
+        if listener.is_clogged {
+            return Found::Unclear;
+        }
+        // A worker leaves records to the log when it serves the request.
+        let left_ms = self.settings.server_ms(self.stalls.latest_us(due_us));
+        if self.settings.log().is_some() && self.restarts.durable_ms() <= left_ms {
+            return Found::Unclear;
+        }
+        let durable_us = self.restarts.durable_since_us(left_ms);
+        Found::DueAt(due_us.max(listener.flows_from_us).max(durable_us))
+    }
+
+    fn find_answer(&self, connection: usize, request: usize, due_us: u64) -> Found {
+        let asked = &self.requests[request];
+        let is_answered = self.connections[connection].answered.contains(&asked.number)
+            || asked.is_answered && asked.sent_count == 1;
+        if is_answered || self.is_session_over(asked.lane) {
+            return Found::Settled;
+        }
+        let Some(end_us) = self.wait_end_us(request) else { return Found::Unclear };
+        // One that was given up is due before.
+        let due_us = if asked.is_cancelled { due_us } else { due_us.max(end_us) };
+        let is_counted = |(key, _): &(Key, bool)| self.keys.get(key).is_some_and(|key| key.is_counted_asked);
+        let waits_for_cluster =
+            matches!(asked.operation, Operation::Acquire(acquire) if acquire.keys().iter().any(is_counted));
+        let cluster_ms =
+            if waits_for_cluster { QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS } else { 0 };
+        self.heard_from_us(connection, due_us + 1000 * cluster_ms)
+    }
+
+    /// When the wait of an acquire ends at the latest. One that took over a waiter has the end of that one's wait. `None`: not known.
+    fn wait_end_us(&self, request: usize) -> Option<u64> {
+        let asked = &self.requests[request];
+        let Operation::Acquire(acquire) = asked.operation else { return Some(0) };
+        // A wait begins when a worker comes to the request.
+        let begun_ms = asked.queued.map_or(u64::MAX, |(.., queued_ms)| queued_ms);
+        let mut end_ms = self.latest_ms(asked.arrived_ms?).min(begun_ms) + u64::from(acquire.wait_ms) + 1;
+        if acquire.request_id.is_none() {
+            return Some(self.to_us(end_ms));
+        }
+        for other in self.same_requests(request, &acquire) {
+            let Operation::Acquire(earlier) = self.requests[other].operation else { continue };
+            let arrived_ms = self.requests[other].arrived_ms?;
+            if earlier.wait_ms == u32::MAX {
+                return None;
+            }
+            end_ms = end_ms.max(self.latest_ms(arrived_ms) + 1 + u64::from(earlier.wait_ms));
+        }
+        Some(self.to_us(end_ms))
+    }
+
+    fn find_event(&self, connection: usize, word: Word, due_us: u64) -> Found {
+        let listener = &self.connections[connection];
+        let is_over = word != Word::SessionExpired && self.is_session_over(listener.lane)
+            || matches!(word, Word::KeyHeld(number, _) if !self.is_watched(connection, number));
+        if is_over || listener.heard.contains(&word) {
+            return Found::Settled;
+        }
+        self.heard_from_us(connection, due_us)
+    }
+
+    /// A hold ends with its lease, and its lane hears so.
+    fn find_expiry(&self, id: LockId) -> Found {
+        let Some(hold) = self.holds.get(&id) else { return Found::Settled };
+        if hold.over_ms.is_some() || hold.session.is_some() || hold.was_repeated {
+            return Found::Settled;
+        }
+        let lane = &self.lanes[hold.lane];
+        let Some(connection) = lane.connections.last().copied() else { return Found::Settled };
+        let end_us = self.to_us(hold.lease_end_ms.max(hold.late_ms));
+        if hold.may_have_moved
+            || self.lane_end_of(hold) < hold.lease_end_ms.max(hold.late_ms)
+            || self.connections[connection].is_lost
+            || self.connections[connection].welcome_ms.is_none_or(|at_ms| at_ms >= hold.lease_end_ms)
+            || self.is_session_over(hold.lane)
+        {
+            return Found::Settled;
+        }
+        let is_open = !hold.may_move.is_empty() || hold.lease_is_open;
+        if is_open || hold.may_end_ms < u64::MAX {
+            return Found::Unclear;
+        }
+        self.heard_from_us(connection, end_us)
+    }
+
+    /// Whether the connection of a lane is one of a front end.
+    pub(super) fn is_front(&self, lane: usize) -> bool {
+        self.lanes[lane].connections.last().is_some_and(|last| self.connections[*last].is_front)
+    }
+
+    /// The session of a lane has ended, or may end at any time.
+    fn is_session_over(&self, lane: usize) -> bool {
+        self.lanes[lane].session.and_then(|id| self.sessions.get(&id)).is_some_and(|session| {
+            session.over_ms().is_some()
+                || self.lanes[lane].session.is_some_and(|id| self.goodbye_ms(id) < u64::MAX)
+        })
+    }
+
+    fn find_session_end(&self, id: SessionId) -> Found {
+        let Some(session) = self.sessions.get(&id) else { return Found::Settled };
+        let connections = self.connections_of(id);
+        if session.over_ms().is_some() || self.goodbye_ms(id) < u64::MAX {
+            return Found::Settled;
+        }
+        if connections.is_empty() {
+            return Found::Unclear;
+        }
+        let latest = connections
+            .iter()
+            .map(|connection| self.heard_from_us(*connection, self.to_us(session.ceiling_ms())));
+        let mut due_us = 0;
+        for found in latest {
+            match found {
+                Found::DueAt(at_us) => due_us = due_us.max(at_us),
+                Found::Unclear => return Found::Unclear,
+                Found::Settled => {}
+            }
+        }
+        Found::DueAt(due_us)
+    }
+
+    /// An instant of the server's clock, as microseconds of the run.
+    pub(super) fn to_us(&self, at_ms: u64) -> u64 {
+        at_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::auditor::Auditor;
+    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+    use crate::operation::{Acquire, Operation};
+    use waymaker_protocol::{Event, Granted, Released, Response};
+
+    const FREE: Acquire = Acquire { request_id: None, release_after_ms: None, ..ACQUIRE };
+
+    fn auditor_without_log() -> Auditor {
+        let mut auditor = auditor();
+        auditor.settings.durability = None;
+        auditor
+    }
+
+    /// The rule that is broken if an acquire that waits for 100 ms has no response after this time.
+    fn unanswered_after(after_ms: u64) -> Option<&'static str> {
+        let mut auditor = auditor_without_log();
+        let start_ms = auditor.settings.start_ms;
+        asks(&mut auditor, 0, Acquire { wait_ms: 100, ..FREE }, start_ms);
+        auditor.arrived(0, 0, start_ms);
+        auditor.look_at_duties(1000 * after_ms);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_wait_is_answered_at_its_end_or_a_little_later() {
+        assert_eq!(unanswered_after(190), None);
+        assert_eq!(unanswered_after(260), Some("late-answer"));
+    }
+
+    #[test]
+    fn a_stall_puts_the_end_of_a_wait_off() {
+        let mut auditor = auditor_without_log();
+        let start_ms = auditor.settings.start_ms;
+        asks(&mut auditor, 0, Acquire { wait_ms: 100, ..FREE }, start_ms);
+        auditor.arrived(0, 0, start_ms);
+        auditor.note_stall(90_000, 300_000);
+        auditor.look_at_duties(260_000);
+        assert_eq!(rule(&auditor), None);
+    }
+
+    /// The rule that is broken if a hold with a lease of 700 ms has ended, and its lane heard so or not.
+    fn after_a_lease(hears: bool) -> Option<&'static str> {
+        let mut auditor = auditor_without_log();
+        let start_ms = auditor.settings.start_ms;
+        auditor.connections[0].welcome_ms = Some(start_ms);
+        asks(&mut auditor, 0, FREE, start_ms + 1);
+        says_granted(&mut auditor, 0, granted(1, start_ms + 2));
+        if hears {
+            says(&mut auditor, 0, 0, &Response::Event(Event::Expired { id: id_of(1) }), start_ms + 703);
+        }
+        auditor.look_at_duties(1_000_000);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_lane_hears_that_its_hold_expired() {
+        assert_eq!(after_a_lease(true), None);
+        assert_eq!(after_a_lease(false), Some("late-expiry"));
+    }
+
+    #[test]
+    fn a_lane_hears_that_another_one_released_its_hold() {
+        let mut auditor = auditor_without_log();
+        let start_ms = auditor.settings.start_ms;
+        auditor.connections[0].welcome_ms = Some(start_ms);
+        asks(&mut auditor, 0, FREE, start_ms + 1);
+        says_granted(&mut auditor, 0, Granted { remaining_ms: 700, ..granted(1, start_ms + 2) });
+        auditor.asks(2, 7, Operation::Release { id: id_of(1), forged: false, own: false }, 0, start_ms + 5);
+        says(&mut auditor, 2, 7, &Response::Released(Released { was_waiting: false }), start_ms + 6);
+        auditor.look_at_duties(40_000);
+        assert_eq!(rule(&auditor), None);
+        auditor.look_at_duties(100_000);
+        assert_eq!(rule(&auditor), Some("event"));
+    }
+}

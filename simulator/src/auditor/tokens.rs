@@ -1,0 +1,126 @@
+//! The numbers of the limiter: tokens that are left, when to come again, and when a bucket is full.
+
+use super::Auditor;
+use super::buckets::BucketHistory;
+use crate::mix::Rule;
+use crate::operation::{Key, Taking};
+use waymaker_protocol::Throttled;
+
+/// Largest rounding error of a difference of two instants in milliseconds.
+const CLOCK_NS: u64 = 2_000_000;
+
+/// The newest response about one bucket alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastThrottled {
+    request: usize,
+    sent_ms: u64,
+    said_ms: u64,
+    missing_ns: u64,
+}
+
+/// How long one token takes to come.
+fn emission_ns(rule: &Rule) -> u64 {
+    rule.period_ns.div_ceil(u64::from(rule.rate))
+}
+
+/// Whether the numbers of a response agree with each other, for a request of this cost.
+fn is_consistent(rule: &Rule, cost: u32, refund: bool, throttled: &Throttled) -> bool {
+    let emission_ns = emission_ns(rule);
+    let burst_ns = emission_ns * u64::from(rule.burst);
+    let missing_ns = throttled.reset_after_ns;
+    let remaining = burst_ns.saturating_sub(missing_ns) / emission_ns;
+    let retry_ns = if refund || throttled.allowed {
+        0
+    } else if cost > rule.burst {
+        u64::MAX
+    } else {
+        (missing_ns + emission_ns * u64::from(cost)).saturating_sub(burst_ns)
+    };
+    missing_ns <= burst_ns && remaining == throttled.remaining && retry_ns == throttled.retry_after_ns
+}
+
+impl Auditor {
+    /// One response, against itself and against the one before about the same bucket.
+    pub(super) fn judge_tokens(
+        &mut self,
+        request: usize,
+        taking: &Taking,
+        throttled: &Throttled,
+        now_ms: u64,
+    ) {
+        let agrees = |(bucket, cost): (Key, u32)| {
+            // A part of several may be allowed while another one is not.
+            let is_whole = taking.second.is_none();
+            let rule = self.settings.rule_of(bucket);
+            let itself = Throttled {
+                allowed: throttled.allowed || !is_whole && throttled.retry_after_ns == 0,
+                ..*throttled
+            };
+            is_consistent(&rule, cost, taking.refund, &itself)
+        };
+        if !taking.parts().any(agrees) {
+            return self.accuse("tokens", || format!("{taking:?} got {throttled:?}, which does not agree"));
+        }
+        if taking.second.is_none() {
+            self.judge_missing_tokens(request, taking, throttled, now_ms);
+        }
+    }
+
+    fn judge_missing_tokens(&mut self, request: usize, taking: &Taking, throttled: &Throttled, now_ms: u64) {
+        let ((bucket, cost), sent_ms) = (taking.first, self.requests[request].first_sent_ms);
+        let emission_ns = emission_ns(&self.settings.rule_of(bucket));
+        let missing_ns = throttled.reset_after_ns;
+        let taken_ns = if throttled.allowed && !taking.refund { emission_ns * u64::from(cost) } else { 0 };
+        let Some(history) = self.buckets.get_mut(&bucket) else { return };
+        let newest = LastThrottled { request, sent_ms, said_ms: now_ms, missing_ns };
+        let Some(last) = history.last.replace(newest).filter(|last| last.said_ms < sent_ms) else { return };
+        let most_passed_ns = (now_ms - last.sent_ms) * 1_000_000 + CLOCK_NS;
+        let least_passed_ns = ((sent_ms - last.said_ms) * 1_000_000).saturating_sub(CLOCK_NS);
+        let between = |refund: bool| history.between(refund, (last.request, last.sent_ms), (request, now_ms));
+        let (taken, refunded) = (between(false) * emission_ns, between(true) * emission_ns);
+        let own_back_ns = if taking.refund { emission_ns * u64::from(cost) } else { 0 };
+        let least = last.missing_ns.saturating_sub(most_passed_ns + refunded + own_back_ns) + taken_ns;
+        let most = last.missing_ns.saturating_sub(least_passed_ns) + taken + taken_ns;
+        if !(least..=most).contains(&missing_ns) {
+            self.accuse("tokens", || {
+                format!("bucket {bucket}: {taking:?} of {sent_ms} got {throttled:?} after {last:?}: {least} to {most} ns")
+            });
+        }
+    }
+}
+
+impl BucketHistory {
+    /// How many tokens other requests may have taken, or given back, between two requests.
+    fn between(&self, refund: bool, (first, from_ms): (usize, u64), (second, to_ms): (usize, u64)) -> u64 {
+        let others = self.takings().iter().filter(|taken| taken.request != first && taken.request != second);
+        others
+            .filter(|taken| taken.refund == refund && taken.may_count(from_ms, to_ms))
+            .map(|taken| taken.cost)
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten tokens, one each 10 ms.
+    const RULE: Rule = Rule { rate: 100, burst: 10, period_ns: 1_000_000_000 };
+
+    fn throttled(remaining: u64, retry_after_ns: u64, reset_after_ns: u64) -> Throttled {
+        Throttled { allowed: retry_after_ns == 0, remaining, retry_after_ns, reset_after_ns }
+    }
+
+    #[test]
+    fn tokens_that_are_left_agree_with_the_time_until_the_bucket_is_full() {
+        assert!(is_consistent(&RULE, 4, false, &throttled(6, 0, 40_000_000)));
+        assert!(!is_consistent(&RULE, 4, false, &throttled(7, 0, 40_000_000)));
+        assert!(!is_consistent(&RULE, 4, false, &throttled(6, 0, 50_000_001)));
+    }
+
+    #[test]
+    fn a_refusal_says_when_there_will_be_enough() {
+        assert!(is_consistent(&RULE, 5, false, &throttled(3, 20_000_000, 70_000_000)));
+        assert!(!is_consistent(&RULE, 5, false, &throttled(3, 40_000_000, 70_000_000)));
+    }
+}
