@@ -174,8 +174,8 @@ impl Lane {
                 OneOrMore::More(placed.map(|(hold, place)| guard(hold, place)).collect())
             }
         };
-        // A hold that does not outlive the connection for long needs more frequent keep-alives.
-        if grace.is_some() && matches!(self.keep_alive, Renewal::Due(_)) {
+        // The interval of keep-alives follows the shortest grace of the holds.
+        if self.holds.grace_min() != self.keep_alive_grace && matches!(self.keep_alive, Renewal::Due(_)) {
             self.schedule_keep_alive(self.keep_alive_sent);
         }
         let AcquireJob { on_loss, reply: grantee, .. } = *job;

@@ -55,7 +55,8 @@ impl Lane {
     pub(super) fn schedule_keep_alive(&mut self, sent: BootTime) {
         // At least as often as silence is put up with: it is also what finds out that a connection is dead, and what
         // keeps the anchor young.
-        let grace = self.holds.grace_min().map_or(PATIENCE_MAX, |grace| grace / 3);
+        self.keep_alive_grace = self.holds.grace_min();
+        let grace = self.keep_alive_grace.map_or(PATIENCE_MAX, |grace| grace / 3);
         let interval = (self.session_lease() / 3).min(PATIENCE_MAX).min(grace);
         self.keep_alive_sent = sent;
         self.set_keep_alive(Renewal::Due(sent.after(interval)));

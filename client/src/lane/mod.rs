@@ -109,6 +109,8 @@ pub(crate) struct Lane {
     /// When the last keep-alive that was answered was sent, or the hello.
     keep_alive_sent: BootTime,
     keep_alive_timer: BootTime,
+    /// Shortest grace of the holds when the keep-alive was scheduled.
+    keep_alive_grace: Option<Duration>,
     /// Time that the timer of unanswered requests is set to.
     answer_timer: BootTime,
     window: Window,
@@ -158,6 +160,7 @@ impl Lane {
             keep_alive: Renewal::Off,
             keep_alive_sent: now,
             keep_alive_timer: BootTime::NEVER,
+            keep_alive_grace: None,
             answer_timer: BootTime::NEVER,
             window: Window::new(0),
             holds: Holds::new(now),
