@@ -138,7 +138,8 @@ impl Client {
     /// Asks with an id that names nothing: another secret, or another generation.
     fn forge(&mut self, world: &mut World) {
         if let Some(mut id) = self.pick_hold(world) {
-            if world.random.once_in(2) {
+            // A restored hold may stand where another generation of its id would name it.
+            if world.settings.durability.is_some() || world.random.once_in(2) {
                 id.secret ^= 1 << world.random.below(64);
             } else {
                 id.place ^= 1 << (32 + world.random.below(16));

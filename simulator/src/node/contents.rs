@@ -95,6 +95,8 @@ fn holds(logged: &Image, known: &Image) -> Result<(), String> {
         }
         // The log does not tell when a cluster has counted a grant, nor when a hold began.
         (hold.begins_counted, other.begins_counted) = (false, false);
+        // A shard may not have heard of the count when the workers ended.
+        (hold.awaits_count, other.awaits_count) = (false, false);
         (hold.since_ms, other.since_ms) = (0, 0);
         // The log has the capacity at the time of the grant, and later changes behind it.
         if let (Item::Permits { capacity, .. }, Item::Permits { capacity: now, .. }) =

@@ -158,8 +158,8 @@ impl Reader {
             // A server has as many shards as it likes.
             "shards" | "counts" => (Lane::default(), Ask::Nothing),
             "counters" => (Lane::default(), Ask::Counters),
-            "limits" | "delay" | "follow_up" | "stop" | "log" | "recorded" | "synced" | "clean_stop"
-            | "restart" | "quorum" | "counted" | "not_counted" | "counter" => {
+            "limits" | "delay" | "follow_up" | "stop" | "log" | "recorded" | "synced" | "log_failed"
+            | "clean_stop" | "restart" | "quorum" | "counted" | "not_counted" | "counter" => {
                 (Lane::default(), Ask::Internal(verb.to_owned()))
             }
             "lane" => {
