@@ -4,7 +4,7 @@ use super::late::Queued;
 use super::local::Local;
 use super::{Intake, Port, Reserved, Socket};
 use crate::clock::Moment;
-use crate::edge::connection::{self, ConnectionIo, End, Moved, Read, TurnEnd, Write};
+use crate::edge::connection::{self, ConnectionIo, End, Read, TurnEnd, Write};
 use crate::edge::turn::Turn;
 use crate::worker::{ConnectionKey, Worker};
 use std::cell::{RefCell, RefMut};
@@ -88,10 +88,8 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         Ok(socket) => socket,
         Err(error) => {
             tracing::warn!(%error, peer, "could not serve a connection");
-            if let Some(Moved { ticket, .. }) = moved {
-                let mut worker = local.worker.borrow_mut();
-                worker.handle_settled(ticket);
-                local.follow_up(&mut worker);
+            if let Some(moved) = moved {
+                local.settle(&moved);
             }
             return local.note_ended();
         }
@@ -199,9 +197,10 @@ impl Connection {
                 }
                 Err(error) => {
                     tracing::warn!(%error, peer, "could not move a connection");
-                    local.worker.borrow_mut().handle_settled(moved.ticket);
+                    local.settle(&moved);
                 }
             },
+            (_, Some(moved), None) => local.settle(&moved),
             (End::Close, _, Some(mut socket)) => {
                 // Closing with unread bytes would reset the connection, and the last answer might never arrive.
                 let last_words = async {

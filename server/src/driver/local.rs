@@ -3,7 +3,7 @@
 use super::late::Late;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock, Moment};
-use crate::edge::connection::{Write, flush};
+use crate::edge::connection::{Moved, Write, flush};
 use crate::edge::front_turn::{FrontTurn, Others};
 use crate::edge::inlet::{Begun, InletState};
 use crate::edge::read_barrier::ReadBarrier;
@@ -282,6 +282,13 @@ impl Local {
         })??;
         self.follow_up_alone();
         Some(begun)
+    }
+
+    /// A connection that moves has ended on its way: no sweep waits for it.
+    pub(super) fn settle(&self, moved: &Moved) {
+        let mut worker = self.worker.borrow_mut();
+        worker.handle_settled(moved.ticket);
+        self.follow_up(&mut worker);
     }
 
     /// [`Local::follow_up`] for whoever has not borrowed the worker.
