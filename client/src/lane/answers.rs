@@ -8,7 +8,7 @@ use waymaker_protocol::{
 };
 
 use super::Lane;
-use super::holds::retry_delay;
+use super::holds::{ReportedBy, retry_delay};
 use super::requests::arm_wait;
 use super::window::{Pending, Sequence};
 use crate::claim::Wait;
@@ -30,7 +30,8 @@ impl Lane {
             Event::Expired { id } => self.ended(id, LossReason::Expired, b""),
             Event::Revoked { id, reason, message } => self.ended(id, LossReason::Revoked(reason), message),
             Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
-                self.extended(id, Extended { remaining_ms, stamp_ms, clamped: false }, true, now);
+                let extended = Extended { remaining_ms, stamp_ms, clamped: false };
+                self.extended(id, ReportedBy::Event, extended, true, now);
             }
             Event::KeyHeld { fence, shared, owner } => {
                 let holder = KeyHolder { shared, owner: owner.to_vec() };
@@ -67,6 +68,7 @@ impl Lane {
             return Err(Error::disconnected("the session ended"));
         }
         let carried = pending.carried;
+        let by = ReportedBy::Answer(sequence);
         match (pending.job, response) {
             (Job::Acquire(job), Response::Granted(granted)) => {
                 let grant = Grant::one(&job.claim, sequence.number(), granted);
@@ -109,7 +111,7 @@ impl Lane {
                 {
                     entry.renew_ms = Some(lease_ms);
                 }
-                self.extended(id, extended, carried, now);
+                self.extended(id, by, extended, carried, now);
                 reply.answer(Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
             }
             (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
@@ -118,13 +120,13 @@ impl Lane {
                 reply.answer(Err(error.into()));
             }
             (Job::Renew { id, .. }, Response::Extended(extended)) => {
-                self.extended(id, extended, carried, now);
+                self.extended(id, by, extended, carried, now);
             }
             (Job::Renew { id, .. }, Response::Error(error)) => {
                 let lease = self.holds.get_mut(id).map_or(Duration::ZERO, |entry| entry.lease);
                 self.not_extended(id, error.code, now.after(retry_delay(lease)), now);
             }
-            (Job::Check { id }, Response::Status(status)) => self.checked(id, status, carried, now),
+            (Job::Check { id }, Response::Status(status)) => self.checked(id, by, status, carried, now),
             (Job::Check { id }, Response::Error(error)) => {
                 if let Some(reason) = lost_by(error.code) {
                     self.holds.lose(id, reason, &mut self.timers);

@@ -1,5 +1,6 @@
 //! The holds that are guarded, and when each is to be renewed or given up.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque, btree_map};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use waymaker_protocol::LockId;
 
 use super::event::{Event, GuardId};
 use super::timers::{TimerKey, Timers};
+use super::window::Sequence;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline, margin, nanos};
 use crate::loss::LossReason;
@@ -59,8 +61,10 @@ pub(super) struct Entry {
     /// The whole lease as last given.
     pub(super) lease: Duration,
     pub(super) renewal: Renewal,
-    /// The server's clock at the newest answer about the lease. An older answer that comes late changes nothing.
+    /// The server's clock at the newest report of the lease. An older one that comes late changes nothing.
     pub(super) stamp_ms: u64,
+    /// What reported the lease since the grant.
+    reported_by: Option<ReportedBy>,
     /// Extends asked for by callers and not answered. Each may be served before its answer is read, and before the
     /// answers to renewals that were sent earlier, and each may shorten the lease.
     pub(super) extends_pending: u32,
@@ -68,6 +72,13 @@ pub(super) struct Entry {
     pub(super) extends_bound: BootTime,
     /// What the timer of this hold is set to.
     timer: BootTime,
+}
+
+/// What the server told the lease of a hold with. The answers to requests of one connection are decided in the order of the requests.
+#[derive(Clone, Copy)]
+pub(super) enum ReportedBy {
+    Answer(Sequence),
+    Event,
 }
 
 impl Entry {
@@ -83,6 +94,7 @@ impl Entry {
             lease,
             renewal: Renewal::Off,
             stamp_ms,
+            reported_by: None,
             extends_pending: 0,
             extends_bound: BootTime::NEVER,
             timer: BootTime::NEVER,
@@ -109,13 +121,31 @@ impl Entry {
     }
 
     /// Takes over the server's report of the lease unless a newer one is known. Returns whether it did.
-    pub(super) fn lease_reported(&mut self, anchor: Anchor, report: LeaseReport, now: BootTime) -> bool {
-        if self.is_on_session() || report.stamp_ms < self.stamp_ms {
+    pub(super) fn lease_reported(
+        &mut self,
+        anchor: Anchor,
+        by: ReportedBy,
+        report: LeaseReport,
+        now: BootTime,
+    ) -> bool {
+        let LeaseEnd::Own(known) = self.lease_end else { return false };
+        let deadline = deadline(anchor, report, now);
+        let is_newer = match (report.stamp_ms.cmp(&self.stamp_ms), self.reported_by, by) {
+            (Ordering::Less, ..) => false,
+            // The answer that comes first may be that of the later request, since a longer lease may have to be durable first.
+            (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => newest < answer,
+            // Which of the two was decided last is not known.
+            (Ordering::Equal, Some(ReportedBy::Event), _) | (Ordering::Equal, _, ReportedBy::Event) => {
+                deadline < known
+            }
+            (Ordering::Equal | Ordering::Greater, ..) => true,
+        };
+        if !is_newer {
             return false;
         }
-        let deadline = deadline(anchor, report, now);
         self.lease_end = LeaseEnd::Own(deadline.min(self.extends_bound));
         self.stamp_ms = report.stamp_ms;
+        self.reported_by = Some(by);
         self.lease = report.lease;
         if self.renew_ms.is_some() {
             self.renewal = Renewal::Due(renew_at(deadline, report));

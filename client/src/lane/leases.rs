@@ -7,7 +7,7 @@ use waymaker_protocol::{ErrorCode, Extended, LockId, StatusAnswer};
 use super::Lane;
 use super::answers::lost_by;
 use super::event::Event;
-use super::holds::{Renewal, patience};
+use super::holds::{Renewal, ReportedBy, patience};
 use crate::clock::BootTime;
 use crate::deadline::LeaseReport;
 use crate::job::Job;
@@ -15,7 +15,14 @@ use crate::loss::LossReason;
 
 impl Lane {
     /// `carried` tells that the answer may have been decided before the connection was bound anew.
-    pub(super) fn extended(&mut self, id: LockId, extended: Extended, carried: bool, now: BootTime) {
+    pub(super) fn extended(
+        &mut self,
+        id: LockId,
+        by: ReportedBy,
+        extended: Extended,
+        carried: bool,
+        now: BootTime,
+    ) {
         let remaining = Duration::from_millis(u64::from(extended.remaining_ms));
         let report = LeaseReport { stamp_ms: extended.stamp_ms, remaining, lease: remaining };
         let is_capped = carried || self.may_be_elsewhere(id);
@@ -23,7 +30,7 @@ impl Lane {
         if !is_capped {
             entry.uncap();
         }
-        if entry.lease_reported(self.anchor, report, now) {
+        if entry.lease_reported(self.anchor, by, report, now) {
             let (guard, lease_ms) = (entry.guard, extended.remaining_ms);
             self.holds.events.push_back(Event::LeaseLength { guard, lease_ms });
         }
@@ -62,7 +69,14 @@ impl Lane {
         }
     }
 
-    pub(super) fn checked(&mut self, id: LockId, status: StatusAnswer<'_>, carried: bool, now: BootTime) {
+    pub(super) fn checked(
+        &mut self,
+        id: LockId,
+        by: ReportedBy,
+        status: StatusAnswer<'_>,
+        carried: bool,
+        now: BootTime,
+    ) {
         let is_capped = carried || self.reconciliation.is_unlisted(id);
         if !carried && self.is_elsewhere(id) {
             return self.holds.lose(id, LossReason::Superseded, &mut self.timers);
@@ -73,7 +87,7 @@ impl Lane {
         }
         let remaining = Duration::from_millis(u64::from(status.remaining_ms));
         let report = LeaseReport { stamp_ms: status.stamp_ms, remaining, lease: entry.lease.max(remaining) };
-        entry.lease_reported(self.anchor, report, now);
+        entry.lease_reported(self.anchor, by, report, now);
         self.holds.rearm(id, &mut self.timers);
     }
 

@@ -203,10 +203,14 @@ impl Auditor {
         }
     }
 
-    /// Nobody believes in holds of this lane for longer than its loss lets them live.
+    /// Nobody believes in holds of this lane for longer than its loss lets them live. A hold whose request id was repeated on
+    /// another lane of its client may be this lane's by now.
     pub(super) fn limit_belief_in_lane(&mut self, lane: usize) {
+        let client = self.lanes[lane].client;
+        let may_be_here =
+            |hold: &Hold| hold.lane == lane || hold.may_have_moved && hold.client == client;
         let ids: Vec<LockId> =
-            self.holds.iter().filter(|(_, hold)| hold.lane == lane).map(|(id, _)| *id).collect();
+            self.holds.iter().filter(|(_, hold)| may_be_here(hold)).map(|(id, _)| *id).collect();
         for id in ids {
             let end_ms = self.outer_floor_ms(&self.holds[&id]);
             let until_us = end_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);

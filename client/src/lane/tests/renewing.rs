@@ -89,6 +89,58 @@ fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
 
+/// The renewal asked for a longer lease, which had to be durable before its answer.
+#[test]
+fn the_answer_to_an_earlier_renewal_that_comes_after_that_to_a_shortening_changes_nothing() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.advance_to(20_000);
+    rig.sends(&[(2, "keep alive"), (3, "extend 9 by 30000")]);
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
+    rig.sends(&[(4, "extend 9 by 1000")]);
+    let (long, short) = (rig.extended(30_000), rig.extended(1_000));
+    rig.receive(4, &short);
+    rig.receive(3, &long);
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+}
+
+#[test]
+fn a_lock_may_be_extended_twice_in_one_millisecond() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 1_000);
+    rig.submit(Job::Extend { id: id(9), lease_ms: 2_000, is_own: false, reply: Reply::Nobody });
+    rig.submit(Job::Extend { id: id(9), lease_ms: 30_000, is_own: false, reply: Reply::Nobody });
+    rig.sends(&[(2, "extend 9 by 2000"), (3, "extend 9 by 30000")]);
+    let (first, second) = (rig.extended(2_000), rig.extended(30_000));
+    rig.receive(2, &first);
+    rig.receive(3, &second);
+    assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
+}
+
+/// Somebody else shortened it in the same millisecond. Which of the two the server did last is not known.
+#[test]
+fn of_a_renewal_and_a_shortening_by_somebody_else_in_one_millisecond_the_shorter_lease_counts() {
+    for event_is_first in [true, false] {
+        let mut rig = Rig::new();
+        let lock = rig.lock(1, 9, 30_000);
+        rig.advance_to(20_000);
+        rig.sends(&[(2, "keep alive"), (3, "extend 9 by 30000")]);
+        let answer = rig.extended(30_000);
+        let Response::Extended(Extended { remaining_ms, stamp_ms, .. }) = rig.extended(1_000) else {
+            unreachable!()
+        };
+        let moved = Response::Event(Event::LeaseMoved { id: id(9), remaining_ms, stamp_ms });
+        let mut words = [(0, &moved), (3, &answer)];
+        if !event_is_first {
+            words.reverse();
+        }
+        for (number, word) in words {
+            rig.receive(number, word);
+        }
+        assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60), "the event is first: {event_is_first}");
+    }
+}
+
 #[test]
 fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
     let mut rig = Rig::new();
