@@ -256,6 +256,11 @@ impl Node {
         }
     }
 
+    /// Returns whether the log had lost records when the server started.
+    pub fn has_losses(&self) -> bool {
+        self.grants_from > Time::ZERO
+    }
+
     /// Returns the time until new grants resume after losses, in milliseconds; 0 if they are served.
     pub fn grants_refused_ms(&self) -> u64 {
         self.grants_from.ms_since(self.clock.now())

@@ -61,7 +61,7 @@ pub(super) struct Entry {
     /// The whole lease as last given.
     pub(super) lease: Duration,
     pub(super) renewal: Renewal,
-    /// The server's clock at the newest report of the lease. An older one that comes late changes nothing.
+    /// The server's clock at the newest report of the lease. A late report with an older stamp changes nothing.
     pub(super) stamp_ms: u64,
     /// What reported the lease since the grant.
     reported_by: Option<ReportedBy>,
@@ -74,7 +74,7 @@ pub(super) struct Entry {
     timer: BootTime,
 }
 
-/// What the server told the lease of a hold with. The answers to requests of one connection are decided in the order of the requests.
+/// How the server reported the lease of a hold. It decides the requests of a connection in their order.
 #[derive(Clone, Copy)]
 pub(super) enum ReportedBy {
     Answer(Sequence),
@@ -132,8 +132,10 @@ impl Entry {
         let deadline = deadline(anchor, report, now);
         let is_newer = match (report.stamp_ms.cmp(&self.stamp_ms), self.reported_by, by) {
             (Ordering::Less, ..) => false,
-            // The answer that comes first may be that of the later request, since a longer lease may have to be durable first.
-            (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => newest < answer,
+            // A longer lease is answered once it is durable, so the answers can come in another order than the requests.
+            (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
+                newest < answer
+            }
             // Which of the two was decided last is not known.
             (Ordering::Equal, Some(ReportedBy::Event), _) | (Ordering::Equal, _, ReportedBy::Event) => {
                 deadline < known

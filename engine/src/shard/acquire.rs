@@ -453,13 +453,15 @@ impl Shard {
         Ok(None)
     }
 
-    /// Whether the claim that a request id names is what is asked for now.
+    /// Whether a repeated request may have the claim that its request id names: the claim has the same mode and kind of lease, and no
+    /// lost record may have ended it and granted the key to another client.
     pub(super) fn check_repeated(
-        &self,
+        &mut self,
         claim: u32,
         shared: bool,
         session_lease: bool,
     ) -> Result<(), Refusal> {
+        self.may_grant()?;
         let wrong = |message| Err(Refusal::bad_input("request_id", 0, message));
         if self.claims[claim].has(flag::SHARED) != shared {
             return wrong("the request id names a claim of the other mode");

@@ -375,7 +375,8 @@ impl Shard {
         self.claim_room = if limit.is_some() { 0 } else { self.limits.claim_count_max };
     }
 
-    /// Refuses new grants until then, because holds may have been lost. Restored holds are renewed and released as always.
+    /// Refuses grants until then, because holds may have been lost. Restored holds are renewed and released as always, but not found by
+    /// their request ids.
     pub fn refuse_grants_until(&mut self, grants_from: Time) {
         self.grants_from = grants_from;
         self.careful = self.is_careful();

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 use waymaker_engine::log::{Losses, Superblock};
-use waymaker_protocol::{Acquire, ErrorCode, Extend, LockId, Request, Response};
+use waymaker_protocol::{Acquire, ErrorCode, Extend, LockId, Request, Response, SessionRequest, Welcome};
 
 /// The longest lease that the server ever granted.
 const LEASE_MS: u32 = 3_000;
@@ -22,11 +22,19 @@ fn log_options<'a>() -> [&'a str; 4] {
     ["--workers", "1", "--http-listen", "127.0.0.1:0"]
 }
 
-/// Leaves a log in which a hold is whole and the newest counters of another key are damaged. Returns the hold.
-fn leave_damage(place: &Place) -> LockId {
+/// The number of the request that got the hold in `leave_damage`.
+const HELD_NUMBER: u32 = 77;
+
+fn acquire_held() -> Request<'static> {
+    Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(b"held") })
+}
+
+/// Leaves a log in which a hold is whole and the newest counters of another key are damaged. Returns the hold and its session.
+fn leave_damage(place: &Place) -> (LockId, Welcome) {
     let server = place.start(&log_options());
-    let mut client = server.client("first");
-    let held = client.ask(Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(b"held") })).granted();
+    let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: LEASE_MS });
+    client.send_numbered(HELD_NUMBER, acquire_held());
+    let held = client.receive().granted();
     for fence in 1..=FENCES {
         let granted = client.ask(Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(b"key") })).granted();
         assert_eq!(granted.fence, fence);
@@ -40,7 +48,7 @@ fn leave_damage(place: &Place) -> LockId {
     let file = std::fs::File::options().write(true).open(segment).expect("the first segment");
     // Each grant has a frame of one block, behind the head of the segment and the frames of the start.
     file.write_all_at(b"damage", 8 * BLOCK_LEN + 100).expect("a disk");
-    held.id
+    (held.id, welcome)
 }
 
 /// Returns the losses in the superblock.
@@ -79,7 +87,7 @@ fn assert_recovering(server: &Server, held: LockId) -> u64 {
 #[test]
 fn a_server_that_is_stopped_while_it_waits_out_losses_waits_again() {
     let place = Place::new();
-    let held = leave_damage(&place);
+    let (held, _) = leave_damage(&place);
     let (status, said) = refused(&["--data-dir", &place.path()]);
     assert_eq!(status.code(), Some(1), "{said}");
     for (more, signal) in [(&["--accept-damage"][..], "KILL"), (&[], "TERM"), (&[], "KILL")] {
@@ -112,4 +120,17 @@ fn a_server_that_is_stopped_while_it_waits_out_losses_waits_again() {
     drop(server);
     let server = place.start(&log_options());
     assert!(ready_state(&server).starts_with("HTTP/1.1 200"));
+}
+
+/// A lost record may have ended the hold, and another may have granted its key to a client that still believes in that grant.
+#[test]
+fn a_request_that_is_repeated_after_losses_is_not_answered_with_a_restored_hold() {
+    let place = Place::new();
+    let (_, welcome) = leave_damage(&place);
+    let server = place.start(&[&log_options()[..], &["--accept-damage"]].concat());
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (mut client, again) = server.session_client(resume);
+    assert!(again.resumed);
+    client.send_numbered(HELD_NUMBER, acquire_held());
+    assert_eq!(client.receive().error().code, ErrorCode::Recovering);
 }

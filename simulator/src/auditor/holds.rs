@@ -203,12 +203,11 @@ impl Auditor {
         }
     }
 
-    /// Nobody believes in holds of this lane for longer than its loss lets them live. A hold whose request id was repeated on
-    /// another lane of its client may be this lane's by now.
+    /// No client believes in holds of this lane for longer than its loss lets them live. A hold whose request id was repeated on
+    /// another lane of its client may be on this lane by now.
     pub(super) fn limit_belief_in_lane(&mut self, lane: usize) {
         let client = self.lanes[lane].client;
-        let may_be_here =
-            |hold: &Hold| hold.lane == lane || hold.may_have_moved && hold.client == client;
+        let may_be_here = |hold: &Hold| hold.lane == lane || hold.may_have_moved && hold.client == client;
         let ids: Vec<LockId> =
             self.holds.iter().filter(|(_, hold)| may_be_here(hold)).map(|(id, _)| *id).collect();
         for id in ids {

@@ -117,9 +117,9 @@ fn a_lock_may_be_extended_twice_in_one_millisecond() {
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
 
-/// Somebody else shortened it in the same millisecond. Which of the two the server did last is not known.
+/// Another client shortened it in the same millisecond. The order of the two is not known.
 #[test]
-fn of_a_renewal_and_a_shortening_by_somebody_else_in_one_millisecond_the_shorter_lease_counts() {
+fn of_a_renewal_and_a_shortening_by_another_client_in_one_millisecond_the_shorter_lease_counts() {
     for event_is_first in [true, false] {
         let mut rig = Rig::new();
         let lock = rig.lock(1, 9, 30_000);
@@ -137,7 +137,11 @@ fn of_a_renewal_and_a_shortening_by_somebody_else_in_one_millisecond_the_shorter
         for (number, word) in words {
             rig.receive(number, word);
         }
-        assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60), "the event is first: {event_is_first}");
+        assert_eq!(
+            lock.remaining(),
+            Duration::from_millis(1_000 - 60),
+            "the event is first: {event_is_first}"
+        );
     }
 }
 

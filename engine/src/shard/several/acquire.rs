@@ -344,7 +344,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let message = "the request id names a claim of which some keys are held no longer";
         let claims = claims.ok_or_else(|| Refusal::bad_input("request_id", 0, message))?;
         for ((claim, located), key) in claims.iter().zip(&self.located).zip(self.request.keys) {
-            let shard = &self.participants[located.place].shard;
+            let shard = &mut self.participants[located.place].shard;
             shard.check_repeated(*claim, key.shared, self.request.session_lease)?;
         }
         if waiting.is_some() {
