@@ -34,6 +34,9 @@ pub const TOLD_PER_BATCH_MAX: u32 = 1024;
 pub const TURN_US: u64 = 250;
 /// The scratch buffer that a worker reads into, in bytes.
 pub const READ_LEN_MAX: usize = 64 << 10;
+/// Overhead of an encryption after which a read ends, in bytes. Changes of its keys have hardly any other bytes, and take 80 µs for each KiB (AMD
+/// EPYC, 2026-11-26).
+pub const TLS_OVERHEAD_PER_READ: usize = 8 << 10;
 /// Time for which a worker ends leases and does other work left over before its connections have their turns, in microseconds. It is
 /// longer than the turn of a connection, so a client cannot begin more leases than end.
 pub const WORK_US: u64 = 500;
@@ -137,6 +140,9 @@ pub const GRPC_PING_MS: u64 = 10_000;
 pub const HTTP_HEAD_MS: u64 = 10_000;
 /// Bytes that an HTTP connection buffers, and so the longest head of a request.
 pub const HTTP_BUFFER_LEN: usize = 8 << 10;
+/// Requests of HTTP/1 that a connection begins in one turn. After 16 of them the library ends the turn by itself, but has its task run again
+/// before the sockets of others are looked at.
+pub const HTTP_REQUESTS_PER_TURN: u32 = 8;
 /// Bytes that a WebSocket buffers while nothing longer comes.
 pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
 /// Bytes of answers to pings that a WebSocket keeps for a client that does not read them; there is room for an answer more.

@@ -4,7 +4,7 @@ use super::late::Queued;
 use super::local::Local;
 use super::{Intake, Port, Reserved, Socket};
 use crate::clock::Moment;
-use crate::edge::connection::{self, ConnectionIo, End, Read, TurnEnd, Write};
+use crate::edge::connection::{self, ConnectionIo, End, Newcomer, Read, TurnEnd, Write};
 use crate::edge::turn::Turn;
 use crate::worker::{ConnectionKey, Worker};
 use std::cell::{RefCell, RefMut};
@@ -104,11 +104,8 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let socket = Rc::new(RefCell::new(socket));
     let inner = {
         let mut worker = local.worker.borrow_mut();
-        let (peer, now) = (peer.as_bytes(), local.now());
-        let inner = connection::Connection::begin(&mut worker, &mut local.barrier(), peer, moved, now);
-        if reserved.is_some() {
-            worker.note_reserved(inner.key());
-        }
+        let newcomer = Newcomer { peer: peer.as_bytes(), moved, is_reserved: reserved.is_some() };
+        let inner = connection::Connection::begin(&mut worker, &mut local.barrier(), newcomer, local.now());
         local.follow_up(&mut worker);
         inner
     };
@@ -235,7 +232,12 @@ mod tests {
         fn of_test(local: &Rc<Local>, socket: Socket) -> Self {
             let inner = {
                 let (mut worker, mut barrier) = (local.worker.borrow_mut(), local.barrier());
-                connection::Connection::begin(&mut worker, &mut barrier, b"peer", None, local.now())
+                connection::Connection::begin(
+                    &mut worker,
+                    &mut barrier,
+                    Newcomer::new(b"peer", None),
+                    local.now(),
+                )
             };
             let (local, socket) = (Rc::clone(local), Rc::new(RefCell::new(socket)));
             let queued = Queued::default();
@@ -356,6 +358,24 @@ mod tests {
         let (shaken, client) = tokio::join!(socket.handshake(), connector.connect(name, stream));
         shaken.expect("a client");
         (socket, client.expect("a server"))
+    }
+
+    /// Changes of keys take long, and the time of a turn is measured between reads.
+    #[test]
+    fn a_read_ends_after_some_changes_of_keys() {
+        in_runtime(async {
+            let (mut socket, mut client) = encrypted().await;
+            for byte in 0..u8::MAX {
+                for _ in 0..30 {
+                    client.get_mut().1.refresh_traffic_keys().expect("keys can be changed");
+                }
+                client.write_all(&[byte]).await.expect("there is room");
+            }
+            client.flush().await.expect("there is room");
+            let mut bytes = [0; u8::MAX as usize];
+            let len = socket.read(&mut bytes).await.expect("bytes");
+            assert!(len < 40, "{len} bytes, each behind 30 changes of keys");
+        });
     }
 
     /// A sweep has to wait for decrypted bytes as well.

@@ -34,7 +34,7 @@ impl Late {
     }
 
     /// Returns true if no connection waits for its turn.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn give_turns<T>(connection: impl Future<Output = T>, count: u32) {
 }
 
 /// Runs a test as the thread of a worker does.
-pub(super) fn in_runtime<T>(test: impl Future<Output = T>) -> T {
+pub(crate) fn in_runtime<T>(test: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_io().enable_time();
     runtime.build_local(tokio::runtime::LocalOptions::default()).expect("a runtime").block_on(test)

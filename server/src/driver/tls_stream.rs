@@ -2,11 +2,11 @@
 //!
 //! It can be taken apart into its socket and the state of its encryption and put together again in another runtime,
 //! which is how a connection moves to another worker. Two things hold that the driver counts on: a read is pending only
-//! once the socket was read empty, and one that is not has filled the buffer, taken [`READ_LEN_MAX`] bytes off the
-//! socket, or emptied it.
+//! once the socket was read empty, and one that is not has filled the buffer, emptied the socket, or taken [`READ_LEN_MAX`] bytes
+//! or much overhead ([`TLS_OVERHEAD_PER_READ`]) off it.
 
 use super::partial_record::PartialRecord;
-use crate::limits::READ_LEN_MAX;
+use crate::limits::{READ_LEN_MAX, TLS_OVERHEAD_PER_READ};
 use rustls::ServerConnection;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Read, Write};
@@ -150,7 +150,7 @@ impl AsyncRead for TlsStream {
         if let Poll::Ready(Err(error)) = this.poll_send(context) {
             return Poll::Ready(Err(error));
         }
-        let (before, mut received) = (buffer.filled().len(), 0);
+        let (before, mut received) = (buffer.filled().len(), 0_usize);
         loop {
             match this.state.connection.reader().read(buffer.initialize_unfilled()) {
                 Ok(len) => {
@@ -162,8 +162,12 @@ impl AsyncRead for TlsStream {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            let any = buffer.filled().len() > before;
-            if buffer.remaining() == 0 || any && received >= READ_LEN_MAX {
+            let read_len = buffer.filled().len() - before;
+            let any = read_len > 0;
+            let overhead_len = received.saturating_sub(read_len);
+            if buffer.remaining() == 0
+                || any && (received >= READ_LEN_MAX || overhead_len >= TLS_OVERHEAD_PER_READ)
+            {
                 return Poll::Ready(Ok(()));
             }
             match this.poll_receive(context) {

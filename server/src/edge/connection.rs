@@ -85,20 +85,41 @@ pub enum TurnEnd {
     Over(End),
 }
 
+/// A connection that a worker begins to serve.
+#[derive(Debug)]
+pub struct Newcomer<'a> {
+    /// Who is on the other side.
+    pub peer: &'a [u8],
+    /// Comes from another worker.
+    pub moved: Option<Moved>,
+    /// Has one of the places for operators.
+    pub is_reserved: bool,
+}
+
+impl<'a> Newcomer<'a> {
+    /// A connection of a client without a reserved place.
+    pub fn new(peer: &'a [u8], moved: Option<Moved>) -> Self {
+        Self { peer, moved, is_reserved: false }
+    }
+}
+
 impl Connection {
     /// Begins to serve a connection, which may come from another worker.
     pub fn begin(
         worker: &mut Worker,
         barrier: &mut ReadBarrier,
-        peer: &[u8],
-        moved: Option<Moved>,
+        newcomer: Newcomer<'_>,
         now: Moment,
     ) -> Self {
+        let Newcomer { peer, moved, is_reserved } = newcomer;
         let Some(Moved { input, ticket }) = moved else {
-            return Self { key: worker.handle_open(peer, now), place: None };
+            let key = worker.handle_open(peer, now);
+            worker.note_reserved(key, is_reserved);
+            return Self { key, place: None };
         };
         let place = Some(barrier.arrive(ticket));
         let key = worker.handle_moved(peer, now);
+        worker.note_reserved(key, is_reserved);
         // Only the HELLO is served here, and all else in the first turn.
         let key = match worker.handle_bytes_within(&mut Spent, key, &input, now) {
             Next::Rebound(key) => key,
@@ -317,7 +338,8 @@ mod tests {
         let mut workers = [0, 1].map(|index| Worker::new(Arc::clone(&node), index, BEGIN));
         let mut barrier = ReadBarrier::new(EVENTS_PER_POLL);
         let mut socket = Socket { unread: hello_and_requests(4), ..Socket::default() };
-        let mut connection = Connection::begin(&mut workers[0], &mut barrier, b"peer", None, BEGIN.into());
+        let mut connection =
+            Connection::begin(&mut workers[0], &mut barrier, Newcomer::new(b"peer", None), BEGIN.into());
         let end = connection.run(&mut workers[0], &mut Turn::<MachineStopwatch>::default(), &mut socket);
         assert_eq!(end, TurnEnd::Over(End::Move(1)));
         let moved = connection.finish(&mut workers[0], &mut barrier, End::Move(1), BEGIN.into());
@@ -346,7 +368,8 @@ mod tests {
         assert!(node.drained_by(0) < at, "requests that moved on are not served");
         assert!(!first.wants_drain(), "no other sweep begins before");
         let mut barrier = ReadBarrier::new(EVENTS_PER_POLL);
-        let mut connection = Connection::begin(&mut second, &mut barrier, b"peer", Some(moved), at.into());
+        let mut connection =
+            Connection::begin(&mut second, &mut barrier, Newcomer::new(b"peer", Some(moved)), at.into());
         first.handle_mail(at);
         assert!(node.drained_by(0) < at, "only the HELLO is served");
         connection.begin_turn(&mut barrier, || 0);
@@ -364,7 +387,8 @@ mod tests {
         let at = BEGIN.after_ms(5);
         workers[0].handle_drained(at, at);
         assert!(node.drained_by(0) < at);
-        let connection = Connection::begin(&mut workers[1], &mut barrier, b"peer", Some(moved), at.into());
+        let connection =
+            Connection::begin(&mut workers[1], &mut barrier, Newcomer::new(b"peer", Some(moved)), at.into());
         connection.finish(&mut workers[1], &mut barrier, End::Lost, at.into());
         workers[0].handle_mail(at);
         assert_eq!(node.drained_by(0), at);
@@ -378,8 +402,12 @@ mod tests {
         assert!(rig.drain_first(first) < first);
         // Another one moves.
         rig.socket.unread = hello_and_requests(0);
-        let mut other =
-            Connection::begin(&mut rig.workers[0], &mut rig.barrier, b"other", None, later.into());
+        let mut other = Connection::begin(
+            &mut rig.workers[0],
+            &mut rig.barrier,
+            Newcomer::new(b"other", None),
+            later.into(),
+        );
         let end = other.run(&mut rig.workers[0], &mut Turn::<MachineStopwatch>::default(), &mut rig.socket);
         assert_eq!(end, TurnEnd::Over(End::Move(1)));
         let moved = other.finish(&mut rig.workers[0], &mut rig.barrier, End::Move(1), later.into());

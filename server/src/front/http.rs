@@ -4,7 +4,8 @@ use super::locktopus::{self, Locktopus};
 use super::metrics::{self, Metrics};
 use super::socket::FrontSocket;
 use crate::driver::Local;
-use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS, RESERVED_HEAD_MS};
+use crate::driver::front_turn::next_turn;
+use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -16,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Parts};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::cell::Cell;
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -162,15 +164,39 @@ pub(super) async fn serve_reserved(socket: FrontSocket, peer: &str, router: &Rou
     }
 }
 
+/// Requests that a connection began in its newest turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Begun {
+    turn: u64,
+    count: u32,
+}
+
+impl Begun {
+    /// The connection begins another request in this turn. Returns whether the request has to wait for the next turn.
+    fn one_more(self, turn: u64) -> (Self, bool) {
+        let count = if turn == self.turn { self.count + 1 } else { 1 };
+        (Self { turn, count }, count > HTTP_REQUESTS_PER_TURN)
+    }
+}
+
 async fn serve_requests(
     local: &Local,
     socket: FrontSocket,
     connection: &Connection,
     router: &Router,
 ) -> hyper::Result<()> {
+    let begun = Cell::new(Begun::default());
     let service = service_fn(|mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(connection.clone());
-        router.clone().call(request)
+        let (now, waits) = begun.get().one_more(Local::with(|local| local.front_turn.borrow().number()));
+        begun.set(now);
+        let mut router = router.clone();
+        async move {
+            if waits {
+                next_turn().await;
+            }
+            router.call(request).await
+        }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -186,5 +212,48 @@ async fn serve_requests(
             serving.as_mut().graceful_shutdown();
             serving.await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::StdSocket;
+    use crate::driver::front_turn::in_turns;
+    use crate::driver::test_local::{enter_crowded, in_runtime};
+    use crate::limits::HTTP_GREETING_LEN;
+    use std::io::{ErrorKind, Read, Write};
+    use std::task::{Context, Waker};
+
+    const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    const ANSWER_BEGIN: &[u8] = b"HTTP/1.1 200 OK";
+
+    /// The library goes on after a few requests without a look at the sockets of others.
+    #[test]
+    fn a_client_that_sends_many_requests_at_once_lets_others_go_between_a_few_of_them() {
+        in_runtime(async {
+            let local = enter_crowded();
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            client.write_all(&REQUEST.repeat(100)).unwrap();
+            client.set_nonblocking(true).unwrap();
+            let (socket, _) = listener.accept().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let socket = FrontSocket::begin(StdSocket::Tcp(socket), HTTP_GREETING_LEN).await.unwrap();
+            let router = Router::new().route("/healthz", any(healthz));
+            let mut connection = pin!(in_turns(serve(&local, socket, "peer", &router)));
+            let mut context = Context::from_waker(Waker::noop());
+            let mut poll_count = 0;
+            while local.late.is_empty() {
+                assert!(connection.as_mut().poll(&mut context).is_pending());
+                poll_count += 1;
+                assert!(poll_count < 1_000, "the connection does not give way");
+                tokio::task::yield_now().await;
+            }
+            let mut answers = Vec::new();
+            assert_eq!(client.read_to_end(&mut answers).unwrap_err().kind(), ErrorKind::WouldBlock);
+            let count = answers.windows(ANSWER_BEGIN.len()).filter(|bytes| *bytes == ANSWER_BEGIN).count();
+            assert_eq!(count, HTTP_REQUESTS_PER_TURN as usize);
+        });
     }
 }

@@ -17,6 +17,10 @@ use waymaker_proto::etcd::etcdserverpb::{
 /// Steps of one transaction: etcd takes 128 operations by default, and the nested one counts as one more.
 pub(super) const STEP_COUNT_MAX: usize = 127;
 
+/// Fences from here on are refused: no server ever counted this far. The log takes numbers below [`NUMBER_LIMIT`], and needs room for
+/// the fences that follow, and for a floor above each.
+const FENCE_LIMIT: u64 = NUMBER_LIMIT / 2;
+
 /// The key of a counter. In the name of the namespace slashes are escaped, so no two counters have the same.
 pub(super) fn etcd_key(prefix: &str, namespace: &[u8], name: &CounterName) -> Vec<u8> {
     let mut key = Vec::with_capacity(prefix.len() + namespace.len() + 1 + name.key.len());
@@ -42,7 +46,7 @@ fn parse_value(value: &[u8]) -> Option<(u64, Attempt)> {
     let (fence, attempt) = std::str::from_utf8(value).ok()?.split_once(' ')?;
     let (run, number) = attempt.split_once('.')?;
     let attempt = Attempt { run: u64::from_str_radix(run, 16).ok()?, number: number.parse().ok()? };
-    let fence = fence.parse().ok().filter(|fence| *fence < NUMBER_LIMIT)?;
+    let fence = fence.parse().ok().filter(|fence| *fence < FENCE_LIMIT)?;
     Some((fence, attempt))
 }
 
@@ -131,12 +135,11 @@ mod tests {
         for nonsense in ["", "41", "41 ", "x 1.1", "41 g.1", "41 1", "-1 1.1", "99999999999999999999 1.1"] {
             assert_eq!(parse_value(nonsense.as_bytes()), None, "{nonsense:?}");
         }
-        // No server ever counted this far, and few fences would remain above such a value.
         assert_eq!(
-            parse_value(b"4611686018427387903 ab.9"),
-            Some(((1 << 62) - 1, Attempt { run: 0xab, number: 9 }))
+            parse_value(b"2305843009213693951 ab.9"),
+            Some(((1 << 61) - 1, Attempt { run: 0xab, number: 9 }))
         );
-        for nonsense in ["4611686018427387904 1.1", "18446744073709551615 1.1"] {
+        for nonsense in ["2305843009213693952 1.1", "4611686018427387903 1.1", "18446744073709551615 1.1"] {
             assert_eq!(parse_value(nonsense.as_bytes()), None, "{nonsense:?}");
         }
         assert_eq!(parse_value(&[0xff]), None);

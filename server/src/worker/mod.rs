@@ -194,9 +194,9 @@ impl Worker {
     }
 
     /// A connection has a place in a reserve: it may begin a session although memory is full.
-    pub(crate) fn note_reserved(&mut self, key: ConnectionKey) {
+    pub(crate) fn note_reserved(&mut self, key: ConnectionKey, is_reserved: bool) {
         if let Some(lane) = self.state.lanes.of(key) {
-            lane.is_reserved = true;
+            lane.is_reserved = is_reserved;
         }
     }
 

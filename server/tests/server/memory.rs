@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, Bucket, ErrorCode, Extend, LockId, NamespaceKind, Namespaces, PoolOrder,
+    Acquire, AcquireOptions, Bucket, ErrorCode, Extend, Hello, LockId, NamespaceKind, Namespaces, PoolOrder,
     Release, Request, Response, SessionRequest, SetCapacity, Throttle, Watch,
 };
 
@@ -140,12 +140,16 @@ fn operators_get_in_by_the_unix_socket_with_a_session_of_their_own() {
     // It uses more than this without a client.
     let server = Server::start(&["--memory-limit", "1MiB", "--workers", "2", "--unix", unix]);
     wait_until("the server is full", || server.stranger().try_receive().is_some());
-    let mut operator = Client::new(UnixStream::connect(&path).expect("the system accepts"));
-    operator.hello("operator", SessionRequest::New { lease_ms: 10_000 });
-    let answer = operator.ask(Request::Namespaces(Namespaces::default()));
-    assert!(matches!(answer.response(), Response::NamespacesListed(_)), "{answer:?}");
-    let answer = operator.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
-    assert_eq!(answer.refusal(), (ErrorCode::Overloaded, "bytes of memory", 1 << 20));
+    for worker in [0, 1] {
+        let mut operator = Client::new(UnixStream::connect(&path).expect("the system accepts"));
+        let session = SessionRequest::New { lease_ms: 10_000 };
+        let welcome = operator.open(Hello { worker, session, ..default_hello() });
+        assert_eq!(welcome.worker, worker);
+        let answer = operator.ask(Request::Namespaces(Namespaces::default()));
+        assert!(matches!(answer.response(), Response::NamespacesListed(_)), "{answer:?}");
+        let answer = operator.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
+        assert_eq!(answer.refusal(), (ErrorCode::Overloaded, "bytes of memory", 1 << 20));
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::Poll;
 use waymaker_engine::Time;
-use waymaker_server::edge::connection::{Connection, End, Moved, TurnEnd, flush};
+use waymaker_server::edge::connection::{Connection, End, Moved, Newcomer, TurnEnd, flush};
 use waymaker_server::edge::front_turn::{FrontTurnEnd, Others};
 use waymaker_server::edge::late::LateQueue;
 use waymaker_server::edge::read_barrier::{ReadBarrier, SweepNext};
@@ -241,7 +241,7 @@ impl Thread {
             if moved.is_some() {
                 world.note_served(connection);
             }
-            let inner = Connection::begin(worker, barrier, peer.as_bytes(), moved, now);
+            let inner = Connection::begin(worker, barrier, Newcomer::new(peer.as_bytes(), moved), now);
             tasks.follow_up(world, worker, errands);
             register(world, tasks, registered, inner.key(), connection);
             Inner::Binary(inner)
