@@ -146,6 +146,11 @@ impl KeyHistory {
         others.take(COMPARED_COUNT).map(|(fence, grant)| (*fence, *grant)).collect()
     }
 
+    /// All grants with lower fences, the newest first.
+    pub(crate) fn earlier(&self, fence: u64) -> impl Iterator<Item = (u64, &Granting)> {
+        self.grants.range(..fence).rev().map(|(fence, grant)| (*fence, grant))
+    }
+
     /// Takes down a grant. Says which rule it breaks.
     pub(crate) fn add(&mut self, fence: u64, grant: Granting) -> Result<(), (&'static str, String)> {
         if let Some(other) = self.grants.get(&fence) {

@@ -42,13 +42,16 @@ impl Auditor {
         let history = self.keys.get(&key)?;
         let mut next = fence;
         let mut left_ms = 0;
-        for (other, grant) in history.others(fence).into_iter().filter(|(other, _)| *other < fence) {
-            // A fence that nobody heard of may be held.
+        for (other, grant) in history.earlier(fence) {
             if other + 1 != next {
-                return None;
+                break;
             }
             next = other;
             left_ms = left_ms.max(self.ceiling_of(grant.id)?);
+        }
+        // A hold with a fence that no client heard of may last until now.
+        if next > 1 {
+            return None;
         }
         Some(left_ms)
     }
@@ -79,5 +82,59 @@ impl Auditor {
         // What was said to be over has its own rule.
         let end_ms = self.ceiling_ms(hold).filter(|_| hold.over_ms.is_none())?;
         (at_ms > end_ms && at_ms > self.latest_ms(end_ms)).then_some(end_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::auditor::Auditor;
+    use crate::auditor::scene::{ACQUIRE, auditor, granted, id_of, rule, says};
+    use crate::operation::{Acquire, Operation};
+    use waymaker_protocol::{Event, Granted, Response};
+
+    /// More holds than most rules look back.
+    const HOLD_COUNT: u64 = 80;
+    const FIRST_LEASE_MS: u32 = 5_000;
+    const SHARED: Acquire = Acquire { shared: true, request_id: None, release_after_ms: None, ..ACQUIRE };
+
+    /// Many holders share a key, the first of them with `first_lease_ms`. Clients hear of the grants from the fence `first_said` on. A claim
+    /// that waits behind all of them is granted `after_ms` after the start.
+    fn granted_after(first_lease_ms: u32, first_said: u64, after_ms: u64) -> Auditor {
+        let mut auditor = auditor();
+        auditor.settings.durability = None;
+        let start_ms = auditor.settings.start_ms;
+        for fence in first_said..=HOLD_COUNT {
+            let lease_ms = if fence == 1 { first_lease_ms } else { SHARED.lease_ms };
+            let number = fence as u32;
+            auditor.asks(0, number, Operation::Acquire(Acquire { lease_ms, ..SHARED }), 0, start_ms);
+            let grant = Granted { remaining_ms: lease_ms, ..granted(fence, start_ms + 1) };
+            says(&mut auditor, 0, number, &Response::Granted(grant), start_ms + 1);
+        }
+        let waits = Acquire { shared: false, wait_ms: u32::MAX, notify_queued: true, ..SHARED };
+        auditor.asks(2, 1, Operation::Acquire(waits), 0, start_ms + 2);
+        let id = id_of(HOLD_COUNT + 1);
+        says(
+            &mut auditor,
+            2,
+            1,
+            &Response::Event(Event::Queued { id, position: 0, ticket: 0 }),
+            start_ms + 3,
+        );
+        let grant = Granted { waited: true, ..granted(HOLD_COUNT + 1, start_ms + after_ms) };
+        says(&mut auditor, 2, 1, &Response::Granted(grant), start_ms + after_ms);
+        auditor
+    }
+
+    #[test]
+    fn a_claim_waits_for_the_oldest_of_many_holds() {
+        let after_ms = u64::from(FIRST_LEASE_MS) + 2;
+        assert_eq!(granted_after(FIRST_LEASE_MS, 1, after_ms).violation(), None);
+        assert_eq!(rule(&granted_after(SHARED.lease_ms, 1, after_ms)), Some("late-grant"));
+    }
+
+    #[test]
+    fn a_claim_may_wait_for_the_first_hold_of_its_key_though_no_client_heard_of_that() {
+        let after_ms = u64::from(FIRST_LEASE_MS) + 2;
+        assert_eq!(granted_after(SHARED.lease_ms, 2, after_ms).violation(), None);
     }
 }
