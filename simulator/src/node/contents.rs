@@ -95,7 +95,10 @@ fn holds(logged: &Image, known: &Image) -> Result<(), String> {
         }
         // The log does not tell when a cluster has counted a grant, nor when a hold began.
         (hold.begins_counted, other.begins_counted) = (false, false);
-        // A shard may not have heard of the count when the workers ended.
+        // A shard may not have heard of the count when the workers ended, nor of the fence, which the cluster may have counted further.
+        if other.awaits_count && !hold.awaits_count && other.fence < hold.fence {
+            other.fence = hold.fence;
+        }
         (hold.awaits_count, other.awaits_count) = (false, false);
         (hold.since_ms, other.since_ms) = (0, 0);
         // The log has the capacity at the time of the grant, and later changes behind it.
@@ -117,4 +120,59 @@ fn holds(logged: &Image, known: &Image) -> Result<(), String> {
         same("a hold", &hold, &other)?;
     }
     same("holds that are not in the log", &BTreeMap::new(), &in_memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waymaker_engine::ClaimId;
+
+    const ID: ClaimId = ClaimId { place: 1, secret: 2 };
+
+    /// Compares a log that has this hold and the count of the cluster with a memory that has the hold.
+    fn counted_in_the_log_alone(awaits_count: bool) -> Result<(), String> {
+        let hold = Record::Held(Hold {
+            id: ID,
+            namespace: 0,
+            scope: Scope::Quorum,
+            shared: false,
+            session_lease: false,
+            endless: false,
+            clamped: false,
+            waited: false,
+            repeated: false,
+            fence: 4,
+            begins_counted: false,
+            awaits_count,
+            since_ms: 1_000,
+            deadline_ms: None,
+            lease_ms: 100,
+            release_after_ms: None,
+            priority: 0,
+            number: 1,
+            session: None,
+            owner: b"",
+            request_id: None,
+            metadata: None,
+            set_hash: None,
+            item: Item::Key(b"key"),
+        });
+        let image = |records: &[&Record<'_>]| {
+            let mut image = Image::default();
+            for record in records {
+                let mut bytes = Vec::new();
+                record.encode(&mut bytes);
+                image.apply(1, &bytes[4..]).map_err(|error| error.to_string())?;
+            }
+            Ok::<_, String>(image)
+        };
+        let counted = Record::Counted { id: ID, fence: 14 };
+        holds(&image(&[&hold, &counted])?, &image(&[&hold])?)
+    }
+
+    #[test]
+    fn memory_lacks_the_fence_of_a_hold_whose_count_it_awaits() {
+        assert_eq!(counted_in_the_log_alone(true), Ok(()));
+        assert!(counted_in_the_log_alone(false).is_err());
+    }
 }
