@@ -19,7 +19,7 @@ impl Auditor {
         let first_sent_ms = self.requests[request].first_sent_ms;
         if was_waiting {
             if let Some(acquire) = self.waiters.get(&id).copied() {
-                self.note_cancelled(request, acquire, now_ms);
+                self.note_cancelled(acquire, now_ms);
             }
             return;
         }
@@ -72,13 +72,13 @@ impl Auditor {
     pub(super) fn judge_cancellation(&mut self, request: usize, number: u32, now_ms: u64) {
         let lane = self.requests[request].lane;
         if let Some(acquire) = self.lanes[lane].asked.get(&number).copied() {
-            self.note_cancelled(request, acquire, now_ms);
+            self.note_cancelled(acquire, now_ms);
         }
     }
 
     /// A request ended an acquire that waited.
-    fn note_cancelled(&mut self, request: usize, acquire: usize, now_ms: u64) {
-        self.owe_cancelled(acquire, self.requests[request].first_sent_ms, now_ms);
+    fn note_cancelled(&mut self, acquire: usize, now_ms: u64) {
+        self.owe_cancelled(acquire, now_ms);
         let asked = &mut self.requests[acquire];
         asked.is_cancelled = true;
         // Its own answer comes after this one.

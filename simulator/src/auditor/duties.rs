@@ -2,8 +2,8 @@
 //!
 //! A duty has a due time. Workers that do not run, and a client that does not take its bytes, put the duty off. Loss of the connection ends it.
 
-use super::Auditor;
 use super::stalls::LEFT_US;
+use super::{Asked, Auditor};
 use crate::operation::{Key, Operation};
 use std::collections::BTreeMap;
 use waymaker_protocol::{LockId, SessionId};
@@ -104,14 +104,12 @@ impl Auditor {
         self.owe(self.to_us(due_ms + 1), Duty::Answer { connection, request });
     }
 
-    /// An acquire that waits was given up by what was sent at `since_ms`, so its answer is due. An earlier connection may have taken the
-    /// answer with it.
-    pub(super) fn owe_cancelled(&mut self, request: usize, since_ms: u64, now_ms: u64) {
-        let asked = &self.requests[request];
-        let Some(connection) = self.lanes[asked.lane].connections.last().copied() else { return };
-        let was_there =
-            self.connections[connection].welcome_ms.is_some_and(|welcome_ms| welcome_ms < since_ms);
-        if was_there && asked.arrived_ms.is_some() && asked.sent_count == 1 {
+    /// An acquire that waits was given up, so its answer is due on the connection that asked. A connection that has resumed the lane
+    /// since then hears it only if it asks again.
+    pub(super) fn owe_cancelled(&mut self, request: usize, now_ms: u64) {
+        let Asked { lane, connection, arrived_ms, sent_count, .. } = self.requests[request];
+        let is_newest = self.lanes[lane].connections.last() == Some(&connection);
+        if is_newest && arrived_ms.is_some() && sent_count == 1 {
             self.owe(self.to_us(now_ms), Duty::Answer { connection, request });
         }
     }

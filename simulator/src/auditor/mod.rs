@@ -219,6 +219,8 @@ struct Loss {
 #[derive(Debug)]
 struct Asked {
     lane: usize,
+    /// It was last sent on this connection.
+    connection: usize,
     number: u32,
     operation: Operation,
     first_sent_ms: u64,
@@ -357,6 +359,7 @@ impl Auditor {
                 self.requests[request].is_try |= operation.is_try();
                 let is_other_server = self.restarts.happened_since(self.requests[request].sent_ms);
                 self.requests[request].sent_ms = now_ms;
+                self.requests[request].connection = connection;
                 self.requests[request].sent_count += 1;
                 if is_other_server {
                     self.note_asked_anew(request, &operation);
@@ -370,7 +373,7 @@ impl Auditor {
                 self.requests[request].is_answered &= self.requests[request].kept.is_some();
                 request
             }
-            _ => self.note_new(lane, number, operation, now_ms),
+            _ => self.note_new(connection, number, operation, now_ms),
         };
         if let Operation::Acquire(acquire) = operation {
             self.note_same_request_id(request, &acquire);
@@ -384,7 +387,8 @@ impl Auditor {
         self.connections[connection].unarrived.push_back((end, request));
     }
 
-    fn note_new(&mut self, lane: usize, number: u32, operation: Operation, now_ms: u64) -> usize {
+    fn note_new(&mut self, connection: usize, number: u32, operation: Operation, now_ms: u64) -> usize {
+        let lane = self.connections[connection].lane;
         let fence_before = match operation {
             Operation::Inspect { key }
             | Operation::Describe { pool: key }
@@ -406,6 +410,7 @@ impl Auditor {
         };
         self.requests.push(Asked {
             lane,
+            connection,
             number,
             operation,
             first_sent_ms: now_ms,

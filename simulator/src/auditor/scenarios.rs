@@ -8,7 +8,7 @@ use crate::mix::kind_of;
 use crate::operation::{Acquire, Key, Listing, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Extended, Granted, ListedPool, NamespaceKind,
+    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Granted, ListedPool, NamespaceKind,
     PoolsListed, Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
 };
 use waymaker_server::limits::LANES_PER_SESSION_MAX;
@@ -320,4 +320,40 @@ fn listing_refused_after(count: usize) -> Auditor {
 fn long_requests_are_refused_behind_many_that_wait() {
     assert_eq!(listing_refused_after(LEFT_COUNT_MIN).violation(), None);
     assert_eq!(rule(&listing_refused_after(LEFT_COUNT_MIN - 1)), Some("answers"));
+}
+
+/// An acquire waits and is given up by its id. The server says so, but the acquire has no answer. Another connection may have resumed the lane
+/// before.
+fn given_up_without_an_answer(is_resumed: bool) -> Auditor {
+    let mut auditor = auditor();
+    auditor.settings.durability = None;
+    let start_ms = auditor.settings.start_ms;
+    asks(&mut auditor, 0, Acquire { wait_ms: u32::MAX, notify_queued: true, ..ACQUIRE }, start_ms + 1);
+    auditor.arrived(0, 0, start_ms + 1);
+    let queued = Response::Event(Event::Queued { id: id_of(1), position: 0, ticket: 0 });
+    says(&mut auditor, 0, 1, &queued, start_ms + 2);
+    let mut connection = 0;
+    if is_resumed {
+        auditor.lost(0, start_ms + 3);
+        let lane = auditor.connections[0].lane;
+        auditor.open(lane, false);
+        connection = auditor.connections.len() - 1;
+    }
+    auditor.connections[connection].welcome_ms = Some(start_ms + 4);
+    auditor.asks(
+        connection,
+        2,
+        Operation::Release { id: id_of(1), forged: false, own: false },
+        0,
+        start_ms + 5,
+    );
+    says(&mut auditor, connection, 2, &Response::Released(Released { was_waiting: true }), start_ms + 6);
+    auditor.look_at_duties(100_000);
+    auditor
+}
+
+#[test]
+fn an_acquire_is_answered_only_on_a_connection_that_asked() {
+    assert_eq!(given_up_without_an_answer(true).violation(), None);
+    assert_eq!(rule(&given_up_without_an_answer(false)), Some("late-answer"));
 }
