@@ -364,6 +364,10 @@ impl Auditor {
                 if is_other_server {
                     self.note_asked_anew(request, &operation);
                 }
+                // The server does nothing if a request that it has answered comes again.
+                if self.requests[request].kept.is_none() {
+                    self.note_if_freeze(request, &operation, now_ms);
+                }
                 self.requests[request].arrived_ms = None;
                 if let Operation::Acquire(acquire) = operation {
                     self.note_in_crowd(request, &acquire);
@@ -458,9 +462,7 @@ impl Auditor {
             Operation::Take(taking) => self.note_taking(request, &taking, now_ms),
             Operation::Register(registering) => self.note_registering(lane, &registering, now_ms),
             Operation::Unregister { key } => self.note_unregistering(request, key, now_ms),
-            Operation::Freeze { kind, prefix, thaw } => {
-                self.note_freeze(request, kind, prefix, thaw, now_ms);
-            }
+            Operation::Freeze { .. } => self.note_if_freeze(request, &operation, now_ms),
             Operation::ForceRelease { id } => self.note_forced(id, now_ms),
             Operation::Holds { cursor: 0 } => self.lanes[lane].holds_walk = Walk::new(now_ms),
             Operation::List(Listing { cursor: 0, walk, .. })

@@ -3,7 +3,7 @@
 use super::Auditor;
 use super::duties::Word;
 use crate::mix::kind_of;
-use crate::operation::Key;
+use crate::operation::{Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{ForceReleased, Frozen, LockId, NamespaceKind};
 
@@ -38,6 +38,13 @@ struct Doubt {
 }
 
 impl OperatorRecords {
+    /// The log lost records. Each thaw may be one of them.
+    pub(super) fn doubt_thaws(&mut self) {
+        for frozen in self.prefixes.values_mut() {
+            frozen.doubts.iter_mut().for_each(|doubt| doubt.thawed_ms = None);
+        }
+    }
+
     /// Nothing is surely frozen from here on.
     pub(super) fn thaw_all(&mut self, now_ms: u64) {
         for frozen in self.prefixes.values_mut() {
@@ -49,14 +56,9 @@ impl OperatorRecords {
 }
 
 impl Auditor {
-    pub(super) fn note_freeze(
-        &mut self,
-        request: usize,
-        kind: NamespaceKind,
-        prefix: Option<Key>,
-        thaw: bool,
-        now_ms: u64,
-    ) {
+    /// A request to freeze or to thaw is sent, or sent again before it had an answer: it may take effect from now on.
+    pub(super) fn note_if_freeze(&mut self, request: usize, operation: &Operation, now_ms: u64) {
+        let Operation::Freeze { kind, prefix, thaw } = *operation else { return };
         let frozen = self.operators.prefixes.entry((kind.number(), prefix)).or_default();
         if thaw {
             frozen.open_thaws.insert(request);

@@ -170,6 +170,7 @@ impl Auditor {
         // Also the record of an end may be lost.
         self.restarts.durable_ms = 0;
         self.pools.forget_sets();
+        self.operators.doubt_thaws();
         self.restarts.losses.has_happened = true;
     }
 

@@ -8,8 +8,8 @@ use crate::mix::kind_of;
 use crate::operation::{Acquire, Key, Listing, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Granted, ListedPool, NamespaceKind,
-    PoolsListed, Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
+    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Frozen, Granted, ListedPool,
+    NamespaceKind, PoolsListed, Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
 };
 use waymaker_server::limits::LANES_PER_SESSION_MAX;
 
@@ -320,6 +320,62 @@ fn listing_refused_after(count: usize) -> Auditor {
 fn long_requests_are_refused_behind_many_that_wait() {
     assert_eq!(listing_refused_after(LEFT_COUNT_MIN).violation(), None);
     assert_eq!(rule(&listing_refused_after(LEFT_COUNT_MIN - 1)), Some("answers"));
+}
+
+fn freeze(thaw: bool) -> Operation {
+    Operation::Freeze { kind: NamespaceKind::Flat, prefix: None, thaw }
+}
+
+fn frozen(frozen_count: u16) -> Response<'static> {
+    Response::Frozen(Frozen { changed: true, frozen_count })
+}
+
+/// A client asks to freeze its keys, and its connection is lost. Another client thaws them. Then the first one resumes its lane, and the
+/// server refuses an acquire as frozen.
+fn frozen_after_a_thaw(asks_again: bool) -> Auditor {
+    let mut auditor = auditor();
+    let start_ms = auditor.settings.start_ms;
+    auditor.asks(0, 2, freeze(false), 0, start_ms + 1);
+    auditor.lost(0, start_ms + 2);
+    auditor.done(0, 2_000);
+    auditor.asks(2, 2, freeze(true), 0, start_ms + 100);
+    says(&mut auditor, 2, 2, &frozen(0), start_ms + 101);
+    let lane = auditor.connections[0].lane;
+    auditor.open(lane, false);
+    let connection = auditor.connections.len() - 1;
+    if asks_again {
+        auditor.asks(connection, 2, freeze(false), 0, start_ms + 200);
+    }
+    asks(&mut auditor, 2, ACQUIRE, start_ms + 300);
+    says(&mut auditor, 2, 1, &error(ErrorCode::Frozen), start_ms + 301);
+    auditor
+}
+
+#[test]
+fn a_freeze_that_is_asked_for_again_may_come_after_a_thaw() {
+    assert_eq!(frozen_after_a_thaw(true).violation(), None);
+    assert_eq!(rule(&frozen_after_a_thaw(false)), Some("answers"));
+}
+
+/// A client freezes its keys and thaws them, and the server ends. After the next start, the server refuses an acquire as frozen.
+fn frozen_after_a_restart(ending: Ending) -> Auditor {
+    let mut auditor = auditor();
+    let start_ms = auditor.settings.start_ms;
+    auditor.asks(0, 2, freeze(false), 0, start_ms + 1);
+    says(&mut auditor, 0, 2, &frozen(1), start_ms + 2);
+    auditor.asks(0, 3, freeze(true), 0, start_ms + 10);
+    says(&mut auditor, 0, 3, &frozen(0), start_ms + 11);
+    auditor.note_end(start_ms + 200, ending);
+    auditor.note_start(start_ms + 201, 0, false);
+    asks(&mut auditor, 2, ACQUIRE, start_ms + 300);
+    says(&mut auditor, 2, 1, &error(ErrorCode::Frozen), start_ms + 301);
+    auditor
+}
+
+#[test]
+fn damage_of_the_log_may_undo_a_thaw() {
+    assert_eq!(frozen_after_a_restart(Ending::Damage).violation(), None);
+    assert_eq!(rule(&frozen_after_a_restart(Ending::Crash)), Some("answers"));
 }
 
 /// An acquire waits and is given up by its id. The server says so, but the acquire has no answer. Another connection may have resumed the lane
