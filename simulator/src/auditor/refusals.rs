@@ -5,7 +5,9 @@ use crate::form::Form;
 use crate::mix::TREE;
 use crate::operation::{Acquire, EntryListing, Listing, Operation};
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, LockId, SessionRequest};
-use waymaker_server::limits::{BATCH_COST_MAX, LANES_PER_SESSION_MAX, LEFT_COST_MAX};
+use waymaker_server::limits::{
+    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LANES_PER_SESSION_MAX, LEFT_COST_MAX,
+};
 
 /// Requests of a lane that wait for a shard when the next long one is refused. No request costs more than a whole batch.
 pub(super) const LEFT_COUNT_MIN: usize = LEFT_COST_MAX as usize / BATCH_COST_MAX;
@@ -80,6 +82,11 @@ impl Auditor {
             (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
             (Operation::Acquire(acquire), ErrorCode::Overloaded)
                 if is_tight && self.may_be_overloaded(request, &acquire, error, now_ms) =>
+            {
+                true
+            }
+            (_, ErrorCode::Overloaded)
+                if asks_all_shards(&operation) && self.asks_all_shards_often(request) =>
             {
                 true
             }
@@ -168,12 +175,21 @@ impl Auditor {
 
     /// Whether the requests of its lane that have no answer yet may cost as much as may wait for shards.
     fn may_have_left_much(&self, request: usize) -> bool {
+        self.unanswered_beside(request, |_| true) >= LEFT_COUNT_MIN
+    }
+
+    /// Returns whether its lane may have the maximum of requests to all shards in flight.
+    fn asks_all_shards_often(&self, request: usize) -> bool {
+        self.unanswered_beside(request, asks_all_shards) >= EVERYWHERE_IN_FLIGHT_MAX as usize
+    }
+
+    /// Returns how many other requests of the same lane have no answer yet.
+    fn unanswered_beside(&self, request: usize, is_counted: impl Fn(&Operation) -> bool) -> usize {
         let lane = self.requests[request].lane;
-        let waits = |other: &Asked| other.lane == lane && !other.is_answered;
+        let waits = |other: &Asked| other.lane == lane && !other.is_answered && is_counted(&other.operation);
         let unanswered = self.requests.iter().filter(|other| waits(other)).count();
         // This one is among them, or has just been answered.
-        let others = unanswered - usize::from(!self.requests[request].is_answered);
-        others >= LEFT_COUNT_MIN
+        unanswered - usize::from(waits(&self.requests[request]))
     }
 
     fn judge_session_gone(&mut self, request: usize, session: SessionRequest, now_ms: u64) {
@@ -218,6 +234,11 @@ impl Auditor {
             });
         }
     }
+}
+
+/// Returns whether every shard has to serve a request.
+fn asks_all_shards(operation: &Operation) -> bool {
+    matches!(operation, Operation::Freeze { .. } | Operation::Namespaces { .. })
 }
 
 /// Whether a server may count a request as long.

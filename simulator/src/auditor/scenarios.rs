@@ -11,7 +11,7 @@ use waymaker_protocol::{
     CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Frozen, Granted, ListedPool,
     NamespaceKind, PoolsListed, Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
 };
-use waymaker_server::limits::LANES_PER_SESSION_MAX;
+use waymaker_server::limits::{EVERYWHERE_IN_FLIGHT_MAX, LANES_PER_SESSION_MAX};
 
 const LOCAL: Acquire =
     Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, lease_ms: 100, ..ACQUIRE };
@@ -412,4 +412,20 @@ fn given_up_without_an_answer(is_resumed: bool) -> Auditor {
 fn an_acquire_is_answered_only_on_a_connection_that_asked() {
     assert_eq!(given_up_without_an_answer(true).violation(), None);
     assert_eq!(rule(&given_up_without_an_answer(false)), Some("late-answer"));
+}
+
+/// A client sends this many requests to freeze its keys. The server refuses the last one and has answered none of the others.
+fn freeze_refused_after(count: u32) -> Auditor {
+    let mut auditor = auditor();
+    for number in 1..=count {
+        auditor.asks(0, number, freeze(false), 0, 1_000);
+    }
+    says(&mut auditor, 0, count, &error(ErrorCode::Overloaded), 1_001);
+    auditor
+}
+
+#[test]
+fn a_freeze_is_refused_behind_as_many_requests_to_all_shards_as_may_be_in_flight() {
+    assert_eq!(freeze_refused_after(EVERYWHERE_IN_FLIGHT_MAX + 1).violation(), None);
+    assert_eq!(rule(&freeze_refused_after(EVERYWHERE_IN_FLIGHT_MAX)), Some("answers"));
 }
