@@ -235,7 +235,25 @@ impl Auditor {
             matches!(asked.operation, Operation::Acquire(acquire) if acquire.keys().iter().any(is_counted));
         let cluster_ms =
             if waits_for_cluster { QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS } else { 0 };
-        self.heard_from_us(connection, due_us + 1000 * cluster_ms)
+        match self.heard_from_us(connection, due_us + 1000 * cluster_ms) {
+            // If the request took over a claim before that was durable, a worker leaves the answer to the log when the claim is.
+            Found::DueAt(durable_us) if self.may_have_taken_over(request) => {
+                self.heard_from_us(connection, durable_us)
+            }
+            found => found,
+        }
+    }
+
+    /// Returns whether an acquire may have taken over the claim of another one.
+    fn may_have_taken_over(&self, request: usize) -> bool {
+        match self.requests[request].operation {
+            Operation::Acquire(acquire) if acquire.request_id.is_some() => {
+                let sent_ms = self.requests[request].sent_ms;
+                let is_earlier = |other: usize| self.requests[other].first_sent_ms <= sent_ms;
+                self.same_requests(request, &acquire).any(is_earlier)
+            }
+            _ => false,
+        }
     }
 
     /// When the wait of an acquire ends at the latest. One that took over a waiter has the end of that one's wait. `None`: not known.
@@ -340,6 +358,7 @@ mod tests {
     use crate::auditor::Auditor;
     use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
     use crate::operation::{Acquire, Operation};
+    use waymaker_engine::Scope;
     use waymaker_protocol::{Event, Granted, Released, Response};
 
     const FREE: Acquire = Acquire { request_id: None, release_after_ms: None, ..ACQUIRE };
@@ -364,6 +383,28 @@ mod tests {
     fn a_wait_is_answered_at_its_end_or_a_little_later() {
         assert_eq!(unanswered_after(190), None);
         assert_eq!(unanswered_after(260), Some("late-answer"));
+    }
+
+    /// The rule that is broken if an acquire has no response for 600 ms, and the log takes no more after 150 ms. Another acquire, with this
+    /// request id came just before.
+    fn unanswered_behind(request_id: u8) -> Option<&'static str> {
+        let mut auditor = auditor();
+        let start_ms = auditor.settings.start_ms;
+        let first = Acquire { request_id: Some(request_id), scope: Scope::Local, ..FREE };
+        auditor.asks(0, 1, Operation::Acquire(first), 0, start_ms);
+        auditor.requests[0].is_answered = true;
+        let again = Acquire { request_id: Some(7), ..first };
+        auditor.asks(0, 2, Operation::Acquire(again), 1, start_ms + 1);
+        auditor.arrived(0, 1, start_ms + 1);
+        auditor.note_durable(start_ms + 149, 150_000);
+        auditor.look_at_duties(600_000);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn an_acquire_that_took_over_a_claim_waits_for_the_log_twice() {
+        assert_eq!(unanswered_behind(7), None);
+        assert_eq!(unanswered_behind(8), Some("late-answer"));
     }
 
     #[test]
