@@ -81,14 +81,14 @@ impl Auditor {
         let hold = self.holds.get(&id)?;
         // What was said to be over has its own rule.
         let end_ms = self.ceiling_ms(hold).filter(|_| hold.over_ms.is_none())?;
-        (at_ms > end_ms && at_ms > self.latest_ms(end_ms)).then_some(end_ms)
+        (at_ms > end_ms && at_ms > self.over_by_ms(end_ms, at_ms)).then_some(end_ms)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::auditor::Auditor;
-    use crate::auditor::scene::{ACQUIRE, auditor, granted, id_of, rule, says};
+    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+    use crate::auditor::{Auditor, Ending};
     use crate::operation::{Acquire, Operation};
     use waymaker_protocol::{Event, Granted, Response};
 
@@ -136,5 +136,24 @@ mod tests {
     fn a_claim_may_wait_for_the_first_hold_of_its_key_though_no_client_heard_of_that() {
         let after_ms = u64::from(FIRST_LEASE_MS) + 2;
         assert_eq!(granted_after(SHARED.lease_ms, 2, after_ms).violation(), None);
+    }
+
+    /// Returns whether a hold is overdue 300 ms after a start, if its lease ended while no server ran. Workers stall after the start for
+    /// `stall_us`.
+    fn is_overdue_after_a_start(stall_us: u64) -> bool {
+        let mut auditor = auditor();
+        let start_ms = auditor.settings.start_ms;
+        asks(&mut auditor, 0, Acquire { shared: false, ..SHARED }, start_ms + 1);
+        says_granted(&mut auditor, 0, granted(1, start_ms + 2));
+        auditor.note_end(start_ms + 100, Ending::Clean);
+        auditor.note_start(start_ms + 1_000, 0, false);
+        auditor.note_stall(1_001_000, stall_us);
+        auditor.is_overdue(id_of(1), start_ms + 1_300).is_some()
+    }
+
+    #[test]
+    fn a_lease_that_ends_while_no_server_runs_is_over_when_workers_run_again() {
+        assert!(!is_overdue_after_a_start(400_000));
+        assert!(is_overdue_after_a_start(100_000));
     }
 }
