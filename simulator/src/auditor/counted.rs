@@ -1,7 +1,8 @@
 //! Scope Quorum: what a cluster counts rises whatever becomes of the server and its disk.
 //!
-//! A key is counted from a grant under scope Quorum on: all later ones of it are, as long as the server knows the key. One that
-//! has lost its disk learns that anew with the next grant under scope Quorum, and that one has a fence above all of them.
+//! A key is counted from a grant under scope Quorum on: all later ones of it are, as long as the server knows the key. A server that
+//! has lost its disk, or records of a damaged log, learns that anew with the next grant under scope Quorum. The fence of that grant is
+//! above all of them.
 
 use super::Auditor;
 use crate::cluster::FullName;
@@ -29,8 +30,8 @@ pub(crate) struct CountedBefore {
     key: Key,
     /// The newest fence that had been counted and told.
     fence: u64,
-    /// The start of the server that knew that the key is counted, and held to that.
-    server: Option<u32>,
+    /// Losses of the server before it knew that the key is counted. `None` if it does not know.
+    loss_count: Option<u32>,
 }
 
 impl Auditor {
@@ -52,9 +53,9 @@ impl Auditor {
                 self.key(key).is_counted_asked = true;
             }
             let is_known = !self.settings.is_forgetful && self.key(key).is_counted();
-            let server = is_known.then_some(self.restarts.loss_count);
+            let loss_count = is_known.then_some(self.restarts.loss_count);
             let told = self.counted.told.get(&key).and_then(|told| told.last_key_value());
-            before.push(CountedBefore { key, fence: told.map_or(0, |(fence, _)| *fence), server });
+            before.push(CountedBefore { key, fence: told.map_or(0, |(fence, _)| *fence), loss_count });
         }
         before
     }
@@ -69,7 +70,7 @@ impl Auditor {
         let taken_over = self.taken_over(request, acquire, granted).filter_map(before_of);
         before.fence = taken_over.map(|earlier| earlier.fence).fold(before.fence, u64::min);
         let is_asked = acquire.scope == Scope::Quorum && acquire.request_id.is_none();
-        if !is_asked && before.server != Some(self.restarts.loss_count) {
+        if !is_asked && before.loss_count != Some(self.restarts.loss_count) {
             return;
         }
         let (id, fence) = (granted.id, granted.fence);

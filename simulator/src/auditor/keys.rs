@@ -94,9 +94,10 @@ impl KeyHistory {
         self.get(fence).is_some_and(|grant| grant.scope.is_durable())
     }
 
-    /// Some grant of it was asked for under scope Quorum.
+    /// Whether the server knows of a grant of the key under scope Quorum.
     pub(crate) fn is_counted(&self) -> bool {
-        self.grants.values().any(|grant| grant.scope == Scope::Quorum)
+        let mut known = self.grants.range(self.scope_lost_to + 1..);
+        known.any(|(_, grant)| grant.scope == Scope::Quorum)
     }
 
     /// What is surely durable, the first fence under scope Local being this.

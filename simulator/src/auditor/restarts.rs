@@ -36,7 +36,7 @@ pub(crate) enum Ending {
 pub(crate) struct Restarts {
     /// Starts after the first one.
     pub(super) count: u32,
-    /// Ends that left nothing.
+    /// Ends after which the server may not know that a key is counted.
     pub(super) loss_count: u32,
     /// When the server last started again.
     pub(super) started_ms: Option<u64>,
@@ -242,8 +242,8 @@ impl Auditor {
             // An end that was not durable is one all the same.
             self.restarts.durable_ms = now_ms + 1;
             self.pools.forget_sets();
-            self.restarts.loss_count += 1;
         }
+        self.restarts.loss_count += u32::from(matches!(ending, Ending::Damage | Ending::Loss));
         if ending != Ending::Clean {
             for id in ids {
                 self.lose_what_was_not_durable(id, durable.contains(&id), ending, now_ms);

@@ -178,6 +178,41 @@ fn a_claim_whose_end_was_not_durable_may_be_held_after_a_crash() {
     assert_eq!(rule(&busy_after_a_crash(40)), Some("busy"));
 }
 
+/// A key is counted by the cluster and the server ends like this. Afterwards it grants the key without counting, perhaps behind a grant
+/// under scope Quorum.
+fn uncounted_grant_after(ending: Ending, is_counted_again: bool) -> Auditor {
+    let acquire = Acquire { release_after_ms: Some(0), request_id: None, ..LOCAL };
+    let counted = Acquire { scope: Scope::Quorum, ..acquire };
+    let mut auditor = auditor();
+    let count = |auditor: &mut Auditor, fence| {
+        let name = auditor.settings.name_of(acquire.key).into();
+        auditor.note_counted(Box::from(kind_of(acquire.key).name().as_bytes()), name, fence);
+    };
+    let grant = |auditor: &mut Auditor, connection, acquire, fence, now_ms| {
+        asks(auditor, connection, acquire, now_ms);
+        says_granted(auditor, connection, Granted { remaining_ms: 100, ..granted(fence, now_ms) });
+    };
+    count(&mut auditor, 1);
+    grant(&mut auditor, 0, counted, 1, 1_000);
+    auditor.note_durable(2_000, 0);
+    auditor.note_end(2_000, ending);
+    auditor.note_start(2_001, 0, false);
+    let floor = 1 << 20;
+    if is_counted_again {
+        count(&mut auditor, floor + 1);
+        grant(&mut auditor, 1, counted, floor + 1, 3_000);
+    }
+    grant(&mut auditor, 2, acquire, floor + 2, 4_000);
+    auditor
+}
+
+#[test]
+fn a_server_that_lost_records_counts_a_key_from_the_next_grant_of_scope_quorum_on() {
+    assert_eq!(uncounted_grant_after(Ending::Damage, false).violation(), None);
+    assert_eq!(rule(&uncounted_grant_after(Ending::Damage, true)), Some("fence-counted"));
+    assert_eq!(rule(&uncounted_grant_after(Ending::Crash, false)), Some("fence-counted"));
+}
+
 fn any_pool() -> Key {
     (0..Key::MAX).find(|key| kind_of(*key) == NamespaceKind::Pool).expect("some keys are pools")
 }
