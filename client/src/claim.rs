@@ -202,8 +202,8 @@ impl Claim {
             Wait::Until(at) => milliseconds(at.since(now)).min(WAIT_FOREVER_MS - 1),
             Wait::Forever => WAIT_FOREVER_MS,
         };
-        // Where it waits, the id tells later what became of it.
-        let notify_queued = wait != Wait::Try;
+        // The id of a claim that waits tells later what became of it. A request id may find a claim that waits also for a try.
+        let notify_queued = wait != Wait::Try || self.may_be_taken_up();
         let options = AcquireOptions {
             release_after_ms: self.release_after_ms,
             priority: self.priority,

@@ -86,3 +86,19 @@ fn a_guard_whose_client_has_not_heard_of_a_newer_owner_believes_until_it_does() 
     assert_eq!(stopped.block_on(soon(older.lost())), LossReason::Superseded);
     assert!(!older.is_held());
 }
+
+/// A try waits if its request id finds a claim that waits. A client that does not know this can send at most 1,024 further requests.
+#[tokio::test]
+async fn a_try_that_takes_the_place_of_a_waiting_acquire_leaves_room_for_other_requests() {
+    let server = server!();
+    let (client, other) = (connect(&server, "job").await, connect(&server, "other").await);
+    let held = other.write("k").lease(HOUR).await.unwrap();
+    let waiting = soon(client.write("k").request_id("r").enqueue()).await.unwrap();
+    let taking_over = soon(client.write("k").request_id("r").try_().enqueue()).await.unwrap();
+    assert!(matches!(soon(waiting.granted()).await, Err(Error::Cancelled { .. })));
+    for _ in 0..1_100 {
+        soon(client.inspect("k")).await.unwrap();
+    }
+    soon(held.release()).await.unwrap();
+    assert!(soon(taking_over.granted()).await.unwrap().is_held());
+}

@@ -31,6 +31,21 @@ fn an_acquire_that_a_silent_server_does_not_answer_ends_soon_after_its_wait_and_
     }
 }
 
+/// Its request id may find a claim that waits. Until the server says so, the acquire counts as in flight, and then renewals soon
+/// find no room behind it.
+#[test]
+fn a_try_that_may_take_the_place_of_a_waiting_claim_asks_to_hear_that_it_waits() {
+    for (change, asks) in [((|_| {}) as fn(&mut AcquireJob), false), (named, true)] {
+        let mut rig = Rig::new();
+        let _answer = rig.acquire_with(OWN, Wait::Try, change);
+        rig.lane.transmit(rig.clock.now());
+        let bytes = std::mem::take(rig.lane.out());
+        let frame = next_frame(&bytes, FRAME_LEN_MAX).unwrap().unwrap();
+        let Request::Acquire(acquire) = Request::decode(frame).unwrap() else { unreachable!() };
+        assert_eq!(acquire.notify_queued, asks);
+    }
+}
+
 #[test]
 fn a_grant_that_a_silent_server_does_not_confirm_ends_with_the_wait_too() {
     let mut rig = Rig::new();
