@@ -44,6 +44,7 @@ impl Lane {
         }
         if carried && job.claim.may_be_taken_up() {
             // Another client may have taken the hold up while the connection was lost. Only a new answer tells.
+            self.note_strangers(&grant);
             return self.ask_again(job);
         }
         // One that a request id has found again may have been lost meanwhile, and its events gone elsewhere.
@@ -71,7 +72,7 @@ impl Lane {
         self.window.push(Job::Confirm(Box::new(job)));
     }
 
-    /// Sends an acquire once more, under a new number. If its caller has gone, `reconcile` releases the hold.
+    /// Sends an acquire once more, under a new number. If its caller goes, `reconcile` releases the hold.
     pub(super) fn ask_again(&mut self, mut job: Box<AcquireJob>) {
         if job.reply.has_caller() {
             self.window.push(Job::Acquire(job));

@@ -6,6 +6,9 @@
 //! What is listed and not guarded is given back, or it would block others for as long as the session lives, this client's own
 //! next attempt among them. Unless an acquire is on its way that it may be the grant of: then it is decided when the server
 //! has answered that acquire, or has said that it waits. A grant that names what was given back counts as lost.
+//!
+//! A repeated acquire may be granted behind the list. The session does not believe such a grant if another acquire may have taken it up,
+//! but asks again. Its holds count as listed, because the caller may leave before the second answer.
 
 use std::collections::BTreeSet;
 
@@ -13,6 +16,7 @@ use waymaker_protocol::{Listed, LockId};
 
 use super::{Closing, Lane};
 use crate::clock::BootTime;
+use crate::grant::Grant;
 use crate::job::Job;
 use crate::reply::Reply;
 
@@ -111,6 +115,20 @@ impl Lane {
     /// A hold that was not listed lives. Returns whether another lane has it.
     pub(super) fn is_elsewhere(&mut self, id: LockId) -> bool {
         self.reconciliation.missing.remove(&id)
+    }
+
+    /// Treats the holds of a grant like listed ones. A server that does not know requests about own claims would also end them for
+    /// another lane, so a grant from before the connection is left to the list.
+    pub(super) fn note_strangers(&mut self, grant: &Grant) {
+        if !self.window.knows_own && grant.stamp_ms < self.welcome.stamp_ms {
+            return;
+        }
+        for hold in grant.holds.iter() {
+            let strangers = &mut self.reconciliation.strangers;
+            if strangers.iter().all(|(id, _)| *id != hold.id) {
+                strangers.push((hold.id, hold.key.to_vec()));
+            }
+        }
     }
 
     /// Gives back what is known to be nobody's by now.

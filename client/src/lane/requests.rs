@@ -121,7 +121,9 @@ impl Lane {
 
     pub(crate) fn abandon(&mut self, token: u64) {
         if let Some(mut job) = self.window.take_unsent_acquire(token) {
-            return arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
+            arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
+            // A hold may have waited for this acquire to find it.
+            return self.settle_strangers();
         }
         if let Some((number, job)) = self.window.sent_acquire(token) {
             job.reply = Reply::Nobody;

@@ -214,6 +214,50 @@ fn a_grant_of_before_an_outage_that_another_client_may_have_taken_up_is_asked_fo
     assert!(only(&mut answer).is_held());
 }
 
+/// The grant came after the list of holds, so the list cannot show that the hold has no guard.
+#[test]
+fn a_grant_of_a_repeated_acquire_whose_caller_gave_up_is_released() {
+    for gives_up_before_the_grant in [true, false] {
+        let mut rig = Rig::new();
+        let _answer = rig.acquire_with(Lease::Session, Wait::Forever, named);
+        rig.sent();
+        rig.lose_connection();
+        rig.come_back(true);
+        rig.sends(&[(1, "acquire k wait 4294967295"), (2, "holds")]);
+        rig.receive(2, &listed(&[], 0));
+        rig.advance_to(10_100);
+        let granted = rig.granted(9, 10_000, true);
+        let give_up = |rig: &mut Rig| rig.lane.handle_command(Command::Abandon { token: 0 }, rig.now());
+        if gives_up_before_the_grant {
+            give_up(&mut rig);
+            rig.sends(&[(3, "cancel 1")]);
+            rig.receive(1, &granted);
+            rig.sends(&[(4, "release 9")]);
+        } else {
+            rig.receive(1, &granted);
+            give_up(&mut rig);
+            rig.sends(&[(3, "release 9")]);
+        }
+    }
+}
+
+/// The server of this connection does not know requests about own claims, so a release would end the hold of another client.
+#[test]
+fn a_grant_of_before_an_outage_whose_caller_gave_up_is_released_only_if_the_lane_still_has_it() {
+    let mut rig = Rig::new();
+    let _answer = rig.acquire_with(Lease::Session, Wait::Forever, named);
+    rig.sent();
+    let granted = rig.granted(9, 10_000, false);
+    rig.lose_connection();
+    rig.advance_to(10_100);
+    rig.lane.handle_command(Command::Abandon { token: 0 }, rig.now());
+    rig.come_back(true);
+    rig.sends(&[(1, "acquire k wait 4294967295"), (2, "cancel 1"), (3, "holds")]);
+    rig.receive(3, &listed(&[], 0));
+    rig.receive(1, &granted);
+    rig.sends(&[]);
+}
+
 /// The server may still keep the hold, and another client may have it by now.
 #[test]
 fn what_was_lost_at_its_local_deadline_before_its_session_ended_is_not_released() {
