@@ -341,7 +341,9 @@ impl<G> AcquireBuilder<G> {
         let token = shared.next_token();
         let (reply, answer) = Reply::channel();
         let timer = BootTime::NEVER;
-        let job = AcquireJob { token, claim, wait, timer, renew, on_loss, on_queued, reply };
+        let late_grant_count = 0;
+        let job =
+            AcquireJob { token, claim, wait, timer, renew, late_grant_count, on_loss, on_queued, reply };
         shared.submit(Job::Acquire(Box::new(job)))?;
         Ok(Sent { span, shared, token, answer })
     }

@@ -108,6 +108,8 @@ pub(crate) struct AcquireJob {
     /// Time that the timer of this acquire is set to.
     pub(crate) timer: BootTime,
     pub(crate) renew: bool,
+    /// Grants that were over when they arrived.
+    pub(crate) late_grant_count: u32,
     pub(crate) on_loss: Option<LossCallback>,
     /// Who wants to know when it has to wait.
     pub(crate) on_queued: Option<oneshot::Sender<QueuePlace>>,

@@ -22,6 +22,10 @@ use crate::one_or_more::OneOrMore;
 /// could be frequent enough.
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
+/// An acquire fails once more grants than this were over when they arrived. Then the round trip takes longer than the lease lasts, and
+/// further attempts would only keep the key from others.
+pub(super) const GRANTS_LATE_MAX: u32 = 3;
+
 /// Local deadline of a hold, and the report that it follows from.
 #[derive(Clone, Copy)]
 struct Place {
@@ -30,7 +34,7 @@ struct Place {
 }
 
 impl Lane {
-    pub(super) fn granted(&mut self, job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
+    pub(super) fn granted(&mut self, mut job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
         if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
             self.release_grant(&grant, Some(gone));
             return self.window.push(Job::Acquire(job));
@@ -53,8 +57,11 @@ impl Lane {
             return self.confirm(ConfirmJob::new(grant, job));
         }
         match self.places(&job, &grant, now) {
-            Some(places) => self.deliver(job, grant, Some(places)),
-            None => self.confirm(ConfirmJob::new(grant, job)),
+            None if job.late_grant_count < GRANTS_LATE_MAX => {
+                job.late_grant_count += 1;
+                self.confirm(ConfirmJob::new(grant, job));
+            }
+            places => self.deliver(job, grant, places),
         }
     }
 

@@ -241,6 +241,7 @@ impl Rig {
             wait,
             timer: BootTime::NEVER,
             renew: true,
+            late_grant_count: 0,
             on_loss: None,
             on_queued: None,
             reply,

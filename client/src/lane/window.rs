@@ -339,6 +339,7 @@ mod tests {
             wait: Wait::Forever,
             timer: BootTime::NEVER,
             renew: true,
+            late_grant_count: 0,
             on_loss: None,
             on_queued: None,
             reply,

@@ -1,6 +1,7 @@
 //! Grants on their way to the caller, and acquires that their callers gave up.
 
 use super::*;
+use crate::lane::grants::GRANTS_LATE_MAX;
 
 #[test]
 fn a_grant_that_waited_is_dated_by_the_last_keep_alive_and_not_by_its_own_request() {
@@ -81,6 +82,32 @@ fn an_answer_later_than_its_lease_is_confirmed_and_then_given_up() {
     rig.receive(2, &extended);
     assert!(matches!(answer.try_recv().unwrap(), Err(Error::Lost(LossReason::LocalDeadline))));
     rig.sends(&[(3, "release 9")]);
+}
+
+/// A single pause of the client is no reason to fail. A round trip that takes longer than the lease is.
+#[test]
+fn an_acquire_whose_grants_are_over_on_arrival_again_and_again_fails() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Forever);
+    let mut now_ms = 10_000;
+    for attempt in 0..GRANTS_LATE_MAX {
+        let (number, place) = (2 * attempt + 1, u64::from(attempt) + 9);
+        rig.sends(&[(number, "acquire k wait 4294967295")]);
+        let granted = rig.granted(place, 3_000, false);
+        now_ms += 3_000;
+        *rig.clock.0.lock().unwrap() = at(now_ms);
+        rig.receive(number, &granted);
+        rig.sends(&[(number + 1, &format!("extend {place} by 3000"))]);
+        rig.receive(number + 1, &not_found());
+        assert!(answer.try_recv().is_err());
+    }
+    let number = 2 * GRANTS_LATE_MAX + 1;
+    rig.sends(&[(number, "acquire k wait 4294967295")]);
+    let granted = rig.granted(8, 3_000, false);
+    *rig.clock.0.lock().unwrap() = at(now_ms + 3_000);
+    rig.receive(number, &granted);
+    assert!(matches!(answer.try_recv().unwrap(), Err(Error::Lost(LossReason::LocalDeadline))));
+    rig.sends(&[(number + 1, "release 8")]);
 }
 
 /// Another caller moves the end of the lease by the id of the hold, and the server may have confirmed the grant before that.

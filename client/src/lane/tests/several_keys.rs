@@ -96,6 +96,7 @@ fn a_callback_for_several_keys_is_called_once() {
         wait,
         timer: BootTime::NEVER,
         renew: false,
+        late_grant_count: 0,
         on_loss: Some(on_loss),
         on_queued: None,
         reply,
