@@ -177,6 +177,11 @@ impl SharedSession {
         }
     }
 
+    /// Returns the latest local deadline of the session that any connection knows.
+    pub(crate) fn deadline(&self) -> BootTime {
+        self.lock().deadline
+    }
+
     /// Gives the session up for lost if no connection could keep it, or says when to look again.
     pub(crate) fn look(&self, now: BootTime) -> BootTime {
         let state = self.lock();

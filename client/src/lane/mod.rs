@@ -218,10 +218,17 @@ impl Lane {
     }
 
     /// Returns whether a connection is worth having: for a while after it was lost always, then only while a hold may still
-    /// be believed in, a key is watched or somebody waits for an answer.
+    /// be believed in, a key is watched, somebody waits for an answer, or other connections keep a session that may have a hold without
+    /// a guard.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
         let needed = self.window.is_awaited() || self.holds.any_alive(now) || !self.watches.is_empty();
-        self.outage_end.is_some() || needed
+        self.outage_end.is_some() || needed || self.window.may_leave_hold() && self.is_kept_by_others(now)
+    }
+
+    /// Returns whether another connection has renewed the session since this one could, so that the session does not end soon.
+    fn is_kept_by_others(&self, now: BootTime) -> bool {
+        let deadline = self.common.deadline();
+        !self.gone && now < deadline && self.holds.session_deadline < deadline
     }
 
     /// Takes out the oldest event for guards.

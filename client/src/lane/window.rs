@@ -316,6 +316,12 @@ impl Window {
         self.in_flight.is_empty() && self.waiting.is_empty() && !self.has_unsent()
     }
 
+    /// Returns whether the server may keep a hold if no further request is sent.
+    pub(super) fn may_leave_hold(&self) -> bool {
+        let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
+        sent.chain(&self.unsent).any(|job| matches!(job, Job::Acquire(_)) || job.matters_unawaited())
+    }
+
     /// Somebody waits for an answer.
     pub(super) fn is_awaited(&self) -> bool {
         let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);

@@ -30,6 +30,30 @@ fn the_end_of_the_session_ends_its_locks_and_the_connection() {
     assert!(matches!(rig.lane.request(), Some(SessionRequest::New { .. })));
 }
 
+/// Otherwise the hold would stay as long as the session, although its guard was dropped.
+#[test]
+fn a_release_is_worth_a_connection_as_long_as_another_connection_keeps_the_session() {
+    for kept_by_another in [false, true] {
+        let mut rig = Rig::new();
+        let lock = rig.lock_with(Lease::Session, 1, 8, 10_000, |_| {});
+        rig.lose_connection();
+        drop(lock);
+        rig.take_commands();
+        if kept_by_another {
+            rig.common.kept(SessionId { place: 1, secret: 2 }, at(30_000));
+        }
+        rig.advance_to(15_000);
+        assert_eq!(rig.lane.wants_connection(rig.now()), kept_by_another);
+        assert!(!rig.lane.wants_connection(at(30_000)), "the session has ended");
+        rig.come_back(true);
+        assert!(rig.sent().iter().any(|(_, text)| text == "release 8"));
+        rig.receive(2, &Response::Released(waymaker_protocol::Released::default()));
+        rig.lose_connection();
+        rig.advance_to(20_000);
+        assert!(!rig.lane.wants_connection(rig.now()), "nothing is left to release");
+    }
+}
+
 /// A second connection of the same client that found out first.
 #[test]
 fn a_session_that_is_over_for_another_connection_is_over_for_this_one() {
