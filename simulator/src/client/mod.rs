@@ -214,10 +214,11 @@ impl Client {
         self.schedule(world, 0);
     }
 
-    /// What it still waits for.
-    pub(crate) fn outstanding(&self) -> Vec<String> {
+    /// Holds and requests that it still waits for, without requests that were first sent later than this.
+    pub(crate) fn outstanding(&self, until_us: u64) -> Vec<String> {
         let lanes = self.lanes.iter().flat_map(|lane| lane.pending.iter());
-        let pending = lanes.map(|(number, pending)| format!("{number}: {:?}", pending.operation));
+        let old = lanes.filter(|(_, pending)| pending.sent_us <= until_us);
+        let pending = old.map(|(number, pending)| format!("{number}: {:?}", pending.operation));
         let holds = self.holds.keys().map(|id| format!("holds {id}"));
         pending.chain(holds).collect()
     }
