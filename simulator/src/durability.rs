@@ -14,6 +14,7 @@ pub(crate) struct Durability {
     /// Acquires under scope Local, of a hundred.
     pub(crate) local_percent: u64,
     /// How long a sync takes, most of the time.
+    pub(crate) sync_min_us: u64,
     pub(crate) sync_max_us: u64,
     /// The mean time between two ends of the server; there may be none.
     pub(crate) disaster_us: Option<u64>,
@@ -54,8 +55,9 @@ impl Durability {
             has_log,
             cluster,
             local_percent: if has_log { local_percent } else { 0 },
+            sync_min_us: 20,
             sync_max_us: random.spread(60, 60_000),
-            disaster_us: random.percent(85).then(|| random.spread(60_000, 1_500_000)),
+            disaster_us: random.percent(85).then(|| random.spread(40_000, 1_000_000)),
             clean_percent: random.pick(&[0, 30, 70]).unwrap_or(30),
             reboot_percent: random.pick(&[0, 40, 100]).unwrap_or(40),
             power_percent: random.pick(&[0, 50, 100]).unwrap_or(50),
@@ -68,15 +70,27 @@ impl Durability {
             failure_before: 0,
             damage_percent: 0,
         };
-        Some(Self {
-            full_us: random
-                .percent(50)
-                .then(|| (random.spread(10_000, 1_000_000), random.spread(20_000, 8_000_000))),
-            failure_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
-            failure_before: random.spread(10, 3_000),
-            damage_percent: random.pick(&[0, 0, 30]).unwrap_or(0),
-            ..durability
-        })
+        Some(
+            Self {
+                full_us: random
+                    .percent(50)
+                    .then(|| (random.spread(10_000, 1_000_000), random.spread(20_000, 8_000_000))),
+                failure_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
+                failure_before: random.spread(10, 3_000),
+                damage_percent: random.pick(&[0, 0, 30]).unwrap_or(0),
+                ..durability
+            }
+            .with_slow_disk(random),
+        )
+    }
+
+    /// On a slow disk much waits for each sync, and a crash loses what is not durable yet.
+    fn with_slow_disk(self, random: &mut Random) -> Self {
+        if random.percent(70) {
+            return self;
+        }
+        let sync_min_us = random.spread(2_000, 20_000);
+        Self { sync_min_us, sync_max_us: 3 * sync_min_us, ..self }
     }
 
     /// How long the next sync takes: now and then far longer than most.
@@ -84,7 +98,7 @@ impl Durability {
         match random.below(200) {
             0 => random.spread(100_000, 2_000_000),
             1..=5 => random.spread(10_000, 300_000),
-            _ => random.spread(20, self.sync_max_us),
+            _ => random.spread(self.sync_min_us, self.sync_max_us),
         }
     }
 }

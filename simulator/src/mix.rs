@@ -60,6 +60,10 @@ pub(crate) struct Mix {
     pub(crate) shares_owners: bool,
     /// Clients take requests back at once, or leave without their answers.
     pub(crate) drops: bool,
+    /// Releases instead of which a client extends the hold, of a hundred.
+    pub(crate) keep_percent: u64,
+    /// Acquires that one client lets wait at a time.
+    pub(crate) waiting_count_max: usize,
 }
 
 impl Mix {
@@ -111,6 +115,8 @@ impl Mix {
             freezes: random.once_in(2),
             shares_owners: random.once_in(3),
             drops: random.once_in(2),
+            keep_percent: random.pick(&[0, 0, 60, 90]).unwrap_or(0),
+            waiting_count_max: random.pick(&[6, 6, 6, 24]).unwrap_or(6),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a client does of its own choice.
 
+use super::Client;
 use super::lane::Lane;
-use super::{Client, WAITING_COUNT_MAX};
 use crate::operation::{Acquire, Listing, Operation};
 use crate::world::World;
 use std::collections::VecDeque;
@@ -28,22 +28,20 @@ impl Client {
         let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
         match world.random.below(100) {
             0..=89 if self.choose_without_queue(world) => {}
-            0..=44 if waiting < WAITING_COUNT_MAX => {
+            0..=44 if waiting < world.settings.mix.waiting_count_max => {
                 let acquire = self.choose_acquire(world);
                 self.ask(world, Operation::Acquire(acquire));
             }
             0..=64 => {
-                if let Some(id) = self.pick_hold(world) {
+                let keep_percent = world.settings.mix.keep_percent;
+                if keep_percent > 0 && world.random.percent(keep_percent) {
+                    self.extend_some(world);
+                } else if let Some(id) = self.pick_hold(world) {
                     self.release(world, id);
                 }
             }
             65..=66 => self.abandon(world),
-            67..=71 => {
-                if let Some(id) = self.pick_hold(world) {
-                    let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random);
-                    self.extend(world, id, lease_ms);
-                }
-            }
+            67..=71 => self.extend_some(world),
             72..=79 => self.cancel(world),
             80..=82 => {
                 if let Some(id) = self.pick_hold(world) {
@@ -92,6 +90,14 @@ impl Client {
         let has_session = self.session.is_some();
         let acquire = settings.choose_acquire(&mut world.random, self.kind, has_session, unix_us);
         if settings.mix.shares_owners { self.as_owner(world, acquire) } else { acquire }
+    }
+
+    /// Gives one of its holds another lease.
+    fn extend_some(&mut self, world: &mut World) {
+        if let Some(id) = self.pick_hold(world) {
+            let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random);
+            self.extend(world, id, lease_ms);
+        }
     }
 
     /// Begins to walk over all that is held in its namespace, or over its pools, in turns.

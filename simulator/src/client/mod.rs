@@ -22,8 +22,6 @@ use waymaker_protocol::{LockId, NamespaceKind, SessionId};
 
 /// How many ids of others' holds, of its own earlier ones, and how many watches a client remembers.
 const REMEMBERED_COUNT_MAX: usize = 6;
-/// Acquires that one client lets wait at a time.
-const WAITING_COUNT_MAX: usize = 6;
 
 /// The session of a client, as it sees it.
 #[derive(Clone, Copy, Debug)]
