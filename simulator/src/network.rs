@@ -20,6 +20,8 @@ pub(crate) struct Connection {
     pub(crate) thread: usize,
     pub(crate) to_server: Pipe,
     pub(crate) to_client: Pipe,
+    /// When the first of the bytes had arrived that the server read last.
+    pub(crate) read_since_us: u64,
     /// It was broken then. Nothing sent later arrives.
     pub(crate) cut_us: Option<u64>,
     /// The server can learn that it was cut.
@@ -155,6 +157,7 @@ impl World {
             thread,
             to_server,
             to_client,
+            read_since_us: 0,
             cut_us: None,
             server_noticed: false,
             client_noticed: false,

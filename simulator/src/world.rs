@@ -169,6 +169,7 @@ impl World {
     /// The server read bytes, the first of which had arrived at that time.
     pub(crate) fn note_read(&mut self, connection: usize, unread_since_us: u64) {
         let arrived_ms = self.settings.server_ms(unread_since_us);
+        self.network.connections[connection].read_since_us = unread_since_us;
         self.auditor.read(connection, arrived_ms, self.settings.server_ms(self.now_us));
     }
 

@@ -417,6 +417,11 @@ impl Worker {
         self.state.lanes.iter().count()
     }
 
+    /// Returns when this worker comes by at a shard for what ends there. For tests.
+    pub fn comes_by(&self, shard: usize) -> Time {
+        self.state.timers.comes_by(shard)
+    }
+
     /// Whether this worker is about to look whether all of a waiting claim is clear. For tests.
     pub fn will_recheck(&self, several: &Several) -> bool {
         self.state.will_recheck(several)

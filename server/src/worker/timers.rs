@@ -95,6 +95,11 @@ impl Timers {
         self.next_wake = self.next_wake.min(at);
     }
 
+    /// When this worker comes by at a shard.
+    pub(super) fn comes_by(&self, shard: usize) -> Time {
+        self.shards[shard]
+    }
+
     /// This worker has something to do at that instant beside the shards.
     pub(super) fn wake_at(&mut self, at: Time) {
         self.next_wake = self.next_wake.min(at);

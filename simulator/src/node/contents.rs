@@ -1,22 +1,29 @@
-//! Compares the contents of a node that stops with its log: a start from either must find the same holds, counters and settings.
+//! Compares the contents of a node with its log, when everything that the node recorded is durable: a start from either must find the same
+//! holds, counters and settings. Before a stop carries over what is ephemeral, only what is durable must be the same.
 
 use crate::disk::SimulatedDisk;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use waymaker_engine::Scope;
 use waymaker_engine::log::{Hold, Image, Item, Record, Started};
+use waymaker_engine::{ClaimId, Scope};
 use waymaker_server::log::{Log, OpenOptions};
 use waymaker_server::node::Node;
 
-/// Returns the first difference, in words. `disk` has the whole log of the node, and is left as it is.
+/// Returns the first difference, in words. `disk` has the whole log of the node, and is left as it is. `stops` says whether the log has what
+/// is ephemeral too.
 pub(super) fn difference(
     disk: &SimulatedDisk,
     options: &OpenOptions,
     node: &Node,
     started: Started,
+    stops: bool,
 ) -> Result<(), String> {
     let copy = SimulatedDisk::new(disk.state());
     let (_, logged, _) = Log::open::<Image>(Arc::new(copy), options).map_err(|error| error.to_string())?;
+    if !stops && logged.started() != Some(&started) {
+        // A server that started on a full disk has written nothing yet.
+        return Ok(());
+    }
     let mut known = Image::default();
     let mut bytes = Vec::new();
     let mut wrong = None;
@@ -33,9 +40,18 @@ pub(super) fn difference(
     same("namespaces", &logged.namespaces().collect::<Vec<_>>(), &known.namespaces().collect())?;
     same("pools", &logged.pools().collect::<Vec<_>>(), &known.pools().collect())?;
     same("frozen prefixes", &logged.frozen().collect::<Vec<_>>(), &known.frozen().collect())?;
-    floors(&logged, &known, node.quorum.is_some())?;
-    counters(&logged, &known)?;
-    holds(&logged, &known)
+    if stops {
+        floors(&logged, &known, node.quorum.is_some())?;
+        counters(&logged, &known)?;
+    }
+    holds(&logged, &known, stops)
+}
+
+/// The holds in the log on a disk, which is left as it is. `None` if a server would refuse to start from it.
+pub(super) fn holds_on(disk: &SimulatedDisk, options: &OpenOptions) -> Option<BTreeSet<ClaimId>> {
+    let copy = SimulatedDisk::new(disk.state());
+    let (_, image, _) = Log::open::<Image>(Arc::new(copy), options).ok()?;
+    Some(image.holds().map(|hold| hold.id).collect())
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Result<(), String> {
@@ -78,8 +94,9 @@ fn counters(logged: &Image, known: &Image) -> Result<(), String> {
     same("counters that are not in the log", &BTreeMap::new(), &in_memory)
 }
 
-fn holds(logged: &Image, known: &Image) -> Result<(), String> {
-    let mut in_memory: BTreeMap<_, Hold<'_>> = known.holds().map(|hold| (hold.id, hold)).collect();
+fn holds(logged: &Image, known: &Image, stops: bool) -> Result<(), String> {
+    let known = known.holds().filter(|hold| stops || hold.scope.is_durable());
+    let mut in_memory: BTreeMap<_, Hold<'_>> = known.map(|hold| (hold.id, hold)).collect();
     for mut hold in logged.holds() {
         let Some(mut other) = in_memory.remove(&hold.id) else {
             return Err(format!("{hold:?} is in the log alone"));

@@ -22,6 +22,9 @@ const LOOK_US: u64 = 1_000;
 const FINISH_US: u64 = 3_000_000;
 /// Within this time the log of a server that stops has ended, whatever becomes of its disk.
 const CLOSE_US: u64 = 60_000_000;
+/// How often a crash is put off until something is not durable, at most, and for how long.
+const CRASH_PUT_OFF_MAX: u32 = 40;
+const CRASH_PUT_OFF_US: u64 = 2_000;
 /// How long a machine has been up at most when a server starts on it.
 const BOOT_MAX_MS: u64 = 3_000;
 /// How long a server restores what its log has.
@@ -247,6 +250,9 @@ impl Server {
     /// It is time for the server to end, or to start again.
     pub(super) fn suffer(&mut self, world: &mut World) {
         let Some(durability) = world.settings.durability else { return };
+        if self.stage.is_up() {
+            self.judge_log(world);
+        }
         match self.stage {
             // What goes on calmly goes on to the end.
             Stage::Up if world.calm => {}
@@ -256,7 +262,7 @@ impl Server {
                 let linger_us = world.random.spread(1_000, 1_000_000);
                 self.schedule_disaster(world, linger_us);
             }
-            Stage::Up => self.crash(world, durability),
+            Stage::Up => self.crash_soon(world, durability),
             // Somebody is in a hurry.
             Stage::Stopping if world.random.once_in(4) => self.crash(world, durability),
             Stage::Stopping => {
@@ -288,6 +294,28 @@ impl Server {
             Stage::Failing => self.crash(world, durability),
             Stage::Down => self.start_again(world, durability),
         }
+    }
+
+    /// Compares the log with what it is to restore, unless a turn is on its way.
+    fn judge_log(&self, world: &mut World) {
+        if let Some(log) = self.log.as_ref().filter(|_| self.claim_count().is_some()) {
+            log.judge_contents(world, &self.node.0);
+        }
+    }
+
+    /// Crashes. Most crashes wait until the log has something that is not durable, which is what a crash loses.
+    fn crash_soon(&mut self, world: &mut World, durability: Durability) {
+        let waits = match self.put_off {
+            0 => world.random.percent(75),
+            count => count < CRASH_PUT_OFF_MAX,
+        };
+        if waits && self.log.as_ref().is_some_and(|log| !log.has_undurable()) {
+            self.put_off += 1;
+            let after_us = world.random.between(1, CRASH_PUT_OFF_US);
+            return self.schedule_disaster(world, after_us);
+        }
+        self.put_off = 0;
+        self.crash(world, durability);
     }
 
     /// The process, or the whole machine, is gone from one moment to the next.
@@ -333,6 +361,7 @@ impl Server {
             disk.set_full(self.is_disk_full);
         }
         let is_interrupted = self.stage == Stage::Closing;
+        self.verify_whole(world);
         self.damage_disk(world, durability);
         let ending = match is_interrupted {
             _ if self.is_damaged => Ending::Damage,

@@ -158,6 +158,21 @@ impl SimulatedLog {
         world.at(at_us, Event::Log(self.start));
     }
 
+    /// Whether it has something that is not durable yet.
+    pub(super) fn has_undurable(&self) -> bool {
+        !self.batches.left_after_us.is_empty() || !self.orders.is_empty()
+    }
+
+    /// Accuses a log that lacks something that its node has, or has something else. Everything must be durable.
+    pub(super) fn judge_contents(&self, world: &mut World, node: &Node) {
+        if self.has_undurable() || self.running.is_some() || self.end.is_some() {
+            return;
+        }
+        if let Err(difference) = contents::difference(&self.disk, &OPTIONS, node, self.started, false) {
+            world.auditor.accuse("log", || format!("log and memory differ: {difference}"));
+        }
+    }
+
     /// How it ended, if it has.
     pub(super) fn end(&self) -> Option<LogEnd> {
         self.end
@@ -309,7 +324,7 @@ impl SimulatedLog {
 
     /// Ends the log of this node in order. Returns whether the disk did not fail.
     pub(super) fn close(self, world: &mut World, node: &Node) -> (SimulatedDisk, bool) {
-        if let Err(difference) = contents::difference(&self.disk, &OPTIONS, node, self.started) {
+        if let Err(difference) = contents::difference(&self.disk, &OPTIONS, node, self.started, true) {
             world.auditor.accuse("log", || format!("log and memory differ at a stop: {difference}"));
         }
         let closed = self.writer.close(&*world.clock, |put| node.write_contents(put));

@@ -21,7 +21,7 @@ use quorum::SimulatedQuorum;
 use std::sync::{Arc, PoisonError};
 use tasks::Errands;
 use thread::{Intake, Thread};
-use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket, Turn};
+use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket, Time, Turn};
 use waymaker_protocol::NamespaceKind;
 use waymaker_server::log::port::LogPort;
 use waymaker_server::mail::Mail;
@@ -60,6 +60,8 @@ pub(crate) struct Server {
     disk_change: u64,
     /// The last disaster that was planned.
     disaster: u64,
+    /// How often the next crash was put off.
+    put_off: u32,
 }
 
 /// The node, which says nothing about itself.
@@ -89,6 +91,7 @@ impl Server {
             closes_until_us: 0,
             disk_change: 0,
             disaster: 0,
+            put_off: 0,
         };
         server.start(world);
         server.plan_disk(world);
@@ -103,11 +106,12 @@ impl Server {
             return world.note_done(connection);
         }
         let thread = world.network.connections[connection].thread;
-        self.threads[thread].hand(world, Intake { connection, moved: None });
+        self.threads[thread].hand(world, Intake { connection, moved: None, drained_max: Time::NEVER });
     }
 
     /// Something happened that concerns a worker.
     pub(crate) fn happen(&mut self, world: &mut World, event: Event) {
+        self.verify_awake(world);
         let errands = match event {
             Event::Run(thread) => match self.threads.get_mut(thread) {
                 Some(thread) => thread.run(world, &self.node.0),
@@ -133,7 +137,8 @@ impl Server {
             _ => return,
         };
         self.run_errands(world, errands);
-        self.verify_steps(world);
+        self.verify_turns(world);
+        self.verify_moves(world);
         self.happened_count += 1;
         if !world.settings.is_crowd || self.happened_count.is_multiple_of(CROWD_VERIFY_EVERY) {
             self.verify();
@@ -146,8 +151,11 @@ impl Server {
             // No worker runs any more when the log of a server ends.
             self.threads.get_mut(other).into_iter().for_each(|thread| thread.wake(world));
         }
-        for (to, intake) in errands.moves {
+        for (to, mut intake) in errands.moves {
             let connection = intake.connection;
+            let arrived_us = world.network.connections[connection].read_since_us;
+            let arrived_ms = world.settings.server_ms(arrived_us).saturating_sub(world.booted_ms());
+            intake.drained_max = self.node.0.drained().max(Time::from_millis(arrived_ms));
             world.trace.note(world.now_us, 5, connection as u64, || {
                 format!("network   connection {connection} moves to worker {to}")
             });
@@ -216,7 +224,13 @@ impl Server {
         let now_ms = world.server_ms();
         world.auditor.note_stopping(now_ms);
         self.node.0.set_stopping();
+        let are_busy = !world.calm && world.random.once_in(2);
         for thread in &mut self.threads {
+            if are_busy && world.random.once_in(2) {
+                // It learns of the stop later than others.
+                let for_us = world.random.spread(1_000, 100_000);
+                thread.stall(world, for_us);
+            }
             thread.post(world, &self.node.0, Mail::Stop);
         }
     }
@@ -237,13 +251,50 @@ impl Server {
         self.threads.iter_mut().for_each(|thread| thread.end_stall(world));
     }
 
-    /// Checks that no turn asked for more steps of follow-up work than its limit, apart from a few in vain.
-    fn verify_steps(&self, world: &mut World) {
-        let step_count_max = world.settings.limits.work_per_turn;
+    /// Checks that not all workers sleep when something was due in an earlier millisecond.
+    fn verify_awake(&self, world: &mut World) {
+        if !self.stage.is_up() || !self.threads.iter().all(Thread::is_asleep) {
+            return;
+        }
+        let now = world.server_time();
         for shard in &self.shards {
             if let Some(turn) = self.node.0.shards[*shard].enter() {
-                let asked = turn.shard.steps_asked();
+                let deadline = turn.shard.next_deadline();
                 leave(turn);
+                if deadline < now {
+                    world.auditor.accuse("armed", || {
+                        format!("something ends in shard {shard} at {deadline:?}, and all workers sleep at {now:?}")
+                    });
+                }
+            }
+        }
+    }
+
+    /// Checks that no lease may end while a connection that was sent on has unserved bytes that arrived before.
+    fn verify_moves(&self, world: &mut World) {
+        let drained_max = self.threads.iter().map(Thread::drained_max).min().unwrap_or(Time::NEVER);
+        let drained = self.node.0.drained();
+        if drained > drained_max {
+            world.auditor.accuse("drained", || {
+                format!("all workers have read what came before {drained:?}, but for a connection on its way since {drained_max:?}")
+            });
+        }
+    }
+
+    /// Checks that no turn asked for more steps of follow-up work than its limit, apart from a few in vain, and that a worker
+    /// comes by for what ends in each shard.
+    fn verify_turns(&self, world: &mut World) {
+        let (step_count_max, now) = (world.settings.limits.work_per_turn, world.server_time());
+        for shard in &self.shards {
+            if let Some(turn) = self.node.0.shards[*shard].enter() {
+                let (asked, deadline) = (turn.shard.steps_asked(), turn.shard.next_deadline());
+                leave(turn);
+                let comes_by = self.threads.iter().map(|thread| thread.worker.comes_by(*shard)).min();
+                if comes_by.is_some_and(|comes_by| comes_by > deadline.max(now)) {
+                    world.auditor.accuse("armed", || {
+                        format!("something ends in shard {shard} at {deadline:?}, a worker comes by at {comes_by:?}")
+                    });
+                }
                 if asked > step_count_max + STEPS_IN_VAIN_MAX {
                     world.auditor.accuse("steps", || {
                         format!("a turn of shard {shard} asked for {asked} steps, it has {step_count_max}")

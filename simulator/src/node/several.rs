@@ -1,7 +1,9 @@
-//! That a claim over several keys is never overlooked, seen across all shards and workers.
+//! That a claim over several keys is never overlooked, and that a crash keeps all of it or nothing, seen across all shards and workers.
 
-use super::{Server, leave};
-use waymaker_engine::several::{Participant, Several, is_grant_due};
+use super::log::OPTIONS;
+use super::{Server, contents, leave};
+use crate::world::World;
+use waymaker_engine::several::{Participant, Several, is_grant_due, reserved_together};
 
 impl Server {
     /// A waiting claim of which every key is clear does not exist, unless somebody is about to look at it.
@@ -38,5 +40,25 @@ impl Server {
             leave(turn);
         }
         is_due
+    }
+
+    /// Checks what a crash left on the disk of claims that were reserved: all keys or none.
+    pub(super) fn verify_whole(&self, world: &mut World) {
+        let Some(disk) = &self.disk else { return };
+        let turns: Vec<_> = self.node.0.shards.iter().filter_map(|cell| cell.enter()).collect();
+        let shards: Vec<_> = turns.iter().map(|turn| &turn.shard).collect();
+        let reserved = reserved_together(&shards);
+        turns.into_iter().for_each(leave);
+        if reserved.is_empty() {
+            return;
+        }
+        let Some(held) = contents::holds_on(disk, &OPTIONS) else { return };
+        let is_part = |ids: &&Vec<_>| {
+            let count = ids.iter().filter(|id| held.contains(id)).count();
+            count > 0 && count < ids.len()
+        };
+        if let Some(ids) = reserved.iter().find(is_part) {
+            world.auditor.accuse("all-or-none", || format!("a crash left a part of {ids:?}"));
+        }
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Intake {
     pub(crate) connection: usize,
     /// What another worker had read from it.
     pub(crate) moved: Option<Moved>,
+    /// Until it is served here, no later instant may count as read by all workers.
+    pub(crate) drained_max: Time,
 }
 
 /// The thread of one worker. It runs the tasks that `driver` has in a server, with the same components; which
@@ -93,6 +95,11 @@ impl Thread {
         self.tasks.make_ready(world, Task::Accept);
     }
 
+    /// Up to when workers may have read what had arrived for them, while connections are on their way to this worker.
+    pub(crate) fn drained_max(&self) -> Time {
+        self.intake.iter().map(|intake| intake.drained_max).min().unwrap_or(Time::NEVER)
+    }
+
     /// Somebody posted mail while this worker slept.
     pub(crate) fn wake(&mut self, world: &mut World) {
         self.tasks.make_ready(world, Task::TakeMail);
@@ -124,6 +131,11 @@ impl Thread {
             && self.intake.is_empty()
             && self.late.is_empty()
             && !self.barrier.is_sweeping()
+    }
+
+    /// Whether it sleeps, and nobody has woken it.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.is_idle() && self.tasks.runs_at_us.is_none()
     }
 
     /// Does not run for so long.
@@ -230,7 +242,7 @@ impl Thread {
 
     /// Begins to serve a connection. Its socket is known to the operating system from here on, which has not named it yet.
     fn take_over(&mut self, world: &mut World, intake: Intake, errands: &mut Errands) {
-        let Intake { connection, moved } = intake;
+        let Intake { connection, moved, .. } = intake;
         let link = &world.network.connections[connection];
         let has_something = link.to_server.is_readable() || link.server_noticed;
         let inner = if link.is_front {
@@ -379,7 +391,8 @@ impl Thread {
         tasks.follow_up(world, worker, errands);
         if let End::Move(to) = end {
             world.network.connections[connection].thread = usize::from(to);
-            return errands.moves.push((usize::from(to), Intake { connection, moved }));
+            let drained_max = Time::NEVER;
+            return errands.moves.push((usize::from(to), Intake { connection, moved, drained_max }));
         }
         let link = &mut world.network.connections[connection];
         link.server_done = true;

@@ -180,6 +180,20 @@ pub fn is_grant_due(participants: &[Participant<'_>], several: &Several) -> bool
     is_grantable(participants, several) && participants.iter().all(|one| one.shard.work.is_empty())
 }
 
+/// The ids of claims of which every key is reserved. Until they begin, a crash keeps all keys of such a claim or none. For tests.
+pub fn reserved_together(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
+    let is_reserved = |member: &Member| {
+        let shard = shards.iter().find(|shard| shard.number == member.shard);
+        let claim = shard.and_then(|shard| shard.claims.get(member.claim));
+        claim.is_some_and(|claim| claim.has(flag::RESERVED) && claim.secret == member.id.secret)
+    };
+    let homes = shards.iter().flat_map(|shard| shard.several_at_home(flag::RESERVED));
+    homes
+        .filter(|several| several.members.iter().all(is_reserved))
+        .map(|several| several.members.iter().map(|member| member.id).collect())
+        .collect()
+}
+
 /// Where a frozen prefix keeps a claim back, the thaw has to say again that it is clear.
 fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
     for member in &several.members {
@@ -237,10 +251,14 @@ impl Shard {
 
     /// The waiting claims over several keys that are at home here. For tests.
     pub fn waiting_several(&self) -> Vec<Arc<Several>> {
+        self.several_at_home(flag::STUB)
+    }
+
+    fn several_at_home(&self, flag: u16) -> Vec<Arc<Several>> {
         let home = |claim: u32| {
             let record = &self.claims[claim];
-            let waits = record.has(flag::LIVE) && record.has(flag::STUB) && self.is_home(claim);
-            if waits { self.details[record.detail].several().cloned() } else { None }
+            let is_one = record.has(flag::LIVE) && record.has(flag) && self.is_home(claim);
+            if is_one { self.details[record.detail].several().cloned() } else { None }
         };
         (0..self.claims.end()).filter_map(home).collect()
     }
