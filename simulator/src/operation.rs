@@ -40,6 +40,18 @@ impl Acquire {
         later.wait_ms <= self.wait_ms && Self { wait_ms: self.wait_ms, ..*later } == *self
     }
 
+    /// It asks for one key without any option.
+    pub(crate) fn is_plain(&self) -> bool {
+        let Self { session_lease, release_after_ms, priority, request_id, label, form, scope, .. } = self;
+        let has_options = *session_lease
+            || release_after_ms.is_some()
+            || priority.is_some()
+            || request_id.is_some()
+            || label.is_some()
+            || scope.is_durable();
+        matches!(form, Form::One) && !has_options
+    }
+
     /// Its hold ends with its connection alone.
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self.form, Form::Paths(_)) && self.lease_ms == u32::MAX

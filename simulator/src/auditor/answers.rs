@@ -178,7 +178,10 @@ impl Auditor {
             (Operation::KeepAlive, Response::KeptAlive(kept)) => {
                 self.judge_kept_alive(request, kept);
             }
-            (Operation::Goodbye, Response::Farewell(_)) => self.owe_end_to_others(connection, now_ms),
+            (Operation::Goodbye, Response::Farewell(_)) => {
+                self.note_closed(connection, now_ms);
+                self.owe_end_to_others(connection, now_ms);
+            }
             (Operation::Hello { kind, .. }, Response::Welcome(welcome)) => {
                 self.note_namespace(kind, now_ms);
                 self.note_welcome(connection, welcome, now_ms);

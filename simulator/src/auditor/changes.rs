@@ -36,7 +36,8 @@ impl Auditor {
     /// Another lane changed or ended this hold: its own lane must hear so.
     fn owe_to_holder(&mut self, request: usize, id: LockId, now_ms: u64, word: Word) {
         let (asked, Some(hold)) = (&self.requests[request], self.holds.get(&id)) else { return };
-        if hold.lane != asked.lane && !hold.may_have_moved && asked.sent_count == 1 {
+        let was_there = !hold.may_have_moved && hold.settled_ms <= asked.first_sent_ms;
+        if hold.lane != asked.lane && was_there && asked.sent_count == 1 {
             self.owe_event(hold.lane, asked.first_sent_ms, now_ms, word);
         }
     }

@@ -3,9 +3,21 @@
 use super::Auditor;
 use super::duties::Word;
 use crate::operation::{FORCED, Operation};
-use waymaker_protocol::{Event, RevokeReason};
+use waymaker_protocol::{Event, LockId, RevokeReason};
 
 impl Auditor {
+    /// A connection hears of the changes of a hold only after the response that grants the hold. A request that was repeated on another
+    /// connection is answered later than the events.
+    pub(super) fn judge_order_of_events(&mut self, request: usize, id: LockId) {
+        let (lane, number) = (self.requests[request].lane, self.requests[request].number);
+        let is_first = self.lanes[lane].granted.insert(id);
+        let last = self.lanes[lane].connections.last().map(|last| &self.connections[*last]);
+        let heard_before = last.is_some_and(|last| !last.is_front && last.heard_of.contains(&id));
+        if self.requests[request].sent_count == 1 && is_first && heard_before {
+            self.accuse("event", || format!("lane {lane} heard of {id} before {number} got it"));
+        }
+    }
+
     pub(super) fn hear_event(&mut self, connection: usize, number: u32, event: &Event, now_ms: u64) {
         let lane = self.connections[connection].lane;
         let word = match *event {
@@ -16,6 +28,9 @@ impl Auditor {
             _ => None,
         };
         self.connections[connection].heard.extend(word);
+        if let Event::Expired { id } | Event::Revoked { id, .. } | Event::LeaseMoved { id, .. } = *event {
+            self.connections[connection].heard_of.insert(id);
+        }
         if let Event::Expired { id } | Event::Revoked { id, .. } = *event
             && !self.holds.contains_key(&id)
         {

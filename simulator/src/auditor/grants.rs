@@ -30,7 +30,12 @@ impl Auditor {
         let asked_once = asked.sent_count == 1;
         let client = self.lanes[lane].client;
         let has_request_id = acquire.request_id.is_some();
-        if asked.is_cancelled {
+        if self.is_session_closed_before(lane, stamp_ms) {
+            self.accuse("farewell", || {
+                format!("{id} was granted at {stamp_ms} on lane {lane}, behind the FAREWELL of its session")
+            });
+        }
+        if self.requests[request].is_cancelled {
             self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
         }
         if asked_once && !is_one_of_several && queued.is_some_and(|(queued, ..)| queued != id) {
@@ -45,6 +50,7 @@ impl Auditor {
         self.requests[request].is_granted = true;
         self.requests[request].granted_ms = Some(stamp_ms);
         self.judge_first_answer(request, acquire.key, Some(id), granted.stamp_ms);
+        self.judge_order_of_events(request, id);
         if granted.repeated && self.holds.contains_key(&id) {
             return self.judge_repeated_grant(request, acquire, granted, now_ms);
         }
@@ -257,6 +263,7 @@ impl Auditor {
             request_id: acquire.request_id,
             label: acquire.label,
             lane,
+            is_plain: acquire.is_plain() && !granted.waited && !granted.repeated,
             session: if acquire.session_lease { self.lanes[lane].session } else { None },
             // It may have any.
             release_after_ms: if inherits { Some(0) } else { acquire.release_after_ms },
@@ -278,6 +285,7 @@ impl Auditor {
             others_may_end: is_tampered || self.may_be_shared(request, acquire),
             was_repeated: granted.repeated,
             may_have_moved: inherits || self.may_be_found_again(request, acquire),
+            settled_ms: 0,
             over_ms: self.ended_unheard.contains(&id).then_some(now_ms),
             released_by: None,
             // Whose words those were is not known any more.

@@ -16,6 +16,8 @@ pub(crate) struct Hold {
     pub(crate) request_id: Option<u8>,
     pub(crate) label: Option<u32>,
     pub(crate) lane: usize,
+    /// It was asked for without options, and granted at once.
+    pub(crate) is_plain: bool,
     /// It lasts as long as this.
     pub(crate) session: Option<SessionId>,
     pub(crate) release_after_ms: Option<u32>,
@@ -46,6 +48,8 @@ pub(crate) struct Hold {
     pub(crate) was_repeated: bool,
     /// It may hang on another lane by now.
     pub(crate) may_have_moved: bool,
+    /// When it was said that it hangs on this lane, if it had hung on another one.
+    pub(crate) settled_ms: u64,
     /// It was said then that it is over.
     pub(crate) over_ms: Option<u64>,
     pub(crate) released_by: Option<usize>,
@@ -79,6 +83,11 @@ impl Hold {
         let (owner, metadata) = self.label.map_or_else(own, label_of);
         let request_id = self.request_id.map(|number| request_id(number).to_vec()).unwrap_or_default();
         (owner, request_id, metadata)
+    }
+
+    /// Whether its release was answered, which for a hold without a lease says that the release is durable.
+    pub(super) fn is_released_durably(&self) -> bool {
+        self.released_by.is_some() && self.session.is_none() && self.longest_ms == u32::MAX
     }
 
     /// It was known to be over before then.

@@ -86,7 +86,7 @@ pub struct Violation {
 /// exclusion     two clients that by the documented arithmetic may believe in conflicting holds never do so at once
 /// early-grant   the next conflicting grant comes after the last acknowledged lease, a release, or another known end
 /// lost-lease    a renewal that arrived before the end of the lease finds the hold, however long the server stalled
-/// lost-session  the same for sessions and any bytes
+/// lost-session  the same for sessions and any bytes; drained: no instant counts as read while a connection is on its way with bytes from before
 /// fence-*       unique, in the order of grants and of real time, without gaps
 /// ticket-order  equal priorities are served as they arrived; priority-bound: no boost above the limit
 /// old-id        what is over is never acted upon, and neither is what was forged
@@ -101,11 +101,14 @@ pub struct Violation {
 /// late-expiry   a hold that ends with its lease does so in time, and its lane hears it
 /// late-session  a session whose clients are silent ends in time, and each of its connections hears it
 /// late-grant    a claim that waits is granted once nobody is in its way (late_grants)
-/// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED are said to whoever must hear them
+/// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED are said to whoever must hear them, and not
+///               before the grant of the hold that they are about
+/// farewell      what a session has is over when its goodbye is answered, and nothing is granted to it later
 /// count, number counts, positions, ages and remaining times lie in the intervals that are known (numbers)
 /// tokens        the numbers of the limiter agree with each other and with those before (tokens)
 /// limit         nothing is let in beyond a limit, and nothing is refused for one that it does not reach (table_limits)
-/// steps         no turn asks for more follow-up work than it may do
+/// steps         no turn asks for more follow-up work than it may do; armed: a worker comes by for what ends in each shard,
+///               and some worker is awake when it is due
 /// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP, DESCRIBE_POOL and NAMESPACES show agrees with what was said
 /// page          what is held all the while stands in exactly one of the pages of LIST, HOLDS and LIST_ENTRIES (walks);
 ///               a pool whose capacity was set is in exactly one of the pages of LIST_POOLS (pool_pages)
@@ -182,8 +185,12 @@ struct Listener {
     unarrived: VecDeque<(u64, usize)>,
     /// Its session is settled since then.
     welcome_ms: Option<u64>,
+    /// When the server decided that, by its clock.
+    welcomed_ms: Option<u64>,
     /// Events that it heard and must hear.
     heard: BTreeSet<Word>,
+    /// Holds of whose changes it heard.
+    heard_of: BTreeSet<LockId>,
     /// The server has bytes for it that it does not take.
     is_clogged: bool,
     /// It took the last of such bytes then.
@@ -203,6 +210,8 @@ struct LaneRecord {
     connections: Vec<usize>,
     asked: BTreeMap<u32, usize>,
     losses: Vec<Loss>,
+    /// Holds that it was granted.
+    granted: BTreeSet<LockId>,
     holds_walk: Walk,
 }
 

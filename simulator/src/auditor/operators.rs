@@ -191,7 +191,8 @@ impl Auditor {
             && !released.was_waiting
             && released.owner == owner
             && (kind_of(hold.key) == NamespaceKind::Tree || released.key == self.settings.name_of(hold.key));
-        let (lane, is_certain) = (hold.lane, !hold.may_have_moved);
+        let is_certain = !hold.may_have_moved && hold.settled_ms <= first_sent_ms;
+        let lane = hold.lane;
         let key = hold.key;
         let over_before = hold.was_over_before(first_sent_ms);
         if !is_same || over_before {

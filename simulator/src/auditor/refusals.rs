@@ -102,7 +102,9 @@ impl Auditor {
                 Operation::Acquire(acquire @ Acquire { form: Form::Permits(_), .. }),
                 ErrorCode::CapacityMismatch | ErrorCode::BadInput,
             ) => self.is_pool_refusal_fair(request, &acquire, error, now_ms),
-            (Operation::Acquire(acquire), ErrorCode::BadInput) => acquire.request_id.is_some(),
+            (Operation::Acquire(acquire), ErrorCode::BadInput) => {
+                self.may_name_another_claim(request, &acquire, error)
+            }
             (Operation::Register(_) | Operation::Unregister { .. }, _) => {
                 self.is_entry_refusal_fair(request, &operation, error, now_ms)
             }

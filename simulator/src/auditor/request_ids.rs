@@ -4,7 +4,10 @@ use super::Auditor;
 use super::duties::Word;
 use super::holds::Hold;
 use crate::operation::{Acquire, Operation, hears_taken_up};
-use waymaker_protocol::{Granted, LockId};
+use waymaker_protocol::{ErrorAnswer, ErrorDetail, Granted, LockId};
+
+/// How the server refuses a request id whose claim was granted and has lost some of its keys.
+const IN_PART: &[u8] = b"some keys are held no longer";
 
 impl Auditor {
     /// An acquire with a request id may take over the claim that has it, or end the wait of another.
@@ -79,6 +82,8 @@ impl Auditor {
         let lane = self.requests[request].lane;
         let client = self.lanes[lane].client;
         let first_sent_ms = self.requests[request].first_sent_ms;
+        let is_alone = self.came_alone(request, acquire);
+        let session = self.lanes[lane].session;
         let Some(hold) = self.holds.get_mut(&granted.id) else { return };
         let same = hold.is_named_by(client, acquire.key, acquire)
             && hold.shared == acquire.shared
@@ -87,6 +92,10 @@ impl Auditor {
         if hold.lane != lane {
             hold.lane = lane;
             hold.since_ms = first_sent_ms;
+        }
+        if is_alone {
+            (hold.may_have_moved, hold.settled_ms) = (false, now_ms);
+            hold.session = hold.session.and(session);
         }
         let known_end_ms = hold.lease_end_ms.max(hold.late_ms);
         let lease_is_known = hold.session.is_none()
@@ -103,6 +112,39 @@ impl Auditor {
         } else if lease_is_known && end_ms > known_end_ms {
             self.accuse("request-id", || format!("its lease ended at {known_end_ms}: {granted:?}"));
         }
+    }
+
+    /// Whether the claim that a request id names may be another one than is asked for. It has lost keys only if it was granted.
+    pub(super) fn may_name_another_claim(
+        &self,
+        request: usize,
+        acquire: &Acquire,
+        error: &ErrorAnswer<'_>,
+    ) -> bool {
+        let is_in_part =
+            matches!(error.detail, ErrorDetail::Text { message, .. } if message.ends_with(IN_PART));
+        let may_be_granted = |other: usize| {
+            let other = &self.requests[other];
+            let is_refused_once = other.is_answered && !other.is_granted && other.sent_count == 1;
+            !is_refused_once || self.restarts.happened_since(other.first_sent_ms)
+        };
+        acquire.request_id.is_some()
+            && (!is_in_part
+                || self.requests[request].sent_count > 1
+                || self.same_requests(request, acquire).any(may_be_granted))
+    }
+
+    /// Whether no other acquire with the same request id can be served after this one: each was answered before this one was sent.
+    fn came_alone(&self, request: usize, acquire: &Acquire) -> bool {
+        let asked = &self.requests[request];
+        let is_settled = |other: usize| {
+            let other = &self.requests[other];
+            let was_before = other.answered_ms.is_some_and(|answered_ms| answered_ms < asked.first_sent_ms);
+            other.is_answered && other.sent_count == 1 && was_before
+        };
+        asked.sent_count == 1
+            && !self.is_front(asked.lane)
+            && self.same_requests(request, acquire).all(is_settled)
     }
 
     /// A lane hears that a hold of it was taken up by a later acquire with its request id.

@@ -79,6 +79,8 @@ struct Losses {
 struct End {
     ending: Ending,
     at_ms: u64,
+    /// It was told to end then.
+    stopped_ms: Option<u64>,
     holds: BTreeSet<LockId>,
     entries: Vec<(Key, u64)>,
     sessions: BTreeSet<SessionId>,
@@ -230,7 +232,7 @@ impl Auditor {
         let ids: Vec<LockId> = self.holds.keys().copied().collect();
         let living: BTreeSet<LockId> =
             durable.iter().copied().filter(|id| self.surely_lives(*id, now_ms)).collect();
-        let keeps_session = |hold: &Hold| hold.request_id.is_none() && !hold.may_have_moved;
+        let keeps_session = |hold: &Hold| !hold.may_have_moved;
         let sessions = living.iter().filter_map(|id| {
             let hold = &self.holds[id];
             let session = self.lanes[hold.lane].session.filter(|_| keeps_session(hold));
@@ -257,8 +259,9 @@ impl Auditor {
             self.keys.values_mut().for_each(KeyHistory::forget_scope);
         }
         self.end_sessions(&sessions, now_ms);
+        let stopped_ms = self.stopping_ms.filter(|_| ending == Ending::Clean);
         self.forget_what_no_log_has(ending == Ending::Clean, now_ms);
-        self.restarts.end = Some(End { ending, at_ms: now_ms, holds: living, entries, sessions });
+        self.restarts.end = Some(End { ending, at_ms: now_ms, stopped_ms, holds: living, entries, sessions });
     }
 
     /// A hold after a crash: one that was ephemeral is gone, and an end that was not durable is forgotten.
@@ -283,6 +286,8 @@ impl Auditor {
         }
         if !may_be_durable {
             hold.over_ms.get_or_insert(now_ms);
+        } else if ending == Ending::Crash && hold.is_released_durably() {
+            // The release was answered because it was durable.
         } else if let Some(over_ms) = hold.over_ms.filter(|over_ms| *over_ms >= durable_ms) {
             hold.may_end_ms = hold.may_end_ms.min(over_ms);
             hold.others_may_end = true;
@@ -359,8 +364,12 @@ impl Auditor {
                 }
             }
             if is_rebooted || end.ending != Ending::Clean {
-                // Its lease may have begun anew, or be the one before a word that was lost.
-                hold.late_ms = hold.late_ms.max(full(hold.longest_ms));
+                // Its lease may have begun anew, or be the one before a word that was lost. Of a hold without options an end in order
+                // carries over the rest of its lease.
+                let rest_ms = end.stopped_ms.filter(|_| hold.is_plain && !is_local);
+                let rest_ms = rest_ms.map(|stopped_ms| hold.lease_end_ms.saturating_sub(stopped_ms));
+                hold.late_ms =
+                    hold.late_ms.max(rest_ms.map_or(full(hold.longest_ms), |rest_ms| now_ms + rest_ms));
             }
         }
         for (key, fence) in end.entries {

@@ -14,6 +14,8 @@ pub(crate) struct Session {
     certain_until_ms: u64,
     /// A goodbye was sent then.
     goodbye_ms: Option<u64>,
+    /// A goodbye was answered then.
+    closed_ms: Option<u64>,
     lanes: Vec<usize>,
     /// Somebody was last welcome in it.
     welcome_ms: u64,
@@ -69,7 +71,7 @@ impl Auditor {
             if !restored.contains(id) {
                 session.certain_until_ms = session.certain_until_ms.min(now_ms);
             }
-            session.over_ms = None;
+            (session.over_ms, session.closed_ms) = (None, None);
             session.is_owed = false;
         }
     }
@@ -131,6 +133,7 @@ impl Auditor {
             return;
         }
         let lane = self.connections[connection].lane;
+        self.judge_order_of_welcomes(connection, lane, welcome.stamp_ms);
         let id = welcome.session_id;
         let until_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
         self.doubt_holds_of_restored(id, welcome.stamp_ms);
@@ -152,6 +155,24 @@ impl Auditor {
         }
         self.lanes[lane].session = Some(id);
         self.note_lane_back(connection, now_ms);
+    }
+
+    /// The greeting of a connection that its client left for a later one does not take the lane from that one.
+    fn judge_order_of_welcomes(&mut self, connection: usize, lane: usize, stamp_ms: u64) {
+        self.connections[connection].welcomed_ms = Some(stamp_ms);
+        let lost_it = |later: &usize| {
+            let later_ms = self.connections[*later].welcomed_ms;
+            later_ms.is_some_and(|at_ms| at_ms < stamp_ms && !self.restarts.happened_since(at_ms))
+        };
+        let later =
+            self.lanes[lane].connections.iter().copied().filter(|later| *later > connection).find(lost_it);
+        if let Some(later) = later {
+            self.accuse("lost-session", || {
+                format!(
+                    "connection {connection} took lane {lane} from the later connection {later} at {stamp_ms}"
+                )
+            });
+        }
     }
 
     /// Doubts the holds of a session that may have ended before a restart. The server welcomes such a session if one of its holds
@@ -231,6 +252,23 @@ impl Auditor {
                 self.owe(self.to_us(now_ms), Duty::Event { connection: other, word: Word::SessionExpired });
             }
         }
+    }
+
+    /// A goodbye is answered once all connections of its session are closed in all shards: what lasted as long as the session is over.
+    pub(super) fn note_closed(&mut self, connection: usize, now_ms: u64) {
+        let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.closed_ms.get_or_insert(now_ms);
+        }
+        for hold in self.holds.values_mut().filter(|hold| hold.session == Some(id) && !hold.may_have_moved) {
+            hold.over_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// Whether the session of a lane was closed before that time.
+    pub(super) fn is_session_closed_before(&self, lane: usize, at_ms: u64) -> bool {
+        let session = self.lanes[lane].session.and_then(|id| self.sessions.get(&id));
+        session.is_some_and(|session| session.closed_ms.is_some_and(|closed_ms| closed_ms < at_ms))
     }
 
     /// Whether requests of this lane may be refused because its session is over.
