@@ -279,3 +279,38 @@ impl Lane {
         !self.input.is_empty() && self.pending_len() < OUTPUT_LEN_PAUSE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mail::{Content, Letter};
+    use crate::worker::Worker;
+    use crate::worker::test_node::test_node;
+    use waymaker_engine::{Answer, Ticket};
+    use waymaker_protocol::limits::FRAME_LEN_MAX;
+    use waymaker_protocol::next_frame;
+
+    /// The other worker has not given the turn back when the worker of the lane counts the last shard.
+    #[test]
+    fn a_farewell_follows_everything_that_another_worker_said_before_it_closed_the_lane() {
+        let now = Time::from_millis(1_000);
+        let node = test_node(2, now);
+        let [mut own, mut other] = [0, 1].map(|index| Worker::new(Arc::clone(&node), index, now));
+        let key = own.handle_open(b"peer", now);
+        let lane = &mut own.state.lanes[key.slot];
+        (lane.stage, lane.in_flight) = (Stage::Leaving(3), 1);
+        let ticket = Ticket { lane: lane.address, number: 2 };
+        let content = Content::Answer(ticket, Answer::Released { was_waiting: false });
+        other.state.letters[0].push(Letter { stamp: now, shard: 0, content });
+        let closing = LaneClosing { worker: 0, key, left: AtomicUsize::new(2), awaited_by: None };
+        other.state.note_closed(&node, &closing);
+        own.state.note_closed(&node, &closing);
+        let mut said = own.output(key).expect("the connection is open");
+        let mut numbers = Vec::new();
+        while let Ok(Some(frame)) = next_frame(said, FRAME_LEN_MAX) {
+            numbers.push(frame.number());
+            said = &said[frame.len()..];
+        }
+        assert_eq!(numbers, [2, 3]);
+    }
+}
