@@ -4,7 +4,7 @@
 use super::agenda::{Agenda, Next};
 use super::errand::{Errand, Report};
 use super::keeper::Space;
-use super::port::{LogBatch, LogOrder, LogStatus};
+use super::port::{LogBatch, LogOrder, LogStatus, Run};
 use super::writer::LogWriter;
 use super::{AppendError, CompactionPlan, Dead};
 use crate::clock::Clock;
@@ -105,6 +105,8 @@ pub struct Committer {
     inbox: VecDeque<LogBatch>,
     /// The group that is not durable yet.
     taken: Vec<LogBatch>,
+    /// Records of the group that is being delivered.
+    delivered: Vec<Run>,
     /// When the current write began; `NEVER` between two writes.
     write_began: Time,
     /// A segment was begun since the last sync.
@@ -126,6 +128,7 @@ impl Committer {
             steps: VecDeque::new(),
             inbox: VecDeque::new(),
             taken: Vec::new(),
+            delivered: Vec::new(),
             write_began: Time::NEVER,
             is_new_segment: false,
             foldable,
@@ -144,6 +147,18 @@ impl Committer {
 
     /// Decides what comes next. The caller carries the step out before it asks again.
     pub fn next(&mut self, now: Time) -> Step {
+        for Run { shard, last, .. } in self.delivered.drain(..) {
+            // Only now: a shard that knows of a durable record speaks at once, and the answers that waited for the record come first.
+            self.status.set_durable(shard, last);
+        }
+        let step = self.decide(now);
+        if let Step::Deliver(batches, ReservedEnd::Begins(_)) = &step {
+            self.delivered.extend(batches.iter().flat_map(|batch| &batch.runs));
+        }
+        step
+    }
+
+    fn decide(&mut self, now: Time) -> Step {
         if let Some(step) = self.steps.pop_front() {
             return step;
         }
@@ -174,7 +189,7 @@ impl Committer {
                 self.steps.push_back(Step::Disk(DiskStep::EndLosses));
             }
         }
-        self.next(now)
+        self.decide(now)
     }
 
     /// Takes an order. This is possible at any time, also between two steps.
@@ -450,6 +465,20 @@ mod tests {
             self.says(now, &["sync"]);
             self.note_synced(now, now, false);
         }
+    }
+
+    /// A shard that knows of a durable record speaks at once, so the answers that waited for the record must be with the workers before.
+    #[test]
+    fn a_shard_learns_that_a_record_is_durable_once_workers_have_what_waited_for_it() {
+        let mut committer = started(config());
+        let runs = vec![Run { shard: 0, first: 1, last: 1 }];
+        let batch = LogBatch { records: vec![0; 3], record_count: 1, runs, ..LogBatch::default() };
+        committer.told(at(0), LogOrder::Batch(batch));
+        committer.writes(at(1), "take");
+        committer.says(at(1), &["begin [3] 1"]);
+        assert_eq!(committer.status.durable(0), 0);
+        committer.said(at(1));
+        assert_eq!(committer.status.durable(0), 1);
     }
 
     fn failed() -> io::Error {

@@ -15,7 +15,6 @@ use waymaker_engine::log::{
 
 use super::keeper::{self, Space};
 use super::map::dirtied_len;
-use super::port::LogPort;
 use super::writer::LogWriter;
 use super::*;
 use crate::clock::BootClock;
@@ -292,9 +291,8 @@ const FLOOR: Record<'static> = Record::BeginAbove { fence: 7 };
 /// A server that has started on this directory and recorded one floor.
 fn started(path: &Path) -> LogWriter {
     let (log, ..) = Log::open::<Image>(disk(path), &options()).unwrap();
-    let (port, _orders) = LogPort::new(1);
     let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
-    LogWriter::start(log, Arc::clone(port.status()), started, &[FLOOR], &BootClock).unwrap()
+    LogWriter::start(log, started, &[FLOOR], &BootClock).unwrap()
 }
 
 /// A lost last frame looks like the end of the log until the superblock names the last frame of a clean stop.

@@ -1,11 +1,10 @@
 //! From what workers leave to frames of the log.
 
 use super::committer::Foldable;
-use super::port::{LogBatch, LogStatus};
+use super::port::LogBatch;
 use super::{AppendError, CompactionPlan, Dead, Log};
 use crate::clock::Clock;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::{io, iter};
 use waymaker_engine::Time;
 use waymaker_engine::log::split::{Payload, split_batch};
@@ -25,7 +24,6 @@ pub struct LogWriter {
     log: Log,
     /// The clocks of this start.
     started: Started,
-    status: Arc<LogStatus>,
     /// Frames that are still to be appended.
     frames: VecDeque<Payload>,
     /// Maximum number of bytes of records in a frame, if that is below what fits.
@@ -46,7 +44,6 @@ impl LogWriter {
     /// If the disk failed.
     pub fn start(
         log: Log,
-        status: Arc<LogStatus>,
         started: Started,
         records: &[Record<'_>],
         clock: &dyn Clock,
@@ -54,7 +51,6 @@ impl LogWriter {
         let mut writer = Self {
             log,
             started,
-            status,
             frames: VecDeque::new(),
             records_max: usize::MAX,
             has_unsynced_records: false,
@@ -146,9 +142,6 @@ impl LogWriter {
             self.is_unconfirmed = std::mem::take(&mut self.has_unsynced_records);
         }
         let durable = self.log.flush(|| clock.now().as_millis())?;
-        for (shard, number) in &self.numbers {
-            self.status.set_durable(*shard, *number);
-        }
         Ok(Time::from_millis(durable.at_ms))
     }
 

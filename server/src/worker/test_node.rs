@@ -1,8 +1,10 @@
 //! A node for tests that run workers without threads, in a time that the test decides.
 
 use crate::clock::Clock;
+use crate::log::port::{LogOrder, LogPort};
 use crate::memory::MemoryUse;
-use crate::node::{Node, NodeConfig};
+use crate::node::{Node, NodeConfig, shard_count};
+use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 
@@ -31,15 +33,27 @@ pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
 
 /// The same, with this memory.
 pub(crate) fn test_node_with(worker_count: usize, start: Time, memory: Arc<MemoryUse>) -> Arc<Node> {
-    node_of(worker_count, start, memory, Limits::default())
+    node_of(worker_count, start, memory, Limits::default(), None)
 }
 
 /// The same, with these limits.
 pub(crate) fn test_node_with_limits(worker_count: usize, start: Time, limits: Limits) -> Arc<Node> {
-    node_of(worker_count, start, Arc::default(), limits)
+    node_of(worker_count, start, Arc::default(), limits, None)
 }
 
-fn node_of(worker_count: usize, start: Time, memory: Arc<MemoryUse>, limits: Limits) -> Arc<Node> {
+/// Returns a node with a log, and the orders that the log gets.
+pub(crate) fn test_node_with_log(worker_count: usize, start: Time) -> (Arc<Node>, Receiver<LogOrder>) {
+    let (port, orders) = LogPort::new(shard_count(worker_count));
+    (node_of(worker_count, start, Arc::default(), Limits::default(), Some(port)), orders)
+}
+
+fn node_of(
+    worker_count: usize,
+    start: Time,
+    memory: Arc<MemoryUse>,
+    limits: Limits,
+    log: Option<LogPort>,
+) -> Arc<Node> {
     Arc::new(Node::new(&NodeConfig {
         memory,
         worker_count,
@@ -48,7 +62,7 @@ fn node_of(worker_count: usize, start: Time, memory: Arc<MemoryUse>, limits: Lim
         start,
         seed: [7; 32],
         clock: Arc::new(StoppedClock),
-        log: None,
+        log,
         quorum: None,
     }))
 }

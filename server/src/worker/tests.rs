@@ -1,5 +1,6 @@
 //! Workers without a driver, in a time that the test decides.
 
+mod durable;
 mod kinds;
 mod session_ends;
 mod vacancy;

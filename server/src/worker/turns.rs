@@ -178,12 +178,13 @@ impl State {
     /// might count a renewal as served that was just left for this very turn.
     #[inline]
     pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
-        if node.worker_count() > 1 {
-            // What earlier turns of this shard said to our lanes goes out before what this one will say.
+        self.tell_states(node, turn, shard);
+        if node.worker_count() > 1 || node.log.is_some() {
+            // What earlier turns of this shard said to our lanes goes out before what this one will say, and so do answers that waited for
+            // what is durable by now.
             self.read_letters(node);
         }
         let now = self.now;
-        self.tell_states(node, turn, shard);
         let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
     }
@@ -261,6 +262,7 @@ impl State {
         let mut turn = node.shards[usize::from(shard)].resume(pass);
         // It may be passed on for long without beginning anew.
         self.tell_states(node, &mut turn, shard);
+        self.read_letters(node);
         self.leave(node, turn, shard);
     }
 

@@ -12,7 +12,7 @@ use waymaker_engine::log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_engine::{ClaimId, Scope, Time};
 use waymaker_server::clock::Clock;
 use waymaker_server::log::committer::Foldable;
-use waymaker_server::log::port::{LogBatch, LogPort};
+use waymaker_server::log::port::LogBatch;
 use waymaker_server::log::writer::LogWriter;
 use waymaker_server::log::{AppendError, Log, OpenOptions, SegmentFile, Storage, keeper};
 use waymaker_simulator::disk::{DiskState, SimulatedDisk, Survival};
@@ -166,8 +166,7 @@ impl Rig {
         let (log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &OPTIONS).unwrap();
         let started = started(&disk.clock);
         image.rebase(&started);
-        let status = Arc::clone(LogPort::new(1).0.status());
-        let writer = LogWriter::start(log, status, started, &[], &disk.clock).unwrap();
+        let writer = LogWriter::start(log, started, &[], &disk.clock).unwrap();
         (Self { disk, writer, claims: Vec::new(), next_hold: 0, next_record: 1 }, image)
     }
 

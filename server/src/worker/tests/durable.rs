@@ -1,0 +1,40 @@
+//! What waits for the log.
+
+use super::*;
+use crate::log::port::LogOrder;
+use crate::waiting::{mails, post};
+use crate::worker::test_node::test_node_with_log;
+use crossbeam_channel::Receiver;
+use waymaker_engine::ReservedEnd;
+use waymaker_protocol::AcquireOptions;
+
+/// Everything that was recorded is durable. The workers have that in their mailboxes.
+fn make_durable(rig: &Rig, orders: &Receiver<LogOrder>) {
+    while let Ok(LogOrder::Batch(batch)) = orders.try_recv() {
+        post(&rig.node, mails(batch.waiting.into_iter(), ReservedEnd::Begins(rig.now)), |_| {});
+        let status = rig.node.log.as_ref().expect("the node has a log").status();
+        batch.runs.iter().for_each(|run| status.set_durable(run.shard, run.last));
+    }
+}
+
+/// A hold is taken up by a second request and released by a third party. A node of one worker knows that the move is durable before the
+/// worker has read the answer to the second request.
+#[test]
+fn a_holder_hears_of_the_end_of_its_hold_behind_the_answer_that_waited_for_the_log() {
+    let now = Time::from_millis(1_000);
+    let (node, orders) = test_node_with_log(1, now);
+    let mut rig = Rig::of(node, now);
+    let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
+    let options = AcquireOptions { scope: Some(2), request_id: Some(b"id"), ..AcquireOptions::default() };
+    let acquire = frame(2, &Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() }));
+    rig.say(first, &acquire);
+    make_durable(&rig, &orders);
+    rig.workers[0].handle_mail(rig.now);
+    let Heard::Granted(held) = rig.hear(first)[0].1 else { panic!() };
+    rig.say(second, &acquire);
+    make_durable(&rig, &orders);
+    rig.say(first, &frame(3, &Request::Release(Release { id: held.id, key: None, own: false })));
+    rig.workers[0].handle_mail(rig.now);
+    let numbers: Vec<u32> = rig.hear(second).into_iter().map(|(number, _)| number).collect();
+    assert_eq!(numbers, [2, 0], "the answer, and then the event");
+}
