@@ -285,6 +285,7 @@ impl Auditor {
             others_may_end: is_tampered || self.may_be_shared(request, acquire),
             was_repeated: granted.repeated,
             may_have_moved: inherits || self.may_be_found_again(request, acquire),
+            is_inherited: inherits,
             settled_ms: 0,
             over_ms: self.ended_unheard.contains(&id).then_some(now_ms),
             released_by: None,

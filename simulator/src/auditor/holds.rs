@@ -46,6 +46,8 @@ pub(crate) struct Hold {
     pub(crate) others_may_end: bool,
     /// It was heard of first by a repetition.
     pub(crate) was_repeated: bool,
+    /// Another acquire with its request id may have asked for it first, perhaps with other options.
+    pub(crate) is_inherited: bool,
     /// It may hang on another lane by now.
     pub(crate) may_have_moved: bool,
     /// When it was said that it hangs on this lane, if it had hung on another one.

@@ -93,7 +93,7 @@ impl Auditor {
             hold.lane = lane;
             hold.since_ms = first_sent_ms;
         }
-        if is_alone {
+        if is_alone && !hold.is_inherited {
             (hold.may_have_moved, hold.settled_ms) = (false, now_ms);
             hold.session = hold.session.and(session);
         }

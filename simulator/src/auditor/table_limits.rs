@@ -69,7 +69,7 @@ impl Auditor {
             hold.lane == lane
                 && !hold.may_have_moved
                 && (hold.session.is_some() || hold.release_after_ms.is_some())
-                && hold.said_ms < sent_ms
+                && hold.said_ms.max(hold.settled_ms) < sent_ms
                 && self.shard_of(hold.key) == shard
                 && self.surely_lives(**id, now_ms)
         });

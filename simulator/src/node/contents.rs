@@ -184,7 +184,7 @@ mod tests {
             Ok::<_, String>(image)
         };
         let counted = Record::Counted { id: ID, fence: 14 };
-        holds(&image(&[&hold, &counted])?, &image(&[&hold])?)
+        holds(&image(&[&hold, &counted])?, &image(&[&hold])?, true)
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::log::OPTIONS;
 use super::{Server, contents, leave};
 use crate::world::World;
+use waymaker_engine::TurnCell;
 use waymaker_engine::several::{Participant, Several, is_grant_due, reserved_together};
 
 impl Server {
@@ -45,7 +46,7 @@ impl Server {
     /// Checks what a crash left on the disk of claims that were reserved: all keys or none.
     pub(super) fn verify_whole(&self, world: &mut World) {
         let Some(disk) = &self.disk else { return };
-        let turns: Vec<_> = self.node.0.shards.iter().filter_map(|cell| cell.enter()).collect();
+        let turns: Vec<_> = self.node.0.shards.iter().filter_map(TurnCell::enter).collect();
         let shards: Vec<_> = turns.iter().map(|turn| &turn.shard).collect();
         let reserved = reserved_together(&shards);
         turns.into_iter().for_each(leave);
