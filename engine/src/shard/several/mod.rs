@@ -180,17 +180,19 @@ pub fn is_grant_due(participants: &[Participant<'_>], several: &Several) -> bool
     is_grantable(participants, several) && participants.iter().all(|one| one.shard.work.is_empty())
 }
 
-/// The ids of claims of which every key is reserved. Until they begin, a crash keeps all keys of such a claim or none. For tests.
+/// Returns, for each claim of which every key is reserved, the ids of its recorded keys. Until the claim begins, a crash keeps all of them or
+/// none. A key of scope Ephemeral is not recorded. For tests.
 pub fn reserved_together(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
-    let is_reserved = |member: &Member| {
+    let claim_of = |member: &Member| {
         let shard = shards.iter().find(|shard| shard.number == member.shard);
         let claim = shard.and_then(|shard| shard.claims.get(member.claim));
-        claim.is_some_and(|claim| claim.has(flag::RESERVED) && claim.secret == member.id.secret)
+        claim.filter(|claim| claim.has(flag::RESERVED) && claim.secret == member.id.secret)
     };
+    let is_recorded = |member: &&Member| claim_of(member).is_some_and(|claim| claim.has(flag::LOCAL));
     let homes = shards.iter().flat_map(|shard| shard.several_at_home(flag::RESERVED));
     homes
-        .filter(|several| several.members.iter().all(is_reserved))
-        .map(|several| several.members.iter().map(|member| member.id).collect())
+        .filter(|several| several.members.iter().all(|member| claim_of(member).is_some()))
+        .map(|several| several.members.iter().filter(is_recorded).map(|member| member.id).collect())
         .collect()
 }
 
