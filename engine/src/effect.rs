@@ -195,8 +195,10 @@ pub struct Reserved {
     pub fence: u64,
     /// A cluster counts it.
     pub is_counted: bool,
-    /// The answer of a claim over several keys, which is given with the one that decides about all of them.
+    /// The answer of a claim over several keys, which is given with the first of them.
     pub several: Option<Box<[KeyGrant]>>,
+    /// Another key of a claim over several keys, behind the first.
+    pub is_far: bool,
 }
 
 /// What a shard may expect of the durable log.

@@ -56,6 +56,13 @@ pub enum Mail {
         /// What was reserved.
         reserved: Vec<Reserved>,
     },
+    /// The keys of a claim over several keys go on together. The first one answers for all.
+    ReservedTogether {
+        /// How.
+        end: ReservedEnd,
+        /// What was reserved.
+        members: Vec<Reserved>,
+    },
     /// Close every connection once its answers are written, then end.
     Finish,
 }

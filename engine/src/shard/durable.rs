@@ -163,6 +163,7 @@ impl Shard {
                 fence,
                 is_counted: is_counted_elsewhere,
                 several,
+                is_far: self.is_far(claim),
             },
             id: self.id(claim),
             counter,

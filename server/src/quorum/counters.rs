@@ -365,6 +365,7 @@ mod tests {
                 fence: *fence,
                 is_counted: true,
                 several: None,
+                is_far: false,
             },
             id: ClaimId { place: 0, secret: 0 },
             counter: (!key.is_empty()).then(|| name(key)),

@@ -265,6 +265,9 @@ impl Worker {
                 Mail::Reserved { shard, end, reserved } => {
                     self.state.hand_over(&self.node, shard, Batch::Reserved(end, reserved));
                 }
+                Mail::ReservedTogether { end, members } => {
+                    self.state.end_together(&self.node, end, members);
+                }
                 Mail::Finish => self.state.finish(&self.node),
             }
             if is_long && !self.state.mails.is_empty() {

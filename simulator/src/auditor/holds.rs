@@ -16,7 +16,7 @@ pub(crate) struct Hold {
     pub(crate) request_id: Option<u8>,
     pub(crate) label: Option<u32>,
     pub(crate) lane: usize,
-    /// It was asked for without options, and granted at once.
+    /// It was asked for without options, granted at once, and held without a restart since.
     pub(crate) is_plain: bool,
     /// It lasts as long as this.
     pub(crate) session: Option<SessionId>,

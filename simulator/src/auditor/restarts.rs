@@ -371,6 +371,8 @@ impl Auditor {
                 hold.late_ms =
                     hold.late_ms.max(rest_ms.map_or(full(hold.longest_ms), |rest_ms| now_ms + rest_ms));
             }
+            // The log has it from now on. After the next reboot its lease may begin anew.
+            hold.is_plain = false;
         }
         for (key, fence) in end.entries {
             self.note_registered_anew(key, fence, now_ms);

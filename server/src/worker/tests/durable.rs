@@ -4,6 +4,7 @@ use super::*;
 use crate::log::port::LogOrder;
 use crate::waiting::{mails, post};
 use crate::worker::test_node::test_node_with_log;
+use crate::worker::tests::vacancy::names_of_shards;
 use crossbeam_channel::Receiver;
 use waymaker_engine::ReservedEnd;
 use waymaker_protocol::AcquireOptions;
@@ -37,4 +38,34 @@ fn a_holder_hears_of_the_end_of_its_hold_behind_the_answer_that_waited_for_the_l
     rig.workers[0].handle_mail(rig.now);
     let numbers: Vec<u32> = rig.hear(second).into_iter().map(|(number, _)| number).collect();
     assert_eq!(numbers, [2, 0], "the answer, and then the event");
+}
+
+/// The turn of the shard that answers for the claim is with another worker, and the other key could end meanwhile.
+#[test]
+fn a_holder_of_several_keys_hears_of_the_end_of_one_behind_the_answer_that_grants_all() {
+    let now = Time::from_millis(1_000);
+    let (node, orders) = test_node_with_log(2, now);
+    let mut names = [names_of_shards(&node)[0], names_of_shards(&node)[1]];
+    names.sort_unstable();
+    let [home, far] = names;
+    let mut rig = Rig::of(node, now);
+    let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
+    let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
+    let items = names.each_ref().map(|name| KeyItem { shared: false, key: name });
+    let mut buffer = Vec::new();
+    let items = Items::new(items, &mut buffer).expect("two keys");
+    let acquire = Request::AcquireKeys(AcquireKeys { items, options, ..AcquireKeys::default() });
+    rig.say(first, &frame(2, &acquire));
+    let turn = rig.hold_turn(&home);
+    make_durable(&rig, &orders);
+    rig.workers[0].handle_mail(rig.now);
+    rig.say(second, &frame(2, &Request::Inspect(Inspect { key: &far })));
+    let output = rig.take_output(second).expect("the connection is open");
+    let frame_of = next_frame(&output, FRAME_LEN_MAX).expect("a frame").expect("an answer");
+    let Ok(Response::Inspected(inspected)) = Response::decode(frame_of) else { panic!("{frame_of:?}") };
+    for holder in &inspected.holders {
+        rig.say(second, &frame(3, &Request::ForceRelease(ForceRelease { id: holder.id, reason: b"" })));
+    }
+    rig.give_back(turn);
+    assert_eq!(rig.hear(first)[0].0, 2, "the answer comes first");
 }
