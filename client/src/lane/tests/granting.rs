@@ -131,3 +131,35 @@ fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
     rig.receive(4, &extended);
     assert!(only(&mut answer).is_held());
 }
+
+#[test]
+fn a_grant_after_the_last_guard_and_handle_is_given_back() {
+    let mut rig = Rig::new();
+    let _answer = rig.acquire(OWN, Wait::Try);
+    rig.sends(&[(1, "acquire k wait 0")]);
+    // The lane knows guards and handles by this alone.
+    (rig.shared, _) = Shared::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
+    let granted = rig.granted(9, 3_000, false);
+    rig.receive(1, &granted);
+    rig.sends(&[(2, "release 9")]);
+}
+
+/// The answer was decided long before its acquire was sent, so it tells nothing about the clock of the server.
+#[test]
+fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
+    let mut rig = Rig::new();
+    let other = rig.lock(1, 5, 30_000);
+    let old = rig.granted_again(9, 3_000);
+    rig.advance_to(12_000);
+    let _answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sends(&[(2, "acquire k wait 0")]);
+    rig.receive(2, &old);
+    let stamp_ms = rig.stamp_ms();
+    rig.advance_to(14_000);
+    let moved = waymaker_protocol::Event::LeaseMoved { id: id(5), remaining_ms: 3_000, stamp_ms };
+    rig.receive(0, &Response::Event(moved));
+    rig.advance_to(14_500);
+    assert!(other.is_held());
+    rig.advance_to(15_000);
+    assert!(!other.is_held());
+}

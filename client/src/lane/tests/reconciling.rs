@@ -13,7 +13,8 @@ fn what_is_listed_after_an_outage_and_nobody_knows_is_released() {
     rig.lose_connection();
     rig.come_back(true);
     rig.sends(&[(3, "acquire k wait 4294967295"), (4, "holds"), (5, "extend 9 by 30000")]);
-    rig.receive(4, &listed(&[(9, "k"), (forgotten.place, "k"), (7, "stranger")], 77));
+    // Of another key than the acquire that is on its way, which would keep it.
+    rig.receive(4, &listed(&[(9, "k"), (forgotten.place, "forgotten"), (7, "stranger")], 77));
     rig.sends(&[(6, "holds")]);
     // The last may be what the acquire that is on its way became.
     rig.receive(6, &listed(&[(6, "stranger"), (5, "k")], 0));
@@ -75,5 +76,24 @@ fn a_hold_that_an_earlier_session_was_about_to_give_back_can_be_granted_again() 
     rig.sends(&[(2, "extend 9 by 3000")]);
     let extended = rig.extended(3_000);
     rig.receive(2, &extended);
+    assert!(only(&mut answer).is_held());
+}
+
+/// The server served the acquire before the release, so its answer names a hold that is over.
+#[test]
+fn a_grant_of_a_hold_that_was_given_back_is_asked_for_again() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(1, "holds")]);
+    rig.receive(1, &listed(&[(9, "k")], 0));
+    rig.sends(&[(2, "release 9")]);
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sends(&[(3, "acquire k wait 0")]);
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(3, &again);
+    rig.sends(&[(4, "acquire k wait 0")]);
+    let granted = rig.granted(10, 3_000, false);
+    rig.receive(4, &granted);
     assert!(only(&mut answer).is_held());
 }
