@@ -245,7 +245,9 @@ impl Mix {
         unix_us: u64,
         random: &mut Random,
     ) -> Registering {
-        let lease_ms = if random.once_in(10) { -5 } else { random.spread(10, 4_000) as i64 };
+        // A lease that is over, every other time for longer than the grace of lazy entries.
+        let over_ms = if value.is_multiple_of(2) { 5 } else { 6_000 };
+        let lease_ms = if random.once_in(10) { -over_ms } else { random.spread(10, 4_000) as i64 };
         let absolute = random.once_in(3);
         let from_ms = if absolute { (unix_us / 1000) as i64 } else { 0 };
         Registering { key, lease_ms: from_ms + lease_ms, absolute, value, heartbeat: random.once_in(3) }

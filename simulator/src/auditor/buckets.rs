@@ -94,6 +94,10 @@ impl Auditor {
         let burst = |bucket: Key| u64::from(self.settings.rule_of(bucket).burst);
         let never = taking.parts().any(|(bucket, cost)| u64::from(cost) > burst(bucket));
         let says_never = throttled.retry_after_ns == u64::MAX;
+        // The answer describes the tightest bucket, so no bucket has fewer tokens left.
+        let left =
+            |(bucket, cost)| burst(bucket).saturating_sub(if taking.refund { 0 } else { u64::from(cost) });
+        let most = taking.parts().map(left).min().unwrap_or(0);
         let is_free = taking.parts().all(|(_, cost)| cost == 0) || taking.refund;
         let is_wrong = (throttled.allowed != (throttled.retry_after_ns == 0))
             || is_free && !throttled.allowed
@@ -102,6 +106,9 @@ impl Auditor {
             return self.accuse("answers", || format!("{taking:?} got {throttled:?}"));
         }
         self.judge_tokens(request, taking, throttled, now_ms);
+        if throttled.allowed && throttled.remaining > most {
+            return self.accuse("tokens", || format!("{taking:?} left at most {most}: {throttled:?}"));
+        }
         if throttled.allowed {
             taking.parts().for_each(|(bucket, _)| self.judge_windows(bucket, now_ms));
         } else if !never {

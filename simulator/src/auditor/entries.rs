@@ -73,7 +73,11 @@ impl EntryHistory {
             .values()
             .filter(|asked| mine(asked.client) && asked.said.is_none() && !asked.is_refused);
         let moved = pending.map(|asked| asked.end_ms);
-        let lease_ms = moved.chain([tenure.end_ms]).min().unwrap_or(0) + grace_ms;
+        // An end before the beginning of the clock is 0 here, and its grace may be over too.
+        let lease_ms = match moved.chain([tenure.end_ms]).min() {
+            None | Some(0) => 0,
+            Some(end_ms) => end_ms + grace_ms,
+        };
         // What was answered before the newest word on it did not end it.
         let may_end = |ending: &&Ending| {
             mine(ending.client) && ending.answered_ms.is_none_or(|at_ms| at_ms >= tenure.stamp_ms)

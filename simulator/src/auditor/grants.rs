@@ -200,6 +200,7 @@ impl Auditor {
             asked_ms,
             server: self.restarts.count,
             sent_ms,
+            is_try: acquire.wait_ms == 0,
             boost_ms,
             waited,
         };

@@ -28,6 +28,8 @@ pub(crate) struct Granting {
     pub(crate) server: u32,
     /// When it was asked for, if it was asked for once and got what it asked for.
     pub(crate) sent_ms: Option<u64>,
+    /// It asked not to wait.
+    pub(crate) is_try: bool,
     pub(crate) boost_ms: u64,
     /// Of a claim that said it waits.
     pub(crate) waited: Option<Waited>,
@@ -199,17 +201,24 @@ impl KeyHistory {
 
 /// Whether the first of two to come must be the first to be granted.
 fn is_ordered(one: &Granting, other: &Granting) -> bool {
-    // Of two that are held together one may have a fence of the cluster, which has counted further.
-    let same_counter = (one.scope == Scope::Quorum) == (other.scope == Scope::Quorum)
-        || Form::conflict((&one.form, one.shared), (&other.form, other.shared));
-    same_counter && Form::is_ordered((&one.form, one.shared), (&other.form, other.shared))
+    has_same_counter(one, other) && Form::is_ordered((&one.form, one.shared), (&other.form, other.shared))
+}
+
+/// Whether the fences of two tell which was granted first. Of two that are held together one may have a fence of the cluster, which has
+/// counted further.
+fn has_same_counter(one: &Granting, other: &Granting) -> bool {
+    (one.scope == Scope::Quorum) == (other.scope == Scope::Quorum)
+        || Form::conflict((&one.form, one.shared), (&other.form, other.shared))
 }
 
 /// Whether a claim that was asked for when another was known to wait was granted before that one.
 fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(), (&'static str, String)> {
     let ((fence, newcomer), (waiter_fence, waiter)) = (newcomer, waiter);
     let (Some(sent_ms), Some(waited)) = (newcomer.sent_ms, waiter.waited) else { return Ok(()) };
-    if !is_ordered(newcomer, waiter) {
+    // An early timestamp lets a waiter overtake other waiters. A try overtakes no waiter.
+    let is_try_by_time =
+        newcomer.is_try && newcomer.form.timestamp_us().is_some() && has_same_counter(newcomer, waiter);
+    if !is_ordered(newcomer, waiter) && !is_try_by_time {
         return Ok(());
     }
     let apart_ms = sent_ms.saturating_sub(waited.queued_ms);

@@ -258,9 +258,12 @@ impl Auditor {
         if ending == Ending::Damage {
             self.keys.values_mut().for_each(KeyHistory::forget_scope);
         }
+        if matches!(ending, Ending::Damage | Ending::Loss) {
+            self.operators.thaw_all(now_ms);
+        }
         self.end_sessions(&sessions, now_ms);
         let stopped_ms = self.stopping_ms.filter(|_| ending == Ending::Clean);
-        self.forget_what_no_log_has(ending == Ending::Clean, now_ms);
+        self.forget_what_no_log_has(ending == Ending::Clean);
         self.restarts.end = Some(End { ending, at_ms: now_ms, stopped_ms, holds: living, entries, sessions });
     }
 
@@ -328,10 +331,9 @@ impl Auditor {
         }
     }
 
-    /// What a start leaves out, in order or not: buckets, freezes, and what was counted.
-    fn forget_what_no_log_has(&mut self, is_clean: bool, now_ms: u64) {
+    /// What a start leaves out, in order or not: buckets, and what was counted.
+    fn forget_what_no_log_has(&mut self, is_clean: bool) {
         self.buckets.clear();
-        self.operators.thaw_all(now_ms);
         for record in self.namespaces.values_mut() {
             record.begin_anew(is_clean);
         }

@@ -464,3 +464,47 @@ fn a_freeze_is_refused_behind_as_many_requests_to_all_shards_as_may_be_in_flight
     assert_eq!(freeze_refused_after(EVERYWHERE_IN_FLIGHT_MAX + 1).violation(), None);
     assert_eq!(rule(&freeze_refused_after(EVERYWHERE_IN_FLIGHT_MAX)), Some("answers"));
 }
+
+/// A freeze is answered, the server ends and starts again, and a key under the frozen prefix is granted.
+fn granted_after_a_freeze(ending: Ending) -> Auditor {
+    let mut auditor = auditor();
+    auditor.asks(2, 2, freeze(false), 0, 1_000);
+    says(&mut auditor, 2, 2, &frozen(1), 1_010);
+    auditor.note_end(1_020, ending);
+    auditor.note_start(1_021, 0, false);
+    asks(&mut auditor, 0, Acquire { scope: Scope::Ephemeral, ..LOCAL }, 1_030);
+    says_granted(&mut auditor, 0, Granted { remaining_ms: 100, ..granted(1, 1_031) });
+    auditor
+}
+
+#[test]
+fn a_freeze_lasts_until_a_thaw_or_the_loss_of_the_log() {
+    for ending in [Ending::Clean, Ending::Crash, Ending::Interrupted] {
+        assert_eq!(rule(&granted_after_a_freeze(ending)), Some("frozen"), "{ending:?}");
+    }
+    assert_eq!(granted_after_a_freeze(Ending::Loss).violation(), None);
+}
+
+/// A claim waits in a pool that serves by timestamps. A newer request with an earlier timestamp is granted before it.
+fn granted_before_a_waiter_of_a_later_time(wait_ms: u32) -> Auditor {
+    let pool = any_pool();
+    let wanted = |timestamp_us| {
+        let form = Form::Permits(Permits { permits: 1, capacity: Some(2), timestamp_us: Some(timestamp_us) });
+        Acquire { key: pool, form, wait_ms: 500, notify_queued: true, ..LOCAL }
+    };
+    let start_us = crate::clock::unix_us(1_000);
+    let mut auditor = auditor();
+    asks(&mut auditor, 0, wanted(start_us), 1_000);
+    let queued = Event::Queued { id: id_of(2), position: 0, ticket: 1 };
+    says(&mut auditor, 0, 1, &Response::Event(queued), 1_001);
+    asks(&mut auditor, 2, Acquire { wait_ms, ..wanted(start_us - 1) }, 1_010);
+    says_granted(&mut auditor, 2, Granted { remaining_ms: 100, ..granted(1, 1_011) });
+    says_granted(&mut auditor, 0, Granted { remaining_ms: 100, waited: true, ..granted(2, 1_020) });
+    auditor
+}
+
+#[test]
+fn a_try_with_an_early_timestamp_overtakes_no_waiter() {
+    assert_eq!(granted_before_a_waiter_of_a_later_time(500).violation(), None);
+    assert_eq!(rule(&granted_before_a_waiter_of_a_later_time(0)), Some("overtaking"));
+}
