@@ -144,6 +144,16 @@ impl Auditor {
         self.entries.entry(key).or_default().endings.push(ending);
     }
 
+    /// Another server may have forgotten that it answered the request, and ends what is registered now.
+    pub(super) fn note_unregistering_anew(&mut self, request: usize, key: Key) {
+        let sent_ms = self.requests[request].sent_ms;
+        let mut endings = self.entries.entry(key).or_default().endings.iter_mut();
+        if let Some(ending) = endings.find(|ending| ending.request == request && ending.answered_ms.is_some())
+        {
+            (ending.sent_ms, ending.answered_ms) = (sent_ms, None);
+        }
+    }
+
     pub(super) fn judge_registered(
         &mut self,
         request: usize,
@@ -400,6 +410,20 @@ mod tests {
         assert_eq!(auditor.violation(), None);
         registers(&mut auditor, key, 1, 3, 10_040);
         assert_eq!(auditor.violation().map(|violation| violation.rule), Some("early-grant"));
+    }
+
+    #[test]
+    fn an_entry_may_be_anothers_where_its_owner_repeated_an_answered_request_for_its_end_after_a_restart() {
+        let (mut auditor, key) = auditor();
+        registers(&mut auditor, key, 0, 1, 10_000);
+        auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);
+        let unregistered = Response::Unregistered(Unregistered { was_expired: false });
+        says(&mut auditor, 0, 100, &unregistered, 10_020);
+        registers(&mut auditor, key, 0, 2, 10_030);
+        auditor.note_start(10_031, 0, false);
+        auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_035);
+        registers(&mut auditor, key, 1, 3, 10_040);
+        assert_eq!(auditor.violation(), None);
     }
 
     #[test]

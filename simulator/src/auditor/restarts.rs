@@ -394,6 +394,7 @@ impl Auditor {
         asked.is_cancelled = false;
         match operation {
             Operation::Register(registering) => self.note_registering_anew(registering),
+            Operation::Unregister { key } => self.note_unregistering_anew(request, *key),
             Operation::SetCapacity { .. } => self.pools.note_set_anew(request),
             // A request that was sent while no server ran is noted already.
             Operation::Take(taking) if !self.is_taking_noted(request, taking) => {
