@@ -49,11 +49,9 @@ pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u
             WhenDurable::Begin(reserved) => push_reserved(&mut mails, reserved, end),
         }
     }
-    let together = together.into_iter().map(|members| {
-        let worker = members[0].lane.worker;
-        (worker, Mail::ReservedTogether { end, members })
-    });
-    mails.extend(together);
+    for members in together {
+        mails.push((members[0].lane.worker, Mail::ReservedTogether { end, members }));
+    }
     mails
 }
 

@@ -99,7 +99,7 @@ impl Shard {
     /// durable.
     pub(super) fn reserve(&mut self, claim: u32, effects: &mut impl Effects) {
         self.stand_reserved(claim, effects);
-        let member = self.quorum_member(claim, None);
+        let member = self.quorum_member(claim, None, false);
         begin_when_counted(self.now, Box::new([member]), effects);
     }
 
@@ -148,7 +148,12 @@ impl Shard {
     }
 
     /// A grant that is reserved. One of several has the answer for all of them.
-    pub(super) fn quorum_member(&self, claim: u32, several: Option<Box<[KeyGrant]>>) -> QuorumMember {
+    pub(super) fn quorum_member(
+        &self,
+        claim: u32,
+        several: Option<Box<[KeyGrant]>>,
+        is_far: bool,
+    ) -> QuorumMember {
         let Claim { secret, lane, entry, fence, .. } = self.claims[claim];
         let lane = self.lanes.lanes[lane].address;
         let is_counted_elsewhere = self.scope_of(claim) == Scope::Quorum;
@@ -163,7 +168,7 @@ impl Shard {
                 fence,
                 is_counted: is_counted_elsewhere,
                 several,
-                is_far: self.is_far(claim),
+                is_far,
             },
             id: self.id(claim),
             counter,

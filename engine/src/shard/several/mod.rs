@@ -156,11 +156,11 @@ fn begin_together(
     effects: &mut impl Effects,
 ) {
     let mut answer = Some(grants.into_boxed_slice());
-    let members = several
-        .members
-        .iter()
-        .zip(places)
-        .map(|(member, place)| participants[*place].shard.quorum_member(member.claim, answer.take()));
+    let members = several.members.iter().zip(places).map(|(member, place)| {
+        let answer = answer.take();
+        let is_far = answer.is_none();
+        participants[*place].shard.quorum_member(member.claim, answer, is_far)
+    });
     let members: Box<[QuorumMember]> = members.collect();
     begin_when_counted(participants[places[0]].shard.now, members, effects);
 }
