@@ -12,19 +12,31 @@ use waymaker_simulator::{Options, record};
 const OPERATION_COUNT: u32 = 150;
 /// Happenings of each seed, in the mean of many, so that histories are not empty.
 const HAPPENING_COUNT_MIN: u64 = 20;
-/// A check that takes longer would say nothing.
-const CHECKED_WITHIN: Duration = Duration::from_secs(60);
+/// A check that takes longer is given up: many calls without an answer have too many orders.
+const CHECKED_WITHIN: Duration = Duration::from_secs(10);
+/// At most one in so many seeds may have a key whose check was given up.
+const SEEDS_PER_UNCHECKED: u64 = 100;
+
+/// What was checked of one seed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Checked {
+    happening_count: u64,
+    /// Keys whose checks were given up.
+    unchecked_count: u64,
+}
 
 /// Checks what was heard of all keys in the run of a seed. Says how much happened, or what cannot have.
-fn check(seed: u64) -> Result<usize, String> {
+fn check(seed: u64) -> Result<Checked, String> {
     let options = Options { operation_count: Some(OPERATION_COUNT), ..Options::default() };
     let (outcome, history) = record(seed, &options);
-    let mut happening_count = 0;
+    let mut checked = Checked::default();
     for (key, operations) in operations_of(&history) {
-        happening_count += operations.len();
         match check_operations_timeout(&operations, CHECKED_WITHIN) {
-            CheckResult::Ok => {}
-            CheckResult::Unknown => return Err(format!("seed {seed}, key {key}: too much to check")),
+            CheckResult::Ok => checked.happening_count += operations.len() as u64,
+            CheckResult::Unknown => {
+                eprintln!("seed {seed}, key {key}: {} happenings are too much to check", operations.len());
+                checked.unchecked_count += 1;
+            }
             CheckResult::Illegal => {
                 let misfit = misfit_of(&operations);
                 return Err(format!("seed {seed}, key {key}: cannot have happened: {misfit}"));
@@ -33,7 +45,7 @@ fn check(seed: u64) -> Result<usize, String> {
     }
     match outcome.failure {
         Some(failure) => Err(format!("seed {seed}: {}", failure.violation.text)),
-        None => Ok(happening_count),
+        None => Ok(checked),
     }
 }
 
@@ -48,18 +60,19 @@ fn misfit_of(operations: &[Operation<LockModel>]) -> String {
 
 #[test]
 fn what_clients_heard_of_each_key_can_have_happened_in_some_order() {
-    let mut happening_count = 0;
+    let mut all = Checked::default();
     let mut failures = Vec::new();
     for seed in 0..seed_count() {
         match check(seed) {
-            Ok(count) => happening_count += count as u64,
+            Ok(checked) => {
+                all.happening_count += checked.happening_count;
+                all.unchecked_count += checked.unchecked_count;
+            }
             // A server that found a defect itself must not hide the defects that this checker finds.
             Err(text) => failures.push(text),
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(
-        happening_count >= HAPPENING_COUNT_MIN * seed_count(),
-        "only {happening_count} happenings: the clients do too little"
-    );
+    assert!(all.unchecked_count <= seed_count().div_ceil(SEEDS_PER_UNCHECKED), "too much to check: {all:?}");
+    assert!(all.happening_count >= HAPPENING_COUNT_MIN * seed_count(), "the clients do too little: {all:?}");
 }
