@@ -54,6 +54,12 @@ enum Task {
 }
 
 impl Together {
+    fn new(mut shards: Vec<u16>, task: Task) -> Self {
+        shards.sort_unstable();
+        shards.dedup();
+        Self { shards: shards.into(), task }
+    }
+
     /// The cost of a try, in acquires of one key: it takes the turn of each shard, and looks at each key.
     fn cost(&self) -> usize {
         let key_count = match &self.task {
@@ -69,7 +75,7 @@ impl State {
     /// Serves a request for several keys or buckets, now or as soon as their turns can be had.
     pub(super) fn serve_together(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
-        let mut shards: Vec<u16> = match Request::decode(frame) {
+        let shards: Vec<u16> = match Request::decode(frame) {
             Ok(Request::AcquireKeys(acquire)) => {
                 acquire.items.iter().map(|item| node.shard_of_key(item.key)).collect()
             }
@@ -82,10 +88,8 @@ impl State {
                 return refuse(&mut outbox, ticket, error.field(), error.limit(), error.to_string());
             }
         };
-        shards.sort_unstable();
-        shards.dedup();
         let frame = frame.bytes().into();
-        self.do_together(node, Together { shards: shards.into(), task: Task::Request { ticket, frame } });
+        self.do_together(node, Together::new(shards, Task::Request { ticket, frame }));
     }
 
     /// Gives up a request that still waits for its turns. False if it does not.
@@ -201,10 +205,8 @@ impl State {
     /// Ends the reservation of all keys of a claim at one instant. Otherwise a key could end, and its client hear of that, before the client
     /// has the answer that grants the claim.
     pub(super) fn end_together(&mut self, node: &Node, end: ReservedEnd, members: Vec<Reserved>) {
-        let mut shards: Vec<u16> = members.iter().map(|member| member.shard).collect();
-        shards.sort_unstable();
-        shards.dedup();
-        self.do_together(node, Together { shards: shards.into(), task: Task::End(end, members) });
+        let shards = members.iter().map(|member| member.shard).collect();
+        self.do_together(node, Together::new(shards, Task::End(end, members)));
     }
 
     fn leave_all(&mut self, node: &Node, shards: &[u16], turns: Vec<ShardTurn<'_>>) {

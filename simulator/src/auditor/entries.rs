@@ -399,14 +399,19 @@ mod tests {
         says(auditor, connection, number, &Response::Registered(registered), now_ms);
     }
 
+    /// The first client gets the entry, gives it back with request 100, and gets it anew.
+    fn gets_it_anew(auditor: &mut Auditor, key: Key) {
+        registers(auditor, key, 0, 1, 10_000);
+        auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);
+        let unregistered = Response::Unregistered(Unregistered { was_expired: false });
+        says(auditor, 0, 100, &unregistered, 10_020);
+        registers(auditor, key, 0, 2, 10_030);
+    }
+
     #[test]
     fn an_entry_that_was_given_back_and_got_anew_is_not_taken_from_its_owner() {
         let (mut auditor, key) = auditor();
-        registers(&mut auditor, key, 0, 1, 10_000);
-        auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);
-        let unregistered = Response::Unregistered(Unregistered { was_expired: false });
-        says(&mut auditor, 0, 100, &unregistered, 10_020);
-        registers(&mut auditor, key, 0, 2, 10_030);
+        gets_it_anew(&mut auditor, key);
         assert_eq!(auditor.violation(), None);
         registers(&mut auditor, key, 1, 3, 10_040);
         assert_eq!(auditor.violation().map(|violation| violation.rule), Some("early-grant"));
@@ -415,11 +420,7 @@ mod tests {
     #[test]
     fn an_entry_may_be_anothers_where_its_owner_repeated_an_answered_request_for_its_end_after_a_restart() {
         let (mut auditor, key) = auditor();
-        registers(&mut auditor, key, 0, 1, 10_000);
-        auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);
-        let unregistered = Response::Unregistered(Unregistered { was_expired: false });
-        says(&mut auditor, 0, 100, &unregistered, 10_020);
-        registers(&mut auditor, key, 0, 2, 10_030);
+        gets_it_anew(&mut auditor, key);
         auditor.note_start(10_031, 0, false);
         auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_035);
         registers(&mut auditor, key, 1, 3, 10_040);
