@@ -138,6 +138,8 @@ pub enum WhenDurable {
     AnswerWaiter(Ticket, Answer),
     /// A claim that is reserved begins to be held: [`crate::Shard::end_reservation`].
     Begin(Reserved),
+    /// The keys of a claim over several keys begin to be held together: [`crate::several::end_reservation`].
+    BeginTogether(Box<ReservedTogether>),
 }
 
 /// Grants that wait until a cluster has counted them: one, or those of all keys of a claim, which begin together.
@@ -147,6 +149,20 @@ pub struct QuorumQuestion {
     pub at: Time,
     /// The grants. The one that answers for a claim over several keys is the first.
     pub members: Box<[QuorumMember]>,
+    /// The answer of a claim over several keys.
+    pub several: Option<Box<[KeyGrant]>>,
+}
+
+impl QuorumQuestion {
+    /// What is to be done with the grants once they are counted and durable, or when that fails.
+    pub fn begin(self) -> impl Iterator<Item = WhenDurable> {
+        let mut members: Vec<Reserved> = self.members.into_iter().map(|member| member.reserved).collect();
+        let together = self.several.map(|grants| {
+            let members = std::mem::take(&mut members).into();
+            WhenDurable::BeginTogether(Box::new(ReservedTogether { members, grants }))
+        });
+        members.into_iter().map(WhenDurable::Begin).chain(together)
+    }
 }
 
 /// One grant that waits for a cluster.
@@ -195,10 +211,17 @@ pub struct Reserved {
     pub fence: u64,
     /// A cluster counts it.
     pub is_counted: bool,
-    /// The answer of a claim over several keys, which is given with the first of them.
-    pub several: Option<Box<[KeyGrant]>>,
-    /// Another key of a claim over several keys, behind the first.
-    pub is_far: bool,
+    /// Its lease begins at this instant at the latest, if it begins. For the log it has begun then.
+    pub since: Time,
+}
+
+/// All keys of a claim over several keys, which keep others out as [`Reserved`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedTogether {
+    /// The keys, in the order of the answer. The first one answers for all.
+    pub members: Box<[Reserved]>,
+    /// The answer.
+    pub grants: Box<[KeyGrant]>,
 }
 
 /// What a shard may expect of the durable log.

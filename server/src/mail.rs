@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::several::Several;
-use waymaker_engine::{Answer, Event, LaneAddress, Pass, Reserved, ReservedEnd, Ticket, Time};
+use waymaker_engine::{
+    Answer, Event, LaneAddress, Pass, Reserved, ReservedEnd, ReservedTogether, Ticket, Time,
+};
 use waymaker_protocol::NamespaceKind;
 
 /// A batch of one kind for one worker.
@@ -56,13 +58,8 @@ pub enum Mail {
         /// What was reserved.
         reserved: Vec<Reserved>,
     },
-    /// The keys of a claim over several keys go on together. The first one answers for all.
-    ReservedTogether {
-        /// How.
-        end: ReservedEnd,
-        /// What was reserved.
-        members: Vec<Reserved>,
-    },
+    /// The keys of a claim over several keys go on together.
+    ReservedTogether(ReservedEnd, Box<ReservedTogether>),
     /// Close every connection once its answers are written, then end.
     Finish,
 }

@@ -16,12 +16,9 @@ pub struct Waiting {
 }
 
 /// What workers are told of what waited, in order, when it ended like this.
-///
-/// The keys of a claim over several keys begin together.
 pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u16, Mail)> {
     let is_durable = matches!(end, ReservedEnd::Begins(_));
     let mut mails: Vec<(u16, Mail)> = Vec::new();
-    let mut together: Vec<Vec<Reserved>> = Vec::new();
     for Waiting { stamp, shard, then } in waiting {
         match then {
             WhenDurable::Answer(ticket, answer) => {
@@ -40,25 +37,13 @@ pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u
                     push_letter(&mut mails, lane.worker, Letter { stamp, shard, content });
                 }
             }
-            WhenDurable::Begin(reserved) if reserved.several.is_some() => together.push(vec![reserved]),
-            WhenDurable::Begin(reserved) if reserved.is_far => {
-                // The keys of a claim were left one after the other, the first one in front.
-                let claim = together.iter_mut().rev().find(|members| is_next(members, &reserved));
-                claim.expect("the first key of the claim is in front").push(reserved);
-            }
             WhenDurable::Begin(reserved) => push_reserved(&mut mails, reserved, end),
+            WhenDurable::BeginTogether(together) => {
+                mails.push((together.members[0].lane.worker, Mail::ReservedTogether(end, together)));
+            }
         }
     }
-    for members in together {
-        mails.push((members[0].lane.worker, Mail::ReservedTogether { end, members }));
-    }
     mails
-}
-
-/// Returns whether the next key of this claim is the reserved one.
-fn is_next(members: &[Reserved], reserved: &Reserved) -> bool {
-    let grants = members[0].several.as_deref().unwrap_or_default();
-    grants.get(members.len()).is_some_and(|key| key.grant.id.secret == reserved.secret)
 }
 
 /// Puts mail into the boxes of workers, and wakes those who slept.

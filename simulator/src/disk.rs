@@ -62,7 +62,7 @@ struct FileState {
 pub struct Survival {
     /// Piece by piece, whether it is: bit `n % 64` for the n-th.
     pub pieces: u64,
-    /// So many sectors from the front are of each of the other pieces.
+    /// So many sectors from the front are of each of the other pieces; the first one may be a part of a sector.
     pub torn_sectors: usize,
     /// How many changes of names are, of those that were not durable; all if there are fewer.
     pub name_changes: usize,
@@ -105,12 +105,12 @@ impl DiskState {
         for (number, file) in &self.files {
             let mut platter = Arc::clone(&file.platter);
             for range in &file.unsynced {
-                let len = if survival.pieces >> (piece % 64) & 1 == 1 {
-                    range.len()
-                } else {
-                    range.len().min(survival.torn_sectors * SECTOR_LEN)
+                let end = match survival.torn_sectors {
+                    _ if survival.pieces >> (piece % 64) & 1 == 1 => range.end,
+                    0 => range.start,
+                    count => range.end.min((range.start / SECTOR_LEN + count) * SECTOR_LEN),
                 };
-                land(&mut platter, &file.cache, range.start..range.start + len);
+                land(&mut platter, &file.cache, range.start..end);
                 piece += 1;
             }
             if names.values().any(|named| named == number) {

@@ -446,7 +446,7 @@ impl Shard {
             }
             return Ok(Some(grant));
         }
-        self.supersede(claim, caller, effects);
+        self.supersede(claim, caller, false, effects);
         if notify_queued && !self.claims[claim].has(flag::RESERVED) {
             self.queued_event(claim, self.position_of(claim), effects);
         }
@@ -473,15 +473,19 @@ impl Shard {
     }
 
     /// Gives a waiter to a newer acquire and refuses the older one. If the claim is in the log, its new lane is recorded, and both
-    /// answers wait for that record. Otherwise a crash could grant the claim to the request that was refused.
-    pub(super) fn supersede(&mut self, claim: u32, caller: &Caller, effects: &mut impl Effects) {
+    /// answers wait for that record, or for those of its other keys. Otherwise a crash could grant the claim to the request that was refused.
+    pub(super) fn supersede(
+        &mut self,
+        claim: u32,
+        caller: &Caller,
+        are_others_recorded: bool,
+        effects: &mut impl Effects,
+    ) {
         let (before, waited) = (self.ticket(claim), self.has_waited(claim));
         self.forget_waiting(claim);
-        self.move_reserved(claim, caller.lane, caller.ticket.number, effects);
-        let asked = self.next_arrival();
-        let detail = self.detail_mut(claim);
-        detail.asked = asked;
-        let is_recorded = detail.moved_record != 0;
+        let is_recorded =
+            self.move_reserved(claim, caller.lane, caller.ticket.number, effects) || are_others_recorded;
+        self.detail_mut(claim).asked = self.next_arrival();
         self.remember_waiting(claim);
         let superseded = Answer::Refused(Refusal::Cancelled(CancelReason::Superseded));
         if !is_recorded {
@@ -494,15 +498,23 @@ impl Shard {
         effects.waits(caller.ticket);
     }
 
-    /// Moves a claim that is not held yet to the lane of a newer request, in the log too if it is there.
-    pub(super) fn move_reserved(&mut self, claim: u32, lane: u32, number: u32, effects: &mut impl Effects) {
+    /// Moves a claim that is not held yet to the lane of a newer request. Returns whether it is in the log, and so the move too.
+    pub(super) fn move_reserved(
+        &mut self,
+        claim: u32,
+        lane: u32,
+        number: u32,
+        effects: &mut impl Effects,
+    ) -> bool {
         self.move_to_lane(claim, lane);
         let detail = self.detail_mut(claim);
         (detail.number, detail.waited) = (number, true);
-        if self.claims[claim].has(flag::LOCAL) && self.claims[claim].has(flag::HELD) {
+        let is_recorded = self.claims[claim].has(flag::LOCAL) && self.claims[claim].has(flag::HELD);
+        if is_recorded {
             self.record_hold(claim, effects);
             self.detail_mut(claim).moved_record = self.recorded;
         }
+        is_recorded
     }
 
     /// How many waiters stand before this one, counted up to a limit.

@@ -99,8 +99,12 @@ impl Shard {
     /// durable.
     pub(super) fn reserve(&mut self, claim: u32, effects: &mut impl Effects) {
         self.stand_reserved(claim, effects);
-        let member = self.quorum_member(claim, None, false);
-        begin_when_counted(self.now, Box::new([member]), effects);
+        let member = self.quorum_member(claim);
+        if member.counter.is_some() {
+            let members = Box::new([member]);
+            return effects.ask_quorum(QuorumQuestion { at: self.now, members, several: None });
+        }
+        effects.when_durable(WhenDurable::Begin(member.reserved));
     }
 
     /// The first half of [`Shard::reserve`]: the fence is given and recorded. Until the claim is held it can be given up as
@@ -147,13 +151,8 @@ impl Shard {
         }
     }
 
-    /// A grant that is reserved. One of several has the answer for all of them.
-    pub(super) fn quorum_member(
-        &self,
-        claim: u32,
-        several: Option<Box<[KeyGrant]>>,
-        is_far: bool,
-    ) -> QuorumMember {
+    /// A grant that is reserved.
+    pub(super) fn quorum_member(&self, claim: u32) -> QuorumMember {
         let Claim { secret, lane, entry, fence, .. } = self.claims[claim];
         let lane = self.lanes.lanes[lane].address;
         let is_counted_elsewhere = self.scope_of(claim) == Scope::Quorum;
@@ -167,25 +166,64 @@ impl Shard {
                 secret,
                 fence,
                 is_counted: is_counted_elsewhere,
-                several,
-                is_far,
+                since: Time::NEVER,
             },
             id: self.id(claim),
             counter,
         }
     }
 
-    /// What was reserved goes on. Does nothing where it was given up meanwhile.
-    pub fn end_reservation(&mut self, end: ReservedEnd, reserved: &mut Reserved, effects: &mut impl Effects) {
+    /// What was reserved, without other keys, goes on. Does nothing where it was given up meanwhile.
+    pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
+        if let ReservedEnd::Begins(at) = end
+            && self.has_moved(&reserved)
+        {
+            self.put_off(at, &mut reserved);
+            return effects.when_durable(WhenDurable::Begin(reserved));
+        }
+        self.end_member(end, &reserved, None, effects);
+    }
+
+    /// What was reserved goes on. The one that answers for a claim over several keys has the answer.
+    pub(super) fn end_member(
+        &mut self,
+        end: ReservedEnd,
+        reserved: &Reserved,
+        several: Option<Box<[KeyGrant]>>,
+        effects: &mut impl Effects,
+    ) {
         match end {
-            ReservedEnd::Begins(at) => self.begin_reserved(at, reserved, effects),
+            ReservedEnd::Begins(at) => {
+                self.begin_reserved(at.min(reserved.since), reserved, several, effects)
+            }
             ReservedEnd::Unknown => self.lose_reserved(reserved, effects),
             ReservedEnd::NotCounted => self.refuse_reserved(reserved, effects),
         }
     }
 
-    /// What was reserved became durable at that instant, from which on its lease runs.
-    fn begin_reserved(&mut self, at: Time, reserved: &mut Reserved, effects: &mut impl Effects) {
+    /// Whether a newer request has taken up a reserved claim since it was last said that the claim begins once its records are durable. Its
+    /// answer has to wait for the record of that, and nobody may find the claim held before its answer.
+    pub(super) fn has_moved(&self, reserved: &Reserved) -> bool {
+        let Reserved { slot, secret, .. } = *reserved;
+        self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
+    }
+
+    /// A claim that could begin at `at` begins only once all that was recorded by now is durable.
+    pub(super) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
+        reserved.since = reserved.since.min(at);
+        if self.is_reserved(reserved.slot, reserved.secret) {
+            self.detail_mut(reserved.slot).moved_record = 0;
+        }
+    }
+
+    /// What was reserved is held, with a lease that runs from that instant on.
+    fn begin_reserved(
+        &mut self,
+        at: Time,
+        reserved: &Reserved,
+        several: Option<Box<[KeyGrant]>>,
+        effects: &mut impl Effects,
+    ) {
         let claim = reserved.slot;
         if !self.is_reserved(claim, reserved.secret) {
             return;
@@ -211,7 +249,7 @@ impl Shard {
         self.leave_reserved(claim);
         let ticket = self.ticket(claim);
         let Claim { detail, since, .. } = self.claims[claim];
-        let Detail { waited, moved_record, lease_ms, .. } = self.details[detail];
+        let Detail { waited, lease_ms, .. } = self.details[detail];
         if waited {
             self.details[detail].waited_ms = at.ms_since(since);
         }
@@ -226,7 +264,7 @@ impl Shard {
             self.wheel.set(&mut self.claims, claim, deadline);
         }
         if !is_far {
-            let answer = match reserved.several.take() {
+            let answer = match several {
                 None => Answer::Granted(Grant { waited, ..self.grant_of(claim) }),
                 Some(mut grants) => {
                     for key_grant in &mut grants {
@@ -236,13 +274,7 @@ impl Shard {
                     Answer::GrantedSeveral(grants)
                 }
             };
-            if moved_record != 0 {
-                // Every later event about the hold must come behind this answer.
-                self.detail_mut(claim).moved_record = self.recorded + 1;
-                effects.when_durable(WhenDurable::AnswerWaiter(ticket, answer));
-            } else {
-                answer_acquire(ticket, waited, answer, effects);
-            }
+            answer_acquire(ticket, waited, answer, effects);
         }
         self.tell_held(claim, effects);
         let lane = self.claims[claim].lane;
@@ -474,16 +506,6 @@ impl Shard {
             set_hash: detail.key_set_number(),
             item,
         });
-    }
-}
-
-/// Grants that were reserved together begin once all of them are durable, and counted where a cluster has to.
-pub(super) fn begin_when_counted(at: Time, members: Box<[QuorumMember]>, effects: &mut impl Effects) {
-    if members.iter().any(|member| member.counter.is_some()) {
-        return effects.ask_quorum(QuorumQuestion { at, members });
-    }
-    for member in members {
-        effects.when_durable(WhenDurable::Begin(member.reserved));
     }
 }
 

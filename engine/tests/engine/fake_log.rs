@@ -3,7 +3,7 @@
 use crate::recorder::{Recorder, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_engine::log::{Durable, Image, Record, Started};
-use waymaker_engine::{Answer, ClaimId, Grant, LogState, QuorumMember, Time, WhenDurable};
+use waymaker_engine::{Answer, ClaimId, Grant, LogState, QuorumQuestion, Time, WhenDurable};
 
 /// Milliseconds between the beginning of a boot and that of 1970, for the first boot.
 const UNIX_LESS_BOOT_MS: i64 = 1_000_000;
@@ -67,16 +67,14 @@ impl FakeLog {
         }
     }
 
-    /// A cluster has counted these grants, which begin once that is durable.
-    pub(crate) fn note_counted(&mut self, members: &[QuorumMember], now: Time) {
-        for member in members {
+    /// A cluster has counted the grants of this question, which begin once that is durable.
+    pub(crate) fn note_counted(&mut self, question: QuorumQuestion, now: Time) {
+        for member in &question.members {
             let fence = member.reserved.fence;
             let counted = Written::Counted(encoded(&Record::Counted { id: member.id, fence }));
             self.pending.push_back((now, counted));
         }
-        for member in members.iter().rev() {
-            self.pending.push_back((now, Written::Then(WhenDurable::Begin(member.reserved.clone()))));
-        }
+        self.pending.extend(question.begin().map(|then| (now, Written::Then(then))));
     }
 
     /// Holds that were granted as a whole, all of which are recorded and none has ended, and nobody was told of.
@@ -264,7 +262,7 @@ impl Written {
 
     /// The holds that begin together here.
     pub(crate) fn ids_of_several(&self) -> Option<Vec<ClaimId>> {
-        let Self::Then(WhenDurable::Begin(reserved)) = self else { return None };
-        Some(reserved.several.as_ref()?.iter().map(|key| key.grant.id).collect())
+        let Self::Then(WhenDurable::BeginTogether(together)) = self else { return None };
+        Some(together.grants.iter().map(|key| key.grant.id).collect())
     }
 }

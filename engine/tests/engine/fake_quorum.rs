@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use waymaker_engine::{CounterName, QuorumMember, QuorumQuestion, QuorumState};
+use waymaker_engine::{CounterName, QuorumQuestion, QuorumState};
 
 /// It outlives every server, whatever becomes of the log.
 #[derive(Debug, Default)]
@@ -33,12 +33,11 @@ impl FakeQuorum {
         self.answer(true);
     }
 
-    /// Answers all questions: returns the grants, with their counted fences if they are counted.
-    pub(crate) fn answer(&mut self, is_counted: bool) -> Vec<Vec<QuorumMember>> {
+    /// Answers all questions: returns them, with their counted fences if they are counted.
+    pub(crate) fn answer(&mut self, is_counted: bool) -> Vec<QuorumQuestion> {
         let asked = std::mem::take(&mut self.asked);
-        let mut answer = |question: QuorumQuestion| {
-            let mut members: Vec<QuorumMember> = Vec::new();
-            for mut member in question.members {
+        let mut answer = |mut question: QuorumQuestion| {
+            for member in &mut question.members {
                 let counter = member.counter.as_ref().filter(|_| is_counted);
                 let before = member.reserved.fence;
                 if let Some(name) = counter {
@@ -46,13 +45,10 @@ impl FakeQuorum {
                     *fence = before.max(*fence + 1);
                     member.reserved.fence = *fence;
                 }
-                members.push(member);
             }
-            let fences: Vec<u64> = members.iter().map(|member| member.reserved.fence).collect();
-            if let Some(grants) = &mut members[0].reserved.several {
-                grants.iter_mut().zip(fences).for_each(|(key, fence)| key.grant.fence = fence);
-            }
-            members
+            let grants = question.several.iter_mut().flatten();
+            grants.zip(&question.members).for_each(|(key, member)| key.grant.fence = member.reserved.fence);
+            question
         };
         asked.into_iter().map(&mut answer).collect()
     }

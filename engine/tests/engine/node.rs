@@ -7,8 +7,8 @@ use std::sync::Arc;
 use waymaker_engine::log::{Image, Item, SessionTag};
 use waymaker_engine::several::{self, Participant, Several};
 use waymaker_engine::{
-    Effects, LaneAddress, Limits, LogState, NONE, QuorumState, ReservedEnd, Shard, ShardConfig, Time,
-    WhenDurable,
+    Effects, LaneAddress, Limits, LogState, NONE, QuorumState, ReservedEnd, ReservedTogether, Shard,
+    ShardConfig, Time, WhenDurable,
 };
 
 /// Turns after which a shard must have no work left.
@@ -68,18 +68,14 @@ impl Node {
         effects: &mut Recorder,
     ) {
         self.begin_turns(now, drained, effects);
-        for mut members in self.quorum.answer(is_counted) {
+        for question in self.quorum.answer(is_counted) {
             if is_counted && self.log.state != LogState::Absent {
                 self.log.take(effects, now);
-                self.log.note_counted(&members, now);
+                self.log.note_counted(question, now);
                 continue;
             }
             let end = if is_counted { ReservedEnd::Begins(now) } else { ReservedEnd::NotCounted };
-            // The one that answers for all comes last.
-            for member in members.iter_mut().rev() {
-                let shard = &mut self.shards[usize::from(member.reserved.shard)];
-                shard.end_reservation(end, &mut member.reserved, effects);
-            }
+            question.begin().for_each(|then| self.end_reservation(end, then, effects));
         }
         self.log.take(effects, now);
     }
@@ -94,13 +90,32 @@ impl Node {
                 WhenDurable::Answer(ticket, answer) => effects.answer(ticket, answer),
                 WhenDurable::AnswerWaiter(ticket, answer) => effects.answer_waiter(ticket, answer),
                 WhenDurable::Tell(lane, event) => effects.event(lane, event),
-                WhenDurable::Begin(mut reserved) => {
-                    let shard = &mut self.shards[usize::from(reserved.shard)];
-                    shard.end_reservation(ReservedEnd::Begins(now), &mut reserved, effects);
-                }
+                begin => self.end_reservation(ReservedEnd::Begins(now), begin, effects),
             }
         }
         self.log.take(effects, now);
+    }
+
+    /// What was reserved goes on. Leaves alone what is not about that.
+    fn end_reservation(&mut self, end: ReservedEnd, then: WhenDurable, effects: &mut Recorder) {
+        match then {
+            WhenDurable::Begin(reserved) => {
+                self.shards[usize::from(reserved.shard)].end_reservation(end, reserved, effects);
+            }
+            WhenDurable::BeginTogether(together) => self.end_together(end, together, effects),
+            WhenDurable::Answer(..) | WhenDurable::AnswerWaiter(..) | WhenDurable::Tell(..) => {}
+        }
+    }
+
+    /// The keys of a claim, which were reserved, go on.
+    pub(crate) fn end_together(
+        &mut self,
+        end: ReservedEnd,
+        together: Box<ReservedTogether>,
+        effects: &mut Recorder,
+    ) {
+        let shards: Vec<u16> = together.members.iter().map(|member| member.shard).collect();
+        several::end_reservation(&mut self.participants(&shards, None), end, together, effects);
     }
 
     /// The log fails: what was not durable is unknown.
@@ -108,10 +123,7 @@ impl Node {
         let then = self.log.fail();
         self.begin_turns(now, drained, effects);
         for then in then {
-            if let WhenDurable::Begin(mut reserved) = then {
-                let shard = &mut self.shards[usize::from(reserved.shard)];
-                shard.end_reservation(ReservedEnd::Unknown, &mut reserved, effects);
-            }
+            self.end_reservation(ReservedEnd::Unknown, then, effects);
         }
     }
 

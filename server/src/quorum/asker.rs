@@ -262,19 +262,11 @@ mod tests {
 
     fn question(key: &str) -> QuorumQuestion {
         let lane = LaneAddress { worker: 0, slot: 0, generation: 0 };
-        let reserved = Reserved {
-            shard: 0,
-            lane,
-            slot: 0,
-            secret: 0,
-            fence: 1,
-            is_counted: true,
-            several: None,
-            is_far: false,
-        };
+        let reserved =
+            Reserved { shard: 0, lane, slot: 0, secret: 0, fence: 1, is_counted: true, since: Time::NEVER };
         let id = ClaimId { place: 0, secret: 0 };
         let member = QuorumMember { reserved, id, counter: Some(name(key)) };
-        QuorumQuestion { at: Time::ZERO, members: Box::new([member]) }
+        QuorumQuestion { at: Time::ZERO, members: Box::new([member]), several: None }
     }
 
     /// An asker whose first look has succeeded.

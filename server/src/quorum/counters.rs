@@ -364,13 +364,12 @@ mod tests {
                 secret: 0,
                 fence: *fence,
                 is_counted: true,
-                several: None,
-                is_far: false,
+                since: Time::NEVER,
             },
             id: ClaimId { place: 0, secret: 0 },
             counter: (!key.is_empty()).then(|| name(key)),
         };
-        QuorumQuestion { at: Time::ZERO, members: grants.iter().map(member).collect() }
+        QuorumQuestion { at: Time::ZERO, members: grants.iter().map(member).collect(), several: None }
     }
 
     fn ask(counters: &mut Counters, grants: &[(&str, u64)]) {

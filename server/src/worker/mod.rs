@@ -265,8 +265,8 @@ impl Worker {
                 Mail::Reserved { shard, end, reserved } => {
                     self.state.hand_over(&self.node, shard, Batch::Reserved(end, reserved));
                 }
-                Mail::ReservedTogether { end, members } => {
-                    self.state.end_together(&self.node, end, members);
+                Mail::ReservedTogether(end, together) => {
+                    self.state.end_together(&self.node, end, together);
                 }
                 Mail::Finish => self.state.finish(&self.node),
             }

@@ -13,8 +13,8 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
 use waymaker_engine::{
-    Answer, CancelReason, Effects, LaneAddress, NONE, Refusal, Reserved, ReservedEnd, SeveralThrottle,
-    Ticket, Time, throttle_several,
+    Answer, CancelReason, Effects, LaneAddress, NONE, Refusal, ReservedEnd, ReservedTogether,
+    SeveralThrottle, Ticket, Time, throttle_several,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
@@ -50,7 +50,7 @@ enum Task {
     /// Look whether all of a waiting claim is clear.
     Recheck(Arc<Several>),
     /// The reserved keys of a claim go on.
-    End(ReservedEnd, Vec<Reserved>),
+    End(ReservedEnd, Box<ReservedTogether>),
 }
 
 impl Together {
@@ -65,7 +65,7 @@ impl Together {
         let key_count = match &self.task {
             Task::Request { frame, .. } => frame.len() / BYTES_PER_KEY,
             Task::Recheck(several) => several.key_count(),
-            Task::End(_, members) => members.len(),
+            Task::End(_, together) => together.members.len(),
         };
         self.shards.len() + key_count
     }
@@ -189,24 +189,18 @@ impl State {
                 let mut outbox = self.outbox(node, shards[0], time_of(&turns));
                 several::recheck(&mut participants(&mut turns, &[]), &several, &mut outbox);
             }
-            Task::End(end, members) => {
-                // The first key answers for all, so it comes last: whoever hears of the grant finds all keys held.
-                for mut member in members.into_iter().rev() {
-                    let Ok(place) = shards.binary_search(&member.shard) else { continue };
-                    let turn = &mut turns[place];
-                    let mut outbox = self.outbox(node, member.shard, turn.shard.now());
-                    turn.shard.end_reservation(end, &mut member, &mut outbox);
-                }
+            Task::End(end, together) => {
+                let mut outbox = self.outbox(node, shards[0], time_of(&turns));
+                several::end_reservation(&mut participants(&mut turns, &[]), end, together, &mut outbox);
             }
         }
         self.leave_all(node, &shards, turns);
     }
 
-    /// Ends the reservation of all keys of a claim at one instant. Otherwise a key could end, and its client hear of that, before the client
-    /// has the answer that grants the claim.
-    pub(super) fn end_together(&mut self, node: &Node, end: ReservedEnd, members: Vec<Reserved>) {
-        let shards = members.iter().map(|member| member.shard).collect();
-        self.do_together(node, Together::new(shards, Task::End(end, members)));
+    /// Ends the reservation of all keys of a claim.
+    pub(super) fn end_together(&mut self, node: &Node, end: ReservedEnd, together: Box<ReservedTogether>) {
+        let shards = together.members.iter().map(|member| member.shard).collect();
+        self.do_together(node, Together::new(shards, Task::End(end, together)));
     }
 
     fn leave_all(&mut self, node: &Node, shards: &[u16], turns: Vec<ShardTurn<'_>>) {

@@ -299,8 +299,8 @@ impl State {
             Batch::Stop => turn.shard.stop(),
             Batch::Reserved(end, reserved) => {
                 let mut outbox = self.outbox(node, shard, turn.shard.now());
-                for mut reserved in reserved {
-                    turn.shard.end_reservation(end, &mut reserved, &mut outbox);
+                for reserved in reserved {
+                    turn.shard.end_reservation(end, reserved, &mut outbox);
                 }
             }
             // A clean stop carries over what is held.

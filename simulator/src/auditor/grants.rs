@@ -264,7 +264,7 @@ impl Auditor {
             request_id: acquire.request_id,
             label: acquire.label,
             lane,
-            is_plain: acquire.is_plain() && !granted.waited && !granted.repeated,
+            has_no_options: acquire.is_plain() && !granted.waited && !granted.repeated,
             session: if acquire.session_lease { self.lanes[lane].session } else { None },
             // It may have any.
             release_after_ms: if inherits { Some(0) } else { acquire.release_after_ms },

@@ -17,7 +17,7 @@ pub(crate) struct Hold {
     pub(crate) label: Option<u32>,
     pub(crate) lane: usize,
     /// It was asked for without options, granted at once, and held without a restart since.
-    pub(crate) is_plain: bool,
+    pub(crate) has_no_options: bool,
     /// It lasts as long as this.
     pub(crate) session: Option<SessionId>,
     pub(crate) release_after_ms: Option<u32>,

@@ -354,7 +354,10 @@ impl Auditor {
         let Some(end) = self.restarts.end.take() else { return };
         for (id, hold) in &mut self.holds {
             let full = |lease_ms: u32| now_ms + u64::from(lease_ms);
-            let is_local = self.keys.get(&hold.key).is_some_and(|history| history.is_local(hold.fence));
+            let history = self.keys.get(&hold.key);
+            let is_local = history.is_some_and(|history| history.is_local(hold.fence));
+            // An acquire that raised the scope of the key, even one that was refused, put its later holds into the log.
+            let may_be_local = history.is_some_and(|history| history.is_local_asked);
             // Of a hold of scope Ephemeral only the rest of its lease may be known.
             let due = |end_ms: u64, lease_ms: u32| {
                 if is_local { full(lease_ms) } else { now_ms + end_ms.saturating_sub(end.at_ms) }
@@ -368,13 +371,13 @@ impl Auditor {
             if is_rebooted || end.ending != Ending::Clean {
                 // Its lease may have begun anew, or be the one before a word that was lost. Of a hold without options an end in order
                 // carries over the rest of its lease.
-                let rest_ms = end.stopped_ms.filter(|_| hold.is_plain && !is_local);
+                let rest_ms = end.stopped_ms.filter(|_| hold.has_no_options && !may_be_local);
                 let rest_ms = rest_ms.map(|stopped_ms| hold.lease_end_ms.saturating_sub(stopped_ms));
                 hold.late_ms =
                     hold.late_ms.max(rest_ms.map_or(full(hold.longest_ms), |rest_ms| now_ms + rest_ms));
             }
             // The log has it from now on. After the next reboot its lease may begin anew.
-            hold.is_plain = false;
+            hold.has_no_options = false;
         }
         for (key, fence) in end.entries {
             self.note_registered_anew(key, fence, now_ms);

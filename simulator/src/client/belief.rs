@@ -21,6 +21,11 @@ fn margin_us(lease_ms: u32) -> u64 {
     (lease_us / 10).min(50_000) + lease_us / 100
 }
 
+/// Until when a client relies on a lease that it asked for at that time, before it has the answer.
+pub(super) fn shortened_us(sent_us: u64, given_ms: u32) -> u64 {
+    sent_us + (u64::from(given_ms) * 1000).saturating_sub(margin_us(given_ms))
+}
+
 impl Anchor {
     /// The local deadline of a lease, as of `now_us`.
     pub(super) fn deadline_us(self, word: LeaseWord, now_us: u64) -> u64 {
@@ -66,8 +71,7 @@ impl Held {
             // It has no lease, and will not get one.
             return;
         }
-        let shortened_us = now_us + (u64::from(given_ms) * 1000).saturating_sub(margin_us(given_ms));
-        self.own_deadline_us = self.own_deadline_us.min(shortened_us);
+        self.own_deadline_us = self.own_deadline_us.min(shortened_us(now_us, given_ms));
         if self.renew_at_us.is_some() {
             self.renew_at_us = Some(now_us + u64::from(given_ms) * 1000 / 3);
         }

@@ -1,6 +1,6 @@
 //! What a client makes of what it hears.
 
-use super::belief::{Anchor, Held, LeaseWord};
+use super::belief::{Anchor, Held, LeaseWord, shortened_us};
 use super::lane::{Lane, Pending, Stage};
 use super::speaking::hello_number;
 use super::{Client, SessionView, remember};
@@ -205,6 +205,17 @@ impl Client {
         self.lanes.iter().any(|lane| lane.pending.values().any(is_one))
     }
 
+    /// The earliest end that a renewal without an answer may give a hold.
+    fn pending_end_us(&self, world: &World, id: LockId) -> u64 {
+        let end_us = |pending: &Pending| match pending.operation {
+            Operation::Extend { id: other, lease_ms, .. } if other == id => {
+                Some(shortened_us(pending.sent_us, world.settings.given_lease_ms(lease_ms)))
+            }
+            _ => None,
+        };
+        self.lanes.iter().flat_map(|lane| lane.pending.values()).filter_map(end_us).min().unwrap_or(u64::MAX)
+    }
+
     fn note_foreign(&mut self, id: LockId) {
         if !self.holds.contains_key(&id) && !self.foreign_ids.contains(&id) {
             remember(&mut self.foreign_ids, id);
@@ -294,6 +305,8 @@ impl Client {
             (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
         let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, world.now_us);
         let own_deadline_us = deadline_us.max(world.now_us + 1);
+        // A renewal that is still on its way may shorten what is found again.
+        let own_deadline_us = own_deadline_us.min(self.pending_end_us(world, id));
         let renews = !granted.session_lease
             && (granted.repeated || world.random.percent(world.settings.renew_percent));
         let lease_ms = granted.remaining_ms.max(10);

@@ -350,7 +350,7 @@ impl Server {
         self.disk = Some(if loses_power {
             let survival = Survival {
                 pieces: [0, u64::MAX, world.random.any()][world.random.below(3) as usize],
-                torn_sectors: world.random.below(8) as usize,
+                torn_sectors: world.random.pick(&[0, 1, 1, 1, 2, 2, 3, 7]).unwrap_or(0),
                 name_changes: world.random.below(state.unsynced_names() as u64 + 1) as usize,
             };
             SimulatedDisk::new(state.crash(survival))

@@ -381,16 +381,12 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let mut is_recorded = false;
         for (claim, located) in claims.iter().zip(&self.located).skip(1) {
             let Participant { shard, lane } = &mut self.participants[located.place];
-            shard.move_reserved(*claim, *lane, self.ticket.number, effects);
-            is_recorded |= shard.detail_mut(*claim).moved_record != 0;
+            is_recorded |= shard.move_reserved(*claim, *lane, self.ticket.number, effects);
         }
         // The home answers for all of them.
         let (claim, Participant { shard, lane }) = (claims[0], &mut self.participants[self.located[0].place]);
-        if is_recorded {
-            shard.detail_mut(claim).moved_record = shard.recorded + 1;
-        }
         let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
-        shard.supersede(claim, &caller, effects);
+        shard.supersede(claim, &caller, is_recorded, effects);
         if shard.claims[claim].has(flag::RESERVED) {
             return;
         }

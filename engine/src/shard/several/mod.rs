@@ -9,9 +9,11 @@ pub use acquire::{AcquireSeveral, SeveralKey, acquire};
 pub(crate) use key_set::KeySet;
 
 use super::Shard;
-use super::durable::begin_when_counted;
 use crate::claim::{Detail, Extra, flag};
-use crate::effect::{Answer, ClaimId, Effects, Grant, KeyGrant, QuorumMember, Refusal};
+use crate::effect::{
+    Answer, ClaimId, Effects, Grant, KeyGrant, QuorumMember, QuorumQuestion, Refusal, Reserved, ReservedEnd,
+    ReservedTogether, WhenDurable,
+};
 use crate::lane::LaneState;
 use crate::time::Time;
 use std::sync::Arc;
@@ -155,14 +157,43 @@ fn begin_together(
     grants: Vec<KeyGrant>,
     effects: &mut impl Effects,
 ) {
-    let mut answer = Some(grants.into_boxed_slice());
-    let members = several.members.iter().zip(places).map(|(member, place)| {
-        let answer = answer.take();
-        let is_far = answer.is_none();
-        participants[*place].shard.quorum_member(member.claim, answer, is_far)
-    });
-    let members: Box<[QuorumMember]> = members.collect();
-    begin_when_counted(participants[places[0]].shard.now, members, effects);
+    let grants = grants.into_boxed_slice();
+    let member = |(member, place): (&Member, &usize)| participants[*place].shard.quorum_member(member.claim);
+    let members: Box<[QuorumMember]> = several.members.iter().zip(places).map(member).collect();
+    if members.iter().any(|member| member.counter.is_some()) {
+        let at = participants[places[0]].shard.now;
+        return effects.ask_quorum(QuorumQuestion { at, members, several: Some(grants) });
+    }
+    let members = members.into_iter().map(|member| member.reserved).collect();
+    effects.when_durable(WhenDurable::BeginTogether(Box::new(ReservedTogether { members, grants })));
+}
+
+/// The keys of a claim, which were reserved, go on at one instant: otherwise a key could end, and its client hear of that, before the
+/// client has the answer that grants the claim. `participants` are all its shards, rising, in a turn each.
+pub fn end_reservation(
+    participants: &mut [Participant<'_>],
+    end: ReservedEnd,
+    mut together: Box<ReservedTogether>,
+    effects: &mut impl Effects,
+) {
+    let place = |reserved: &Reserved| place_of(participants, reserved.shard);
+    let places: Vec<usize> = together.members.iter().map(place).collect();
+    if let ReservedEnd::Begins(at) = end {
+        let mut members = together.members.iter().zip(&places);
+        if members.any(|(member, place)| participants[*place].shard.has_moved(member)) {
+            for (member, place) in together.members.iter_mut().zip(&places) {
+                participants[*place].shard.put_off(at, member);
+            }
+            return effects.when_durable(WhenDurable::BeginTogether(together));
+        }
+    }
+    let ReservedTogether { members, grants } = *together;
+    let mut grants = Some(grants);
+    // The first key answers for all, so it comes last: whoever hears of the grant finds all keys held.
+    for (number, (member, place)) in members.iter().zip(places).enumerate().rev() {
+        let answer = grants.take_if(|_| number == 0);
+        participants[place].shard.end_member(end, member, answer, effects);
+    }
 }
 
 /// Whether a claim waits, its client listens, and every stub of it is clear.

@@ -1,9 +1,10 @@
 //! The log and the cluster that counts, which workers hear of late.
 
 use super::asking::KEYS;
+use super::mail::News;
 use super::{Mail, Run};
 use crate::recorder::Effect;
-use waymaker_engine::{CounterName, LogState, QuorumState, Reserved, ReservedEnd, WhenDurable};
+use waymaker_engine::{CounterName, LogState, QuorumState, ReservedEnd, WhenDurable};
 
 impl Run {
     pub(super) fn set_ready(&mut self) {
@@ -24,7 +25,6 @@ impl Run {
         let now = self.time();
         let then = self.node.log.sync(count, now);
         self.node.set_log_state(LogState::Ready);
-        let mut lasts = Vec::new();
         for then in then {
             match then {
                 WhenDurable::Answer(ticket, answer) | WhenDurable::AnswerWaiter(ticket, answer) => {
@@ -32,15 +32,8 @@ impl Run {
                     self.hear(&Effect::Answer(ticket, answer));
                 }
                 WhenDurable::Tell(lane, event) => self.hear(&Effect::Event(lane, event)),
-                WhenDurable::Begin(reserved) => {
-                    // The member that has the answer for all begins last.
-                    let is_last = reserved.several.is_some();
-                    if is_last { lasts.push(reserved) } else { self.end(ReservedEnd::Begins(now), reserved) }
-                }
+                begin => self.end(ReservedEnd::Begins(now), begin),
             }
-        }
-        for reserved in lasts {
-            self.end(ReservedEnd::Begins(now), reserved);
         }
     }
 
@@ -52,13 +45,11 @@ impl Run {
     /// The cluster answers all questions.
     pub(super) fn count(&mut self, is_counted: bool) {
         let now = self.time();
-        for members in self.node.quorum.answer(is_counted) {
+        for question in self.node.quorum.answer(is_counted) {
             if is_counted {
-                self.node.log.note_counted(&members, now);
-                continue;
-            }
-            for member in members.into_iter().rev() {
-                self.end(ReservedEnd::NotCounted, member.reserved);
+                self.node.log.note_counted(question, now);
+            } else {
+                question.begin().for_each(|then| self.end(ReservedEnd::NotCounted, then));
             }
         }
     }
@@ -69,9 +60,17 @@ impl Run {
         self.node.quorum.count_elsewhere(CounterName { namespace: 0, key: key.into() });
     }
 
-    /// Tells the shard of a reserved grant, by way of the worker of its lane.
-    fn end(&mut self, end: ReservedEnd, reserved: Reserved) {
-        let worker = &mut self.workers[usize::from(reserved.lane.worker)];
-        worker.passing.push_back((reserved.shard, Mail::End(end, reserved)));
+    /// Tells the worker of the lane of a reserved claim how the claim goes on.
+    fn end(&mut self, end: ReservedEnd, then: WhenDurable) {
+        let (worker, news) = match then {
+            WhenDurable::Begin(reserved) => {
+                (reserved.lane.worker, News::Mail(reserved.shard, Mail::End(end, reserved)))
+            }
+            WhenDurable::BeginTogether(together) => {
+                (together.members[0].lane.worker, News::Together(end, together))
+            }
+            WhenDurable::Answer(..) | WhenDurable::AnswerWaiter(..) | WhenDurable::Tell(..) => return,
+        };
+        self.workers[usize::from(worker)].passing.push_back(news);
     }
 }

@@ -6,7 +6,7 @@ use crate::recorder::{Effect, FollowUp};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::several::{self, Several};
-use waymaker_engine::{LaneAddress, Reserved, ReservedEnd};
+use waymaker_engine::{LaneAddress, Reserved, ReservedEnd, ReservedTogether};
 
 /// A message to a shard.
 pub(super) enum Mail {
@@ -17,13 +17,21 @@ pub(super) enum Mail {
     End(ReservedEnd, Reserved),
 }
 
+/// A message from the log or from the cluster.
+pub(super) enum News {
+    /// For a shard.
+    Mail(u16, Mail),
+    /// Needs the turns of several shards.
+    Together(ReservedEnd, Box<ReservedTogether>),
+}
+
 /// A thread of the server. It sends one message after the other, and other workers run in between.
 #[derive(Default)]
 pub(super) struct Worker {
     /// Messages of the action that this worker is carrying out.
     pub(super) sending: VecDeque<(u16, Mail)>,
     /// Messages from the log and from the cluster, which this worker passes on.
-    pub(super) passing: VecDeque<(u16, Mail)>,
+    pub(super) passing: VecDeque<News>,
     follow_ups: Vec<FollowUp>,
 }
 
@@ -42,8 +50,16 @@ impl Run {
 
     /// Passes on one message from the log or the cluster, if there is one.
     pub(super) fn pass(&mut self, worker: usize) -> bool {
-        let Some((shard, mail)) = self.workers[worker].passing.pop_front() else { return false };
-        self.mailboxes[usize::from(shard)].push_back(mail);
+        match self.workers[worker].passing.pop_front() {
+            None => return false,
+            Some(News::Mail(shard, mail)) => self.mailboxes[usize::from(shard)].push_back(mail),
+            Some(News::Together(end, together)) => {
+                let shards: Vec<u16> = together.members.iter().map(|member| member.shard).collect();
+                self.take_turns(&shards);
+                self.node.end_together(end, together, &mut self.effects);
+                self.end_turn(worker);
+            }
+        }
         true
     }
 
@@ -102,7 +118,7 @@ impl Run {
             Mail::Attached(lane) => shard.attach_lane(lane, effects),
             Mail::Closed(lane) => shard.close_lane(lane, true, effects),
             Mail::Withdraw(several) => shard.withdraw(&several, effects),
-            Mail::End(end, mut reserved) => shard.end_reservation(end, &mut reserved, effects),
+            Mail::End(end, reserved) => shard.end_reservation(end, reserved, effects),
         }
     }
 

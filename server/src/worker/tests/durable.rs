@@ -11,7 +11,12 @@ use waymaker_protocol::AcquireOptions;
 
 /// Everything that was recorded is durable. The workers have that in their mailboxes.
 fn make_durable(rig: &Rig, orders: &Receiver<LogOrder>) {
-    while let Ok(LogOrder::Batch(batch)) = orders.try_recv() {
+    make_durable_all(rig, orders.try_iter());
+}
+
+fn make_durable_all(rig: &Rig, orders: impl IntoIterator<Item = LogOrder>) {
+    for order in orders {
+        let LogOrder::Batch(batch) = order else { break };
         post(&rig.node, mails(batch.waiting.into_iter(), ReservedEnd::Begins(rig.now)), |_| {});
         let status = rig.node.log.as_ref().expect("the node has a log").status();
         batch.runs.iter().for_each(|run| status.set_durable(run.shard, run.last));
@@ -40,6 +45,14 @@ fn a_holder_hears_of_the_end_of_its_hold_behind_the_answer_that_waited_for_the_l
     assert_eq!(numbers, [2, 0], "the answer, and then the event");
 }
 
+/// A request for both keys.
+fn frame_of_both(names: &[[u8; 4]; 2], options: AcquireOptions<'_>) -> Vec<u8> {
+    let items = names.each_ref().map(|name| KeyItem { shared: false, key: name });
+    let mut buffer = Vec::new();
+    let items = Items::new(items, &mut buffer).expect("two keys");
+    frame(2, &Request::AcquireKeys(AcquireKeys { items, lease_ms: 10, options, ..AcquireKeys::default() }))
+}
+
 /// The turn of the shard that answers for the claim is with another worker, and the other key could end meanwhile.
 #[test]
 fn a_holder_of_several_keys_hears_of_the_end_of_one_behind_the_answer_that_grants_all() {
@@ -50,12 +63,7 @@ fn a_holder_of_several_keys_hears_of_the_end_of_one_behind_the_answer_that_grant
     let [home, far] = names;
     let mut rig = Rig::of(node, now);
     let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
-    let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
-    let items = names.each_ref().map(|name| KeyItem { shared: false, key: name });
-    let mut buffer = Vec::new();
-    let items = Items::new(items, &mut buffer).expect("two keys");
-    let acquire = Request::AcquireKeys(AcquireKeys { items, options, ..AcquireKeys::default() });
-    rig.say(first, &frame(2, &acquire));
+    rig.say(first, &frame_of_both(&names, AcquireOptions { scope: Some(2), ..AcquireOptions::default() }));
     let turn = rig.hold_turn(&home);
     make_durable(&rig, &orders);
     rig.workers[0].handle_mail(rig.now);
@@ -68,4 +76,32 @@ fn a_holder_of_several_keys_hears_of_the_end_of_one_behind_the_answer_that_grant
     }
     rig.give_back(turn);
     assert_eq!(rig.hear(first)[0].0, 2, "the answer comes first");
+}
+
+/// A second request takes up the claim before the claim is durable, so its answer waits for one more record. Meanwhile nothing of the claim
+/// begins, or ends.
+#[test]
+fn a_claim_over_several_keys_that_a_newer_request_took_up_begins_with_the_answer_to_that() {
+    let now = Time::from_millis(1_000);
+    let (node, orders) = test_node_with_log(2, now);
+    let mut names = [names_of_shards(&node)[0], names_of_shards(&node)[1]];
+    names.sort_unstable();
+    let mut rig = Rig::of(node, now);
+    let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
+    let options = AcquireOptions { scope: Some(2), request_id: Some(b"id"), ..AcquireOptions::default() };
+    let acquire = frame_of_both(&names, options);
+    rig.say(first, &acquire);
+    let before: Vec<LogOrder> = orders.try_iter().collect();
+    rig.say(second, &acquire);
+    make_durable_all(&rig, before);
+    rig.workers[0].handle_mail(rig.now);
+    rig.run_ms(50);
+    assert_eq!(rig.hear(second), [], "the newer request is not in the log");
+    make_durable(&rig, &orders);
+    rig.workers[0].handle_mail(rig.now);
+    make_durable(&rig, &orders);
+    rig.workers[0].handle_mail(rig.now);
+    rig.run_ms(50);
+    let numbers: Vec<u32> = rig.hear(second).into_iter().map(|(number, _)| number).collect();
+    assert_eq!(numbers, [2, 0, 0], "the answer, and then the end of each lease");
 }
