@@ -299,6 +299,20 @@ impl Auditor {
         }
     }
 
+    /// Judges what a crash left on the disk: the release of a hold without a lease was answered only when it was durable.
+    pub(crate) fn judge_disk(&mut self, mut held: impl Iterator<Item = LockId>) {
+        if self.restarts.has_lost_records() {
+            return;
+        }
+        let is_back = |id: &LockId| {
+            self.holds.get(id).is_some_and(|hold| hold.over_ms.is_some() && hold.is_released_durably())
+        };
+        if let Some(id) = held.find(|id| is_back(id)) {
+            let hold = format!("{:?}", self.holds.get(&id));
+            self.accuse("start", || format!("a crash brings back {id}, whose release was answered: {hold}"));
+        }
+    }
+
     /// A claim may be held though it was given up: that it was granted may be durable, and that it was given up not.
     fn forget_refusals(&mut self) {
         let durable_ms = self.restarts.durable_ms;

@@ -361,7 +361,7 @@ impl Server {
             disk.set_full(self.is_disk_full);
         }
         let is_interrupted = self.stage == Stage::Closing;
-        self.verify_whole(world);
+        self.verify_disk(world);
         self.damage_disk(world, durability);
         let ending = match is_interrupted {
             _ if self.is_damaged => Ending::Damage,

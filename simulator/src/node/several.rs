@@ -5,6 +5,7 @@ use super::{Server, contents, leave};
 use crate::world::World;
 use waymaker_engine::TurnCell;
 use waymaker_engine::several::{Participant, Several, is_grant_due, reserved_together};
+use waymaker_protocol::LockId;
 
 impl Server {
     /// A waiting claim of which every key is clear does not exist, unless somebody is about to look at it.
@@ -43,17 +44,16 @@ impl Server {
         is_due
     }
 
-    /// Checks what a crash left on the disk of claims that were reserved: all keys or none.
-    pub(super) fn verify_whole(&self, world: &mut World) {
-        let Some(disk) = &self.disk else { return };
+    /// Checks what a crash left on the disk: of claims that were reserved all keys or none, and nothing that was released durably.
+    pub(super) fn verify_disk(&self, world: &mut World) {
+        let Some(held) = self.disk.as_ref().and_then(|disk| contents::holds_on(disk, &OPTIONS)) else {
+            return;
+        };
+        world.auditor.judge_disk(held.iter().map(|id| LockId { place: id.place, secret: id.secret }));
         let turns: Vec<_> = self.node.0.shards.iter().filter_map(TurnCell::enter).collect();
         let shards: Vec<_> = turns.iter().map(|turn| &turn.shard).collect();
         let reserved = reserved_together(&shards);
         turns.into_iter().for_each(leave);
-        if reserved.is_empty() {
-            return;
-        }
-        let Some(held) = contents::holds_on(disk, &OPTIONS) else { return };
         let is_part = |ids: &&Vec<_>| {
             let count = ids.iter().filter(|id| held.contains(id)).count();
             count > 0 && count < ids.len()
