@@ -12,7 +12,7 @@ const STEPS_MS: u64 = 20;
 
 impl Rig {
     /// Lets `millis` pass, with all workers and sockets at work.
-    fn run_ms(&mut self, millis: u64) {
+    pub(super) fn run_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);
         for _ in 0..STEPS_MS {
             self.settle();
