@@ -199,3 +199,20 @@ impl LogStatus {
         self.durable[usize::from(shard)].store(number, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waymaker_engine::ClaimId;
+
+    /// After lost records nothing is granted until the longest lease that they may have given is over.
+    #[test]
+    fn a_batch_knows_the_longest_lease_that_its_renewals_give() {
+        let mut batch = LogBatch::default();
+        for lease_ms in [20, 70_000, 30] {
+            let id = ClaimId { place: 1, secret: 1 };
+            batch.add(&Record::LeaseMoved { id, deadline_ms: 100_000, lease_ms });
+        }
+        assert_eq!(batch.lease_ms_max, 70_000);
+    }
+}

@@ -432,6 +432,25 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_that_is_counted_once_more_keeps_its_place() {
+        let (mut counters, mut cluster) = (Counters::new(RUN), Cluster::default());
+        let mut other = Counters::new(RUN + 1);
+        ask(&mut other, &[("k", 7)]);
+        serve(&mut other, &mut cluster);
+        ask(&mut counters, &[("k", 1)]);
+        let first = counters.next_steps(8).remove(0);
+        ask(&mut counters, &[("k", 2)]);
+        counters.answered(&first, cluster.apply(&first));
+        serve(&mut counters, &mut cluster);
+        let counted = counters.take_settled().into_iter().map(|settled| {
+            (settled.question.members[0].reserved.fence, settled.fences.expect("it was counted")[0])
+        });
+        let mut counted: Vec<(u64, u64)> = counted.collect();
+        counted.sort_unstable();
+        assert_eq!(counted, [(1, 8), (2, 9)], "the fences that were asked for, and those that were counted");
+    }
+
+    #[test]
     fn an_answer_that_is_lost_is_found_again_whether_or_not_the_step_was_applied() {
         for (applied_first, applied_late) in [(true, false), (false, false), (false, true)] {
             let (mut counters, mut cluster) = (Counters::new(RUN), Cluster::default());

@@ -452,3 +452,17 @@ fn an_acquire_that_was_repeated_is_not_served_for_a_session_that_has_ended() {
     assert_eq!(rig.hear(key), [SESSION_ENDED]);
     assert_eq!(claim_count(&rig.node), 1, "the hold of the other client is left");
 }
+
+#[test]
+fn a_worker_that_is_asked_to_read_up_to_an_instant_reads_on_until_then() {
+    let mut rig = Rig::new(2);
+    let due = rig.now.after_ms(5);
+    for asked in [rig.now, due] {
+        rig.node.mailboxes[0].post(Mail::Drain { asker: 1, due: asked });
+    }
+    rig.workers[0].handle_mail(rig.now);
+    rig.workers[0].handle_drained(rig.now, due);
+    assert!(rig.workers[0].wants_drain(), "the second question is open");
+    rig.workers[0].handle_drained(due, due);
+    assert!(!rig.workers[0].wants_drain());
+}
