@@ -154,7 +154,7 @@ pub struct QuorumQuestion {
 }
 
 impl QuorumQuestion {
-    /// What is to be done with the grants once they are counted and durable, or when that fails.
+    /// Returns the effects that wait until the grants are counted and durable.
     pub fn begin(self) -> impl Iterator<Item = WhenDurable> {
         let mut members: Vec<Reserved> = self.members.into_iter().map(|member| member.reserved).collect();
         let together = self.several.map(|grants| {

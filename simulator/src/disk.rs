@@ -62,7 +62,7 @@ struct FileState {
 pub struct Survival {
     /// Piece by piece, whether it is: bit `n % 64` for the n-th.
     pub pieces: u64,
-    /// So many sectors from the front are of each of the other pieces; the first one may be a part of a sector.
+    /// The number of leading sectors that are of each of the other pieces. The first may be a part of a sector.
     pub torn_sectors: usize,
     /// How many changes of names are, of those that were not durable; all if there are fewer.
     pub name_changes: usize,

@@ -473,7 +473,7 @@ impl Shard {
     }
 
     /// Gives a waiter to a newer acquire and refuses the older one. If the claim is in the log, its new lane is recorded, and both
-    /// answers wait for that record, or for those of its other keys. Otherwise a crash could grant the claim to the request that was refused.
+    /// answers wait until the records of all its keys are durable. Otherwise a crash could grant the claim to the refused request.
     pub(super) fn supersede(
         &mut self,
         claim: u32,

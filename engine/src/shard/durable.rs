@@ -173,7 +173,7 @@ impl Shard {
         }
     }
 
-    /// What was reserved, without other keys, goes on. Does nothing where it was given up meanwhile.
+    /// Ends the reservation of a claim over one key. Does nothing if the claim was given up meanwhile.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)
@@ -184,7 +184,7 @@ impl Shard {
         self.end_member(end, &reserved, None, effects);
     }
 
-    /// What was reserved goes on. The one that answers for a claim over several keys has the answer.
+    /// Ends the reservation of one key. `several` is the answer of a claim over several keys; its first key takes it.
     pub(super) fn end_member(
         &mut self,
         end: ReservedEnd,
@@ -201,14 +201,14 @@ impl Shard {
         }
     }
 
-    /// Whether a newer request has taken up a reserved claim since it was last said that the claim begins once its records are durable. Its
-    /// answer has to wait for the record of that, and nobody may find the claim held before its answer.
+    /// Returns whether a newer request has taken up a reserved claim since its beginning was last left to the log. The answer has to
+    /// wait until that is recorded durably, and no client may find the claim held before its answer.
     pub(super) fn has_moved(&self, reserved: &Reserved) -> bool {
         let Reserved { slot, secret, .. } = *reserved;
         self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
     }
 
-    /// A claim that could begin at `at` begins only once all that was recorded by now is durable.
+    /// Notes that a claim could begin at `at` and begins later, once all present records are durable.
     pub(super) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
         reserved.since = reserved.since.min(at);
         if self.is_reserved(reserved.slot, reserved.secret) {
@@ -216,7 +216,7 @@ impl Shard {
         }
     }
 
-    /// What was reserved is held, with a lease that runs from that instant on.
+    /// A reserved claim is held from now on. Its lease runs from `at`.
     fn begin_reserved(
         &mut self,
         at: Time,

@@ -96,7 +96,7 @@ impl Node {
         self.log.take(effects, now);
     }
 
-    /// What was reserved goes on. Leaves alone what is not about that.
+    /// Ends a reservation. Ignores other effects.
     fn end_reservation(&mut self, end: ReservedEnd, then: WhenDurable, effects: &mut Recorder) {
         match then {
             WhenDurable::Begin(reserved) => {

@@ -299,7 +299,7 @@ impl Auditor {
         }
     }
 
-    /// Judges what a crash left on the disk: the release of a hold without a lease was answered only when it was durable.
+    /// Judges the holds on the disk after a crash: the release of a hold without a lease was answered only when it was durable.
     pub(crate) fn judge_disk(&mut self, mut held: impl Iterator<Item = LockId>) {
         if self.restarts.has_lost_records() {
             return;
@@ -370,7 +370,7 @@ impl Auditor {
             let full = |lease_ms: u32| now_ms + u64::from(lease_ms);
             let history = self.keys.get(&hold.key);
             let is_local = history.is_some_and(|history| history.is_local(hold.fence));
-            // An acquire that raised the scope of the key, even one that was refused, put its later holds into the log.
+            // Any acquire of the key under scope Local, also a refused one, put its later holds into the log.
             let may_be_local = history.is_some_and(|history| history.is_local_asked);
             // Of a hold of scope Ephemeral only the rest of its lease may be known.
             let due = |end_ms: u64, lease_ms: u32| {

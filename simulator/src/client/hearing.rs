@@ -305,7 +305,7 @@ impl Client {
             (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
         let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, world.now_us);
         let own_deadline_us = deadline_us.max(world.now_us + 1);
-        // A renewal that is still on its way may shorten what is found again.
+        // A renewal that is still on its way may shorten the lease of a repeated grant.
         let own_deadline_us = own_deadline_us.min(self.pending_end_us(world, id));
         let renews = !granted.session_lease
             && (granted.repeated || world.random.percent(world.settings.renew_percent));

@@ -44,7 +44,7 @@ impl Server {
         is_due
     }
 
-    /// Checks what a crash left on the disk: of claims that were reserved all keys or none, and nothing that was released durably.
+    /// Checks the disk after a crash: it has all keys of a reserved claim or none, and no hold that was released durably.
     pub(super) fn verify_disk(&self, world: &mut World) {
         let Some(held) = self.disk.as_ref().and_then(|disk| contents::holds_on(disk, &OPTIONS)) else {
             return;

@@ -189,7 +189,7 @@ pub fn end_reservation(
     }
     let ReservedTogether { members, grants } = *together;
     let mut grants = Some(grants);
-    // The first key answers for all, so it comes last: whoever hears of the grant finds all keys held.
+    // The first key answers for all, so it comes last: a client that hears of the grant finds all keys held.
     for (number, (member, place)) in members.iter().zip(places).enumerate().rev() {
         let answer = grants.take_if(|_| number == 0);
         participants[place].shard.end_member(end, member, answer, effects);
