@@ -9,6 +9,7 @@ mod clock;
 mod cluster;
 pub mod disk;
 mod durability;
+mod edge;
 mod form;
 pub mod history;
 mod mix;

@@ -3,6 +3,9 @@
 use crate::world::{Event, World};
 use std::collections::VecDeque;
 
+/// How long bytes take that arrive soon, at most.
+const HASTE_US: u64 = 200;
+
 /// All connections that there ever were, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
@@ -200,6 +203,9 @@ impl World {
 
     fn delay_us(&mut self) -> u64 {
         let settings = &self.settings;
+        if self.is_hasty {
+            return self.edge_random.between(20, HASTE_US);
+        }
         if !self.calm && self.random.percent(settings.late_percent) {
             return self.random.spread(1_000, settings.late_max_us);
         }

@@ -198,6 +198,7 @@ impl Simulation {
         }
         if options.is_without_fronts {
             settings.front_percent = 0;
+            settings.edge = None;
         }
         if !options.is_without_real_clients {
             Plan::add(seed, &mut settings);
@@ -330,6 +331,14 @@ impl Simulation {
                 for connection in self.clients[client].act(world, &mut self.budget) {
                     self.server.accept(world, connection);
                 }
+            }
+            Event::Brink(client) => {
+                self.server.interfere_at_brink(world);
+                if world.edge_random.once_in(3) {
+                    let other = world.edge_random.below(self.clients.len() as u64) as usize;
+                    self.clients[other].chatter(world);
+                }
+                self.clients[client].renew_at_brink(world);
             }
             Event::Apply(transaction) => world.apply(transaction),
             Event::Outage => world.interrupt_cluster(),

@@ -2,6 +2,7 @@
 
 use crate::cluster::ClusterSettings;
 use crate::durability::Durability;
+use crate::edge::Edge;
 use crate::form::Form;
 use crate::mix::{Mix, Rule, TREE, kind_of};
 use crate::operation::{Acquire, Key};
@@ -70,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) mix: Mix,
     /// Something outlives the server.
     pub(crate) durability: Option<Durability>,
+    /// What clients do about the edge of the server, if anything.
+    pub(crate) edge: Option<Edge>,
     /// Settings of real clients, if there are any.
     pub(crate) processes: Option<Plan>,
 }
@@ -122,6 +125,7 @@ impl Settings {
             chunk.copy_from_slice(&random.any().to_le_bytes());
         }
         let pace_us = random.spread(600, 12_000);
+        let edge = Edge::new(seed).filter(|_| !is_crowd);
         Self {
             operation_count,
             worker_count,
@@ -138,7 +142,10 @@ impl Settings {
             wait_max_ms: random.spread(20, 3_000),
             shared_percent: random.pick(&[0, 30, 50, 80]).unwrap_or(30),
             session_percent: random.pick(&[0, 50, 80, 100]).unwrap_or(50),
-            front_percent: random.pick(&[0, 0, 30, 60]).unwrap_or(0),
+            front_percent: random
+                .pick(&[0, 0, 30, 60])
+                .unwrap_or(0)
+                .max(edge.map_or(0, |edge| edge.front_percent)),
             priority_percent: random.pick(&[0, 0, 20, 60]).unwrap_or(0),
             release_after_percent: random.pick(&[0, 20, 60]).unwrap_or(20),
             request_id_percent: random.pick(&[0, 20, 60]).unwrap_or(20),
@@ -158,6 +165,7 @@ impl Settings {
             mix,
             // Where there are other shards than before, a limit that is too small for what was held keeps a server down.
             durability: Durability::new(seed, cluster).filter(|_| !is_tight),
+            edge,
             processes: None,
         }
     }

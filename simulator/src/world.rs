@@ -51,6 +51,8 @@ pub(crate) enum Event {
     Disaster(u64),
     /// A client does something.
     Act(usize),
+    /// A lease or a session of a client ends in a moment.
+    Brink(usize),
     /// A real client acts.
     Step(usize),
     /// Somebody gets into the server's way.
@@ -63,6 +65,10 @@ pub(crate) struct World {
     pub(crate) now_us: u64,
     pub(crate) settings: Settings,
     pub(crate) random: Random,
+    /// The source of chance for what clients do about the edge of the server.
+    pub(crate) edge_random: Random,
+    /// Bytes that are sent now arrive soon.
+    pub(crate) is_hasty: bool,
     pub(crate) trace: Trace,
     pub(crate) network: Network,
     pub(crate) auditor: Auditor,
@@ -101,6 +107,8 @@ impl World {
             auditor,
             cluster: SimulatedCluster::default(),
             recorder: None,
+            edge_random: Random::new(settings.edge.map_or(0, |edge| edge.seed)),
+            is_hasty: false,
             settings,
             random,
             trace,
@@ -215,6 +223,10 @@ impl World {
 
     /// The server is done with a connection.
     pub(crate) fn note_done(&mut self, connection: usize) {
+        let link = &self.network.connections[connection];
+        if link.cut_us.is_none() && !link.client_done {
+            self.auditor.judge_last_words(connection);
+        }
         self.auditor.done(connection, self.now_us);
         self.trace.note(self.now_us, 7, connection as u64, || {
             format!("server    is done with connection {connection}")

@@ -46,7 +46,7 @@ impl Auditor {
         let asked = &self.requests[request];
         match asked.answered_ms.filter(|_| asked.is_answered) {
             Some(answered_ms) => Some(self.latest_ms(answered_ms)),
-            None => self.last_effect_ms(request),
+            None => self.abandoned_ms(request).or_else(|| self.last_effect_ms(request)),
         }
     }
 

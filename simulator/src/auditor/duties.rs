@@ -7,10 +7,12 @@ use super::{Asked, Auditor};
 use crate::operation::{Key, Operation};
 use std::collections::BTreeMap;
 use waymaker_protocol::{LockId, SessionId};
-use waymaker_server::limits::{QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};
+use waymaker_server::limits::{HOUSEKEEPING_MS, QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};
 
 /// How long after its due time a duty is looked at again if it is not clear yet whether the server owes it.
 const AGAIN_US: u64 = 300_000;
+/// How long a front end may let an event or a response lie: its client takes nothing for a while, and housekeeping comes by.
+const FRONT_LATE_US: u64 = 1000 * HOUSEKEEPING_MS + 600_000;
 /// How often an unclear duty is looked at.
 const LOOK_COUNT_MAX: u32 = 40;
 
@@ -205,7 +207,7 @@ impl Auditor {
     /// Returns when a connection could hear an event or a response that was due at `due_us`.
     fn heard_from_us(&self, connection: usize, due_us: u64) -> Found {
         let listener = &self.connections[connection];
-        if listener.is_lost || listener.is_front {
+        if listener.is_lost {
             return Found::Settled;
         }
         if listener.is_clogged {
@@ -217,14 +219,20 @@ impl Auditor {
             return Found::Unclear;
         }
         let durable_us = self.restarts.durable_since_us(left_ms);
-        Found::DueAt(due_us.max(listener.flows_from_us).max(durable_us))
+        let heard_us = due_us.max(listener.flows_from_us).max(durable_us);
+        // A stream may be silent for a while.
+        Found::DueAt(if listener.is_front {
+            self.stalls.latest_us(heard_us) + FRONT_LATE_US
+        } else {
+            heard_us
+        })
     }
 
     fn find_answer(&self, connection: usize, request: usize, due_us: u64) -> Found {
         let asked = &self.requests[request];
         let is_answered = self.connections[connection].answered.contains(&asked.number)
             || asked.is_answered && asked.sent_count == 1;
-        if is_answered || self.is_session_over(asked.lane) {
+        if is_answered || self.is_session_over(asked.lane) || self.is_unheard_request(connection, request) {
             return Found::Settled;
         }
         let Some(end_us) = self.wait_end_us(request) else { return Found::Unclear };
@@ -281,7 +289,7 @@ impl Auditor {
         let listener = &self.connections[connection];
         let is_over = word != Word::SessionExpired && self.is_session_over(listener.lane)
             || matches!(word, Word::KeyHeld(number, _) if !self.is_watched(connection, number));
-        if is_over || listener.heard.contains(&word) {
+        if is_over || listener.heard.contains(&word) || self.is_unheard_word(connection, word) {
             return Found::Settled;
         }
         self.heard_from_us(connection, due_us)
@@ -301,6 +309,7 @@ impl Auditor {
             || self.connections[connection].is_lost
             || self.connections[connection].welcome_ms.is_none_or(|at_ms| at_ms >= hold.lease_end_ms)
             || self.is_session_over(hold.lane)
+            || !self.is_followed(hold)
         {
             return Found::Settled;
         }
@@ -317,7 +326,7 @@ impl Auditor {
     }
 
     /// The session of a lane has ended, or may end at any time.
-    fn is_session_over(&self, lane: usize) -> bool {
+    pub(super) fn is_session_over(&self, lane: usize) -> bool {
         self.lanes[lane].session.and_then(|id| self.sessions.get(&id)).is_some_and(|session| {
             session.over_ms().is_some()
                 || self.lanes[lane].session.is_some_and(|id| self.goodbye_ms(id) < u64::MAX)

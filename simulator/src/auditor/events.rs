@@ -32,6 +32,11 @@ impl Auditor {
             self.connections[connection].heard_of.insert(id);
         }
         if let Event::Expired { id } | Event::Revoked { id, .. } = *event
+            && !self.connections[connection].told_over.insert(id)
+        {
+            self.accuse("event", || format!("lane {lane} hears a second time that {id} is over: {event:?}"));
+        }
+        if let Event::Expired { id } | Event::Revoked { id, .. } = *event
             && !self.holds.contains_key(&id)
         {
             self.ended_unheard.insert(id);

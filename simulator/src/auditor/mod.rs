@@ -13,7 +13,9 @@ mod events;
 mod grants;
 mod guards;
 mod holds;
+mod inlets;
 mod keys;
+mod last_words;
 mod late_grants;
 mod namespaces;
 mod numbers;
@@ -86,7 +88,10 @@ pub struct Violation {
 /// exclusion     two clients that by the documented arithmetic may believe in conflicting holds never do so at once
 /// early-grant   the next conflicting grant comes after the last acknowledged lease, a release, or another known end
 /// lost-lease    a renewal that arrived before the end of the lease finds the hold, however long the server stalled
-/// lost-session  the same for sessions and any bytes; drained: no instant counts as read while a connection is on its way with bytes from before
+/// lost-session  the same for sessions and any bytes; drained: no instant counts as read while a connection is on its way with bytes from before,
+///               nor while a worker has unserved requests from before that a sweep waits for
+/// turns         connections that gave way go on in the order in which they did, and none while leases are due
+/// last-words    a client that sends no more still gets the answers that the server has (last_words)
 /// fence-*       unique, in the order of grants and of real time, without gaps
 /// ticket-order  equal priorities are served as they arrived; priority-bound: no boost above the limit
 /// old-id        what is over is never acted upon, and neither is what was forged
@@ -102,7 +107,7 @@ pub struct Violation {
 /// late-session  a session whose clients are silent ends in time, and each of its connections hears it
 /// late-grant    a claim that waits is granted once nobody is in its way (late_grants)
 /// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED are said to whoever must hear them, and not
-///               before the grant of the hold that they are about
+///               before the grant of the hold that they are about; each connection hears once that a hold is over, through front ends too (inlets)
 /// farewell      what a session has is over when its goodbye is answered, and nothing is granted to it later
 /// count, number counts, positions, ages and remaining times lie in the intervals that are known (numbers)
 /// tokens        the numbers of the limiter agree with each other and with those before (tokens)
@@ -196,6 +201,14 @@ struct Listener {
     /// It took the last of such bytes then.
     flows_from_us: u64,
     is_lost: bool,
+    /// The request behind which its client sent no more.
+    last_words: Option<u32>,
+    /// Acquires of which a front end tells its client what happens to their holds.
+    followed: BTreeSet<u32>,
+    /// Requests that the client does not listen to any more.
+    reset: BTreeSet<u32>,
+    /// Holds of whose ends it heard.
+    told_over: BTreeSet<LockId>,
     /// The server was done with it then.
     done_us: Option<u64>,
 }
@@ -250,6 +263,8 @@ struct Asked {
     may_be_cancelled: bool,
     /// Its cancellation was acknowledged.
     is_cancelled: bool,
+    /// The reset of its stream.
+    reset_by: Option<usize>,
     /// It was granted.
     is_granted: bool,
     /// The answer that a repetition must get.
@@ -436,6 +451,7 @@ impl Auditor {
             is_try: operation.is_try(),
             may_be_cancelled: false,
             is_cancelled: false,
+            reset_by: None,
             is_granted: false,
             kept: None,
             is_answered: false,
@@ -455,6 +471,9 @@ impl Auditor {
             Operation::Cancel { acquire, .. } => {
                 if let Some(acquire) = self.lanes[lane].asked.get(&acquire).copied() {
                     self.requests[acquire].may_be_cancelled = true;
+                    if self.connections[connection].is_front {
+                        self.requests[acquire].reset_by = Some(request);
+                    }
                 }
             }
             Operation::Goodbye => self.note_goodbye(lane, now_ms),

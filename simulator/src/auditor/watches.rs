@@ -81,6 +81,7 @@ impl Auditor {
     pub(crate) fn note_reset(&mut self, connection: usize, number: u32) {
         self.watches.remove(&(connection, number));
         self.connections[connection].asked_watches.remove(&number);
+        self.connections[connection].reset.insert(number);
     }
 
     /// The newest word on a watched key.

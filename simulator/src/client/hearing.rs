@@ -19,6 +19,9 @@ impl Client {
         for lane in 0..self.lanes.len() {
             let mut ended = false;
             while let Some(Lane { connection: Some(connection), .. }) = self.lanes.get(lane) {
+                if self.is_deaf(world, *connection) {
+                    break;
+                }
                 let link = &mut world.network.connections[*connection];
                 match link.to_client.read(usize::MAX) {
                     Found::Bytes(bytes) => {
@@ -155,6 +158,7 @@ impl Client {
                         if is_newest { deadline_us } else { held.own_deadline_us.min(deadline_us) };
                     self.tell_belief(world, id);
                 }
+                self.plan_brink(world, id);
             }
             (Operation::Extend { id, .. } | Operation::Status { id }, Response::Error(error))
                 if error.code == ErrorCode::NotFound =>
@@ -325,6 +329,7 @@ impl Client {
         };
         self.holds.insert(id, held);
         self.tell_belief(world, id);
+        self.plan_brink(world, id);
         if self.is_leaving {
             self.release(world, id);
         }

@@ -9,9 +9,15 @@ const UNANSWERED_MAX: u32 = 1000;
 /// How far the connection of a lane has come.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    Down { retry_at_us: u64 },
-    Greeting { sent_us: u64 },
+    Down {
+        retry_at_us: u64,
+    },
+    Greeting {
+        sent_us: u64,
+    },
     Open,
+    /// The client sends no more.
+    OnlyReads,
 }
 
 /// A request without an answer.

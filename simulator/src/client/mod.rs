@@ -1,12 +1,15 @@
 //! A client that keeps to the documented rules, and meets with everything that can happen to one.
 
 mod belief;
+mod brink;
 mod choosing;
 mod drops;
+mod glutton;
 mod hearing;
 mod holding;
 mod kinds;
 mod lane;
+mod last_words;
 mod mates;
 mod mishaps;
 mod operator;
@@ -79,6 +82,10 @@ pub(crate) struct Client {
     regrets: Vec<LockId>,
     /// Holds that it left to their ends, and when it looks whether they are over.
     abandoned: VecDeque<(u64, LockId)>,
+    /// Holds that are to be renewed at the last moment.
+    brinks: VecDeque<LockId>,
+    /// The connection on which it asked for more than it reads, and when it reads again.
+    deaf: Option<(usize, u64)>,
     asked_count: u32,
     /// Walks over what is held that it began.
     walk_count: u32,
@@ -127,6 +134,8 @@ impl Client {
             meddled: BTreeSet::new(),
             regrets: Vec::new(),
             abandoned: VecDeque::new(),
+            brinks: VecDeque::new(),
+            deaf: None,
             asked_count: 0,
             // Walks of one owner have different numbers.
             walk_count: index as u32 * 1_000_000,
@@ -194,6 +203,9 @@ impl Client {
             self.look_after_abandoned(world);
             let before = self.asked_count;
             self.choose(world);
+            self.say_last_words(world);
+            self.fall_silent(world);
+            self.overeat(world);
             *budget = budget.saturating_sub((self.asked_count - before).max(1));
         }
         self.flush(world);

@@ -90,6 +90,8 @@ pub(super) struct Front {
     output: Vec<u8>,
     /// Requests that never ran.
     begun: VecDeque<Vec<u8>>,
+    /// When the first of these had arrived.
+    begun_since_us: u64,
     streams: BTreeMap<u32, Stream>,
     turn: FrontTurn<VirtualStopwatch>,
     turns: StreamTurns,
@@ -132,6 +134,7 @@ impl Front {
             input: Vec::new(),
             output: Vec::new(),
             begun: VecDeque::new(),
+            begun_since_us: 0,
             streams: BTreeMap::new(),
             turn: FrontTurn::default(),
             turns: StreamTurns::default(),
@@ -153,6 +156,21 @@ impl Front {
     /// Ends a turn after which the connection lives on.
     pub(super) fn end_turn(&mut self, barrier: &mut ReadBarrier) -> FrontTurnEnd {
         self.turn.end(barrier)
+    }
+
+    /// How long its last turn took.
+    pub(super) fn spent_us(&mut self) -> u64 {
+        self.turn.stopwatch_mut().elapsed_us()
+    }
+
+    /// When the first of the requests arrived that never ran.
+    pub(super) fn begun_since_us(&self) -> Option<u64> {
+        (!self.begun.is_empty()).then_some(self.begun_since_us)
+    }
+
+    /// Whether the connection ends once its output is written.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing
     }
 
     /// Takes what the worker has to say to this lane.
@@ -238,6 +256,10 @@ impl Work<'_, '_> {
             match read(hands.world, front.connection, hands.is_readable, len) {
                 Arrival::Bytes(bytes) => {
                     front.turn.note_read(bytes.len());
+                    if front.begun.is_empty() {
+                        front.begun_since_us =
+                            hands.world.network.connections[front.connection].read_since_us;
+                    }
                     front.input.extend_from_slice(&bytes);
                     let mut offset = 0;
                     while let Ok(Some(frame)) = next_frame(&front.input[offset..], FRAME_LEN_MAX) {
@@ -321,6 +343,9 @@ impl Work<'_, '_> {
         };
         let own_number = if is_followed { inlet.begin_followed() } else { inlet.begin_asked() };
         let frame = renumbered(bytes, own_number);
+        if is_followed && purpose == Purpose::Claims {
+            hands.world.auditor.note_followed(front.connection, number);
+        }
         let begun = inlet.send(hands.worker, own_number, &frame, now);
         hands.tasks.follow_up(hands.world, hands.worker, hands.errands);
         let is_quiet = !hands.world.calm && hands.world.random.once_in(16);

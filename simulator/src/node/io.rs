@@ -21,6 +21,31 @@ pub(super) struct VirtualStopwatch {
     pub(super) look_us: u64,
 }
 
+impl VirtualStopwatch {
+    /// Returns the time since its start, without a look.
+    pub(super) fn elapsed_us(&self) -> u64 {
+        self.elapsed_us
+    }
+}
+
+impl Stopwatch for &mut VirtualStopwatch {
+    fn start(&mut self) {
+        VirtualStopwatch::start(self);
+    }
+
+    fn elapsed(&mut self) -> Duration {
+        VirtualStopwatch::elapsed(self)
+    }
+
+    fn restart(&mut self) {
+        VirtualStopwatch::restart(self);
+    }
+
+    fn elapsed_if_started(&mut self) -> Duration {
+        VirtualStopwatch::elapsed_if_started(self)
+    }
+}
+
 impl Stopwatch for VirtualStopwatch {
     fn start(&mut self) {}
 

@@ -10,6 +10,7 @@ mod quorum;
 mod several;
 mod tasks;
 mod thread;
+mod unserved;
 
 use crate::disk::SimulatedDisk;
 use crate::mix::kind_of;
@@ -31,6 +32,9 @@ use waymaker_server::quorum::port::QuorumPort;
 /// Steps that a turn asks for in vain, at most: each piece of work, and each request, may do so once.
 const STEPS_IN_VAIN_MAX: u32 = 48;
 
+/// How long a worker is kept from running when something is about to end, at most.
+const BRINK_STALL_MAX_US: u64 = 20_000;
+
 /// Events of a crowd between two walks over everything that there is.
 const CROWD_VERIFY_EVERY: u64 = 500;
 
@@ -41,6 +45,8 @@ pub(crate) struct Server {
     threads: Vec<Thread>,
     /// The shards of the keys that are used.
     shards: Vec<usize>,
+    /// For each worker, the instant up to which it has read everything, as of the last look.
+    drained: Vec<Time>,
     stage: Stage,
     happened_count: u64,
     /// Which start of the server this is.
@@ -79,6 +85,7 @@ impl Server {
             node: Shared(Arc::new(Node::new(&config(world, 0, (None, None))))),
             threads: Vec::new(),
             shards: Vec::new(),
+            drained: Vec::new(),
             stage: Stage::Down,
             happened_count: 0,
             start: 0,
@@ -139,6 +146,7 @@ impl Server {
         self.run_errands(world, errands);
         self.verify_turns(world);
         self.verify_moves(world);
+        self.verify_drained(world);
         self.happened_count += 1;
         if !world.settings.is_crowd || self.happened_count.is_multiple_of(CROWD_VERIFY_EVERY) {
             self.verify();
@@ -215,6 +223,21 @@ impl Server {
         self.threads[thread].post(world, &self.node.0, Mail::Turn { shard: shard as u16, pass });
     }
 
+    /// Keeps workers from running for a moment, some of the times that something is about to end.
+    pub(crate) fn interfere_at_brink(&mut self, world: &mut World) {
+        if world.calm || !self.stage.is_up() || !world.edge_random.once_in(3) {
+            return;
+        }
+        let for_us = world.edge_random.spread(100, BRINK_STALL_MAX_US);
+        let one = world.edge_random.below(2 * self.threads.len() as u64) as usize;
+        let count = self.threads.len();
+        for (index, thread) in self.threads.iter_mut().enumerate() {
+            if one >= count || index == one {
+                thread.stall(world, for_us);
+            }
+        }
+    }
+
     /// Tells the server to stop: it refuses waiters and what is new, and serves whoever gives back.
     pub(crate) fn stop(&mut self, world: &mut World) {
         if !self.stage.is_up() {
@@ -278,6 +301,17 @@ impl Server {
             world.auditor.accuse("drained", || {
                 format!("all workers have read what came before {drained:?}, but for a connection on its way since {drained_max:?}")
             });
+        }
+    }
+
+    /// Checks that every worker has served all requests that arrived before the instant that it has published.
+    fn verify_drained(&mut self, world: &mut World) {
+        self.drained.resize(self.threads.len(), Time::ZERO);
+        for (index, thread) in self.threads.iter_mut().enumerate() {
+            let drained = self.node.0.drained_by(index);
+            if std::mem::replace(&mut self.drained[index], drained) != drained {
+                thread.judge_drained(world, drained);
+            }
         }
     }
 

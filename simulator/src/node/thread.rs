@@ -3,6 +3,7 @@
 use super::front::{Front, Hands, Woken};
 use super::io::{Io, Registered, VirtualStopwatch, register, unregister, write};
 use super::tasks::{EVENTS_PER_POLL, Errands, Task, Tasks};
+use super::unserved::Allowance;
 use crate::world::{Event, World};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,17 +47,20 @@ pub(crate) struct Thread {
     pub(crate) worker: Worker,
     barrier: ReadBarrier,
     late: LateQueue<usize>,
+    /// The connections in the queue, in the order in which they gave way.
+    gave_way: VecDeque<usize>,
     tasks: Tasks,
     intake: VecDeque<Intake>,
-    connections: BTreeMap<usize, Served>,
+    pub(super) connections: BTreeMap<usize, Served>,
     registered: Registered,
     woken: Woken,
 }
 
 /// A connection that is served here.
 #[derive(Debug)]
-struct Served {
-    inner: Inner,
+pub(super) struct Served {
+    pub(super) inner: Inner,
+    pub(super) allowance: Allowance,
     /// The operating system has named its socket, and no read has found it empty since.
     is_readable: bool,
     /// It gave way and waits for its turn.
@@ -64,7 +68,7 @@ struct Served {
 }
 
 #[derive(Debug)]
-enum Inner {
+pub(super) enum Inner {
     Binary(Connection),
     Front(Box<Front>),
 }
@@ -76,6 +80,7 @@ impl Thread {
             worker: Worker::new(Arc::clone(node), index as u16, now),
             barrier: ReadBarrier::new(EVENTS_PER_POLL),
             late: LateQueue::default(),
+            gave_way: VecDeque::new(),
             tasks: Tasks::new(index),
             intake: VecDeque::new(),
             connections: BTreeMap::new(),
@@ -245,6 +250,7 @@ impl Thread {
         let Intake { connection, moved, .. } = intake;
         let link = &world.network.connections[connection];
         let has_something = link.to_server.is_readable() || link.server_noticed;
+        let allowance = Allowance::of_newcomer(moved.is_some());
         let inner = if link.is_front {
             Inner::Front(Box::new(Front::new(connection, &self.woken)))
         } else {
@@ -258,7 +264,8 @@ impl Thread {
             register(world, tasks, registered, inner.key(), connection);
             Inner::Binary(inner)
         };
-        self.connections.insert(connection, Served { inner, is_readable: false, is_queued: false });
+        self.connections
+            .insert(connection, Served { inner, allowance, is_readable: false, is_queued: false });
         if has_something {
             self.tasks.note_io(world, connection);
         }
@@ -269,7 +276,9 @@ impl Thread {
     fn give_turn(&mut self, world: &mut World, connection: usize, errands: &mut Errands) {
         let others = Others { are_there: self.connections.len() > 1, have_given_way: !self.late.is_empty() };
         let Self { worker, barrier, tasks, connections, registered, .. } = self;
-        let Some(Served { inner, is_readable, is_queued: false }) = connections.get_mut(&connection) else {
+        let Some(Served { inner, allowance, is_readable, is_queued: false }) =
+            connections.get_mut(&connection)
+        else {
             return;
         };
         let (gave_way, end) = match inner {
@@ -282,7 +291,7 @@ impl Thread {
                 let look_us = if world.random.once_in(4) { TURN_US } else { BATCH_US };
                 let mut stopwatch = VirtualStopwatch::default();
                 stopwatch.look_us = look_us;
-                let mut turn = Turn::new(stopwatch);
+                let mut turn = Turn::new(&mut stopwatch);
                 let len_max = if world.random.once_in(8) { 40 } else { READ_LEN_MAX };
                 let mut io = Io {
                     world,
@@ -296,6 +305,7 @@ impl Thread {
                 };
                 let end = inner.run(worker, &mut turn, &mut io);
                 inner.end_turn(worker, barrier, &mut turn, end);
+                allowance.spent_us += stopwatch.elapsed_us();
                 tasks.follow_up(world, worker, errands);
                 match end {
                     TurnEnd::CaughtUp => (false, None),
@@ -308,14 +318,18 @@ impl Thread {
                 let hands = Hands { world, worker, barrier, tasks, registered, errands, is_readable, others };
                 match front.take_turn(hands, look_us) {
                     Poll::Ready(end) => (false, Some(end)),
-                    Poll::Pending => match front.end_turn(barrier) {
-                        FrontTurnEnd::CaughtUp => (false, None),
-                        FrontTurnEnd::GaveWay => (true, None),
-                        FrontTurnEnd::NextRound => {
-                            tasks.make_ready(world, Task::Connection(connection));
-                            (false, None)
+                    Poll::Pending => {
+                        let end = front.end_turn(barrier);
+                        allowance.spent_us += front.spent_us();
+                        match end {
+                            FrontTurnEnd::CaughtUp => (false, None),
+                            FrontTurnEnd::GaveWay => (true, None),
+                            FrontTurnEnd::NextRound => {
+                                tasks.make_ready(world, Task::Connection(connection));
+                                (false, None)
+                            }
                         }
-                    },
+                    }
                 }
             }
         };
@@ -332,6 +346,7 @@ impl Thread {
         if let Some(served) = self.connections.get_mut(&connection) {
             served.is_queued = true;
             self.late.give_way(connection);
+            self.gave_way.push_back(connection);
             self.tasks.make_ready(world, Task::Late);
         }
     }
@@ -339,7 +354,16 @@ impl Thread {
     /// Lets one connection that gave way continue in this round of tasks.
     fn continue_late(&mut self, world: &mut World) {
         let are_leases_due = self.worker.next_deadline() <= world.server_time();
-        if let Some(connection) = self.late.continue_one(are_leases_due)
+        let continued = self.late.continue_one(are_leases_due);
+        let expected = if are_leases_due { None } else { self.gave_way.pop_front() };
+        if continued != expected {
+            world.auditor.accuse("turns", || {
+                format!(
+                    "connection {continued:?} continues before {expected:?}, leases due: {are_leases_due}"
+                )
+            });
+        }
+        if let Some(connection) = continued
             && let Some(served) = self.connections.get_mut(&connection)
         {
             served.is_queued = false;
@@ -424,6 +448,7 @@ impl Thread {
             while let Some(intake) = self.intake.pop_front() {
                 self.take_over(world, intake, errands);
             }
+            self.connections.values_mut().for_each(|served| served.allowance.begin_sweep());
             self.barrier.begin_sweep(now, took_over);
             self.tasks.is_sweeping = true;
         }
@@ -434,6 +459,7 @@ impl Thread {
             }
             SweepNext::Complete(at) => {
                 self.tasks.is_sweeping = false;
+                self.note_swept(world.now_us);
                 self.worker.handle_drained(at, now);
                 self.tasks.follow_up(world, &mut self.worker, errands);
                 self.rest(world);

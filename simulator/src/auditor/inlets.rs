@@ -1,0 +1,170 @@
+//! Events and responses that a front end owes its clients: it listens for them until they reset their streams.
+
+use super::Auditor;
+use super::duties::Word;
+use super::holds::Hold;
+use crate::operation::Operation;
+use waymaker_protocol::LockId;
+
+impl Auditor {
+    /// A front end tells its client of the ends and leases of the holds that this acquire gets.
+    pub(crate) fn note_followed(&mut self, connection: usize, number: u32) {
+        self.connections[connection].followed.insert(number);
+    }
+
+    /// Whether the client of a hold hears of its end and of its lease.
+    pub(super) fn is_followed(&self, hold: &Hold) -> bool {
+        let asked = &self.requests[hold.request];
+        let listener = &self.connections[asked.connection];
+        let is_reset = listener.reset.contains(&asked.number);
+        // Another request may have taken the hold up since.
+        let is_shared = matches!(asked.operation, Operation::Acquire(acquire)
+            if acquire.request_id.is_some() && self.has_same_request_id(hold.request, &acquire));
+        !listener.is_front || listener.followed.contains(&asked.number) && !is_reset && !is_shared
+    }
+
+    /// Whether a front end may drop the response to a request. A reset and the end of a watch have none.
+    pub(super) fn is_unheard_request(&self, connection: usize, request: usize) -> bool {
+        let (listener, asked) = (&self.connections[connection], &self.requests[request]);
+        let is_reset = matches!(asked.operation, Operation::Cancel { .. } | Operation::Unwatch { .. });
+        listener.is_front && (is_reset || listener.reset.contains(&asked.number))
+    }
+
+    /// When an acquire whose stream was reset had surely left the queues that it waited in.
+    pub(super) fn abandoned_ms(&self, request: usize) -> Option<u64> {
+        let reset_ms = self.requests[self.requests[request].reset_by?].arrived_ms?;
+        Some(self.latest_ms(self.latest_ms(reset_ms)))
+    }
+
+    /// Whether a front end may drop this event.
+    pub(super) fn is_unheard_word(&self, connection: usize, word: Word) -> bool {
+        let listener = &self.connections[connection];
+        let is_followed = |id: &LockId| self.holds.get(id).is_some_and(|hold| self.is_followed(hold));
+        listener.is_front
+            && match word {
+                Word::Revoked(id) => !is_followed(&id) || listener.told_over.contains(&id),
+                // Of several that were not taken only the last is left.
+                Word::LeaseMoved(id, _) => !is_followed(&id) || listener.heard_of.contains(&id),
+                // What took it up has a stream of its own.
+                Word::TakenUp(..) | Word::SessionExpired => true,
+                Word::KeyHeld(..) => false,
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::auditor::Auditor;
+    use crate::auditor::scene::{ACQUIRE, auditor, granted, id_of, rule, says};
+    use crate::operation::{Acquire, Operation};
+    use waymaker_protocol::{Event, Granted, Response};
+
+    const WAITS: Acquire = Acquire { request_id: None, release_after_ms: None, wait_ms: 100, ..ACQUIRE };
+    /// A client speaks to a front end on this connection.
+    const FRONT: usize = 3;
+
+    fn auditor_with_front() -> Auditor {
+        let mut auditor = auditor();
+        auditor.settings.durability = None;
+        let lane = auditor.new_lane(2);
+        auditor.open(lane, true);
+        auditor.connections[FRONT].welcome_ms = Some(auditor.settings.start_ms);
+        auditor
+    }
+
+    /// Says at this time of the run that the hold has expired.
+    fn says_expired(auditor: &mut Auditor, after_ms: u64) {
+        let now_ms = auditor.settings.start_ms + after_ms;
+        says(auditor, FRONT, 0, &Response::Event(Event::Expired { id: id_of(1) }), now_ms);
+    }
+
+    /// A hold of a stream of the front end, with a lease of 700 ms. Its client may listen to what happens to it.
+    fn auditor_with_hold(is_followed: bool) -> Auditor {
+        let mut auditor = auditor_with_front();
+        let start_ms = auditor.settings.start_ms;
+        auditor.asks(FRONT, 1, Operation::Acquire(WAITS), 0, start_ms + 1);
+        if is_followed {
+            auditor.note_followed(FRONT, 1);
+        }
+        says(&mut auditor, FRONT, 1, &Response::Granted(granted(1, start_ms + 2)), start_ms + 2);
+        auditor
+    }
+
+    /// Returns the rule that is broken if a stream never hears that its hold has expired.
+    fn rule_without_expiry(is_followed: bool, is_reset: bool, after_ms: u64) -> Option<&'static str> {
+        let mut auditor = auditor_with_hold(is_followed);
+        if is_reset {
+            auditor.note_reset(FRONT, 1);
+        }
+        auditor.look_at_duties(1_000 * after_ms);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_stream_that_listens_hears_that_its_hold_expired() {
+        assert_eq!(rule_without_expiry(true, false, 3_000), Some("late-expiry"));
+        assert_eq!(rule_without_expiry(true, false, 1_500), None, "its client may take nothing for a while");
+        assert_eq!(rule_without_expiry(true, true, 3_000), None, "nobody listens any more");
+        assert_eq!(rule_without_expiry(false, false, 3_000), None, "only the answer was asked for");
+    }
+
+    #[test]
+    fn a_stream_hears_once_that_its_hold_expired() {
+        let mut auditor = auditor_with_hold(true);
+        says_expired(&mut auditor, 703);
+        auditor.look_at_duties(3_000_000);
+        assert_eq!(rule(&auditor), None);
+        says_expired(&mut auditor, 704);
+        assert_eq!(rule(&auditor), Some("event"));
+    }
+
+    /// The rule that is broken if a stream has no answer, 3 s after its acquire of 100 ms arrived.
+    fn rule_without_answer(is_reset: bool) -> Option<&'static str> {
+        let mut auditor = auditor_with_front();
+        let start_ms = auditor.settings.start_ms;
+        auditor.asks(FRONT, 1, Operation::Acquire(WAITS), 0, start_ms);
+        auditor.arrived(FRONT, 0, start_ms);
+        if is_reset {
+            auditor.note_reset(FRONT, 1);
+        }
+        auditor.look_at_duties(3_000_000);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_stream_is_answered_unless_it_was_reset() {
+        assert_eq!(rule_without_answer(false), Some("late-answer"));
+        assert_eq!(rule_without_answer(true), None);
+    }
+
+    /// How many may wait for the key 1 s after an acquire was reset, if the reset has arrived.
+    fn waiters_after_a_reset(arrives: bool) -> u64 {
+        let mut auditor = auditor_with_front();
+        let start_ms = auditor.settings.start_ms;
+        auditor.asks(FRONT, 1, Operation::Acquire(Acquire { wait_ms: u32::MAX, ..WAITS }), 0, start_ms);
+        auditor.arrived(FRONT, 0, start_ms);
+        auditor.asks(FRONT, 2, Operation::Cancel { acquire: 1, key: 0 }, 1, start_ms + 5);
+        if arrives {
+            auditor.arrived(FRONT, 1, start_ms + 6);
+        }
+        auditor.waiters_max(0, None, start_ms + 1_000, start_ms + 1_001)
+    }
+
+    #[test]
+    fn an_abandoned_acquire_leaves_its_queue() {
+        assert_eq!(waiters_after_a_reset(true), 0);
+        assert_eq!(waiters_after_a_reset(false), 1);
+    }
+
+    #[test]
+    fn a_hold_of_another_connection_ends_as_before() {
+        let mut auditor = auditor_with_front();
+        let start_ms = auditor.settings.start_ms;
+        auditor.connections[0].welcome_ms = Some(start_ms);
+        auditor.asks(0, 1, Operation::Acquire(WAITS), 0, start_ms + 1);
+        let granted = Granted { waited: true, ..granted(1, start_ms + 2) };
+        says(&mut auditor, 0, 1, &Response::Granted(granted), start_ms + 2);
+        auditor.look_at_duties(1_500_000);
+        assert_eq!(rule(&auditor), Some("late-expiry"), "no front end, no delay");
+    }
+}

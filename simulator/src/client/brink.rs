@@ -1,0 +1,90 @@
+//! A client that renews at the last moment: the bytes arrive just before the lease ends, or a little too late.
+
+use super::{Client, remember};
+use crate::operation::Operation;
+use crate::world::{Event, World};
+use waymaker_protocol::LockId;
+
+/// How long before the end of a lease the renewal is sent, at most.
+const BEFORE_MAX_US: u64 = 3_000;
+/// An end that is as near as this is renewed for.
+const NEAR_US: u64 = 4_000;
+/// Longer leases are left alone: a client that waits for their ends does nothing else.
+const LEASE_MAX_MS: u64 = 1_500;
+/// Requests that a client sends at once to keep a worker busy, at most.
+const CHATTER_MAX: u64 = 60;
+
+impl Client {
+    /// Plans the renewal of a hold at the last moment, also if the client relies on it no more by then.
+    pub(super) fn plan_brink(&mut self, world: &mut World, id: LockId) {
+        let Some(edge) = world.settings.edge.filter(|_| !world.calm) else { return };
+        let Some(end_us) = world.auditor.lease_end_us(id) else { return };
+        if end_us > world.now_us + 1_000 * LEASE_MAX_MS || !world.edge_random.percent(edge.brink_percent) {
+            return;
+        }
+        remember(&mut self.brinks, id);
+        self.plan_brink_at(world, end_us);
+    }
+
+    fn plan_brink_at(&self, world: &mut World, end_us: u64) {
+        let before_us = world.edge_random.between(20, BEFORE_MAX_US);
+        world.at(end_us.saturating_sub(before_us), Event::Brink(self.index));
+    }
+
+    /// Says nothing until the last moment of the session, now and then.
+    pub(super) fn fall_silent(&mut self, world: &mut World) {
+        let Some(edge) = world.settings.edge.filter(|_| !world.calm) else { return };
+        let Some(session) = self.session.filter(|_| world.edge_random.once_in(edge.silent_every)) else {
+            return;
+        };
+        if let Some(end_us) = world.auditor.session_end_us(session.id)
+            && end_us < world.now_us + 1_000 * LEASE_MAX_MS
+        {
+            self.paused_until_us = end_us;
+            self.plan_brink_at(world, end_us);
+        }
+    }
+
+    /// Renews the session and the holds that end in a moment.
+    pub(crate) fn renew_at_brink(&mut self, world: &mut World) {
+        if self.is_leaving || self.has_left || world.calm {
+            return;
+        }
+        let now_us = world.now_us;
+        let is_near = |end_us: u64| end_us > now_us && end_us <= now_us + NEAR_US;
+        let ids = self.brinks.iter().copied();
+        let ids: Vec<LockId> =
+            ids.filter(|id| world.auditor.lease_end_us(*id).is_some_and(is_near)).collect();
+        world.is_hasty = true;
+        if world.edge_random.once_in(8) {
+            self.chatter(world);
+        }
+        for id in ids {
+            let lease_ms = world.edge_random.spread(10, 200) as u32;
+            self.ask(world, Operation::Extend { id, lease_ms, own: false });
+        }
+        if let Some(session) = self.session
+            && let Some(end_us) = world.auditor.session_end_us(session.id)
+            && self.paused_until_us > now_us
+        {
+            if is_near(end_us) {
+                self.ask(world, Operation::KeepAlive);
+            } else if end_us > now_us {
+                // Bytes that were on their way have moved the end.
+                self.paused_until_us = end_us;
+                self.plan_brink_at(world, end_us);
+            }
+        }
+        world.is_hasty = false;
+    }
+
+    /// Keeps the worker of a connection busy.
+    pub(crate) fn chatter(&mut self, world: &mut World) {
+        let Some(lane) = self.pick_lane(world) else { return };
+        for _ in 0..world.edge_random.between(2, CHATTER_MAX) {
+            if self.lanes[lane].takes_requests() {
+                self.ask_on(world, lane, Operation::KeepAlive);
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Compares unserved requests with the instant up to which a worker says that it has read everything.
+
+use super::thread::{Inner, Served, Thread};
+use crate::world::World;
+use waymaker_engine::Time;
+use waymaker_server::limits::{FRONT_SWEEP_TURNS_US, SWEEP_TURNS_US};
+
+/// Requests of one connection that a sweep may leave unserved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Allowance {
+    /// Time of its turns since the sweep began.
+    pub(super) spent_us: u64,
+    /// It was taken over after the sweep began.
+    pub(super) is_new: bool,
+    /// Bytes that arrived before this time, in microseconds of the run, may lie unserved.
+    until_us: u64,
+}
+
+impl Allowance {
+    /// Returns the allowance of a connection that is taken over now.
+    pub(super) fn of_newcomer(has_moved: bool) -> Self {
+        Self { is_new: !has_moved, ..Self::default() }
+    }
+
+    /// A sweep begins.
+    pub(super) fn begin_sweep(&mut self) {
+        (self.spent_us, self.is_new) = (0, false);
+    }
+}
+
+impl Thread {
+    /// A sweep is complete. It does not wait for connections that used too much time, or do not take their answers.
+    pub(super) fn note_swept(&mut self, now_us: u64) {
+        let Self { worker, connections, .. } = self;
+        for served in connections.values_mut() {
+            let Served { inner, allowance, .. } = served;
+            let is_excused = match inner {
+                Inner::Binary(inner) => {
+                    allowance.spent_us >= SWEEP_TURNS_US || !worker.wants_read(inner.key())
+                }
+                Inner::Front(front) => allowance.spent_us >= FRONT_SWEEP_TURNS_US || front.is_closing(),
+            };
+            if is_excused || allowance.is_new {
+                allowance.until_us = now_us;
+            }
+        }
+    }
+
+    /// Accuses the worker if it says that it has read everything that came before `drained`, and some request came before.
+    pub(crate) fn judge_drained(&mut self, world: &mut World, drained: Time) {
+        let Self { worker, connections, .. } = self;
+        let drained_us = drained.as_millis().saturating_add(world.booted_ms());
+        let drained_us = drained_us.saturating_sub(world.settings.start_ms).saturating_mul(1000);
+        for (connection, served) in connections {
+            let link = &world.network.connections[*connection];
+            let Served { inner, allowance, .. } = served;
+            let (wants_read, read_us) = match inner {
+                Inner::Binary(inner) => {
+                    let has_input = worker.has_input(inner.key());
+                    (worker.wants_read(inner.key()), has_input.then_some(link.read_since_us))
+                }
+                Inner::Front(front) => (!front.is_closing(), front.begun_since_us()),
+            };
+            let arrived_us = read_us.into_iter().chain(link.to_server.unread_since_us()).min();
+            let is_late = |at_us: &u64| *at_us < drained_us && *at_us >= allowance.until_us;
+            if let Some(at_us) = arrived_us.filter(is_late)
+                && wants_read
+            {
+                let connection = *connection;
+                return world.auditor.accuse("drained", || {
+                    format!(
+                        "a worker has read what came before {drained_us} us, and connection {connection} has bytes from {at_us} us"
+                    )
+                });
+            }
+        }
+    }
+}
