@@ -194,7 +194,7 @@ impl Shard {
     ) {
         match end {
             ReservedEnd::Begins(at) => {
-                self.begin_reserved(at.min(reserved.since), reserved, several, effects)
+                self.begin_reserved(at.min(reserved.since), reserved, several, effects);
             }
             ReservedEnd::Unknown => self.lose_reserved(reserved, effects),
             ReservedEnd::NotCounted => self.refuse_reserved(reserved, effects),

@@ -51,6 +51,7 @@ pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
 
 /// Serves a connection in a task of its own.
 fn begin(local: &Rc<Local>, intake: Intake) {
+    local.barrier().note_newcomer();
     match intake.port {
         Port::Binary => spawn_local(connection::serve(Rc::clone(local), intake)),
         Port::Grpc | Port::Http | Port::Locktopus => spawn_local(front::serve(Rc::clone(local), intake)),
@@ -127,8 +128,8 @@ async fn sleep_until(local: &Local, until: Time) {
 /// comes back here. The barrier says how many such rounds there must be.
 async fn read_all(local: &Rc<Local>) -> Time {
     let at = local.now().passed;
-    let took_over = take_intake(local);
-    local.barrier().begin_sweep(at, took_over);
+    take_intake(local);
+    local.barrier().begin_sweep(at);
     loop {
         let next = local.barrier().poll_sweep(local.connection_count());
         match next {
@@ -142,14 +143,11 @@ async fn read_all(local: &Rc<Local>) -> Time {
     }
 }
 
-/// Begins to serve what was handed over. True if there was something.
-fn take_intake(local: &Rc<Local>) -> bool {
-    let mut any = false;
+/// Begins to serve all connections that were handed over.
+fn take_intake(local: &Rc<Local>) {
     while let Ok(intake) = local.intake.borrow_mut().try_recv() {
         begin(local, intake);
-        any = true;
     }
-    any
 }
 
 async fn housekeep(local: Rc<Local>) {

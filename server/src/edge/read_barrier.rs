@@ -27,6 +27,8 @@ pub struct ReadBarrier {
     /// Connections that owe bytes.
     owing_count: u32,
     sweep: Option<Sweep>,
+    /// Connections were taken over since the last sweep began.
+    has_newcomers: bool,
     /// Sockets that one answer of the operating system names at most.
     events_per_poll: usize,
     /// Moves whose connections have paid what they owed.
@@ -122,7 +124,7 @@ impl ReadBarrier {
     /// Returns the barrier of a worker without connections. The operating system names at most `events_per_poll` sockets at once.
     pub fn new(events_per_poll: usize) -> Self {
         let (places, free, settled) = (Vec::new(), Vec::new(), Vec::new());
-        Self { places, free, owing_count: 0, sweep: None, events_per_poll, settled }
+        Self { places, free, owing_count: 0, sweep: None, has_newcomers: false, events_per_poll, settled }
     }
 
     /// A connection that another worker sent on is here. It owes that worker the bytes that are unread now.
@@ -174,10 +176,15 @@ impl ReadBarrier {
         self.settled.pop()
     }
 
-    /// Begins a sweep at this instant. The worker has taken over all connections that were handed to it; `took_over` says whether there
-    /// were any.
-    pub fn begin_sweep(&mut self, at: Time, took_over: bool) {
-        let step = if took_over { SweepStep::TakeOver } else { SweepStep::Ask };
+    /// A connection was taken over. The operating system does not know its socket before its first turn.
+    pub fn note_newcomer(&mut self) {
+        self.has_newcomers = true;
+    }
+
+    /// Begins a sweep at this instant. The worker has taken over all connections that were handed to it.
+    pub fn begin_sweep(&mut self, at: Time) {
+        // Also connections that were taken over before may not have had a turn yet.
+        let step = if std::mem::take(&mut self.has_newcomers) { SweepStep::TakeOver } else { SweepStep::Ask };
         self.sweep = Some(Sweep { at, step });
     }
 
@@ -262,6 +269,20 @@ mod tests {
         assert!(barrier.is_owed());
         barrier.begin_reading(place.as_ref(), || unread_len);
         (barrier, place)
+    }
+
+    /// It may not have had a turn yet, and only that makes its socket known.
+    #[test]
+    fn the_first_sweep_after_a_connection_was_taken_over_asks_the_operating_system_once_more() {
+        let mut barrier = ReadBarrier::new(1);
+        let rounds = |barrier: &mut ReadBarrier| {
+            barrier.begin_sweep(Time::ZERO);
+            (0..).take_while(|_| barrier.poll_sweep(0) == SweepNext::Round).count()
+        };
+        let count = rounds(&mut barrier);
+        barrier.note_newcomer();
+        assert_eq!(rounds(&mut barrier), count + 1);
+        assert_eq!(rounds(&mut barrier), count);
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub(super) struct Served {
     pub(super) allowance: Allowance,
     /// The operating system has named its socket, and no read has found it empty since.
     is_readable: bool,
+    /// The operating system knows its socket, which it does from the first turn on.
+    is_known: bool,
     /// It gave way and waits for its turn.
     is_queued: bool,
 }
@@ -112,7 +114,7 @@ impl Thread {
 
     /// The connection has something to read, or room to write.
     pub(crate) fn note_io(&mut self, world: &mut World, connection: usize) {
-        if self.connections.contains_key(&connection) {
+        if self.connections.get(&connection).is_some_and(|served| served.is_known) {
             self.tasks.note_io(world, connection);
         }
     }
@@ -245,11 +247,10 @@ impl Thread {
         }
     }
 
-    /// Begins to serve a connection. Its socket is known to the operating system from here on, which has not named it yet.
+    /// Begins to serve a connection. Its first turn makes its socket known to the operating system.
     fn take_over(&mut self, world: &mut World, intake: Intake, errands: &mut Errands) {
         let Intake { connection, moved, .. } = intake;
         let link = &world.network.connections[connection];
-        let has_something = link.to_server.is_readable() || link.server_noticed;
         let allowance = Allowance::of_newcomer(moved.is_some());
         let inner = if link.is_front {
             Inner::Front(Box::new(Front::new(connection, &self.woken)))
@@ -264,11 +265,9 @@ impl Thread {
             register(world, tasks, registered, inner.key(), connection);
             Inner::Binary(inner)
         };
-        self.connections
-            .insert(connection, Served { inner, allowance, is_readable: false, is_queued: false });
-        if has_something {
-            self.tasks.note_io(world, connection);
-        }
+        let (is_readable, is_known, is_queued) = (false, false, false);
+        self.connections.insert(connection, Served { inner, allowance, is_readable, is_known, is_queued });
+        self.barrier.note_newcomer();
         self.tasks.make_ready(world, Task::Connection(connection));
     }
 
@@ -276,7 +275,15 @@ impl Thread {
     fn give_turn(&mut self, world: &mut World, connection: usize, errands: &mut Errands) {
         let others = Others { are_there: self.connections.len() > 1, have_given_way: !self.late.is_empty() };
         let Self { worker, barrier, tasks, connections, registered, .. } = self;
-        let Some(Served { inner, allowance, is_readable, is_queued: false }) =
+        if let Some(served) = connections.get_mut(&connection)
+            && !std::mem::replace(&mut served.is_known, true)
+        {
+            let link = &world.network.connections[connection];
+            if link.to_server.is_readable() || link.server_noticed {
+                tasks.note_io(world, connection);
+            }
+        }
+        let Some(Served { inner, allowance, is_readable, is_queued: false, .. }) =
             connections.get_mut(&connection)
         else {
             return;
@@ -444,12 +451,11 @@ impl Thread {
             if !self.worker.wants_drain() {
                 return self.rest(world);
             }
-            let took_over = !self.intake.is_empty();
             while let Some(intake) = self.intake.pop_front() {
                 self.take_over(world, intake, errands);
             }
             self.connections.values_mut().for_each(|served| served.allowance.begin_sweep());
-            self.barrier.begin_sweep(now, took_over);
+            self.barrier.begin_sweep(now);
             self.tasks.is_sweeping = true;
         }
         match self.barrier.poll_sweep(self.connections.len()) {
