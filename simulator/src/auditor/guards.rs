@@ -22,6 +22,9 @@ pub(crate) struct GuardView {
     pub(crate) id: LockId,
     /// First microsecond in which the guard says that its lock is not held any more.
     pub(crate) until_us: u64,
+    /// The lane that was granted it.
+    pub(crate) lane: usize,
+    pub(crate) is_on_session: bool,
 }
 
 /// All guards of real clients that say that their locks are held.
@@ -43,6 +46,11 @@ impl Guards {
     /// Returns whether this lane belongs to a real client.
     pub(super) fn is_real(&self, lane: usize) -> bool {
         self.lanes.contains(&lane)
+    }
+
+    /// Returns whether the guard of this hold left it without a release.
+    pub(super) fn is_forgotten(&self, id: LockId) -> bool {
+        self.forgotten.contains(&id)
     }
 
     fn meddle(&mut self, id: LockId, process: usize) {
@@ -80,6 +88,7 @@ impl Auditor {
         }
         for view in views {
             self.believes(view.id, view.until_us, now_us);
+            self.judge_by_heard(process, view);
             let over_ms = self.holds.get(&view.id).and_then(|hold| hold.over_ms);
             if let Some(over_ms) = over_ms {
                 self.judge_guard_of(view.id, over_ms, now_us, "is over");
@@ -124,6 +133,9 @@ impl Auditor {
     /// Notes which holds a request may end or move.
     pub(super) fn note_meddling(&mut self, lane: usize, operation: &Operation) {
         let process = self.lanes[lane].process;
+        if let Operation::Release { id, .. } = operation {
+            self.judge_release_of_forgotten(lane, *id);
+        }
         match operation {
             Operation::Release { id, .. } | Operation::Extend { id, .. } | Operation::ForceRelease { id } => {
                 self.guards.meddle(*id, process);
@@ -215,8 +227,8 @@ impl Auditor {
     }
 
     /// The last microsecond of this millisecond of the run.
-    fn end_us(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.settings.start_ms) * 1000 + 999
+    pub(super) fn end_us(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000).saturating_add(999)
     }
 }
 
@@ -248,7 +260,7 @@ mod tests {
     }
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
-        auditor.note_guards(PROCESS, &[GuardView { id: id_of(1), until_us: until_ms * 1000 }], now_ms * 1000);
+        auditor.note_guards(PROCESS, &[GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, is_on_session: false }], now_ms * 1000);
     }
 
     fn expires(auditor: &mut Auditor, connection: usize, now_ms: u64) {

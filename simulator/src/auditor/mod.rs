@@ -12,6 +12,7 @@ mod entries;
 mod events;
 mod grants;
 mod guards;
+mod heard;
 mod holds;
 mod inlets;
 mod keys;
@@ -49,6 +50,7 @@ use duties::{Duties, Word};
 use entries::Entries;
 pub(crate) use guards::GuardView;
 use guards::Guards;
+use heard::Heard;
 use holds::{Hold, Tampering};
 use keys::KeyHistory;
 use namespaces::Namespaces;
@@ -150,6 +152,7 @@ pub(crate) struct Auditor {
     keys: BTreeMap<Key, KeyHistory>,
     sure: SureHolds,
     guards: Guards,
+    heard: Heard,
     pools: PoolRecords,
     buckets: Buckets,
     entries: Entries,
@@ -182,7 +185,9 @@ struct Listener {
     lane: usize,
     /// It is one of a front end, whose streams take events and responses in their own time, or not at all.
     is_front: bool,
+    /// The beginning of a frame, and the place of that in the stream.
     said: Vec<u8>,
+    said_from: u64,
     answered: BTreeSet<u32>,
     /// The watches that were asked for on it.
     asked_watches: BTreeSet<u32>,
@@ -298,6 +303,7 @@ impl Auditor {
             keys: BTreeMap::new(),
             sure: SureHolds::default(),
             guards: Guards::default(),
+            heard: Heard::default(),
             pools: PoolRecords::default(),
             buckets: Buckets::default(),
             entries: Entries::default(),
@@ -378,6 +384,12 @@ impl Auditor {
     ) {
         let lane = self.connections[connection].lane;
         self.note_meddling(lane, &operation);
+        if self.guards.is_real(lane) {
+            match operation {
+                Operation::Hello { .. } => self.note_greeting(lane),
+                _ => self.judge_window(connection, number, !self.lanes[lane].asked.contains_key(&number)),
+            }
+        }
         let request = match self.lanes[lane].asked.get(&number).copied() {
             Some(request) if self.requests[request].operation.is_repeated_by(&operation) => {
                 self.requests[request].is_try |= operation.is_try();
@@ -551,6 +563,10 @@ impl Auditor {
                                 spoken.push(format!("says to {number} of lane {lane}: {response:?}"));
                             }
                             self.place_stamps(&mut response);
+                            if self.guards.is_real(self.connections[connection].lane) {
+                                let end = self.connections[connection].said_from + offset as u64;
+                                self.note_unread(connection, end, frame.number(), &response);
+                            }
                             self.hear(connection, frame.number(), &response, frame.bytes(), now_ms);
                         }
                         Err(error) => self.accuse("answers", || format!("connection {connection}: {error}")),
@@ -560,6 +576,7 @@ impl Auditor {
         }
         said.drain(..offset);
         self.connections[connection].said = said;
+        self.connections[connection].said_from += offset as u64;
     }
 
     /// The server could write all that it had for a connection, or not.

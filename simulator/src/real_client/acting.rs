@@ -1,13 +1,15 @@
 //! The acts and the faults of a process.
 
-use super::{Asking, Awaited, Guard, RealClient, Terms};
+use super::{Answer, Asking, Awaited, Call, Guard, Losses, RealClient, Terms};
 use crate::form::Form;
 use crate::operation::{Acquire, request_id};
 use crate::world::World;
-use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use waymaker_client::{AcquireBuilder, Enqueued, FenceScope, Lock, MultiLock, Permit, TreeLock};
+use waymaker_client::{
+    AcquireBuilder, Clock, Enqueued, FenceScope, Lock, MultiLock, NamespaceKind, Permit, TreeLock,
+};
 use waymaker_engine::Scope;
 
 /// Acquires that a process awaits at a time, at most.
@@ -47,6 +49,7 @@ impl RealClient {
         let is_renewed = acquire.session_lease || !world.random.once_in(4);
         let enqueues = world.random.once_in(4);
         let harness = &self.lanes[lane].harness;
+        let losses = Losses::default();
         let name = |key| settings.name_of(key);
         let future: Awaited<_> = match acquire.form {
             Form::One => {
@@ -55,7 +58,7 @@ impl RealClient {
                     Some(priority) => builder.priority(priority),
                     None => builder,
                 };
-                granted(asked(builder, &acquire, is_renewed), enqueues)
+                granted(asked(builder, &acquire, is_renewed, &losses), enqueues)
             }
             Form::Keys(keys) => {
                 let keys: Vec<_> = keys.items().iter().map(|(key, shared)| (name(*key), *shared)).collect();
@@ -64,14 +67,14 @@ impl RealClient {
                     Some(priority) => builder.priority(priority),
                     None => builder,
                 };
-                granted(asked(builder, &acquire, is_renewed), enqueues)
+                granted(asked(builder, &acquire, is_renewed, &losses), enqueues)
             }
             Form::Paths(paths) => {
                 let builder = paths.items().iter().fold(harness.paths(), |builder, path| match path.write {
                     true => builder.write(path.names()),
                     false => builder.read(path.names()),
                 });
-                let builder = asked(builder, &acquire, is_renewed);
+                let builder = asked(builder, &acquire, is_renewed, &losses);
                 let builder = match acquire.is_endless() {
                     true => builder.without_lease(milliseconds(
                         acquire.release_after_ms.unwrap_or(0).max(RELEASE_AFTER_MIN_MS),
@@ -87,12 +90,13 @@ impl RealClient {
                     permits.permits,
                     permits.timestamp_us,
                 );
-                granted(asked(builder, &acquire, is_renewed), enqueues)
+                granted(asked(builder, &acquire, is_renewed, &losses), enqueues)
             }
         };
         let has_end = !acquire.session_lease && !acquire.is_endless();
-        let terms = Terms { kind, is_renewed, has_end };
-        self.asking.push(Asking { future, terms });
+        let terms = Terms { kind, is_renewed, has_end, is_on_session: acquire.session_lease };
+        let call = Call { is_named: named, ..self.call(world, kind, Some(acquire.wait_ms)) };
+        self.asking.push(Asking { future, terms, call, losses });
         self.look(world);
     }
 
@@ -126,9 +130,7 @@ impl RealClient {
                 world.auditor.note_forgotten(id);
             }
             0..=9 => drop(lock),
-            _ => self.await_answer(async move {
-                let _ = lock.release().await;
-            }),
+            _ => self.await_answer(world, guard.terms.kind, lock.release()),
         }
     }
 
@@ -141,16 +143,37 @@ impl RealClient {
         let lock = Arc::downgrade(&guard.lock);
         let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random).max(10);
         let Some(lock) = lock.upgrade() else { return };
-        self.await_answer(async move {
-            let _ = lock.extend(milliseconds(lease_ms)).await;
-        });
+        let kind = guard.terms.kind;
+        self.await_answer(world, kind, async move { lock.extend(milliseconds(lease_ms)).await.map(drop) });
     }
 
     /// Polls this answer now and in later steps.
-    fn await_answer(&mut self, answer: impl Future<Output = ()> + 'static) {
-        let mut answer: Awaited<()> = Box::pin(answer);
-        if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            self.answers.push(answer);
+    fn await_answer(
+        &mut self,
+        world: &mut World,
+        kind: NamespaceKind,
+        answer: impl Future<Output = waymaker_client::Result<()>> + 'static,
+    ) {
+        let mut future: Awaited<waymaker_client::Result<()>> = Box::pin(answer);
+        let call = self.call(world, kind, None);
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => self.answers.push(Answer { future, call }),
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => {
+                self.judge_refusal(world, &call, &error);
+            }
+        }
+    }
+
+    /// A call that begins now; `wait_ms` is that of an acquire.
+    fn call(&self, world: &World, kind: NamespaceKind, wait_ms: Option<u32>) -> Call {
+        Call {
+            kind,
+            since_us: world.now_us,
+            since: self.clock.now(),
+            wait_ms,
+            is_named: false,
+            patience: self.plan.patience,
         }
     }
 
@@ -218,7 +241,16 @@ impl RealClient {
 }
 
 /// Applies the settings that acquires of all forms have.
-fn asked<G>(builder: AcquireBuilder<G>, acquire: &Acquire, is_renewed: bool) -> AcquireBuilder<G> {
+fn asked<G>(
+    builder: AcquireBuilder<G>,
+    acquire: &Acquire,
+    is_renewed: bool,
+    losses: &Losses,
+) -> AcquireBuilder<G> {
+    let losses = Arc::clone(losses);
+    let builder = builder.on_loss(move |reason| {
+        losses.lock().unwrap_or_else(PoisonError::into_inner).push(reason);
+    });
     let builder = match acquire.wait_ms {
         u32::MAX => builder,
         0 => builder.try_(),

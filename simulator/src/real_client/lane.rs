@@ -5,6 +5,8 @@ use super::clock::SkewedClock;
 use crate::network::Found;
 use crate::operation::Operation;
 use crate::world::World;
+use std::time::Duration;
+use waymaker_client::BootTime;
 use waymaker_client::harness::{Greeting, Harness};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, Request, SessionRequest, next_frame};
@@ -31,10 +33,22 @@ pub(super) struct RealLane {
     pub(super) connection: Option<usize>,
     stage: Stage,
     output: Vec<u8>,
+    /// When it was last without a connection for as long as callers wait.
+    given_up_us: Option<u64>,
+    /// When it was last without a connection.
+    down_us: u64,
+    /// Without a connection since then, by the clock of its process.
+    down_since: BootTime,
 }
 
 impl RealLane {
-    pub(super) fn new(client: usize, kind: NamespaceKind, harness: Harness, auditor_lane: usize) -> Self {
+    pub(super) fn new(
+        client: usize,
+        kind: NamespaceKind,
+        harness: Harness,
+        auditor_lane: usize,
+        now: BootTime,
+    ) -> Self {
         Self {
             client,
             kind,
@@ -43,7 +57,41 @@ impl RealLane {
             connection: None,
             stage: Stage::Down { retry_at_us: 0 },
             output: Vec::new(),
+            given_up_us: None,
+            down_us: 0,
+            down_since: now,
         }
+    }
+
+    /// Its name at the auditor.
+    pub(super) fn auditor_lane(&self) -> usize {
+        self.auditor_lane
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open)
+    }
+
+    /// Notes whether callers have waited for a connection for so long.
+    pub(super) fn note_outage(&mut self, now_us: u64, now: BootTime, patience: Duration) {
+        if self.is_open() {
+            self.down_since = now;
+            return;
+        }
+        self.down_us = now_us;
+        if now >= self.down_since.after(patience) {
+            self.given_up_us = Some(now_us);
+        }
+    }
+
+    /// Returns whether it was without a connection since then.
+    pub(super) fn was_down_since(&self, at_us: u64) -> bool {
+        self.down_us >= at_us
+    }
+
+    /// Returns whether it had no connection for as long as callers wait, since then.
+    pub(super) fn gave_up_since(&self, at_us: u64) -> bool {
+        self.given_up_us.is_some_and(|given_up_us| given_up_us >= at_us)
     }
 
     /// Reads all that arrived.
@@ -56,6 +104,7 @@ impl RealLane {
                         world.after(1, crate::world::Event::ArriveAtServer(connection));
                     }
                     world.trace.bytes(&bytes);
+                    world.auditor.note_heard(connection, bytes.len(), world.now_us);
                     self.hear(world, bytes);
                 }
                 Found::Nothing if link.client_noticed => self.hang_up(world, "cut"),
@@ -91,7 +140,10 @@ impl RealLane {
         match self.stage {
             Stage::Down { .. } => return,
             Stage::Greeting { .. } => self.harness.attempt_failed(reason),
-            Stage::Open => self.harness.disconnected(reason),
+            Stage::Open => {
+                self.down_us = world.now_us;
+                self.harness.disconnected(reason);
+            }
         }
         self.close(world);
     }

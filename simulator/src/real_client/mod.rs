@@ -7,6 +7,7 @@
 
 mod acting;
 mod asked;
+mod caller;
 mod clock;
 mod lane;
 mod plan;
@@ -14,12 +15,13 @@ mod plan;
 use crate::auditor::GuardView;
 use crate::world::{Event, World};
 use asked::Names;
+use caller::{Call, Facts};
 use clock::SkewedClock;
 use lane::RealLane;
 pub(crate) use plan::Plan;
 use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use waymaker_client::harness::Process;
 use waymaker_client::{Clock, Error, Lock, LossReason, NamespaceKind};
@@ -65,6 +67,17 @@ enum Phase {
 struct Asking {
     future: Awaited<waymaker_client::Result<Vec<Lock>>>,
     terms: Terms,
+    call: Call,
+    losses: Losses,
+}
+
+/// Reasons that the callback of an acquire was told.
+type Losses = Arc<Mutex<Vec<LossReason>>>;
+
+/// A release or an extend whose caller awaits it.
+struct Answer {
+    future: Awaited<waymaker_client::Result<()>>,
+    call: Call,
 }
 
 /// Terms of an acquire, for the guards that come of it.
@@ -74,6 +87,7 @@ struct Terms {
     is_renewed: bool,
     /// Whether it has a lease of its own, so that it ends without renewals.
     has_end: bool,
+    is_on_session: bool,
 }
 
 /// One hold with its guard.
@@ -82,6 +96,13 @@ struct Guard {
     terms: Terms,
     /// Whether it was held after the process had settled: from then on only a word of the server may end it.
     is_kept: bool,
+    /// The lane that was granted it, at the auditor.
+    lane: usize,
+    /// The local deadline, as last seen.
+    until_us: u64,
+    /// Whether its loss was judged.
+    is_judged: bool,
+    losses: Losses,
 }
 
 /// One process with one client.
@@ -97,7 +118,7 @@ struct RealClient {
     asking: Vec<Asking>,
     guards: Vec<Guard>,
     /// Releases and extends that a caller awaits.
-    answers: Vec<Awaited<()>>,
+    answers: Vec<Answer>,
     phase: Phase,
     /// Acquires that it still makes after it has settled.
     asks_left: usize,
@@ -200,7 +221,7 @@ impl RealClient {
         for kind in self.plan.kinds.clone() {
             let harness = self.process.lane(kind, kind.name().as_bytes()).expect("a new client is open");
             let auditor_lane = world.auditor.new_lane_of_process(self.auditor_client, self.index);
-            self.lanes.push(RealLane::new(self.index, kind, harness, auditor_lane));
+            self.lanes.push(RealLane::new(self.index, kind, harness, auditor_lane, self.clock.now()));
         }
         self.schedule(world, world.now_us);
     }
@@ -228,6 +249,7 @@ impl RealClient {
             // After the answers: they may move a deadline that is due only because this process read late.
             lane.harness.handle_timers();
         }
+        self.note_outages(world);
         self.look(world);
         match self.phase {
             Phase::Acting if is_active && self.acts_at_us <= world.now_us => {
@@ -249,6 +271,7 @@ impl RealClient {
         for lane in &mut self.lanes {
             opened.extend(lane.connect(world, self.auditor_client));
         }
+        self.note_outages(world);
         self.tell_beliefs(world);
         let lanes_us = self.lanes.iter().map(|lane| lane.next_us(&self.clock, world.now_us)).min();
         let acts_us = match self.phase {
@@ -266,21 +289,29 @@ impl RealClient {
         opened
     }
 
+    fn note_outages(&mut self, world: &World) {
+        let (now, patience) = (self.clock.now(), self.plan.patience);
+        self.lanes.iter_mut().for_each(|lane| lane.note_outage(world.now_us, now, patience));
+    }
+
     /// Polls the futures of all callers.
     fn look(&mut self, world: &mut World) {
         let context = &mut Context::from_waker(Waker::noop());
-        self.answers.retain_mut(|answer| answer.as_mut().poll(context).is_pending());
+        let mut answers = std::mem::take(&mut self.answers);
+        answers.retain_mut(|one| match one.future.as_mut().poll(context) {
+            Poll::Pending => self.judge_pending(world, &one.call),
+            Poll::Ready(Ok(())) => false,
+            Poll::Ready(Err(error)) => self.judge_refusal(world, &one.call, &error),
+        });
+        self.answers.extend(answers);
         let mut asking = std::mem::take(&mut self.asking);
         asking.retain_mut(|one| match one.future.as_mut().poll(context) {
-            Poll::Pending => true,
+            Poll::Pending => self.judge_pending(world, &one.call),
             Poll::Ready(Ok(locks)) => {
-                self.take(world, locks, one.terms);
+                self.take(world, locks, one.terms, &one.losses);
                 false
             }
-            Poll::Ready(Err(error)) => {
-                self.judge_refusal(world, &error);
-                false
-            }
+            Poll::Ready(Err(error)) => self.judge_refusal(world, &one.call, &error),
         });
         self.asking.extend(asking);
         // The holder of a lost guard drops it some time later.
@@ -288,19 +319,69 @@ impl RealClient {
         self.guards.retain(|guard| guard.is_kept || guard.lock.is_held() || !random.once_in(4));
     }
 
-    fn take(&mut self, world: &mut World, locks: Vec<Lock>, terms: Terms) {
+    fn take(&mut self, world: &mut World, locks: Vec<Lock>, terms: Terms, losses: &Losses) {
+        let lane = self.lane_of(terms.kind).auditor_lane();
         for lock in locks {
             let (index, id) = (self.index, lock.id());
             world.trace.note(world.now_us, 34, id.place, || format!("process {index}  has {lock:?}"));
-            self.guards.push(Guard { lock: Arc::new(lock), terms, is_kept: false });
+            self.guards.push(Guard {
+                lock: Arc::new(lock),
+                terms,
+                is_kept: false,
+                lane,
+                until_us: 0,
+                is_judged: false,
+                losses: Arc::clone(losses),
+            });
         }
     }
 
-    /// Judges errors that no caller may get.
-    fn judge_refusal(&self, world: &mut World, error: &Error) {
+    fn lane_of(&self, kind: NamespaceKind) -> &RealLane {
+        self.lanes.iter().find(|lane| lane.kind == kind).expect("a lane for each kind")
+    }
+
+    /// Judges a caller that has no answer yet. Returns true: it goes on to wait.
+    fn judge_pending(&self, world: &mut World, call: &Call) -> bool {
+        let (index, now) = (self.index, self.clock.now());
+        if call.answer_by().is_some_and(|at| at <= now) {
+            world.auditor.accuse("late-caller", || format!("process {index} still waits for {call:?} at {now:?}"));
+        }
+        true
+    }
+
+    /// Judges the error of a caller. Returns false: it waits no longer.
+    fn judge_refusal(&self, world: &mut World, call: &Call, error: &Error) -> bool {
         let index = self.index;
-        if let Error::Protocol(_) | Error::Closed = error {
-            world.auditor.accuse("answers", || format!("process {index} is told: {error}"));
+        let auditor = &world.auditor;
+        let facts = Facts {
+            now: self.clock.now(),
+            was_down: self.lane_of(call.kind).was_down_since(call.since_us),
+            gave_up: self.lane_of(call.kind).gave_up_since(call.since_us),
+            session_ended: auditor.has_heard_session_end(index, call.since_us),
+            has_heard: &|codes| auditor.has_heard_refusal(index, codes, call.since_us),
+        };
+        if let Some(problem) = call.problem_of(error, &facts) {
+            world.auditor.accuse("caller", || format!("process {index}: {problem}: {error:?} for {call:?}"));
+        }
+        false
+    }
+
+    /// Judges how each guard that was lost since learned of that.
+    fn judge_losses(&mut self, world: &mut World) {
+        let (index, now_us) = (self.index, world.now_us);
+        let context = &mut Context::from_waker(Waker::noop());
+        for guard in self.guards.iter_mut().filter(|guard| !guard.is_judged && !guard.lock.is_held()) {
+            guard.is_judged = true;
+            let Some(reason) = guard.lock.loss_reason() else { continue };
+            let id = guard.lock.id();
+            world.auditor.judge_loss(index, id, reason, guard.until_us, now_us);
+            let told = std::pin::pin!(guard.lock.lost()).poll(context);
+            let called = guard.losses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if told != Poll::Ready(reason) || called.len() != 1 {
+                world.auditor.accuse("loss-reason", || {
+                    format!("process {index} lost {id} by {reason:?}, was told {told:?} and called with {called:?}")
+                });
+            }
         }
     }
 
@@ -331,14 +412,16 @@ impl RealClient {
     }
 
     /// Tells the auditor the state of all guards.
-    fn tell_beliefs(&self, world: &mut World) {
+    fn tell_beliefs(&mut self, world: &mut World) {
+        self.judge_losses(world);
         let now = self.clock.now();
         let mut ids = BTreeSet::new();
         let mut views = Vec::new();
-        for guard in self.guards.iter().filter(|guard| guard.lock.is_held()) {
+        for guard in self.guards.iter_mut().filter(|guard| guard.lock.is_held()) {
             let id = guard.lock.id();
             let until_us = self.clock.first_us_at(now.after(guard.lock.remaining()));
-            views.push(GuardView { id, until_us });
+            guard.until_us = until_us;
+            views.push(GuardView { id, until_us, lane: guard.lane, is_on_session: guard.terms.is_on_session });
             if !ids.insert(id) {
                 let index = self.index;
                 world
