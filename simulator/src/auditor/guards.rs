@@ -7,12 +7,14 @@
 
 use super::Auditor;
 use crate::form::Form;
-use crate::operation::Operation;
+use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::LockId;
 
 /// A hold that ends so soon after its connection is believed in all the same.
 const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
+/// Time within which a client with a connection releases a hold that nobody has. Its process may pause for most of it.
+const GIVEN_BACK_WITHIN_US: u64 = 5_000_000;
 /// Stands for adversarial clients and the server.
 const NOBODY: usize = usize::MAX;
 
@@ -210,6 +212,34 @@ impl Auditor {
         if hold.over_ms.is_none() && !self.guards.is_excused(process, id) {
             let hold = format!("{hold:?}");
             self.accuse("needless-loss", || format!("process {process} gave up {id} by its clock: {hold}"));
+        }
+    }
+
+    /// Judges the holds of a lane with a connection while the run goes on: a hold that has neither a guard nor a caller is given back soon.
+    pub(crate) fn judge_unowned_of(
+        &mut self,
+        lane: usize,
+        down_us: u64,
+        guarded: &BTreeSet<LockId>,
+        wanted: &BTreeSet<Key>,
+        now_us: u64,
+    ) {
+        let now_ms = self.settings.server_ms(now_us);
+        let left = self.holds.iter().find(|(id, hold)| {
+            let since_us = down_us.max(self.to_us(hold.said_ms)).max(self.to_us(hold.settled_ms));
+            hold.lane == lane
+                && hold.over_ms.is_none()
+                && hold.release_count == 0
+                && hold.request_id.is_none_or(|number| number >= MADE_UP_REQUEST_ID)
+                && since_us + GIVEN_BACK_WITHIN_US < now_us
+                && !guarded.contains(id)
+                && !wanted.contains(&hold.key)
+                && !self.guards.forgotten.contains(id)
+                && self.surely_lives(**id, now_ms)
+        });
+        if let Some((id, hold)) = left {
+            let (id, hold) = (*id, format!("{hold:?}"));
+            self.accuse("unowned", || format!("{id} has no guard and is not given back: {hold}"));
         }
     }
 

@@ -4,6 +4,7 @@ mod answers;
 mod buckets;
 mod ceilings;
 mod changes;
+mod chatter;
 mod contention;
 mod counted;
 mod crowd;
@@ -44,6 +45,7 @@ mod watches;
 use crate::operation::{EntryListing, Key, Listing, Operation, Registering};
 use crate::workload::Settings;
 use buckets::Buckets;
+use chatter::Chatter;
 use counted::{Counted, CountedBefore};
 use crowd::Crowds;
 use duties::{Duties, Word};
@@ -153,6 +155,7 @@ pub(crate) struct Auditor {
     sure: SureHolds,
     guards: Guards,
     heard: Heard,
+    chatter: Chatter,
     pools: PoolRecords,
     buckets: Buckets,
     entries: Entries,
@@ -304,6 +307,7 @@ impl Auditor {
             sure: SureHolds::default(),
             guards: Guards::default(),
             heard: Heard::default(),
+            chatter: Chatter::default(),
             pools: PoolRecords::default(),
             buckets: Buckets::default(),
             entries: Entries::default(),
@@ -413,7 +417,13 @@ impl Auditor {
                 self.requests[request].is_answered &= self.requests[request].kept.is_some();
                 request
             }
-            _ => self.note_new(connection, number, operation, now_ms),
+            _ => {
+                let request = self.note_new(connection, number, operation, now_ms);
+                if self.guards.is_real(lane) {
+                    self.judge_chatter(connection, request, now_ms);
+                }
+                request
+            }
         };
         if let Operation::Acquire(acquire) = operation {
             self.note_same_request_id(request, &acquire);

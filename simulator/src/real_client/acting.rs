@@ -96,7 +96,8 @@ impl RealClient {
         let has_end = !acquire.session_lease && !acquire.is_endless();
         let terms = Terms { kind, is_renewed, has_end, is_on_session: acquire.session_lease };
         let call = Call { is_named: named, ..self.call(world, kind, Some(acquire.wait_ms)) };
-        self.asking.push(Asking { future, terms, call, losses });
+        world.auditor.note_call(self.index);
+        self.asking.push(Asking { future, terms, call, losses, acquire });
         self.look(world);
     }
 
@@ -143,6 +144,7 @@ impl RealClient {
         let lock = Arc::downgrade(&guard.lock);
         let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random).max(10);
         let Some(lock) = lock.upgrade() else { return };
+        world.auditor.note_extend_call(lock.id());
         let kind = guard.terms.kind;
         self.await_answer(world, kind, async move { lock.extend(milliseconds(lease_ms)).await.map(drop) });
     }

@@ -84,6 +84,11 @@ impl RealLane {
         }
     }
 
+    /// When it was last without a connection.
+    pub(super) fn down_us(&self) -> u64 {
+        self.down_us
+    }
+
     /// Returns whether it was without a connection since then.
     pub(super) fn was_down_since(&self, at_us: u64) -> bool {
         self.down_us >= at_us

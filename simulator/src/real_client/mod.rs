@@ -13,6 +13,7 @@ mod lane;
 mod plan;
 
 use crate::auditor::GuardView;
+use crate::operation::Acquire;
 use crate::world::{Event, World};
 use asked::Names;
 use caller::{Call, Facts};
@@ -36,6 +37,9 @@ const GRANTED_US: u64 = 1_000_000;
 const KEPT_COUNT: usize = 4;
 /// Shortest lease to be kept. A shorter lease may end within a round trip.
 const KEPT_LEASE_MIN_MS: u32 = 200;
+
+/// Time between two looks for holds without a guard.
+const LOOK_US: u64 = 500_000;
 
 /// A future that a caller polls.
 type Awaited<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -69,6 +73,7 @@ struct Asking {
     terms: Terms,
     call: Call,
     losses: Losses,
+    acquire: Acquire,
 }
 
 /// Reasons that the callback of an acquire was told.
@@ -127,6 +132,8 @@ struct RealClient {
     acts_at_us: u64,
     steps_at_us: Option<u64>,
     paused_until_us: u64,
+    /// When it looks for holds without a guard again, at the earliest.
+    looks_at_us: u64,
 }
 
 impl RealClients {
@@ -209,6 +216,7 @@ impl RealClient {
             acts_at_us: 0,
             steps_at_us: None,
             paused_until_us: 0,
+            looks_at_us: 0,
         };
         client.begin_anew(world);
         client
@@ -273,6 +281,7 @@ impl RealClient {
         }
         self.note_outages(world);
         self.tell_beliefs(world);
+        self.look_for_unowned(world);
         let lanes_us = self.lanes.iter().map(|lane| lane.next_us(&self.clock, world.now_us)).min();
         let acts_us = match self.phase {
             Phase::Acting if is_active => self.acts_at_us,
@@ -408,6 +417,19 @@ impl RealClient {
             self.guards.clear();
             let random = &mut world.random;
             self.asking.retain(|_| random.once_in(2));
+        }
+    }
+
+    /// Judges that each hold of the client has a guard, or a caller that may still get it.
+    fn look_for_unowned(&mut self, world: &mut World) {
+        if self.phase == Phase::Gone || self.looks_at_us > world.now_us {
+            return;
+        }
+        self.looks_at_us = world.now_us + LOOK_US;
+        let guarded = self.guards.iter().map(|guard| guard.lock.id()).collect();
+        let wanted = self.asking.iter().flat_map(|one| one.acquire.keys()).map(|(key, _)| key).collect();
+        for lane in self.lanes.iter().filter(|lane| lane.is_open()) {
+            world.auditor.judge_unowned_of(lane.auditor_lane(), lane.down_us(), &guarded, &wanted, world.now_us);
         }
     }
 
