@@ -23,20 +23,23 @@ const ACQUIRES_PER_CONNECTION: usize = 16;
 /// Questions about one hold on one connection, at most.
 const QUESTIONS_MAX: usize = 3;
 
+/// Cancellations of one acquire on one connection, at most: of a caller that leaves while the connection begins, two.
+const CANCELLATIONS_MAX: usize = 2;
+
 /// The requests of real clients.
 #[derive(Debug, Default)]
 pub(crate) struct Chatter {
     /// Connections on which the holds were listed.
     listed: BTreeSet<usize>,
-    /// The last keep-alive of each connection, with the time at which it was sent.
-    keep_alives: BTreeMap<usize, (usize, u64)>,
-    /// The same of the renewals of each hold.
-    renewals: BTreeMap<(usize, LockId), (usize, u64)>,
+    /// When the last two keep-alives of each connection were sent. A request from before the connection may be answered beside them.
+    keep_alives: BTreeMap<usize, [u64; 2]>,
+    /// The same of the renewals of each hold, with the last renewal.
+    renewals: BTreeMap<(usize, LockId), (usize, [u64; 2])>,
     /// Holds that a caller has extended.
     extended: BTreeSet<LockId>,
     questions: BTreeMap<(usize, LockId), usize>,
-    /// Cancelled acquires of each connection.
-    cancelled: BTreeSet<(usize, u32)>,
+    /// Cancellations of each acquire, by connection and number.
+    cancellations: BTreeMap<(usize, u32), usize>,
     /// Acquires that were sent by each process, and callers that asked for them.
     acquires: BTreeMap<usize, (usize, usize)>,
     /// Lanes with a hold that makes keep-alives more frequent.
@@ -59,7 +62,9 @@ impl Auditor {
         let lane = self.requests[request].lane;
         match self.requests[request].operation {
             Operation::Holds { cursor: 0 } if !self.chatter.listed.insert(connection) => {
-                self.accuse("chatter", || format!("lane {lane} lists its holds again on connection {connection}"));
+                self.accuse("chatter", || {
+                    format!("lane {lane} lists its holds again on connection {connection}")
+                });
             }
             Operation::KeepAlive => self.judge_keep_alive(connection, request, now_ms),
             Operation::Extend { id, .. } => self.judge_renewal(connection, request, id, now_ms),
@@ -70,8 +75,12 @@ impl Auditor {
                     self.accuse("chatter", || format!("lane {lane} asks for {id} again and again"));
                 }
             }
-            Operation::Cancel { acquire, .. } if !self.chatter.cancelled.insert((connection, acquire)) => {
-                self.accuse("chatter", || format!("lane {lane} cancels {acquire} again"));
+            Operation::Cancel { acquire, .. } => {
+                let count = self.chatter.cancellations.entry((connection, acquire)).or_default();
+                *count += 1;
+                if *count > CANCELLATIONS_MAX {
+                    self.accuse("chatter", || format!("lane {lane} cancels {acquire} again and again"));
+                }
             }
             Operation::Acquire(acquire) => self.judge_acquire_count(lane, &acquire),
             _ => {}
@@ -80,38 +89,45 @@ impl Auditor {
 
     /// Returns whether other acquires may find this hold by its request id.
     fn may_be_found(&self, id: LockId) -> bool {
-        self.holds.get(&id).is_none_or(|hold| hold.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID))
+        self.holds
+            .get(&id)
+            .is_none_or(|hold| hold.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID))
     }
 
     fn judge_keep_alive(&mut self, connection: usize, request: usize, now_ms: u64) {
         let lane = self.requests[request].lane;
         let lease_ms = u64::from(self.lease_ms_of_session(self.lanes[lane].session));
         let third_ms = lease_ms / 3;
-        let min_ms = if self.chatter.tied.contains(&lane) { third_ms.min(KEEP_ALIVE_MIN_MS) } else { third_ms };
+        let min_ms =
+            if self.chatter.tied.contains(&lane) { third_ms.min(KEEP_ALIVE_MIN_MS) } else { third_ms };
         let min_ms = min_ms.min(5_000) * 99 / 100;
-        let Some((last, last_ms)) = self.chatter.keep_alives.insert(connection, (request, now_ms)) else { return };
-        if !self.requests[last].is_answered || now_ms + 1 < last_ms + min_ms {
+        let sent = self.chatter.keep_alives.entry(connection).or_default();
+        let [first_ms, last_ms] = std::mem::replace(sent, [sent[1], now_ms]);
+        if first_ms > 0 && now_ms + 1 < first_ms + min_ms {
             self.accuse("chatter", || {
-                format!("lane {lane} keeps its session of {lease_ms} ms alive at {last_ms} and again at {now_ms}")
+                format!("lane {lane} keeps its session of {lease_ms} ms alive at {first_ms}, {last_ms} and {now_ms}")
             });
         }
     }
 
     fn judge_renewal(&mut self, connection: usize, request: usize, id: LockId, now_ms: u64) {
-        let Some((last, last_ms)) = self.chatter.renewals.insert((connection, id), (request, now_ms)) else {
+        let (last, sent) = self.chatter.renewals.entry((connection, id)).or_default();
+        let last = std::mem::replace(last, request);
+        let [first_ms, last_ms] = std::mem::replace(sent, [sent[1], now_ms]);
+        if first_ms == 0 {
             return;
-        };
+        }
         if self.chatter.extended.contains(&id) || self.may_be_found(id) {
             return;
         }
         let Some(hold) = self.holds.get(&id).filter(|hold| !hold.others_may_end) else { return };
-        let (is_answered, is_refused) = (self.requests[last].is_answered, self.requests[last].refused_ms.is_some());
+        let is_refused = self.requests[last].refused_ms.is_some();
         let lease_ms = u64::from(hold.lease_ms);
         let min_ms = if is_refused { RETRY_MIN_MS } else { lease_ms / RENEWALS_PER_LEASE };
-        if !is_answered || now_ms + 1 < last_ms + min_ms {
+        if now_ms + 1 < first_ms + min_ms {
             let lane = self.requests[request].lane;
             self.accuse("chatter", || {
-                format!("lane {lane} renews {id} of {lease_ms} ms at {last_ms} and again at {now_ms}")
+                format!("lane {lane} renews {id} of {lease_ms} ms at {first_ms}, {last_ms} and {now_ms}")
             });
         }
     }
@@ -167,8 +183,9 @@ mod tests {
         let mut auditor = guarded();
         renews(&mut auditor, 2, 300);
         renews(&mut auditor, 3, 530);
+        renews(&mut auditor, 4, 540);
         assert_eq!(auditor.violation(), None);
-        renews(&mut auditor, 4, 560);
+        renews(&mut auditor, 5, 560);
         assert_eq!(rule(&auditor), Some("chatter"));
     }
 
@@ -177,7 +194,8 @@ mod tests {
         let mut auditor = guarded();
         auditor.note_extend_call(id_of(1));
         renews(&mut auditor, 2, 300);
-        renews(&mut auditor, 3, 310);
+        renews(&mut auditor, 3, 305);
+        renews(&mut auditor, 4, 310);
         assert_eq!(auditor.violation(), None);
     }
 

@@ -286,11 +286,16 @@ mod tests {
             START_MS,
         );
         says_granted(&mut auditor, connection, granted(1, START_MS));
+        auditor.note_heard(connection, usize::MAX / 2, START_MS * 1000);
         (auditor, connection)
     }
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
-        auditor.note_guards(PROCESS, &[GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, is_on_session: false }], now_ms * 1000);
+        auditor.note_guards(
+            PROCESS,
+            &[GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, is_on_session: false }],
+            now_ms * 1000,
+        );
     }
 
     fn expires(auditor: &mut Auditor, connection: usize, now_ms: u64) {

@@ -15,15 +15,28 @@ use waymaker_protocol::{ErrorCode, Event, LockId, Response, RevokeReason};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// The request has its answer, or waits in its queue.
-    Settled { number: u32 },
+    Settled {
+        number: u32,
+    },
     /// The newest word on the own lease of a hold.
-    Lease { id: LockId, stamp_ms: u64, end_ms: u64 },
+    Lease {
+        id: LockId,
+        stamp_ms: u64,
+        end_ms: u64,
+    },
     /// A word on the lease of the session.
-    Session { end_ms: u64 },
+    Session {
+        end_ms: u64,
+    },
     /// The hold is over, or another guard has it.
-    Over { id: LockId, reason: LossReason },
+    Over {
+        id: LockId,
+        reason: LossReason,
+    },
     /// A request was refused.
-    Refused { code: ErrorCode },
+    Refused {
+        code: ErrorCode,
+    },
     SessionOver,
 }
 
@@ -110,7 +123,8 @@ impl Auditor {
             false => lease(id, stamp_ms, remaining_ms),
         };
         // A guard that has the hold already is superseded.
-        let again = |id, repeated: bool| repeated.then_some(News::Over { id, reason: LossReason::Superseded });
+        let again =
+            |id, repeated: bool| repeated.then_some(News::Over { id, reason: LossReason::Superseded });
         match response {
             Response::Welcome(welcome) => {
                 let end_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
@@ -200,14 +214,18 @@ impl Auditor {
     /// ahead of an unanswered one by more.
     pub(super) fn judge_window(&mut self, connection: usize, number: u32, is_new: bool) {
         let lane = self.connections[connection].lane;
-        let Some(max) = self.settings.processes.as_ref().map(|plan| plan.in_flight_max.max(2)) else { return };
+        let Some(max) = self.settings.processes.as_ref().map(|plan| plan.in_flight_max.max(2)) else {
+            return;
+        };
         let process = self.lanes[lane].process;
         let in_flight = self.heard.reader(process).in_flight.entry(lane).or_default();
         in_flight.insert(number);
         let (count, first) = (in_flight.len(), in_flight.first().copied().unwrap_or(number));
         if is_new && (count > max as usize || number.saturating_sub(first) >= max) {
             self.accuse("window", || {
-                format!("lane {lane} sends {number} with {count} unanswered since {first}, the limit is {max}")
+                format!(
+                    "lane {lane} sends {number} with {count} unanswered since {first}, the limit is {max}"
+                )
             });
         }
     }
@@ -236,7 +254,10 @@ impl Auditor {
         };
         if let Some(reason) = end {
             self.accuse("guard", || {
-                format!("process {process} was told that {} is over, and its guard holds on: {reason:?}", view.id)
+                format!(
+                    "process {process} was told that {} is over, and its guard holds on: {reason:?}",
+                    view.id
+                )
             });
         }
         if end_ms != u64::MAX && view.until_us > self.end_us(end_ms) {
@@ -294,5 +315,105 @@ fn reason_of(code: ErrorCode) -> Option<LossReason> {
         ErrorCode::SessionGone => Some(LossReason::SessionExpired),
         ErrorCode::Cancelled => Some(LossReason::Superseded),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+    use crate::operation::Acquire;
+
+    const PROCESS: usize = 7;
+    const CONNECTION: usize = 3;
+    /// More bytes than are ever said.
+    const ALL: usize = 1 << 40;
+
+    /// Returns an auditor that has heard of a hold of a real client, granted at 100 ms for 700 ms.
+    fn granted_hold() -> Auditor {
+        let mut auditor = auditor();
+        auditor.settings.start_ms = 0;
+        let lane = auditor.new_lane_of_process(3, PROCESS);
+        auditor.open(lane, false);
+        asks(&mut auditor, CONNECTION, Acquire { request_id: None, release_after_ms: None, ..ACQUIRE }, 100);
+        says_granted(&mut auditor, CONNECTION, granted(1, 100));
+        auditor
+    }
+
+    fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
+        let view = GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, is_on_session: false };
+        auditor.note_guards(PROCESS, &[view], now_ms * 1000);
+    }
+
+    #[test]
+    fn a_guard_never_believes_longer_than_the_newest_word_that_was_read() {
+        let mut auditor = granted_hold();
+        auditor.note_heard(CONNECTION, ALL, 100_000);
+        believes(&mut auditor, 800, 110);
+        assert_eq!(auditor.violation(), None);
+        let moved = Event::LeaseMoved { id: id_of(1), remaining_ms: 100, stamp_ms: 150 };
+        says(&mut auditor, CONNECTION, 0, &Response::Event(moved), 150);
+        believes(&mut auditor, 800, 155);
+        assert_eq!(auditor.violation(), None, "it was not read yet");
+        auditor.note_heard(CONNECTION, 1, 160_000);
+        believes(&mut auditor, 800, 160);
+        assert_eq!(rule(&auditor), Some("last-word"));
+    }
+
+    #[test]
+    fn a_guard_does_not_outlive_the_word_that_its_hold_is_over() {
+        let mut auditor = granted_hold();
+        auditor.note_heard(CONNECTION, ALL, 100_000);
+        let revoked = Event::Revoked { id: id_of(1), reason: RevokeReason::ReleasedElsewhere, message: b"" };
+        auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
+        says(&mut auditor, CONNECTION, 0, &Response::Event(revoked), 150);
+        believes(&mut auditor, 790, 155);
+        assert_eq!(auditor.violation(), None, "it was not read yet");
+        auditor.note_heard(CONNECTION, 1, 160_000);
+        believes(&mut auditor, 790, 160);
+        assert_eq!(rule(&auditor), Some("guard"));
+    }
+
+    #[test]
+    fn the_reason_of_a_loss_is_the_one_that_was_read() {
+        let lost = |reason, now_us| {
+            let mut auditor = granted_hold();
+            says(&mut auditor, CONNECTION, 0, &Response::Event(Event::Expired { id: id_of(1) }), 800);
+            auditor.note_heard(CONNECTION, ALL, 801_000);
+            auditor.judge_loss(PROCESS, id_of(1), reason, 790_000, now_us);
+            rule(&auditor)
+        };
+        assert_eq!(lost(LossReason::Expired, 810_000), None);
+        assert_eq!(lost(LossReason::Superseded, 810_000), Some("loss-reason"));
+        assert_eq!(lost(LossReason::SessionExpired, 810_000), Some("loss-reason"));
+        assert_eq!(lost(LossReason::LocalDeadline, 790_000), None);
+        assert_eq!(lost(LossReason::LocalDeadline, 789_999), Some("loss-reason"));
+    }
+
+    #[test]
+    fn no_lane_sends_more_requests_than_may_be_unanswered() {
+        let mut auditor = granted_hold();
+        let plan = (0..).find_map(|seed| {
+            let mut settings = auditor.settings.clone();
+            crate::real_client::Plan::add(seed, &mut settings);
+            settings.processes.filter(|plan| plan.in_flight_max == 4)
+        });
+        auditor.settings.processes = plan;
+        for number in 2..=5 {
+            auditor.asks(CONNECTION, number, Operation::KeepAlive, 0, number.into());
+        }
+        auditor.violation = None;
+        auditor.asks(CONNECTION, 6, Operation::Status { id: id_of(1) }, 0, 50);
+        assert_eq!(rule(&auditor), Some("window"));
+    }
+
+    #[test]
+    fn a_hold_that_its_guard_forgot_is_not_released() {
+        let mut auditor = granted_hold();
+        auditor.note_forgotten(id_of(1));
+        auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
+        assert_eq!(auditor.violation(), None, "others may release it");
+        auditor.asks(CONNECTION, 2, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 130);
+        assert_eq!(rule(&auditor), Some("forgotten"));
     }
 }

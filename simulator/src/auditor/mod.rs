@@ -88,6 +88,10 @@ pub struct Violation {
 /// ```text
 /// guard         while a guard of a real client says that it holds, the server holds it for that guard alone (guards)
 /// one-owner     no two guards of one process believe in one hold
+/// last-word     no guard believes longer than the newest word that its process has read allows; loss-reason: a loss has the reason
+///               that was read, and its callback is called once; forgotten: a hold that its guard left is not released (heard)
+/// window        a lane has no more unanswered requests than it may; chatter: it sends no more than its holds and callers explain
+/// caller        a caller has no error that nothing explains; late-caller: it has its answer in time (`real_client::caller`)
 /// needless-loss no guard is lost at its local deadline without a fault; unowned: no hold is left without a guard
 /// exclusion     two clients that by the documented arithmetic may believe in conflicting holds never do so at once
 /// early-grant   the next conflicting grant comes after the last acknowledged lease, a release, or another known end

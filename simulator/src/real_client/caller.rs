@@ -63,7 +63,9 @@ impl Call {
         let is_given_up = facts.gave_up || is_late || is_over && facts.was_down;
         let heard = |codes: &[ErrorCode]| (facts.has_heard)(codes);
         match error {
-            Error::Protocol(_) | Error::Closed | Error::Url(_) | Error::Tls(_) => Some("no caller may be told so"),
+            Error::Protocol(_) | Error::Closed | Error::Url(_) | Error::Tls(_) => {
+                Some("no caller may be told so")
+            }
             Error::Busy(_) if self.wait_ms != Some(0) => Some("it was to wait"),
             Error::Timeout(_) if self.is_named && heard(&[ErrorCode::Timeout, ErrorCode::Busy]) => None,
             Error::Timeout(_) if !self.has_wait() => Some("its wait has no end"),
@@ -99,5 +101,71 @@ impl Call {
         let wait = Duration::from_millis(self.wait_ms.unwrap_or(0).into());
         let slack = wait / 500 + Duration::from_millis(2);
         now.after(slack) >= self.since.after(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waymaker_client::Contention;
+
+    const CALL: Call = Call {
+        kind: NamespaceKind::Flat,
+        since_us: 0,
+        since: BootTime::from_nanos(0),
+        wait_ms: Some(1_000),
+        is_named: false,
+        patience: Duration::from_secs(3),
+    };
+
+    fn contention() -> Contention {
+        Contention {
+            held: true,
+            shared: false,
+            age: Duration::ZERO,
+            remaining: None,
+            waiter_count: 0,
+            owner: Vec::new(),
+        }
+    }
+
+    /// Returns whether this error is fair at `now_ms`, if the server has refused something with these codes.
+    fn is_fair(call: Call, error: &Error, now_ms: u64, codes: &[ErrorCode]) -> bool {
+        let facts = Facts {
+            now: BootTime::from_nanos(now_ms * 1_000_000),
+            was_down: false,
+            gave_up: false,
+            session_ended: false,
+            has_heard: &|any| any.iter().any(|code| codes.contains(code)),
+        };
+        call.problem_of(error, &facts).is_none()
+    }
+
+    #[test]
+    fn a_wait_ends_neither_early_nor_without_a_word_of_the_server() {
+        let error = Error::Timeout(contention());
+        let forever = Call { wait_ms: Some(u32::MAX), ..CALL };
+        let try_ = Call { wait_ms: Some(0), ..CALL };
+        assert!(is_fair(CALL, &error, 1_000, &[ErrorCode::Timeout]));
+        assert!(!is_fair(CALL, &error, 990, &[ErrorCode::Timeout]));
+        assert!(!is_fair(CALL, &error, 1_000, &[]));
+        assert!(!is_fair(forever, &error, 9_000_000, &[ErrorCode::Timeout]));
+        assert!(!is_fair(try_, &error, 1_000, &[ErrorCode::Timeout]));
+    }
+
+    #[test]
+    fn only_a_try_is_told_that_it_is_busy() {
+        let error = Error::Busy(contention());
+        assert!(is_fair(Call { wait_ms: Some(0), ..CALL }, &error, 10, &[ErrorCode::Busy]));
+        assert!(!is_fair(CALL, &error, 10, &[ErrorCode::Busy]));
+    }
+
+    #[test]
+    fn a_caller_has_its_answer_half_a_second_after_its_wait() {
+        let ms = |call: Call| call.answer_by().map(|at| at.as_nanos() / 1_000_000);
+        assert_eq!(ms(CALL), Some(1_500));
+        assert_eq!(ms(Call { wait_ms: Some(0), ..CALL }), Some(3_000));
+        assert_eq!(ms(Call { wait_ms: None, ..CALL }), Some(3_000));
+        assert_eq!(ms(Call { wait_ms: Some(u32::MAX), ..CALL }), None);
     }
 }

@@ -353,7 +353,9 @@ impl RealClient {
     fn judge_pending(&self, world: &mut World, call: &Call) -> bool {
         let (index, now) = (self.index, self.clock.now());
         if call.answer_by().is_some_and(|at| at <= now) {
-            world.auditor.accuse("late-caller", || format!("process {index} still waits for {call:?} at {now:?}"));
+            world
+                .auditor
+                .accuse("late-caller", || format!("process {index} still waits for {call:?} at {now:?}"));
         }
         true
     }
@@ -429,7 +431,13 @@ impl RealClient {
         let guarded = self.guards.iter().map(|guard| guard.lock.id()).collect();
         let wanted = self.asking.iter().flat_map(|one| one.acquire.keys()).map(|(key, _)| key).collect();
         for lane in self.lanes.iter().filter(|lane| lane.is_open()) {
-            world.auditor.judge_unowned_of(lane.auditor_lane(), lane.down_us(), &guarded, &wanted, world.now_us);
+            world.auditor.judge_unowned_of(
+                lane.auditor_lane(),
+                lane.down_us(),
+                &guarded,
+                &wanted,
+                world.now_us,
+            );
         }
     }
 
@@ -443,7 +451,12 @@ impl RealClient {
             let id = guard.lock.id();
             let until_us = self.clock.first_us_at(now.after(guard.lock.remaining()));
             guard.until_us = until_us;
-            views.push(GuardView { id, until_us, lane: guard.lane, is_on_session: guard.terms.is_on_session });
+            views.push(GuardView {
+                id,
+                until_us,
+                lane: guard.lane,
+                is_on_session: guard.terms.is_on_session,
+            });
             if !ids.insert(id) {
                 let index = self.index;
                 world
