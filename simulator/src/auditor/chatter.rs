@@ -1,4 +1,4 @@
-//! What a lane of a real client sends without a caller: no more often than its holds and its session need.
+//! Requests that a lane of a real client sends by itself, which are no more than its holds and its session need.
 //!
 //! Requests that a caller asks for by itself are not counted. Each limit follows from a promise of the client: a renewal and a keep-alive
 //! are due after a third of a lease, and a lane lists its holds once for each connection.

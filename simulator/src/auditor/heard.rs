@@ -1,4 +1,4 @@
-//! What real clients have read, and what follows from that for their guards.
+//! Responses that real clients have read, and their consequences for guards.
 //!
 //! The server says more than a client reads, and later than the client acts. So these rules compare a guard with the responses that its
 //! process has read, in their order. A guard believes no longer than the newest of them allows, and not at all behind the end of its hold;
@@ -63,7 +63,7 @@ struct Reader {
 pub(crate) struct Heard {
     /// By process.
     readers: BTreeMap<usize, Reader>,
-    /// News that was said and not read, by connection, with the place of its last byte in the stream.
+    /// Unread news by connection, with the place of its last byte in the stream.
     unread: BTreeMap<usize, VecDeque<(u64, News)>>,
     read_counts: BTreeMap<usize, u64>,
 }
@@ -190,7 +190,7 @@ impl Auditor {
         }
     }
 
-    /// A real client has read so many more bytes of a connection.
+    /// A real client has read `count` more bytes of a connection.
     pub(crate) fn note_heard(&mut self, connection: usize, count: usize, now_us: u64) {
         let lane = self.connections[connection].lane;
         let process = self.lanes[lane].process;
@@ -204,7 +204,7 @@ impl Auditor {
         }
     }
 
-    /// A real client greets the server. It repeats what has no answer when it is welcome, and some requests it does not repeat.
+    /// A real client greets the server. Once it is welcome it repeats requests without an answer, but not all kinds of requests.
     pub(super) fn note_greeting(&mut self, lane: usize) {
         let process = self.lanes[lane].process;
         self.heard.reader(process).in_flight.remove(&lane);

@@ -25,13 +25,13 @@ pub(super) struct Call {
 /// What explains an error.
 pub(super) struct Facts<'a> {
     pub(super) now: BootTime,
-    /// Whether the lane was without a connection at any time since the call began.
+    /// The lane was without a connection at some time since the call began.
     pub(super) was_down: bool,
-    /// Whether the lane had no connection for as long as callers wait, since the call began.
+    /// Since the call began, an outage of the lane has lasted for `patience`.
     pub(super) gave_up: bool,
-    /// Whether a session of the process has ended since the call began.
+    /// A session of the process has ended since the call began.
     pub(super) session_ended: bool,
-    /// Whether the server has refused anything with one of these codes since the call began.
+    /// Tells if the server has refused a request with one of these codes since the call began.
     pub(super) has_heard: &'a dyn Fn(&[ErrorCode]) -> bool,
 }
 
@@ -49,13 +49,13 @@ impl Call {
         self.wait_ms.is_some_and(|wait_ms| wait_ms > 0 && wait_ms < u32::MAX)
     }
 
-    /// When its caller has its answer at the latest, whatever happens to the connection.
+    /// Returns the time limit for the answer to its caller. An outage of the connection does not extend it.
     pub(super) fn answer_by(&self) -> Option<BootTime> {
         let end = self.wait_end()?;
         Some(if self.has_wait() { end.after(ANSWER_PATIENCE) } else { end })
     }
 
-    /// Returns what is wrong with this error, if anything is.
+    /// Returns a description of the fault if this error is one.
     pub(super) fn problem_of(&self, error: &Error, facts: &Facts<'_>) -> Option<&'static str> {
         let is_over = self.wait_end().is_some_and(|end| end <= facts.now);
         let is_late = self.answer_by().is_some_and(|at| at <= facts.now);

@@ -76,7 +76,7 @@ struct Asking {
     acquire: Acquire,
 }
 
-/// Reasons that the callback of an acquire was told.
+/// Reasons with which the callback of an acquire was called.
 type Losses = Arc<Mutex<Vec<LossReason>>>;
 
 /// A release or an extend whose caller awaits it.
@@ -105,7 +105,7 @@ struct Guard {
     lane: usize,
     /// The local deadline, as last seen.
     until_us: u64,
-    /// Whether its loss was judged.
+    /// Its loss was judged.
     is_judged: bool,
     losses: Losses,
 }
