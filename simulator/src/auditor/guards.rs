@@ -308,7 +308,7 @@ mod tests {
         believes(&mut auditor, 790, 110);
         expires(&mut auditor, connection, 800);
         assert_eq!(auditor.violation(), None);
-        let (mut auditor, connection) = guarded();
+        let (mut auditor, _) = guarded();
         believes(&mut auditor, 805, 110);
         assert_eq!(rule(&auditor), Some("last-word"));
     }
