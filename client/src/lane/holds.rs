@@ -395,6 +395,13 @@ impl Holds {
         }
     }
 
+    /// Forgets when the leases were reported: the stamps of a server that was started anew may be smaller.
+    pub(super) fn forget_stamps(&mut self) {
+        for entry in self.entries.values_mut() {
+            (entry.stamp_ms, entry.reported_by) = (0, None);
+        }
+    }
+
     /// Returns whether any hold may be believed in.
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| now < self.deadline(entry))

@@ -411,6 +411,9 @@ impl Lane {
         if !resumed {
             self.session_gone();
         }
+        if welcome.server_id != self.welcome.server_id {
+            self.holds.forget_stamps();
+        }
         self.requested = None;
         self.welcome = welcome;
         self.gone = false;

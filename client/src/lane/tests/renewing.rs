@@ -201,3 +201,18 @@ fn a_renewal_that_the_server_cannot_serve_now_is_tried_again_soon() {
     rig.advance_to(11_300);
     rig.sends(&[(3, "extend 9 by 3000")]);
 }
+
+/// The machine of the server was booted again, so the clock of the server began anew and shows less than at the last renewal.
+#[test]
+fn a_lock_is_renewed_by_a_server_that_began_anew() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.lose_connection();
+    rig.advance_to(12_000);
+    let now = rig.now();
+    rig.lane.handle_welcome(Welcome { server_id: 7, ..welcome(1_000, true) }, now, now);
+    rig.sends(&[(2, "holds"), (3, "extend 9 by 30000")]);
+    let extended = Extended { remaining_ms: 30_000, stamp_ms: 1_000, clamped: false };
+    rig.receive(3, &Response::Extended(extended));
+    assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
+}
