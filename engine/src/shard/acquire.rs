@@ -453,8 +453,8 @@ impl Shard {
         Ok(None)
     }
 
-    /// Whether a repeated request may have the claim that its request id names: the claim has the same mode and kind of lease, and no
-    /// lost record may have ended it and granted the key to another client.
+    /// Refuses a repeated request that may not have the claim that its request id names. The claim must have the same mode and kind of lease,
+    /// and its outcome must not be unknown. No lost record may have ended it and granted the key to another client.
     pub(super) fn check_repeated(
         &mut self,
         claim: u32,
@@ -462,6 +462,10 @@ impl Shard {
         session_lease: bool,
     ) -> Result<(), Refusal> {
         self.may_grant()?;
+        if self.claims[claim].has(flag::UNKNOWN) {
+            // The older request has its only answer, and nothing will tell this one more before the process ends.
+            return Err(Refusal::Unknown);
+        }
         let wrong = |message| Err(Refusal::bad_input("request_id", 0, message));
         if self.claims[claim].has(flag::SHARED) != shared {
             return wrong("the request id names a claim of the other mode");

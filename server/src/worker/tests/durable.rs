@@ -105,3 +105,31 @@ fn a_claim_over_several_keys_that_a_newer_request_took_up_begins_with_the_answer
     let numbers: Vec<u32> = rig.hear(second).into_iter().map(|(number, _)| number).collect();
     assert_eq!(numbers, [2, 0, 0], "the answer, and then the end of each lease");
 }
+
+/// The log fails, and the workers have that in their mailboxes.
+fn fail_log(rig: &mut Rig, orders: &Receiver<LogOrder>) {
+    for order in orders.try_iter() {
+        let LogOrder::Batch(batch) = order else { break };
+        post(&rig.node, mails(batch.waiting.into_iter(), ReservedEnd::Unknown), |_| {});
+    }
+    rig.workers[0].handle_mail(rig.now);
+}
+
+/// The log has failed, and the server has not ended yet.
+#[test]
+fn an_acquire_whose_outcome_is_unknown_is_answered_once_although_its_request_id_comes_again() {
+    let now = Time::from_millis(1_000);
+    let (node, orders) = test_node_with_log(1, now);
+    let mut rig = Rig::of(node, now);
+    let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
+    let options = AcquireOptions { scope: Some(2), request_id: Some(b"id"), ..AcquireOptions::default() };
+    let acquire = frame(2, &Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() }));
+    let unknown = [(2, Heard::Refused(ErrorCode::Unknown))];
+    rig.say(first, &acquire);
+    fail_log(&mut rig, &orders);
+    assert_eq!(rig.hear(first), unknown);
+    rig.say(second, &acquire);
+    fail_log(&mut rig, &orders);
+    assert_eq!(rig.hear(first), []);
+    assert_eq!(rig.hear(second), unknown);
+}
