@@ -201,6 +201,11 @@ impl Shard {
         }
     }
 
+    /// Returns whether a reserved claim was not given up, and the connection that asked for it is there to hear that it begins.
+    pub(super) fn may_begin_reserved(&self, reserved: &Reserved) -> bool {
+        self.is_reserved(reserved.slot, reserved.secret) && self.is_asker_there(reserved.slot)
+    }
+
     /// Returns whether a newer request has taken up a reserved claim since its beginning was last left to the log. The answer has to
     /// wait until that is recorded durably, and no client may find the claim held before its answer.
     pub(super) fn has_moved(&self, reserved: &Reserved) -> bool {

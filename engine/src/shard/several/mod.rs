@@ -179,6 +179,11 @@ pub fn end_reservation(
     let place = |reserved: &Reserved| place_of(participants, reserved.shard);
     let places: Vec<usize> = together.members.iter().map(place).collect();
     if let ReservedEnd::Begins(at) = end {
+        let (home, first) = (&mut participants[places[0]].shard, &together.members[0]);
+        if !home.may_begin_reserved(first) {
+            // The other keys are withdrawn.
+            return home.end_member(end, first, None, effects);
+        }
         let mut members = together.members.iter().zip(&places);
         if members.any(|(member, place)| participants[*place].shard.has_moved(member)) {
             for (member, place) in together.members.iter_mut().zip(&places) {
