@@ -103,7 +103,10 @@ impl Lane {
                 }
                 reply.answer(Ok(released.was_waiting));
             }
-            (Job::Release { mut reply, .. }, Response::Error(error)) => reply.answer(Err(error.into())),
+            (Job::Release { id, mut reply, .. }, Response::Error(error)) => {
+                self.not_given_back(id);
+                reply.answer(Err(error.into()));
+            }
             (Job::Extend { id, lease_ms, mut reply, .. }, Response::Extended(extended)) => {
                 self.extend_answered(id);
                 if let Some(entry) = self.holds.get_mut(id)

@@ -162,6 +162,11 @@ impl Lane {
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 
+    /// The server refused to release this hold, so an acquire may be granted it later.
+    pub(super) fn not_given_back(&mut self, id: LockId) {
+        self.reconciliation.given_back.remove(&id);
+    }
+
     /// Returns whether this hold was given back before its grant was read.
     pub(super) fn was_given_back(&self, id: LockId) -> bool {
         self.reconciliation.given_back.contains(&id)

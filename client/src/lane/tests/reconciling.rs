@@ -97,3 +97,23 @@ fn a_grant_of_a_hold_that_was_given_back_is_asked_for_again() {
     rig.receive(4, &granted);
     assert!(only(&mut answer).is_held());
 }
+
+/// Another lane had taken the hold up before the release, so the hold lives. A later acquire of this client takes it up again.
+#[test]
+fn a_hold_that_another_lane_kept_from_being_given_back_can_be_granted_again() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(1, "holds")]);
+    rig.receive(1, &listed(&[(9, "k")], 0));
+    rig.sends(&[(2, "release 9")]);
+    rig.receive(2, &refusal(ErrorCode::Cancelled));
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sends(&[(3, "acquire k wait 0")]);
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(3, &again);
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(4, &extended);
+    assert!(only(&mut answer).is_held());
+}
