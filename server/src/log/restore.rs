@@ -7,6 +7,7 @@ use crate::node::Node;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use waymaker_engine::log::{Hold, Image, Item, Record, SessionTag};
+use waymaker_engine::several::key_set_number;
 use waymaker_engine::{
     Answer, ClaimId, Effects, Event, Grant, KeyGrant, LaneAddress, LogState, Refusal, Shard, Ticket, Time,
     WhenDurable,
@@ -188,6 +189,8 @@ struct Restoring<'a> {
     namespaces: BTreeMap<u16, (NamespaceKind, u16)>,
     sessions: BTreeMap<SessionId, Session>,
     claims: BTreeMap<ClaimId, u16>,
+    /// The sets of keys of claims over several keys, as the log has them, by the session, lane and number of each claim.
+    key_sets: BTreeMap<(SessionId, u16, u32), u64>,
     effects: Recorder<'static>,
 }
 
@@ -215,6 +218,7 @@ impl<'a> Restoring<'a> {
             namespaces,
             sessions: BTreeMap::new(),
             claims: BTreeMap::new(),
+            key_sets: BTreeMap::new(),
             effects: Recorder::default(),
         };
         restoring.place_sessions(image);
@@ -297,6 +301,7 @@ impl<'a> Restoring<'a> {
             }
             self.keep_answer(&hold, key);
         }
+        self.drop_partial_answers();
         Ok(())
     }
 
@@ -341,11 +346,12 @@ impl<'a> Restoring<'a> {
             repeated: hold.repeated,
             session_lease: hold.session_lease,
         };
-        let is_one_of_several = hold.set_hash.is_some() && matches!(hold.item, Item::Key(_));
-        if !is_one_of_several {
+        let (Some(tag), Some(key_set), Item::Key(_)) = (hold.session, hold.set_hash, &hold.item) else {
             lane.answers.insert(hold.number, Answer::Granted(grant));
             return;
-        }
+        };
+        let session = SessionId { place: tag.place, secret: tag.secret };
+        self.key_sets.insert((session, tag.lane, hold.number), key_set);
         let key_grant = KeyGrant { grant, shared: hold.shared, key: key.into() };
         let answer = lane.answers.entry(hold.number).or_insert_with(|| Answer::GrantedSeveral(Box::new([])));
         if let Answer::GrantedSeveral(grants) = answer {
@@ -353,6 +359,20 @@ impl<'a> Restoring<'a> {
             all.push(key_grant);
             all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
             *grants = all.into();
+        }
+    }
+
+    /// Drops the answers to requests for several keys of which some holds are over. Asked again, such a request is a new one.
+    fn drop_partial_answers(&mut self) {
+        for ((session, lane, number), key_set) in std::mem::take(&mut self.key_sets) {
+            let lane =
+                self.sessions.get_mut(&session).and_then(|session| session.lanes.get_mut(&lane)?.as_mut());
+            if let Some(lane) = lane
+                && let Some(Answer::GrantedSeveral(grants)) = lane.answers.get(&number)
+                && key_set_number(grants.iter().map(|key_grant| &*key_grant.key)) != key_set
+            {
+                lane.answers.remove(&number);
+            }
         }
     }
 }

@@ -209,6 +209,35 @@ fn several_keys_asked_for_again_after_a_kill_are_answered_as_the_first_time() {
     assert_eq!(ids_of(&client.receive().response()), ids);
 }
 
+/// One of the keys had only an ephemeral hold, which ended with the process. No answer says that a claim is granted and leaves out a key of it.
+#[test]
+fn several_keys_of_which_one_is_lost_in_a_kill_are_asked_for_anew() {
+    let place = Place::new();
+    let mut buffer = Vec::new();
+    let items = Items::new([&b"a"[..], b"b"].map(|key| KeyItem { shared: false, key }), &mut buffer);
+    let acquire = AcquireKeys { items: items.expect("two keys"), lease_ms: 60_000, ..AcquireKeys::default() };
+    let welcome = {
+        let server = place.start(&["--workers", "2"]);
+        let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });
+        let raised = acquire_local(&mut client, b"a", 60_000);
+        client.release(raised.id);
+        client.send_numbered(77, Request::AcquireKeys(acquire));
+        let granted = client.receive();
+        assert!(matches!(granted.response(), Response::GrantedKeys(_)), "{granted:?}");
+        server.signal("KILL");
+        welcome
+    };
+    let server = place.start(&["--workers", "2"]);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (mut client, _) = server.session_client(resume);
+    client.send_numbered(77, Request::AcquireKeys(acquire));
+    let answer = client.receive();
+    assert!(
+        matches!(answer.response(), Response::Error(error) if error.code == ErrorCode::Busy),
+        "{answer:?}"
+    );
+}
+
 #[test]
 fn what_is_registered_is_there_after_a_kill() {
     use waymaker_protocol::{LookUp, NamespaceKind, Register};

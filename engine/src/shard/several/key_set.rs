@@ -24,7 +24,7 @@ impl KeySet {
             }
         }
         let is_numbered = is_named || is_recorded;
-        let number = if is_numbered { stable_hash(keys.iter().map(|key| (key.key, false))) } else { 0 };
+        let number = if is_numbered { key_set_number(keys.iter().map(|key| key.key)) } else { 0 };
         Self { bytes: bytes.into(), number }
     }
 
@@ -36,4 +36,9 @@ impl KeySet {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
+}
+
+/// Returns the number that the log has for these keys, which are in bytewise order.
+pub fn key_set_number<'a>(keys: impl Iterator<Item = &'a [u8]>) -> u64 {
+    stable_hash(keys.map(|key| (key, false)))
 }

@@ -7,6 +7,7 @@ mod tests;
 
 pub use acquire::{AcquireSeveral, SeveralKey, acquire};
 pub(crate) use key_set::KeySet;
+pub use key_set::key_set_number;
 
 use super::Shard;
 use crate::claim::{Detail, Extra, flag};
