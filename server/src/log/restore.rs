@@ -336,7 +336,8 @@ impl<'a> Restoring<'a> {
             // Memory had forgotten the number of its request.
             return;
         }
-        let deadline = hold.deadline_ms.map(Time::from_millis);
+        // The image gives every hold a deadline.
+        let deadline = hold.deadline_ms.filter(|_| !hold.endless).map(Time::from_millis);
         let grant = Grant {
             id: hold.id,
             fence: hold.fence,

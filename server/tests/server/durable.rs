@@ -1,11 +1,11 @@
 //! Scope local: what was promised outlives the process.
 
-use crate::harness::{Client, Server};
+use crate::harness::{Client, Server, hello_of};
 use std::io::{Read, Write};
 use std::time::Duration;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, ErrorCode, Extend, Granted, Inspect, Items, KeyItem, Release,
-    Request, Response, SessionRequest,
+    Acquire, AcquireKeys, AcquireOptions, AcquireSet, ErrorCode, Extend, Granted, Hello, Inspect, Items,
+    KeyItem, NamespaceKind, PathItem, PathKey, Release, Request, Response, SessionRequest,
 };
 use waymaker_server::limits::SESSION_VACANT_MS;
 
@@ -236,6 +236,35 @@ fn several_keys_of_which_one_is_lost_in_a_kill_are_asked_for_anew() {
         matches!(answer.response(), Response::Error(error) if error.code == ErrorCode::Busy),
         "{answer:?}"
     );
+}
+
+#[test]
+fn a_hold_without_a_lease_that_is_asked_for_again_after_a_kill_has_no_end() {
+    let place = Place::new();
+    let paths = [PathItem { path: PathKey::default(), write: true }];
+    let mut buffer = Vec::new();
+    let items = Items::new(paths, &mut buffer).expect("one path");
+    let options =
+        AcquireOptions { scope: Some(2), release_after_ms: Some(60_000), ..AcquireOptions::default() };
+    let acquire =
+        Request::AcquireSet(AcquireSet { items, lease_ms: u32::MAX, options, ..AcquireSet::default() });
+    let hello = |session| Hello { session, ..hello_of(NamespaceKind::Tree, "somebody") };
+    let (welcome, granted) = {
+        let server = place.start(&[]);
+        let mut client = server.stranger();
+        let welcome = client.open(hello(SessionRequest::New { lease_ms: 60_000 }));
+        client.send_numbered(77, acquire);
+        let granted = client.receive().granted();
+        server.signal("KILL");
+        (welcome, granted)
+    };
+    assert_eq!(granted.remaining_ms, u32::MAX);
+    let server = place.start(&[]);
+    let mut client = server.stranger();
+    client.open(hello(SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane }));
+    client.send_numbered(77, acquire);
+    let again = client.receive().granted();
+    assert_eq!((again.id, again.remaining_ms), (granted.id, u32::MAX));
 }
 
 #[test]
