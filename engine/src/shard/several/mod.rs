@@ -177,6 +177,8 @@ pub fn end_reservation(
     mut together: Box<ReservedTogether>,
     effects: &mut impl Effects,
 ) {
+    // The answer has the time of the latest shard, so the rests of the leases must be those at that time.
+    align_time(participants);
     let place = |reserved: &Reserved| place_of(participants, reserved.shard);
     let places: Vec<usize> = together.members.iter().map(place).collect();
     if let ReservedEnd::Begins(at) = end {

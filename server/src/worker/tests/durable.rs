@@ -133,3 +133,28 @@ fn an_acquire_whose_outcome_is_unknown_is_answered_once_although_its_request_id_
     assert_eq!(rig.hear(first), []);
     assert_eq!(rig.hear(second), unknown);
 }
+
+/// The worker is behind another one, which has served one of the shards at a later time.
+#[test]
+fn the_answer_that_begins_a_claim_over_several_keys_promises_no_more_than_its_lease() {
+    let now = Time::from_millis(1_000);
+    for place in 0..2 {
+        let (node, orders) = test_node_with_log(2, now);
+        let mut names = [names_of_shards(&node)[0], names_of_shards(&node)[1]];
+        names.sort_unstable();
+        let mut rig = Rig::of(Arc::clone(&node), now);
+        let (key, _) = rig.connect(SessionRequest::None);
+        rig.say(key, &frame_of_both(&names, AcquireOptions { scope: Some(2), ..AcquireOptions::default() }));
+        make_durable(&rig, &orders);
+        let shard = node.shard_of_key(&names[place]);
+        let mut turn = node.shards[usize::from(shard)].enter().expect("nobody has it");
+        turn.shard.advance(now.after_ms(5));
+        assert!(turn.leave().is_none());
+        rig.workers[0].handle_mail(rig.now);
+        let output = rig.take_output(key).expect("the connection is open");
+        let answer = next_frame(&output, FRAME_LEN_MAX).expect("a frame").expect("an answer");
+        let Ok(Response::GrantedKeys(granted)) = Response::decode(answer) else { panic!("{answer:?}") };
+        let end_ms = granted.stamp_ms + u64::from(granted.keys[0].remaining_ms);
+        assert_eq!(end_ms, now.after_ms(10).as_millis(), "shard {place} is ahead");
+    }
+}
