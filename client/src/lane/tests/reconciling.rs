@@ -117,3 +117,18 @@ fn a_hold_that_another_lane_kept_from_being_given_back_can_be_granted_again() {
     rig.receive(4, &extended);
     assert!(only(&mut answer).is_held());
 }
+
+/// Without a list nothing says that another lane has the hold.
+#[test]
+fn a_hold_that_another_acquire_may_take_up_is_kept_if_the_server_refuses_to_list() {
+    let mut rig = Rig::new();
+    let lock = rig.named_lock(1, 9);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "holds"), (3, "extend 9 by 3000")]);
+    rig.receive(2, &refusal(ErrorCode::Overloaded));
+    rig.sends(&[(4, "status 9")]);
+    let status = rig.status(3_000);
+    rig.receive(4, &status);
+    assert!(lock.is_held());
+}

@@ -150,6 +150,21 @@ fn of_a_renewal_and_a_shortening_by_another_client_in_one_millisecond_the_shorte
     }
 }
 
+/// The server may have served only the first of them.
+#[test]
+fn of_two_pending_extends_the_shorter_lease_counts() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.advance_to(20_000);
+    rig.sends(&[(2, "keep alive"), (3, "extend 9 by 30000")]);
+    for lease_ms in [1_000, 20_000] {
+        rig.submit(Job::Extend { id: id(9), lease_ms, is_own: false, reply: Reply::Nobody });
+    }
+    let extended = rig.extended(30_000);
+    rig.receive(3, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+}
+
 #[test]
 fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
     let mut rig = Rig::new();
