@@ -108,18 +108,23 @@ impl Lane {
                 reply.answer(Err(error.into()));
             }
             (Job::Extend { id, lease_ms, mut reply, .. }, Response::Extended(extended)) => {
-                self.extend_answered(id);
                 if let Some(entry) = self.holds.get_mut(id)
                     && entry.renew_ms.is_some()
                 {
                     entry.renew_ms = Some(lease_ms);
                 }
                 self.extended(id, by, extended, carried, now);
+                // Only now, so that no guard believes in the lease that it had before.
+                self.extend_answered(id);
                 reply.answer(Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
             }
             (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
-                self.extend_answered(id);
+                if carried || error.code == ErrorCode::Unknown {
+                    // It, or its first sending, may have moved the lease.
+                    self.extend_unknown(id);
+                }
                 self.not_extended(id, error.code, BootTime::default(), now);
+                self.extend_answered(id);
                 reply.answer(Err(error.into()));
             }
             (Job::Renew { id, .. }, Response::Extended(extended)) => {

@@ -115,7 +115,7 @@ impl Entry {
     /// Returns the deadline by the hold's own lease and by its cap, without those of the session and of the connection.
     pub(super) fn bound(&self) -> BootTime {
         match self.lease_end {
-            LeaseEnd::Own(deadline) => deadline.min(self.cap),
+            LeaseEnd::Own(deadline) => deadline.min(self.extends_bound).min(self.cap),
             LeaseEnd::Session => self.cap,
         }
     }
@@ -145,7 +145,7 @@ impl Entry {
         if !is_newer {
             return false;
         }
-        self.lease_end = LeaseEnd::Own(deadline.min(self.extends_bound));
+        self.lease_end = LeaseEnd::Own(deadline);
         self.stamp_ms = report.stamp_ms;
         self.reported_by = Some(by);
         self.lease = report.lease;

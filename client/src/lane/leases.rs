@@ -7,7 +7,7 @@ use waymaker_protocol::{ErrorCode, Extended, LockId, StatusAnswer};
 use super::Lane;
 use super::answers::lost_by;
 use super::event::Event;
-use super::holds::{Renewal, ReportedBy, patience};
+use super::holds::{LeaseEnd, Renewal, ReportedBy, patience};
 use crate::clock::BootTime;
 use crate::deadline::LeaseReport;
 use crate::job::Job;
@@ -45,6 +45,16 @@ impl Lane {
             if entry.extends_pending == 0 {
                 entry.extends_bound = BootTime::NEVER;
             }
+            self.holds.rearm(id, &mut self.timers);
+        }
+    }
+
+    /// An extend of a caller took effect, or not.
+    pub(super) fn extend_unknown(&mut self, id: LockId) {
+        if let Some(entry) = self.holds.get_mut(id)
+            && let LeaseEnd::Own(own) = entry.lease_end
+        {
+            entry.lease_end = LeaseEnd::Own(own.min(entry.extends_bound));
         }
     }
 

@@ -66,12 +66,11 @@ impl Lane {
     fn shorten(&mut self, id: LockId, lease_ms: u32, now: BootTime) {
         let lease = Duration::from_millis(u64::from(lease_ms));
         if let Some(entry) = self.holds.get_mut(id)
-            && let LeaseEnd::Own(own) = entry.lease_end
+            && let LeaseEnd::Own(_) = entry.lease_end
         {
             let stamp_ms = 0;
             let report = LeaseReport { stamp_ms, remaining: lease, lease };
             let bound = deadline(Anchor { sent: now, stamp_ms }, report, now);
-            entry.lease_end = LeaseEnd::Own(own.min(bound));
             entry.extends_pending += 1;
             entry.extends_bound = entry.extends_bound.min(bound);
             self.holds.rearm(id, &mut self.timers);

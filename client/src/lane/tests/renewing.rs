@@ -231,3 +231,18 @@ fn a_lock_is_renewed_by_a_server_that_began_anew() {
     rig.receive(3, &Response::Extended(extended));
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
+
+/// A lock without a lease is never renewed, so no later answer corrects its deadline.
+#[test]
+fn an_extend_that_the_server_refused_leaves_the_deadline_as_it_was() {
+    let shortened = Duration::from_millis(1_000 - 60);
+    for (code, is_shortened) in [(ErrorCode::BadInput, false), (ErrorCode::Unknown, true)] {
+        let mut rig = Rig::new();
+        let lock = rig.lock_with(Lease::Without, 1, 9, u32::MAX, |_| {});
+        rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
+        assert_eq!(lock.remaining(), shortened, "the server may serve it at any time");
+        rig.sends(&[(2, "extend 9 by 1000")]);
+        rig.receive(2, &refusal(code));
+        assert_eq!(lock.remaining() == shortened, is_shortened, "{code:?}");
+    }
+}
