@@ -12,7 +12,7 @@ impl Auditor {
         self.connections[connection].followed.insert(number);
     }
 
-    /// Whether the client of a hold hears of its end and of its lease.
+    /// Returns whether the client of a hold hears of its end and of its lease.
     pub(super) fn is_followed(&self, hold: &Hold) -> bool {
         let asked = &self.requests[hold.request];
         let listener = &self.connections[asked.connection];
@@ -23,7 +23,7 @@ impl Auditor {
         !listener.is_front || listener.followed.contains(&asked.number) && !is_reset && !is_shared
     }
 
-    /// Whether a front end may drop the response to a request. A reset and the end of a watch have none.
+    /// Returns whether a front end may drop the response to a request. A reset and the end of a watch have none.
     pub(super) fn is_unheard_request(&self, connection: usize, request: usize) -> bool {
         let (listener, asked) = (&self.connections[connection], &self.requests[request]);
         let is_reset = matches!(asked.operation, Operation::Cancel { .. } | Operation::Unwatch { .. });
@@ -36,7 +36,7 @@ impl Auditor {
         Some(self.latest_ms(self.latest_ms(reset_ms)))
     }
 
-    /// Whether a front end may drop this event.
+    /// Returns whether a front end may drop this event.
     pub(super) fn is_unheard_word(&self, connection: usize, word: Word) -> bool {
         let listener = &self.connections[connection];
         let is_followed = |id: &LockId| self.holds.get(id).is_some_and(|hold| self.is_followed(hold));

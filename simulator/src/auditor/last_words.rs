@@ -21,7 +21,7 @@ impl Auditor {
         }
     }
 
-    /// Whether the server may close the connections of a lane with requests that it has not read.
+    /// Returns whether the server may close the connections of a lane with requests that it has not read.
     fn may_close(&self, lane: usize) -> bool {
         let is_goodbye = |request: &usize| self.requests[*request].operation == Operation::Goodbye;
         self.stopping_ms.is_some()

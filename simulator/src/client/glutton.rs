@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// Whether the client leaves this connection unread now.
+    /// Returns whether the client leaves this connection unread now.
     pub(super) fn is_deaf(&self, world: &World, connection: usize) -> bool {
         let until_us = self.deaf.filter(|(deaf, _)| *deaf == connection).map_or(0, |(_, until_us)| until_us);
         until_us > world.now_us && !world.calm

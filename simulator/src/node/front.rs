@@ -168,7 +168,7 @@ impl Front {
         (!self.begun.is_empty()).then_some(self.begun_since_us)
     }
 
-    /// Whether the connection ends once its output is written.
+    /// Returns whether the connection ends once its output is written.
     pub(super) fn is_closing(&self) -> bool {
         self.is_closing
     }

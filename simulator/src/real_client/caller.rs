@@ -16,7 +16,7 @@ pub(super) struct Call {
     pub(super) since: BootTime,
     /// The wait of an acquire, 0 of a try, `u32::MAX` without end; `None` of a release or an extend.
     pub(super) wait_ms: Option<u32>,
-    /// Whether other acquires have its request id. It may take over the wait of one of them.
+    /// Other acquires may have its request id. It may take over the wait of one of them.
     pub(super) is_named: bool,
     /// For how long callers wait for a connection, and for the answer to a request without a wait.
     pub(super) patience: Duration,
@@ -73,6 +73,8 @@ impl Call {
             // A repetition at the end of the wait is a try.
             Error::Timeout(_) if heard(&[ErrorCode::Timeout, ErrorCode::Busy]) => None,
             Error::Uncertain(_) if is_given_up || heard(&[ErrorCode::Unknown]) => None,
+            // Another acquire with its request id, whose wait was over, may have taken its claim up just before the connection was lost.
+            Error::Uncertain(_) if self.is_named && facts.was_down => None,
             // Another client may have the hold by then, so the release is not sent again.
             Error::Uncertain(_) if self.wait_ms.is_none() && facts.session_ended => None,
             Error::Uncertain(_) => Some("an answer may still come"),
