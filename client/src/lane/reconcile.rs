@@ -36,8 +36,8 @@ pub(super) struct Reconciliation {
     given_back: BTreeSet<LockId>,
     /// Holds whose guards let them live.
     pub(super) forgotten: BTreeSet<LockId>,
-    /// Those of them that were listed.
-    forgotten_listed: BTreeSet<LockId>,
+    /// Those of them that were forgotten before the present list began, and that it has not named yet.
+    forgotten_unlisted: BTreeSet<LockId>,
 }
 
 impl Reconciliation {
@@ -53,7 +53,7 @@ impl Lane {
         self.reconciliation.is_listing = resumed;
         self.reconciliation.strangers.clear();
         self.reconciliation.given_back.clear();
-        self.reconciliation.forgotten_listed.clear();
+        self.reconciliation.forgotten_unlisted = self.reconciliation.forgotten.clone();
         self.reconciliation.missing.clear();
         self.reconciliation.unlisted = if resumed {
             self.window.push(Job::Holds { cursor: 0 });
@@ -79,14 +79,15 @@ impl Lane {
             if reconciliation.unlisted.remove(&lock.id) {
                 self.uncap(lock.id);
             } else if reconciliation.forgotten.contains(&lock.id) {
-                reconciliation.forgotten_listed.insert(lock.id);
+                reconciliation.forgotten_unlisted.remove(&lock.id);
             } else if !self.holds.contains(lock.id) {
                 reconciliation.strangers.push((lock.id, lock.key.to_vec()));
             }
         }
         match listed.next {
             0 => {
-                self.reconciliation.forgotten = std::mem::take(&mut self.reconciliation.forgotten_listed);
+                let over = std::mem::take(&mut self.reconciliation.forgotten_unlisted);
+                self.reconciliation.forgotten.retain(|id| !over.contains(id));
                 self.reconcile(true);
             }
             cursor => self.window.push(Job::Holds { cursor }),

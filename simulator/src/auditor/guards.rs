@@ -41,7 +41,7 @@ pub(crate) struct Guards {
     /// The latest end of its lease that the server has said of each hold.
     words: BTreeMap<LockId, u64>,
     /// Holds that their guards left without a release.
-    forgotten: BTreeSet<LockId>,
+    forgotten: BTreeMap<LockId, bool>,
 }
 
 impl Guards {
@@ -52,7 +52,7 @@ impl Guards {
 
     /// Returns whether the guard of this hold left it without a release.
     pub(super) fn is_forgotten(&self, id: LockId) -> bool {
-        self.forgotten.contains(&id)
+        self.forgotten.get(&id).is_some_and(|was_held| *was_held)
     }
 
     fn meddle(&mut self, id: LockId, process: usize) {
@@ -123,8 +123,8 @@ impl Auditor {
     }
 
     /// The holder left this hold without a release.
-    pub(crate) fn note_forgotten(&mut self, id: LockId) {
-        self.guards.forgotten.insert(id);
+    pub(crate) fn note_forgotten(&mut self, id: LockId, was_held: bool) {
+        self.guards.forgotten.insert(id, was_held);
     }
 
     /// Returns whether the server is stopping.
@@ -234,7 +234,7 @@ impl Auditor {
                 && since_us + GIVEN_BACK_WITHIN_US < now_us
                 && !guarded.contains(id)
                 && !wanted.contains(&hold.key)
-                && !self.guards.forgotten.contains(id)
+                && !self.guards.forgotten.contains_key(id)
                 && self.surely_lives(**id, now_ms)
         });
         if let Some((id, hold)) = left {
@@ -247,7 +247,7 @@ impl Auditor {
     pub(crate) fn judge_unowned(&mut self, now_ms: u64) {
         let left = self.holds.iter().find(|(id, hold)| {
             self.guards.is_real(hold.lane)
-                && !self.guards.forgotten.contains(id)
+                && !self.guards.forgotten.contains_key(id)
                 && self.surely_lives(**id, now_ms)
         });
         if let Some((id, hold)) = left {

@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn a_hold_that_its_guard_forgot_is_not_released() {
         let mut auditor = granted_hold();
-        auditor.note_forgotten(id_of(1));
+        auditor.note_forgotten(id_of(1), true);
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
         assert_eq!(auditor.violation(), None, "others may release it");
         auditor.asks(CONNECTION, 2, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 130);

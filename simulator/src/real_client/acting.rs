@@ -127,8 +127,8 @@ impl RealClient {
         let Some(lock) = Arc::into_inner(guard.lock) else { return };
         match world.random.below(20) {
             0 if guard.terms.has_end => {
-                let id = lock.forget();
-                world.auditor.note_forgotten(id);
+                let was_held = lock.is_held();
+                world.auditor.note_forgotten(lock.forget(), was_held);
             }
             0..=9 => drop(lock),
             _ => self.await_answer(world, guard.terms.kind, lock.release()),
@@ -230,7 +230,7 @@ impl RealClient {
     fn crash(&mut self, world: &mut World) {
         let index = self.index;
         world.trace.note(world.now_us, 36, index as u64, || format!("process {index}  crashes"));
-        self.guards.iter().for_each(|guard| world.auditor.note_forgotten(guard.lock.id()));
+        self.guards.iter().for_each(|guard| world.auditor.note_forgotten(guard.lock.id(), false));
         for connection in self.lanes.iter().filter_map(|lane| lane.connection) {
             world.cut(connection);
             world.network.connections[connection].client_done = true;

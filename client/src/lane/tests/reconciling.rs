@@ -22,6 +22,27 @@ fn what_is_listed_after_an_outage_and_nobody_knows_is_released() {
 }
 
 #[test]
+fn a_lock_that_is_forgotten_while_holds_are_listed_is_not_released_after_the_next_outage() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "holds"), (3, "extend 9 by 30000")]);
+    rig.receive(2, &listed(&[(9, "k")], 77));
+    let extended = rig.extended(30_000);
+    rig.receive(3, &extended);
+    rig.sends(&[(4, "holds")]);
+    lock.forget();
+    rig.sends(&[]);
+    rig.receive(4, &listed(&[], 0));
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(5, "holds")]);
+    rig.receive(5, &listed(&[(9, "k")], 0));
+    rig.sends(&[]);
+}
+
+#[test]
 fn a_lock_on_the_session_that_is_not_listed_is_asked_for_and_lost_if_it_is_not_found() {
     let mut rig = Rig::new();
     let mut locks = Vec::new();
