@@ -40,8 +40,9 @@ pub(crate) struct Guards {
     meddlers: BTreeMap<LockId, BTreeSet<usize>>,
     /// The latest end of its lease that the server has said of each hold.
     words: BTreeMap<LockId, u64>,
-    /// Holds that their guards left without a release.
-    forgotten: BTreeMap<LockId, bool>,
+    /// Holds that their guards left without a release, and how often the server had started then, if the guard still believed in the
+    /// hold.
+    forgotten: BTreeMap<LockId, Option<u32>>,
 }
 
 impl Guards {
@@ -50,9 +51,9 @@ impl Guards {
         self.lanes.contains(&lane)
     }
 
-    /// Returns whether the guard of this hold left it without a release.
-    pub(super) fn is_forgotten(&self, id: LockId) -> bool {
-        self.forgotten.get(&id).is_some_and(|was_held| *was_held)
+    /// Returns whether the guard of this hold left it alive, and no crash may have brought back the hold since.
+    pub(super) fn is_forgotten(&self, id: LockId, start_count: u32) -> bool {
+        self.forgotten.get(&id).is_some_and(|count| *count == Some(start_count))
     }
 
     fn meddle(&mut self, id: LockId, process: usize) {
@@ -124,7 +125,7 @@ impl Auditor {
 
     /// The holder left this hold without a release.
     pub(crate) fn note_forgotten(&mut self, id: LockId, was_held: bool) {
-        self.guards.forgotten.insert(id, was_held);
+        self.guards.forgotten.insert(id, was_held.then_some(self.restarts.count));
     }
 
     /// Returns whether the server is stopping.

@@ -299,7 +299,7 @@ impl Auditor {
     pub(super) fn judge_release_of_forgotten(&mut self, lane: usize, id: LockId) {
         let Some(hold) = self.holds.get(&id) else { return };
         let is_shared_id = hold.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID);
-        if self.guards.is_real(lane) && self.guards.is_forgotten(id) && !is_shared_id {
+        if self.guards.is_real(lane) && self.guards.is_forgotten(id, self.restarts.count) && !is_shared_id {
             self.accuse("forgotten", || format!("lane {lane} releases {id}, which its guard left alone"));
         }
     }

@@ -60,7 +60,8 @@ impl Call {
         let is_over = self.wait_end().is_some_and(|end| end <= facts.now);
         let is_late = self.answer_by().is_some_and(|at| at <= facts.now);
         // Without a connection there is no answer to wait for. A request that is too old to be repeated waits for its turn again.
-        let is_given_up = facts.gave_up || is_late || is_over && facts.was_down;
+        let is_ending = is_over || self.has_wait() && self.is_about_over(facts.now);
+        let is_given_up = facts.gave_up || is_late || is_ending && facts.was_down;
         let heard = |codes: &[ErrorCode]| (facts.has_heard)(codes);
         match error {
             Error::Protocol(_) | Error::Closed | Error::Url(_) | Error::Tls(_) => {
