@@ -125,14 +125,16 @@ pub(crate) struct ConfirmJob {
     pub(crate) index: usize,
     /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
     pub(crate) is_superseded: bool,
-    /// Whether a request has moved the end of the lease since, so that the session asks again.
+    /// Whether the end of a lease has moved since, so that the session asks again.
     pub(crate) is_stale: bool,
+    /// A hold of the grant whose end the server has reported. The answer may have been decided before.
+    pub(crate) ended: Option<LockId>,
     pub(crate) acquire: Box<AcquireJob>,
 }
 
 impl ConfirmJob {
     pub(crate) fn new(grant: Grant, acquire: Box<AcquireJob>) -> Self {
-        Self { grant, index: 0, is_superseded: false, is_stale: false, acquire }
+        Self { grant, index: 0, is_superseded: false, is_stale: false, ended: None, acquire }
     }
 
     pub(crate) fn id(&self) -> LockId {

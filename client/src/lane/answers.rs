@@ -30,6 +30,7 @@ impl Lane {
             Event::Expired { id } => self.ended(id, LossReason::Expired, b""),
             Event::Revoked { id, reason, message } => self.ended(id, LossReason::Revoked(reason), message),
             Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
+                self.window.lease_moves(id);
                 let extended = Extended { remaining_ms, stamp_ms, clamped: false };
                 self.extended(id, ReportedBy::Event, extended, true, now);
             }
@@ -176,6 +177,7 @@ impl Lane {
     /// The server has ended a hold.
     fn ended(&mut self, id: LockId, reason: LossReason, message: &[u8]) {
         self.reconciliation.forgotten.remove(&id);
+        self.window.ended(id);
         let message = String::from_utf8_lossy(message);
         self.holds.lose_with(id, reason, &message, &mut self.timers);
     }

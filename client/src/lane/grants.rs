@@ -93,6 +93,10 @@ impl Lane {
         if job.is_superseded {
             return;
         }
+        if job.ended.is_some() {
+            self.release_grant(&job.grant, job.ended);
+            return self.window.push(Job::Acquire(job.acquire));
+        }
         if std::mem::take(&mut job.is_stale) {
             return self.confirm(job);
         }

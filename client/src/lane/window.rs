@@ -287,10 +287,22 @@ impl Window {
         }
     }
 
-    /// Notes that a request moves the end of the lease of this hold.
+    /// Notes that the end of the lease of this hold moves.
     pub(super) fn lease_moves(&mut self, id: LockId) {
-        for confirm in self.confirms_mut().filter(|confirm| confirm.id() == id) {
-            confirm.is_stale = true;
+        for confirm in self.confirms_mut() {
+            let index = confirm.grant.holds.iter().position(|hold| hold.id == id);
+            if let Some(index) = index.filter(|index| *index <= confirm.index) {
+                (confirm.index, confirm.is_stale) = (index, true);
+            }
+        }
+    }
+
+    /// Notes that the server has reported the end of this hold.
+    pub(super) fn ended(&mut self, id: LockId) {
+        for confirm in self.confirms_mut() {
+            if confirm.grant.holds.iter().any(|hold| hold.id == id) {
+                confirm.ended = Some(id);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lane::grants::GRANTS_LATE_MAX;
+use waymaker_protocol::{Event, RevokeReason};
 
 #[test]
 fn a_grant_that_waited_is_dated_by_the_last_keep_alive_and_not_by_its_own_request() {
@@ -130,6 +131,41 @@ fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
     let extended = rig.extended(3_000);
     rig.receive(4, &extended);
     assert!(only(&mut answer).is_held());
+}
+
+/// The answer waited for the log while somebody released the hold.
+#[test]
+fn a_grant_that_ended_while_it_was_confirmed_is_asked_for_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    rig.receive(
+        0,
+        &Response::Event(Event::Revoked { id: id(9), reason: RevokeReason::Forced, message: b"" }),
+    );
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert!(answer.try_recv().is_err(), "the server has reported the end of the hold");
+    rig.sends(&[(3, "acquire k wait 0")]);
+}
+
+#[test]
+fn a_grant_whose_lease_another_client_moved_while_it_was_confirmed_is_confirmed_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sent();
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    let stamp_ms = rig.stamp_ms();
+    rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(9), remaining_ms: 1_000, stamp_ms }));
+    let extended = rig.extended(3_000);
+    rig.receive(2, &extended);
+    assert!(answer.try_recv().is_err(), "the lease may be another one by now");
+    rig.sends(&[(3, "extend 9 by 3000")]);
 }
 
 #[test]
