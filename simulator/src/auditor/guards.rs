@@ -40,6 +40,8 @@ pub(crate) struct Guards {
     meddlers: BTreeMap<LockId, BTreeSet<usize>>,
     /// The latest end of its lease that the server has said of each hold.
     words: BTreeMap<LockId, u64>,
+    /// When each hold was last seen to have a guard.
+    guarded_us: BTreeMap<LockId, u64>,
     /// Holds that their guards left without a release, and how often the server had started then, if the guard still believed in the
     /// hold.
     forgotten: BTreeMap<LockId, Option<u32>>,
@@ -226,8 +228,11 @@ impl Auditor {
         now_us: u64,
     ) {
         let now_ms = self.settings.server_ms(now_us);
+        self.guards.guarded_us.extend(guarded.iter().map(|id| (*id, now_us)));
         let left = self.holds.iter().find(|(id, hold)| {
-            let since_us = down_us.max(self.to_us(hold.said_ms)).max(self.to_us(hold.settled_ms));
+            let guarded_us = self.guards.guarded_us.get(id).copied().unwrap_or(0);
+            let since_us =
+                down_us.max(guarded_us).max(self.to_us(hold.said_ms)).max(self.to_us(hold.settled_ms));
             hold.lane == lane
                 && hold.over_ms.is_none()
                 && hold.release_count == 0
@@ -237,11 +242,19 @@ impl Auditor {
                 && !wanted.contains(&hold.key)
                 && !self.guards.forgotten.contains_key(id)
                 && self.surely_lives(**id, now_ms)
+                && !self.is_asked_about(lane, **id)
         });
         if let Some((id, hold)) = left {
             let (id, hold) = (*id, format!("{hold:?}"));
             self.accuse("unowned", || format!("{id} has no guard and is not given back: {hold}"));
         }
+    }
+
+    /// Returns whether a question of this lane about a hold is unanswered. A grant is confirmed before it gets a guard.
+    fn is_asked_about(&self, lane: usize, id: LockId) -> bool {
+        self.requests.iter().filter(|asked| asked.lane == lane && !asked.is_answered).any(
+            |asked| matches!(asked.operation, Operation::Status { id: of } | Operation::Extend { id: of, .. } if of == id),
+        )
     }
 
     /// Judges that no hold of a real client is left after all guards were dropped.

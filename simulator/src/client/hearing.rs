@@ -262,7 +262,11 @@ impl Client {
             self.note_session(world, welcome.stamp_ms, welcome.session_lease_ms);
             world.sessions.insert(self.index, welcome.session_id);
         }
-        for (number, operation) in self.lanes[lane].repetitions() {
+        let waiting_count = self.lanes[lane].waiting_count();
+        let repetitions = self.lanes[lane].repetitions();
+        // An acquire that is too old to be repeated may have been granted.
+        self.reconciles |= self.lanes[lane].waiting_count() < waiting_count;
+        for (number, operation) in repetitions {
             self.send(world, lane, number, operation);
         }
     }
@@ -284,7 +288,7 @@ impl Client {
     /// What it does not know that it has it gives back, if no answer can tell of it any more.
     fn release_unknown(&mut self, world: &mut World, lane: usize, ids: impl Iterator<Item = LockId>) {
         let is_told = self.is_leaving || self.lanes[lane].waiting_count() == 0;
-        let reconciles = is_told && world.settings.durability.is_some();
+        let reconciles = is_told && (world.settings.durability.is_some() || world.settings.edge.is_some());
         for id in ids.filter(|_| reconciles) {
             if !self.holds.contains_key(&id) {
                 self.ask(world, Operation::Release { id, forged: false, own: false });
