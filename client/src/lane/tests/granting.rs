@@ -111,15 +111,21 @@ fn an_acquire_whose_grants_are_over_on_arrival_again_and_again_fails() {
     rig.sends(&[(number + 1, "release 8")]);
 }
 
-/// Another caller moves the end of the lease by the id of the hold, and the server may have confirmed the grant before that.
-#[test]
-fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
+/// Returns a lane that confirms a repeated grant.
+fn confirming() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
     let mut rig = Rig::new();
-    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
+    let answer = rig.acquire_with(OWN, Wait::Try, named);
     rig.sent();
     let again = rig.granted_again(9, 3_000);
     rig.receive(1, &again);
     rig.sends(&[(2, "extend 9 by 3000")]);
+    (rig, answer)
+}
+
+/// Another caller moves the end of the lease by the id of the hold, and the server may have confirmed the grant before that.
+#[test]
+fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
+    let (mut rig, mut answer) = confirming();
     let _extended = rig.extend(9);
     rig.sends(&[(3, "extend 9 by 60000")]);
     let extended = rig.extended(3_000);
@@ -136,12 +142,7 @@ fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
 /// The answer waited for the log while somebody released the hold.
 #[test]
 fn a_grant_that_ended_while_it_was_confirmed_is_asked_for_again() {
-    let mut rig = Rig::new();
-    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
-    rig.sent();
-    let again = rig.granted_again(9, 3_000);
-    rig.receive(1, &again);
-    rig.sends(&[(2, "extend 9 by 3000")]);
+    let (mut rig, mut answer) = confirming();
     rig.receive(
         0,
         &Response::Event(Event::Revoked { id: id(9), reason: RevokeReason::Forced, message: b"" }),
@@ -154,12 +155,7 @@ fn a_grant_that_ended_while_it_was_confirmed_is_asked_for_again() {
 
 #[test]
 fn a_grant_whose_lease_another_client_moved_while_it_was_confirmed_is_confirmed_again() {
-    let mut rig = Rig::new();
-    let mut answer = rig.acquire_with(OWN, Wait::Try, named);
-    rig.sent();
-    let again = rig.granted_again(9, 3_000);
-    rig.receive(1, &again);
-    rig.sends(&[(2, "extend 9 by 3000")]);
+    let (mut rig, mut answer) = confirming();
     let stamp_ms = rig.stamp_ms();
     rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(9), remaining_ms: 1_000, stamp_ms }));
     let extended = rig.extended(3_000);
