@@ -58,7 +58,7 @@ impl Call {
     /// Returns a description of the fault if this error is one.
     pub(super) fn problem_of(&self, error: &Error, facts: &Facts<'_>) -> Option<&'static str> {
         let is_over = self.wait_end().is_some_and(|end| end <= facts.now);
-        let is_late = self.answer_by().is_some_and(|at| at <= facts.now);
+        let is_late = self.answer_by().is_some_and(|at| at <= facts.now.after(Duration::from_millis(2)));
         // Without a connection there is no answer to wait for. A request that is too old to be repeated waits for its turn again.
         let is_ending = is_over || self.has_wait() && self.is_about_over(facts.now);
         let is_given_up = facts.gave_up || is_late || is_ending && facts.was_down;
