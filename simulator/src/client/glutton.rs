@@ -3,7 +3,7 @@
 use super::Client;
 use crate::operation::Operation;
 use crate::world::World;
-use waymaker_protocol::LockId;
+use waymaker_protocol::{LockId, NamespaceKind};
 
 /// Number of requests. Their answers are longer than the output of a connection that the server still reads, and the network, together.
 const REQUEST_COUNT: u64 = 6_000;
@@ -16,7 +16,9 @@ impl Client {
         let Some(edge) = world.settings.edge.filter(|edge| edge.has_glutton && self.index == 0) else {
             return;
         };
+        let has_claims = matches!(self.kind, NamespaceKind::Flat | NamespaceKind::Tree | NamespaceKind::Pool);
         if self.deaf.is_some()
+            || !has_claims
             || self.session.is_some()
             || self.is_front
             || !world.edge_random.once_in(edge.silent_every)
