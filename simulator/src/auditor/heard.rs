@@ -72,6 +72,11 @@ impl Heard {
     fn reader(&mut self, process: usize) -> &mut Reader {
         self.readers.entry(process).or_default()
     }
+
+    /// A crash may have brought back holds whose end was reported.
+    pub(super) fn forget_ends(&mut self) {
+        self.readers.values_mut().for_each(|reader| reader.over.clear());
+    }
 }
 
 impl Reader {

@@ -366,6 +366,9 @@ impl Auditor {
         self.restarts.started_ms = Some(now_ms);
         self.restarts.booted_ms = booted_ms;
         let Some(end) = self.restarts.end.take() else { return };
+        if end.ending != Ending::Clean {
+            self.heard.forget_ends();
+        }
         for (id, hold) in &mut self.holds {
             let full = |lease_ms: u32| now_ms + u64::from(lease_ms);
             let history = self.keys.get(&hold.key);

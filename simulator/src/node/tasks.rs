@@ -136,6 +136,10 @@ impl Tasks {
 
     /// A task does not run any more.
     pub(super) fn forget(&mut self, task: Task) {
+        if let Task::Connection(connection) = task {
+            // The operating system names no socket that is closed.
+            self.unnamed.retain(|other| *other != connection);
+        }
         self.ready.retain(|other| *other != task);
         self.note_ran(task);
     }
