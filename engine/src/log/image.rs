@@ -651,6 +651,8 @@ mod tests {
         let mut image = Image::default();
         apply(&mut image, 1, &Record::Namespace { number: 3, kind: 0, name: b"old" });
         apply(&mut image, 1, &Record::Counter { namespace: 3, scope: Scope::Local, fence: 7, key: b"key" });
+        apply(&mut image, 1, &Record::Counter { namespace: 3, scope: Scope::Local, fence: 5, key: b"low" });
+        apply(&mut image, 1, &Record::Counter { namespace: 3, scope: Scope::Local, fence: 6, key: b"a" });
         apply(&mut image, 2, &Record::NamespaceRemoved { number: 3 });
         apply(&mut image, 2, &Record::Folded { namespace: 3, key: b"key" });
         assert_eq!((image.floor(), image.counter_count(), image.namespaces().count()), (7, 0, 0));

@@ -203,7 +203,8 @@ impl LogStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use waymaker_engine::ClaimId;
+    use waymaker_engine::log::{Hold, Item, SessionTag};
+    use waymaker_engine::{ClaimId, Scope};
 
     /// After lost records nothing is granted until the longest lease that they may have given is over.
     #[test]
@@ -213,6 +214,39 @@ mod tests {
             let id = ClaimId { place: 1, secret: 1 };
             batch.add(&Record::LeaseMoved { id, deadline_ms: 100_000, lease_ms });
         }
+        assert_eq!(batch.lease_ms_max, 70_000);
+    }
+
+    /// A lost hold on the lease of a session lasts as long as the session.
+    #[test]
+    fn a_batch_knows_the_longest_lease_of_the_sessions_of_its_holds() {
+        let mut batch = LogBatch::default();
+        batch.add(&Record::Held(Hold {
+            id: ClaimId { place: 1, secret: 1 },
+            namespace: 0,
+            scope: Scope::Local,
+            shared: false,
+            session_lease: true,
+            endless: false,
+            clamped: false,
+            waited: false,
+            repeated: false,
+            fence: 1,
+            begins_counted: false,
+            awaits_count: false,
+            since_ms: 0,
+            deadline_ms: None,
+            lease_ms: 20,
+            release_after_ms: None,
+            priority: 0,
+            number: 1,
+            session: Some(SessionTag { place: 1, secret: 1, lease_ms: 70_000, lane: 0 }),
+            owner: b"",
+            request_id: None,
+            metadata: None,
+            set_hash: None,
+            item: Item::Key(b"key"),
+        }));
         assert_eq!(batch.lease_ms_max, 70_000);
     }
 }

@@ -165,6 +165,36 @@ fn of_two_pending_extends_the_shorter_lease_counts() {
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
 }
 
+/// The server may have served the other extend before the client reads the answer to this one.
+#[test]
+fn the_answer_to_one_of_two_extends_leaves_the_lock_within_the_lease_of_the_other() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    for lease_ms in [20_000, 1_000] {
+        rig.submit(Job::Extend { id: id(9), lease_ms, is_own: false, reply: Reply::Nobody });
+    }
+    rig.sends(&[(2, "extend 9 by 20000"), (3, "extend 9 by 1000")]);
+    let extended = rig.extended(20_000);
+    rig.receive(2, &extended);
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+}
+
+/// Another client lengthened it in the same millisecond. The order of the two is not known.
+#[test]
+fn of_an_extend_and_a_longer_lease_by_another_client_in_one_millisecond_the_shorter_lease_counts() {
+    let mut rig = Rig::new();
+    let lock = rig.lock(1, 9, 30_000);
+    rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
+    rig.sends(&[(2, "extend 9 by 1000")]);
+    let extended = rig.extended(1_000);
+    let Response::Extended(Extended { remaining_ms, stamp_ms, .. }) = rig.extended(30_000) else {
+        unreachable!()
+    };
+    rig.receive(2, &extended);
+    rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(9), remaining_ms, stamp_ms }));
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
+}
+
 #[test]
 fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
     let mut rig = Rig::new();

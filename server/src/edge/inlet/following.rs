@@ -84,3 +84,63 @@ impl Following {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::inlet::InletState;
+    use crate::worker::ConnectionKey;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+    use waymaker_protocol::{Response, next_frame};
+
+    fn tell(following: &mut Following, event: &Event<'_>) {
+        let mut bytes = Vec::new();
+        event.encode(1, &mut bytes);
+        following.tell(next_frame(&bytes, usize::MAX).unwrap().unwrap());
+    }
+
+    #[test]
+    fn the_newest_lease_of_each_hold_is_heard() {
+        let mut following = Following::default();
+        let holds = [LockId { place: 1, secret: 1 }, LockId { place: 2, secret: 2 }];
+        for remaining_ms in [100, 200] {
+            for id in holds {
+                tell(&mut following, &Event::LeaseMoved { id, remaining_ms, stamp_ms: 1 });
+            }
+        }
+        let context = &mut Context::from_waker(Waker::noop());
+        for hold in holds {
+            let Poll::Ready(reply) = following.poll_told(context) else {
+                panic!("nothing is told of {hold:?}")
+            };
+            let Response::Event(Event::LeaseMoved { id, remaining_ms, .. }) = reply.response() else {
+                panic!("{reply:?}")
+            };
+            assert_eq!((id, remaining_ms), (hold, 200));
+        }
+        assert!(following.poll_told(context).is_pending());
+    }
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_listener_that_waits_for_events_hears_of_the_end_of_the_lane() {
+        let mut inlet = InletState::new(ConnectionKey { slot: 0, epoch: 1 });
+        let number = inlet.begin_followed();
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let context = &mut Context::from_waker(&waker);
+        assert!(inlet.poll_told(number, context).is_pending());
+        inlet.close();
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert!(matches!(inlet.poll_told(number, context), Poll::Ready(None)));
+    }
+}
