@@ -106,6 +106,25 @@ fn a_claim_over_several_keys_that_a_newer_request_took_up_begins_with_the_answer
     assert_eq!(numbers, [2, 0, 0], "the answer, and then the end of each lease");
 }
 
+/// A crash could lose the first request. Then nothing would be frozen, although the second client was told so.
+#[test]
+fn a_freeze_that_changes_nothing_is_answered_once_the_freeze_before_it_is_durable() {
+    let now = Time::from_millis(1_000);
+    let (node, orders) = test_node_with_log(2, now);
+    let mut rig = Rig::of(node, now);
+    let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
+    let freeze = frame(2, &Request::Freeze(Freeze { prefix: b"prefix", thaw: false }));
+    for client in [first, second] {
+        rig.say(client, &freeze);
+        assert_eq!(rig.take_output(client), Some(Vec::new()), "the freeze is not durable");
+    }
+    make_durable(&rig, &orders);
+    rig.workers[0].handle_mail(rig.now);
+    for client in [first, second] {
+        assert_ne!(rig.take_output(client), Some(Vec::new()), "the freeze is durable");
+    }
+}
+
 /// The log fails, and the workers have that in their mailboxes.
 fn fail_log(rig: &mut Rig, orders: &Receiver<LogOrder>) {
     for order in orders.try_iter() {
