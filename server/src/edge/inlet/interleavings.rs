@@ -406,3 +406,24 @@ fn every_listener_hears_of_its_own_hold_alone() {
         }
     }
 }
+
+/// A front end drops the answer to an acquire before its client has heard of the grant.
+#[test]
+fn a_grant_that_was_answered_at_once_and_not_heard_is_released() {
+    let now = Time::from_millis(1_000);
+    let mut worker = Worker::new(test_node(1, now), 0, now);
+    let mut inlet = open(&mut worker, now);
+    let try_it = |worker: &mut Worker, inlet: &mut InletState| {
+        let number = inlet.begin_asked();
+        let mut frame = Vec::new();
+        Acquire { key: KEYS[0], lease_ms: 1_000, ..Acquire::default() }.encode(number, &mut frame);
+        inlet.send(worker, number, &frame, now.into())
+    };
+    let begun = try_it(&mut worker, &mut inlet);
+    super::Listener::new(Some(begun), Some(KEYS[0])).leave(&mut inlet, &mut worker, now.into());
+    let begun = try_it(&mut worker, &mut inlet);
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut second = super::Listener::new(Some(begun), Some(KEYS[0]));
+    let Poll::Ready(Some(reply)) = second.poll_answer(&mut inlet, context) else { panic!("no answer") };
+    assert!(matches!(reply.response(), Response::Granted(_)), "{reply:?}");
+}
