@@ -106,7 +106,7 @@ fn a_claim_over_several_keys_that_a_newer_request_took_up_begins_with_the_answer
     assert_eq!(numbers, [2, 0, 0], "the answer, and then the end of each lease");
 }
 
-/// A crash could lose the first request. Then nothing would be frozen, although the second client was told so.
+/// Otherwise a crash could lose the first request, and nothing would be frozen.
 #[test]
 fn a_freeze_that_changes_nothing_is_answered_once_the_freeze_before_it_is_durable() {
     let now = Time::from_millis(1_000);
