@@ -148,7 +148,9 @@ impl Auditor {
         let may_be_lost = !self.lanes[hold.lane].losses.is_empty()
             || self.is_front(hold.lane)
             || session.is_some_and(|session| self.session_floor_ms(Some(session)) <= at.1);
-        let ends_with_lane = hold.release_after_ms.is_some() && (may_be_lost || hold.may_have_moved);
+        // It may have been shown while it still hung on a lane that was lost.
+        let may_have_moved = hold.may_have_moved || hold.settled_ms >= sent_ms;
+        let ends_with_lane = hold.release_after_ms.is_some() && (may_be_lost || may_have_moved);
         let is_certain = hold.session.is_none()
             && hold.may_move.is_empty()
             && !hold.lease_is_open
