@@ -125,7 +125,7 @@ pub(crate) struct ConfirmJob {
     pub(crate) index: usize,
     /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
     pub(crate) is_superseded: bool,
-    /// Whether the end of a lease has moved since, so that the session asks again.
+    /// The end of a lease has moved since, so the session asks again.
     pub(crate) is_stale: bool,
     /// A hold of the grant whose end the server has reported. The answer may have been decided before.
     pub(crate) ended: Option<LockId>,

@@ -36,7 +36,7 @@ pub(super) struct Reconciliation {
     given_back: BTreeSet<LockId>,
     /// Holds whose guards let them live.
     pub(super) forgotten: BTreeSet<LockId>,
-    /// Those of them that were forgotten before the present list began, and that it has not named yet.
+    /// Holds in `forgotten` from before the present list began, which it has not named yet.
     forgotten_unlisted: BTreeSet<LockId>,
 }
 

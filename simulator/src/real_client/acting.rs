@@ -167,7 +167,7 @@ impl RealClient {
         }
     }
 
-    /// A call that begins now; `wait_ms` is that of an acquire.
+    /// Returns a call that begins now. An acquire has a wait.
     fn call(&self, world: &World, kind: NamespaceKind, wait_ms: Option<u32>) -> Call {
         Call {
             kind,

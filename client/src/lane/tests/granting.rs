@@ -139,7 +139,7 @@ fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The answer waited for the log while somebody released the hold.
+/// The answer waited for the log while another client released the hold.
 #[test]
 fn a_grant_that_ended_while_it_was_confirmed_is_asked_for_again() {
     let (mut rig, mut answer) = confirming();
