@@ -4,13 +4,12 @@
 //! are due after a third of a lease, and a lane lists its holds once for each connection.
 
 use super::Auditor;
+use super::guards::RELEASE_AFTER_BELIEVED_MIN_MS;
 use crate::operation::{Acquire, MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::LockId;
 
-/// A hold that ends so soon after its connection does not make keep-alives more frequent.
-const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
-/// Shortest time between two keep-alives of a lane that has such a hold: a third of the shortest time that counts, less a margin.
+/// Shortest time between two keep-alives of a lane with a hold that ends soon after its connection and is believed in: a third of the shortest time that counts, less a margin.
 const KEEP_ALIVE_MIN_MS: u64 = 295;
 /// Shortest time between a renewal that was refused and the next.
 const RETRY_MIN_MS: u64 = 4;

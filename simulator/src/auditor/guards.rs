@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::LockId;
 
 /// A hold that ends so soon after its connection is believed in all the same.
-const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
+pub(super) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 /// Time within which a client with a connection releases a hold without a guard. Its process may pause for most of it.
 const GIVEN_BACK_WITHIN_US: u64 = 5_000_000;
 /// Stands for adversarial clients and the server.

@@ -161,12 +161,13 @@ fn begin_together(
     let grants = grants.into_boxed_slice();
     let member = |(member, place): (&Member, &usize)| participants[*place].shard.quorum_member(member.claim);
     let members: Box<[QuorumMember]> = several.members.iter().zip(places).map(member).collect();
-    if members.iter().any(|member| member.counter.is_some()) {
-        let at = participants[places[0]].shard.now;
-        return effects.ask_quorum(QuorumQuestion { at, members, several: Some(grants) });
+    let at = participants[places[0]].shard.now;
+    let question = QuorumQuestion { at, members, several: Some(grants) };
+    if question.members.iter().any(|member| member.counter.is_some()) {
+        effects.ask_quorum(question);
+    } else {
+        question.begin().for_each(|then| effects.when_durable(then));
     }
-    let members = members.into_iter().map(|member| member.reserved).collect();
-    effects.when_durable(WhenDurable::BeginTogether(Box::new(ReservedTogether { members, grants })));
 }
 
 /// The keys of a claim, which were reserved, go on at one instant: otherwise a key could end, and its client hear of that, before the
