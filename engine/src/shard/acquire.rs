@@ -513,6 +513,11 @@ impl Shard {
         self.move_to_lane(claim, lane);
         let detail = self.detail_mut(claim);
         (detail.number, detail.waited) = (number, true);
+        self.record_move(claim, effects)
+    }
+
+    /// Records to which request a claim has moved, if the claim is in the log. Returns whether it is.
+    fn record_move(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
         let is_recorded = self.claims[claim].has(flag::LOCAL) && self.claims[claim].has(flag::HELD);
         if is_recorded {
             self.record_hold(claim, effects);
@@ -573,12 +578,7 @@ impl Shard {
         self.move_to_lane(claim, lane);
         let detail = self.detail_mut(claim);
         (detail.waited, detail.repeated) = (false, true);
-        let is_recorded = self.claims[claim].has(flag::LOCAL);
-        if is_recorded {
-            self.record_hold(claim, effects);
-            self.detail_mut(claim).moved_record = self.recorded;
-        }
-        is_recorded
+        self.record_move(claim, effects)
     }
 
     fn request_id_hash(hasher: &RandomState, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
