@@ -1,7 +1,7 @@
 //! Cargo, run in the copy of the workspace.
 
+use super::switch::VARIABLE;
 use anyhow::{Context, Result};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 pub(crate) struct Cargo {
     root: PathBuf,
     target: PathBuf,
+    /// Which of the defects in the programs they have; `None`: none.
+    chosen: Option<String>,
 }
 
 /// Dependencies that take much of the time of a seed.
@@ -32,24 +34,30 @@ pub(crate) struct Ended {
 
 impl Cargo {
     pub(crate) fn new(root: &Path, target: &Path) -> Self {
-        Self { root: root.to_owned(), target: target.to_owned() }
+        Self { root: root.to_owned(), target: target.to_owned(), chosen: None }
+    }
+
+    /// Chooses one of the planted defects. Without this the programs have none.
+    pub(crate) fn choose(&mut self, defect: &str) {
+        self.chosen = Some(defect.to_owned());
     }
 
     /// The program that runs seeds.
-    pub(crate) fn simulator(&self) -> PathBuf {
-        self.target.join("debug/waymaker-simulator")
+    pub(crate) fn simulator(&self) -> Simulator {
+        Simulator { path: self.target.join("debug/waymaker-simulator"), chosen: self.chosen.clone() }
     }
 
-    /// Builds the program that runs seeds, and the libraries of these crates, each named by its folder.
-    pub(crate) fn build(&self, crates: &BTreeSet<&str>) -> Result<Ended> {
+    /// Builds the program that runs seeds. Each message of the compiler has one line.
+    pub(crate) fn build(&self) -> Result<Ended> {
         let mut command = self.command("build");
-        command.args(["-p", "waymaker-simulator", "--bin", "waymaker-simulator"]);
-        if !crates.is_empty() {
-            command.arg("--lib");
-        }
-        for name in crates {
-            command.args(["-p", &format!("waymaker-{name}")]);
-        }
+        command.args([
+            "--message-format",
+            "short",
+            "-p",
+            "waymaker-simulator",
+            "--bin",
+            "waymaker-simulator",
+        ]);
         self.run(&mut command)
     }
 
@@ -70,6 +78,7 @@ impl Cargo {
         command.args(["test", "--quiet", "--locked", "-p", "waymaker-engine", "--profile", "models"]);
         command.args(["--test", name, "--target-dir"]).arg(self.target.join(name)).current_dir(&self.root);
         command.env("RUSTFLAGS", format!("--cfg {name}"));
+        set_variable(&mut command, self.chosen.as_deref());
         command
     }
 
@@ -81,8 +90,7 @@ impl Cargo {
         for package in OPTIMIZED {
             command.args(["--config", &format!("profile.dev.package.{package}.opt-level=1")]);
         }
-        // CI switches this off, but here each build follows a small change.
-        command.env("CARGO_INCREMENTAL", "1");
+        set_variable(&mut command, self.chosen.as_deref());
         command.current_dir(&self.root);
         command
     }
@@ -95,6 +103,28 @@ impl Cargo {
         let (is_ok, hangs) = (output.status.success(), output.status.code() == Some(TIMED_OUT));
         Ok(Ended { is_ok, hangs, text: text.into_owned() })
     }
+}
+
+/// The program that runs seeds.
+#[derive(Debug)]
+pub(crate) struct Simulator {
+    pub(crate) path: PathBuf,
+    chosen: Option<String>,
+}
+
+impl Simulator {
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        set_variable(&mut command, self.chosen.as_deref());
+        command
+    }
+}
+
+fn set_variable(command: &mut Command, chosen: Option<&str>) {
+    match chosen {
+        Some(name) => command.env(VARIABLE, name),
+        None => command.env_remove(VARIABLE),
+    };
 }
 
 /// Cargo with a limit of time: a defect may keep a test from ending.

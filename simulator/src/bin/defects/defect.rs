@@ -115,12 +115,6 @@ impl Defect {
         Ok(Self { name: name.to_owned(), promise, found_by, missed_because: reason, edits: edit })
     }
 
-    /// Folders of the crates that it changes and the simulator does not depend on.
-    pub(crate) fn crates(&self) -> impl Iterator<Item = &str> {
-        let folders = self.edits.iter().filter_map(|edit| edit.file.split('/').next());
-        folders.filter(|folder| matches!(*folder, "ctl" | "loadgen" | "bench"))
-    }
-
     /// Whether a few seeds of the simulator must find it.
     pub(crate) fn is_quick(&self) -> bool {
         self.missed_because.is_none() && self.found_by.contains(&Finder::Simulator)

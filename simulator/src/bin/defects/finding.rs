@@ -3,8 +3,7 @@
 use super::build::Cargo;
 use super::defect::Finder;
 use super::seeds::first_failure;
-use anyhow::Result;
-use std::collections::BTreeSet;
+use anyhow::{Result, ensure};
 use std::process::Command;
 
 /// Short runs within which the linearizability checker must find a defect.
@@ -22,26 +21,18 @@ pub(crate) enum Found {
         /// Seeds that were needed, if the check runs seeds.
         seed_count: Option<u64>,
     },
-    /// The compiler's messages.
-    DoesNotCompile(String),
 }
 
-/// Builds the sources as they are, and runs a check.
+/// Runs a check; its tests are built first.
 ///
 /// # Errors
 /// If a program cannot be run.
 pub(crate) fn find(cargo: &Cargo, finder: &Finder, seed_count: u64, process_count: usize) -> Result<Found> {
     match finder {
-        Finder::Simulator => {
-            let built = cargo.build(&BTreeSet::new())?;
-            if !built.is_ok {
-                return Ok(Found::DoesNotCompile(built.text));
-            }
-            Ok(match first_failure(&cargo.simulator(), seed_count, process_count)? {
-                None => Found::No,
-                Some(failure) => Found::Yes { rule: failure.rule, seed_count: Some(failure.seed + 1) },
-            })
-        }
+        Finder::Simulator => Ok(match first_failure(&cargo.simulator(), seed_count, process_count)? {
+            None => Found::No,
+            Some(failure) => Found::Yes { rule: failure.rule, seed_count: Some(failure.seed + 1) },
+        }),
         Finder::Linearizability => {
             let command = || {
                 let mut command = cargo.test("waymaker-simulator", "simulator");
@@ -58,9 +49,7 @@ pub(crate) fn find(cargo: &Cargo, finder: &Finder, seed_count: u64, process_coun
 /// Builds tests, and runs those whose names contain `filter`. With `says`, they find a defect only if they say this.
 fn test(cargo: &Cargo, command: impl Fn() -> Command, filter: &str, says: Option<&str>) -> Result<Found> {
     let built = cargo.run(command().arg("--no-run"))?;
-    if !built.is_ok {
-        return Ok(Found::DoesNotCompile(built.text));
-    }
+    ensure!(built.is_ok, "the tests do not compile:\n{}", built.text);
     let ended = cargo.run(command().args(["--", filter]))?;
     let is_found = !ended.is_ok && says.is_none_or(|says| ended.text.contains(says));
     let rule = || if ended.hangs { "hang".into() } else { failed_test(&ended.text) };

@@ -1,4 +1,4 @@
-//! Plants deliberate defects in a copy of the sources, one after the other, and requires that the tests find each: see `--help`.
+//! Plants deliberate defects in a copy of the sources, and requires that the tests find each: see `--help`.
 
 mod build;
 mod defect;
@@ -6,6 +6,7 @@ mod finding;
 mod instructions;
 mod seeds;
 mod sources;
+mod switch;
 mod table;
 
 use anyhow::{Result, bail, ensure};
@@ -13,16 +14,17 @@ use build::Cargo;
 use clap::Parser;
 use defect::{Defect, Finder};
 use finding::{Found, find};
-use sources::{Places, Sources};
+use sources::Sources;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use table::{Row, Table, with_commas};
 
 /// Plants the defects of simulator/defects, and requires that the tests find each.
 ///
-/// The defects are planted one after the other in a copy of the sources in target/defects. The copy must pass without them first.
+/// One build of a copy of the sources, in target/defects, has all defects; the variable PLANTED_DEFECT of the environment chooses
+/// one. Without it the tests must pass.
 #[derive(Debug, Parser)]
 #[command(name = "defects")]
 struct Arguments {
@@ -48,15 +50,16 @@ struct Arguments {
     processes: Option<usize>,
 }
 
-/// The workspace, its copy, and what to do with it.
+/// What to do with the programs that have the defects.
 struct Runner {
     arguments: Arguments,
-    sources: Sources,
     cargo: Cargo,
     process_count: usize,
     recorded: Table,
     /// The table with the results of this run.
     table: Table,
+    /// The file of the table.
+    readme: PathBuf,
     failures: Vec<String>,
 }
 
@@ -87,24 +90,20 @@ fn run(arguments: Arguments) -> Result<Vec<String>> {
     let lock = fs::File::create(target.join("lock"))?;
     ensure!(lock.try_lock().is_ok(), "another run plants defects in {}", target.display());
     let mut sources = Sources::copy(&workspace, &target.join("workspace"))?;
-    let (mut places, mut misfits) = (Vec::new(), Vec::new());
-    for defect in &all {
-        match sources.places(defect) {
-            Ok(found) => places.push(found),
-            Err(error) => misfits.push(format!("{error:#}")),
-        }
-    }
+    let misfits: Vec<String> =
+        all.iter().filter_map(|defect| Some(format!("{:#}", sources.check(defect).err()?))).collect();
     if !misfits.is_empty() {
         return Ok(misfits);
     }
     let cargo = Cargo::new(sources.root(), &target.join("target"));
-    if arguments.check {
-        let chosen: Vec<(&Defect, &Places)> = all
-            .iter()
-            .zip(&places)
-            .filter(|(defect, _)| chosen.iter().any(|one| one.name == defect.name))
-            .collect();
-        return check(&mut sources, &cargo, &chosen);
+    let begin = Instant::now();
+    // A sample is searched for, but all are compiled.
+    let planted = if arguments.names.is_empty() { &all } else { &chosen };
+    let failures = build(&mut sources, &cargo, planted)?;
+    let (count, compiled) = (planted.len(), planted.len() - failures.len());
+    println!("{count} defects match and {compiled} of them compile ({} s)", begin.elapsed().as_secs());
+    if arguments.check || !failures.is_empty() {
+        return Ok(failures);
     }
     let mut table = recorded.clone();
     table.rows.retain(|(name, finder), _| {
@@ -116,22 +115,21 @@ fn run(arguments: Arguments) -> Result<Vec<String>> {
     let mut runner = Runner {
         process_count: process_count.unwrap_or(1),
         arguments,
-        sources,
         cargo,
         recorded,
         table,
+        readme,
         failures: Vec::new(),
     };
     runner.pass_without_defects(&chosen)?;
     for defect in &chosen {
-        runner.plant(defect)?;
-        if runner.arguments.record {
-            fs::write(&readme, runner.table.write())?;
-        }
+        runner.cargo.choose(&defect.name);
+        runner.search(defect)?;
     }
     Ok(runner.failures)
 }
 
+/// The defects that the arguments ask for.
 fn choose(arguments: &Arguments, recorded: &Table, mut all: Vec<Defect>) -> Result<Vec<Defect>> {
     if let Some(count) = arguments.sample {
         all.retain(|defect| recorded.has_seeds(&defect.name, &Finder::Simulator.to_string()));
@@ -149,52 +147,21 @@ fn choose(arguments: &Arguments, recorded: &Table, mut all: Vec<Defect>) -> Resu
         .collect())
 }
 
-/// Compiles the defects, as many at once as do not overlap. Returns the defects that do not compile.
-fn check(sources: &mut Sources, cargo: &Cargo, defects: &[(&Defect, &Places)]) -> Result<Vec<String>> {
-    let begin = Instant::now();
-    let crates = defects.iter().flat_map(|(defect, _)| defect.crates()).collect();
-    let ended = cargo.build(&crates)?;
-    ensure!(ended.is_ok, "the sources do not compile without a defect:\n{}", ended.text);
-    let mut groups: Vec<(Places, Vec<&Defect>)> = Vec::new();
-    for (defect, places) in defects {
-        match groups.iter_mut().find_map(|(all, group)| all.add_all(places).then_some(group)) {
-            Some(group) => group.push(defect),
-            None => groups.push(((*places).clone(), vec![defect])),
-        }
-    }
+/// Plants and builds the defects. Returns what the compiler says about faulty ones.
+fn build(sources: &mut Sources, cargo: &Cargo, defects: &[Defect]) -> Result<Vec<String>> {
     let mut failures = Vec::new();
-    for (_, group) in &groups {
-        check_group(sources, cargo, group, &mut failures)?;
-    }
-    println!(
-        "{} defects match and {} of them compile; {} builds in {} s",
-        defects.len(),
-        defects.len() - failures.len(),
-        groups.len(),
-        begin.elapsed().as_secs()
-    );
-    Ok(failures)
-}
-
-fn check_group(
-    sources: &mut Sources,
-    cargo: &Cargo,
-    group: &[&Defect],
-    failures: &mut Vec<String>,
-) -> Result<()> {
-    sources.plant(group)?;
-    let ended = cargo.build(&group.iter().flat_map(|defect| defect.crates()).collect())?;
-    sources.restore(group)?;
-    match group {
-        _ if ended.is_ok => {}
-        [defect] => failures.push(format!("{} does not compile:\n{}", defect.name, ended.text)),
-        _ => {
-            let (one, other) = group.split_at(group.len() / 2);
-            check_group(sources, cargo, one, failures)?;
-            check_group(sources, cargo, other, failures)?;
+    let mut defects: Vec<&Defect> = defects.iter().collect();
+    loop {
+        let lines = sources.plant(&defects)?;
+        let ended = cargo.build()?;
+        if ended.is_ok {
+            return Ok(failures);
         }
+        let errors = lines.errors(&ended.text);
+        ensure!(!errors.is_empty(), "the sources do not compile without a defect:\n{}", ended.text);
+        defects.retain(|defect| !errors.contains_key(&*defect.name));
+        failures.extend(errors.iter().map(|(name, error)| format!("{name} does not compile: {error}")));
     }
-    Ok(())
 }
 
 impl Runner {
@@ -213,7 +180,6 @@ impl Runner {
                 Found::Yes { rule, seed_count } => {
                     bail!("{finder} fails without a defect: {rule}, seeds {seed_count:?}")
                 }
-                Found::DoesNotCompile(text) => bail!("{finder} does not compile without a defect:\n{text}"),
             }
             if *finder == Finder::Simulator {
                 self.count_instructions()?;
@@ -223,7 +189,7 @@ impl Runner {
     }
 
     fn count_instructions(&mut self) -> Result<()> {
-        let Some(count) = instructions::of_a_seed(&self.cargo.simulator())? else {
+        let Some(count) = instructions::of_a_seed(&self.cargo.simulator().path)? else {
             println!(
                 "*** SKIPPED instructions of the simulator: valgrind is not installed (Debian: apt-get install valgrind)"
             );
@@ -244,15 +210,17 @@ impl Runner {
         Ok(())
     }
 
-    /// Plants a defect and requires that its checks find it.
-    fn plant(&mut self, defect: &Defect) -> Result<()> {
-        self.sources.plant(&[defect])?;
+    /// Requires that the checks of a planted defect find it.
+    fn search(&mut self, defect: &Defect) -> Result<()> {
         for finder in &defect.found_by {
             let begin = Instant::now();
             let found = find(&self.cargo, finder, self.arguments.seeds, self.process_count)?;
             self.judge(defect, finder, found, begin.elapsed().as_secs());
+            if self.arguments.record {
+                fs::write(&self.readme, self.table.write())?;
+            }
         }
-        self.sources.restore(&[defect])
+        Ok(())
     }
 
     fn judge(&mut self, defect: &Defect, finder: &Finder, found: Found, seconds: u64) {
@@ -260,11 +228,6 @@ impl Runner {
         let finder_name = finder.to_string();
         let missed_because = missed_because.as_deref().filter(|_| *finder == Finder::Simulator);
         let (seed_count, rule) = match (found, missed_because) {
-            (Found::DoesNotCompile(text), _) => {
-                println!("{name}: does not compile");
-                self.failures.push(format!("{name} does not compile:\n{text}"));
-                return;
-            }
             (Found::No, None) => {
                 println!("{name}: NOT FOUND by {finder} in {seconds} s: {promise}");
                 self.failures.push(format!("{name} is not found by {finder}"));

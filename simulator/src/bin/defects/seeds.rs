@@ -1,9 +1,10 @@
 //! Runs seeds of the simulator until one fails.
 
+use super::build::Simulator;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ struct Search {
 /// # Errors
 /// If the simulator cannot be run.
 pub(crate) fn first_failure(
-    simulator: &Path,
+    simulator: &Simulator,
     seed_count: u64,
     process_count: usize,
 ) -> Result<Option<Failure>> {
@@ -58,7 +59,7 @@ pub(crate) fn first_failure(
     };
     thread::scope(|scope| {
         let start = |number: usize| {
-            let output = simulator.with_extension(format!("{number}.txt"));
+            let output = simulator.path.with_extension(format!("{number}.txt"));
             scope.spawn(move || work(&output))
         };
         let threads: Vec<_> = (0..process_count).map(start).collect();
@@ -70,12 +71,12 @@ pub(crate) fn first_failure(
 }
 
 /// Runs seeds in one process, whose output goes to a file.
-fn run(simulator: &Path, from: u64, count: u64, output: &Path) -> Result<Option<Failure>> {
-    let mut command = Command::new(simulator);
+fn run(simulator: &Simulator, from: u64, count: u64, output: &Path) -> Result<Option<Failure>> {
+    let mut command = simulator.command();
     command.args(["--from", &from.to_string(), "--seeds", &count.to_string()]);
     command.stdin(Stdio::null()).stdout(File::create(output)?).stderr(Stdio::null());
     let begin = Instant::now();
-    let mut child = command.spawn().with_context(|| format!("cannot run {}", simulator.display()))?;
+    let mut child = command.spawn().with_context(|| format!("cannot run {}", simulator.path.display()))?;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break Some(status);

@@ -1,6 +1,7 @@
 //! A copy of the workspace in which defects are planted.
 
 use super::defect::{Defect, Edit};
+use super::switch::{self, Change, MODULE};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,84 +42,87 @@ impl Sources {
         Ok(&self.texts[file])
     }
 
-    /// Finds the places of the edits of a defect.
+    /// Checks that every edit of a defect matches exactly once, lies in the body of a function and overlaps no other one.
     ///
     /// # Errors
-    /// If an edit does not match exactly once, or two edits of the defect overlap. The error names the defect and the file.
-    pub(crate) fn places(&mut self, defect: &Defect) -> Result<Places> {
-        let mut places = Places::default();
+    /// If it does not. The error names the defect and the file.
+    pub(crate) fn check(&mut self, defect: &Defect) -> Result<()> {
+        let mut places: BTreeMap<&str, Vec<Range<usize>>> = BTreeMap::new();
         for edit in &defect.edits {
-            let place = place_of(self.text(&edit.file)?, edit)
+            let text = self.text(&edit.file)?;
+            let place = place_of(text, edit)
                 .with_context(|| format!("{}: the text to replace in {}", defect.name, edit.file))?;
-            if !places.add(&edit.file, place) {
+            let bodies = switch::bodies(text).with_context(|| edit.file.clone())?;
+            if !bodies.iter().any(|body| switch::is_within(body, &place)) {
+                bail!(
+                    "{}: an edit of {} is not inside the body of a function, or the function is constant or hides its type",
+                    defect.name,
+                    edit.file
+                );
+            }
+            let others = places.entry(&edit.file).or_default();
+            if others.iter().any(|other| place.start <= other.end && other.start <= place.end) {
                 bail!("{}: two edits of {} overlap", defect.name, edit.file);
             }
+            others.push(place);
         }
-        Ok(places)
+        Ok(())
     }
 
-    /// Plants these defects, whose edits must not overlap.
+    /// Plants these defects, all of which passed the check. They may overlap.
     ///
     /// # Errors
     /// If an edit does not match, or a file cannot be written.
-    pub(crate) fn plant(&mut self, defects: &[&Defect]) -> Result<()> {
-        let mut edits: BTreeMap<&str, Vec<(Range<usize>, &str)>> = BTreeMap::new();
-        for edit in defects.iter().flat_map(|defect| &defect.edits) {
-            let place = place_of(self.text(&edit.file)?, edit)?;
-            edits.entry(&edit.file).or_default().push((place, &edit.new));
-        }
-        for (file, mut edits) in edits {
-            edits.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
-            let mut text = self.text(file)?.to_owned();
-            edits.into_iter().for_each(|(place, new)| text.replace_range(place, new));
-            fs::write(self.root.join(file), text)?;
-        }
-        Ok(())
-    }
-
-    /// Takes planted defects out again.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
-    pub(crate) fn restore(&self, defects: &[&Defect]) -> Result<()> {
+    pub(crate) fn plant(&mut self, defects: &[&Defect]) -> Result<Lines> {
+        let mut planted = BTreeMap::new();
+        let mut lines = Lines::default();
         let files: BTreeSet<&str> =
             defects.iter().flat_map(|defect| &defect.edits).map(|edit| &*edit.file).collect();
-        for file in files {
-            if let Some(text) = self.texts.get(file) {
-                fs::write(self.root.join(file), text)?;
+        for file in &files {
+            let text = self.text(file)?;
+            let mut changes = Vec::new();
+            for defect in defects {
+                let edits = defect.edits.iter().filter(|edit| edit.file == *file);
+                let edits =
+                    edits.map(|edit| Ok((place_of(text, edit)?, &*edit.new))).collect::<Result<_>>()?;
+                changes.push(Change { defect: &defect.name, edits });
             }
+            let switched = switch::switch(text, &switch::bodies(text)?, &changes);
+            let named = switched.bodies.into_iter().map(|(lines, name)| (lines, name.to_owned()));
+            lines.0.insert((*file).to_owned(), named.collect());
+            planted.insert((*file).to_owned(), switched.text);
         }
-        Ok(())
+        for folder in files.iter().filter_map(|file| file.split('/').next()).collect::<BTreeSet<_>>() {
+            let root = format!("{folder}/src/lib.rs");
+            if !planted.contains_key(&root) {
+                planted.insert(root.clone(), self.text(&root)?.to_owned());
+            }
+            planted.entry(root).or_default().push_str(MODULE);
+        }
+        // An earlier run or build may have left other defects.
+        for (file, text) in &self.texts {
+            write(&self.root.join(file), planted.get(file).unwrap_or(text))?;
+        }
+        Ok(lines)
     }
 }
 
-/// Places in files.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Places(BTreeMap<String, Vec<Range<usize>>>);
+/// In which lines of which file the bodies of functions belong to a defect.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(BTreeMap<String, Vec<(Range<usize>, String)>>);
 
-impl Places {
-    /// Adds a place. False: it touches another one, and nothing was added.
-    fn add(&mut self, file: &str, place: Range<usize>) -> bool {
-        if self.touches(file, &place) {
-            return false;
-        }
-        self.0.entry(file.to_owned()).or_default().push(place);
-        true
+impl Lines {
+    /// The errors in such lines by defect. Each message of the compiler has one line: `file:line:column: error: text`.
+    pub(crate) fn errors<'a>(&'a self, messages: &'a str) -> BTreeMap<&'a str, &'a str> {
+        messages.lines().filter_map(|message| Some((self.defect_of(message)?, message))).collect()
     }
 
-    fn touches(&self, file: &str, place: &Range<usize>) -> bool {
-        let others = self.0.get(file).into_iter().flatten();
-        others.into_iter().any(|other| place.start <= other.end && other.start <= place.end)
-    }
-
-    /// Adds all places of another. False: one of them touches a place here, and nothing was added.
-    pub(crate) fn add_all(&mut self, other: &Self) -> bool {
-        let mut places =
-            other.0.iter().flat_map(|(file, places)| places.iter().map(move |place| (file, place)));
-        if places.clone().any(|(file, place)| self.touches(file, place)) {
-            return false;
-        }
-        places.all(|(file, place)| self.add(file, place.clone()))
+    fn defect_of(&self, message: &str) -> Option<&str> {
+        let (place, _) = message.split_once(": error")?;
+        let mut parts = place.split(':');
+        let (file, line) = (parts.next()?, parts.next()?.parse().ok()?);
+        let (_, name) = self.0.get(file)?.iter().find(|(lines, _)| lines.contains(&line))?;
+        Some(name)
     }
 }
 
@@ -129,6 +133,15 @@ fn place_of(text: &str, edit: &Edit) -> Result<Range<usize>> {
         bail!("occurs more than once: {:?}", edit.old);
     }
     Ok(start..start + edit.old.len())
+}
+
+/// Writes a file, unless it has this content: cargo builds every file again that was written.
+fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+    let content = content.as_ref();
+    if fs::read(path).ok().as_deref() != Some(content) {
+        fs::write(path, content)?;
+    }
+    Ok(())
 }
 
 /// Makes the folder `to` a copy of `from`, without hidden files and build outputs.
@@ -145,10 +158,7 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
         if source.is_dir() {
             copy_folder(&source, &copy)?;
         } else {
-            let bytes = fs::read(&source)?;
-            if fs::read(&copy).ok().as_ref() != Some(&bytes) {
-                fs::write(&copy, bytes)?;
-            }
+            write(&copy, &fs::read(&source)?)?;
         }
         names.insert(name);
     }
@@ -167,8 +177,10 @@ mod tests {
     use super::*;
     use crate::defect::Finder;
 
+    const TEXT: &str = "const ONE: u32 = 1;\nfn f() {\n    one();\n    two();\n    two();\n}\n";
+
     fn edit(old: &str, new: &str) -> Edit {
-        Edit { file: "a.rs".into(), old: old.into(), new: new.into() }
+        Edit { file: "a/src/lib.rs".into(), old: old.into(), new: new.into() }
     }
 
     fn defect(name: &str, edits: Vec<Edit>) -> Defect {
@@ -176,59 +188,60 @@ mod tests {
         Defect { name, promise, found_by, missed_because: None, edits }
     }
 
-    fn sources(name: &str, text: &str) -> (PathBuf, Sources) {
+    fn sources(name: &str) -> (PathBuf, Sources) {
         let root = std::env::temp_dir().join(format!("defects-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         fs::create_dir_all(root.join("from/target")).unwrap();
-        fs::write(root.join("from/a.rs"), text).unwrap();
+        fs::create_dir_all(root.join("from/a/src")).unwrap();
+        fs::write(root.join("from/a/src/lib.rs"), TEXT).unwrap();
         let sources = Sources::copy(&root.join("from"), &root.join("to")).unwrap();
         (root, sources)
     }
 
     #[test]
-    fn an_edit_must_match_exactly_once() {
-        let (root, mut sources) = sources("once", "one two two");
-        assert!(sources.places(&defect("good", vec![edit("one", "1")])).is_ok());
-        for old in ["two", "three"] {
-            let error = sources.places(&defect("bad", vec![edit(old, "2")])).unwrap_err();
-            let text = format!("{error:#}");
-            assert!(text.contains("bad") && text.contains("a.rs"), "{text}");
+    fn an_edit_matches_once_in_the_body_of_a_function() {
+        let (root, mut sources) = sources("once");
+        assert!(sources.check(&defect("good", vec![edit("one()", "1")])).is_ok());
+        let overlap = vec![edit("one();", "1"), edit("ne()", "")];
+        for edits in [vec![edit("two", "2")], vec![edit("three", "3")], vec![edit("u32", "u8")], overlap] {
+            let text = format!("{:#}", sources.check(&defect("bad", edits)).unwrap_err());
+            assert!(text.contains("bad") && text.contains("a/src/lib.rs"), "{text}");
         }
-        let overlap = sources.places(&defect("overlap", vec![edit("one", "1"), edit("ne t", "")]));
-        assert!(overlap.is_err());
         fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
-    fn defects_are_planted_together_and_taken_out_again() {
-        let (root, mut sources) = sources("together", "one two three");
+    fn all_defects_are_planted_beside_the_sources_and_may_overlap() {
+        let (root, mut sources) = sources("planted");
         let (first, second) =
-            (defect("first", vec![edit("three", "3")]), defect("second", vec![edit("one", "1")]));
-        sources.plant(&[&first, &second]).unwrap();
-        assert_eq!(fs::read_to_string(root.join("to/a.rs")).unwrap(), "1 two 3");
-        sources.restore(&[&first, &second]).unwrap();
-        assert_eq!(fs::read_to_string(root.join("to/a.rs")).unwrap(), "one two three");
+            (defect("first", vec![edit("one();", "2();")]), defect("second", vec![edit("one", "three")]));
+        let lines = sources.plant(&[&first, &second]).unwrap();
+        let planted = fs::read_to_string(root.join("to/a/src/lib.rs")).unwrap();
+        let parts = [
+            "is(\"first\") {\n    2();",
+            "is(\"second\") {\n    three();",
+            "else {\n    one();",
+            "mod planted",
+        ];
+        for part in parts {
+            assert!(planted.contains(part), "{part} in {planted}");
+        }
+        let line = 1 + planted.lines().position(|line| line.contains("three")).unwrap();
+        let error = format!("a/src/lib.rs:{line}:5: error[E0425]: no three");
+        let messages = format!("{error}\na/src/lib.rs:3:1: warning: two");
+        assert_eq!(lines.errors(&messages), [("second", &*error)].into());
+        sources.plant(&[&first]).unwrap();
+        assert!(!fs::read_to_string(root.join("to/a/src/lib.rs")).unwrap().contains("three"));
         fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
     fn a_copy_follows_its_origin_and_has_no_files_of_builds() {
-        let (root, _) = sources("copy", "one");
+        let (root, _) = sources("copy");
         assert!(!root.join("to/target").exists());
-        fs::rename(root.join("from/a.rs"), root.join("from/b.rs")).unwrap();
+        fs::rename(root.join("from/a/src/lib.rs"), root.join("from/a/b.rs")).unwrap();
         Sources::copy(&root.join("from"), &root.join("to")).unwrap();
-        assert!(!root.join("to/a.rs").exists() && root.join("to/b.rs").exists());
-        fs::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
-    fn places_that_touch_do_not_go_together() {
-        let (root, mut sources) = sources("touch", "one two three");
-        let mut all = sources.places(&defect("first", vec![edit("two", "2")])).unwrap();
-        let touching = sources.places(&defect("second", vec![edit(" three", "3")])).unwrap();
-        let apart = sources.places(&defect("third", vec![edit("one", "1")])).unwrap();
-        assert!(!all.add_all(&touching));
-        assert!(all.add_all(&apart));
+        assert!(!root.join("to/a/src/lib.rs").exists() && root.join("to/a/b.rs").exists());
         fs::remove_dir_all(root).unwrap();
     }
 }

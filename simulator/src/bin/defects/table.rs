@@ -7,11 +7,14 @@ const TITLE: &str = "\
 # Defects
 
 Each `.toml` file here is a deliberate defect: the promise that it breaks, and the replacements of text that cause it. The program
-`defects` plants one after the other in a copy of the sources and requires that a check finds it:
+`defects` plants each in a copy of the sources and requires that a check finds it:
 
 ```text
 cargo run -p waymaker-simulator --bin defects -- --help
 ```
+
+A defect changes only bodies of functions. So one build can have all of them: a function has a body for each of its defects beside its
+own, and the variable `PLANTED_DEFECT` of the environment chooses.
 
 The program writes this file (`--record`). It fails if a defect needs more than twice as many seeds as recorded here and more than 20
 seeds more, or if the seeds of the simulator need more than 1.5 times the instructions.

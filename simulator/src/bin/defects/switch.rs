@@ -1,0 +1,158 @@
+//! Gives functions several bodies: one for each defect in them, and their own. A variable of the environment chooses, so one build
+//! has many defects.
+
+use anyhow::{Context, Result};
+use std::ops::Range;
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+/// Variable of the environment that names the defect.
+pub(crate) const VARIABLE: &str = "PLANTED_DEFECT";
+
+/// What each crate gets that has such functions.
+pub(crate) const MODULE: &str = "
+/// Which defect this process has.
+mod planted {
+    static NAME: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(|| std::env::var(\"PLANTED_DEFECT\").ok());
+
+    /// Whether this process has the defect `name`.
+    pub(crate) fn is(name: &str) -> bool {
+        NAME.as_deref() == Some(name)
+    }
+}
+";
+
+/// The changes of one defect in one file.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    pub(crate) defect: &'a str,
+    /// Places in the file and their new text. They do not overlap.
+    pub(crate) edits: Vec<(Range<usize>, &'a str)>,
+}
+
+/// A file with several bodies for a function.
+#[derive(Debug)]
+pub(crate) struct Switched<'a> {
+    pub(crate) text: String,
+    /// The lines of each body of a defect, counted from 1, in order.
+    pub(crate) bodies: Vec<(Range<usize>, &'a str)>,
+}
+
+/// The bodies of functions that can have others beside them, in the order of the file. Of functions in functions, the outer ones.
+///
+/// # Errors
+/// If the text is no Rust.
+pub(crate) fn bodies(text: &str) -> Result<Vec<Range<usize>>> {
+    let mut found = Bodies(Vec::new());
+    found.visit_file(&syn::parse_file(text).context("cannot be parsed")?);
+    Ok(found.0)
+}
+
+/// Writes the bodies with changes beside the ones without. Every edit is inside one of `bodies`.
+pub(crate) fn switch<'a>(text: &str, bodies: &[Range<usize>], changes: &[Change<'a>]) -> Switched<'a> {
+    let mut switched = Switched { text: String::with_capacity(2 * text.len()), bodies: Vec::new() };
+    let mut end = 0;
+    for body in bodies {
+        let changed =
+            changes.iter().filter(|change| change.edits.iter().any(|(place, _)| is_within(body, place)));
+        let mut changed = changed.peekable();
+        if changed.peek().is_none() {
+            continue;
+        }
+        switched.text += &text[end..body.start];
+        switched.text += "{\n";
+        for change in changed {
+            switched.text += &format!("if crate::planted::is({:?}) ", change.defect);
+            let first_line = line_count(&switched.text);
+            switched.text += &changed_body(text, body, change);
+            switched.bodies.push((first_line..line_count(&switched.text) + 1, change.defect));
+            switched.text += " else ";
+        }
+        switched.text += &text[body.clone()];
+        switched.text += "\n}";
+        end = body.end;
+    }
+    switched.text += &text[end..];
+    switched
+}
+
+fn changed_body(text: &str, body: &Range<usize>, change: &Change<'_>) -> String {
+    let mut changed = text[body.clone()].to_owned();
+    let mut edits: Vec<_> = change.edits.iter().filter(|(place, _)| is_within(body, place)).collect();
+    edits.sort_by_key(|(place, _)| std::cmp::Reverse(place.start));
+    for (place, new) in edits {
+        changed.replace_range(place.start - body.start..place.end - body.start, new);
+    }
+    changed
+}
+
+/// Whether a place is inside the braces of a body.
+pub(crate) fn is_within(body: &Range<usize>, place: &Range<usize>) -> bool {
+    body.start < place.start && place.end < body.end
+}
+
+fn line_count(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count() + 1
+}
+
+struct Bodies(Vec<Range<usize>>);
+
+impl Bodies {
+    fn add(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        // A constant function cannot ask the environment, and two bodies seldom have one hidden type.
+        let hides_type = matches!(&signature.output, syn::ReturnType::Type(_, kind) if matches!(**kind, syn::Type::ImplTrait(_)));
+        if signature.constness.is_none() && !hides_type {
+            self.0.push(block.span().byte_range());
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Bodies {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.add(&item.sig, &item.block);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.add(&item.sig, &item.block);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        if let Some(block) = &item.default {
+            self.add(&item.sig, block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "const ONE: u32 = 1;\nfn f() -> u32 {\n    1\n}\nconst fn g() -> u32 { 1 }\nfn h() -> impl Fn() { || {} }\n";
+
+    fn place(text: &str, part: &str) -> Range<usize> {
+        let start = text.find(part).unwrap();
+        start..start + part.len()
+    }
+
+    #[test]
+    fn a_body_is_written_once_for_each_defect_and_once_without() {
+        let bodies = bodies(TEXT).unwrap();
+        assert_eq!(bodies, [place(TEXT, "{\n    1\n}")]);
+        let edit = place(TEXT, "    1\n");
+        let change = |defect, new| Change { defect, edits: vec![(edit.clone(), new)] };
+        let switched = switch(TEXT, &bodies, &[change("two", "    2\n"), change("three", "    3\n")]);
+        let expected = "fn f() -> u32 {\nif crate::planted::is(\"two\") {\n    2\n} else \
+                        if crate::planted::is(\"three\") {\n    3\n} else {\n    1\n}\n}\nconst fn";
+        assert!(switched.text.contains(expected), "{}", switched.text);
+        assert_eq!(switched.bodies, [(3..6, "two"), (5..8, "three")]);
+    }
+
+    #[test]
+    fn only_a_place_between_braces_is_within_a_body() {
+        let body = place(TEXT, "{\n    1\n}");
+        assert!(is_within(&body, &place(TEXT, "    1\n")));
+        for part in ["u32 = 1", "f() -> u32 {\n    1", "1\n}"] {
+            assert!(!is_within(&body, &place(TEXT, part)), "{part}");
+        }
+    }
+}
