@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 use waymaker_server::clock::Clock;
+use waymaker_server::limits::SESSION_VACANT_MS;
 use waymaker_server::log::port::LogPort;
 use waymaker_server::node::{Node, NodeConfig};
 use waymaker_server::worker::Worker;
@@ -36,6 +37,7 @@ pub(crate) fn with_one_worker(log: Option<LogPort>) -> (Arc<Node>, Worker) {
         worker_count: 1,
         acceptor_count: 0,
         limits: Limits::default(),
+        session_vacant_ms: SESSION_VACANT_MS,
         start: START,
         seed: [7; 32],
         clock: Arc::new(StoppedClock),

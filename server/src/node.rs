@@ -27,6 +27,8 @@ pub struct NodeConfig {
     pub acceptor_count: usize,
     /// What bounds the node as a whole.
     pub limits: Limits,
+    /// How long a session lives that has no connection, no hold and no waiter.
+    pub session_vacant_ms: u64,
     /// The present.
     pub start: Time,
     /// Seeds of hashes and secrets.
@@ -93,6 +95,8 @@ pub struct Node {
     pub unix_time: UnixTime,
     /// The limits that clients are told.
     pub limits: Limits,
+    /// How long a session lives that has no connection, no hold and no waiter.
+    pub session_vacant_ms: u64,
     /// Another one for each start of a server.
     pub server_id: u64,
     /// Seed of the secrets in session ids.
@@ -159,6 +163,7 @@ impl Node {
             expiries: Expiries::default(),
             clock: Arc::clone(&config.clock),
             limits: config.limits,
+            session_vacant_ms: config.session_vacant_ms,
             server_id: random.next_u64(),
             session_seed,
             log: config.log.clone(),

@@ -4,6 +4,7 @@ use crate::clock::{BootClock, Clock};
 use crate::data_dir::DataDir;
 use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
 use crate::front::FrontConfig;
+use crate::limits::SESSION_VACANT_MS;
 use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::memory::{self, MemoryUse};
@@ -66,6 +67,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
         worker_count: options.worker_count,
         acceptor_count: listening.len(),
         limits: Limits::default(),
+        session_vacant_ms: SESSION_VACANT_MS,
         start: BootClock.moment().passed,
         seed: rand::random(),
         clock: Arc::new(BootClock),

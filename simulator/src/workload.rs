@@ -10,6 +10,7 @@ use crate::random::Random;
 use crate::real_client::Plan;
 use waymaker_engine::{Limits, Scope};
 use waymaker_protocol::{NamespaceKind, PoolOrder};
+use waymaker_server::limits::SESSION_VACANT_MS;
 
 /// Every how many seeds a run is a short one. The others are long, whatever kinds of namespaces they have.
 const SHORT_EVERY: u64 = 4;
@@ -31,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) client_count: usize,
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) limits: Limits,
+    /// How long a session lives that has no connection and no claim.
+    pub(crate) session_vacant_ms: u64,
     pub(crate) node_seed: [u8; 32],
     /// What the server's clock shows at the beginning.
     pub(crate) start_ms: u64,
@@ -132,6 +135,7 @@ impl Settings {
             client_count: if is_crowd { CROWD_CLIENT_COUNT } else { random.between(2, 7) as usize },
             keys,
             limits,
+            session_vacant_ms: session_vacant_ms(seed, is_crowd),
             node_seed,
             start_ms: random.spread(1, 1 << 40),
             is_forgetful,
@@ -178,6 +182,11 @@ impl Settings {
     /// It has a cluster.
     pub(crate) fn cluster(&self) -> Option<ClusterSettings> {
         self.durability?.cluster
+    }
+
+    /// Sessions without a connection and a claim end before their leases.
+    pub(crate) fn ends_vacant_sessions(&self) -> bool {
+        self.session_vacant_ms < SESSION_VACANT_MS
     }
 
     /// A key as it stands on the wire.
@@ -322,6 +331,12 @@ impl Settings {
         let wait_ms = if is_patient { u32::MAX } else { acquire.wait_ms };
         Acquire { key, shared, wait_ms, form: Form::Keys(keys), ..acquire }
     }
+}
+
+/// In half of the seeds, shorter than the leases of sessions. It has a source of its own, so that a seed without stays as it is.
+fn session_vacant_ms(seed: u64, is_crowd: bool) -> u64 {
+    let random = &mut Random::new(seed ^ 0x7661_6361_6e63_7900);
+    if is_crowd || random.once_in(2) { SESSION_VACANT_MS } else { random.spread(50, 1_500) }
 }
 
 /// Short and long keys are kept in different ways.

@@ -150,7 +150,7 @@ impl Worker {
             now,
             passed,
             lanes: Lanes::new(index),
-            sessions: Sessions::new(index, node.session_seed, session_count_max),
+            sessions: Sessions::new(index, node.session_seed, session_count_max, node.session_vacant_ms),
             timers: Timers::new(node.shards.len(), node.worker_count()),
             dirty: Vec::new(),
             letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),

@@ -3,7 +3,6 @@
 use super::window::SessionAnswers;
 use crate::limits::{
     LANES_PER_SESSION_MAX, SESSION_LEASE_DEFAULT_MS, SESSION_LEASE_MAX_MS, SESSION_LEASE_MIN_MS,
-    SESSION_VACANT_MS,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -52,6 +51,8 @@ pub(crate) enum SessionRefusal {
 pub(crate) struct Sessions {
     worker: u16,
     count_max: usize,
+    /// How long a session lives that has no connection and no claim.
+    vacant_ms: u64,
     slots: Vec<Option<Session>>,
     generations: Vec<u16>,
     free: Vec<u32>,
@@ -64,7 +65,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub(crate) fn new(worker: u16, seed: [u8; 32], count_max: usize) -> Self {
+    pub(crate) fn new(worker: u16, seed: [u8; 32], count_max: usize, vacant_ms: u64) -> Self {
         let mut seed = seed;
         for (byte, worker) in seed.iter_mut().zip(worker.to_le_bytes()) {
             *byte ^= worker;
@@ -72,7 +73,7 @@ impl Sessions {
         let secrets = StdRng::from_seed(seed);
         let (slots, generations, free) = (Vec::new(), Vec::new(), Vec::new());
         let (timers, looks, restored) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        Self { worker, count_max, slots, generations, free, timers, looks, restored, secrets }
+        Self { worker, count_max, vacant_ms, slots, generations, free, timers, looks, restored, secrets }
     }
 
     /// A new session with one lane.
@@ -267,7 +268,7 @@ impl Sessions {
     fn look_later(&mut self, slot: u32, now: Time) {
         let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return };
         self.looks.remove(&(session.look_at, slot));
-        let at = now.after_ms(SESSION_VACANT_MS);
+        let at = now.after_ms(self.vacant_ms);
         session.look_at = if at < session.deadline { at } else { Time::NEVER };
         if session.look_at != Time::NEVER {
             self.looks.insert((session.look_at, slot));
@@ -307,6 +308,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::SESSION_VACANT_MS;
 
     fn at(millis: u64) -> Time {
         Time::from_millis(millis)
@@ -314,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_session_lives_its_lease_after_the_last_frame() {
-        let mut sessions = Sessions::new(0, [1; 32], 2);
+        let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         let slot = sessions.open(1000, 0, at(0)).unwrap();
         sessions.renew(slot, at(700));
         assert_eq!(sessions.first_over(at(1699)), None);
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn the_id_of_an_ended_session_finds_nothing_though_its_slot_is_used_again() {
-        let mut sessions = Sessions::new(3, [1; 32], 2);
+        let mut sessions = Sessions::new(3, [1; 32], 2, SESSION_VACANT_MS);
         let slot = sessions.open(0, 0, at(0)).unwrap();
         let id = sessions.id(slot);
         assert_eq!(Sessions::worker_of(id), 3);
@@ -338,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_session_has_a_shortest_lease_and_a_number_of_lanes() {
-        let mut sessions = Sessions::new(0, [1; 32], 2);
+        let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         assert_eq!(sessions.open(1, 0, at(0)), Err(SessionRefusal::TooShort));
         let slot = sessions.open(0, 0, at(0)).unwrap();
         for number in 1..LANES_PER_SESSION_MAX {
@@ -349,7 +351,7 @@ mod tests {
 
     #[test]
     fn who_joins_a_restored_session_does_not_get_the_number_of_a_lane_that_may_come_back() {
-        let mut sessions = Sessions::new(0, [1; 32], 2);
+        let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         let id = SessionId { place: 7, secret: 7 };
         // Of the lanes that it had only the first held something.
         let slot = sessions.restore(id, 1000, BTreeMap::from([(0, 0)]), 640, at(0));
@@ -360,7 +362,7 @@ mod tests {
 
     #[test]
     fn there_are_no_more_sessions_than_the_limit() {
-        let mut sessions = Sessions::new(0, [1; 32], 2);
+        let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         let slot = sessions.open(0, 0, at(0)).unwrap();
         sessions.open(0, 1, at(0)).unwrap();
         assert_eq!(sessions.open(0, 2, at(0)), Err(SessionRefusal::TooMany));

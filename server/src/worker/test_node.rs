@@ -1,6 +1,7 @@
 //! A node for tests that run workers without threads, in a time that the test decides.
 
 use crate::clock::Clock;
+use crate::limits::SESSION_VACANT_MS;
 use crate::log::port::{LogOrder, LogPort};
 use crate::memory::MemoryUse;
 use crate::node::{Node, NodeConfig, shard_count};
@@ -59,6 +60,7 @@ fn node_of(
         worker_count,
         acceptor_count: 0,
         limits,
+        session_vacant_ms: SESSION_VACANT_MS,
         start,
         seed: [7; 32],
         clock: Arc::new(StoppedClock),

@@ -123,7 +123,7 @@ impl Auditor {
         }
         let release_after_ms = u64::from(release_after_ms);
         let session = self.lanes[hold.lane].session;
-        let session_ms = session.map_or(u64::MAX, |_| self.session_floor_ms(session));
+        let session_ms = session.map_or(u64::MAX, |session| self.session_lease_floor_ms(session));
         let ends = |loss: &Loss| {
             let end_ms = loss.at_ms + release_after_ms;
             let ends = loss.back_ms.is_none_or(|back_ms| back_ms >= hold.since_ms && back_ms >= end_ms);
@@ -160,7 +160,7 @@ impl Auditor {
         let Some(hold) = self.holds.get(&id) else { return 0 };
         let lease_ms = match hold.session {
             Some(_) if hold.may_have_moved => 0,
-            Some(session) => self.session_floor_ms(Some(session)),
+            Some(session) => self.session_lease_floor_ms(session),
             None => hold.lease_end_ms,
         };
         let moves_ms = hold.may_move.iter().map(|(_, end_ms, _)| *end_ms).min().unwrap_or(u64::MAX);

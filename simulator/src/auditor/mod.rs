@@ -553,6 +553,7 @@ impl Auditor {
         }
         let lane = self.connections[connection].lane;
         self.lanes[lane].losses.push(Loss { connection, at_ms: now_ms, back_ms: None });
+        self.note_left(lane, now_ms);
         self.limit_belief_in_lane(lane);
     }
 

@@ -1,10 +1,11 @@
 //! How long a session lives for sure.
 
 use super::duties::{Duty, Word};
+use super::holds::Hold;
 use super::{Asked, Auditor, Loss};
 use crate::operation::Operation;
 use std::collections::BTreeSet;
-use waymaker_protocol::{KeptAlive, SessionId, SessionRequest, Welcome};
+use waymaker_protocol::{KeptAlive, LockId, SessionId, SessionRequest, Welcome};
 
 /// One session.
 #[derive(Debug, Default)]
@@ -25,10 +26,12 @@ pub(crate) struct Session {
     ceiling_ms: u64,
     /// Its end is owed.
     is_owed: bool,
+    /// It lost its last connection then, at the earliest.
+    left_ms: Option<u64>,
 }
 
 impl Session {
-    /// The earliest instant at which it may have ended.
+    /// The earliest instant at which its lease or a goodbye may have ended it.
     pub(crate) fn floor_ms(&self) -> u64 {
         self.certain_until_ms.min(self.goodbye_ms.unwrap_or(u64::MAX))
     }
@@ -80,11 +83,12 @@ impl Auditor {
     pub(crate) fn read(&mut self, connection: usize, arrived_ms: u64, now_ms: u64) {
         self.served(connection, now_ms);
         let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
+        let floor_ms = self.session_floor_ms(Some(id));
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if self.connections[connection].welcome_ms.is_none() {
             return;
         }
-        if arrived_ms < session.floor_ms() {
+        if arrived_ms < floor_ms {
             session.certain_until_ms = session.certain_until_ms.max(now_ms + u64::from(session.lease_ms));
         }
     }
@@ -117,8 +121,37 @@ impl Auditor {
         id.and_then(|id| self.sessions.get(&id)).map_or(0, |session| session.lease_ms)
     }
 
+    /// The earliest instant at which it may have ended.
     pub(super) fn session_floor_ms(&self, id: Option<SessionId>) -> u64 {
-        id.and_then(|id| self.sessions.get(&id)).map_or(0, Session::floor_ms)
+        let session = id.and_then(|id| self.sessions.get(&id));
+        session.map_or(0, |session| session.floor_ms().min(self.vacant_floor_ms(session)))
+    }
+
+    /// The earliest instant at which a session that has a claim may have ended.
+    pub(super) fn session_lease_floor_ms(&self, id: SessionId) -> u64 {
+        self.sessions.get(&id).map_or(0, Session::floor_ms)
+    }
+
+    /// The earliest instant at which a session may have ended because it had neither a connection nor a claim.
+    fn vacant_floor_ms(&self, session: &Session) -> u64 {
+        let Some(left_ms) = session.left_ms.filter(|_| self.settings.ends_vacant_sessions()) else {
+            return u64::MAX;
+        };
+        let keeps = |(_, hold): &(&LockId, &Hold)| {
+            hold.over_ms.is_none() && !hold.may_have_moved && session.lanes.contains(&hold.lane)
+        };
+        let held_ms = self.holds.iter().filter(keeps).map(|(id, _)| self.floor_ms(*id)).max();
+        (left_ms + self.settings.session_vacant_ms).max(held_ms.unwrap_or(0))
+    }
+
+    /// A connection of this lane is lost. A session without any may end before its lease.
+    pub(super) fn note_left(&mut self, lane: usize, now_ms: u64) {
+        let Some(id) = self.lanes[lane].session else { return };
+        if self.connections_of(id).is_empty()
+            && let Some(session) = self.sessions.get_mut(&id)
+        {
+            session.left_ms.get_or_insert(now_ms);
+        }
     }
 
     /// The server said that so much of the session was left.
@@ -137,7 +170,10 @@ impl Auditor {
         let id = welcome.session_id;
         let until_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
         self.doubt_holds_of_restored(id, welcome.stamp_ms);
+        // The server has not noticed yet.
+        let is_lost = self.connections[connection].is_lost && self.connections_of(id).is_empty();
         let session = self.sessions.entry(id).or_default();
+        session.left_ms = is_lost.then_some(welcome.stamp_ms);
         session.lease_ms = welcome.session_lease_ms;
         session.welcome_ms = session.welcome_ms.max(welcome.stamp_ms);
         session.certain_until_ms = session.certain_until_ms.max(until_ms);
@@ -210,8 +246,9 @@ impl Auditor {
 
     /// The server said that this session is over.
     pub(super) fn note_session_over(&mut self, id: SessionId, now_ms: u64) {
+        let floor_ms = self.session_floor_ms(Some(id));
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let (floor_ms, was_over) = (session.floor_ms(), session.over_ms.is_some());
+        let was_over = session.over_ms.is_some();
         session.over_ms.get_or_insert(now_ms);
         if now_ms < floor_ms {
             self.accuse("lost-session", || {
@@ -299,5 +336,69 @@ impl Auditor {
             !self.connections[*connection].is_lost && self.connections[*connection].welcome_ms.is_some()
         };
         lanes.iter().filter_map(last).filter(belongs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::auditor::Auditor;
+    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, rule, says, says_granted};
+    use crate::operation::Acquire;
+    use waymaker_protocol::{Event, Response, SessionId, Welcome};
+
+    const LEASE_MS: u32 = 5_000;
+    const VACANT_MS: u64 = 100;
+
+    fn welcome(now_ms: u64) -> Welcome {
+        let session_id = SessionId { place: 1, secret: 1 };
+        Welcome { session_id, session_lease_ms: LEASE_MS, stamp_ms: now_ms, ..Welcome::default() }
+    }
+
+    /// A session of one lane that lost its connection 10 ms after the beginning, with a hold or without.
+    fn left_session(has_hold: bool) -> Auditor {
+        let mut auditor = auditor();
+        auditor.settings.session_vacant_ms = VACANT_MS;
+        let start_ms = auditor.settings.start_ms;
+        auditor.note_welcome(0, &welcome(start_ms), start_ms);
+        if has_hold {
+            let acquire = Acquire { request_id: None, release_after_ms: None, ..ACQUIRE };
+            asks(&mut auditor, 0, acquire, start_ms + 1);
+            says_granted(&mut auditor, 0, granted(1, start_ms + 2));
+        }
+        auditor.connections[0].welcome_ms = Some(start_ms);
+        auditor.lost(0, start_ms + 10);
+        auditor
+    }
+
+    /// Returns the rule that is broken if the session is over so long after the beginning.
+    fn rule_if_over(mut auditor: Auditor, after_ms: u64) -> Option<&'static str> {
+        let now_ms = auditor.settings.start_ms + after_ms;
+        auditor.note_session_over(welcome(now_ms).session_id, now_ms);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_session_without_a_connection_and_a_claim_may_end_before_its_lease() {
+        assert_eq!(rule_if_over(left_session(false), 10 + VACANT_MS), None);
+        assert_eq!(rule_if_over(left_session(false), 9 + VACANT_MS), Some("lost-session"));
+    }
+
+    #[test]
+    fn a_hold_keeps_a_session_without_a_connection() {
+        assert_eq!(rule_if_over(left_session(true), 10 + VACANT_MS), Some("lost-session"));
+        assert_eq!(rule_if_over(left_session(true), 703), None, "the lease of the hold is over");
+    }
+
+    #[test]
+    fn a_connection_keeps_a_session() {
+        let mut auditor = left_session(false);
+        let lane = auditor.connections[0].lane;
+        auditor.open(lane, false);
+        let back_ms = auditor.settings.start_ms + 50;
+        auditor.note_welcome(3, &welcome(back_ms), back_ms);
+        auditor.connections[3].welcome_ms = Some(back_ms);
+        let now_ms = auditor.settings.start_ms + 500;
+        says(&mut auditor, 3, 0, &Response::Event(Event::SessionExpired), now_ms);
+        assert_eq!(rule(&auditor), Some("lost-session"));
     }
 }

@@ -1,5 +1,6 @@
 //! A client that keeps to the documented rules, and meets with everything that can happen to one.
 
+mod away;
 mod belief;
 mod brink;
 mod choosing;
@@ -206,6 +207,7 @@ impl Client {
             self.say_last_words(world);
             self.fall_silent(world);
             self.overeat(world);
+            self.go_away(world);
             *budget = budget.saturating_sub((self.asked_count - before).max(1));
         }
         self.flush(world);

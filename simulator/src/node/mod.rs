@@ -410,6 +410,7 @@ fn config(world: &World, start: u32, (log, quorum): (Option<LogPort>, Option<Quo
         memory: Arc::default(),
         acceptor_count: 0,
         limits: world.settings.limits,
+        session_vacant_ms: world.settings.session_vacant_ms,
         start: world.server_time(),
         seed,
         clock: world.clock.clone(),
