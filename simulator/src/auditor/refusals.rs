@@ -187,8 +187,14 @@ impl Auditor {
 
     /// Returns how many other requests of the same lane have no answer yet.
     fn unanswered_beside(&self, request: usize, is_counted: impl Fn(&Operation) -> bool) -> usize {
-        let lane = self.requests[request].lane;
-        let waits = |other: &Asked| other.lane == lane && !other.is_answered && is_counted(&other.operation);
+        let Asked { lane, sent_ms, .. } = self.requests[request];
+        let is_front = self.is_front(lane);
+        // The streams of a front end say their answers in any order.
+        let is_open = |other: &Asked| {
+            !other.is_answered
+                || is_front && other.answered_ms.is_some_and(|answered_ms| answered_ms >= sent_ms)
+        };
+        let waits = |other: &Asked| other.lane == lane && is_open(other) && is_counted(&other.operation);
         let unanswered = self.requests.iter().filter(|other| waits(other)).count();
         // This one is among them, or has just been answered.
         unanswered - usize::from(waits(&self.requests[request]))

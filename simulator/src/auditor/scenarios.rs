@@ -8,7 +8,7 @@ use crate::mix::kind_of;
 use crate::operation::{Acquire, Key, Listing, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Frozen, Granted, ListedPool,
+    CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Frozen, Granted, Listed, ListedPool,
     NamespaceKind, PoolsListed, Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
 };
 use waymaker_server::limits::{EVERYWHERE_IN_FLIGHT_MAX, LANES_PER_SESSION_MAX};
@@ -355,6 +355,27 @@ fn listing_refused_after(count: usize) -> Auditor {
 fn long_requests_are_refused_behind_many_that_wait() {
     assert_eq!(listing_refused_after(LEFT_COUNT_MIN).violation(), None);
     assert_eq!(rule(&listing_refused_after(LEFT_COUNT_MIN - 1)), Some("answers"));
+}
+
+/// Streams of a front end wait for so many listings. A later one is refused, and that is said behind the answer to the first.
+fn stream_refused_after(count: usize, answered_ms: u64) -> Auditor {
+    let mut auditor = auditor();
+    let lane = auditor.new_lane(2);
+    auditor.open(lane, true);
+    let listing = Listing { walk: 1, kind: NamespaceKind::Flat, cursor: 0, count_max: 1, prefix: None };
+    for number in 1..=u32::try_from(count).unwrap() {
+        auditor.asks(3, number, Operation::List(Listing { walk: number, ..listing }), 0, 1_000);
+    }
+    says(&mut auditor, 3, 1, &Response::Listed(Listed { next: 0, locks: Vec::new() }), answered_ms);
+    auditor.asks(3, 1_000, Operation::List(Listing { walk: 1_000, ..listing }), 0, 1_002);
+    says(&mut auditor, 3, 1_000, &error(ErrorCode::Overloaded), 1_004);
+    auditor
+}
+
+#[test]
+fn streams_that_were_answered_after_a_long_request_was_sent_may_have_waited_with_it() {
+    assert_eq!(stream_refused_after(LEFT_COUNT_MIN, 1_003).violation(), None);
+    assert_eq!(rule(&stream_refused_after(LEFT_COUNT_MIN, 1_001)), Some("answers"));
 }
 
 fn freeze(thaw: bool) -> Operation {
