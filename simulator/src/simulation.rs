@@ -264,6 +264,10 @@ impl Simulation {
         self.world.auditor.judge_watches(|key| free.contains(&key) && still_free.contains(&key));
         let now_ms = self.world.server_ms();
         self.world.auditor.judge_unowned(now_ms);
+        self.server.judge_strangers(&mut self.world);
+        if answered(self) {
+            self.server.judge_counts(&mut self.world);
+        }
         self.clients.iter_mut().for_each(|client| client.say_farewell(&mut self.world));
         self.real.say_farewell(&mut self.world);
         let empty = |simulation: &Self| {

@@ -49,7 +49,7 @@ use timers::Timers;
 use together::{FollowUp, Together};
 use vacancy::Asking;
 use waymaker_engine::several::Several;
-use waymaker_engine::{QuorumQuestion, Time};
+use waymaker_engine::{LaneAddress, QuorumQuestion, Time};
 
 /// What the driver does after it handed in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -418,6 +418,21 @@ impl Worker {
     /// How many connections there are.
     pub fn connection_count(&self) -> usize {
         self.state.lanes.iter().count()
+    }
+
+    /// Returns where shards find the lane of a connection. For tests.
+    pub fn address(&self, key: ConnectionKey) -> Option<LaneAddress> {
+        self.state.lanes.iter().find(|lane| lane.key() == key).map(|lane| lane.address)
+    }
+
+    /// Returns the connections with requests in flight, acquires that wait, or a cost of requests that wait for shards, each with these
+    /// numbers. For tests.
+    pub fn open_counts(&self) -> Vec<(ConnectionKey, [i64; 3])> {
+        let counts = |lane: &Lane| {
+            let counts = [lane.in_flight.into(), lane.waiting.into(), lane.left_cost().into()];
+            (counts != [0; 3]).then(|| (lane.key(), counts))
+        };
+        self.state.lanes.iter().filter_map(counts).collect()
     }
 
     /// Returns when this worker comes by at a shard for what ends there. For tests.

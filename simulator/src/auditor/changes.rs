@@ -2,6 +2,7 @@
 
 use super::Auditor;
 use super::duties::Word;
+use crate::operation::Operation;
 use waymaker_protocol::{Extended, LockId};
 
 impl Auditor {
@@ -37,7 +38,13 @@ impl Auditor {
     fn owe_to_holder(&mut self, request: usize, id: LockId, now_ms: u64, word: Word) {
         let (asked, Some(hold)) = (&self.requests[request], self.holds.get(&id)) else { return };
         let was_there = !hold.may_have_moved && hold.settled_ms <= asked.first_sent_ms;
-        if hold.lane != asked.lane && was_there && asked.sent_count == 1 {
+        // The stream of a hold hears what other streams of its connection did, unless they spoke as its lane.
+        let is_own = matches!(
+            asked.operation,
+            Operation::Extend { own: true, .. } | Operation::Release { own: true, .. }
+        );
+        let is_elsewhere = hold.lane != asked.lane || self.is_front(asked.lane) && !is_own;
+        if is_elsewhere && was_there && asked.sent_count == 1 {
             self.owe_event(hold.lane, asked.first_sent_ms, now_ms, word);
         }
     }
@@ -66,6 +73,7 @@ impl Auditor {
         if over_before {
             self.accuse("old-id", || format!("{id} was over before it was extended"));
         }
+        self.moved.insert((id, remaining_ms), stamp_ms);
         self.owe_to_holder(request, id, now_ms, Word::LeaseMoved(id, remaining_ms));
         self.judge_neighbours(id);
     }

@@ -84,6 +84,8 @@ impl Auditor {
                 self.note_over(id, now_ms);
             }
             Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
+                let moved_ms = self.connections[connection].moved_ms.entry(id).or_default();
+                *moved_ms = stamp_ms.max(*moved_ms);
                 self.note_lease(id, stamp_ms, remaining_ms);
             }
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {}

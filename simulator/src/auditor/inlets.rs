@@ -43,8 +43,13 @@ impl Auditor {
         listener.is_front
             && match word {
                 Word::Revoked(id) => !is_followed(&id) || listener.told_over.contains(&id),
-                // Of several that were not taken only the last is left.
-                Word::LeaseMoved(id, _) => !is_followed(&id) || listener.heard_of.contains(&id),
+                // Of several that were not taken only the last is left, and none where the end of the hold was heard.
+                Word::LeaseMoved(id, remaining_ms) => {
+                    let moved_ms = self.moved.get(&(id, remaining_ms));
+                    !is_followed(&id)
+                        || listener.told_over.contains(&id)
+                        || listener.moved_ms.get(&id) >= moved_ms
+                }
                 // What took it up has a stream of its own.
                 Word::TakenUp(..) | Word::SessionExpired => true,
                 Word::KeyHeld(..) => false,
@@ -57,7 +62,7 @@ mod tests {
     use crate::auditor::Auditor;
     use crate::auditor::scene::{ACQUIRE, auditor, granted, id_of, rule, says};
     use crate::operation::{Acquire, Operation};
-    use waymaker_protocol::{Event, Granted, Response};
+    use waymaker_protocol::{Event, Extended, Granted, Response};
 
     const WAITS: Acquire = Acquire { request_id: None, release_after_ms: None, wait_ms: 100, ..ACQUIRE };
     /// A client speaks to a front end on this connection.
@@ -154,6 +159,31 @@ mod tests {
     fn an_abandoned_acquire_leaves_its_queue() {
         assert_eq!(waiters_after_a_reset(true), 0);
         assert_eq!(waiters_after_a_reset(false), 1);
+    }
+
+    /// Returns the rule that is broken if the lease of a hold is moved twice, and its stream hears of the moves to these lengths alone.
+    fn rule_of_moves(heard_ms: &[u32]) -> Option<&'static str> {
+        let mut auditor = auditor_with_hold(true);
+        let start_ms = auditor.settings.start_ms;
+        for (number, lease_ms) in [(2, 5_000), (3, 5_500)] {
+            let now_ms = start_ms + 10 + u64::from(number);
+            auditor.asks(FRONT, number, Operation::Extend { id: id_of(1), lease_ms, own: false }, 0, now_ms);
+            let extended = Extended { remaining_ms: lease_ms, stamp_ms: now_ms, clamped: false };
+            says(&mut auditor, FRONT, number, &Response::Extended(extended), now_ms);
+            if heard_ms.contains(&lease_ms) {
+                let moved = Event::LeaseMoved { id: id_of(1), remaining_ms: lease_ms, stamp_ms: now_ms };
+                says(&mut auditor, FRONT, 0, &Response::Event(moved), now_ms);
+            }
+        }
+        auditor.look_at_duties(3_000_000);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_stream_hears_of_the_newest_lease_that_another_stream_of_its_connection_gave() {
+        assert_eq!(rule_of_moves(&[5_000, 5_500]), None);
+        assert_eq!(rule_of_moves(&[5_500]), None, "only the newest is kept");
+        assert_eq!(rule_of_moves(&[5_000]), Some("event"));
     }
 
     #[test]

@@ -167,6 +167,8 @@ pub(crate) struct Auditor {
     namespaces: Namespaces,
     watches: Watches,
     duties: Duties,
+    /// When leases were moved for this long, the last time by hold and lease.
+    moved: BTreeMap<(LockId, u32), u64>,
     /// Of what is held in a namespace, by client and number.
     walks: BTreeMap<(usize, u32), Walk>,
     /// Of the pools of a namespace, by client and number.
@@ -208,6 +210,8 @@ struct Listener {
     heard: BTreeSet<Word>,
     /// Holds of whose changes it heard.
     heard_of: BTreeSet<LockId>,
+    /// When the newest lease was decided that it heard of, by hold.
+    moved_ms: BTreeMap<LockId, u64>,
     /// The server has bytes for it that it does not take.
     is_clogged: bool,
     /// It took the last of such bytes then.
@@ -319,6 +323,7 @@ impl Auditor {
             namespaces: Namespaces::default(),
             watches: Watches::default(),
             duties: Duties::default(),
+            moved: BTreeMap::new(),
             walks: BTreeMap::new(),
             pool_walks: BTreeMap::new(),
             ended_sessions: VecDeque::new(),
@@ -616,6 +621,11 @@ impl Auditor {
             done_us = done_us.max(self.connections[*connection].done_us?);
         }
         Some(self.settings.server_ms(self.stalls.latest_us(done_us)))
+    }
+
+    /// The same in microseconds of the run.
+    pub(crate) fn latest_us(&self, from_us: u64) -> u64 {
+        self.stalls.latest_us(from_us)
     }
 
     /// When the workers have surely done what was left to do at that time.

@@ -131,10 +131,6 @@ impl Client {
             }
             let waiting = self.lanes[lane].waiting();
             if let Some((acquire, key)) = world.random.pick(&waiting) {
-                // A grant may cross the reset of its stream. Nobody would know of such a hold, which has no end.
-                if self.is_front && self.lanes[lane].is_endless(acquire) {
-                    return;
-                }
                 self.ask_on(world, lane, Operation::Cancel { acquire, key });
                 return;
             }

@@ -91,11 +91,6 @@ impl Lane {
         self.pending.iter().filter_map(acquire).collect()
     }
 
-    /// Whether the request of this number asks for a hold that ends with its connection alone.
-    pub(super) fn is_endless(&self, number: u32) -> bool {
-        matches!(self.pending.get(&number), Some(Pending { operation: Operation::Acquire(acquire), .. }) if acquire.is_endless())
-    }
-
     pub(super) fn waiting_count(&self) -> usize {
         self.waiting().len()
     }

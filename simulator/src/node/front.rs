@@ -8,7 +8,7 @@
 use super::io::{Arrival, Registered, VirtualStopwatch, read, register, write};
 use super::tasks::{Errands, Tasks};
 use crate::world::World;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -27,8 +27,16 @@ use waymaker_server::worker::{ConnectionKey, Worker};
 
 /// Bytes that the library reads at once.
 const READ_LEN_MAX: usize = 4 << 10;
+/// How long it takes at most, beside its lease, until a hold is over of which nobody knows.
+const STRANGERS_US: u64 = 5_000_000;
 /// How long a client may let a stream wait before it takes more of it.
 const QUIET_MAX_US: u64 = 500_000;
+/// Every how many times that a stream has nothing more to say its client takes its time with what comes next.
+const NAP_EVERY: u64 = 3;
+/// Every how many streams say nothing at first.
+const QUIET_EVERY: u64 = 16;
+/// The same where clients try the edge of the server.
+const EDGE_QUIET_EVERY: u64 = 4;
 
 /// Which inlet a request goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,8 +83,12 @@ struct Stream {
     wake: Arc<StreamWake>,
     /// The holds that it was granted and that are not over.
     granted: Vec<LockId>,
+    /// One of these was found over then, and the stream has not heard so.
+    unaware_since_us: Option<u64>,
     /// The client takes nothing of it before.
     quiet_until_us: u64,
+    /// Once it has something to say again, its client takes nothing of it for so long.
+    nap_us: u64,
 }
 
 /// A connection of a front end.
@@ -93,6 +105,10 @@ pub(super) struct Front {
     /// When the first of these had arrived.
     begun_since_us: u64,
     streams: BTreeMap<u32, Stream>,
+    /// Holds that the client gave back as their lane, so that their streams hear nothing of it.
+    given_back: BTreeSet<LockId>,
+    /// A hold of which nobody knows may last until then: its grant crossed the reset of a stream that follows its hold.
+    strangers_until_us: u64,
     turn: FrontTurn<VirtualStopwatch>,
     turns: StreamTurns,
     woken: Woken,
@@ -136,6 +152,8 @@ impl Front {
             begun: VecDeque::new(),
             begun_since_us: 0,
             streams: BTreeMap::new(),
+            given_back: BTreeSet::new(),
+            strangers_until_us: 0,
             turn: FrontTurn::default(),
             turns: StreamTurns::default(),
             woken: woken.clone(),
@@ -185,6 +203,45 @@ impl Front {
         self.streams.values().any(|stream| stream.wake.is_woken.load(Ordering::Relaxed))
     }
 
+    /// Returns a stream that sleeps although its lane is closed, unless the connection ends already.
+    pub(super) fn sleeper(&self) -> Option<u32> {
+        let is_closed = |purpose: &Purpose| self.inlets.get(purpose).is_some_and(InletState::is_closed);
+        let sleeps = |(_, stream): &(&u32, &Stream)| {
+            is_closed(&stream.purpose) && !stream.wake.is_woken.load(Ordering::Relaxed)
+        };
+        let mut streams = self.streams.iter().filter(|_| !self.is_closing);
+        streams.find(sleeps).map(|(number, _)| *number)
+    }
+
+    /// Returns the stream that has not heard for the longest time that a hold of it is over, and since when.
+    pub(super) fn find_unaware(
+        &mut self,
+        now_us: u64,
+        is_over: impl Fn(LockId) -> bool,
+    ) -> Option<(u64, u32)> {
+        let given_back = &self.given_back;
+        let mut found = None;
+        for (number, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.is_followed) {
+            if stream.granted.iter().any(|id| !given_back.contains(id) && is_over(*id)) {
+                let since_us = *stream.unaware_since_us.get_or_insert(now_us);
+                found = [found, Some((since_us, *number))].into_iter().flatten().min();
+            } else {
+                stream.unaware_since_us = None;
+            }
+        }
+        found
+    }
+
+    /// Returns the lane of its claims, and until when it may have holds of which nobody knows.
+    pub(super) fn claims(&self) -> Option<(ConnectionKey, u64)> {
+        self.inlets.get(&Purpose::Claims).map(|inlet| (inlet.key(), self.strangers_until_us))
+    }
+
+    /// Returns the name of its namespace.
+    pub(super) fn namespace(&self) -> &[u8] {
+        self.hello.as_ref().map(|hello| hello.namespace.as_slice()).unwrap_or_default()
+    }
+
     /// The connection is over. Returns the lanes that it had.
     pub(super) fn finish(
         mut self: Box<Self>,
@@ -205,6 +262,7 @@ impl FrontWork for Work<'_, '_> {
     fn run(&mut self) -> Ran {
         let mut ran = Ran::Nothing;
         loop {
+            self.begin_naps();
             let next = self.next_woken();
             if next.is_none() && self.front.begun.is_empty() {
                 return ran;
@@ -311,9 +369,14 @@ impl Work<'_, '_> {
                 self.claim(number, bytes, first, acquire.lease_ms);
             }
             Request::Watch(watch) => self.ask(Purpose::Watches, number, bytes, true, Some(watch.key)),
-            Request::Release(Release { own: true, .. })
-            | Request::Extend(Extend { own: true, .. })
-            | Request::Holds(_) => self.ask(Purpose::Claims, number, bytes, false, None),
+            Request::Release(Release { id, own: true, .. }) => {
+                self.front.given_back.insert(*id);
+                self.ask(Purpose::Claims, number, bytes, false, None);
+            }
+            // The lane of the claims ends, and the connection with it.
+            Request::Goodbye(_) | Request::Extend(Extend { own: true, .. }) | Request::Holds(_) => {
+                self.ask(Purpose::Claims, number, bytes, false, None)
+            }
             _ => self.ask(Purpose::Questions, number, bytes, false, None),
         }
     }
@@ -348,7 +411,8 @@ impl Work<'_, '_> {
         }
         let begun = inlet.send(hands.worker, own_number, &frame, now);
         hands.tasks.follow_up(hands.world, hands.worker, hands.errands);
-        let is_quiet = !hands.world.calm && hands.world.random.once_in(16);
+        let quiet_every = if hands.world.settings.edge.is_some() { EDGE_QUIET_EVERY } else { QUIET_EVERY };
+        let is_quiet = !hands.world.calm && hands.world.random.once_in(quiet_every);
         let quiet_us = if is_quiet { hands.world.random.spread(1_000, QUIET_MAX_US) } else { 0 };
         let wake = StreamWake {
             is_woken: AtomicBool::new(true),
@@ -361,6 +425,8 @@ impl Work<'_, '_> {
             is_followed,
             wake: Arc::new(wake),
             granted: Vec::new(),
+            unaware_since_us: None,
+            nap_us: 0,
             quiet_until_us: hands.world.now_us + quiet_us,
         };
         front.streams.insert(number, stream);
@@ -408,6 +474,10 @@ impl Work<'_, '_> {
     fn reset(&mut self, number: u32) {
         let Self { front, hands } = self;
         let Some(mut stream) = front.streams.remove(&number) else { return };
+        if stream.is_followed && stream.granted.is_empty() {
+            let lease_us = 1_000 * u64::from(hands.world.settings.limits.lease_max_ms);
+            front.strangers_until_us = hands.world.now_us + lease_us + STRANGERS_US;
+        }
         let now = hands.world.server_time().into();
         if let Some(inlet) = front.inlets.get_mut(&stream.purpose) {
             stream.listener.leave(inlet, hands.worker, now);
@@ -430,13 +500,35 @@ impl Work<'_, '_> {
                 stream.listener.poll_answer(inlet, &mut context)
             };
             match polled {
-                Poll::Pending => return,
+                Poll::Pending => return self.plan_nap(number),
                 Poll::Ready(None) => return front.is_closing = true,
                 Poll::Ready(Some(reply)) => {
                     if self.hear(number, &reply) {
                         return self.reset(number);
                     }
                 }
+            }
+        }
+    }
+
+    /// The client will take its time with what the stream says next, now and then.
+    fn plan_nap(&mut self, number: u32) {
+        let Self { front, hands } = self;
+        let world = &mut *hands.world;
+        if !world.calm
+            && world.settings.edge.is_some()
+            && world.edge_random.once_in(NAP_EVERY)
+            && let Some(stream) = front.streams.get_mut(&number)
+        {
+            stream.nap_us = world.edge_random.spread(1_000, QUIET_MAX_US);
+        }
+    }
+
+    fn begin_naps(&mut self) {
+        let now_us = self.hands.world.now_us;
+        for stream in self.front.streams.values_mut().filter(|stream| stream.nap_us > 0) {
+            if stream.wake.is_woken.load(Ordering::Relaxed) {
+                stream.quiet_until_us = now_us + std::mem::take(&mut stream.nap_us);
             }
         }
     }
@@ -479,6 +571,10 @@ impl Work<'_, '_> {
                     return stream.granted.is_empty();
                 }
                 is_over && stream.granted.is_empty()
+            }
+            Response::Farewell(_) => {
+                front.is_closing = true;
+                true
             }
             _ => true,
         };

@@ -5,6 +5,7 @@ mod damage;
 mod disasters;
 mod front;
 mod io;
+mod listeners;
 mod log;
 mod quorum;
 mod several;
@@ -128,8 +129,13 @@ impl Server {
                 return self.threads.get_mut(thread).into_iter().for_each(|thread| thread.alarm(world));
             }
             Event::Housekeep(thread, start) => {
-                let thread = self.threads.get_mut(thread).filter(|_| start == self.start);
-                return thread.into_iter().for_each(|thread| thread.housekeep(world));
+                if start == self.start
+                    && let Some(housekept) = self.threads.get_mut(thread)
+                {
+                    housekept.housekeep(world);
+                    self.judge_streams(world, thread);
+                }
+                return;
             }
             Event::ServerNotices(connection) => {
                 let thread = world.network.connections[connection].thread;

@@ -52,7 +52,7 @@ pub(crate) struct Thread {
     tasks: Tasks,
     intake: VecDeque<Intake>,
     pub(super) connections: BTreeMap<usize, Served>,
-    registered: Registered,
+    pub(super) registered: Registered,
     woken: Woken,
 }
 
@@ -393,6 +393,13 @@ impl Thread {
                 Inner::Binary(_) => flush(worker, key, |bytes| write(world, connection, bytes)),
                 Inner::Front(front) => {
                     front.take_output(worker, key);
+                    if let Some(number) = front.sleeper() {
+                        world.auditor.accuse("listener", || {
+                            format!(
+                                "stream {number} of connection {connection} sleeps, and its lane is closed"
+                            )
+                        });
+                    }
                     false
                 }
             };

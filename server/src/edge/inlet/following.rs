@@ -89,11 +89,13 @@ impl Following {
 mod tests {
     use super::*;
     use crate::edge::inlet::InletState;
-    use crate::worker::ConnectionKey;
+    use crate::worker::test_node::test_node;
+    use crate::worker::{ConnectionKey, Worker};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Wake;
-    use waymaker_protocol::{Response, next_frame};
+    use waymaker_engine::Time;
+    use waymaker_protocol::{Granted, Response, next_frame};
 
     fn tell(following: &mut Following, event: &Event<'_>) {
         let mut bytes = Vec::new();
@@ -142,5 +144,29 @@ mod tests {
         inlet.close();
         assert!(woken.0.load(Ordering::Relaxed));
         assert!(matches!(inlet.poll_told(number, context), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn the_request_that_took_up_a_hold_hears_of_its_end_if_the_older_request_is_told_late() {
+        let now = Time::from_millis(1_000);
+        let mut worker = Worker::new(test_node(1, now), 0, now);
+        let mut inlet = InletState::new(ConnectionKey { slot: 0, epoch: 1 });
+        let (older, newer) = (inlet.begin_followed(), inlet.begin_followed());
+        let id = LockId { place: 1, secret: 1 };
+        let mut said = Vec::new();
+        for (number, repeated) in [(older, false), (newer, true)] {
+            Response::Granted(Granted { id, repeated, ..Granted::default() }).encode(number, &mut said);
+        }
+        Event::TakenUp { id }.encode(older, &mut said);
+        Event::Expired { id }.encode(0, &mut said);
+        inlet.hear_all(&mut worker, &said);
+        let context = &mut Context::from_waker(Waker::noop());
+        let last = std::iter::from_fn(|| match inlet.poll_told(newer, context) {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => None,
+        })
+        .last();
+        let is_end = |reply: Reply| matches!(reply.response(), Response::Event(Event::Expired { .. }));
+        assert!(last.is_some_and(is_end));
     }
 }
