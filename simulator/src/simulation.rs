@@ -351,6 +351,7 @@ impl Simulation {
             | Event::Run(_)
             | Event::Alarm(_)
             | Event::Housekeep(..)
+            | Event::Accept
             | Event::Log(_)
             | Event::Quorum(_)
             | Event::Counted(..)

@@ -33,6 +33,8 @@ pub(crate) enum Event {
     Alarm(usize),
     /// A worker of this start of the server looks for connections that stall.
     Housekeep(usize, u32),
+    /// The acceptor takes the connections that wait for it.
+    Accept,
     /// The log of this start of the server does something.
     Log(u32),
     /// The thread beside the log of this start of the server has done an errand.

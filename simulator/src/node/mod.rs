@@ -1,5 +1,6 @@
 //! A whole server node: its shards, and a thread for each worker.
 
+mod acceptor;
 mod contents;
 mod damage;
 mod disasters;
@@ -17,12 +18,13 @@ use crate::disk::SimulatedDisk;
 use crate::mix::kind_of;
 use crate::operation::Key;
 use crate::world::{Event, World};
+use acceptor::Acceptor;
 use disasters::Stage;
 use log::SimulatedLog;
 use quorum::SimulatedQuorum;
 use std::sync::{Arc, PoisonError};
 use tasks::Errands;
-use thread::{Intake, Thread};
+use thread::Thread;
 use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket, Time, Turn};
 use waymaker_protocol::NamespaceKind;
 use waymaker_server::log::port::LogPort;
@@ -49,6 +51,7 @@ pub(crate) struct Server {
     /// For each worker, the instant up to which it has read everything, as of the last look.
     drained: Vec<Time>,
     stage: Stage,
+    acceptor: Acceptor,
     happened_count: u64,
     /// Which start of the server this is.
     start: u32,
@@ -88,6 +91,7 @@ impl Server {
             shards: Vec::new(),
             drained: Vec::new(),
             stage: Stage::Down,
+            acceptor: Acceptor::default(),
             happened_count: 0,
             start: 0,
             boot: 0,
@@ -104,17 +108,6 @@ impl Server {
         server.start(world);
         server.plan_disk(world);
         server
-    }
-
-    /// A connection arrives.
-    pub(crate) fn accept(&mut self, world: &mut World, connection: usize) {
-        if !self.stage.accepts() {
-            world.network.connections[connection].server_done = true;
-            world.cut(connection);
-            return world.note_done(connection);
-        }
-        let thread = world.network.connections[connection].thread;
-        self.threads[thread].hand(world, Intake { connection, moved: None, drained_max: Time::NEVER });
     }
 
     /// Something happened that concerns a worker.
@@ -142,6 +135,7 @@ impl Server {
                 let thread = self.threads.get_mut(thread);
                 return thread.into_iter().for_each(|thread| thread.notice(world, connection));
             }
+            Event::Accept => return self.accept_all(world),
             Event::Log(start) if start == self.start => self.run_log(world),
             Event::Quorum(_) | Event::Counted(..) => self.run_quorum(world, event),
             Event::Keeper(start) if start == self.start => return self.keep_log(world),
@@ -161,6 +155,9 @@ impl Server {
     }
 
     fn run_errands(&mut self, world: &mut World, errands: Errands) {
+        if let Some(asker) = errands.asks_acceptor {
+            self.ask_acceptor(world, asker);
+        }
         for other in errands.wakes {
             // No worker runs any more when the log of a server ends.
             self.threads.get_mut(other).into_iter().for_each(|thread| thread.wake(world));
@@ -414,7 +411,7 @@ fn config(world: &World, start: u32, (log, quorum): (Option<LogPort>, Option<Quo
     NodeConfig {
         worker_count: world.settings.worker_count,
         memory: Arc::default(),
-        acceptor_count: 0,
+        acceptor_count: usize::from(world.settings.edge.is_some()),
         limits: world.settings.limits,
         session_vacant_ms: world.settings.session_vacant_ms,
         start: world.server_time(),

@@ -32,6 +32,8 @@ pub(super) enum Task {
 pub(crate) struct Errands {
     pub(crate) wakes: Vec<usize>,
     pub(crate) moves: Vec<(usize, super::thread::Intake)>,
+    /// The worker that is to hear when everybody was accepted who has connected by now.
+    pub(crate) asks_acceptor: Option<usize>,
 }
 
 /// The runtime of one thread.
@@ -160,6 +162,9 @@ impl Tasks {
         }
         while let Some(other) = worker.poll_wake() {
             errands.wakes.push(usize::from(other));
+        }
+        if worker.poll_accept().is_some() {
+            errands.asks_acceptor = Some(self.index);
         }
         let is_due = worker.wants_drain() || worker.next_deadline() < self.sweeper_sleeps_until;
         if !self.is_sweeping && is_due {

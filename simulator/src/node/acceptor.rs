@@ -1,0 +1,70 @@
+//! The thread that accepts connections. Until it runs they wait, perhaps behind the end of a session that one of them is to resume.
+
+use super::Server;
+use super::thread::Intake;
+use crate::world::{Event, World};
+use std::collections::{BTreeSet, VecDeque};
+use waymaker_engine::Time;
+use waymaker_server::mail::Mail;
+
+/// How long the acceptor takes to wake, mostly and at most.
+const WAKE_US: u64 = 200;
+const WAKE_MAX_US: u64 = 20_000;
+
+/// What waits for the acceptor.
+#[derive(Debug, Default)]
+pub(super) struct Acceptor {
+    connections: VecDeque<usize>,
+    /// Workers to tell when all of these were accepted.
+    askers: BTreeSet<usize>,
+    is_planned: bool,
+}
+
+impl Server {
+    /// A connection arrives. Without an acceptor its worker has it at once.
+    pub(crate) fn accept(&mut self, world: &mut World, connection: usize) {
+        self.acceptor.connections.push_back(connection);
+        if self.node.0.acceptor_count() == 0 || !self.stage.accepts() {
+            return self.accept_all(world);
+        }
+        self.plan_accept(world);
+    }
+
+    /// A worker is to hear when everybody was accepted who has connected by now.
+    pub(super) fn ask_acceptor(&mut self, world: &mut World, asker: usize) {
+        self.acceptor.askers.insert(asker);
+        self.plan_accept(world);
+    }
+
+    fn plan_accept(&mut self, world: &mut World) {
+        if !std::mem::replace(&mut self.acceptor.is_planned, true) {
+            let is_late = !world.calm && world.edge_random.once_in(8);
+            let delay_us = world.edge_random.spread(1, if is_late { WAKE_MAX_US } else { WAKE_US });
+            world.auditor.note_stall(world.now_us, delay_us);
+            world.after(delay_us, Event::Accept);
+        }
+    }
+
+    /// Hands all connections that wait to their workers.
+    pub(super) fn accept_all(&mut self, world: &mut World) {
+        self.acceptor.is_planned = false;
+        for connection in std::mem::take(&mut self.acceptor.connections) {
+            if !self.stage.accepts() {
+                world.network.connections[connection].server_done = true;
+                world.cut(connection);
+                world.note_done(connection);
+                continue;
+            }
+            let thread = world.network.connections[connection].thread;
+            self.threads[thread].hand(world, Intake { connection, moved: None, drained_max: Time::NEVER });
+        }
+        if self.node.0.acceptor_count() > 0 {
+            self.node.0.publish_accepted(0, world.server_time());
+        }
+        for asker in std::mem::take(&mut self.acceptor.askers) {
+            if let Some(thread) = self.threads.get_mut(asker) {
+                thread.post(world, &self.node.0, Mail::Drained);
+            }
+        }
+    }
+}
