@@ -43,7 +43,7 @@ impl Auditor {
         listener.is_front
             && match word {
                 Word::Revoked(id) => !is_followed(&id) || listener.told_over.contains(&id),
-                // Of several that were not taken only the last is left, and none where the end of the hold was heard.
+                // Of several that the client did not take only the last is left, and none after the end of the hold.
                 Word::LeaseMoved(id, remaining_ms) => {
                     let moved_ms = self.moved.get(&(id, remaining_ms));
                     !is_followed(&id)

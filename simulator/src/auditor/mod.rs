@@ -119,7 +119,8 @@ pub struct Violation {
 /// farewell      what a session has is over when its goodbye is answered, and nothing is granted to it later
 /// count, number counts, positions, ages and remaining times lie in the intervals that are known (numbers)
 /// tokens        the numbers of the limiter agree with each other and with those before (tokens)
-/// limit         nothing is let in beyond a limit, and nothing is refused for one that it does not reach (table_limits)
+/// limit         nothing is let in beyond a limit, and nothing is refused for one that it does not reach (table_limits); requests that
+///               are answered count against no limit of their connection (`node::listeners`)
 /// steps         no turn asks for more follow-up work than it may do; armed: a worker comes by for what ends in each shard,
 ///               and some worker is awake when it is due
 /// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP, DESCRIBE_POOL and NAMESPACES show agrees with what was said
@@ -129,6 +130,8 @@ pub struct Violation {
 /// all-or-none   of several keys all are granted, or none (several)
 /// capacity      the permits that are held are never more than there are (pools)
 /// rate          no bucket gives more than its rule allows, and refuses only what it may lack (buckets)
+/// listener      a stream of a front end hears that its hold is over and that its lane is closed, and no hold is left without a listener
+///               when all clients have given back what they know of (`node::listeners`)
 /// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
 /// frozen        nothing is granted where an operator froze (operators)
 /// stopping      a server that stops grants nothing, and nobody waits for it (stopping)

@@ -357,7 +357,7 @@ fn long_requests_are_refused_behind_many_that_wait() {
     assert_eq!(rule(&listing_refused_after(LEFT_COUNT_MIN - 1)), Some("answers"));
 }
 
-/// Streams of a front end wait for so many listings. A later one is refused, and that is said behind the answer to the first.
+/// `count` streams of a front end wait for listings. A later one is refused, and its stream says so behind the answer to the first.
 fn stream_refused_after(count: usize, answered_ms: u64) -> Auditor {
     let mut auditor = auditor();
     let lane = auditor.new_lane(2);

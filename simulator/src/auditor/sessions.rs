@@ -370,7 +370,7 @@ mod tests {
         auditor
     }
 
-    /// Returns the rule that is broken if the session is over so long after the beginning.
+    /// Returns the rule that is broken if the session is over `after_ms` after the beginning.
     fn rule_if_over(mut auditor: Auditor, after_ms: u64) -> Option<&'static str> {
         let now_ms = auditor.settings.start_ms + after_ms;
         auditor.note_session_over(welcome(now_ms).session_id, now_ms);

@@ -11,7 +11,7 @@ use waymaker_server::mail::Mail;
 const WAKE_US: u64 = 200;
 const WAKE_MAX_US: u64 = 20_000;
 
-/// What waits for the acceptor.
+/// Connections and workers that wait for the acceptor.
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
     connections: VecDeque<usize>,
@@ -30,7 +30,7 @@ impl Server {
         self.plan_accept(world);
     }
 
-    /// A worker is to hear when everybody was accepted who has connected by now.
+    /// A worker must hear when all connections that wait now were accepted.
     pub(super) fn ask_acceptor(&mut self, world: &mut World, asker: usize) {
         self.acceptor.askers.insert(asker);
         self.plan_accept(world);

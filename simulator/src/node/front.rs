@@ -27,11 +27,11 @@ use waymaker_server::worker::{ConnectionKey, Worker};
 
 /// Bytes that the library reads at once.
 const READ_LEN_MAX: usize = 4 << 10;
-/// How long it takes at most, beside its lease, until a hold is over of which nobody knows.
+/// Maximum time, beside its lease, until a hold without a listener is over.
 const STRANGERS_US: u64 = 5_000_000;
 /// How long a client may let a stream wait before it takes more of it.
 const QUIET_MAX_US: u64 = 500_000;
-/// Every how many times that a stream has nothing more to say its client takes its time with what comes next.
+/// How rarely the client of a silent stream takes the next response late: one time in three.
 const NAP_EVERY: u64 = 3;
 /// Every how many streams say nothing at first.
 const QUIET_EVERY: u64 = 16;
@@ -107,7 +107,7 @@ pub(super) struct Front {
     streams: BTreeMap<u32, Stream>,
     /// Holds that the client gave back as their lane, so that their streams hear nothing of it.
     given_back: BTreeSet<LockId>,
-    /// A hold of which nobody knows may last until then: its grant crossed the reset of a stream that follows its hold.
+    /// A hold without a listener may last until then: its grant crossed the reset of a stream that follows its hold.
     strangers_until_us: u64,
     turn: FrontTurn<VirtualStopwatch>,
     turns: StreamTurns,
@@ -232,7 +232,7 @@ impl Front {
         found
     }
 
-    /// Returns the lane of its claims, and until when it may have holds of which nobody knows.
+    /// Returns the lane of its claims, and until when it may have holds without a listener.
     pub(super) fn claims(&self) -> Option<(ConnectionKey, u64)> {
         self.inlets.get(&Purpose::Claims).map(|inlet| (inlet.key(), self.strangers_until_us))
     }
@@ -375,7 +375,7 @@ impl Work<'_, '_> {
             }
             // The lane of the claims ends, and the connection with it.
             Request::Goodbye(_) | Request::Extend(Extend { own: true, .. }) | Request::Holds(_) => {
-                self.ask(Purpose::Claims, number, bytes, false, None)
+                self.ask(Purpose::Claims, number, bytes, false, None);
             }
             _ => self.ask(Purpose::Questions, number, bytes, false, None),
         }
@@ -511,7 +511,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// The client will take its time with what the stream says next, now and then.
+    /// Now and then the client takes the next response of a stream late.
     fn plan_nap(&mut self, number: u32) {
         let Self { front, hands } = self;
         let world = &mut *hands.world;

@@ -1,4 +1,4 @@
-//! That the streams of front ends hear of the ends of their holds and of their lanes, and that nobody is left out who knows of a hold.
+//! Streams of front ends: they hear of the ends of their holds and of their lanes, and no hold stays without a listener.
 
 use super::thread::{Inner, Served};
 use super::{Seen, Server, leave};
@@ -12,7 +12,7 @@ use waymaker_server::node::Node;
 const UNAWARE_US: u64 = 1_500_000;
 
 impl Server {
-    /// Accuses a worker of which a stream does not hear that its hold is over. What must be durable before it is said may take any time.
+    /// Accuses a worker if a stream does not hear that its hold is over. With a log the event may wait for the disk.
     pub(super) fn judge_streams(&mut self, world: &mut World, thread: usize) {
         if world.settings.log().is_some() {
             return;
@@ -84,8 +84,7 @@ impl Server {
                             && (lock.remaining_ms == u32::MAX || world.now_us > until_us)
                     };
                     if let Some(lock) = page.locks.iter().find(is_stranger) {
-                        let text =
-                            format!("connection {connection} has a hold of which nobody knows: {lock:?}");
+                        let text = format!("connection {connection} has a hold without a listener: {lock:?}");
                         return world.auditor.accuse("listener", || text);
                     }
                 }
@@ -94,7 +93,7 @@ impl Server {
     }
 }
 
-/// Whether a claim is over; not where the turn of its shard is on its way.
+/// Returns whether a claim is over; false while the turn of its shard is on its way.
 fn is_over(node: &Node, namespace: u16, LockId { place, secret }: LockId) -> bool {
     let id = ClaimId { place, secret };
     let Some(cell) = node.shards.get(usize::from(node.shard_of_claim(id))) else { return true };

@@ -32,7 +32,7 @@ pub(super) enum Task {
 pub(crate) struct Errands {
     pub(crate) wakes: Vec<usize>,
     pub(crate) moves: Vec<(usize, super::thread::Intake)>,
-    /// The worker that is to hear when everybody was accepted who has connected by now.
+    /// The worker that must hear when all connections that wait now were accepted.
     pub(crate) asks_acceptor: Option<usize>,
 }
 
