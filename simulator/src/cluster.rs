@@ -1,11 +1,16 @@
 //! The cluster that keeps the counters of scope Quorum: it outlives every server, and whatever becomes of its disk.
 
+use crate::etcd::Etcd;
 use crate::random::Random;
 use crate::world::{Event, World};
 use std::collections::BTreeMap;
 use waymaker_server::limits::QUORUM_ATTEMPT_MS;
 use waymaker_server::quorum::cluster::ClusterError;
-use waymaker_server::quorum::counters::{Found, Reply, Step};
+use waymaker_server::quorum::codec::{etcd_key, replies_of, txn_of};
+use waymaker_server::quorum::counters::{Reply, Step};
+
+/// What stands before the name of each counter.
+const PREFIX: &str = "waymaker/";
 
 /// How much later than its answer is expected a transaction may be applied.
 const LATE_MAX_US: u64 = 3_000_000;
@@ -76,8 +81,7 @@ pub(crate) type FullName = (Box<[u8]>, Box<[u8]>);
 /// All its members.
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedCluster {
-    revision: i64,
-    counters: BTreeMap<FullName, Found>,
+    etcd: Etcd,
     sent_count: u64,
     /// What is on its way to it.
     unapplied: BTreeMap<u64, Vec<NamedStep>>,
@@ -94,16 +98,18 @@ impl SimulatedCluster {
         self.heard.remove(&transaction)
     }
 
-    /// What `etcd` does with a step.
-    fn apply(&mut self, (namespace, step): NamedStep) -> Reply {
-        let name = (namespace, step.name.key.clone());
-        let found = self.counters.get(&name).copied();
-        if found.map_or(0, |found| found.revision) != step.since {
-            return Reply::Found(found);
+    /// Carries out a transaction as servers encode it. One without steps is a look, which changes nothing.
+    fn apply(&mut self, steps: &[NamedStep]) -> Heard {
+        if steps.is_empty() {
+            return Ok(Vec::new());
         }
-        let found = Found { revision: self.revision, fence: step.fence, attempt: step.attempt };
-        self.counters.insert(name, found);
-        Reply::Written { revision: self.revision }
+        let keys = steps.iter().map(|(namespace, step)| etcd_key(PREFIX, namespace, &step.name));
+        let refused =
+            || ClusterError::Refused { reason: "etcdserver: duplicate key given in txn request".to_owned() };
+        let response =
+            self.etcd.apply(&txn_of(keys.zip(steps.iter().map(|(_, step)| step)))).ok_or_else(refused)?;
+        let nonsense = || ClusterError::Unknown { reason: "its answer makes no sense".to_owned() };
+        replies_of(&response, steps.len()).ok_or_else(nonsense)
     }
 }
 
@@ -166,20 +172,17 @@ impl World {
     /// A transaction arrives at the cluster.
     pub(crate) fn apply(&mut self, transaction: u64) {
         let Some(steps) = self.cluster.unapplied.remove(&transaction) else { return };
-        // A look changes nothing.
-        self.cluster.revision += i64::from(!steps.is_empty());
-        let mut replies = Vec::new();
-        for (namespace, step) in steps {
-            let reply = self.cluster.apply((namespace.clone(), step.clone()));
+        let heard = self.cluster.apply(&steps);
+        let replies = heard.iter().flatten();
+        for ((namespace, step), reply) in steps.into_iter().zip(replies) {
             self.trace.note(self.now_us, 41, step.fence, || {
                 format!("cluster   {transaction}: {step:?}: {reply:?}")
             });
             if let Reply::Written { .. } = reply {
                 self.auditor.note_counted(namespace, step.name.key, step.fence);
             }
-            replies.push(reply);
         }
-        self.cluster.heard.entry(transaction).or_insert(Ok(replies));
+        self.cluster.heard.entry(transaction).or_insert(heard);
     }
 
     /// The failure of a transaction while no member answers.

@@ -10,6 +10,7 @@ mod cluster;
 pub mod disk;
 mod durability;
 mod edge;
+mod etcd;
 mod form;
 pub mod history;
 mod mix;

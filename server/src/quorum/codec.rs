@@ -22,7 +22,7 @@ pub(super) const STEP_COUNT_MAX: usize = 127;
 const FENCE_LIMIT: u64 = NUMBER_LIMIT / 2;
 
 /// The key of a counter. In the name of the namespace slashes are escaped, so no two counters have the same.
-pub(super) fn etcd_key(prefix: &str, namespace: &[u8], name: &CounterName) -> Vec<u8> {
+pub fn etcd_key(prefix: &str, namespace: &[u8], name: &CounterName) -> Vec<u8> {
     let mut key = Vec::with_capacity(prefix.len() + namespace.len() + 1 + name.key.len());
     key.extend_from_slice(prefix.as_bytes());
     for byte in namespace {
@@ -51,7 +51,7 @@ fn parse_value(value: &[u8]) -> Option<(u64, Attempt)> {
 }
 
 /// The transaction of some steps, each with its key. One alone needs no other around it.
-pub(super) fn txn_of<'a>(steps: impl Iterator<Item = (Vec<u8>, &'a Step)>) -> TxnRequest {
+pub fn txn_of<'a>(steps: impl Iterator<Item = (Vec<u8>, &'a Step)>) -> TxnRequest {
     let mut txns: Vec<TxnRequest> = steps.map(|(key, step)| txn_of_one(key, step)).collect();
     if txns.len() == 1 {
         return txns.remove(0);
@@ -81,7 +81,7 @@ fn op(request: Request) -> RequestOp {
 }
 
 /// What etcd says to each of so many steps. `None`: it makes no sense.
-pub(super) fn replies_of(response: &TxnResponse, step_count: usize) -> Option<Vec<Reply>> {
+pub fn replies_of(response: &TxnResponse, step_count: usize) -> Option<Vec<Reply>> {
     let revision = response.header.as_ref()?.revision;
     if step_count == 1 {
         return Some(vec![reply_of(response, revision)?]);

@@ -7,7 +7,7 @@
 pub mod asker;
 mod channel;
 pub mod cluster;
-mod codec;
+pub mod codec;
 pub mod counters;
 pub mod delivery;
 mod endpoint;

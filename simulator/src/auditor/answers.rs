@@ -42,7 +42,7 @@ impl Auditor {
             self.connections[connection].welcome_ms.get_or_insert(now_ms);
         }
         self.judge_stamp(request, response, now_ms);
-        self.judge(connection, request, response, now_ms);
+        self.judge(connection, number, request, response, now_ms);
     }
 
     /// Whether this answer is heard for the first time. A repetition must be equal.
@@ -88,8 +88,39 @@ impl Auditor {
         }
     }
 
-    fn judge(&mut self, connection: usize, request: usize, response: &Response<'_>, now_ms: u64) {
+    /// A connection that was told that its session is over is granted nothing more.
+    fn judge_session_is_there(
+        &mut self,
+        connection: usize,
+        number: u32,
+        operation: &Operation,
+        response: &Response<'_>,
+    ) {
+        let listener = &mut self.connections[connection];
+        match response {
+            Response::Error(error) if error.code == ErrorCode::SessionGone => {
+                listener.is_session_gone |= !matches!(operation, Operation::Hello { .. });
+            }
+            Response::Granted(_) | Response::GrantedKeys(_) if listener.is_session_gone => {
+                self.accuse("session-gone", || {
+                    format!("connection {connection}, whose session is gone, got {number}: {response:?}")
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn judge(
+        &mut self,
+        connection: usize,
+        number: u32,
+        request: usize,
+        response: &Response<'_>,
+        now_ms: u64,
+    ) {
         let (lane, operation) = (self.requests[request].lane, self.requests[request].operation);
+        self.judge_durable(request, response);
+        self.judge_session_is_there(connection, number, &operation, response);
         match (operation, response) {
             (_, Response::Error(error)) => self.judge_refusal(request, error, now_ms),
             (Operation::Release { id, own: true, .. } | Operation::Extend { id, own: true, .. }, _)

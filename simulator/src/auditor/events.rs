@@ -95,6 +95,7 @@ impl Auditor {
                 self.accuse("answers", || format!("lane {lane}: nobody asked for {event:?}"));
             }
             Event::SessionExpired => {
+                self.connections[connection].is_session_gone = true;
                 if let Some(session) = self.lanes[lane].session {
                     self.note_session_over(session, now_ms);
                 }

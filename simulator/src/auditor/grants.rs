@@ -35,6 +35,9 @@ impl Auditor {
                 format!("{id} was granted at {stamp_ms} on lane {lane}, behind the FAREWELL of its session")
             });
         }
+        if acquire.is_endless() && remaining_ms != u32::MAX {
+            self.accuse("answers", || format!("{acquire:?} has no lease and got {granted:?}"));
+        }
         if self.requests[request].is_cancelled {
             self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
         }

@@ -207,6 +207,8 @@ struct Listener {
     unarrived: VecDeque<(u64, usize)>,
     /// Its session is settled since then.
     welcome_ms: Option<u64>,
+    /// It was told that its session is over.
+    is_session_gone: bool,
     /// When the server decided that, by its clock.
     welcomed_ms: Option<u64>,
     /// Events that it heard and must hear.

@@ -46,6 +46,8 @@ pub(crate) struct Restarts {
     durable_ms: u64,
     /// The same over time: what was left before the first instant was durable at the second one.
     durable_since: Vec<(u64, u64)>,
+    /// Nothing is durable that was left to the log after then.
+    undurable_from_ms: u64,
     /// When syncs ended.
     synced_ms: BTreeSet<u64>,
     /// Of the end that no start has followed yet.
@@ -123,6 +125,65 @@ impl Auditor {
         }
     }
 
+    /// Nothing that was left to the log after that time is durable.
+    pub(crate) fn note_nothing_durable_since(&mut self, at_ms: u64) {
+        self.restarts.undurable_from_ms = at_ms;
+    }
+
+    /// Judges a response that says that something is durable. It comes behind the sync of its record, which was left when the request
+    /// had arrived.
+    pub(super) fn judge_durable(&mut self, request: usize, response: &Response<'_>) {
+        if self.settings.log().is_none() || !self.is_said_when_durable(request, response) {
+            return;
+        }
+        let asked = &self.requests[request];
+        let arrived_ms = asked.arrived_ms.filter(|_| asked.sent_count == 1).unwrap_or(asked.first_sent_ms);
+        self.judge_durable_since(request, arrived_ms);
+    }
+
+    /// Accuses a response that tells of a record that is not durable. The record was left at that time at the earliest.
+    pub(super) fn judge_durable_since(&mut self, request: usize, left_ms: u64) {
+        let undurable_from_ms = self.restarts.undurable_from_ms;
+        if self.settings.log().is_some() && left_ms > undurable_from_ms {
+            let asked = &self.requests[request];
+            let (lane, number, operation) = (asked.lane, asked.number, asked.operation);
+            self.accuse("durable", || {
+                format!(
+                    "lane {lane}: {number} is answered with what was left at {left_ms}, nothing from {undurable_from_ms} on is durable: {operation:?}"
+                )
+            });
+        }
+    }
+
+    /// Whether this response tells of a record that the request surely caused.
+    fn is_said_when_durable(&self, request: usize, response: &Response<'_>) -> bool {
+        let is_local = |id: LockId| {
+            let hold = self.holds.get(&id);
+            hold.is_some_and(|hold| self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence)))
+        };
+        match (self.requests[request].operation, response) {
+            (Operation::Acquire(acquire), Response::Granted(granted)) => {
+                acquire.scope.is_durable() && !granted.repeated
+            }
+            (Operation::Acquire(acquire), Response::GrantedKeys(granted)) => {
+                acquire.scope.is_durable() && !granted.repeated
+            }
+            (Operation::Extend { id, .. }, Response::Extended(extended)) => {
+                let end_ms = extended.stamp_ms + u64::from(extended.remaining_ms);
+                // Of two words of one millisecond the later one is not known.
+                let is_known = |hold: &Hold| !hold.lease_is_open && hold.may_move.len() < 2;
+                let is_longer = |hold: &Hold| is_known(hold) && hold.lease_end_ms.max(hold.late_ms) < end_ms;
+                is_local(id) && self.holds.get(&id).is_some_and(is_longer)
+            }
+            (Operation::ForceRelease { id }, Response::ForceReleased(released)) => {
+                is_local(id) && !released.was_waiting
+            }
+            (Operation::SetCapacity { .. }, Response::CapacitySet(_)) => true,
+            (Operation::Register(registering), Response::Registered(_)) => !registering.heartbeat,
+            _ => false,
+        }
+    }
+
     /// A sync ended.
     pub(crate) fn note_synced(&mut self, now_ms: u64) {
         self.restarts.synced_ms.insert(now_ms);
@@ -162,11 +223,8 @@ impl Auditor {
             let grant = self.keys.get(&hold.key).and_then(|key| key.get(hold.fence));
             grant.is_some_and(|grant| grant.id == *id && grant.scope.is_durable())
         };
-        let may_be_lost = |(id, hold): &(&LockId, &Hold)| {
-            hold.over_ms.is_none() && hold.session.is_none() && hold.lease_ms < u32::MAX && is_local(id, hold)
-        };
-        let leases = self.holds.iter().filter(may_be_lost).map(|(_, hold)| hold);
-        let longest_ms = leases.map(|hold| u64::from(hold.lease_ms)).max().unwrap_or(0);
+        let leases = self.holds.iter().filter(|(id, hold)| hold.over_ms.is_none() && is_local(id, hold));
+        let longest_ms = leases.map(|(_, hold)| self.promised_lease_ms(hold)).max().unwrap_or(0);
         self.restarts.losses.is_pending = true;
         self.restarts.losses.longest_ms = self.restarts.losses.longest_ms.max(longest_ms);
         // Also the record of an end may be lost.
@@ -174,6 +232,15 @@ impl Auditor {
         self.pools.forget_sets();
         self.operators.doubt_thaws();
         self.restarts.losses.has_happened = true;
+    }
+
+    /// The lease that the holder was told, or that of its session; 0 without a lease.
+    fn promised_lease_ms(&self, hold: &Hold) -> u64 {
+        match hold.session {
+            Some(session) => self.lease_ms_of_session(Some(session)).into(),
+            None if hold.lease_ms == u32::MAX => 0,
+            None => hold.lease_ms.into(),
+        }
     }
 
     /// Nothing new is granted until every hold that may be lost has expired.
@@ -313,6 +380,20 @@ impl Auditor {
         }
     }
 
+    /// Judges the bounds on the disk after a crash, which a start needs if records are lost: no fence and no lease that was told is
+    /// above them.
+    pub(crate) fn judge_bounds(&mut self, floor: u64, longest_lease_ms: u64) {
+        let is_above = |(id, hold): &(&LockId, &Hold)| {
+            let grant = self.keys.get(&hold.key).and_then(|key| key.get(hold.fence));
+            let is_local = grant.is_some_and(|grant| grant.id == **id && grant.scope.is_durable());
+            is_local && (hold.fence > floor || self.promised_lease_ms(hold) > longest_lease_ms)
+        };
+        if let Some((id, hold)) = self.holds.iter().find(is_above) {
+            let text = format!("{id} is above the fence {floor} or the lease {longest_lease_ms} of the disk: {hold:?}");
+            self.accuse("losses", || text);
+        }
+    }
+
     /// A claim may be held though it was given up: that it was granted may be durable, and that it was given up not.
     fn forget_refusals(&mut self) {
         let durable_ms = self.restarts.durable_ms;
@@ -364,6 +445,8 @@ impl Auditor {
     pub(crate) fn note_start(&mut self, now_ms: u64, booted_ms: u64, is_rebooted: bool) {
         self.restarts.count += 1;
         self.restarts.started_ms = Some(now_ms);
+        // A start reads what was left before.
+        self.restarts.undurable_from_ms = now_ms;
         self.restarts.booted_ms = booted_ms;
         let Some(end) = self.restarts.end.take() else { return };
         if end.ending != Ending::Clean {

@@ -31,7 +31,10 @@ impl Client {
                 let all = self.kind != NamespaceKind::Flat || world.random.once_in(2);
                 let thaw = world.random.once_in(2);
                 let prefix = (!all).then_some(key);
-                self.ask(world, Operation::Freeze { kind: self.kind, prefix, thaw });
+                // The second of two may find that nothing is left to change, and the first one is not durable.
+                for _ in 0..world.random.between(1, 2) {
+                    self.ask(world, Operation::Freeze { kind: self.kind, prefix, thaw });
+                }
             }
             5 => {
                 if let Some(id) = self.pick_foreign(world) {

@@ -4,7 +4,7 @@
 use crate::disk::SimulatedDisk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use waymaker_engine::log::{Hold, Image, Item, Record, Started};
+use waymaker_engine::log::{FileName, Hold, Image, Item, Record, Started, Superblock};
 use waymaker_engine::{ClaimId, Scope};
 use waymaker_server::log::{Log, OpenOptions};
 use waymaker_server::node::Node;
@@ -45,6 +45,13 @@ pub(super) fn difference(
         counters(&logged, &known)?;
     }
     holds(&logged, &known, stops)
+}
+
+/// The fence and the lease, in milliseconds, that nothing in the log on a disk is above.
+pub(super) fn bounds_on(disk: &SimulatedDisk) -> Option<(u64, u64)> {
+    let state = disk.state();
+    let (superblock, _) = Superblock::decode_file(state.bytes(&FileName::Superblock.to_string())?).ok()?;
+    Some((superblock.fence_floor, superblock.longest_lease_ms))
 }
 
 /// The holds in the log on a disk, which is left as it is. `None` if a server would refuse to start from it.

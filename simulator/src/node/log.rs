@@ -1,6 +1,7 @@
 //! The log thread of a simulated server, and the thread beside it: both run the server's own code, in virtual time.
 
 use super::contents;
+use crate::clock::VirtualClock;
 use crate::disk::SimulatedDisk;
 use crate::durability::Durability;
 use crate::world::{Event, World};
@@ -8,8 +9,13 @@ use crossbeam_channel::Receiver;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::log::{SEGMENT_LEN_MIN, Started};
 use waymaker_engine::{ReservedEnd, Time};
+use waymaker_server::clock::Clock;
+use waymaker_server::limits::{
+    LOG_COMPACT_RETRY_MS, LOG_COMPACT_SEGMENT_COUNT, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS,
+};
 use waymaker_server::log::OpenOptions;
 use waymaker_server::log::committer::{Committer, CommitterConfig, DiskStep, Step};
 use waymaker_server::log::errand::{Errand, Report};
@@ -54,6 +60,10 @@ pub(crate) struct SimulatedLog {
     port: LogPort,
     /// A step that is not over.
     running: Option<DiskStep>,
+    /// When that step began, in microseconds.
+    began_us: u64,
+    /// When holds that may be lost have expired, until that is noted.
+    losses_end_at: Option<Time>,
     acts_at_us: Option<u64>,
     keeper: Keeper,
     batches: Batches,
@@ -73,8 +83,8 @@ struct Keeper {
 /// When the batches were left that are not durable yet. This does not ask the committer, which may be wrong.
 #[derive(Debug, Default)]
 struct Batches {
-    /// For each batch, when the thread had last looked before it found the batch.
-    left_after_us: VecDeque<u64>,
+    /// For each batch, when the thread had last looked before it found the batch, and when it found it.
+    left_us: VecDeque<(u64, u64)>,
     looked_at_us: u64,
 }
 
@@ -120,6 +130,8 @@ impl SimulatedLog {
             orders,
             port,
             running: None,
+            began_us: world.now_us,
+            losses_end_at: losses_ms.map(|wait_ms| world.server_time().after_ms(wait_ms)),
             acts_at_us: None,
             keeper: Keeper::default(),
             batches: Batches::default(),
@@ -160,7 +172,7 @@ impl SimulatedLog {
 
     /// Whether it has something that is not durable yet.
     pub(super) fn has_undurable(&self) -> bool {
-        !self.batches.left_after_us.is_empty() || !self.orders.is_empty()
+        !self.batches.left_us.is_empty() || !self.orders.is_empty()
     }
 
     /// Accuses a log that lacks something that its node has, or has something else. Everything must be durable.
@@ -202,8 +214,12 @@ impl SimulatedLog {
         loop {
             self.receive(world);
             match self.committer.next(world.server_time()) {
-                Step::Wait(Time::NEVER) => return wakes,
+                Step::Wait(Time::NEVER) => {
+                    self.judge_wait(world, Time::NEVER);
+                    return wakes;
+                }
                 Step::Wait(until) => {
+                    self.judge_wait(world, until);
                     // The clock shows whole milliseconds: it shows this one from its beginning on.
                     let wait_ms = until.ms_since(world.server_time()).max(1);
                     self.schedule(world, (world.now_us / 1000 + wait_ms) * 1000);
@@ -211,6 +227,7 @@ impl SimulatedLog {
                 }
                 Step::Disk(step) => {
                     self.running = Some(step);
+                    self.began_us = world.now_us;
                     let takes_us = self.choose_us(world, step);
                     world.auditor.note_sync_time(takes_us.div_ceil(1_000));
                     self.schedule(world, world.now_us + takes_us);
@@ -252,11 +269,38 @@ impl SimulatedLog {
 
     fn run(&mut self, world: &mut World, step: DiskStep) {
         world.trace.note(world.now_us, 11, 0, || format!("log       {step:?}"));
-        self.committer.run(step, &mut self.writer, &*world.clock);
-        if step == DiskStep::Sync {
-            let now_ms = world.server_ms();
-            world.auditor.note_synced(now_ms);
+        if step == DiskStep::EndLosses {
+            self.losses_end_at = None;
         }
+        if step != DiskStep::Sync {
+            return self.committer.run(step, &mut self.writer, &*world.clock);
+        }
+        // The thread may not have run for a part of the time.
+        let took_ms = (world.now_us - self.began_us) / 1_000;
+        let paused_ms = if world.calm { 0 } else { world.random.below(took_ms + 1) };
+        let clock = PausedClock::new(Arc::clone(&world.clock), paused_ms);
+        self.committer.run(step, &mut self.writer, &clock);
+        let synced_ms = world.server_ms() - paused_ms;
+        world.auditor.note_synced(synced_ms);
+    }
+
+    /// While it waits, the thread sleeps past nothing that is due.
+    fn judge_wait(&self, world: &mut World, until: Time) {
+        let now = world.server_time();
+        let wait_ms = until.ms_since(now);
+        let is_keeper_idle = self.keeper.report.is_none() && self.keeper.errands.is_empty();
+        let has_old_segments =
+            self.writer.foldable().is_some_and(|old| old.segment_count >= LOG_COMPACT_SEGMENT_COUNT);
+        let what = if self.losses_end_at.is_some_and(|end| end < until) {
+            "the end of the wait for lost holds"
+        } else if is_keeper_idle && self.lacks_room() && wait_ms > LOG_LOOK_MS.max(LOG_NO_ROOM_RETRY_MS) {
+            "a look whether a full disk has room"
+        } else if is_keeper_idle && has_old_segments && wait_ms > LOG_COMPACT_RETRY_MS {
+            "the compaction of old segments"
+        } else {
+            return;
+        };
+        world.auditor.accuse("log", || format!("the log sleeps from {now:?} to {until:?}, past {what}"));
     }
 
     /// How long a step takes. A step that is not over may have no effect.
@@ -273,7 +317,7 @@ impl SimulatedLog {
     fn receive(&mut self, world: &World) {
         while let Ok(order) = self.orders.try_recv() {
             if let LogOrder::Batch(_) = order {
-                self.batches.left_after_us.push_back(self.batches.looked_at_us);
+                self.batches.left_us.push_back((self.batches.looked_at_us, world.now_us));
             }
             self.committer.obey(order, &*world.clock);
         }
@@ -292,12 +336,14 @@ impl SimulatedLog {
             format!("log       tells workers of {count} batches: {end:?}")
         });
         let now_ms = world.server_ms();
-        self.batches.left_after_us.drain(..count);
+        let found_us = self.batches.left_us.drain(..count).map(|(_, found_us)| found_us).max();
         if let ReservedEnd::Begins(_) = end {
             let looked_at_us = self.batches.looked_at_us;
-            let durable_us = self.batches.left_after_us.front().copied().unwrap_or(looked_at_us);
+            let durable_us = self.batches.left_us.front().map_or(looked_at_us, |(after_us, _)| *after_us);
             let durable_ms = world.settings.server_ms(durable_us);
             world.auditor.note_durable(durable_ms, world.now_us);
+            let found_ms = found_us.map(|found_us| world.settings.server_ms(found_us));
+            found_ms.into_iter().for_each(|found_ms| world.auditor.note_nothing_durable_since(found_ms));
         } else {
             world.auditor.note_log_failed(now_ms);
         }
@@ -309,7 +355,7 @@ impl SimulatedLog {
 
     /// At its end nobody waits for a word any more.
     fn judge_told(&self, world: &mut World) {
-        let count = self.batches.left_after_us.len();
+        let count = self.batches.left_us.len();
         if count > 0 {
             world.auditor.accuse("log", || format!("the log ends, and {count} batches are left"));
         }
@@ -334,6 +380,36 @@ impl SimulatedLog {
     /// The disk, when the server is gone.
     pub(crate) fn into_disk(self) -> SimulatedDisk {
         self.disk
+    }
+}
+
+/// The clock as a thread reads it that did not run for a while behind its first look.
+#[derive(Debug)]
+struct PausedClock {
+    clock: Arc<VirtualClock>,
+    paused_ms: u64,
+    is_read: AtomicBool,
+}
+
+impl PausedClock {
+    fn new(clock: Arc<VirtualClock>, paused_ms: u64) -> Self {
+        Self { clock, paused_ms, is_read: AtomicBool::new(false) }
+    }
+}
+
+impl Clock for PausedClock {
+    fn now(&self) -> Time {
+        let now = self.clock.now();
+        let is_later = self.is_read.swap(true, Ordering::Relaxed);
+        if is_later { now } else { Time::from_millis(now.as_millis().saturating_sub(self.paused_ms)) }
+    }
+
+    fn nanos(&self) -> u64 {
+        self.clock.nanos()
+    }
+
+    fn unix_micros(&self) -> i64 {
+        self.clock.unix_micros()
     }
 }
 

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use waymaker_engine::{QuorumState, Time};
-use waymaker_server::limits::QUORUM_RETRY_MS;
+use waymaker_server::limits::{QUORUM_ATTEMPT_MS, QUORUM_RETRY_MS};
 use waymaker_server::node::Node;
 use waymaker_server::quorum::asker::{Act, Asker};
+use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::counters::{Settled, Step};
 use waymaker_server::quorum::delivery::Delivery;
 use waymaker_server::quorum::port::{QuorumOrder, QuorumPort};
@@ -31,6 +32,19 @@ pub(crate) struct SimulatedQuorum {
     acts_at_us: Option<u64>,
     /// Questions without an answer.
     open_count: usize,
+    /// What was last heard of the cluster.
+    heard: LastHeard,
+}
+
+/// The last answers of the cluster. This does not ask the asker, which may be wrong.
+#[derive(Debug)]
+struct LastHeard {
+    /// It last counted then, or refused to.
+    answered_at: Time,
+    /// It does not accept the user.
+    is_stranger: bool,
+    /// Whether it counted as unavailable.
+    was_unavailable: bool,
 }
 
 impl SimulatedQuorum {
@@ -48,6 +62,11 @@ impl SimulatedQuorum {
             in_flight: BTreeMap::new(),
             acts_at_us: None,
             open_count: 0,
+            heard: LastHeard {
+                answered_at: world.server_time(),
+                is_stranger: false,
+                was_unavailable: false,
+            },
         }
     }
 
@@ -102,8 +121,14 @@ impl SimulatedQuorum {
             .trace
             .note(world.now_us, 43, transaction, || format!("quorum    hears {transaction}: {heard:?}"));
         let now = world.server_time();
+        self.heard.is_stranger = matches!(heard, Err(ClusterError::Unauthenticated { .. }));
         match steps {
-            Some(steps) => self.asker.take_answer(&steps, heard, now),
+            Some(steps) => {
+                if let Ok(_) | Err(ClusterError::Refused { .. }) = heard {
+                    self.heard.answered_at = now;
+                }
+                self.asker.take_answer(&steps, heard, now);
+            }
             None => {
                 let is_ok = heard.is_ok();
                 self.asker.take_look(heard.map(|_| ()), now);
@@ -120,6 +145,7 @@ impl SimulatedQuorum {
         loop {
             let act = self.asker.next(world.server_time());
             self.judge(world, &act);
+            self.judge_state(world, &act);
             match act {
                 Act::Wait(Time::NEVER) => return wakes,
                 Act::Wait(until) => {
@@ -161,6 +187,25 @@ impl SimulatedQuorum {
             world
                 .auditor
                 .accuse("answers", || format!("{count} questions wait, and the cluster is not asked"));
+        }
+    }
+
+    /// A cluster that answers counts as available, and one that answered nothing while somebody waited to the end does not.
+    fn judge_state(&mut self, world: &mut World, act: &Act) {
+        let is_unavailable = self.is_unavailable();
+        let was_unavailable = std::mem::replace(&mut self.heard.was_unavailable, is_unavailable);
+        let silent_ms = world.server_time().ms_since(self.heard.answered_at);
+        let is_silent = silent_ms >= QUORUM_ATTEMPT_MS;
+        let is_given_up = matches!(act, Act::Deliver(Settled { fences: None, .. }));
+        if is_unavailable && !was_unavailable && !is_silent && !self.heard.is_stranger {
+            world.auditor.accuse("answers", || {
+                format!("a cluster that answered {silent_ms} ms ago counts as unavailable")
+            });
+        }
+        if is_given_up && is_silent && !is_unavailable {
+            world.auditor.accuse("answers", || {
+                format!("a cluster that answered nothing for {silent_ms} ms counts as available")
+            });
         }
     }
 

@@ -49,6 +49,9 @@ impl Server {
         let Some(held) = self.disk.as_ref().and_then(|disk| contents::holds_on(disk, &OPTIONS)) else {
             return;
         };
+        if let Some((floor, longest_lease_ms)) = self.disk.as_ref().and_then(contents::bounds_on) {
+            world.auditor.judge_bounds(floor, longest_lease_ms);
+        }
         world.auditor.judge_disk(held.iter().map(|id| LockId { place: id.place, secret: id.secret }));
         let turns: Vec<_> = self.node.0.shards.iter().filter_map(TurnCell::enter).collect();
         let shards: Vec<_> = turns.iter().map(|turn| &turn.shard).collect();
