@@ -82,6 +82,8 @@ pub(crate) type FullName = (Box<[u8]>, Box<[u8]>);
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedCluster {
     etcd: Etcd,
+    /// Which counter has each key.
+    owners: BTreeMap<Vec<u8>, FullName>,
     sent_count: u64,
     /// What is on its way to it.
     unapplied: BTreeMap<u64, Vec<NamedStep>>,
@@ -90,6 +92,8 @@ pub(crate) struct SimulatedCluster {
     /// Nothing answers until then, or members do not accept the user.
     down_until_us: u64,
     is_stranger: bool,
+    /// Meanwhile about half of the transactions are refused instead.
+    refuses: bool,
 }
 
 impl SimulatedCluster {
@@ -126,6 +130,10 @@ impl World {
         } else if is_down && self.cluster.is_stranger {
             let reason = "invalid user ID or password".to_owned();
             (applied_us, heard) = (None, Some(Err(ClusterError::Unauthenticated { reason })));
+            heard_us = self.random.spread(100, settings.delay_max_us);
+        } else if is_down && self.cluster.refuses && self.random.once_in(2) {
+            let reason = "etcdserver: permission denied".to_owned();
+            (applied_us, heard) = (None, Some(Err(ClusterError::Refused { reason })));
             heard_us = self.random.spread(100, settings.delay_max_us);
         } else if is_down || self.random.percent(settings.lost_percent) {
             let error = if is_down { self.silence() } else { self.failure(settings.refusal_percent) };
@@ -172,6 +180,9 @@ impl World {
     /// A transaction arrives at the cluster.
     pub(crate) fn apply(&mut self, transaction: u64) {
         let Some(steps) = self.cluster.unapplied.remove(&transaction) else { return };
+        for (namespace, step) in &steps {
+            self.judge_owner(namespace, step);
+        }
         let heard = self.cluster.apply(&steps);
         let replies = heard.iter().flatten();
         for ((namespace, step), reply) in steps.into_iter().zip(replies) {
@@ -183,6 +194,17 @@ impl World {
             }
         }
         self.cluster.heard.entry(transaction).or_insert(heard);
+    }
+
+    /// No two counters have the same key.
+    fn judge_owner(&mut self, namespace: &[u8], step: &Step) {
+        let key = etcd_key(PREFIX, namespace, &step.name);
+        let name = (namespace.into(), step.name.key.clone());
+        let owner = self.cluster.owners.entry(key).or_insert_with(|| FullName::clone(&name));
+        if *owner != name {
+            let text = format!("the counters {owner:?} and {name:?} have one key");
+            self.auditor.accuse("fence-counted", || text);
+        }
     }
 
     /// The failure of a transaction while no member answers.
@@ -217,6 +239,7 @@ impl World {
             down_us = self.random.spread(10_000, settings.outage_max_us);
             self.cluster.down_until_us = self.now_us + down_us;
             self.cluster.is_stranger = self.random.percent(settings.stranger_percent);
+            self.cluster.refuses = self.random.once_in(3);
             // Looks become rare while the user is not accepted: the pause until the next one is twice as long as the one before.
             let pause_us = if self.cluster.is_stranger { 2 * down_us + QUORUM_ATTEMPT_MS * 1000 } else { 0 };
             let until_ms = self.settings.server_ms(self.cluster.down_until_us + pause_us);

@@ -40,6 +40,8 @@ pub(crate) struct Durability {
     pub(crate) failure_before: u64,
     /// Crashes after which a file of the log is damaged, of a hundred.
     pub(crate) damage_percent: u64,
+    /// Clients that come and go in namespaces of their own.
+    pub(crate) visitor_count: usize,
 }
 
 impl Durability {
@@ -69,6 +71,7 @@ impl Durability {
             failure_percent: 0,
             failure_before: 0,
             damage_percent: 0,
+            visitor_count: 0,
         };
         Some(
             Self {
@@ -80,7 +83,8 @@ impl Durability {
                 damage_percent: random.pick(&[0, 0, 30]).unwrap_or(0),
                 ..durability
             }
-            .with_slow_disk(random),
+            .with_slow_disk(random)
+            .with_visitors(random),
         )
     }
 
@@ -91,6 +95,10 @@ impl Durability {
         }
         let sync_min_us = random.spread(2_000, 20_000);
         Self { sync_min_us, sync_max_us: 3 * sync_min_us, ..self }
+    }
+
+    fn with_visitors(self, random: &mut Random) -> Self {
+        Self { visitor_count: random.pick(&[0, 0, 0, 2]).unwrap_or(0), ..self }
     }
 
     /// How long the next sync takes: now and then far longer than most.

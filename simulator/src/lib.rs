@@ -21,6 +21,7 @@ mod random;
 mod real_client;
 mod simulation;
 mod trace;
+mod visitors;
 mod workload;
 mod world;
 

@@ -221,7 +221,7 @@ pub(crate) fn hears_taken_up(connection: usize) -> bool {
 }
 
 /// A scope as it stands on the wire; nothing is the first.
-fn scope_number(scope: Scope) -> Option<u8> {
+pub(crate) fn scope_number(scope: Scope) -> Option<u8> {
     match scope {
         Scope::Ephemeral => None,
         Scope::Local => Some(2),

@@ -7,6 +7,7 @@ use crate::node::Server;
 use crate::random::Random;
 use crate::real_client::{Plan, RealClients};
 use crate::trace::Trace;
+use crate::visitors::{FIRST_VISITOR, Visitors};
 use crate::workload::Settings;
 use crate::world::{Event, World};
 use std::panic::AssertUnwindSafe;
@@ -184,6 +185,7 @@ struct Simulation {
     server: Server,
     clients: Vec<Client>,
     real: RealClients,
+    visitors: Visitors,
     /// Operations that clients may still begin.
     budget: u32,
     event_count: u64,
@@ -211,9 +213,10 @@ impl Simulation {
         let server = Server::new(&mut world);
         let clients = (0..client_count).map(|index| Client::new(&mut world, index)).collect();
         let real = RealClients::new(&mut world);
+        let visitors = Visitors::new(&mut world);
         world.after(0, Event::Interfere);
         world.interrupt_cluster();
-        Self { world, server, clients, real, budget, event_count: 0 }
+        Self { world, server, clients, real, visitors, budget, event_count: 0 }
     }
 
     fn run(&mut self) {
@@ -231,6 +234,7 @@ impl Simulation {
         self.server.end_disk_faults(&mut self.world);
         self.clients.iter_mut().for_each(|client| client.leave(&mut self.world));
         self.real.leave(&mut self.world);
+        self.visitors.leave(&mut self.world);
         let answered = |simulation: &Self| {
             simulation.clients.iter().all(|client| client.outstanding(u64::MAX).is_empty())
                 && simulation.real.outstanding().is_empty()
@@ -344,6 +348,11 @@ impl Simulation {
                 }
                 self.clients[client].renew_at_brink(world);
             }
+            Event::Visit(visitor) => {
+                if let Some(connection) = self.visitors.act(world, visitor) {
+                    self.server.accept(world, connection);
+                }
+            }
             Event::Apply(transaction) => world.apply(transaction),
             Event::Outage => world.interrupt_cluster(),
             Event::Interfere => self.server.interfere(world),
@@ -367,6 +376,7 @@ impl Simulation {
     fn wake(&mut self, client: usize) {
         match self.clients.get_mut(client) {
             Some(client) => client.wake(&mut self.world),
+            None if client >= FIRST_VISITOR => self.visitors.wake(&mut self.world, client),
             None => self.real.wake(&mut self.world, client),
         }
     }

@@ -8,6 +8,7 @@ use crate::mix::{Mix, Rule, TREE, kind_of};
 use crate::operation::{Acquire, Key};
 use crate::random::Random;
 use crate::real_client::Plan;
+use crate::visitors::VISITED_KEYS;
 use waymaker_engine::{Limits, Scope};
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 use waymaker_server::limits::SESSION_VACANT_MS;
@@ -179,6 +180,11 @@ impl Settings {
         self.durability.filter(|durability| durability.has_log)
     }
 
+    /// Some clients come and go in namespaces of their own.
+    pub(crate) fn has_visitors(&self) -> bool {
+        self.durability.is_some_and(|durability| durability.visitor_count > 0)
+    }
+
     /// It has a cluster.
     pub(crate) fn cluster(&self) -> Option<ClusterSettings> {
         self.durability?.cluster
@@ -223,6 +229,9 @@ impl Settings {
                     names.extend(keys.into_iter().filter(|key| kind_of(*key) == kind).map(Mix::name_of));
                 }
             }
+        }
+        if self.has_visitors() {
+            names.extend(VISITED_KEYS.iter().map(|key| key.to_vec()));
         }
         names
     }
@@ -299,7 +308,7 @@ impl Settings {
         self.formed(acquire, random, kind, unix_us)
     }
 
-    fn choose_scope(&self, random: &mut Random) -> Scope {
+    pub(crate) fn choose_scope(&self, random: &mut Random) -> Scope {
         let Some(Durability { local_percent, cluster, has_log, .. }) = self.durability else {
             return Scope::Ephemeral;
         };

@@ -55,6 +55,8 @@ pub(crate) enum Event {
     Act(usize),
     /// A lease or a session of a client ends in a moment.
     Brink(usize),
+    /// A visitor acts.
+    Visit(usize),
     /// A real client acts.
     Step(usize),
     /// Somebody gets into the server's way.

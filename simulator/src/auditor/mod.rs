@@ -8,6 +8,8 @@ mod chatter;
 mod contention;
 mod counted;
 mod crowd;
+#[cfg(test)]
+mod durable_tests;
 mod duties;
 mod entries;
 mod events;
@@ -39,6 +41,7 @@ mod sure;
 mod table_limits;
 mod tokens;
 mod views;
+mod visits;
 mod walks;
 mod watches;
 
@@ -65,6 +68,8 @@ use sessions::Session;
 use stalls::Stalls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sure::SureHolds;
+use visits::Visits;
+pub(crate) use visits::{Place, ToldFences};
 use walks::Walk;
 use watches::Watches;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -137,6 +142,9 @@ pub struct Violation {
 /// stopping      a server that stops grants nothing, and nobody waits for it (stopping)
 /// losses        where records were lost, nothing is granted before the longest lease of what may be lost has expired (restarts)
 /// fence-counted a fence of scope Quorum is one that the cluster counted, above all of its key, whatever became of the server
+/// durable       who hears that something is durable hears it behind the sync of its record (restarts)
+/// session-gone  who was told that its session is over is granted nothing more (answers)
+/// visit         fences rise though their namespace is removed, and no namespace is removed that is in use (visits)
 /// start, log    a server starts on whatever its disk has, and its log takes what it is given (restarts)
 /// ```
 ///
@@ -181,6 +189,7 @@ pub(crate) struct Auditor {
     stalls: Stalls,
     restarts: Restarts,
     counted: Counted,
+    visits: Visits,
     /// The server was told then to stop.
     stopping_ms: Option<u64>,
     /// Somebody else judges.
@@ -197,6 +206,8 @@ struct Listener {
     lane: usize,
     /// It is one of a front end, whose streams take events and responses in their own time, or not at all.
     is_front: bool,
+    /// Its requests are judged by themselves (visits).
+    is_visitor: bool,
     /// The beginning of a frame, and the place of that in the stream.
     said: Vec<u8>,
     said_from: u64,
@@ -335,6 +346,7 @@ impl Auditor {
             stalls: Stalls::default(),
             restarts: Restarts::default(),
             counted: Counted::default(),
+            visits: Visits::default(),
             stopping_ms: None,
             is_silent: false,
             spoken: None,
@@ -389,6 +401,13 @@ impl Auditor {
     pub(crate) fn open(&mut self, lane: usize, is_front: bool) {
         self.lanes[lane].connections.push(self.connections.len());
         self.connections.push(Listener { lane, is_front, ..Listener::default() });
+    }
+
+    /// A connection is opened for a visitor, who judges what it hears (visits).
+    pub(crate) fn open_to_visitor(&mut self, client: usize) {
+        let lane = self.new_lane_of(client, client);
+        self.open(lane, false);
+        self.connections.last_mut().into_iter().for_each(|listener| listener.is_visitor = true);
     }
 
     /// A client sends a request, whose last byte is at that place in the stream. The same number again is a repetition.
@@ -569,6 +588,9 @@ impl Auditor {
 
     /// The server says something to a connection, whether or not that arrives.
     pub(crate) fn said(&mut self, connection: usize, bytes: &[u8], now_ms: u64) {
+        if self.connections[connection].is_visitor {
+            return;
+        }
         let mut said = std::mem::take(&mut self.connections[connection].said);
         said.extend_from_slice(bytes);
         let mut offset = 0;
@@ -689,7 +711,9 @@ impl Auditor {
             .keys
             .iter()
             .map(|(key, history)| (*key, history.missing_count(), unheard.get(key).copied().unwrap_or(0)));
-        let wrong = counted.find(|(_, missing, unheard)| missing > unheard);
+        // A key that is new begins above the fences of namespaces that were removed.
+        let skipped = self.visits.highest();
+        let wrong = counted.find(|(_, missing, unheard)| *missing > unheard + skipped);
         if let Some((key, missing, unheard)) = wrong {
             self.accuse("fence-step", || {
                 format!("key {key}: {missing} fences were given to nobody, {unheard} grants are unheard")

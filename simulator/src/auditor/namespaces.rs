@@ -3,6 +3,7 @@
 use super::Auditor;
 use crate::mix::kind_of;
 use crate::operation::Key;
+use crate::visitors::VISITED;
 use std::collections::BTreeMap;
 use waymaker_protocol::{ListedNamespace, LockId, NamespaceKind, NamespacesListed};
 
@@ -63,8 +64,10 @@ impl Auditor {
         now_ms: u64,
     ) {
         let sent_ms = self.requests[request].first_sent_ms;
-        let is_shown =
-            |number: u8| listed.namespaces.iter().filter(|one| one.kind.number() == number).count() == 1;
+        let is_own = |one: &&ListedNamespace<'_>| !one.name.starts_with(VISITED);
+        let is_shown = |number: u8| {
+            listed.namespaces.iter().filter(is_own).filter(|one| one.kind.number() == number).count() == 1
+        };
         let is_known = |record: &NamespaceRecord| record.welcome_ms.is_some_and(|at_ms| at_ms < sent_ms);
         let missing = self.namespaces.iter().find(|(number, record)| is_known(record) && !is_shown(**number));
         if let Some((number, _)) = missing.filter(|_| is_whole) {
@@ -72,7 +75,7 @@ impl Auditor {
             return self
                 .accuse("view", || format!("the namespace of kind {number} is not shown once: {listed:?}"));
         }
-        for one in &listed.namespaces {
+        for one in listed.namespaces.iter().filter(is_own) {
             self.judge_namespace(one, sent_ms, now_ms);
         }
     }

@@ -275,6 +275,7 @@ impl Auditor {
     pub(crate) fn note_end(&mut self, now_ms: u64, ending: Ending) {
         self.duties.clear();
         let is_forgetful = self.settings.is_forgetful;
+        self.visits.note_end(ending);
         if ending == Ending::Loss || now_ms >= self.restarts.losses.granted_by_ms {
             self.restarts.losses.is_pending = false;
             self.restarts.losses.longest_ms = 0;
@@ -389,7 +390,9 @@ impl Auditor {
             is_local && (hold.fence > floor || self.promised_lease_ms(hold) > longest_lease_ms)
         };
         if let Some((id, hold)) = self.holds.iter().find(is_above) {
-            let text = format!("{id} is above the fence {floor} or the lease {longest_lease_ms} of the disk: {hold:?}");
+            let text = format!(
+                "{id} is above the fence {floor} or the lease {longest_lease_ms} of the disk: {hold:?}"
+            );
             self.accuse("losses", || text);
         }
     }

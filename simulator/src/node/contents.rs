@@ -54,11 +54,23 @@ pub(super) fn bounds_on(disk: &SimulatedDisk) -> Option<(u64, u64)> {
     Some((superblock.fence_floor, superblock.longest_lease_ms))
 }
 
-/// The holds in the log on a disk, which is left as it is. `None` if a server would refuse to start from it.
-pub(super) fn holds_on(disk: &SimulatedDisk, options: &OpenOptions) -> Option<BTreeSet<ClaimId>> {
+/// The holds in the log on a disk, which is left as it is. Of each it says whether a cluster has still to count it. `None` if a server would
+/// refuse to start from it.
+pub(super) fn holds_on(disk: &SimulatedDisk, options: &OpenOptions) -> Option<BTreeMap<ClaimId, bool>> {
     let copy = SimulatedDisk::new(disk.state());
     let (_, image, _) = Log::open::<Image>(Arc::new(copy), options).ok()?;
-    Some(image.holds().map(|hold| hold.id).collect())
+    Some(image.holds().map(|hold| (hold.id, hold.awaits_count)).collect())
+}
+
+/// The holds of a node.
+pub(super) fn holds_of(node: &Node) -> BTreeSet<ClaimId> {
+    let mut held = BTreeSet::new();
+    node.write_contents(&mut |record| {
+        if let Record::Held(hold) = record {
+            held.insert(hold.id);
+        }
+    });
+    held
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Result<(), String> {

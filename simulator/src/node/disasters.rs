@@ -94,6 +94,7 @@ impl Server {
         self.shards.dedup();
         self.node = Shared(node);
         self.stage = Stage::Up;
+        self.verify_start(world);
         for index in 0..self.threads.len() {
             self.threads[index].begin(world);
             world.after(1_000 * (1 + index as u64), Event::Housekeep(index, self.start));

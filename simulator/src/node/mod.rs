@@ -22,10 +22,11 @@ use acceptor::Acceptor;
 use disasters::Stage;
 use log::SimulatedLog;
 use quorum::SimulatedQuorum;
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use tasks::Errands;
 use thread::Thread;
-use waymaker_engine::{Answer, Caller, Effects, LaneAddress, Ticket, Time, Turn};
+use waymaker_engine::{Answer, Caller, ClaimId, Effects, LaneAddress, Ticket, Time, Turn};
 use waymaker_protocol::NamespaceKind;
 use waymaker_server::log::port::LogPort;
 use waymaker_server::mail::Mail;
@@ -72,6 +73,8 @@ pub(crate) struct Server {
     disaster: u64,
     /// How often the next crash was put off.
     put_off: u32,
+    /// Holds on the disk after a crash that no cluster had counted.
+    uncounted: BTreeSet<ClaimId>,
 }
 
 /// The node, which says nothing about itself.
@@ -104,6 +107,7 @@ impl Server {
             disk_change: 0,
             disaster: 0,
             put_off: 0,
+            uncounted: BTreeSet::new(),
         };
         server.start(world);
         server.plan_disk(world);

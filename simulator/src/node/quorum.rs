@@ -62,11 +62,7 @@ impl SimulatedQuorum {
             in_flight: BTreeMap::new(),
             acts_at_us: None,
             open_count: 0,
-            heard: LastHeard {
-                answered_at: world.server_time(),
-                is_stranger: false,
-                was_unavailable: false,
-            },
+            heard: LastHeard { answered_at: world.server_time(), is_stranger: false, was_unavailable: false },
         }
     }
 

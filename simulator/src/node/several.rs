@@ -45,24 +45,38 @@ impl Server {
     }
 
     /// Checks the disk after a crash: it has all keys of a reserved claim or none, and no hold that was released durably.
-    pub(super) fn verify_disk(&self, world: &mut World) {
+    pub(super) fn verify_disk(&mut self, world: &mut World) {
+        self.uncounted.clear();
         let Some(held) = self.disk.as_ref().and_then(|disk| contents::holds_on(disk, &OPTIONS)) else {
             return;
         };
+        self.uncounted.extend(held.iter().filter(|(_, awaits_count)| **awaits_count).map(|(id, _)| *id));
         if let Some((floor, longest_lease_ms)) = self.disk.as_ref().and_then(contents::bounds_on) {
             world.auditor.judge_bounds(floor, longest_lease_ms);
         }
-        world.auditor.judge_disk(held.iter().map(|id| LockId { place: id.place, secret: id.secret }));
+        world.auditor.judge_disk(held.keys().map(|id| LockId { place: id.place, secret: id.secret }));
         let turns: Vec<_> = self.node.0.shards.iter().filter_map(TurnCell::enter).collect();
         let shards: Vec<_> = turns.iter().map(|turn| &turn.shard).collect();
         let reserved = reserved_together(&shards);
         turns.into_iter().for_each(leave);
         let is_part = |ids: &&Vec<_>| {
-            let count = ids.iter().filter(|id| held.contains(id)).count();
+            let count = ids.iter().filter(|id| held.contains_key(id)).count();
             count > 0 && count < ids.len()
         };
         if let Some(ids) = reserved.iter().find(is_part) {
             world.auditor.accuse("all-or-none", || format!("a crash left a part of {ids:?}"));
+        }
+    }
+
+    /// Checks a server that has just started: it holds nothing that no cluster had counted before the crash.
+    pub(super) fn verify_start(&mut self, world: &mut World) {
+        let uncounted = std::mem::take(&mut self.uncounted);
+        if uncounted.is_empty() {
+            return;
+        }
+        let held = contents::holds_of(&self.node.0);
+        if let Some(id) = uncounted.intersection(&held).next() {
+            world.auditor.accuse("start", || format!("{id:?} is held, and no cluster has counted it"));
         }
     }
 }

@@ -1,0 +1,101 @@
+//! Short runs about what the log has.
+
+use super::Auditor;
+use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+use crate::durability::Durability;
+use crate::mix::TREE;
+use crate::operation::{Acquire, Operation};
+use waymaker_engine::Scope;
+use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, Frozen, Granted, NamespaceKind, Response};
+
+const LOCAL: Acquire = Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, ..ACQUIRE };
+
+/// The auditor of a server with a log.
+pub(super) fn logged() -> Auditor {
+    let mut auditor = auditor();
+    let mut durabilities = (0..).filter_map(|seed| Durability::new(seed, None));
+    auditor.settings.durability = durabilities.find(|durability| durability.has_log);
+    auditor
+}
+
+/// A durable grant that was asked for at 1,000 ms is answered, and nothing is durable that was left to the log after this time.
+fn granted_behind(found_ms: u64) -> Auditor {
+    let mut auditor = logged();
+    auditor.note_nothing_durable_since(found_ms);
+    asks(&mut auditor, 0, LOCAL, 1_000);
+    says_granted(&mut auditor, 0, granted(1, 1_010));
+    auditor
+}
+
+#[test]
+fn a_durable_grant_is_answered_behind_the_sync_of_its_record() {
+    assert_eq!(granted_behind(1_000).violation(), None);
+    assert_eq!(rule(&granted_behind(999)), Some("durable"));
+}
+
+/// Two equal freezes are sent at these times, and the second is answered. Nothing is durable that was left to the log after 1,000 ms.
+fn frozen_twice(first_ms: u64, second_ms: u64) -> Auditor {
+    let mut auditor = logged();
+    auditor.note_nothing_durable_since(1_000);
+    let freeze = Operation::Freeze { kind: NamespaceKind::Flat, prefix: None, thaw: false };
+    auditor.asks(2, 2, freeze, 0, first_ms);
+    auditor.asks(2, 3, freeze, 0, second_ms);
+    says(&mut auditor, 2, 3, &Response::Frozen(Frozen { changed: false, frozen_count: 1 }), second_ms + 1);
+    auditor
+}
+
+#[test]
+fn a_freeze_that_changes_nothing_is_answered_once_the_first_one_is_durable() {
+    assert_eq!(frozen_twice(1_000, 1_100).violation(), None);
+    assert_eq!(rule(&frozen_twice(1_001, 1_002)), Some("durable"));
+}
+
+/// A durable hold with the fence 1 and a lease of 700 ms, and the bounds on the disk after a crash.
+fn crashed_with_bounds(floor: u64, longest_lease_ms: u64) -> Auditor {
+    let mut auditor = granted_behind(1_000);
+    auditor.judge_bounds(floor, longest_lease_ms);
+    auditor
+}
+
+#[test]
+fn no_fence_and_no_lease_is_above_the_bounds_on_the_disk() {
+    assert_eq!(crashed_with_bounds(1, 700).violation(), None);
+    assert_eq!(rule(&crashed_with_bounds(0, 700)), Some("losses"));
+    assert_eq!(rule(&crashed_with_bounds(1, 699)), Some("losses"));
+}
+
+/// A connection without a session is told so, or that the key is busy, and is granted its acquire after that.
+fn granted_after(code: ErrorCode) -> Option<&'static str> {
+    let mut auditor = auditor();
+    auditor.settings.durability = None;
+    asks(&mut auditor, 0, Acquire { wait_ms: 500, ..LOCAL }, 1_000);
+    auditor.asks(0, 2, Operation::Status { id: id_of(9) }, 0, 1_000);
+    let detail = ErrorDetail::Text { value: 0, field: b"", message: b"" };
+    says(&mut auditor, 0, 2, &Response::Error(ErrorAnswer { code, detail }), 1_001);
+    says_granted(&mut auditor, 0, granted(1, 1_002));
+    rule(&auditor)
+}
+
+#[test]
+fn a_connection_that_was_told_that_its_session_is_gone_is_granted_nothing() {
+    assert_eq!(granted_after(ErrorCode::NotFound), None);
+    assert_eq!(granted_after(ErrorCode::SessionGone), Some("session-gone"));
+}
+
+/// A set of paths without a lease is granted with so much of its lease left.
+fn granted_without_a_lease(remaining_ms: u32) -> Option<&'static str> {
+    let mut auditor = auditor();
+    auditor.settings.durability = None;
+    let paths = auditor.settings.mix.choose_paths(&mut crate::random::Random::new(1));
+    let form = crate::form::Form::Paths(paths);
+    let acquire = Acquire { key: TREE, form, lease_ms: u32::MAX, shared: paths.is_shared(), ..LOCAL };
+    asks(&mut auditor, 0, Acquire { scope: Scope::Ephemeral, ..acquire }, 1_000);
+    says_granted(&mut auditor, 0, Granted { remaining_ms, ..granted(1, 1_002) });
+    rule(&auditor)
+}
+
+#[test]
+fn a_hold_without_a_lease_has_no_rest_of_it() {
+    assert_eq!(granted_without_a_lease(u32::MAX), None);
+    assert_eq!(granted_without_a_lease(u32::MAX - 40), Some("answers"));
+}

@@ -1,0 +1,175 @@
+//! Namespaces that come and go. Their fences rise whatever becomes of the namespace and of the server, and none ends that is in use.
+
+use super::Auditor;
+use super::restarts::Ending;
+use std::collections::BTreeMap;
+use waymaker_engine::Scope;
+use waymaker_protocol::{Granted, LockId};
+
+/// A key of such a namespace: the numbers of both.
+pub(crate) type Place = (usize, usize);
+
+/// What is known of all visits.
+#[derive(Debug, Default)]
+pub(crate) struct Visits {
+    told: BTreeMap<Place, ToldFences>,
+    holds: BTreeMap<LockId, VisitHold>,
+    /// The highest fence that was told. New keys begin above it once its namespace was removed.
+    highest: u64,
+    /// Ends of the server.
+    end_count: u32,
+}
+
+/// The highest fences of a key that were told, by what they outlive.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ToldFences {
+    /// The next stop that is not in order ends them.
+    ephemeral: u64,
+    /// The loss of the disk ends them.
+    local: u64,
+    /// The cluster counted them.
+    counted: u64,
+    /// Ends of the server before.
+    end_count: u32,
+}
+
+/// A hold that nobody has asked to end.
+#[derive(Debug)]
+struct VisitHold {
+    namespace: usize,
+    told_ms: u64,
+    /// It lasts until then at least.
+    until_ms: u64,
+}
+
+impl Visits {
+    pub(super) fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// The server ended.
+    pub(super) fn note_end(&mut self, ending: Ending) {
+        self.holds.clear();
+        self.end_count += 1;
+        for told in self.told.values_mut() {
+            if ending != Ending::Clean {
+                told.ephemeral = 0;
+            }
+            if ending == Ending::Loss {
+                told.local = 0;
+            }
+        }
+    }
+}
+
+impl Auditor {
+    /// The fences that the next grant of this key has to be above.
+    pub(crate) fn visited(&self, place: Place) -> ToldFences {
+        let told = self.visits.told.get(&place).copied().unwrap_or_default();
+        ToldFences { end_count: self.visits.end_count, ..told }
+    }
+
+    /// A grant to a visitor who asked at `sent_ms`, when these fences had been told.
+    pub(crate) fn judge_visit(
+        &mut self,
+        place: Place,
+        scope: Scope,
+        before: ToldFences,
+        granted: &Granted,
+        (sent_ms, now_ms): (u64, u64),
+    ) {
+        let Granted { id, fence, remaining_ms, .. } = *granted;
+        self.visits.highest = self.visits.highest.max(fence);
+        if before.end_count != self.visits.end_count {
+            // A server before this one said it.
+            return;
+        }
+        let counted = if scope == Scope::Quorum { before.counted } else { 0 };
+        if fence <= before.ephemeral.max(before.local).max(counted) {
+            self.accuse("visit", || {
+                format!("key {place:?}: {id} got the fence {fence}, and before were told {before:?}")
+            });
+        }
+        let has_log = self.settings.log().is_some();
+        let told = self.visits.told.entry(place).or_default();
+        told.ephemeral = told.ephemeral.max(fence);
+        if scope.is_durable() && has_log {
+            told.local = told.local.max(fence);
+        }
+        if scope == Scope::Quorum {
+            told.counted = told.counted.max(fence);
+        }
+        let until_ms = sent_ms + u64::from(remaining_ms);
+        self.visits.holds.insert(id, VisitHold { namespace: place.0, told_ms: now_ms, until_ms });
+    }
+
+    /// A visitor releases a hold, or its connection is over.
+    pub(crate) fn note_visit_over(&mut self, id: LockId) {
+        self.visits.holds.remove(&id);
+    }
+
+    /// A namespace was removed, as was asked at `sent_ms`.
+    pub(crate) fn judge_removed(&mut self, namespace: usize, (sent_ms, now_ms): (u64, u64)) {
+        let is_there = |hold: &VisitHold| {
+            hold.namespace == namespace && hold.told_ms < sent_ms && now_ms < hold.until_ms
+        };
+        if let Some((id, _)) = self.visits.holds.iter().find(|(_, hold)| is_there(hold)) {
+            let id = *id;
+            self.accuse("visit", || format!("namespace {namespace} is removed, and {id} is held in it"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::durable_tests::logged;
+    use super::super::scene::{granted, rule};
+    use super::*;
+
+    /// An auditor of a server with a log that granted a visitor the fence 5.
+    fn visited(scope: Scope) -> Auditor {
+        let mut auditor = logged();
+        auditor.judge_visit((1, 2), scope, ToldFences::default(), &granted(5, 1_000), (1_000, 1_001));
+        auditor
+    }
+
+    fn next(auditor: &mut Auditor, fence: u64) -> Option<&'static str> {
+        let before = auditor.visited((1, 2));
+        auditor.judge_visit((1, 2), Scope::Local, before, &granted(fence, 3_000), (3_000, 3_001));
+        rule(auditor)
+    }
+
+    #[test]
+    fn a_fence_rises_over_the_end_of_its_namespace_and_of_the_server() {
+        assert_eq!(next(&mut visited(Scope::Ephemeral), 5), Some("visit"));
+        assert_eq!(next(&mut visited(Scope::Ephemeral), 6), None);
+        for (scope, ending, expected) in [
+            (Scope::Ephemeral, Ending::Crash, None),
+            (Scope::Ephemeral, Ending::Clean, Some("visit")),
+            (Scope::Local, Ending::Crash, Some("visit")),
+            (Scope::Local, Ending::Damage, Some("visit")),
+            (Scope::Local, Ending::Loss, None),
+        ] {
+            let mut auditor = visited(scope);
+            auditor.visits.note_end(ending);
+            assert_eq!(next(&mut auditor, 1), expected, "{scope:?} {ending:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_with_a_hold_is_not_removed() {
+        let removed = |namespace, sent_ms, is_released| {
+            let mut auditor = visited(Scope::Local);
+            if is_released {
+                auditor.note_visit_over(granted(5, 1_000).id);
+            }
+            auditor.judge_removed(namespace, (sent_ms, sent_ms + 10));
+            rule(&auditor)
+        };
+        assert_eq!(removed(1, 1_100, false), Some("visit"));
+        assert_eq!(removed(2, 1_100, false), None);
+        assert_eq!(removed(1, 1_100, true), None);
+        assert_eq!(removed(1, 1_700, false), None, "its lease may be over");
+        assert_eq!(removed(1, 1_000, false), None, "the namespace may have been made anew");
+    }
+}

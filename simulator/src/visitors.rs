@@ -1,0 +1,269 @@
+//! Clients of namespaces that come and go: they make one by using it, leave it, and remove it as operators do. The keys and the
+//! namespaces have names that need care where a cluster or a log has them.
+
+use crate::auditor::{Place, ToldFences};
+use crate::network::Found;
+use crate::operation::scope_number;
+use crate::world::{Event, World};
+use waymaker_engine::Scope;
+use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
+use waymaker_protocol::{
+    Acquire, AcquireOptions, ErrorCode, Hello, LockId, NamespaceKind, Release, RemoveNamespace, Request,
+    Response, SessionRequest, VERSION, VERSION_MIN, next_frame,
+};
+
+/// The number of the first visitor on the network, above those of all clients.
+pub(crate) const FIRST_VISITOR: usize = 1 << 20;
+
+/// How the names of all these namespaces begin.
+pub(crate) const VISITED: &[u8] = b"visit";
+/// Names of which no two may be taken for one.
+const NAMESPACES: [&[u8]; 4] = [b"visit/a", b"visit%2Fa", b"visit", b"visit%252Fa"];
+pub(crate) const VISITED_KEYS: [&[u8]; 3] = [b"a", b"a/a", b"\xff%2F"];
+
+/// How long a visitor waits for a response.
+const PATIENCE_US: u64 = 3_000_000;
+
+/// All visitors of a run.
+#[derive(Debug)]
+pub(crate) struct Visitors(Vec<Visitor>);
+
+#[derive(Debug)]
+struct Visitor {
+    index: usize,
+    link: Option<Link>,
+    acts_at_us: Option<u64>,
+}
+
+/// A connection of a visitor.
+#[derive(Debug)]
+struct Link {
+    connection: usize,
+    namespace: usize,
+    input: Vec<u8>,
+    asked_count: u32,
+    asked: Asked,
+    holds: Vec<LockId>,
+    /// Acquires that it still makes.
+    acquires_left: u64,
+}
+
+/// The request that a visitor waits for.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Hello,
+    Acquire { place: Place, scope: Scope, before: ToldFences, sent_ms: u64 },
+    Release,
+    Remove { namespace: usize, sent_ms: u64 },
+}
+
+impl Visitors {
+    pub(crate) fn new(world: &mut World) -> Self {
+        let count = world.settings.durability.map_or(0, |durability| durability.visitor_count);
+        let visitors: Vec<_> =
+            (0..count).map(|index| Visitor { index, link: None, acts_at_us: None }).collect();
+        let mut this = Self(visitors);
+        for visitor in &mut this.0 {
+            visitor.schedule(world, 1_000);
+        }
+        this
+    }
+
+    /// Bytes arrived for a visitor, or its connection was lost.
+    pub(crate) fn wake(&mut self, world: &mut World, client: usize) {
+        if let Some(visitor) = client.checked_sub(FIRST_VISITOR).and_then(|index| self.0.get_mut(index)) {
+            visitor.listen(world);
+        }
+    }
+
+    /// Does what a visitor does next. Returns a connection that it opened.
+    pub(crate) fn act(&mut self, world: &mut World, index: usize) -> Option<usize> {
+        self.0.get_mut(index)?.act(world)
+    }
+
+    /// Leaves all namespaces for good.
+    pub(crate) fn leave(&mut self, world: &mut World) {
+        self.0.iter_mut().for_each(|visitor| visitor.leave(world));
+    }
+}
+
+impl Visitor {
+    fn schedule(&mut self, world: &mut World, delay_us: u64) {
+        let at_us = world.now_us + delay_us;
+        self.acts_at_us = Some(at_us);
+        world.at(at_us, Event::Visit(self.index));
+    }
+
+    fn act(&mut self, world: &mut World) -> Option<usize> {
+        if self.acts_at_us != Some(world.now_us) || world.calm {
+            return None;
+        }
+        if self.link.is_some() {
+            self.leave(world);
+            let pause_us = world.random.spread(100, 200_000);
+            self.schedule(world, pause_us);
+            return None;
+        }
+        Some(self.connect(world))
+    }
+
+    fn connect(&mut self, world: &mut World) -> usize {
+        let thread = world.random.below(world.settings.worker_count as u64) as usize;
+        let connection = world.connect(FIRST_VISITOR + self.index, thread, false);
+        world.auditor.open_to_visitor(FIRST_VISITOR + self.index);
+        let namespace = world.random.pick(&[0, 0, 1, 1, 2, 3]).unwrap_or(0);
+        let acquires_left = world.random.below(6);
+        self.link = Some(Link {
+            connection,
+            namespace,
+            input: Vec::new(),
+            asked_count: 0,
+            asked: Asked::Hello,
+            holds: Vec::new(),
+            acquires_left,
+        });
+        let hello = Hello {
+            version_min: VERSION_MIN,
+            version_max: VERSION,
+            kind: NamespaceKind::Flat,
+            session: SessionRequest::None,
+            worker: ANY_WORKER,
+            namespace: NAMESPACES[namespace],
+            owner: b"visitor",
+            ..Hello::default()
+        };
+        self.ask(world, Asked::Hello, |number, out| hello.encode(number, out));
+        connection
+    }
+
+    fn ask(&mut self, world: &mut World, asked: Asked, encode: impl FnOnce(u32, &mut Vec<u8>)) {
+        let Some(link) = &mut self.link else { return };
+        link.asked_count += 1;
+        link.asked = asked;
+        let mut bytes = Vec::new();
+        encode(link.asked_count, &mut bytes);
+        let (index, connection) = (self.index, link.connection);
+        world.trace.note(world.now_us, 26, connection as u64, || {
+            format!("visitor {index} asks on connection {connection}: {asked:?}")
+        });
+        // What does not fit is lost, and the visitor loses patience.
+        world.send(connection, true, &bytes);
+        self.schedule(world, PATIENCE_US);
+    }
+
+    fn listen(&mut self, world: &mut World) {
+        let mut is_over = false;
+        while let Some(link) = &mut self.link {
+            let known = &mut world.network.connections[link.connection];
+            match known.to_client.read(usize::MAX) {
+                Found::Bytes(bytes) => {
+                    if std::mem::take(&mut known.to_client.wants_room) {
+                        world.after(1, Event::ArriveAtServer(link.connection));
+                    }
+                    link.input.extend_from_slice(&bytes);
+                }
+                Found::Nothing => {
+                    is_over = known.client_noticed;
+                    break;
+                }
+                Found::End => {
+                    is_over = true;
+                    break;
+                }
+            }
+        }
+        while let Some(link) = &mut self.link {
+            let Ok(Some(frame)) = next_frame(&link.input, FRAME_LEN_MAX) else { break };
+            let (len, is_awaited) = (frame.len(), frame.number() == link.asked_count);
+            let bytes: Vec<u8> = link.input.drain(..len).collect();
+            if let Ok(Some(frame)) = next_frame(&bytes, FRAME_LEN_MAX)
+                && let Ok(response) = Response::decode(frame)
+                && is_awaited
+            {
+                self.hear(world, &response);
+            }
+        }
+        if is_over && self.link.is_some() {
+            self.leave(world);
+            let pause_us = world.random.spread(100, 200_000);
+            self.schedule(world, pause_us);
+        }
+    }
+
+    fn hear(&mut self, world: &mut World, response: &Response<'_>) {
+        let Some(link) = &mut self.link else { return };
+        let (index, asked, now_ms) = (self.index, link.asked, world.server_ms());
+        world.trace.note(world.now_us, 27, u64::from(link.asked_count), || {
+            format!("visitor {index} hears of {asked:?}: {response:?}")
+        });
+        match (asked, response) {
+            (Asked::Hello, Response::Welcome(_)) | (Asked::Release, Response::Released(_)) => {}
+            (Asked::Acquire { place, scope, before, sent_ms }, Response::Granted(granted)) => {
+                link.holds.push(granted.id);
+                world.auditor.judge_visit(place, scope, before, granted, (sent_ms, now_ms));
+            }
+            (Asked::Remove { namespace, sent_ms }, Response::NamespaceRemoved(_)) => {
+                world.auditor.judge_removed(namespace, (sent_ms, now_ms));
+            }
+            (Asked::Remove { .. }, Response::Error(_)) => {}
+            (Asked::Hello, Response::Error(error)) if error.code == ErrorCode::Shutdown => {}
+            (_, Response::Error(error)) if !matches!(error.code, ErrorCode::BadInput) => {}
+            _ => world.auditor.accuse("visit", || format!("{asked:?} is answered with {response:?}")),
+        }
+        self.go_on(world);
+    }
+
+    /// Chooses the next request, or leaves.
+    fn go_on(&mut self, world: &mut World) {
+        let Some(link) = &mut self.link else { return };
+        let namespace = link.namespace;
+        if world.calm {
+            return self.leave(world);
+        }
+        if !link.holds.is_empty() && world.random.percent(70) {
+            if let Some(id) = link.holds.pop() {
+                world.auditor.note_visit_over(id);
+                self.ask(world, Asked::Release, |number, out| {
+                    Request::Release(Release { id, key: None, own: false }).encode(number, out);
+                });
+            }
+        } else if link.acquires_left > 0 {
+            link.acquires_left -= 1;
+            self.acquire(world, namespace);
+        } else if world.random.once_in(2) {
+            let removed = world.random.below(NAMESPACES.len() as u64) as usize;
+            let asked = Asked::Remove { namespace: removed, sent_ms: world.server_ms() };
+            link.acquires_left = world.random.below(2);
+            self.ask(world, asked, |number, out| {
+                Request::RemoveNamespace(RemoveNamespace { name: NAMESPACES[removed] }).encode(number, out);
+            });
+        } else {
+            self.leave(world);
+            let pause_us = world.random.spread(100, 200_000);
+            self.schedule(world, pause_us);
+        }
+    }
+
+    fn acquire(&mut self, world: &mut World, namespace: usize) {
+        // The fences of one key are far above those of the others.
+        let key = world.random.pick(&[0, 1, 1, 1, 1, 2]).unwrap_or(0);
+        let place = (namespace, key);
+        let scope = world.settings.clone().choose_scope(&mut world.random);
+        let before = world.auditor.visited(place);
+        let asked = Asked::Acquire { place, scope, before, sent_ms: world.server_ms() };
+        let lease_ms = world.random.between(20, 300) as u32;
+        self.ask(world, asked, |number, out| {
+            let options = AcquireOptions { scope: scope_number(scope), ..AcquireOptions::default() };
+            let acquire =
+                Acquire { key: VISITED_KEYS[key], wait_ms: 0, lease_ms, options, ..Acquire::default() };
+            Request::Acquire(acquire).encode(number, out);
+        });
+    }
+
+    fn leave(&mut self, world: &mut World) {
+        let Some(link) = self.link.take() else { return };
+        world.close(link.connection, true);
+        world.note_lost(link.connection);
+        world.network.connections[link.connection].client_done = true;
+    }
+}
