@@ -58,7 +58,7 @@ impl Etcd {
     }
 }
 
-/// Whether no key is put twice, whatever comparisons say.
+/// Whether no key is put twice. The comparisons do not matter.
 fn are_puts_distinct<'a>(txn: &'a TxnRequest, puts: &mut BTreeSet<&'a [u8]>) -> bool {
     txn.success.iter().all(|op| match &op.request {
         Some(Request::RequestPut(put)) => puts.insert(&put.key),

@@ -12,7 +12,7 @@ use waymaker_protocol::{
     Response, SessionRequest, VERSION, VERSION_MIN, next_frame,
 };
 
-/// The number of the first visitor on the network, above those of all clients.
+/// The number of the first visitor on the network. It is above the numbers of all clients.
 pub(crate) const FIRST_VISITOR: usize = 1 << 20;
 
 /// How the names of all these namespaces begin.
@@ -76,7 +76,7 @@ impl Visitors {
         }
     }
 
-    /// Does what a visitor does next. Returns a connection that it opened.
+    /// Takes the next step of a visitor. Returns a connection that it opened.
     pub(crate) fn act(&mut self, world: &mut World, index: usize) -> Option<usize> {
         self.0.get_mut(index)?.act(world)
     }
@@ -146,7 +146,7 @@ impl Visitor {
         world.trace.note(world.now_us, 26, connection as u64, || {
             format!("visitor {index} asks on connection {connection}: {asked:?}")
         });
-        // What does not fit is lost, and the visitor loses patience.
+        // Bytes that do not fit are lost, and the visitor loses patience.
         world.send(connection, true, &bytes);
         self.schedule(world, PATIENCE_US);
     }
@@ -245,7 +245,7 @@ impl Visitor {
     }
 
     fn acquire(&mut self, world: &mut World, namespace: usize) {
-        // The fences of one key are far above those of the others.
+        // One key has far higher fences than the others.
         let key = world.random.pick(&[0, 1, 1, 1, 1, 2]).unwrap_or(0);
         let place = (namespace, key);
         let scope = world.settings.clone().choose_scope(&mut world.random);

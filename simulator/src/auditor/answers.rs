@@ -88,7 +88,7 @@ impl Auditor {
         }
     }
 
-    /// A connection that was told that its session is over is granted nothing more.
+    /// Checks that a connection gets no grant after the news that its session is over.
     fn judge_session_is_there(
         &mut self,
         connection: usize,

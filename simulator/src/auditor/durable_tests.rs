@@ -1,4 +1,4 @@
-//! Short runs about what the log has.
+//! Short runs of a server with a log.
 
 use super::Auditor;
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
@@ -18,7 +18,7 @@ pub(super) fn logged() -> Auditor {
     auditor
 }
 
-/// A durable grant that was asked for at 1,000 ms is answered, and nothing is durable that was left to the log after this time.
+/// The response to a durable acquire of 1,000 ms. Records that were left to the log after `found_ms` are not durable.
 fn granted_behind(found_ms: u64) -> Auditor {
     let mut auditor = logged();
     auditor.note_nothing_durable_since(found_ms);
@@ -33,7 +33,7 @@ fn a_durable_grant_is_answered_behind_the_sync_of_its_record() {
     assert_eq!(rule(&granted_behind(999)), Some("durable"));
 }
 
-/// Two equal freezes are sent at these times, and the second is answered. Nothing is durable that was left to the log after 1,000 ms.
+/// A client sends two equal freezes, and the second has its response. Records that were left to the log after 1,000 ms are not durable.
 fn frozen_twice(first_ms: u64, second_ms: u64) -> Auditor {
     let mut auditor = logged();
     auditor.note_nothing_durable_since(1_000);
@@ -64,7 +64,7 @@ fn no_fence_and_no_lease_is_above_the_bounds_on_the_disk() {
     assert_eq!(rule(&crashed_with_bounds(1, 699)), Some("losses"));
 }
 
-/// A connection without a session is told so, or that the key is busy, and is granted its acquire after that.
+/// A request of a connection is refused with this code. Then the acquire of this connection is granted.
 fn granted_after(code: ErrorCode) -> Option<&'static str> {
     let mut auditor = auditor();
     auditor.settings.durability = None;
@@ -82,7 +82,7 @@ fn a_connection_that_was_told_that_its_session_is_gone_is_granted_nothing() {
     assert_eq!(granted_after(ErrorCode::SessionGone), Some("session-gone"));
 }
 
-/// A set of paths without a lease is granted with so much of its lease left.
+/// A grant of a set of paths without a lease, with this remaining lease.
 fn granted_without_a_lease(remaining_ms: u32) -> Option<&'static str> {
     let mut auditor = auditor();
     auditor.settings.durability = None;

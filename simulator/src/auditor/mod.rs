@@ -142,8 +142,8 @@ pub struct Violation {
 /// stopping      a server that stops grants nothing, and nobody waits for it (stopping)
 /// losses        where records were lost, nothing is granted before the longest lease of what may be lost has expired (restarts)
 /// fence-counted a fence of scope Quorum is one that the cluster counted, above all of its key, whatever became of the server
-/// durable       who hears that something is durable hears it behind the sync of its record (restarts)
-/// session-gone  who was told that its session is over is granted nothing more (answers)
+/// durable       a response that says that something is durable comes behind the sync of its record (restarts)
+/// session-gone  no grant follows the news on its connection that the session is over (answers)
 /// visit         fences rise though their namespace is removed, and no namespace is removed that is in use (visits)
 /// start, log    a server starts on whatever its disk has, and its log takes what it is given (restarts)
 /// ```
@@ -218,7 +218,7 @@ struct Listener {
     unarrived: VecDeque<(u64, usize)>,
     /// Its session is settled since then.
     welcome_ms: Option<u64>,
-    /// It was told that its session is over.
+    /// It heard that its session is over.
     is_session_gone: bool,
     /// When the server decided that, by its clock.
     welcomed_ms: Option<u64>,
@@ -403,7 +403,7 @@ impl Auditor {
         self.connections.push(Listener { lane, is_front, ..Listener::default() });
     }
 
-    /// A connection is opened for a visitor, who judges what it hears (visits).
+    /// Opens a connection for a visitor. Its responses are judged one by one (visits).
     pub(crate) fn open_to_visitor(&mut self, client: usize) {
         let lane = self.new_lane_of(client, client);
         self.open(lane, false);

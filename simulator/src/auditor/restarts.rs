@@ -155,7 +155,7 @@ impl Auditor {
         }
     }
 
-    /// Whether this response tells of a record that the request surely caused.
+    /// Whether the request surely caused a record that the response depends on.
     fn is_said_when_durable(&self, request: usize, response: &Response<'_>) -> bool {
         let is_local = |id: LockId| {
             let hold = self.holds.get(&id);
@@ -234,7 +234,7 @@ impl Auditor {
         self.restarts.losses.has_happened = true;
     }
 
-    /// The lease that the holder was told, or that of its session; 0 without a lease.
+    /// The lease in the last response about a hold, or the lease of its session; 0 without a lease.
     fn promised_lease_ms(&self, hold: &Hold) -> u64 {
         match hold.session {
             Some(session) => self.lease_ms_of_session(Some(session)).into(),
@@ -381,8 +381,8 @@ impl Auditor {
         }
     }
 
-    /// Judges the bounds on the disk after a crash, which a start needs if records are lost: no fence and no lease that was told is
-    /// above them.
+    /// Judges the bounds on the disk after a crash. No fence and no lease of a response is above them, because a start after a loss of
+    /// records relies on them.
     pub(crate) fn judge_bounds(&mut self, floor: u64, longest_lease_ms: u64) {
         let is_above = |(id, hold): &(&LockId, &Hold)| {
             let grant = self.keys.get(&hold.key).and_then(|key| key.get(hold.fence));
@@ -448,7 +448,7 @@ impl Auditor {
     pub(crate) fn note_start(&mut self, now_ms: u64, booted_ms: u64, is_rebooted: bool) {
         self.restarts.count += 1;
         self.restarts.started_ms = Some(now_ms);
-        // A start reads what was left before.
+        // A start reads all earlier records.
         self.restarts.undurable_from_ms = now_ms;
         self.restarts.booted_ms = booted_ms;
         let Some(end) = self.restarts.end.take() else { return };

@@ -1,4 +1,4 @@
-//! Namespaces that come and go. Their fences rise whatever becomes of the namespace and of the server, and none ends that is in use.
+//! Namespaces that come and go. Their fences rise although namespaces and servers end, and no namespace ends that is in use.
 
 use super::Auditor;
 use super::restarts::Ending;
@@ -9,18 +9,18 @@ use waymaker_protocol::{Granted, LockId};
 /// A key of such a namespace: the numbers of both.
 pub(crate) type Place = (usize, usize);
 
-/// What is known of all visits.
+/// All visits.
 #[derive(Debug, Default)]
 pub(crate) struct Visits {
     told: BTreeMap<Place, ToldFences>,
     holds: BTreeMap<LockId, VisitHold>,
-    /// The highest fence that was told. New keys begin above it once its namespace was removed.
+    /// The highest fence of a response. New keys begin above it after the removal of its namespace.
     highest: u64,
     /// Ends of the server.
     end_count: u32,
 }
 
-/// The highest fences of a key that were told, by what they outlive.
+/// The highest fences of a key in responses, by their scopes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ToldFences {
     /// The next stop that is not in order ends them.
@@ -33,7 +33,7 @@ pub(crate) struct ToldFences {
     end_count: u32,
 }
 
-/// A hold that nobody has asked to end.
+/// A hold whose visitor has not released it.
 #[derive(Debug)]
 struct VisitHold {
     namespace: usize,
@@ -69,7 +69,7 @@ impl Auditor {
         ToldFences { end_count: self.visits.end_count, ..told }
     }
 
-    /// A grant to a visitor who asked at `sent_ms`, when these fences had been told.
+    /// Judges a grant to a visitor. `before` are the fences of responses before its request, which was sent at `sent_ms`.
     pub(crate) fn judge_visit(
         &mut self,
         place: Place,
@@ -108,7 +108,7 @@ impl Auditor {
         self.visits.holds.remove(&id);
     }
 
-    /// A namespace was removed, as was asked at `sent_ms`.
+    /// Judges the removal of a namespace. Its request was sent at `sent_ms`.
     pub(crate) fn judge_removed(&mut self, namespace: usize, (sent_ms, now_ms): (u64, u64)) {
         let is_there = |hold: &VisitHold| {
             hold.namespace == namespace && hold.told_ms < sent_ms && now_ms < hold.until_ms

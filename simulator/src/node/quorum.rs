@@ -32,7 +32,7 @@ pub(crate) struct SimulatedQuorum {
     acts_at_us: Option<u64>,
     /// Questions without an answer.
     open_count: usize,
-    /// What was last heard of the cluster.
+    /// The last answers of the cluster.
     heard: LastHeard,
 }
 
@@ -43,7 +43,7 @@ struct LastHeard {
     answered_at: Time,
     /// It does not accept the user.
     is_stranger: bool,
-    /// Whether it counted as unavailable.
+    /// Whether the thread took the cluster for unavailable.
     was_unavailable: bool,
 }
 
@@ -186,7 +186,7 @@ impl SimulatedQuorum {
         }
     }
 
-    /// A cluster that answers counts as available, and one that answered nothing while somebody waited to the end does not.
+    /// Checks that a cluster that answers is available, and that a cluster is unavailable after it answered nothing until a question expired.
     fn judge_state(&mut self, world: &mut World, act: &Act) {
         let is_unavailable = self.is_unavailable();
         let was_unavailable = std::mem::replace(&mut self.heard.was_unavailable, is_unavailable);
