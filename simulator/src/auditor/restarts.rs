@@ -46,8 +46,8 @@ pub(crate) struct Restarts {
     durable_ms: u64,
     /// The same over time: what was left before the first instant was durable at the second one.
     durable_since: Vec<(u64, u64)>,
-    /// Nothing is durable that was left to the log after then.
-    undurable_from_ms: u64,
+    /// Records that were left to the log after then are not durable. `None`: the server has just begun.
+    undurable_from_ms: Option<u64>,
     /// When syncs ended.
     synced_ms: BTreeSet<u64>,
     /// Of the end that no start has followed yet.
@@ -127,7 +127,7 @@ impl Auditor {
 
     /// Nothing that was left to the log after that time is durable.
     pub(crate) fn note_nothing_durable_since(&mut self, at_ms: u64) {
-        self.restarts.undurable_from_ms = at_ms;
+        self.restarts.undurable_from_ms = Some(at_ms);
     }
 
     /// Judges a response that says that something is durable. It comes behind the sync of its record, which was left when the request
@@ -143,7 +143,7 @@ impl Auditor {
 
     /// Accuses a response that tells of a record that is not durable. The record was left at that time at the earliest.
     pub(super) fn judge_durable_since(&mut self, request: usize, left_ms: u64) {
-        let undurable_from_ms = self.restarts.undurable_from_ms;
+        let Some(undurable_from_ms) = self.restarts.undurable_from_ms else { return };
         if self.settings.log().is_some() && left_ms > undurable_from_ms {
             let asked = &self.requests[request];
             let (lane, number, operation) = (asked.lane, asked.number, asked.operation);
@@ -448,8 +448,7 @@ impl Auditor {
     pub(crate) fn note_start(&mut self, now_ms: u64, booted_ms: u64, is_rebooted: bool) {
         self.restarts.count += 1;
         self.restarts.started_ms = Some(now_ms);
-        // A start reads all earlier records.
-        self.restarts.undurable_from_ms = now_ms;
+        self.restarts.undurable_from_ms = None;
         self.restarts.booted_ms = booted_ms;
         let Some(end) = self.restarts.end.take() else { return };
         if end.ending != Ending::Clean {

@@ -147,6 +147,9 @@ impl SimulatedLog {
             let operation = self.disk.operations() + world.random.spread(1, failure_before);
             self.disk.fail_at(operation, ErrorKind::Other);
         }
+        // The start has read all earlier records.
+        let now_ms = world.server_ms();
+        world.auditor.note_nothing_durable_since(now_ms);
         self.schedule(world, world.now_us + 1);
     }
 
