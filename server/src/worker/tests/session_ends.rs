@@ -343,20 +343,12 @@ fn a_session_whose_lease_ends_while_others_end_is_not_among_them() {
 /// Ends the session of a waiter while another worker has the turn of the shard in which it waits. That worker grants the lock before it
 /// closes the lane. Returns what the waiter hears.
 fn hear_end_behind_grant(end: impl FnOnce(&mut Rig, ConnectionKey, &Welcome)) -> Vec<(u32, Heard)> {
-    hear_end_behind(&acquire(b"held"), end)
-}
-
-/// As [`hear_end_behind_grant`], of a waiter with this request.
-fn hear_end_behind(
-    wanted: &Request<'_>,
-    end: impl FnOnce(&mut Rig, ConnectionKey, &Welcome),
-) -> Vec<(u32, Heard)> {
     let mut rig = Rig::new(2);
     let holder = rig.connect(SessionRequest::None).0;
     let heard = rig.ask(holder, 2, &acquire(b"held"));
     let [(2, Heard::Granted(granted))] = heard[..] else { panic!("{heard:?}") };
     let (waiter, welcome) = rig.connect(SESSION);
-    assert_eq!(rig.ask(waiter, 2, wanted), []);
+    assert_eq!(rig.ask(waiter, 2, &acquire(b"held")), []);
     let held_turn = rig.hold_turn(b"held");
     rig.ask(holder, 3, &Request::Release(Release { id: granted.id, key: None, own: false }));
     end(&mut rig, waiter, &welcome);
@@ -393,25 +385,6 @@ fn a_client_that_is_told_that_its_session_is_gone_is_granted_nothing_although_an
         rig.say(waiter, &frame(98, &Request::KeepAlive(KeepAlive)));
     });
     assert_eq!(heard, [SESSION_ENDED, (98, Heard::Refused(ErrorCode::SessionGone))]);
-}
-
-#[test]
-fn a_claim_over_several_keys_is_not_granted_to_a_client_that_was_told_that_its_session_is_gone() {
-    let mut buffer = Vec::new();
-    let items = Items::new([KeyItem { key: b"held", shared: false }], &mut buffer).expect("one key");
-    let wanted = AcquireKeys { items, wait_ms: 60_000, ..AcquireKeys::default() };
-    let is_told = |is_told: bool| {
-        hear_end_behind(&Request::AcquireKeys(wanted), |rig, waiter, welcome| {
-            let (other, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
-            say_goodbye(rig, other);
-            if is_told {
-                rig.say(waiter, &frame(98, &Request::KeepAlive(KeepAlive)));
-            }
-        })
-    };
-    let heard = is_told(false);
-    assert!(matches!(heard[..], [(2, _), SESSION_ENDED]), "the grant comes before the end: {heard:?}");
-    assert_eq!(is_told(true), [SESSION_ENDED, (98, Heard::Refused(ErrorCode::SessionGone))]);
 }
 
 /// A client that has heard it can take every lock that the session held.
