@@ -256,16 +256,7 @@ impl Client {
     /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
         let (home, key) = (self.home(key.as_ref()), Some(checked_key(key.as_ref())?));
-        let (reply, answer) = Reply::channel();
-        home.flat.submit(Job::Release {
-            id,
-            key,
-            by_guard: false,
-            take_up_number: None,
-            is_own: false,
-            reply,
-        })?;
-        answer.await.unwrap_or(Err(Error::Closed))
+        home.flat.release(id, key).await
     }
 
     /// What an operator does with the namespace of one kind.

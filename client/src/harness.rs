@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use tokio::sync::mpsc;
 use tokio_util::codec::Decoder;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
-use waymaker_protocol::{Frame, NamespaceKind, PoolOrder, Request, SessionRequest, Welcome, next_frame};
+use waymaker_protocol::{Frame, LockId, NamespaceKind, PoolOrder, Request, SessionRequest, Welcome, next_frame};
 
 use crate::acquire::AcquireBuilder;
 use crate::claim::{Wanted, WantedKey, WantedPermits};
@@ -29,6 +29,7 @@ use crate::semaphore::Permit;
 use crate::shared_session::SharedSession;
 use crate::space::Shared;
 use crate::tree::TreeLock;
+use crate::watch::Watch;
 
 /// One client: the session, the clock and the options that its lanes share.
 pub struct Process {
@@ -163,6 +164,24 @@ impl Harness {
             order: if timestamp_us.is_some() { PoolOrder::Timestamp } else { PoolOrder::Arrival },
             timestamp_us: timestamp_us.unwrap_or(0),
         }))
+    }
+
+    /// What `client.watch(key)` gives.
+    ///
+    /// # Errors
+    /// As `client.watch(key)`.
+    pub fn watch(&self, key: &[u8]) -> impl Future<Output = Result<Watch>> + use<> {
+        let (shared, key) = (self.shared.clone(), key.into());
+        async move { Watch::begin(shared.ok_or(Error::Closed)?, key).await }
+    }
+
+    /// What `client.release(id, key)` gives.
+    ///
+    /// # Errors
+    /// As `client.release(id, key)`.
+    pub fn release(&self, id: LockId, key: &[u8]) -> impl Future<Output = Result<bool>> + use<> {
+        let (shared, key) = (self.shared.clone(), Some(key.into()));
+        async move { shared.ok_or(Error::Closed)?.release(id, key).await }
     }
 
     fn builder<G>(&self, wanted: Wanted) -> AcquireBuilder<G> {

@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use waymaker_protocol::limits::NAMESPACE_LEN_MAX;
-use waymaker_protocol::{NamespaceKind, Readable, Response};
+use waymaker_protocol::{LockId, NamespaceKind, Readable, Response};
 
 use crate::claim::check_len;
 use crate::clock::Clock;
 use crate::connection;
 use crate::error::{Error, Result};
+use crate::hold::Key;
 use crate::job::{Ask, Command, Job};
 use crate::lane::SessionOptions;
 use crate::link::Target;
@@ -39,6 +40,14 @@ impl Shared {
 
     pub(crate) fn submit(&self, job: Job) -> Result<()> {
         self.command(Command::Submit(job))
+    }
+
+    /// Ends the claim with this id, whoever has it.
+    pub(crate) async fn release(&self, id: LockId, key: Option<Key>) -> Result<bool> {
+        let (reply, answer) = Reply::channel();
+        let (take_up_number, is_own) = (None, false);
+        self.submit(Job::Release { id, key, by_guard: false, take_up_number, is_own, reply })?;
+        answer.await.unwrap_or(Err(Error::Closed))
     }
 
     pub(crate) fn command(&self, command: Command) -> Result<()> {

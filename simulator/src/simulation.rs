@@ -339,6 +339,9 @@ impl Simulation {
                 for connection in self.clients[client].act(world, &mut self.budget) {
                     self.server.accept(world, connection);
                 }
+                while let Some((process, id)) = world.rivals.pop() {
+                    self.real.rival(world, process, id);
+                }
             }
             Event::Brink(client) => {
                 self.server.interfere_at_brink(world);

@@ -5,7 +5,7 @@ use crate::clock::VirtualClock;
 use crate::cluster::SimulatedCluster;
 use crate::history::Recorder;
 use crate::network::Network;
-use crate::operation::Acquire;
+use crate::operation::{Acquire, Operation};
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::workload::Settings;
@@ -63,6 +63,14 @@ pub(crate) enum Event {
     Interfere,
 }
 
+/// What an adversarial client is to do with the hold of a real client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prey {
+    pub(crate) kind: NamespaceKind,
+    pub(crate) operation: Operation,
+    pub(crate) process: usize,
+}
+
 /// What a run is made of, except the node and its clients.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -88,7 +96,9 @@ pub(crate) struct World {
     /// The last acquire with a request id of each owner that several clients have, by the kind of its namespace.
     pub(crate) named: Vec<((usize, NamespaceKind), Acquire)>,
     /// Holds of real clients for adversarial clients of the same kind to end.
-    pub(crate) prey: Vec<(NamespaceKind, LockId)>,
+    pub(crate) prey: Vec<Prey>,
+    /// Holds that an adversarial client moves just now, with the processes whose guards move them too.
+    pub(crate) rivals: Vec<(usize, LockId)>,
     /// No more faults.
     pub(crate) calm: bool,
     /// When the machine was booted, in milliseconds of the run: its clock began at zero.
@@ -121,6 +131,7 @@ impl World {
             shared_sessions: BTreeSet::new(),
             named: Vec::new(),
             prey: Vec::new(),
+            rivals: Vec::new(),
             calm: false,
             booted_ms: 0,
             queue: BinaryHeap::new(),

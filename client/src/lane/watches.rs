@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use waymaker_protocol::Watching;
+use waymaker_protocol::{ErrorCode, Watching};
 
 use super::Lane;
 use crate::error::Error;
@@ -72,8 +72,12 @@ impl Lane {
         }
     }
 
-    /// Whoever listens learns that nothing more will come.
+    /// Whoever listens learns that nothing more will come. A watch that a stopping server refuses to resume begins again on the next
+    /// connection.
     pub(super) fn not_watching(&mut self, mut job: WatchJob, error: Error) {
+        if error.code() == Some(ErrorCode::Shutdown) && !job.reply.has_caller() {
+            return;
+        }
         self.watches.remove(job.token);
         job.reply.answer(Err(error));
     }

@@ -19,7 +19,7 @@ const GIVEN_BACK_WITHIN_US: u64 = 5_000_000;
 const NOBODY: usize = usize::MAX;
 
 /// State of one guard that says that its lock is held.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GuardView {
     pub(crate) id: LockId,
     /// First microsecond in which the guard says that its lock is not held any more.
@@ -27,6 +27,15 @@ pub(crate) struct GuardView {
     /// The lane that was granted it.
     pub(crate) lane: usize,
     pub(crate) is_on_session: bool,
+    /// Whether the client renews its own lease.
+    pub(crate) is_renewed: bool,
+    /// Whether the lane has a connection, and has sent everything that is due.
+    pub(crate) is_connected: bool,
+    pub(crate) fence: u64,
+    pub(crate) is_shared: bool,
+    pub(crate) is_clamped: bool,
+    /// The lease as the guard shows it.
+    pub(crate) lease_ms: Option<u32>,
 }
 
 /// All guards of real clients that say that their locks are held.
@@ -45,6 +54,8 @@ pub(crate) struct Guards {
     /// Holds that their guards left without a release, and how often the server had started then, if the guard still believed in the
     /// hold.
     forgotten: BTreeMap<LockId, Option<u32>>,
+    /// Holds that a process has released by their ids, behind the backs of its guards.
+    released_by_id: BTreeSet<LockId>,
 }
 
 impl Guards {
@@ -58,11 +69,16 @@ impl Guards {
         self.forgotten.get(&id).is_some_and(|count| *count == Some(start_count))
     }
 
+    /// Returns whether a process has released this hold behind the back of its guard.
+    pub(super) fn is_released_by_id(&self, id: LockId) -> bool {
+        self.released_by_id.contains(&id)
+    }
+
     fn meddle(&mut self, id: LockId, process: usize) {
         self.meddlers.entry(id).or_default().insert(process);
     }
 
-    fn is_excused(&self, process: usize, id: LockId) -> bool {
+    pub(super) fn is_excused(&self, process: usize, id: LockId) -> bool {
         self.meddlers.get(&id).is_some_and(|meddlers| meddlers.iter().any(|other| *other != process))
     }
 
@@ -94,6 +110,8 @@ impl Auditor {
         for view in views {
             self.believes(view.id, view.until_us, now_us);
             self.judge_by_heard(process, view);
+            self.judge_guard_shown(process, view);
+            self.judge_keeping(process, view, now_us);
             let over_ms = self.holds.get(&view.id).and_then(|hold| hold.over_ms);
             if let Some(over_ms) = over_ms {
                 self.judge_guard_of(view.id, over_ms, now_us, "is over");
@@ -123,6 +141,12 @@ impl Auditor {
         let end_ms = stamp_ms + u64::from(remaining_ms);
         let word = self.guards.words.entry(id).or_default();
         *word = end_ms.max(*word);
+    }
+
+    /// A caller releases a hold of its process by its id.
+    pub(crate) fn note_release_by_id(&mut self, id: LockId) {
+        self.guards.released_by_id.insert(id);
+        self.guards.meddle(id, NOBODY);
     }
 
     /// The holder left this hold without a release.
@@ -307,7 +331,7 @@ mod tests {
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
         auditor.note_guards(
             PROCESS,
-            &[GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, is_on_session: false }],
+            &[GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, fence: 1, ..GuardView::default() }],
             now_ms * 1000,
         );
     }

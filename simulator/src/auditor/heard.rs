@@ -6,24 +6,105 @@
 
 use super::Auditor;
 use super::guards::GuardView;
+use super::watchers::{WatchNews, Watched};
+use crate::form::Form;
 use crate::operation::{MADE_UP_REQUEST_ID, Operation};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 use waymaker_client::LossReason;
 use waymaker_protocol::{ErrorCode, Event, LockId, Response, RevokeReason};
 
-/// The part of a response that concerns the client.
+/// A word of the server on the own lease of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeaseWord {
+    pub(super) stamp_ms: u64,
+    pub(super) end_ms: u64,
+    pub(super) remaining_ms: u32,
+    /// The whole lease, if it is known to be longer.
+    lease_ms: u32,
+    by: SaidBy,
+    /// Whether no earlier connection can have asked for it, so that it proves that the hold lives.
+    is_fresh: bool,
+}
+
+/// How a word was said. It decides which of two words of one millisecond counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SaidBy {
+    Grant,
+    /// The server decides the requests of a lane in the order of their numbers.
+    Answer(u32),
+    /// The same of a question that moves nothing.
+    Status(u32),
+    /// Nobody knows whether it was decided before or after an answer.
+    Event,
+}
+
+/// The reason for the loss of a hold that ends with its connection, if the session is over.
+const SESSION_LOST: LossReason = LossReason::Revoked(RevokeReason::ConnectionLost);
+
+/// The reason for the loss of a hold that somebody released by its id.
+const RELEASED_BY_ID: LossReason = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
+
+impl SaidBy {
+    /// Returns the number of the request that was answered.
+    fn number(self) -> Option<u32> {
+        match self {
+            Self::Answer(number) | Self::Status(number) => Some(number),
+            Self::Grant | Self::Event => None,
+        }
+    }
+
+    /// Returns whether a guard shows the remaining time as its lease from then on.
+    fn shows_length(self) -> bool {
+        !matches!(self, Self::Status(_))
+    }
+}
+
+/// The part of a response that concerns the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// The request has its answer, or waits in its queue.
     Settled {
         number: u32,
     },
-    /// The newest word on the own lease of a hold.
+    /// A word on the own lease of a hold.
     Lease {
         id: LockId,
-        stamp_ms: u64,
-        end_ms: u64,
+        word: LeaseWord,
+        /// When its request was sent.
+        sent_ms: u64,
     },
+    /// The answer to a request that was sent then says when it was decided.
+    Anchor {
+        sent_ms: u64,
+    },
+    /// The lane is welcome. Until now, it repeats requests, some of which no connection has carried.
+    Welcome,
+    /// Whether the server gave less than what a grant was asked for.
+    Clamped {
+        id: LockId,
+        is_clamped: bool,
+    },
+    /// An extend was answered.
+    Extended {
+        id: LockId,
+        remaining_ms: u32,
+    },
+    Released {
+        id: LockId,
+    },
+    /// A place in a queue.
+    Place {
+        id: LockId,
+        position: u32,
+        ticket: u64,
+    },
+    /// A request about this hold was refused.
+    NotMoved {
+        id: LockId,
+    },
+    Watch(WatchNews),
     /// A word on the lease of the session.
     Session {
         end_ms: u64,
@@ -32,6 +113,7 @@ pub(super) enum News {
     Over {
         id: LockId,
         reason: LossReason,
+        message: Box<str>,
     },
     /// A request was refused.
     Refused {
@@ -43,13 +125,32 @@ pub(super) enum News {
 /// What one process has read.
 #[derive(Debug, Default)]
 struct Reader {
-    /// By hold: the stamp of the newest word and the latest end by the words with that stamp.
-    leases: BTreeMap<LockId, (u64, u64)>,
+    /// The newest word on the lease of each hold.
+    leases: BTreeMap<LockId, LeaseWord>,
+    /// The remaining times of the two newest words.
+    lengths: BTreeMap<LockId, [u32; 2]>,
+    /// Remaining times of holds that were asked for.
+    statuses: BTreeSet<(LockId, u32)>,
+    /// How long each guard believes at least, by a word that it has read.
+    floors: BTreeMap<LockId, u64>,
+    /// When the newest request was sent whose answer says when it was decided, by lane.
+    anchors: BTreeMap<usize, u64>,
+    /// When a caller last moved the end of a lease.
+    extend_calls: BTreeMap<LockId, u64>,
+    /// When a request about a hold was last refused.
+    not_moved_us: BTreeMap<LockId, u64>,
+    clamped: BTreeMap<LockId, bool>,
+    /// What extends were answered.
+    extended: BTreeSet<(LockId, u32)>,
+    /// Holds that the process has released.
+    released: BTreeSet<LockId>,
+    places: BTreeSet<(LockId, u32, u64)>,
+    pub(super) watched: Watched,
     /// When a word on the lease of a hold was last read.
     lease_read_us: BTreeMap<LockId, u64>,
     /// Latest end of the session, by lane.
     sessions: BTreeMap<usize, u64>,
-    over: BTreeMap<LockId, Vec<LossReason>>,
+    over: BTreeMap<LockId, Vec<(LossReason, Box<str>)>>,
     /// The last refusal with each code, by lane.
     refused: Vec<(usize, ErrorCode, u64)>,
     /// Requests of each lane that have no answer and do not wait in a queue.
@@ -73,6 +174,11 @@ impl Heard {
         self.readers.entry(process).or_default()
     }
 
+    /// Returns the watches that the server has for a process.
+    pub(super) fn watched_by(&self, process: usize) -> Option<&Watched> {
+        self.readers.get(&process).map(|reader| &reader.watched)
+    }
+
     /// A crash may have brought back holds whose end was reported.
     pub(super) fn forget_ends(&mut self) {
         self.readers.values_mut().for_each(|reader| reader.over.clear());
@@ -85,27 +191,83 @@ impl Reader {
             News::Settled { number } => {
                 self.in_flight.entry(lane).or_default().remove(&number);
             }
-            News::Lease { id, stamp_ms, end_ms } => {
+            News::Lease { id, word, sent_ms } => {
                 self.lease_read_us.insert(id, now_us);
-                let known = self.leases.entry(id).or_default();
-                *known = match stamp_ms.cmp(&known.0) {
-                    std::cmp::Ordering::Less => *known,
-                    std::cmp::Ordering::Equal => (stamp_ms, end_ms.max(known.1)),
-                    std::cmp::Ordering::Greater => (stamp_ms, end_ms),
-                };
+                self.note_lease(lane, id, word, sent_ms);
             }
+            News::Anchor { sent_ms } => {
+                let newest = self.anchors.entry(lane).or_default();
+                *newest = sent_ms.max(*newest);
+            }
+            News::Clamped { id, is_clamped } => {
+                self.clamped.insert(id, is_clamped);
+            }
+            News::Extended { id, remaining_ms } => {
+                self.extended.insert((id, remaining_ms));
+            }
+            News::Released { id } => {
+                self.released.insert(id);
+            }
+            News::Place { id, position, ticket } => {
+                self.places.insert((id, position, ticket));
+            }
+            News::NotMoved { id } => {
+                self.floors.remove(&id);
+                self.not_moved_us.insert(id, now_us);
+            }
+            News::Watch(news) => self.watched.note(lane, news),
             News::Session { end_ms } => {
                 let known = self.sessions.entry(lane).or_default();
                 *known = end_ms.max(*known);
             }
-            News::Over { id, reason } => self.over.entry(id).or_default().push(reason),
+            News::Over { id, reason, message } => self.over.entry(id).or_default().push((reason, message)),
             News::Refused { code } => {
                 self.refused.retain(|(other, known, _)| (*other, *known) != (lane, code));
                 self.refused.push((lane, code, now_us));
             }
+            News::Welcome => {}
             News::SessionOver => self.session_over_us = Some(now_us),
         }
     }
+
+    /// Reads a word on the lease of a hold. The newest counts. Of two from one millisecond, the answer to the later request counts, and the
+    /// shorter lease if one of them is an event.
+    fn note_lease(&mut self, lane: usize, id: LockId, word: LeaseWord, sent_ms: u64) {
+        let is_newer = self.leases.get(&id).is_none_or(|known| match word.stamp_ms.cmp(&known.stamp_ms) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal => match (known.by.number(), word.by.number()) {
+                (Some(earlier), Some(later)) => earlier < later,
+                _ if known.by == SaidBy::Event || word.by == SaidBy::Event => word.end_ms < known.end_ms,
+                _ => true,
+            },
+        });
+        if !is_newer {
+            return;
+        }
+        self.leases.insert(id, word);
+        if word.by.shows_length() {
+            let lengths = self.lengths.entry(id).or_default();
+            *lengths = [lengths[1], word.remaining_ms];
+        } else {
+            self.statuses.insert((id, word.remaining_ms));
+        }
+        let is_first = self.anchors.get(&lane).is_none_or(|anchor_ms| *anchor_ms <= sent_ms);
+        let is_alone = self.extend_calls.get(&id).is_none_or(|call_ms| *call_ms <= sent_ms);
+        if word.is_fresh && is_first && is_alone && word.end_ms < u64::MAX {
+            self.floors.insert(id, belief_floor_ms(sent_ms, word.remaining_ms, word.lease_ms));
+        } else {
+            self.floors.remove(&id);
+        }
+    }
+}
+
+/// Returns until when a client surely believes in a hold, which had so much left of its lease after `sent_ms`: all but its margin, and what
+/// its clock may be fast.
+fn belief_floor_ms(sent_ms: u64, remaining_ms: u32, lease_ms: u32) -> u64 {
+    let (remaining_ms, lease_ms) = (u64::from(remaining_ms), u64::from(lease_ms.max(remaining_ms)));
+    let margin_ms = (lease_ms / 10).min(50) + lease_ms / 100;
+    (sent_ms + remaining_ms).saturating_sub(margin_ms + remaining_ms / 1000 + 4)
 }
 
 impl Auditor {
@@ -118,60 +280,99 @@ impl Auditor {
         if !matches!(response, Response::Event(_)) {
             news.push(News::Settled { number });
         }
-        let lease = |id, stamp_ms: u64, remaining_ms: u32| News::Lease {
+        let sent_ms = request.map_or(0, |request| self.requests[request].first_sent_ms);
+        let is_first_sending = request.is_some_and(|request| self.requests[request].sent_count == 1);
+        let asked_ms = match operation {
+            Some(Operation::Acquire(acquire)) => self.settings.given_lease_ms(acquire.lease_ms),
+            _ => 0,
+        };
+        let lease = |id, stamp_ms: u64, remaining_ms: u32, by: SaidBy, is_fresh: bool| News::Lease {
             id,
-            stamp_ms,
-            end_ms: if remaining_ms == u32::MAX { u64::MAX } else { stamp_ms + u64::from(remaining_ms) },
+            word: LeaseWord {
+                stamp_ms,
+                end_ms: if remaining_ms == u32::MAX { u64::MAX } else { stamp_ms + u64::from(remaining_ms) },
+                remaining_ms,
+                lease_ms: asked_ms,
+                by,
+                is_fresh: is_fresh && is_first_sending,
+            },
+            sent_ms,
         };
-        let grant = |id, stamp_ms, remaining_ms, session_lease| match session_lease {
+        let grant = |id, stamp_ms, remaining_ms, session_lease, by, is_fresh| match session_lease {
             true => News::Session { end_ms: stamp_ms + u64::from(remaining_ms) },
-            false => lease(id, stamp_ms, remaining_ms),
+            false => lease(id, stamp_ms, remaining_ms, by, is_fresh),
         };
+        let over = |id, reason| News::Over { id, reason, message: Box::default() };
         // A guard that has the hold already is superseded.
-        let again =
-            |id, repeated: bool| repeated.then_some(News::Over { id, reason: LossReason::Superseded });
+        let again = |id, repeated: bool| repeated.then(|| over(id, LossReason::Superseded));
         match response {
             Response::Welcome(welcome) => {
                 let end_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
                 news.push(News::Session { end_ms });
                 news.extend((!welcome.resumed).then_some(News::SessionOver));
+                news.push(News::Welcome);
             }
             Response::KeptAlive(kept) => {
+                news.push(News::Anchor { sent_ms });
                 news.push(News::Session { end_ms: kept.stamp_ms + u64::from(kept.remaining_ms) });
             }
             Response::Granted(granted) => {
                 let (id, stamp_ms) = (granted.id, granted.stamp_ms);
                 news.extend(again(id, granted.repeated));
-                news.push(grant(id, stamp_ms, granted.remaining_ms, granted.session_lease));
+                let is_fresh = !granted.waited && !granted.repeated;
+                news.push(News::Clamped { id, is_clamped: granted.clamped });
+                let (remaining_ms, session_lease) = (granted.remaining_ms, granted.session_lease);
+                news.push(grant(id, stamp_ms, remaining_ms, session_lease, SaidBy::Grant, is_fresh));
+                news.extend(is_fresh.then_some(News::Anchor { sent_ms }));
             }
             Response::GrantedKeys(granted) => {
+                let is_fresh = !granted.waited && !granted.repeated;
                 for key in &granted.keys {
-                    news.extend(again(key.id, granted.repeated));
-                    news.push(grant(key.id, granted.stamp_ms, key.remaining_ms, granted.session_lease));
+                    let (id, remaining_ms) = (key.id, key.remaining_ms);
+                    news.extend(again(id, granted.repeated));
+                    news.push(News::Clamped { id, is_clamped: granted.clamped });
+                    let (stamp_ms, session_lease) = (granted.stamp_ms, granted.session_lease);
+                    news.push(grant(id, stamp_ms, remaining_ms, session_lease, SaidBy::Grant, is_fresh));
                 }
+                news.extend(is_fresh.then_some(News::Anchor { sent_ms }));
             }
             Response::Extended(extended) => {
                 if let Some(Operation::Extend { id, .. }) = operation {
-                    news.push(lease(id, extended.stamp_ms, extended.remaining_ms));
+                    let by = SaidBy::Answer(number);
+                    news.push(lease(id, extended.stamp_ms, extended.remaining_ms, by, true));
+                    news.push(News::Extended { id, remaining_ms: extended.remaining_ms });
+                }
+                news.push(News::Anchor { sent_ms });
+            }
+            Response::Released(_) => {
+                if let Some(Operation::Release { id, .. }) = operation {
+                    news.push(News::Released { id });
                 }
             }
             Response::Status(status) => {
                 if let Some(Operation::Status { id }) = operation {
-                    news.push(grant(id, status.stamp_ms, status.remaining_ms, status.session_lease));
+                    let (stamp_ms, remaining_ms) = (status.stamp_ms, status.remaining_ms);
+                    let by = SaidBy::Status(number);
+                    news.push(grant(id, stamp_ms, remaining_ms, status.session_lease, by, false));
                     // It may be how a client learns that another lane has the hold.
-                    news.push(News::Over { id, reason: LossReason::Superseded });
+                    news.push(over(id, LossReason::Superseded));
                 }
+                news.push(News::Anchor { sent_ms });
             }
             Response::Event(event) => match *event {
-                Event::Queued { .. } => news.push(News::Settled { number }),
-                Event::Expired { id } => news.push(News::Over { id, reason: LossReason::Expired }),
-                Event::Revoked { id, reason, .. } => {
-                    news.push(News::Over { id, reason: LossReason::Revoked(reason) });
+                Event::Queued { id, position, ticket } => {
+                    news.push(News::Settled { number });
+                    news.push(News::Place { id, position, ticket });
+                }
+                Event::Expired { id } => news.push(over(id, LossReason::Expired)),
+                Event::Revoked { id, reason, message } => {
+                    let message = String::from_utf8_lossy(message).into();
+                    news.push(News::Over { id, reason: LossReason::Revoked(reason), message });
                 }
                 Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
-                    news.push(lease(id, stamp_ms, remaining_ms));
+                    news.push(lease(id, stamp_ms, remaining_ms, SaidBy::Event, false));
                 }
-                Event::TakenUp { id } => news.push(News::Over { id, reason: LossReason::Superseded }),
+                Event::TakenUp { id } => news.push(over(id, LossReason::Superseded)),
                 Event::SessionExpired => news.push(News::SessionOver),
                 _ => {}
             },
@@ -180,15 +381,14 @@ impl Auditor {
                 if error.code == ErrorCode::SessionGone {
                     news.push(News::SessionOver);
                 }
-                if let Some(
-                    Operation::Extend { id, .. } | Operation::Status { id } | Operation::Release { id, .. },
-                ) = operation
-                {
-                    news.extend(reason_of(error.code).map(|reason| News::Over { id, reason }));
+                if let Some(Operation::Extend { id, .. } | Operation::Status { id }) = operation {
+                    news.extend(reason_of(error.code).map(|reason| over(id, reason)));
+                    news.push(News::NotMoved { id });
                 }
             }
             _ => {}
         }
+        news.extend(WatchNews::of(number, operation, response).map(News::Watch));
         if !news.is_empty() {
             let unread = self.heard.unread.entry(connection).or_default();
             unread.extend(news.into_iter().map(|news| (end, news)));
@@ -203,8 +403,15 @@ impl Auditor {
         *read += count as u64;
         let read = *read;
         while let Some(unread) = self.heard.unread.get_mut(&connection)
-            && let Some((_, news)) = unread.pop_front_if(|(end, _)| *end <= read)
+            && let Some((_, mut news)) = unread.pop_front_if(|(end, _)| *end <= read)
         {
+            if news == News::Welcome {
+                news = News::Anchor { sent_ms: self.settings.server_ms(now_us) + 1 };
+            }
+            if let News::Lease { id, word, .. } = &mut news {
+                let extends = |operation| matches!(operation, Operation::Extend { id: of, .. } if of == *id);
+                word.is_fresh &= !self.unanswered(process, lane).any(extends);
+            }
             self.heard.reader(process).note(lane, news, now_us);
         }
     }
@@ -212,7 +419,94 @@ impl Auditor {
     /// A real client greets the server. Once it is welcome it repeats requests without an answer, but not all kinds of requests.
     pub(super) fn note_greeting(&mut self, lane: usize) {
         let process = self.lanes[lane].process;
-        self.heard.reader(process).in_flight.remove(&lane);
+        let reader = self.heard.reader(process);
+        reader.in_flight.remove(&lane);
+        reader.anchors.remove(&lane);
+        reader.watched.forget(lane);
+    }
+
+    /// Returns the operations of this lane that have no answer and do not wait in a queue, as far as its process knows.
+    pub(super) fn unanswered(&self, process: usize, lane: usize) -> impl Iterator<Item = Operation> {
+        let numbers = self.heard.readers.get(&process).and_then(|reader| reader.in_flight.get(&lane));
+        let asked = &self.lanes[lane].asked;
+        numbers.into_iter().flatten().filter_map(|number| Some(self.requests[*asked.get(number)?].operation))
+    }
+
+    /// Returns whether this lane may send one more request at once.
+    pub(super) fn has_room(&self, process: usize, lane: usize) -> bool {
+        let Some(plan) = &self.settings.processes else { return true };
+        let numbers = self.heard.readers.get(&process).and_then(|reader| reader.in_flight.get(&lane));
+        let Some(first) = numbers.and_then(BTreeSet::first) else { return true };
+        let newest = self.lanes[lane].asked.range(..u32::MAX / 2).next_back().map_or(0, |(number, _)| *number);
+        let max = plan.in_flight_max.max(2);
+        numbers.is_some_and(|numbers| numbers.len() < max as usize) && newest + 1 < first + max
+    }
+
+    /// Returns the newest word on the lease of a hold that this process has read.
+    pub(super) fn lease_word(&self, process: usize, id: LockId) -> Option<LeaseWord> {
+        self.heard.readers.get(&process)?.leases.get(&id).copied()
+    }
+
+    /// Returns until when the guard of this hold believes at least.
+    pub(super) fn belief_floor_ms(&self, process: usize, id: LockId) -> Option<u64> {
+        self.heard.readers.get(&process)?.floors.get(&id).copied()
+    }
+
+    /// Returns when this process last read that a request about this hold was refused.
+    pub(super) fn not_moved_us(&self, process: usize, id: LockId) -> u64 {
+        let reader = self.heard.readers.get(&process);
+        reader.and_then(|reader| reader.not_moved_us.get(&id)).copied().unwrap_or(0)
+    }
+
+    /// A caller of a process moves the end of a lease.
+    pub(crate) fn note_extend_of(&mut self, process: usize, id: LockId, now_us: u64) {
+        let now_ms = self.settings.server_ms(now_us);
+        self.note_extend_call(id);
+        let reader = self.heard.reader(process);
+        reader.floors.remove(&id);
+        reader.extend_calls.insert(id, now_ms);
+    }
+
+    /// Judges what a caller was told of its place in a queue.
+    pub(crate) fn judge_place(&mut self, process: usize, id: LockId, position: u32, ticket: u64) {
+        if !self.heard.reader(process).places.contains(&(id, position, ticket)) {
+            self.accuse("told", || {
+                format!("process {process} was told that {id} waits at {position} with ticket {ticket}")
+            });
+        }
+    }
+
+    /// Judges what the caller of an extend was told.
+    pub(crate) fn judge_extended(&mut self, process: usize, id: LockId, remaining: Duration) {
+        let remaining_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX);
+        let is_told = u32::try_from(remaining_ms)
+            .is_ok_and(|remaining_ms| self.heard.reader(process).extended.contains(&(id, remaining_ms)));
+        if !is_told {
+            self.accuse("told", || {
+                format!("process {process} was told that {id} lasts for {remaining_ms} ms, which no answer says")
+            });
+        }
+    }
+
+    /// Judges the state that a guard shows of its hold.
+    pub(super) fn judge_guard_shown(&mut self, process: usize, view: &GuardView) {
+        let reader = self.heard.reader(process);
+        let is_clamped = reader.clamped.get(&view.id).copied();
+        let lengths = reader.lengths.get(&view.id).copied();
+        let length_ms = view.lease_ms.unwrap_or(u32::MAX);
+        let is_length = reader.statuses.contains(&(view.id, length_ms))
+            || lengths.is_none_or(|lengths| lengths.contains(&length_ms));
+        let Some(hold) = self.holds.get(&view.id) else { return };
+        let is_right = hold.fence == view.fence
+            && (hold.shared == view.is_shared || matches!(hold.form, Form::Paths(_)))
+            && (view.is_on_session || hold.request_id.is_some() || is_length)
+            && is_clamped.is_none_or(|is_clamped| is_clamped == view.is_clamped);
+        if !is_right {
+            let hold = format!("{hold:?}");
+            self.accuse("told", || {
+                format!("process {process} shows {view:?}, the server said {is_clamped:?} {lengths:?} of {hold}")
+            });
+        }
     }
 
     /// A real client sends a request, perhaps again. It never has more unanswered requests than the server allows, and no number runs
@@ -241,6 +535,12 @@ impl Auditor {
         reader.refused.iter().any(|(_, code, at_us)| codes.contains(code) && *at_us >= since_us)
     }
 
+    /// Returns whether this process has read any refusal since then.
+    pub(super) fn has_heard_any_refusal(&self, process: usize, since_us: u64) -> bool {
+        let Some(reader) = self.heard.readers.get(&process) else { return false };
+        reader.refused.iter().any(|(_, _, at_us)| *at_us >= since_us)
+    }
+
     /// Returns whether a session of this process has ended since then, as far as the process knows.
     pub(crate) fn has_heard_session_end(&self, process: usize, since_us: u64) -> bool {
         let ended_us = self.heard.readers.get(&process).and_then(|reader| reader.session_over_us);
@@ -251,12 +551,15 @@ impl Auditor {
     pub(super) fn judge_by_heard(&mut self, process: usize, view: &GuardView) {
         let reader = self.heard.reader(process);
         let is_end = |reason: &LossReason| matches!(reason, LossReason::Expired | LossReason::Revoked(_));
-        let end = reader.over.get(&view.id).and_then(|reasons| reasons.iter().copied().find(is_end));
+        let end = (reader.over.get(&view.id))
+            .and_then(|reasons| reasons.iter().map(|(reason, _)| *reason).find(is_end));
         let end_ms = if view.is_on_session {
             reader.sessions.get(&view.lane).copied().unwrap_or(0)
         } else {
-            reader.leases.get(&view.id).map_or(0, |(_, end_ms)| *end_ms)
+            reader.leases.get(&view.id).map_or(0, |word| word.end_ms)
         };
+        let is_released = reader.released.contains(&view.id) && self.guards.is_released_by_id(view.id);
+        let end = end.or_else(|| is_released.then_some(RELEASED_BY_ID));
         if let Some(reason) = end {
             self.accuse("guard", || {
                 format!(
@@ -277,19 +580,30 @@ impl Auditor {
         &mut self,
         process: usize,
         id: LockId,
-        reason: LossReason,
+        (reason, message): (LossReason, &str),
         believed_us: u64,
         now_us: u64,
     ) {
         let reader = self.heard.reader(process);
-        let is_told = reader.over.get(&id).is_some_and(|reasons| reasons.contains(&reason));
+        let told = reader.over.get(&id).into_iter().flatten().filter(|(told, _)| *told == reason);
+        let messages: Vec<&str> = told.map(|(_, message)| &**message).collect();
+        let is_told = !messages.is_empty();
+        let is_released = reason == RELEASED_BY_ID && reader.released.contains(&id);
+        if !(messages.contains(&message) || message.is_empty() && (!is_told || is_released || reason == SESSION_LOST)) {
+            let messages = format!("{messages:?}");
+            return self.accuse("loss-reason", || {
+                format!("a guard of process {process} in {id} was lost by {reason:?} with {message:?}, not {messages}")
+            });
+        }
+        let reader = self.heard.reader(process);
         let is_fair = match reason {
             // A new word may have moved the deadline back.
             LossReason::LocalDeadline => {
                 believed_us <= now_us || reader.lease_read_us.get(&id).is_some_and(|at_us| *at_us == now_us)
             }
             LossReason::SessionExpired => is_told || reader.session_over_us.is_some(),
-            LossReason::Revoked(RevokeReason::ConnectionLost) => is_told || reader.session_over_us.is_some(),
+            RELEASED_BY_ID => is_told || is_released,
+            SESSION_LOST => is_told || reader.session_over_us.is_some(),
             LossReason::Released => false,
             _ => is_told,
         };
@@ -346,7 +660,7 @@ mod tests {
     }
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
-        let view = GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, is_on_session: false };
+        let view = GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, fence: 1, ..GuardView::default() };
         auditor.note_guards(PROCESS, &[view], now_ms * 1000);
     }
 
@@ -385,7 +699,7 @@ mod tests {
             let mut auditor = granted_hold();
             says(&mut auditor, CONNECTION, 0, &Response::Event(Event::Expired { id: id_of(1) }), 800);
             auditor.note_heard(CONNECTION, ALL, 801_000);
-            auditor.judge_loss(PROCESS, id_of(1), reason, 790_000, now_us);
+            auditor.judge_loss(PROCESS, id_of(1), (reason, ""), 790_000, now_us);
             rule(&auditor)
         };
         assert_eq!(lost(LossReason::Expired, 810_000), None);

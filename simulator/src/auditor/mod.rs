@@ -18,6 +18,7 @@ mod guards;
 mod heard;
 mod holds;
 mod inlets;
+mod keeping;
 mod keys;
 mod last_words;
 mod late_grants;
@@ -43,6 +44,7 @@ mod tokens;
 mod views;
 mod visits;
 mod walks;
+mod watchers;
 mod watches;
 
 use crate::operation::{EntryListing, Key, Listing, Operation, Registering};
@@ -71,6 +73,7 @@ use sure::SureHolds;
 use visits::Visits;
 pub(crate) use visits::{Place, ToldFences};
 use walks::Walk;
+pub(crate) use watchers::WatchedState;
 use watches::Watches;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{LockId, Response, SessionId, next_frame};
@@ -97,7 +100,10 @@ pub struct Violation {
 ///               that was read, and its callback is called once; forgotten: a hold that its guard left is not released (heard)
 /// window        a lane has no more unanswered requests than it may; chatter: it sends no more than its holds and callers explain
 /// caller        a caller has no error that nothing explains; late-caller: it has its answer in time (`real_client::caller`)
-/// needless-loss no guard is lost at its local deadline without a fault; unowned: no hold is left without a guard
+/// needless-loss no guard is lost at its local deadline without a fault, or believes shorter than an answer allows; unowned: no hold is
+///               left without a guard; renewal: a lane renews its leases in time (keeping)
+/// told          callers and guards are told what the server said (heard)
+/// watcher       a watch shows the newest state that its process has read, and lasts until it is dropped (watchers)
 /// exclusion     two clients that by the documented arithmetic may believe in conflicting holds never do so at once
 /// early-grant   the next conflicting grant comes after the last acknowledged lease, a release, or another known end
 /// lost-lease    a renewal that arrived before the end of the lease finds the hold, however long the server stalled

@@ -21,9 +21,12 @@ impl Client {
             return self.ask_and_drop(world);
         }
         if self.can_ask()
-            && let Some((_, id)) = world.prey.pop_if(|(kind, _)| *kind == self.kind)
+            && let Some(prey) = world.prey.pop_if(|prey| prey.kind == self.kind)
         {
-            return self.ask(world, Operation::Release { id, forged: false, own: false });
+            if let Operation::Extend { id, .. } = prey.operation {
+                world.rivals.push((prey.process, id));
+            }
+            return self.ask(world, prey.operation);
         }
         let waiting = self.lanes.iter().map(Lane::waiting_count).sum::<usize>();
         match world.random.below(100) {

@@ -1,14 +1,16 @@
 //! The acts and the faults of a process.
 
-use super::{Answer, Asking, Awaited, Call, Guard, Losses, RealClient, Terms};
+use super::{
+    Answer, Asking, Awaited, Call, Extended, Guard, Losses, RealClient, Terms, WatchStage, Watching,
+};
 use crate::form::Form;
-use crate::operation::{Acquire, request_id};
-use crate::world::World;
-use std::sync::{Arc, PoisonError};
+use crate::operation::{Acquire, Operation, request_id};
+use crate::world::{Prey, World};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use waymaker_client::{
-    AcquireBuilder, Clock, Enqueued, FenceScope, Lock, MultiLock, NamespaceKind, Permit, TreeLock,
+    AcquireBuilder, Clock, Enqueued, FenceScope, Lock, MultiLock, NamespaceKind, Permit, QueuePlace, TreeLock,
 };
 use waymaker_engine::Scope;
 
@@ -32,6 +34,9 @@ impl RealClient {
             }
             55..=74 => self.let_go(world),
             75..=84 => self.extend(world),
+            85..=87 => self.watch(world),
+            88 => drop(self.pick_watch(world)),
+            89 => self.release_by_id(world),
             _ => {}
         }
     }
@@ -50,6 +55,7 @@ impl RealClient {
         let enqueues = world.random.once_in(4);
         let harness = &self.lanes[lane].harness;
         let losses = Losses::default();
+        let place: Arc<Mutex<Option<QueuePlace>>> = Arc::default();
         let name = |key| settings.name_of(key);
         let future: Awaited<_> = match acquire.form {
             Form::One => {
@@ -58,7 +64,7 @@ impl RealClient {
                     Some(priority) => builder.priority(priority),
                     None => builder,
                 };
-                granted(asked(builder, &acquire, is_renewed, &losses), enqueues)
+                granted(asked(builder, &acquire, is_renewed, &losses), enqueues.then(|| Arc::clone(&place)))
             }
             Form::Keys(keys) => {
                 let keys: Vec<_> = keys.items().iter().map(|(key, shared)| (name(*key), *shared)).collect();
@@ -67,7 +73,7 @@ impl RealClient {
                     Some(priority) => builder.priority(priority),
                     None => builder,
                 };
-                granted(asked(builder, &acquire, is_renewed, &losses), enqueues)
+                granted(asked(builder, &acquire, is_renewed, &losses), enqueues.then(|| Arc::clone(&place)))
             }
             Form::Paths(paths) => {
                 let builder = paths.items().iter().fold(harness.paths(), |builder, path| match path.write {
@@ -81,7 +87,7 @@ impl RealClient {
                     )),
                     false => builder,
                 };
-                granted(builder, enqueues)
+                granted(builder, enqueues.then(|| Arc::clone(&place)))
             }
             Form::Permits(permits) => {
                 let builder = harness.permits(
@@ -90,14 +96,14 @@ impl RealClient {
                     permits.permits,
                     permits.timestamp_us,
                 );
-                granted(asked(builder, &acquire, is_renewed, &losses), enqueues)
+                granted(asked(builder, &acquire, is_renewed, &losses), enqueues.then(|| Arc::clone(&place)))
             }
         };
         let has_end = !acquire.session_lease && !acquire.is_endless();
         let terms = Terms { kind, is_renewed, has_end, is_on_session: acquire.session_lease };
         let call = Call { is_named: named, ..self.call(world, kind, Some(acquire.wait_ms)) };
         world.auditor.note_call(self.index);
-        self.asking.push(Asking { future, terms, call, losses, acquire });
+        self.asking.push(Asking { future, terms, call, losses, acquire, place });
         self.look(world);
     }
 
@@ -131,22 +137,80 @@ impl RealClient {
                 world.auditor.note_forgotten(lock.forget(), was_held);
             }
             0..=9 => drop(lock),
-            _ => self.await_answer(world, guard.terms.kind, lock.release()),
+            _ => self.await_answer(world, guard.terms.kind, async move { lock.release().await.map(|()| None) }),
         }
     }
 
+    /// Extends a guard, perhaps several times at once.
     fn extend(&mut self, world: &mut World) {
-        let Some(guard) = (!self.guards.is_empty())
-            .then(|| &self.guards[world.random.below(self.guards.len() as u64) as usize])
-        else {
+        if self.guards.is_empty() {
             return;
-        };
+        }
+        let index = world.random.below(self.guards.len() as u64) as usize;
+        self.extend_guard(world, index);
+        while world.random.once_in(3) && self.guards.len() > index {
+            self.extend_guard(world, index);
+        }
+        let guard = self.guards.get(index).filter(|guard| guard.lock.is_held() && world.random.once_in(3));
+        if let Some((kind, id)) = guard.map(|guard| (guard.terms.kind, guard.lock.id())) {
+            let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random);
+            let operation = Operation::Extend { id, lease_ms, own: false };
+            world.prey.push(Prey { kind, operation, process: self.index });
+        }
+    }
+
+    /// Extends the guard whose lease another client moves at the same time.
+    pub(super) fn move_beside(&mut self, world: &mut World) {
+        let Some(id) = self.rival.take() else { return };
+        if let Some(index) = self.guards.iter().position(|guard| guard.lock.id() == id) {
+            self.extend_guard(world, index);
+        }
+    }
+
+    fn extend_guard(&mut self, world: &mut World, index: usize) {
+        let guard = &self.guards[index];
         let lock = Arc::downgrade(&guard.lock);
         let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random).max(10);
         let Some(lock) = lock.upgrade() else { return };
-        world.auditor.note_extend_call(lock.id());
-        let kind = guard.terms.kind;
-        self.await_answer(world, kind, async move { lock.extend(milliseconds(lease_ms)).await.map(drop) });
+        let (kind, id) = (guard.terms.kind, lock.id());
+        world.auditor.note_extend_of(self.index, id, world.now_us);
+        self.await_answer(world, kind, async move {
+            lock.extend(milliseconds(lease_ms)).await.map(|remaining| Some((id, remaining)))
+        });
+    }
+
+    /// Watches a key that this process does not watch yet.
+    fn watch(&mut self, world: &mut World) {
+        let Some(lane) = self.lanes.iter().find(|lane| lane.kind == NamespaceKind::Flat) else { return };
+        let (settings, unix_us) = (world.settings.clone(), world.unix_us());
+        let key = settings.choose_acquire(&mut world.random, lane.kind, true, unix_us).key;
+        if self.watches.iter().any(|watching| watching.key == key) {
+            return;
+        }
+        let stage = WatchStage::Beginning(Box::pin(lane.harness.watch(&settings.name_of(key))));
+        self.watches.push(Watching { key, stage, since_us: world.now_us, shown: None });
+        self.look_at_watches(world);
+    }
+
+    fn pick_watch(&mut self, world: &mut World) -> Option<Watching> {
+        let count = self.watches.len() as u64;
+        (count > 0).then(|| self.watches.swap_remove(world.random.below(count) as usize))
+    }
+
+    /// Releases a hold of its own by its id, behind the back of the guard.
+    fn release_by_id(&mut self, world: &mut World) {
+        let held = self.guards.iter().filter(|guard| guard.lock.is_held());
+        let held: Vec<_> =
+            held.map(|guard| (guard.terms.kind, guard.lock.id(), guard.lock.key().to_vec())).collect();
+        if held.is_empty() {
+            return;
+        }
+        let (kind, id, key) = held[world.random.below(held.len() as u64) as usize].clone();
+        if kind == NamespaceKind::Flat {
+            world.auditor.note_release_by_id(id);
+            let release = self.lane_of(kind).harness.release(id, &key);
+            self.await_answer(world, kind, async move { release.await.map(|_| None) });
+        }
     }
 
     /// Polls this answer now and in later steps.
@@ -154,13 +218,13 @@ impl RealClient {
         &mut self,
         world: &mut World,
         kind: NamespaceKind,
-        answer: impl Future<Output = waymaker_client::Result<()>> + 'static,
+        answer: impl Future<Output = waymaker_client::Result<Extended>> + 'static,
     ) {
-        let mut future: Awaited<waymaker_client::Result<()>> = Box::pin(answer);
+        let mut future: Awaited<waymaker_client::Result<Extended>> = Box::pin(answer);
         let call = self.call(world, kind, None);
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => self.answers.push(Answer { future, call }),
-            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Ok(_)) => {}
             Poll::Ready(Err(error)) => {
                 self.judge_refusal(world, &call, &error);
             }
@@ -222,7 +286,9 @@ impl RealClient {
         let held = self.guards.iter().filter(|guard| guard.lock.is_held());
         let ids: Vec<_> = held.map(|guard: &Guard| (guard.terms.kind, guard.lock.id())).collect();
         if world.random.once_in(2) {
-            world.prey.extend(world.random.pick(&ids));
+            let Some((kind, id)) = world.random.pick(&ids) else { return };
+            let operation = Operation::Release { id, forged: false, own: false };
+            world.prey.push(Prey { kind, operation, process: self.index });
         }
     }
 
@@ -238,6 +304,7 @@ impl RealClient {
         self.asking.clear();
         self.answers.clear();
         self.guards.clear();
+        self.watches.clear();
         self.begin_anew(world);
     }
 }
@@ -316,11 +383,14 @@ impl IntoLocks for Permit {
 /// Asks, and awaits the grant, by way of the place in the queue or at once.
 fn granted<G: waymaker_client::Guard + IntoLocks + 'static>(
     builder: AcquireBuilder<G>,
-    enqueues: bool,
+    place: Option<Arc<Mutex<Option<QueuePlace>>>>,
 ) -> Awaited<waymaker_client::Result<Vec<Lock>>> {
     Box::pin(async move {
-        let guard = if enqueues {
+        let guard = if let Some(place) = place {
             let enqueued: Enqueued<G> = builder.enqueue().await?;
+            if let Enqueued::Queued(queued) = &enqueued {
+                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(queued.place());
+            }
             enqueued.granted().await?
         } else {
             builder.await?

@@ -109,6 +109,10 @@ impl Names {
             }
             Request::Status(wire::Status { id, .. }) => Operation::Status { id: *id },
             Request::Holds(wire::Holds { cursor, .. }) => Operation::Holds { cursor: *cursor },
+            Request::Watch(wire::Watch { key: name }) => Operation::Watch { key: key(name) },
+            Request::Unwatch(wire::Unwatch { watch_number, key: name }) => {
+                Operation::Unwatch { watch: *watch_number, key: key(name) }
+            }
             Request::KeepAlive(_) => Operation::KeepAlive,
             Request::Goodbye(_) => Operation::Goodbye,
             Request::Pong(_) => return None,

@@ -12,20 +12,21 @@ mod clock;
 mod lane;
 mod plan;
 
-use crate::auditor::GuardView;
-use crate::operation::Acquire;
+use crate::auditor::{GuardView, WatchedState};
+use crate::operation::{Acquire, Key};
 use crate::world::{Event, World};
 use asked::Names;
 use caller::{Call, Facts};
 use clock::SkewedClock;
 use lane::RealLane;
 pub(crate) use plan::Plan;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use waymaker_client::harness::Process;
-use waymaker_client::{Clock, Error, Lock, LossReason, NamespaceKind};
+use waymaker_client::{Clock, Error, KeyState, Lock, LockId, LossReason, NamespaceKind, QueuePlace, Watch};
 
 /// Time after the last fault until a client has replaced its dead connections and renewed all leases.
 const SETTLED_US: u64 = 9_000_000;
@@ -74,14 +75,33 @@ struct Asking {
     call: Call,
     losses: Losses,
     acquire: Acquire,
+    /// Its place in the queue, once it is told.
+    place: Arc<Mutex<Option<QueuePlace>>>,
+}
+
+/// One watch of a key.
+struct Watching {
+    key: Key,
+    stage: WatchStage,
+    since_us: u64,
+    /// The state that it has shown last.
+    shown: Option<WatchedState>,
+}
+
+enum WatchStage {
+    Beginning(Awaited<waymaker_client::Result<Watch>>),
+    Open(Watch),
 }
 
 /// Reasons with which the callback of an acquire was called.
 type Losses = Arc<Mutex<Vec<LossReason>>>;
 
+/// What the caller of an extend was told of the hold.
+type Extended = Option<(LockId, Duration)>;
+
 /// A release or an extend whose caller awaits it.
 struct Answer {
-    future: Awaited<waymaker_client::Result<()>>,
+    future: Awaited<waymaker_client::Result<Extended>>,
     call: Call,
 }
 
@@ -124,6 +144,9 @@ struct RealClient {
     guards: Vec<Guard>,
     /// Releases and extends that a caller awaits.
     answers: Vec<Answer>,
+    watches: Vec<Watching>,
+    /// A hold whose end another client moves just now.
+    rival: Option<LockId>,
     phase: Phase,
     /// Acquires that it still makes after it has settled.
     asks_left: usize,
@@ -157,6 +180,14 @@ impl RealClients {
     /// Bytes arrived for this client, or a connection of it was lost.
     pub(crate) fn wake(&mut self, world: &mut World, client: usize) {
         if let Some((process, _)) = self.process(client) {
+            process.schedule(world, world.now_us);
+        }
+    }
+
+    /// Another client moves the lease of a hold of this process just now.
+    pub(crate) fn rival(&mut self, world: &mut World, client: usize, id: LockId) {
+        if let Some((process, _)) = self.process(client) {
+            process.rival = Some(id);
             process.schedule(world, world.now_us);
         }
     }
@@ -210,6 +241,8 @@ impl RealClient {
             asking: Vec::new(),
             guards: Vec::new(),
             answers: Vec::new(),
+            watches: Vec::new(),
+            rival: None,
             phase: Phase::Acting,
             asks_left: KEPT_COUNT,
             breaks: Vec::new(),
@@ -259,6 +292,7 @@ impl RealClient {
         }
         self.note_outages(world);
         self.look(world);
+        self.move_beside(world);
         match self.phase {
             Phase::Acting if is_active && self.acts_at_us <= world.now_us => {
                 self.act(world);
@@ -266,7 +300,10 @@ impl RealClient {
             }
             Phase::Keeping { settled_us } => self.keep(world, settled_us),
             // Later grants are given back at once.
-            Phase::Leaving => self.guards.clear(),
+            Phase::Leaving => {
+                self.guards.clear();
+                self.watches.clear();
+            }
             Phase::Acting | Phase::Gone => {}
         }
         let mut opened = Vec::new();
@@ -281,6 +318,7 @@ impl RealClient {
         }
         self.note_outages(world);
         self.tell_beliefs(world);
+        self.judge_watches(world);
         self.look_for_unowned(world);
         let lanes_us = self.lanes.iter().map(|lane| lane.next_us(&self.clock, world.now_us)).min();
         let acts_us = match self.phase {
@@ -309,12 +347,17 @@ impl RealClient {
         let mut answers = std::mem::take(&mut self.answers);
         answers.retain_mut(|one| match one.future.as_mut().poll(context) {
             Poll::Pending => self.judge_pending(world, &one.call),
-            Poll::Ready(Ok(())) => false,
+            Poll::Ready(Ok(extended)) => {
+                if let Some((id, remaining)) = extended {
+                    world.auditor.judge_extended(self.index, id, remaining);
+                }
+                false
+            }
             Poll::Ready(Err(error)) => self.judge_refusal(world, &one.call, &error),
         });
         self.answers.extend(answers);
         let mut asking = std::mem::take(&mut self.asking);
-        asking.retain_mut(|one| match one.future.as_mut().poll(context) {
+        asking.retain_mut(|one| match one.poll(self.index, world, context) {
             Poll::Pending => self.judge_pending(world, &one.call),
             Poll::Ready(Ok(locks)) => {
                 self.take(world, locks, one.terms, &one.losses);
@@ -323,9 +366,52 @@ impl RealClient {
             Poll::Ready(Err(error)) => self.judge_refusal(world, &one.call, &error),
         });
         self.asking.extend(asking);
+        self.look_at_watches(world);
         // The holder of a lost guard drops it some time later.
         let random = &mut world.random;
         self.guards.retain(|guard| guard.is_kept || guard.lock.is_held() || !random.once_in(4));
+    }
+
+    /// Polls all watches.
+    fn look_at_watches(&mut self, world: &mut World) {
+        let context = &mut Context::from_waker(Waker::noop());
+        let index = self.index;
+        self.watches.retain_mut(|watching| {
+            if let WatchStage::Beginning(future) = &mut watching.stage {
+                match future.as_mut().poll(context) {
+                    Poll::Pending => return true,
+                    // Of a lane that has no connection for long, or of a server that refuses it.
+                    Poll::Ready(Err(_)) => return false,
+                    Poll::Ready(Ok(watch)) => watching.stage = WatchStage::Open(watch),
+                }
+            }
+            let WatchStage::Open(watch) = &mut watching.stage else { return true };
+            while let Poll::Ready(state) = std::pin::pin!(watch.next()).poll(context) {
+                let Some(state) = state else {
+                    world.auditor.judge_end_of_watch(index, watching.since_us);
+                    return false;
+                };
+                watching.shown = Some(WatchedState {
+                    is_held: state.is_held(),
+                    fence: state.fence(),
+                    holder: match state {
+                        KeyState::Held { holder, .. } => holder.map(|holder| (holder.shared, holder.owner)),
+                        KeyState::Free { .. } => None,
+                    },
+                });
+            }
+            true
+        });
+    }
+
+    fn judge_watches(&self, world: &mut World) {
+        let Some(lane) = self.lanes.iter().find(|lane| lane.kind == NamespaceKind::Flat) else { return };
+        if !lane.is_open() || self.phase == Phase::Gone {
+            return;
+        }
+        let shown: BTreeMap<Key, Option<WatchedState>> =
+            self.watches.iter().map(|watching| (watching.key, watching.shown.clone())).collect();
+        world.auditor.judge_watches_of(self.index, lane.auditor_lane(), &shown);
     }
 
     fn take(&mut self, world: &mut World, locks: Vec<Lock>, terms: Terms, losses: &Losses) {
@@ -383,9 +469,15 @@ impl RealClient {
         let context = &mut Context::from_waker(Waker::noop());
         for guard in self.guards.iter_mut().filter(|guard| !guard.is_judged && !guard.lock.is_held()) {
             guard.is_judged = true;
-            let Some(reason) = guard.lock.loss_reason() else { continue };
             let id = guard.lock.id();
-            world.auditor.judge_loss(index, id, reason, guard.until_us, now_us);
+            let Some(reason) = guard.lock.loss_reason() else {
+                world
+                    .auditor
+                    .accuse("loss-reason", || format!("process {index} lost {id} and is not told so"));
+                continue;
+            };
+            let loss = (reason, guard.lock.loss_message());
+            world.auditor.judge_loss(index, id, loss, guard.until_us, now_us);
             let told = std::pin::pin!(guard.lock.lost()).poll(context);
             let called = guard.losses.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if told != Poll::Ready(reason) || called.len() != 1 {
@@ -451,11 +543,18 @@ impl RealClient {
             let id = guard.lock.id();
             let until_us = self.clock.first_us_at(now.after(guard.lock.remaining()));
             guard.until_us = until_us;
+            let lane = self.lanes.iter().find(|lane| lane.kind == guard.terms.kind);
             views.push(GuardView {
                 id,
                 until_us,
                 lane: guard.lane,
                 is_on_session: guard.terms.is_on_session,
+                is_renewed: guard.terms.is_renewed && guard.terms.has_end,
+                is_connected: lane.is_some_and(|lane| lane.is_open() && lane.auditor_lane() == guard.lane),
+                fence: guard.lock.fence(),
+                is_shared: guard.lock.is_shared(),
+                is_clamped: guard.lock.is_clamped(),
+                lease_ms: guard.lock.lease_ms(),
             });
             if !ids.insert(id) {
                 let index = self.index;
@@ -473,15 +572,31 @@ impl RealClient {
         if !matches!(self.phase, Phase::Leaving | Phase::Gone) {
             outstanding.push(format!("process {index} is {:?}", self.phase));
         }
-        let counts = [self.asking.len(), self.answers.len(), self.guards.len()];
-        if counts != [0; 3] {
-            outstanding.push(format!("process {index} awaits {counts:?} acquires, answers, guards"));
+        let counts = [self.asking.len(), self.answers.len(), self.guards.len(), self.watches.len()];
+        if counts != [0; 4] {
+            outstanding.push(format!("process {index} awaits {counts:?} acquires, answers, guards, watches"));
         }
         if self.phase != Phase::Gone {
             let busy = self.lanes.iter().filter(|lane| !lane.is_at_rest());
             outstanding.extend(busy.map(|lane| format!("process {index}: {lane:?}")));
         }
         outstanding
+    }
+}
+
+impl Asking {
+    fn poll(
+        &mut self,
+        process: usize,
+        world: &mut World,
+        context: &mut Context<'_>,
+    ) -> Poll<waymaker_client::Result<Vec<Lock>>> {
+        let polled = self.future.as_mut().poll(context);
+        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(place) = place {
+            world.auditor.judge_place(process, place.id, place.position, place.ticket);
+        }
+        polled
     }
 }
 

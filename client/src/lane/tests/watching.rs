@@ -82,6 +82,24 @@ fn a_watch_whose_events_were_dropped_begins_anew() {
     assert_eq!(*states.borrow(), Some(KeyState::Held { fence: 8, holder: None }));
 }
 
+/// A stopping server refuses to begin watches.
+#[test]
+fn a_watch_survives_a_server_that_stops() {
+    let mut rig = Rig::new();
+    let (states, _answer) = rig.watch();
+    rig.sent();
+    let watching = rig.watching(3, 0);
+    rig.receive(1, &watching);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "holds"), (3, WATCH)]);
+    rig.receive(3, &refusal(ErrorCode::Shutdown));
+    assert!(states.has_changed().is_ok(), "the watch goes on");
+    rig.lose_connection();
+    rig.come_back(true);
+    assert_eq!(rig.sent().last().unwrap(), &(5, WATCH.to_owned()));
+}
+
 #[test]
 fn a_watch_given_up_before_it_began_is_ended_when_it_begins() {
     let mut rig = Rig::new();

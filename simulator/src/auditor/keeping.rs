@@ -1,0 +1,101 @@
+//! What a client must do to keep its holds.
+//!
+//! A guard believes in its hold as long as an answer of the server allows, and no longer than the server surely keeps it. A lane with a
+//! connection renews each lease in time: once a third of a lease has passed, a renewal is on its way, and the same is true of the session.
+
+use super::Auditor;
+use super::guards::GuardView;
+use crate::operation::Operation;
+
+/// Clocks of clients drift, and times on the wire are whole milliseconds.
+const SLACK_MS: u64 = 4;
+/// The longest time between two keep-alives of a lane, and the longest delay of a renewal that was refused.
+const KEEP_ALIVE_MAX_MS: u64 = 5_000;
+const RETRY_MAX_MS: u64 = 1_000;
+
+impl Auditor {
+    /// Judges a guard that says that it holds.
+    pub(super) fn judge_keeping(&mut self, process: usize, view: &GuardView, now_us: u64) {
+        let Some(hold) = self.holds.get(&view.id) else { return };
+        // Another acquire with its request id may have found the hold.
+        if hold.request_id.is_some() || self.guards.is_excused(process, view.id) {
+            return;
+        }
+        self.judge_belief(process, view);
+        if view.is_connected && self.has_room(process, view.lane) {
+            self.judge_renewal_of_guard(process, view, now_us);
+        }
+    }
+
+    /// Judges until when a guard believes.
+    fn judge_belief(&mut self, process: usize, view: &GuardView) {
+        let Some(hold) = self.holds.get(&view.id) else { return };
+        let floor_ms = self.belief_floor_ms(process, view.id).filter(|_| {
+            // A caller may ask for a shorter lease.
+            let extends = |operation| matches!(operation, Operation::Extend { id, .. } if id == view.id);
+            hold.release_after_ms.is_none()
+                && view.is_connected
+                && self.has_room(process, view.lane)
+                && !self.unanswered(process, view.lane).any(extends)
+        });
+        let lease_ms = match hold.session {
+            Some(_) => self.session_floor_ms(hold.session),
+            None => self.lease_floor_ms(view.id),
+        };
+        // A loss of its lane from before it was granted says nothing.
+        let outer_ms = Some(self.outer_floor_ms(hold)).filter(|outer_ms| *outer_ms > hold.said_ms);
+        let latest_ms = lease_ms.min(outer_ms.unwrap_or(u64::MAX));
+        let is_certain = hold.over_ms.is_none() && !hold.lease_is_open && !hold.others_may_end && !hold.may_have_moved;
+        if let Some(floor_ms) = floor_ms
+            && view.until_us < self.to_us(floor_ms)
+        {
+            let hold = format!("{hold:?}");
+            return self.accuse("needless-loss", || {
+                format!("process {process} believes in {view:?}, by an answer until {floor_ms}: {hold}")
+            });
+        }
+        if is_certain && view.until_us > self.end_us(latest_ms) {
+            let hold = format!("{hold:?}");
+            self.accuse("guard", || {
+                format!("process {process} believes in {view:?}, the server keeps it until {latest_ms}: {hold}")
+            });
+        }
+    }
+
+    /// Judges that a request which renews the lease is on its way in time.
+    fn judge_renewal_of_guard(&mut self, process: usize, view: &GuardView, now_us: u64) {
+        let left_ms = view.until_us.saturating_sub(now_us) / 1000;
+        // A hold that ends with its connection is believed in no longer than that.
+        let Some(hold) = self.holds.get(&view.id).filter(|hold| hold.release_after_ms.is_none()) else { return };
+        let (lease_ms, due_ms) = if view.is_on_session {
+            let lease_ms = u64::from(self.lease_ms_of_session(hold.session));
+            (lease_ms, lease_ms.saturating_sub((lease_ms / 3).min(KEEP_ALIVE_MAX_MS)))
+        } else {
+            let Some(word) = self.lease_word(process, view.id).filter(|word| word.end_ms < u64::MAX) else { return };
+            if !view.is_renewed {
+                return;
+            }
+            let lease_ms = u64::from(word.remaining_ms);
+            (lease_ms, lease_ms - lease_ms / 3)
+        };
+        let longest_ms = lease_ms.max(u64::from(hold.longest_ms));
+        let margin_ms = (longest_ms / 10).min(50) + longest_ms / 100 + lease_ms / 1000 + SLACK_MS;
+        let retry_us = (lease_ms / 3).clamp(10, RETRY_MAX_MS) * 1000;
+        let is_refused = self.not_moved_us(process, view.id) + retry_us > now_us;
+        let is_refused = is_refused || view.is_on_session && self.has_heard_any_refusal(process, now_us.saturating_sub(retry_us));
+        if left_ms + margin_ms >= due_ms || is_refused {
+            return;
+        }
+        let renews = |operation: Operation| match operation {
+            Operation::Extend { id, .. } | Operation::Status { id } => id == view.id,
+            Operation::KeepAlive | Operation::Holds { .. } => view.is_on_session,
+            _ => false,
+        };
+        if !self.unanswered(process, view.lane).any(renews) {
+            let hold = format!("{hold:?}");
+            self.accuse("renewal", || {
+                format!("process {process} does not renew {view:?} with {left_ms} ms left of {lease_ms}: {hold}")
+            });
+        }
+    }
+}

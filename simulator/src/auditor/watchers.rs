@@ -1,0 +1,141 @@
+//! The watches of real clients: each shows the newest state of its key that its process has read, and lasts until it is dropped.
+
+use super::Auditor;
+use crate::operation::{Key, Operation};
+use std::collections::{BTreeMap, BTreeSet};
+use waymaker_protocol::{ErrorCode, Event, Response};
+
+/// A word on a watched key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum WatchNews {
+    /// The key has been in this state since.
+    State { number: u32, key: Option<Key>, state: WatchedState },
+    /// The watch with this number is over.
+    Over { number: u32 },
+}
+
+/// What is known of a watched key: whether it is held, its fence, and the newest holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WatchedState {
+    pub(crate) is_held: bool,
+    pub(crate) fence: u64,
+    /// `None` if the watch began when the key was held already.
+    pub(crate) holder: Option<(bool, Vec<u8>)>,
+}
+
+impl WatchNews {
+    /// Returns what this response says of a watched key.
+    pub(super) fn of(number: u32, operation: Option<Operation>, response: &Response<'_>) -> Option<Self> {
+        let state = |key, is_held, fence, holder| {
+            Some(Self::State { number, key, state: WatchedState { is_held, fence, holder } })
+        };
+        match (operation, response) {
+            (Some(Operation::Watch { key }), Response::Watching(watching)) => {
+                state(Some(key), watching.holder_count > 0, watching.fence, None)
+            }
+            (Some(Operation::Unwatch { watch, .. }), Response::Unwatched(_)) => Some(Self::Over { number: watch }),
+            (_, Response::Event(Event::KeyHeld { fence, shared, owner })) => {
+                state(None, true, *fence, Some((*shared, owner.to_vec())))
+            }
+            (_, Response::Event(Event::KeyFreed { fence })) => state(None, false, *fence, None),
+            (_, Response::Event(Event::Overrun)) => Some(Self::Over { number }),
+            _ => None,
+        }
+    }
+}
+
+/// The watches that the server has for one process, as the process knows them.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    /// By lane and number.
+    states: BTreeMap<(usize, u32), (Key, WatchedState)>,
+}
+
+impl Watched {
+    pub(super) fn note(&mut self, lane: usize, news: WatchNews) {
+        match news {
+            WatchNews::State { number, key: Some(key), state } => {
+                self.states.insert((lane, number), (key, state));
+            }
+            WatchNews::State { number, key: None, state } => {
+                if let Some((_, known)) = self.states.get_mut(&(lane, number)) {
+                    *known = state;
+                }
+            }
+            WatchNews::Over { number } => {
+                self.states.remove(&(lane, number));
+            }
+        }
+    }
+
+    /// The watches of a lane end with its connection.
+    pub(super) fn forget(&mut self, lane: usize) {
+        self.states.retain(|(other, _), _| *other != lane);
+    }
+
+    /// Returns the newest watch of a key.
+    fn newest(&self, lane: usize, key: Key) -> Option<&WatchedState> {
+        let of_lane = self.states.range((lane, 0)..=(lane, u32::MAX)).rev();
+        of_lane.map(|(_, (of, state))| (*of, state)).find(|(of, _)| *of == key).map(|(_, state)| state)
+    }
+}
+
+impl Auditor {
+    /// Judges all watches of a process, by key, with the state that each has shown last. Its lane has sent everything that is due.
+    pub(crate) fn judge_watches_of(
+        &mut self,
+        process: usize,
+        lane: usize,
+        shown: &BTreeMap<Key, Option<WatchedState>>,
+    ) {
+        // A server that stops watches nothing.
+        if !self.has_room(process, lane) || self.is_stopping() {
+            return;
+        }
+        let (mut asked, mut ended) = (BTreeSet::new(), BTreeSet::new());
+        for operation in self.unanswered(process, lane) {
+            match operation {
+                Operation::Watch { key } => drop(asked.insert(key)),
+                Operation::Unwatch { watch, .. } => drop(ended.insert(watch)),
+                _ => {}
+            }
+        }
+        let Some(watched) = self.heard.watched_by(process) else { return };
+        let left = watched.states.iter().find(|((of, number), (key, _))| {
+            *of == lane && !ended.contains(number) && !shown.contains_key(key)
+        });
+        let left = left.map(|(name, _)| format!("process {process} has left the watch {name:?}"));
+        let settled = shown.iter().filter(|(key, _)| !asked.contains(key));
+        let wrong = settled.into_iter().find_map(|(key, shown)| match (watched.newest(lane, *key), shown) {
+            (None, _) => {
+                Some(format!("process {process} does not watch key {key} any more, and shows {shown:?}"))
+            }
+            (Some(state), Some(shown)) if !shown.is_as_good_as(state) => {
+                Some(format!("process {process} shows {shown:?} of key {key}, and has read {state:?}"))
+            }
+            (Some(state), None) => {
+                Some(format!("process {process} shows nothing of key {key}, and has read {state:?}"))
+            }
+            _ => None,
+        });
+        if let Some(problem) = left.or(wrong) {
+            self.accuse("watcher", || problem);
+        }
+    }
+
+    /// Judges a watch that ended by itself: the server refused to watch the key again.
+    pub(crate) fn judge_end_of_watch(&mut self, process: usize, since_us: u64) {
+        let codes = [ErrorCode::Overloaded, ErrorCode::BadInput, ErrorCode::Unauthorized];
+        if !self.has_heard_refusal(process, &codes, since_us) {
+            self.accuse("watcher", || format!("a watch of process {process} ended by itself"));
+        }
+    }
+}
+
+impl WatchedState {
+    /// Returns whether a watch that shows this knows all of the other state.
+    fn is_as_good_as(&self, read: &Self) -> bool {
+        (self.is_held, self.fence) == (read.is_held, read.fence)
+            && (read.holder.is_none() || self.holder == read.holder)
+    }
+}
