@@ -8,7 +8,7 @@ use waymaker_protocol::{
 };
 
 use super::Lane;
-use super::holds::{ReportedBy, retry_delay};
+use super::holds::ReportedBy;
 use super::requests::arm_wait;
 use super::window::{Pending, Sequence};
 use crate::claim::Wait;
@@ -132,15 +132,11 @@ impl Lane {
                 self.extended(id, by, extended, carried, now);
             }
             (Job::Renew { id, .. }, Response::Error(error)) => {
-                let lease = self.holds.get_mut(id).map_or(Duration::ZERO, |entry| entry.lease);
-                self.not_extended(id, error.code, now.after(retry_delay(lease)), now);
+                let retry = self.retry_at(id, now);
+                self.not_extended(id, error.code, retry, now);
             }
             (Job::Check { id }, Response::Status(status)) => self.checked(id, by, status, carried, now),
-            (Job::Check { id }, Response::Error(error)) => {
-                if let Some(reason) = lost_by(error.code) {
-                    self.holds.lose(id, reason, &mut self.timers);
-                }
-            }
+            (Job::Check { id }, Response::Error(error)) => self.not_checked(id, error.code, now),
             (Job::Holds { .. }, Response::Listed(listed)) => self.holds_listed(&listed),
             // A server that has no such list still answers for each.
             (Job::Holds { .. }, Response::Error(_)) => self.reconcile(false),
@@ -160,10 +156,14 @@ impl Lane {
             (Job::KeepAlive, Response::KeptAlive(kept)) => {
                 let remaining = Duration::from_millis(u64::from(kept.remaining_ms));
                 self.move_deadline(self.session_report(kept.stamp_ms, remaining), now);
-                self.schedule_keep_alive(pending.sent);
+                // The welcome has scheduled the next one already.
+                if !carried {
+                    self.schedule_keep_alive(pending.sent);
+                }
             }
             // A server that cannot serve it now may serve the next.
-            (Job::KeepAlive, Response::Error(_)) => self.schedule_keep_alive(now),
+            (Job::KeepAlive, Response::Error(_)) if !carried => self.schedule_keep_alive(now),
+            (Job::KeepAlive, Response::Error(_)) => {}
             (Job::Goodbye, Response::Farewell(_) | Response::Error(_)) => self.finish(),
             (mut job, _) => {
                 let error = no_such_answer();

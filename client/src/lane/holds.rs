@@ -28,7 +28,7 @@ pub(super) fn patience(lease: Duration) -> Duration {
 pub(super) enum Renewal {
     /// It is not renewed: nobody asked for it, the session does it, or there is no connection.
     Off,
-    /// To be sent at this instant.
+    /// To be sent at this instant: an extend, or a question if the hold does not renew itself.
     Due(BootTime),
     /// Sent at `since`; at `doubt` it is time to ask whether the connection still lives.
     Sent { since: BootTime, doubt: BootTime },

@@ -7,7 +7,7 @@ use waymaker_protocol::{ErrorCode, Extended, LockId, StatusAnswer};
 use super::Lane;
 use super::answers::lost_by;
 use super::event::Event;
-use super::holds::{LeaseEnd, Renewal, ReportedBy, patience};
+use super::holds::{LeaseEnd, Renewal, ReportedBy, patience, retry_delay};
 use crate::clock::BootTime;
 use crate::deadline::LeaseReport;
 use crate::job::Job;
@@ -101,6 +101,26 @@ impl Lane {
         self.holds.rearm(id, &mut self.timers);
     }
 
+    /// A question was refused: the hold is lost, or the session asks again.
+    pub(super) fn not_checked(&mut self, id: LockId, code: ErrorCode, now: BootTime) {
+        if let Some(reason) = lost_by(code) {
+            return self.holds.lose(id, reason, &mut self.timers);
+        }
+        let retry = self.retry_at(id, now);
+        if let Some(entry) = self.holds.get_mut(id)
+            && entry.renewal == Renewal::Off
+        {
+            entry.renewal = Renewal::Due(retry);
+            self.holds.rearm(id, &mut self.timers);
+        }
+    }
+
+    /// Returns when to ask again for a hold that the server could not serve just now.
+    pub(super) fn retry_at(&mut self, id: LockId, now: BootTime) -> BootTime {
+        let lease = self.holds.get_mut(id).map_or(Duration::ZERO, |entry| entry.lease);
+        now.after(retry_delay(lease))
+    }
+
     /// Asks the server whether a hold still lives, after the connection was bound anew.
     pub(super) fn ask_for(&mut self, id: LockId, now: BootTime) {
         let Some(entry) = self.holds.get_mut(id) else { return };
@@ -131,6 +151,10 @@ impl Lane {
                     let is_own = entry.may_be_taken_up();
                     self.window.push(Job::Renew { id, lease_ms, is_own });
                 }
+            }
+            (Renewal::Due(at), None) if at <= now => {
+                entry.renewal = Renewal::Off;
+                self.window.push(Job::Check { id });
             }
             (Renewal::Sent { since, doubt: at }, _) if at <= now => {
                 entry.renewal = Renewal::Sent { since, doubt };

@@ -36,6 +36,25 @@ fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
     assert!(rig.lane.doubt().is_some());
 }
 
+/// The welcome keeps the session too.
+#[test]
+fn a_keep_alive_from_before_an_outage_causes_no_other() {
+    let mut rig = Rig::new();
+    rig.advance_to(13_400);
+    rig.sends(&[(1, "keep alive")]);
+    rig.lose_connection();
+    rig.advance_to(15_000);
+    rig.come_back(true);
+    rig.sends(&[(1, "keep alive"), (2, "holds")]);
+    rig.receive(2, &listed(&[], 0));
+    let kept_alive = rig.kept_alive();
+    rig.receive(1, &kept_alive);
+    rig.advance_to(15_500);
+    rig.sends(&[]);
+    rig.advance_to(18_400);
+    rig.sends(&[(3, "keep alive")]);
+}
+
 #[test]
 fn a_hold_without_a_lease_is_believed_in_as_long_as_its_connection_is_known_to_live() {
     let mut rig = Rig::new();

@@ -153,3 +153,25 @@ fn a_lock_keeps_the_client_trying_until_its_local_deadline() {
     assert!(!rig.lane.wants_connection(rig.now()));
     drop(lock);
 }
+
+/// Until the server has answered for the hold, its guard believes no longer than before the outage.
+#[test]
+fn a_question_about_a_hold_that_the_server_could_not_serve_is_asked_again() {
+    let mut rig = Rig::new();
+    let lock = rig.lock_with(Lease::Own { ms: 30_000 }, 1, 9, 30_000, |job| job.renew = false);
+    rig.lose_connection();
+    rig.advance_to(12_000);
+    rig.come_back(true);
+    rig.sends(&[(2, "holds"), (3, "status 9")]);
+    rig.receive(2, &listed(&[(9, "k")], 0));
+    rig.receive(3, &refusal(ErrorCode::Overloaded));
+    rig.advance_to(12_900);
+    rig.sends(&[]);
+    rig.advance_to(13_000);
+    rig.sends(&[(4, "status 9")]);
+    let status = rig.status(28_000);
+    rig.receive(4, &status);
+    rig.advance_to(16_000);
+    assert!(rig.sent().iter().all(|(_, text)| text != "status 9"));
+    assert!(lock.is_held());
+}
