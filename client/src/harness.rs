@@ -12,7 +12,9 @@ use bytes::BytesMut;
 use tokio::sync::mpsc;
 use tokio_util::codec::Decoder;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
-use waymaker_protocol::{Frame, LockId, NamespaceKind, PoolOrder, Request, SessionRequest, Welcome, next_frame};
+use waymaker_protocol::{
+    Frame, LockId, NamespaceKind, PoolOrder, Request, SessionRequest, Welcome, next_frame,
+};
 
 use crate::acquire::AcquireBuilder;
 use crate::claim::{Wanted, WantedKey, WantedPermits};

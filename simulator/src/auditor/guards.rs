@@ -331,7 +331,13 @@ mod tests {
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
         auditor.note_guards(
             PROCESS,
-            &[GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, fence: 1, ..GuardView::default() }],
+            &[GuardView {
+                id: id_of(1),
+                until_us: until_ms * 1000,
+                lane: 3,
+                fence: 1,
+                ..GuardView::default()
+            }],
             now_ms * 1000,
         );
     }

@@ -437,7 +437,8 @@ impl Auditor {
         let Some(plan) = &self.settings.processes else { return true };
         let numbers = self.heard.readers.get(&process).and_then(|reader| reader.in_flight.get(&lane));
         let Some(first) = numbers.and_then(BTreeSet::first) else { return true };
-        let newest = self.lanes[lane].asked.range(..u32::MAX / 2).next_back().map_or(0, |(number, _)| *number);
+        let newest =
+            self.lanes[lane].asked.range(..u32::MAX / 2).next_back().map_or(0, |(number, _)| *number);
         let max = plan.in_flight_max.max(2);
         numbers.is_some_and(|numbers| numbers.len() < max as usize) && newest + 1 < first + max
     }
@@ -483,7 +484,9 @@ impl Auditor {
             .is_ok_and(|remaining_ms| self.heard.reader(process).extended.contains(&(id, remaining_ms)));
         if !is_told {
             self.accuse("told", || {
-                format!("process {process} was told that {id} lasts for {remaining_ms} ms, which no answer says")
+                format!(
+                    "process {process} was told that {id} lasts for {remaining_ms} ms, which no answer says"
+                )
             });
         }
     }
@@ -504,7 +507,9 @@ impl Auditor {
         if !is_right {
             let hold = format!("{hold:?}");
             self.accuse("told", || {
-                format!("process {process} shows {view:?}, the server said {is_clamped:?} {lengths:?} of {hold}")
+                format!(
+                    "process {process} shows {view:?}, the server said {is_clamped:?} {lengths:?} of {hold}"
+                )
             });
         }
     }
@@ -589,7 +594,9 @@ impl Auditor {
         let messages: Vec<&str> = told.map(|(_, message)| &**message).collect();
         let is_told = !messages.is_empty();
         let is_released = reason == RELEASED_BY_ID && reader.released.contains(&id);
-        if !(messages.contains(&message) || message.is_empty() && (!is_told || is_released || reason == SESSION_LOST)) {
+        if !(messages.contains(&message)
+            || message.is_empty() && (!is_told || is_released || reason == SESSION_LOST))
+        {
             let messages = format!("{messages:?}");
             return self.accuse("loss-reason", || {
                 format!("a guard of process {process} in {id} was lost by {reason:?} with {message:?}, not {messages}")
@@ -660,7 +667,8 @@ mod tests {
     }
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
-        let view = GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, fence: 1, ..GuardView::default() };
+        let view =
+            GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, fence: 1, ..GuardView::default() };
         auditor.note_guards(PROCESS, &[view], now_ms * 1000);
     }
 

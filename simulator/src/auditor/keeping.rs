@@ -45,7 +45,8 @@ impl Auditor {
         // A loss of its lane from before it was granted says nothing.
         let outer_ms = Some(self.outer_floor_ms(hold)).filter(|outer_ms| *outer_ms > hold.said_ms);
         let latest_ms = lease_ms.min(outer_ms.unwrap_or(u64::MAX));
-        let is_certain = hold.over_ms.is_none() && !hold.lease_is_open && !hold.others_may_end && !hold.may_have_moved;
+        let is_certain =
+            hold.over_ms.is_none() && !hold.lease_is_open && !hold.others_may_end && !hold.may_have_moved;
         if let Some(floor_ms) = floor_ms
             && view.until_us < self.to_us(floor_ms)
         {
@@ -57,7 +58,9 @@ impl Auditor {
         if is_certain && view.until_us > self.end_us(latest_ms) {
             let hold = format!("{hold:?}");
             self.accuse("guard", || {
-                format!("process {process} believes in {view:?}, the server keeps it until {latest_ms}: {hold}")
+                format!(
+                    "process {process} believes in {view:?}, the server keeps it until {latest_ms}: {hold}"
+                )
             });
         }
     }
@@ -66,12 +69,16 @@ impl Auditor {
     fn judge_renewal_of_guard(&mut self, process: usize, view: &GuardView, now_us: u64) {
         let left_ms = view.until_us.saturating_sub(now_us) / 1000;
         // A hold that ends with its connection is believed in no longer than that.
-        let Some(hold) = self.holds.get(&view.id).filter(|hold| hold.release_after_ms.is_none()) else { return };
+        let Some(hold) = self.holds.get(&view.id).filter(|hold| hold.release_after_ms.is_none()) else {
+            return;
+        };
         let (lease_ms, due_ms) = if view.is_on_session {
             let lease_ms = u64::from(self.lease_ms_of_session(hold.session));
             (lease_ms, lease_ms.saturating_sub((lease_ms / 3).min(KEEP_ALIVE_MAX_MS)))
         } else {
-            let Some(word) = self.lease_word(process, view.id).filter(|word| word.end_ms < u64::MAX) else { return };
+            let Some(word) = self.lease_word(process, view.id).filter(|word| word.end_ms < u64::MAX) else {
+                return;
+            };
             if !view.is_renewed {
                 return;
             }
@@ -82,7 +89,8 @@ impl Auditor {
         let margin_ms = (longest_ms / 10).min(50) + longest_ms / 100 + lease_ms / 1000 + SLACK_MS;
         let retry_us = (lease_ms / 3).clamp(10, RETRY_MAX_MS) * 1000;
         let is_refused = self.not_moved_us(process, view.id) + retry_us > now_us;
-        let is_refused = is_refused || view.is_on_session && self.has_heard_any_refusal(process, now_us.saturating_sub(retry_us));
+        let is_refused = is_refused
+            || view.is_on_session && self.has_heard_any_refusal(process, now_us.saturating_sub(retry_us));
         if left_ms + margin_ms >= due_ms || is_refused {
             return;
         }
@@ -94,8 +102,93 @@ impl Auditor {
         if !self.unanswered(process, view.lane).any(renews) {
             let hold = format!("{hold:?}");
             self.accuse("renewal", || {
-                format!("process {process} does not renew {view:?} with {left_ms} ms left of {lease_ms}: {hold}")
+                format!(
+                    "process {process} does not renew {view:?} with {left_ms} ms left of {lease_ms}: {hold}"
+                )
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+    use crate::operation::Acquire;
+    use waymaker_protocol::{Extended, Response};
+
+    const PROCESS: usize = 7;
+    const CONNECTION: usize = 3;
+    /// More bytes than are ever said.
+    const ALL: usize = 1 << 40;
+
+    /// Returns an auditor that has heard of a hold of a real client, granted at 100 ms for 700 ms.
+    fn granted_hold() -> Auditor {
+        let mut auditor = auditor();
+        auditor.settings.start_ms = 0;
+        auditor.settings.processes = None;
+        let lane = auditor.new_lane_of_process(3, PROCESS);
+        auditor.open(lane, false);
+        asks(&mut auditor, CONNECTION, Acquire { request_id: None, release_after_ms: None, ..ACQUIRE }, 100);
+        says_granted(&mut auditor, CONNECTION, granted(1, 100));
+        auditor.note_heard(CONNECTION, ALL, 101_000);
+        auditor
+    }
+
+    fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
+        let view = GuardView {
+            id: id_of(1),
+            until_us: until_ms * 1000,
+            lane: 3,
+            fence: 1,
+            is_renewed: true,
+            is_connected: true,
+            lease_ms: Some(700),
+            ..GuardView::default()
+        };
+        auditor.note_guards(PROCESS, &[view], now_ms * 1000);
+    }
+
+    fn asks_for_extend(auditor: &mut Auditor, number: u32, lease_ms: u32, now_ms: u64) {
+        let operation = Operation::Extend { id: id_of(1), lease_ms, own: false };
+        auditor.asks(CONNECTION, number, operation, 0, now_ms);
+    }
+
+    #[test]
+    fn a_guard_believes_as_long_as_an_answer_allows() {
+        let mut auditor = granted_hold();
+        believes(&mut auditor, 720, 110);
+        assert_eq!(auditor.violation(), None);
+        believes(&mut auditor, 700, 110);
+        assert_eq!(rule(&auditor), Some("needless-loss"));
+    }
+
+    #[test]
+    fn a_lease_is_renewed_after_a_third_of_it() {
+        let mut auditor = granted_hold();
+        believes(&mut auditor, 740, 300);
+        assert_eq!(auditor.violation(), None);
+        asks_for_extend(&mut auditor, 2, 700, 340);
+        believes(&mut auditor, 740, 400);
+        assert_eq!(auditor.violation(), None, "the renewal is on its way");
+        let mut auditor = granted_hold();
+        believes(&mut auditor, 740, 400);
+        assert_eq!(rule(&auditor), Some("renewal"));
+    }
+
+    /// The server answers the second of two extends, and the client has read only the answer to the first.
+    #[test]
+    fn a_guard_does_not_believe_behind_a_shorter_lease_that_it_asked_for() {
+        let mut auditor = granted_hold();
+        auditor.note_extend_of(PROCESS, id_of(1), 200_000);
+        asks_for_extend(&mut auditor, 2, 700, 200);
+        asks_for_extend(&mut auditor, 3, 50, 200);
+        let extended = Extended { remaining_ms: 700, stamp_ms: 201, clamped: false };
+        says(&mut auditor, CONNECTION, 2, &Response::Extended(extended), 201);
+        auditor.note_heard(CONNECTION, 1, 202_000);
+        believes(&mut auditor, 244, 203);
+        assert_eq!(auditor.violation(), None);
+        believes(&mut auditor, 840, 203);
+        assert_eq!(rule(&auditor), Some("guard"));
     }
 }

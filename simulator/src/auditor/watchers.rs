@@ -33,7 +33,9 @@ impl WatchNews {
             (Some(Operation::Watch { key }), Response::Watching(watching)) => {
                 state(Some(key), watching.holder_count > 0, watching.fence, None)
             }
-            (Some(Operation::Unwatch { watch, .. }), Response::Unwatched(_)) => Some(Self::Over { number: watch }),
+            (Some(Operation::Unwatch { watch, .. }), Response::Unwatched(_)) => {
+                Some(Self::Over { number: watch })
+            }
             (_, Response::Event(Event::KeyHeld { fence, shared, owner })) => {
                 state(None, true, *fence, Some((*shared, owner.to_vec())))
             }
@@ -137,5 +139,74 @@ impl WatchedState {
     fn is_as_good_as(&self, read: &Self) -> bool {
         (self.is_held, self.fence) == (read.is_held, read.fence)
             && (read.holder.is_none() || self.holder == read.holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auditor::scene::{auditor, rule, says};
+    use waymaker_protocol::Watching;
+
+    const PROCESS: usize = 7;
+    const CONNECTION: usize = 3;
+    const LANE: usize = 3;
+    /// More bytes than are ever said.
+    const ALL: usize = 1 << 40;
+    const KEY: Key = 0;
+
+    /// Returns an auditor of a process that watches a free key.
+    fn watching() -> Auditor {
+        let mut auditor = auditor();
+        auditor.settings.processes = None;
+        let lane = auditor.new_lane_of_process(3, PROCESS);
+        auditor.open(lane, false);
+        auditor.asks(CONNECTION, 1, Operation::Watch { key: KEY }, 0, 100);
+        let free = Watching { fence: 0, stamp_ms: 100, holder_count: 0, waiter_count: 0 };
+        says(&mut auditor, CONNECTION, 1, &Response::Watching(free), 100);
+        auditor.note_heard(CONNECTION, ALL, 100_000);
+        auditor.violation = None;
+        auditor
+    }
+
+    fn shows(auditor: &mut Auditor, shown: &[(bool, u64)]) {
+        let state = |(is_held, fence): &(bool, u64)| {
+            (KEY, Some(WatchedState { is_held: *is_held, fence: *fence, holder: None }))
+        };
+        auditor.judge_watches_of(PROCESS, LANE, &shown.iter().map(state).collect());
+    }
+
+    #[test]
+    fn a_watch_shows_the_newest_state_that_was_read() {
+        let mut auditor = watching();
+        shows(&mut auditor, &[(false, 0)]);
+        assert_eq!(auditor.violation(), None);
+        shows(&mut auditor, &[(true, 0)]);
+        assert_eq!(rule(&auditor), Some("watcher"));
+    }
+
+    #[test]
+    fn a_watch_whose_events_were_dropped_is_asked_for_again() {
+        let mut auditor = watching();
+        says(&mut auditor, CONNECTION, 1, &Response::Event(Event::Overrun), 110);
+        auditor.note_heard(CONNECTION, 1, 111_000);
+        auditor.violation = None;
+        auditor.asks(CONNECTION, 2, Operation::Watch { key: KEY }, 0, 111);
+        shows(&mut auditor, &[(false, 0)]);
+        assert_eq!(auditor.violation(), None);
+        auditor.note_greeting(LANE);
+        shows(&mut auditor, &[(false, 0)]);
+        assert_eq!(rule(&auditor), Some("watcher"));
+    }
+
+    #[test]
+    fn a_watch_that_was_dropped_ends_at_the_server() {
+        let mut auditor = watching();
+        auditor.asks(CONNECTION, 2, Operation::Unwatch { watch: 1, key: KEY }, 0, 120);
+        shows(&mut auditor, &[]);
+        assert_eq!(auditor.violation(), None);
+        let mut auditor = watching();
+        shows(&mut auditor, &[]);
+        assert_eq!(rule(&auditor), Some("watcher"));
     }
 }

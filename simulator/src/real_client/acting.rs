@@ -137,7 +137,9 @@ impl RealClient {
                 world.auditor.note_forgotten(lock.forget(), was_held);
             }
             0..=9 => drop(lock),
-            _ => self.await_answer(world, guard.terms.kind, async move { lock.release().await.map(|()| None) }),
+            _ => {
+                self.await_answer(world, guard.terms.kind, async move { lock.release().await.map(|()| None) })
+            }
         }
     }
 
