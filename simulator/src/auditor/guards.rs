@@ -336,6 +336,7 @@ mod tests {
                 until_us: until_ms * 1000,
                 lane: 3,
                 fence: 1,
+                lease_ms: Some(700),
                 ..GuardView::default()
             }],
             now_ms * 1000,

@@ -518,9 +518,7 @@ impl Auditor {
     /// ahead of an unanswered one by more.
     pub(super) fn judge_window(&mut self, connection: usize, number: u32, is_new: bool) {
         let lane = self.connections[connection].lane;
-        let Some(max) = self.settings.processes.as_ref().map(|plan| plan.in_flight_max.max(2)) else {
-            return;
-        };
+        let max = self.settings.processes.as_ref().map_or(u32::MAX, |plan| plan.in_flight_max.max(2));
         let process = self.lanes[lane].process;
         let in_flight = self.heard.reader(process).in_flight.entry(lane).or_default();
         in_flight.insert(number);
@@ -667,8 +665,14 @@ mod tests {
     }
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
-        let view =
-            GuardView { id: id_of(1), until_us: until_ms * 1000, lane: 3, fence: 1, ..GuardView::default() };
+        let view = GuardView {
+            id: id_of(1),
+            until_us: until_ms * 1000,
+            lane: 3,
+            fence: 1,
+            lease_ms: Some(700),
+            ..GuardView::default()
+        };
         auditor.note_guards(PROCESS, &[view], now_ms * 1000);
     }
 
@@ -678,6 +682,8 @@ mod tests {
         auditor.note_heard(CONNECTION, ALL, 100_000);
         believes(&mut auditor, 800, 110);
         assert_eq!(auditor.violation(), None);
+        let extend = Operation::Extend { id: id_of(1), lease_ms: 100, own: false };
+        auditor.asks(0, 9, extend, 0, 120);
         let moved = Event::LeaseMoved { id: id_of(1), remaining_ms: 100, stamp_ms: 150 };
         says(&mut auditor, CONNECTION, 0, &Response::Event(moved), 150);
         believes(&mut auditor, 800, 155);

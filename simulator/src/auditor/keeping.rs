@@ -126,7 +126,6 @@ mod tests {
     fn granted_hold() -> Auditor {
         let mut auditor = auditor();
         auditor.settings.start_ms = 0;
-        auditor.settings.processes = None;
         let lane = auditor.new_lane_of_process(3, PROCESS);
         auditor.open(lane, false);
         asks(&mut auditor, CONNECTION, Acquire { request_id: None, release_after_ms: None, ..ACQUIRE }, 100);
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn a_guard_believes_as_long_as_an_answer_allows() {
         let mut auditor = granted_hold();
-        believes(&mut auditor, 720, 110);
+        believes(&mut auditor, 740, 110);
         assert_eq!(auditor.violation(), None);
         believes(&mut auditor, 700, 110);
         assert_eq!(rule(&auditor), Some("needless-loss"));

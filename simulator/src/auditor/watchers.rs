@@ -158,7 +158,6 @@ mod tests {
     /// Returns an auditor of a process that watches a free key.
     fn watching() -> Auditor {
         let mut auditor = auditor();
-        auditor.settings.processes = None;
         let lane = auditor.new_lane_of_process(3, PROCESS);
         auditor.open(lane, false);
         auditor.asks(CONNECTION, 1, Operation::Watch { key: KEY }, 0, 100);
