@@ -63,7 +63,7 @@ pub(crate) enum Event {
     Interfere,
 }
 
-/// What an adversarial client is to do with the hold of a real client.
+/// A request of an adversarial client about the hold of a real client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prey {
     pub(crate) kind: NamespaceKind,

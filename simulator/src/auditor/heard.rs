@@ -28,7 +28,7 @@ pub(super) struct LeaseWord {
     is_fresh: bool,
 }
 
-/// How a word was said. It decides which of two words of one millisecond counts.
+/// Kind of a word. It decides which of two words of one millisecond counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaidBy {
     Grant,
@@ -36,14 +36,14 @@ enum SaidBy {
     Answer(u32),
     /// The same of a question that moves nothing.
     Status(u32),
-    /// Nobody knows whether it was decided before or after an answer.
+    /// It may have been decided before or after an answer of the same millisecond.
     Event,
 }
 
 /// The reason for the loss of a hold that ends with its connection, if the session is over.
 const SESSION_LOST: LossReason = LossReason::Revoked(RevokeReason::ConnectionLost);
 
-/// The reason for the loss of a hold that somebody released by its id.
+/// The reason for the loss of a hold that was released by its id.
 const RELEASED_BY_ID: LossReason = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
 
 impl SaidBy {
@@ -129,7 +129,7 @@ struct Reader {
     leases: BTreeMap<LockId, LeaseWord>,
     /// The remaining times of the two newest words.
     lengths: BTreeMap<LockId, [u32; 2]>,
-    /// Remaining times of holds that were asked for.
+    /// Remaining times in answers to questions.
     statuses: BTreeSet<(LockId, u32)>,
     /// How long each guard believes at least, by a word that it has read.
     floors: BTreeMap<LockId, u64>,
@@ -262,8 +262,8 @@ impl Reader {
     }
 }
 
-/// Returns until when a client surely believes in a hold, which had so much left of its lease after `sent_ms`: all but its margin, and what
-/// its clock may be fast.
+/// Returns until when a client surely believes in a hold, with this remaining lease after `sent_ms`: less its margin and the drift of
+/// its clock.
 fn belief_floor_ms(sent_ms: u64, remaining_ms: u32, lease_ms: u32) -> u64 {
     let (remaining_ms, lease_ms) = (u64::from(remaining_ms), u64::from(lease_ms.max(remaining_ms)));
     let margin_ms = (lease_ms / 10).min(50) + lease_ms / 100;
@@ -468,7 +468,7 @@ impl Auditor {
         reader.extend_calls.insert(id, now_ms);
     }
 
-    /// Judges what a caller was told of its place in a queue.
+    /// Judges the place in a queue that a caller has received.
     pub(crate) fn judge_place(&mut self, process: usize, id: LockId, position: u32, ticket: u64) {
         if !self.heard.reader(process).places.contains(&(id, position, ticket)) {
             self.accuse("told", || {
@@ -477,7 +477,7 @@ impl Auditor {
         }
     }
 
-    /// Judges what the caller of an extend was told.
+    /// Judges the remaining time that the caller of an extend has received.
     pub(crate) fn judge_extended(&mut self, process: usize, id: LockId, remaining: Duration) {
         let remaining_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX);
         let is_told = u32::try_from(remaining_ms)

@@ -1,4 +1,4 @@
-//! What a client must do to keep its holds.
+//! Duties of a client that keeps its holds.
 //!
 //! A guard believes in its hold as long as an answer of the server allows, and no longer than the server surely keeps it. A lane with a
 //! connection renews each lease in time: once a third of a lease has passed, a renewal is on its way, and the same is true of the session.

@@ -14,7 +14,7 @@ pub(super) enum WatchNews {
     Over { number: u32 },
 }
 
-/// What is known of a watched key: whether it is held, its fence, and the newest holder.
+/// State of a watched key: whether it is held, its fence, and the newest holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchedState {
     pub(crate) is_held: bool,

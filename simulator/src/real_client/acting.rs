@@ -138,7 +138,11 @@ impl RealClient {
             }
             0..=9 => drop(lock),
             _ => {
-                self.await_answer(world, guard.terms.kind, async move { lock.release().await.map(|()| None) })
+                self.await_answer(
+                    world,
+                    guard.terms.kind,
+                    async move { lock.release().await.map(|()| None) },
+                );
             }
         }
     }

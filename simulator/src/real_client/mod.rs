@@ -75,7 +75,7 @@ struct Asking {
     call: Call,
     losses: Losses,
     acquire: Acquire,
-    /// Its place in the queue, once it is told.
+    /// Its place in the queue, until it is judged.
     place: Arc<Mutex<Option<QueuePlace>>>,
 }
 
@@ -96,7 +96,7 @@ enum WatchStage {
 /// Reasons with which the callback of an acquire was called.
 type Losses = Arc<Mutex<Vec<LossReason>>>;
 
-/// What the caller of an extend was told of the hold.
+/// The hold of an extend, and its remaining lease by the answer.
 type Extended = Option<(LockId, Duration)>;
 
 /// A release or an extend whose caller awaits it.
