@@ -133,6 +133,8 @@ struct Reader {
     statuses: BTreeSet<(LockId, u32)>,
     /// How long each guard believes at least, by a word that it has read.
     floors: BTreeMap<LockId, u64>,
+    /// When each lane was last welcome.
+    welcome_ms: BTreeMap<usize, u64>,
     /// When the newest request was sent whose answer says when it was decided, by lane.
     anchors: BTreeMap<usize, u64>,
     /// When a caller last moved the end of a lease.
@@ -406,7 +408,9 @@ impl Auditor {
             && let Some((_, mut news)) = unread.pop_front_if(|(end, _)| *end <= read)
         {
             if news == News::Welcome {
-                news = News::Anchor { sent_ms: self.settings.server_ms(now_us) + 1 };
+                let now_ms = self.settings.server_ms(now_us);
+                self.heard.reader(process).welcome_ms.insert(lane, now_ms);
+                news = News::Anchor { sent_ms: now_ms + 1 };
             }
             if let News::Lease { id, word, .. } = &mut news {
                 let extends = |operation| matches!(operation, Operation::Extend { id: of, .. } if of == *id);
@@ -432,14 +436,21 @@ impl Auditor {
         numbers.into_iter().flatten().filter_map(|number| Some(self.requests[*asked.get(number)?].operation))
     }
 
-    /// Returns whether this lane may send one more request at once.
+    /// Returns whether this lane may surely send one more request at once. While requests from before the connection are unanswered, the
+    /// lane may have used numbers behind them that no connection has carried.
     pub(super) fn has_room(&self, process: usize, lane: usize) -> bool {
         let Some(plan) = &self.settings.processes else { return true };
-        let numbers = self.heard.readers.get(&process).and_then(|reader| reader.in_flight.get(&lane));
+        let Some(reader) = self.heard.readers.get(&process) else { return true };
+        let numbers = reader.in_flight.get(&lane);
         let Some(first) = numbers.and_then(BTreeSet::first) else { return true };
         let newest =
             self.lanes[lane].asked.range(..u32::MAX / 2).next_back().map_or(0, |(number, _)| *number);
         let max = plan.in_flight_max.max(2);
+        let first_sent_ms =
+            self.lanes[lane].asked.get(first).map_or(0, |request| self.requests[*request].first_sent_ms);
+        if reader.welcome_ms.get(&lane).is_some_and(|welcome_ms| first_sent_ms <= *welcome_ms) {
+            return false;
+        }
         numbers.is_some_and(|numbers| numbers.len() < max as usize) && newest + 1 < first + max
     }
 
