@@ -454,6 +454,15 @@ impl Auditor {
         numbers.is_some_and(|numbers| numbers.len() < max as usize) && newest + 1 < first + max
     }
 
+    /// Returns whether the server has refused a request of this lane because it stops, on the present connection.
+    pub(super) fn has_read_of_stop(&self, process: usize, lane: usize) -> bool {
+        let Some(reader) = self.heard.readers.get(&process) else { return false };
+        let welcome_ms = reader.welcome_ms.get(&lane).copied().unwrap_or(0);
+        reader.refused.iter().any(|(of, code, at_us)| {
+            *of == lane && *code == ErrorCode::Shutdown && self.settings.server_ms(*at_us) >= welcome_ms
+        })
+    }
+
     /// Returns the newest word on the lease of a hold that this process has read.
     pub(super) fn lease_word(&self, process: usize, id: LockId) -> Option<LeaseWord> {
         self.heard.readers.get(&process)?.leases.get(&id).copied()

@@ -91,7 +91,7 @@ impl Auditor {
         shown: &BTreeMap<Key, Option<WatchedState>>,
     ) {
         // A server that stops watches nothing.
-        if !self.has_room(process, lane) || self.is_stopping() {
+        if !self.has_room(process, lane) || self.is_stopping() || self.has_read_of_stop(process, lane) {
             return;
         }
         let (mut asked, mut ended) = (BTreeSet::new(), BTreeSet::new());
