@@ -39,7 +39,7 @@ impl Auditor {
                 && !self.unanswered(process, view.lane).any(extends)
         });
         let lease_ms = match hold.session {
-            Some(_) => self.session_floor_ms(hold.session),
+            Some(session) => self.session_lease_floor_ms(session),
             None => self.lease_floor_ms(view.id),
         };
         // A loss of its lane from before it was granted says nothing.
