@@ -1,7 +1,7 @@
 //! A copy of the workspace in which defects are planted.
 
 use super::defect::{Defect, Edit};
-use super::switch::{self, Change, MODULE};
+use super::switch::{self, Change};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -81,23 +81,25 @@ impl Sources {
         for file in &files {
             let text = self.text(file)?;
             let mut changes = Vec::new();
-            for defect in defects {
+            for (number, defect) in (1..).zip(defects) {
                 let edits = defect.edits.iter().filter(|edit| edit.file == *file);
                 let edits =
                     edits.map(|edit| Ok((place_of(text, edit)?, &*edit.new))).collect::<Result<_>>()?;
-                changes.push(Change { defect: &defect.name, edits });
+                changes.push(Change { number, edits });
             }
             let switched = switch::switch(text, &switch::bodies(text)?, &changes);
-            let named = switched.bodies.into_iter().map(|(lines, name)| (lines, name.to_owned()));
+            let named =
+                switched.bodies.into_iter().map(|(lines, number)| (lines, defects[number - 1].name.clone()));
             lines.0.insert((*file).to_owned(), named.collect());
             planted.insert((*file).to_owned(), switched.text);
         }
+        let names: Vec<&str> = defects.iter().map(|defect| &*defect.name).collect();
         for folder in files.iter().filter_map(|file| file.split('/').next()).collect::<BTreeSet<_>>() {
             let root = format!("{folder}/src/lib.rs");
             if !planted.contains_key(&root) {
                 planted.insert(root.clone(), self.text(&root)?.to_owned());
             }
-            planted.entry(root).or_default().push_str(MODULE);
+            planted.entry(root).or_default().push_str(&switch::module(&names));
         }
         // An earlier run or build may have left other defects.
         for (file, text) in &self.texts {
@@ -217,12 +219,8 @@ mod tests {
             (defect("first", vec![edit("one();", "2();")]), defect("second", vec![edit("one", "three")]));
         let lines = sources.plant(&[&first, &second]).unwrap();
         let planted = fs::read_to_string(root.join("to/a/src/lib.rs")).unwrap();
-        let parts = [
-            "is(\"first\") {\n    2();",
-            "is(\"second\") {\n    three();",
-            "else {\n    one();",
-            "mod planted",
-        ];
+        let parts =
+            ["1 => {\n    2();", "2 => {\n    three();", "_ => {\n    one();", "[\"first\", \"second\"]"];
         for part in parts {
             assert!(planted.contains(part), "{part} in {planted}");
         }

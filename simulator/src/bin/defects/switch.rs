@@ -9,33 +9,52 @@ use syn::visit::Visit;
 /// Variable of the environment that names the defect.
 pub(crate) const VARIABLE: &str = "PLANTED_DEFECT";
 
-/// What each crate gets that has such functions.
-pub(crate) const MODULE: &str = "
+/// What each crate gets that has such functions: the place of the chosen defect among these names, counted from 1, or 0. Asking for it
+/// takes few instructions also in a program that is not optimized.
+pub(crate) fn module(names: &[&str]) -> String {
+    format!(
+        "
 /// Which defect this process has.
-mod planted {
-    static NAME: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(|| std::env::var(\"PLANTED_DEFECT\").ok());
+mod planted {{
+    use std::sync::atomic::{{AtomicUsize, Ordering}};
 
-    /// Whether this process has the defect `name`.
-    pub(crate) fn is(name: &str) -> bool {
-        NAME.as_deref() == Some(name)
-    }
+    static CHOSEN: AtomicUsize = AtomicUsize::new(usize::MAX);
+    const NAMES: &[&str] = &{names:?};
+
+    pub(crate) fn chosen() -> usize {{
+        match CHOSEN.load(Ordering::Relaxed) {{
+            usize::MAX => look(),
+            chosen => chosen,
+        }}
+    }}
+
+    #[cold]
+    fn look() -> usize {{
+        let name = std::env::var({VARIABLE:?}).unwrap_or_default();
+        let chosen = NAMES.iter().position(|known| *known == name).map_or(0, |place| place + 1);
+        CHOSEN.store(chosen, Ordering::Relaxed);
+        chosen
+    }}
+}}
+"
+    )
 }
-";
 
 /// The changes of one defect in one file.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
-    pub(crate) defect: &'a str,
+    /// The place of the defect among all names, counted from 1.
+    pub(crate) number: usize,
     /// Places in the file and their new text. They do not overlap.
     pub(crate) edits: Vec<(Range<usize>, &'a str)>,
 }
 
 /// A file with several bodies for a function.
 #[derive(Debug)]
-pub(crate) struct Switched<'a> {
+pub(crate) struct Switched {
     pub(crate) text: String,
-    /// The lines of each body of a defect, counted from 1, in order.
-    pub(crate) bodies: Vec<(Range<usize>, &'a str)>,
+    /// The lines of each body of a defect, counted from 1, and the number of the defect, in order.
+    pub(crate) bodies: Vec<(Range<usize>, usize)>,
 }
 
 /// The bodies of functions that can have others beside them, in the order of the file. Of functions in functions, the outer ones.
@@ -49,7 +68,7 @@ pub(crate) fn bodies(text: &str) -> Result<Vec<Range<usize>>> {
 }
 
 /// Writes the bodies with changes beside the ones without. Every edit is inside one of `bodies`.
-pub(crate) fn switch<'a>(text: &str, bodies: &[Range<usize>], changes: &[Change<'a>]) -> Switched<'a> {
+pub(crate) fn switch(text: &str, bodies: &[Range<usize>], changes: &[Change<'_>]) -> Switched {
     let mut switched = Switched { text: String::with_capacity(2 * text.len()), bodies: Vec::new() };
     let mut end = 0;
     for body in bodies {
@@ -60,16 +79,13 @@ pub(crate) fn switch<'a>(text: &str, bodies: &[Range<usize>], changes: &[Change<
             continue;
         }
         switched.text += &text[end..body.start];
-        switched.text += "{\n";
+        switched.text += "{\nmatch crate::planted::chosen() {\n";
         for change in changed {
-            switched.text += &format!("if crate::planted::is({:?}) ", change.defect);
             let first_line = line_count(&switched.text);
-            switched.text += &changed_body(text, body, change);
-            switched.bodies.push((first_line..line_count(&switched.text) + 1, change.defect));
-            switched.text += " else ";
+            switched.text += &format!("{} => {}\n", change.number, changed_body(text, body, change));
+            switched.bodies.push((first_line..line_count(&switched.text), change.number));
         }
-        switched.text += &text[body.clone()];
-        switched.text += "\n}";
+        switched.text += &format!("_ => {}\n}}\n}}", &text[body.clone()]);
         end = body.end;
     }
     switched.text += &text[end..];
@@ -139,12 +155,11 @@ mod tests {
         let bodies = bodies(TEXT).unwrap();
         assert_eq!(bodies, [place(TEXT, "{\n    1\n}")]);
         let edit = place(TEXT, "    1\n");
-        let change = |defect, new| Change { defect, edits: vec![(edit.clone(), new)] };
-        let switched = switch(TEXT, &bodies, &[change("two", "    2\n"), change("three", "    3\n")]);
-        let expected = "fn f() -> u32 {\nif crate::planted::is(\"two\") {\n    2\n} else \
-                        if crate::planted::is(\"three\") {\n    3\n} else {\n    1\n}\n}\nconst fn";
+        let change = |number, new| Change { number, edits: vec![(edit.clone(), new)] };
+        let switched = switch(TEXT, &bodies, &[change(7, "    2\n"), change(8, "    3\n")]);
+        let expected = "fn f() -> u32 {\nmatch crate::planted::chosen() {\n7 => {\n    2\n}\n8 => {\n    3\n}\n_ => {\n    1\n}\n}\n}\nconst fn";
         assert!(switched.text.contains(expected), "{}", switched.text);
-        assert_eq!(switched.bodies, [(3..6, "two"), (5..8, "three")]);
+        assert_eq!(switched.bodies, [(4..7, 7), (7..10, 8)]);
     }
 
     #[test]
