@@ -19,6 +19,12 @@ impl Auditor {
         })
     }
 
+    /// Returns whether another acquire with the request id of this one asks for a lease. The claim of the other acquire may be granted.
+    fn may_find_a_lease(&self, request: usize, acquire: &Acquire) -> bool {
+        let has_lease = |other: usize| matches!(self.requests[other].operation, Operation::Acquire(other) if !other.is_endless());
+        acquire.request_id.is_some() && self.same_requests(request, acquire).any(has_lease)
+    }
+
     /// One hold: what it is, and that it was due.
     pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted, now_ms: u64) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
@@ -35,7 +41,7 @@ impl Auditor {
                 format!("{id} was granted at {stamp_ms} on lane {lane}, behind the FAREWELL of its session")
             });
         }
-        if acquire.is_endless() && remaining_ms != u32::MAX {
+        if acquire.is_endless() && remaining_ms != u32::MAX && !self.may_find_a_lease(request, acquire) {
             self.accuse("answers", || format!("{acquire:?} has no lease and got {granted:?}"));
         }
         if self.requests[request].is_cancelled {
@@ -304,5 +310,31 @@ impl Auditor {
         }
         self.holds.insert(id, hold);
         self.note_guarded(id, now_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, rule, says_granted};
+    use crate::form::{PathItem, PathSet};
+    use crate::mix::TREE;
+
+    /// Returns the rule that is broken if a set of paths without a lease is granted with one. An earlier acquire has the same request id.
+    fn rule_for_lease_of_endless(lease_ms_before: u32) -> Option<&'static str> {
+        let mut auditor = auditor();
+        let start_ms = auditor.settings.start_ms;
+        let form = Form::Paths(PathSet::new(&[PathItem::default()]));
+        let acquire = Acquire { key: TREE, form, ..ACQUIRE };
+        asks(&mut auditor, 0, Acquire { lease_ms: lease_ms_before, ..acquire }, start_ms + 1);
+        asks(&mut auditor, 1, Acquire { lease_ms: u32::MAX, ..acquire }, start_ms + 2);
+        says_granted(&mut auditor, 1, Granted { repeated: true, ..granted(1, start_ms + 3) });
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_claim_without_a_lease_has_one_only_if_its_request_id_finds_one() {
+        assert_eq!(rule_for_lease_of_endless(700), None);
+        assert_eq!(rule_for_lease_of_endless(u32::MAX), Some("answers"));
     }
 }
