@@ -45,8 +45,11 @@ impl Auditor {
         // A loss of its lane from before it was granted says nothing.
         let outer_ms = Some(self.outer_floor_ms(hold)).filter(|outer_ms| *outer_ms > hold.said_ms);
         let latest_ms = lease_ms.min(outer_ms.unwrap_or(u64::MAX));
-        let is_certain =
-            hold.over_ms.is_none() && !hold.lease_is_open && !hold.others_may_end && !hold.may_have_moved;
+        let is_certain = hold.over_ms.is_none()
+            && !hold.lease_is_open
+            && !hold.others_may_end
+            && !hold.may_have_moved
+            && !self.is_session_in_doubt(hold.lane);
         if let Some(floor_ms) = floor_ms
             && view.until_us < self.to_us(floor_ms)
         {
@@ -113,9 +116,10 @@ impl Auditor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auditor::restarts::Ending;
     use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
     use crate::operation::Acquire;
-    use waymaker_protocol::{Extended, Response};
+    use waymaker_protocol::{Extended, Granted, Response, SessionId, Welcome};
 
     const PROCESS: usize = 7;
     const CONNECTION: usize = 3;
@@ -173,6 +177,43 @@ mod tests {
         let mut auditor = granted_hold();
         believes(&mut auditor, 740, 400);
         assert_eq!(rule(&auditor), Some("renewal"));
+    }
+
+    /// Returns the rule that is broken if a guard believes in a hold of a session behind restarts. Nobody resumes the session.
+    fn rule_for_belief_in_session(restart_count: u64, until_ms: u64) -> Option<&'static str> {
+        let mut auditor = auditor();
+        auditor.settings.start_ms = 0;
+        let lane = auditor.new_lane_of_process(3, PROCESS);
+        auditor.open(lane, false);
+        let session_id = SessionId { place: 1, secret: 1 };
+        let welcome = Welcome { session_id, session_lease_ms: 700, stamp_ms: 90, ..Welcome::default() };
+        auditor.note_welcome(CONNECTION, &welcome, 90);
+        let acquire = Acquire { request_id: None, release_after_ms: None, session_lease: true, ..ACQUIRE };
+        asks(&mut auditor, CONNECTION, acquire, 100);
+        says_granted(&mut auditor, CONNECTION, Granted { session_lease: true, ..granted(1, 100) });
+        auditor.note_heard(CONNECTION, ALL, 101_000);
+        for restart in 0..restart_count {
+            auditor.note_end(110 + restart * 10, Ending::Clean);
+            auditor.note_start(115 + restart * 10, 0, false);
+        }
+        let view = GuardView {
+            id: id_of(1),
+            until_us: until_ms * 1000,
+            lane: 3,
+            fence: 1,
+            is_on_session: true,
+            ..GuardView::default()
+        };
+        auditor.note_guards(PROCESS, &[view], 200_000);
+        rule(&auditor)
+    }
+
+    /// The auditor does not rely on a session that is not resumed between two restarts. The server may have restored it.
+    #[test]
+    fn a_guard_may_believe_in_a_session_that_two_restarts_may_have_kept() {
+        assert_eq!(rule_for_belief_in_session(0, 790), None);
+        assert_eq!(rule_for_belief_in_session(2, 790), None);
+        assert_eq!(rule_for_belief_in_session(2, 810), Some("last-word"));
     }
 
     /// The server answers the second of two extends, and the client has read only the answer to the first.

@@ -28,6 +28,8 @@ pub(crate) struct Session {
     is_owed: bool,
     /// It lost its last connection then, at the earliest.
     left_ms: Option<u64>,
+    /// The server was restarted since the last welcome, and the auditor does not know whether it restored the session.
+    is_in_doubt: bool,
 }
 
 impl Session {
@@ -73,6 +75,7 @@ impl Auditor {
         for (id, session) in &mut self.sessions {
             if !restored.contains(id) {
                 session.certain_until_ms = session.certain_until_ms.min(now_ms);
+                session.is_in_doubt = true;
             }
             (session.over_ms, session.closed_ms) = (None, None);
             session.is_owed = false;
@@ -119,6 +122,12 @@ impl Auditor {
     /// The lease of a session.
     pub(super) fn lease_ms_of_session(&self, id: Option<SessionId>) -> u32 {
         id.and_then(|id| self.sessions.get(&id)).map_or(0, |session| session.lease_ms)
+    }
+
+    /// Whether a restart may have ended the session of this lane or kept it, as far as the auditor knows.
+    pub(super) fn is_session_in_doubt(&self, lane: usize) -> bool {
+        let session = self.lanes[lane].session.and_then(|id| self.sessions.get(&id));
+        session.is_some_and(|session| session.is_in_doubt)
     }
 
     /// The earliest instant at which it may have ended.
@@ -174,6 +183,7 @@ impl Auditor {
         let is_lost = self.connections[connection].is_lost && self.connections_of(id).is_empty();
         let session = self.sessions.entry(id).or_default();
         session.left_ms = is_lost.then_some(welcome.stamp_ms);
+        session.is_in_doubt = false;
         session.lease_ms = welcome.session_lease_ms;
         session.welcome_ms = session.welcome_ms.max(welcome.stamp_ms);
         session.certain_until_ms = session.certain_until_ms.max(until_ms);
