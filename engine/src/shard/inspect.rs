@@ -20,13 +20,19 @@ pub struct PageBounds {
 }
 
 impl Shard {
-    /// Says what became of the claim with this id.
+    /// Says what became of the claim with this id. The holder will believe in the lease that the answer shows, so a longer lease has to
+    /// be durable first.
     pub fn status(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
-        let answer = match self.claim_of(id, caller.namespace, key) {
-            Ok(claim) => Answer::Status(Box::new(self.claim_status(claim))),
-            Err(refusal) => Answer::Refused(refusal),
+        let claim = match self.claim_of(id, caller.namespace, key) {
+            Ok(claim) => claim,
+            Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        effects.answer(caller.ticket, answer);
+        let answer = Answer::Status(Box::new(self.claim_status(claim)));
+        if self.claims[claim].has(flag::LOCAL) && self.lengthened > self.durable {
+            self.answer_durably(caller.ticket, answer, effects);
+        } else {
+            effects.answer(caller.ticket, answer);
+        }
     }
 
     fn claim_status(&self, index: u32) -> ClaimStatus {

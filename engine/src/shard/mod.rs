@@ -170,6 +170,8 @@ pub struct Shard {
     /// Records so far, and up to which of them everything is known to be durable.
     recorded: u64,
     durable: u64,
+    /// The newest record of a lease that became longer.
+    lengthened: u64,
     /// Claims that an earlier server granted, by the ids that it gave them.
     restored: BTreeMap<ClaimId, u32>,
 }
@@ -227,6 +229,7 @@ impl Shard {
             quorum_state: QuorumState::default(),
             recorded: 0,
             durable: 0,
+            lengthened: 0,
             restored: BTreeMap::new(),
         }
     }

@@ -150,6 +150,9 @@ impl Shard {
         // The lease that it had may be one that is not durable itself.
         let is_shorter = end <= before && self.recorded <= self.durable;
         self.record_lease(claim, end, remaining_ms, effects);
+        if !is_shorter {
+            self.lengthened = self.recorded;
+        }
         !is_shorter
     }
 

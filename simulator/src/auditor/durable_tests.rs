@@ -6,7 +6,9 @@ use crate::durability::Durability;
 use crate::mix::TREE;
 use crate::operation::{Acquire, Operation};
 use waymaker_engine::Scope;
-use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, Frozen, Granted, NamespaceKind, Response};
+use waymaker_protocol::{
+    ErrorAnswer, ErrorCode, ErrorDetail, Frozen, Granted, LockState, NamespaceKind, Response, StatusAnswer,
+};
 
 const LOCAL: Acquire = Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, ..ACQUIRE };
 
@@ -31,6 +33,36 @@ fn granted_behind(found_ms: u64) -> Auditor {
 fn a_durable_grant_is_answered_behind_the_sync_of_its_record() {
     assert_eq!(granted_behind(1_000).violation(), None);
     assert_eq!(rule(&granted_behind(999)), Some("durable"));
+}
+
+/// An extend arrives at 1,100 ms, and then a status shows this lease. Records that were left to the log after `found_ms` are not durable.
+fn status_behind(found_ms: u64, remaining_ms: u32) -> Option<&'static str> {
+    let mut auditor = granted_behind(1_000);
+    auditor.note_nothing_durable_since(found_ms);
+    auditor.asks(0, 2, Operation::Extend { id: id_of(1), lease_ms: 2_000, own: false }, 10, 1_095);
+    auditor.asks(0, 3, Operation::Status { id: id_of(1) }, 20, 1_095);
+    auditor.arrived(0, 20, 1_100);
+    let status = StatusAnswer {
+        state: LockState::Held,
+        shared: false,
+        session_lease: false,
+        fence: 1,
+        remaining_ms,
+        age_ms: 91,
+        stamp_ms: 1_101,
+        priority: 0,
+        waited_ms: 0,
+        key: b"",
+    };
+    says(&mut auditor, 0, 3, &Response::Status(status), 1_102);
+    auditor.violation.filter(|violation| violation.rule == "durable").map(|violation| violation.rule)
+}
+
+#[test]
+fn a_status_shows_a_longer_lease_behind_the_sync_of_its_record() {
+    assert_eq!(status_behind(1_099, 2_000), Some("durable"));
+    assert_eq!(status_behind(1_100, 2_000), None);
+    assert_eq!(status_behind(1_099, 609), None, "the extend is not applied yet");
 }
 
 /// A client sends two equal freezes, and the second has its response. Records that were left to the log after 1,000 ms are not durable.

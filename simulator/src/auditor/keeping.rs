@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(rule(&auditor), Some("renewal"));
     }
 
-    /// Returns the rule that is broken if a guard believes in a hold of a session behind restarts. Nobody resumes the session.
+    /// Returns the rule that is broken if a guard believes in a hold of a session behind restarts. No connection resumes the session.
     fn rule_for_belief_in_session(restart_count: u64, until_ms: u64) -> Option<&'static str> {
         let mut auditor = auditor();
         auditor.settings.start_ms = 0;

@@ -11,7 +11,7 @@ use super::keys::KeyHistory;
 use crate::mix::kind_of;
 use crate::operation::{Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
-use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId};
+use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId, StatusAnswer};
 
 /// Within this time a server grants again once its disk has room, beside the time of its syncs.
 const ROOM_IS_FOUND_MS: u64 = 1_500;
@@ -133,6 +133,12 @@ impl Auditor {
     /// Judges a response that says that something is durable. It comes behind the sync of its record, which was left when the request
     /// had arrived.
     pub(super) fn judge_durable(&mut self, request: usize, response: &Response<'_>) {
+        if let (Operation::Status { id }, Response::Status(status)) =
+            (self.requests[request].operation, response)
+            && let Some(left_ms) = self.lengthened_ms(id, status)
+        {
+            return self.judge_durable_since(request, left_ms);
+        }
         if self.settings.log().is_none() || !self.is_said_when_durable(request, response) {
             return;
         }
@@ -153,6 +159,17 @@ impl Auditor {
                 )
             });
         }
+    }
+
+    /// Returns when the one unanswered extend of a durable hold arrived, if a status shows the longer lease that it gave the hold.
+    fn lengthened_ms(&self, id: LockId, status: &StatusAnswer<'_>) -> Option<u64> {
+        let hold = self.holds.get(&id).filter(|hold| hold.session.is_none() && !hold.lease_is_open)?;
+        let end_ms = status.stamp_ms + u64::from(status.remaining_ms);
+        let is_local = self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence));
+        let [(extend, ..)] = hold.may_move[..] else { return None };
+        let extend = &self.requests[extend];
+        let is_longer = is_local && end_ms > hold.lease_end_ms.max(hold.late_ms);
+        extend.arrived_ms.filter(|_| is_longer && extend.sent_count == 1)
     }
 
     /// Whether the request surely caused a record that the response depends on.

@@ -124,7 +124,7 @@ impl Auditor {
         id.and_then(|id| self.sessions.get(&id)).map_or(0, |session| session.lease_ms)
     }
 
-    /// Whether a restart may have ended the session of this lane or kept it, as far as the auditor knows.
+    /// Whether a restart may have ended the session of this lane.
     pub(super) fn is_session_in_doubt(&self, lane: usize) -> bool {
         let session = self.lanes[lane].session.and_then(|id| self.sessions.get(&id));
         session.is_some_and(|session| session.is_in_doubt)
