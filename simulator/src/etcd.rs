@@ -88,7 +88,10 @@ mod tests {
     fn a_step_writes_unless_its_counter_was_written_since() {
         let mut etcd = Etcd::default();
         let (one, other) = (step(b"one", 1, 0), step(b"other", 2, 0));
-        assert_eq!(replies(&mut etcd, &[one.clone()]), Some(vec![Reply::Written { revision: 1 }]));
+        assert_eq!(
+            replies(&mut etcd, std::slice::from_ref(&one)),
+            Some(vec![Reply::Written { revision: 1 }])
+        );
         let found = Found { revision: 1, fence: 10, attempt: one.attempt };
         let both = vec![Reply::Found(Some(found)), Reply::Written { revision: 2 }];
         assert_eq!(replies(&mut etcd, &[one.clone(), other]), Some(both));
