@@ -1,6 +1,7 @@
 //! Short runs of a server with a log.
 
 use super::Auditor;
+use super::restarts::Ending;
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
 use crate::durability::Durability;
 use crate::mix::TREE;
@@ -63,6 +64,26 @@ fn a_status_shows_a_longer_lease_behind_the_sync_of_its_record() {
     assert_eq!(status_behind(1_099, 2_000), Some("durable"));
     assert_eq!(status_behind(1_100, 2_000), None);
     assert_eq!(status_behind(1_099, 609), None, "the extend is not applied yet");
+}
+
+/// Returns whether an ephemeral hold is over after a crash. A stop that was interrupted carried the hold over to the server that crashed.
+fn is_over_after_crash(is_synced: bool) -> bool {
+    let mut auditor = logged();
+    asks(&mut auditor, 0, Acquire { scope: Scope::Ephemeral, ..LOCAL }, 1_000);
+    says_granted(&mut auditor, 0, granted(1, 1_010));
+    auditor.note_end(1_100, Ending::Interrupted);
+    auditor.note_start(1_200, 0, false);
+    if is_synced {
+        auditor.note_durable(1_210, 1_220_000);
+    }
+    auditor.note_end(1_300, Ending::Crash);
+    auditor.holds[&id_of(1)].over_ms.is_some()
+}
+
+#[test]
+fn a_crash_before_the_first_sync_of_a_server_ends_no_hold_that_it_found() {
+    assert!(!is_over_after_crash(false));
+    assert!(is_over_after_crash(true));
 }
 
 /// A client sends two equal freezes, and the second has its response. Records that were left to the log after 1,000 ms are not durable.

@@ -358,8 +358,10 @@ impl Auditor {
         self.note_guarded_lost(id);
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let is_asked = self.keys.get(&hold.key).is_some_and(|key| key.is_local_asked);
+        // Until a server has synced its first record, a crash leaves the disk as the server found it.
+        let is_as_found = self.restarts.happened_since(durable_ms);
         let may_be_durable = match ending {
-            Ending::Crash => is_durable || is_asked,
+            Ending::Crash => is_durable || is_asked || is_as_found,
             Ending::Interrupted | Ending::Damage => true,
             Ending::Clean | Ending::Loss => is_durable,
         };
