@@ -25,6 +25,8 @@ pub(crate) struct Connection {
     pub(crate) to_client: Pipe,
     /// When the first of the bytes had arrived that the server read last.
     pub(crate) read_since_us: u64,
+    /// When its first worker got it. Until then no worker can read it.
+    pub(crate) accepted_us: u64,
     /// It was broken then. Nothing sent later arrives.
     pub(crate) cut_us: Option<u64>,
     /// The server can learn that it was cut.
@@ -67,6 +69,11 @@ pub(crate) enum Found {
 impl Connection {
     fn pipe(&mut self, to_server: bool) -> &mut Pipe {
         if to_server { &mut self.to_server } else { &mut self.to_client }
+    }
+
+    /// From when on a worker could read the bytes that the server read last.
+    pub(crate) fn readable_since_us(&self) -> u64 {
+        self.read_since_us.max(self.accepted_us)
     }
 }
 
@@ -161,6 +168,7 @@ impl World {
             to_server,
             to_client,
             read_since_us: 0,
+            accepted_us: 0,
             cut_us: None,
             server_noticed: false,
             client_noticed: false,

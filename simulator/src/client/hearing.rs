@@ -129,7 +129,9 @@ impl Client {
             // The next start of the server knows. Until then it is as if there was no answer.
             return;
         }
-        let Some(Pending { operation, sent_us }) = self.lanes[lane].pending.remove(&number) else { return };
+        let Some(Pending { operation, sent_us }) = self.lanes[lane].pending.remove(&number) else {
+            return self.regret_endless(response);
+        };
         if let Some(recorder) = &mut world.recorder {
             recorder.note_heard(self.lanes[lane].auditor_lane, number, response, now_us);
         }
@@ -339,6 +341,15 @@ impl Client {
         }
     }
 
+    /// A grant crossed the reset of its stream. If it has no lease, it would stay as long as the connection.
+    fn regret_endless(&mut self, response: &Response<'_>) {
+        if let Response::Granted(Granted { id, remaining_ms: u32::MAX, repeated: false, .. }) = response
+            && self.is_front
+        {
+            self.regrets.push(*id);
+        }
+    }
+
     fn hear_event(&mut self, world: &mut World, event: &Event) {
         match *event {
             Event::Expired { id } | Event::Revoked { id, .. } => self.forget(world, id),
@@ -396,6 +407,25 @@ mod tests {
         let granted = Granted { id: ID, fence: 1, remaining_ms: 3_000, stamp_ms, ..Granted::default() };
         client.hear_grant(&mut world, 0, &granted);
         client.holds[&ID].is_confirmed
+    }
+
+    /// Returns the holds that a client gives back because it hears of their grant without having asked for them.
+    fn regrets_of_grant(remaining_ms: u32, repeated: bool) -> Vec<LockId> {
+        let mut random = Random::new(0);
+        let settings = Settings::new(0, None, &mut random);
+        let mut world = World::new(settings, random, Trace::new(false, false));
+        let mut client = Client::new(&mut world, 0);
+        client.is_front = true;
+        let granted = Granted { id: ID, fence: 1, remaining_ms, repeated, ..Granted::default() };
+        client.hear(&mut world, 0, 1, &Response::Granted(granted));
+        client.regrets
+    }
+
+    #[test]
+    fn a_grant_without_a_lease_that_crossed_the_reset_of_its_stream_is_given_back() {
+        assert_eq!(regrets_of_grant(u32::MAX, false), [ID]);
+        assert!(regrets_of_grant(3_000, false).is_empty(), "its lease ends it");
+        assert!(regrets_of_grant(u32::MAX, true).is_empty(), "an earlier request knows of it");
     }
 
     #[test]

@@ -55,7 +55,9 @@ impl Server {
                 world.note_done(connection);
                 continue;
             }
-            let thread = world.network.connections[connection].thread;
+            let link = &mut world.network.connections[connection];
+            link.accepted_us = world.now_us;
+            let thread = link.thread;
             self.threads[thread].hand(world, Intake { connection, moved: None, drained_max: Time::NEVER });
         }
         if self.node.0.acceptor_count() > 0 {
@@ -66,5 +68,31 @@ impl Server {
                 thread.post(world, &self.node.0, Mail::Drained);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::trace::Trace;
+    use crate::workload::Settings;
+
+    #[test]
+    fn bytes_of_a_connection_can_be_read_once_it_was_accepted() {
+        let mut random = Random::new(0);
+        let settings = Settings::new(0, None, &mut random);
+        let mut world = World::new(settings, random, Trace::new(false, false));
+        let mut server = Server::new(&mut world);
+        let connection = world.connect(0, 0, false);
+        server.acceptor.connections.push_back(connection);
+        world.now_us = 5_000;
+        server.accept_all(&mut world);
+        let link = &mut world.network.connections[connection];
+        // They arrived while the connection waited for the acceptor.
+        link.read_since_us = 4_000;
+        assert_eq!(link.readable_since_us(), 5_000);
+        link.read_since_us = 6_000;
+        assert_eq!(link.readable_since_us(), 6_000);
     }
 }

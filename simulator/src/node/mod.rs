@@ -168,9 +168,10 @@ impl Server {
         }
         for (to, mut intake) in errands.moves {
             let connection = intake.connection;
-            let arrived_us = world.network.connections[connection].read_since_us;
-            let arrived_ms = world.settings.server_ms(arrived_us).saturating_sub(world.booted_ms());
-            intake.drained_max = self.node.0.drained().max(Time::from_millis(arrived_ms));
+            // Sweeps that were complete before a worker got the connection do not cover its bytes.
+            let since_us = world.network.connections[connection].readable_since_us();
+            let since_ms = world.settings.server_ms(since_us).saturating_sub(world.booted_ms());
+            intake.drained_max = self.node.0.drained().max(Time::from_millis(since_ms));
             world.trace.note(world.now_us, 5, connection as u64, || {
                 format!("network   connection {connection} moves to worker {to}")
             });
