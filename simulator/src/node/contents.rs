@@ -116,6 +116,7 @@ fn counters(logged: &Image, known: &Image) -> Result<(), String> {
 fn holds(logged: &Image, known: &Image, stops: bool) -> Result<(), String> {
     let known = known.holds().filter(|hold| stops || hold.scope.is_durable());
     let mut in_memory: BTreeMap<_, Hold<'_>> = known.map(|hold| (hold.id, hold)).collect();
+    let raised = raised_counters(logged);
     for mut hold in logged.holds() {
         let Some(mut other) = in_memory.remove(&hold.id) else {
             return Err(format!("{hold:?} is in the log alone"));
@@ -147,6 +148,11 @@ fn holds(logged: &Image, known: &Image, stops: bool) -> Result<(), String> {
         if hold.scope.is_durable() && other.scope > hold.scope {
             hold.scope = other.scope;
         }
+        // A later grant raised the scope of its key and was given up. The record of a move has the scope of that time.
+        let key = (hold.namespace, name_of(&hold.item));
+        if other.scope == Scope::Local && raised.get(&key).is_some_and(|fence| *fence > hold.fence) {
+            hold.scope = other.scope;
+        }
         // Memory may have forgotten the request of a hold and the length of its lease. Then it has the rest of the lease.
         if other.number == 0 {
             (hold.number, hold.priority, hold.set_hash) = (0, other.priority, other.set_hash);
@@ -158,6 +164,20 @@ fn holds(logged: &Image, known: &Image, stops: bool) -> Result<(), String> {
     same("holds that are not in the log", &BTreeMap::new(), &in_memory)
 }
 
+/// Returns the fences of the keys whose scope in the log is Quorum.
+fn raised_counters(logged: &Image) -> BTreeMap<(u16, &[u8]), u64> {
+    let raised = logged.counters().filter(|counter| counter.scope == Scope::Quorum);
+    raised.map(|counter| ((counter.namespace, counter.key), counter.fence)).collect()
+}
+
+/// Returns the name under which the log counts the fences of a hold.
+fn name_of<'a>(item: &Item<'a>) -> &'a [u8] {
+    match *item {
+        Item::Key(key) | Item::Permits { name: key, .. } | Item::Registration { key, .. } => key,
+        Item::Paths(_) => b"",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,45 +185,63 @@ mod tests {
 
     const ID: ClaimId = ClaimId { place: 1, secret: 2 };
 
+    /// A hold that a cluster counts.
+    const HOLD: Hold<'_> = Hold {
+        id: ID,
+        namespace: 0,
+        scope: Scope::Quorum,
+        shared: false,
+        session_lease: false,
+        endless: false,
+        clamped: false,
+        waited: false,
+        repeated: false,
+        fence: 4,
+        begins_counted: false,
+        awaits_count: false,
+        since_ms: 1_000,
+        deadline_ms: None,
+        lease_ms: 100,
+        release_after_ms: None,
+        priority: 0,
+        number: 1,
+        session: None,
+        owner: b"",
+        request_id: None,
+        metadata: None,
+        set_hash: None,
+        item: Item::Key(b"key"),
+    };
+
+    fn image(records: &[&Record<'_>]) -> Result<Image, String> {
+        let mut image = Image::default();
+        for record in records {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            image.apply(1, &bytes[4..]).map_err(|error| error.to_string())?;
+        }
+        Ok(image)
+    }
+
     /// Compares a log that has this hold and the count of the cluster with a memory that has the hold.
     fn counted_in_the_log_alone(awaits_count: bool) -> Result<(), String> {
-        let hold = Record::Held(Hold {
-            id: ID,
-            namespace: 0,
-            scope: Scope::Quorum,
-            shared: false,
-            session_lease: false,
-            endless: false,
-            clamped: false,
-            waited: false,
-            repeated: false,
-            fence: 4,
-            begins_counted: false,
-            awaits_count,
-            since_ms: 1_000,
-            deadline_ms: None,
-            lease_ms: 100,
-            release_after_ms: None,
-            priority: 0,
-            number: 1,
-            session: None,
-            owner: b"",
-            request_id: None,
-            metadata: None,
-            set_hash: None,
-            item: Item::Key(b"key"),
-        });
-        let image = |records: &[&Record<'_>]| {
-            let mut image = Image::default();
-            for record in records {
-                let mut bytes = Vec::new();
-                record.encode(&mut bytes);
-                image.apply(1, &bytes[4..]).map_err(|error| error.to_string())?;
-            }
-            Ok::<_, String>(image)
-        };
+        let hold = Record::Held(Hold { awaits_count, ..HOLD });
         let counted = Record::Counted { id: ID, fence: 14 };
         holds(&image(&[&hold, &counted])?, &image(&[&hold])?, true)
+    }
+
+    /// Compares a log in which the scope of a hold is that of the cluster with a memory in which it is not. The newest fence of its key in
+    /// the log is this.
+    fn raised_in_the_log_alone(fence: u64) -> Result<(), String> {
+        let counter = Record::Counter { namespace: 0, scope: Scope::Quorum, fence, key: b"key" };
+        let logged = image(&[&Record::Held(HOLD), &counter])?;
+        holds(&logged, &image(&[&Record::Held(Hold { scope: Scope::Local, ..HOLD })])?, true)
+    }
+
+    #[test]
+    fn the_log_has_the_scope_of_a_later_grant_that_was_given_up() {
+        assert_eq!(raised_in_the_log_alone(5), Ok(()));
+        assert!(raised_in_the_log_alone(4).is_err(), "no other grant has raised it");
     }
 
     #[test]
