@@ -45,6 +45,12 @@ impl Server {
         }
     }
 
+    /// The workers ended. Connections that wait end with them.
+    pub(super) fn forget_waiting(&mut self) {
+        self.acceptor.connections.clear();
+        self.acceptor.askers.clear();
+    }
+
     /// Hands all connections that wait to their workers.
     pub(super) fn accept_all(&mut self, world: &mut World) {
         self.acceptor.is_planned = false;
@@ -78,15 +84,26 @@ mod tests {
     use crate::trace::Trace;
     use crate::workload::Settings;
 
-    #[test]
-    fn bytes_of_a_connection_can_be_read_once_it_was_accepted() {
+    fn run() -> (World, Server) {
         let mut random = Random::new(0);
         let settings = Settings::new(0, None, &mut random);
         let mut world = World::new(settings, random, Trace::new(false, false));
-        let mut server = Server::new(&mut world);
+        let server = Server::new(&mut world);
+        (world, server)
+    }
+
+    /// A connection that waits for the acceptor.
+    fn waiting_connection(world: &mut World, server: &mut Server) -> usize {
         let connection = world.connect(0, 0, false);
         server.acceptor.connections.push_back(connection);
         world.now_us = 5_000;
+        connection
+    }
+
+    #[test]
+    fn bytes_of_a_connection_can_be_read_once_it_was_accepted() {
+        let (mut world, mut server) = run();
+        let connection = waiting_connection(&mut world, &mut server);
         server.accept_all(&mut world);
         let link = &mut world.network.connections[connection];
         // They arrived while the connection waited for the acceptor.
@@ -94,5 +111,14 @@ mod tests {
         assert_eq!(link.readable_since_us(), 5_000);
         link.read_since_us = 6_000;
         assert_eq!(link.readable_since_us(), 6_000);
+    }
+
+    #[test]
+    fn a_connection_that_waits_ends_with_the_workers() {
+        let (mut world, mut server) = run();
+        let connection = waiting_connection(&mut world, &mut server);
+        server.forget_waiting();
+        server.accept_all(&mut world);
+        assert_eq!(world.network.connections[connection].accepted_us, 0, "the next start does not serve it");
     }
 }

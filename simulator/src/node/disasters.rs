@@ -430,6 +430,7 @@ impl Server {
     fn end_workers(&mut self, world: &mut World) {
         self.quorum = None;
         self.threads.clear();
+        self.forget_waiting();
         for connection in 0..world.network.connections.len() {
             if !std::mem::replace(&mut world.network.connections[connection].server_done, true) {
                 world.cut(connection);
