@@ -84,6 +84,8 @@ pub struct InletState {
     followers: BTreeMap<LockId, u32>,
     /// Abandoned acquires whose cancellation found too many requests in flight.
     put_off: Vec<u32>,
+    /// Holds that nobody knows of, with the numbers of their requests. Empty but while the lane is heard.
+    unknown: Vec<(u32, LockId)>,
     /// Empty but while it is heard.
     taken: Vec<u8>,
     /// One that is over, for the next.
@@ -106,6 +108,8 @@ enum Slot {
     Asked {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
+        /// A newer request took up what the answer grants.
+        is_taken_up: bool,
     },
     Abandoned(Abandoned),
     /// A cancellation of the abandoned acquire with this number.
@@ -135,6 +139,7 @@ impl InletState {
             free: Vec::new(),
             followers: BTreeMap::new(),
             put_off: Vec::new(),
+            unknown: Vec::new(),
             taken: Vec::new(),
             spare: None,
             is_closed: false,
@@ -167,7 +172,7 @@ impl InletState {
 
     /// A number for a request with one answer.
     pub fn begin_asked(&mut self) -> u32 {
-        self.begin(Slot::Asked { waker: None, answer: None })
+        self.begin(Slot::Asked { waker: None, answer: None, is_taken_up: false })
     }
 
     /// A number for a request that is followed.
@@ -249,12 +254,15 @@ impl InletState {
         while let Ok(Some(frame)) = next_frame(bytes, usize::MAX) {
             if frame.number() != 0 && is_answer(frame.opcode()) {
                 answer_count += 1;
-                self.hear_answer(worker, frame);
+                self.hear_answer(frame);
             } else {
                 self.hear_event(frame);
             }
             bytes = &bytes[frame.len()..];
         }
+        // Not earlier: a newer request of this lane may have taken a hold up, which only a later frame tells.
+        let unknown = std::mem::take(&mut self.unknown);
+        self.release_all(worker, unknown.into_iter().map(|(_, id)| id));
         if self.put_off.is_empty() {
             return;
         }
@@ -266,11 +274,11 @@ impl InletState {
         }
     }
 
-    fn hear_answer(&mut self, worker: &mut Worker, frame: Frame<'_>) {
+    fn hear_answer(&mut self, frame: Frame<'_>) {
         let number = frame.number();
         let Some(slot) = self.slots.get_mut(number as usize - 1) else { return };
         match slot {
-            Slot::Asked { waker, answer } => {
+            Slot::Asked { waker, answer, .. } => {
                 *answer = Some(frame.bytes().into());
                 if let Some(waker) = waker.take() {
                     waker.wake();
@@ -299,7 +307,7 @@ impl InletState {
                 let undo = abandoned.undo;
                 self.end_abandoned(number);
                 if undo {
-                    self.release_all(worker, frame);
+                    self.unknown.extend(granted_ids(frame).into_iter().map(|id| (number, id)));
                 }
             }
             Slot::Cancels { acquire_number } => {
@@ -356,6 +364,7 @@ impl InletState {
                 }
             }
             Event::TakenUp { id } => {
+                self.keep(frame.number(), id);
                 if self.tell_of_hold(frame.number(), id, frame, true) {
                     self.forget(id, frame.number());
                 }
@@ -392,15 +401,19 @@ impl InletState {
         }
     }
 
-    /// Releases what an answer grants: nobody knows of it.
-    fn release_all(&mut self, worker: &mut Worker, frame: Frame<'_>) {
-        let ids: Vec<LockId> = match (frame.opcode(), Response::decode(frame)) {
-            (acquire::GRANTED, Ok(Response::Granted(granted))) if !granted.repeated => vec![granted.id],
-            (acquire_keys::GRANTED_KEYS, Ok(Response::GrantedKeys(granted))) if !granted.repeated => {
-                granted.keys.iter().map(|key| key.id).collect()
-            }
-            _ => return,
-        };
+    /// A newer request has the hold of this request from here on, and may be one of this lane. The older request must not release it.
+    fn keep(&mut self, number: u32, id: LockId) {
+        self.unknown.retain(|unknown| *unknown != (number, id));
+        let slot = self.slots.get_mut((number as usize).wrapping_sub(1));
+        if let Some(Slot::Asked { answer: Some(answer), is_taken_up, .. }) = slot
+            && let Ok(Some(frame)) = next_frame(answer, usize::MAX)
+        {
+            *is_taken_up |= granted_ids(frame).contains(&id);
+        }
+    }
+
+    /// Releases holds that nobody knows of.
+    fn release_all(&mut self, worker: &mut Worker, ids: impl IntoIterator<Item = LockId>) {
         for id in ids {
             let abandoned = Abandoned { undo: false, is_answered: false, cancel_key: None };
             let number = self.begin(Slot::Abandoned(abandoned));
@@ -460,9 +473,9 @@ impl InletState {
             self.slots[number as usize - 1] = Slot::Abandoned(abandoned);
         } else if self.is_answered(number) {
             match self.end(number) {
-                Slot::Asked { answer: Some(answer), .. } if cancel_key.is_some() => {
+                Slot::Asked { answer: Some(answer), is_taken_up: false, .. } if cancel_key.is_some() => {
                     if let Ok(Some(frame)) = next_frame(&answer, usize::MAX) {
-                        self.release_all(worker, frame);
+                        self.release_all(worker, granted_ids(frame));
                     }
                 }
                 Slot::Followed(following) => {
@@ -495,6 +508,17 @@ impl InletState {
                 waker.wake();
             }
         }
+    }
+}
+
+/// Returns the holds that an answer grants anew. A repeated grant is known from an earlier request.
+fn granted_ids(frame: Frame<'_>) -> Vec<LockId> {
+    match (frame.opcode(), Response::decode(frame)) {
+        (acquire::GRANTED, Ok(Response::Granted(granted))) if !granted.repeated => vec![granted.id],
+        (acquire_keys::GRANTED_KEYS, Ok(Response::GrantedKeys(granted))) if !granted.repeated => {
+            granted.keys.iter().map(|key| key.id).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
