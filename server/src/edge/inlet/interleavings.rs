@@ -122,7 +122,7 @@ fn worker_of(inlet: usize) -> usize {
     inlet % WORKER_COUNT
 }
 
-fn open(worker: &mut Worker, now: Time) -> InletState {
+pub(super) fn open(worker: &mut Worker, now: Time) -> InletState {
     let hello = Hello {
         version_min: VERSION,
         version_max: VERSION,

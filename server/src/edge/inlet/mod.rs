@@ -4,6 +4,8 @@ mod following;
 #[cfg(test)]
 mod interleavings;
 mod listener;
+#[cfg(test)]
+mod take_ups;
 
 pub use listener::Listener;
 

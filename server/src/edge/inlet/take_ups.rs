@@ -1,0 +1,102 @@
+//! Two requests of one lane with one request id: the newer one takes up the hold of the older one, which then leaves.
+
+use super::interleavings::open;
+use super::{InletState, Reply};
+use crate::mail::Mail;
+use crate::node::Node;
+use crate::worker::Worker;
+use crate::worker::test_node::test_node;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use waymaker_engine::Time;
+use waymaker_protocol::{Acquire, AcquireOptions, Inspect, Request, Response};
+
+const KEY: &[u8] = b"key";
+const NOW: Time = Time::from_millis(1_000);
+
+struct Rig {
+    node: Arc<Node>,
+    worker: Worker,
+    inlet: InletState,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let node = test_node(1, NOW);
+        let mut worker = Worker::new(Arc::clone(&node), 0, NOW);
+        let inlet = open(&mut worker, NOW);
+        Self { node, worker, inlet }
+    }
+
+    fn send(&mut self, request: &Request<'_>) -> u32 {
+        let number = self.inlet.begin_asked();
+        let mut frame = Vec::new();
+        request.encode(number, &mut frame);
+        self.inlet.send(&mut self.worker, number, &frame, NOW.into());
+        number
+    }
+
+    fn acquire(&mut self) -> u32 {
+        let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
+        self.send(&Request::Acquire(Acquire { key: KEY, lease_ms: 60_000, options, ..Acquire::default() }))
+    }
+
+    fn leave(&mut self, number: u32) {
+        self.inlet.leave(&mut self.worker, number, Some(KEY), NOW.into());
+        self.serve();
+    }
+
+    fn serve(&mut self) {
+        while self.worker.handle_mail(NOW) {}
+        self.inlet.take_output(&mut self.worker);
+    }
+
+    fn answer(&mut self, number: u32) -> Reply {
+        self.serve();
+        match self.inlet.poll_answer(number, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(reply)) => reply,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_held(&mut self) -> bool {
+        let number = self.send(&Request::Inspect(Inspect { key: KEY }));
+        let reply = self.answer(number);
+        let Response::Inspected(inspected) = reply.response() else { panic!("{reply:?}") };
+        inspected.holder_count == 1
+    }
+}
+
+#[test]
+fn a_request_that_ends_unread_ends_its_hold_but_not_one_that_was_taken_up() {
+    for is_taken_up in [false, true] {
+        let mut rig = Rig::new();
+        let older = rig.acquire();
+        if is_taken_up {
+            let newer = rig.acquire();
+            assert!(matches!(rig.answer(newer).response(), Response::Granted(granted) if granted.repeated));
+        }
+        rig.serve();
+        assert!(rig.is_held());
+        rig.leave(older);
+        assert_eq!(rig.is_held(), is_taken_up);
+    }
+}
+
+#[test]
+fn an_abandoned_request_ends_its_hold_but_not_one_that_was_taken_up() {
+    for is_taken_up in [false, true] {
+        let mut rig = Rig::new();
+        let shard = rig.node.shard_of_key(KEY);
+        let turn = rig.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
+        let pass = turn.pass_on();
+        let older = rig.acquire();
+        if is_taken_up {
+            rig.acquire();
+        }
+        rig.leave(older);
+        rig.node.mailboxes[0].post(Mail::Turn { shard, pass });
+        rig.serve();
+        assert_eq!(rig.is_held(), is_taken_up);
+    }
+}
