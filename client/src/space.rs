@@ -42,7 +42,7 @@ impl Shared {
         self.command(Command::Submit(job))
     }
 
-    /// Ends the claim with this id, whoever has it.
+    /// Ends the claim with this id, also if another client has it.
     pub(crate) async fn release(&self, id: LockId, key: Option<Key>) -> Result<bool> {
         let (reply, answer) = Reply::channel();
         let (take_up_number, is_own) = (None, false);

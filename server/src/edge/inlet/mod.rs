@@ -86,7 +86,7 @@ pub struct InletState {
     followers: BTreeMap<LockId, u32>,
     /// Abandoned acquires whose cancellation found too many requests in flight.
     put_off: Vec<u32>,
-    /// Holds that nobody knows of, with the numbers of their requests. Empty but while the lane is heard.
+    /// Holds of abandoned requests, with the numbers of these. Empty but while the lane is heard.
     unknown: Vec<(u32, LockId)>,
     /// Empty but while it is heard.
     taken: Vec<u8>,
@@ -110,7 +110,7 @@ enum Slot {
     Asked {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
-        /// A newer request took up what the answer grants.
+        /// A newer request took up the hold that the answer grants.
         is_taken_up: bool,
     },
     Abandoned(Abandoned),
@@ -414,7 +414,7 @@ impl InletState {
         }
     }
 
-    /// Releases holds that nobody knows of.
+    /// Releases holds of which no client knows.
     fn release_all(&mut self, worker: &mut Worker, ids: impl IntoIterator<Item = LockId>) {
         for id in ids {
             let abandoned = Abandoned { undo: false, is_answered: false, cancel_key: None };

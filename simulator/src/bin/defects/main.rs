@@ -147,7 +147,7 @@ fn choose(arguments: &Arguments, recorded: &Table, mut all: Vec<Defect>) -> Resu
         .collect())
 }
 
-/// Plants and builds the defects. Returns what the compiler says about faulty ones.
+/// Plants and builds the defects. Returns the compiler's errors in them.
 fn build(sources: &mut Sources, cargo: &Cargo, defects: &[Defect]) -> Result<Vec<String>> {
     let mut failures = Vec::new();
     let mut defects: Vec<&Defect> = defects.iter().collect();
