@@ -303,44 +303,22 @@ impl Auditor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
-    use crate::operation::Acquire;
+    use crate::auditor::scene::{
+        ALL, CONNECTION, PROCESS, granted_to_process, guard_view, id_of, rule, says,
+    };
     use waymaker_protocol::{Event, Response};
 
-    const PROCESS: usize = 7;
     const START_MS: u64 = 100;
 
-    /// Returns an auditor that has heard of a hold of a real client, and the connection of that client.
+    /// Returns an auditor of a real client that has heard of its hold, and the connection of that client.
     fn guarded() -> (Auditor, usize) {
-        let mut auditor = auditor();
-        auditor.settings.start_ms = 0;
-        let lane = auditor.new_lane_of_process(3, PROCESS);
-        auditor.open(lane, false);
-        let connection = 3;
-        asks(
-            &mut auditor,
-            connection,
-            Acquire { request_id: None, release_after_ms: None, ..ACQUIRE },
-            START_MS,
-        );
-        says_granted(&mut auditor, connection, granted(1, START_MS));
-        auditor.note_heard(connection, usize::MAX / 2, START_MS * 1000);
-        (auditor, connection)
+        let mut auditor = granted_to_process();
+        auditor.note_heard(CONNECTION, ALL, START_MS * 1000);
+        (auditor, CONNECTION)
     }
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
-        auditor.note_guards(
-            PROCESS,
-            &[GuardView {
-                id: id_of(1),
-                until_us: until_ms * 1000,
-                lane: 3,
-                fence: 1,
-                lease_ms: Some(700),
-                ..GuardView::default()
-            }],
-            now_ms * 1000,
-        );
+        auditor.note_guards(PROCESS, &[guard_view(until_ms)], now_ms * 1000);
     }
 
     fn expires(auditor: &mut Auditor, connection: usize, now_ms: u64) {

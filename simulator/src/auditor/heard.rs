@@ -665,40 +665,17 @@ fn reason_of(code: ErrorCode) -> Option<LossReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
-    use crate::operation::Acquire;
-
-    const PROCESS: usize = 7;
-    const CONNECTION: usize = 3;
-    /// More bytes than are ever said.
-    const ALL: usize = 1 << 40;
-
-    /// Returns an auditor that has heard of a hold of a real client, granted at 100 ms for 700 ms.
-    fn granted_hold() -> Auditor {
-        let mut auditor = auditor();
-        auditor.settings.start_ms = 0;
-        let lane = auditor.new_lane_of_process(3, PROCESS);
-        auditor.open(lane, false);
-        asks(&mut auditor, CONNECTION, Acquire { request_id: None, release_after_ms: None, ..ACQUIRE }, 100);
-        says_granted(&mut auditor, CONNECTION, granted(1, 100));
-        auditor
-    }
+    use crate::auditor::scene::{
+        ALL, CONNECTION, PROCESS, granted_to_process, guard_view, id_of, rule, says,
+    };
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
-        let view = GuardView {
-            id: id_of(1),
-            until_us: until_ms * 1000,
-            lane: 3,
-            fence: 1,
-            lease_ms: Some(700),
-            ..GuardView::default()
-        };
-        auditor.note_guards(PROCESS, &[view], now_ms * 1000);
+        auditor.note_guards(PROCESS, &[guard_view(until_ms)], now_ms * 1000);
     }
 
     #[test]
     fn a_guard_never_believes_longer_than_the_newest_word_that_was_read() {
-        let mut auditor = granted_hold();
+        let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 100_000);
         believes(&mut auditor, 800, 110);
         assert_eq!(auditor.violation(), None);
@@ -715,7 +692,7 @@ mod tests {
 
     #[test]
     fn a_guard_does_not_outlive_the_word_that_its_hold_is_over() {
-        let mut auditor = granted_hold();
+        let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 100_000);
         let revoked = Event::Revoked { id: id_of(1), reason: RevokeReason::ReleasedElsewhere, message: b"" };
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
@@ -730,7 +707,7 @@ mod tests {
     #[test]
     fn the_reason_of_a_loss_is_the_one_that_was_read() {
         let lost = |reason, now_us| {
-            let mut auditor = granted_hold();
+            let mut auditor = granted_to_process();
             says(&mut auditor, CONNECTION, 0, &Response::Event(Event::Expired { id: id_of(1) }), 800);
             auditor.note_heard(CONNECTION, ALL, 801_000);
             auditor.judge_loss(PROCESS, id_of(1), (reason, ""), 790_000, now_us);
@@ -745,7 +722,7 @@ mod tests {
 
     #[test]
     fn no_lane_sends_more_requests_than_may_be_unanswered() {
-        let mut auditor = granted_hold();
+        let mut auditor = granted_to_process();
         let plan = (0..).find_map(|seed| {
             let mut settings = auditor.settings.clone();
             crate::real_client::Plan::add(seed, &mut settings);
@@ -762,7 +739,7 @@ mod tests {
 
     #[test]
     fn a_hold_that_its_guard_forgot_is_not_released() {
-        let mut auditor = granted_hold();
+        let mut auditor = granted_to_process();
         auditor.note_forgotten(id_of(1), true);
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
         assert_eq!(auditor.violation(), None, "others may release it");

@@ -117,38 +117,22 @@ impl Auditor {
 mod tests {
     use super::*;
     use crate::auditor::restarts::Ending;
-    use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+    use crate::auditor::scene::{
+        ACQUIRE, ALL, CONNECTION, PROCESS, asks, auditor, granted, granted_to_process, guard_view, id_of,
+        rule, says, says_granted,
+    };
     use crate::operation::Acquire;
     use waymaker_protocol::{Extended, Granted, Response, SessionId, Welcome};
 
-    const PROCESS: usize = 7;
-    const CONNECTION: usize = 3;
-    /// More bytes than are ever said.
-    const ALL: usize = 1 << 40;
-
-    /// Returns an auditor that has heard of a hold of a real client, granted at 100 ms for 700 ms.
+    /// Returns an auditor of a real client that has heard of its hold.
     fn granted_hold() -> Auditor {
-        let mut auditor = auditor();
-        auditor.settings.start_ms = 0;
-        let lane = auditor.new_lane_of_process(3, PROCESS);
-        auditor.open(lane, false);
-        asks(&mut auditor, CONNECTION, Acquire { request_id: None, release_after_ms: None, ..ACQUIRE }, 100);
-        says_granted(&mut auditor, CONNECTION, granted(1, 100));
+        let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 101_000);
         auditor
     }
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
-        let view = GuardView {
-            id: id_of(1),
-            until_us: until_ms * 1000,
-            lane: 3,
-            fence: 1,
-            is_renewed: true,
-            is_connected: true,
-            lease_ms: Some(700),
-            ..GuardView::default()
-        };
+        let view = GuardView { is_renewed: true, is_connected: true, ..guard_view(until_ms) };
         auditor.note_guards(PROCESS, &[view], now_ms * 1000);
     }
 

@@ -1,6 +1,7 @@
 //! Short runs for tests of the auditor, written as single requests and responses.
 
 use super::Auditor;
+use super::guards::GuardView;
 use crate::form::Form;
 use crate::operation::{Acquire, Operation};
 use crate::random::Random;
@@ -71,4 +72,33 @@ pub(super) fn says_busy(auditor: &mut Auditor, connection: usize, now_ms: u64) {
     let contention = Contention { held: true, ..Contention::default() };
     let busy = ErrorAnswer { code: ErrorCode::Busy, detail: ErrorDetail::Contention(contention) };
     says(auditor, connection, 1, &Response::Error(busy), now_ms);
+}
+
+/// A process with a real client, and its connection.
+pub(super) const PROCESS: usize = 7;
+pub(super) const CONNECTION: usize = 3;
+/// More bytes than are ever said.
+pub(super) const ALL: usize = 1 << 40;
+
+/// Returns an auditor of a real client. The server has said that it granted the client a hold, at 100 ms for 700 ms.
+pub(super) fn granted_to_process() -> Auditor {
+    let mut auditor = auditor();
+    auditor.settings.start_ms = 0;
+    let lane = auditor.new_lane_of_process(3, PROCESS);
+    auditor.open(lane, false);
+    asks(&mut auditor, CONNECTION, Acquire { request_id: None, release_after_ms: None, ..ACQUIRE }, 100);
+    says_granted(&mut auditor, CONNECTION, granted(1, 100));
+    auditor
+}
+
+/// Returns the state of a guard that believes in this hold.
+pub(super) fn guard_view(until_ms: u64) -> GuardView {
+    GuardView {
+        id: id_of(1),
+        until_us: until_ms * 1000,
+        lane: 3,
+        fence: 1,
+        lease_ms: Some(700),
+        ..GuardView::default()
+    }
 }
