@@ -441,17 +441,16 @@ impl Auditor {
     pub(super) fn has_room(&self, process: usize, lane: usize) -> bool {
         let Some(plan) = &self.settings.processes else { return true };
         let Some(reader) = self.heard.readers.get(&process) else { return true };
-        let numbers = reader.in_flight.get(&lane);
-        let Some(first) = numbers.and_then(BTreeSet::first) else { return true };
-        let newest =
-            self.lanes[lane].asked.range(..u32::MAX / 2).next_back().map_or(0, |(number, _)| *number);
-        let max = plan.in_flight_max.max(2);
-        let first_sent_ms =
-            self.lanes[lane].asked.get(first).map_or(0, |request| self.requests[*request].first_sent_ms);
+        let Some(numbers) = reader.in_flight.get(&lane) else { return true };
+        let Some(first) = numbers.first() else { return true };
+        let asked = &self.lanes[lane].asked;
+        let first_sent_ms = asked.get(first).map_or(0, |request| self.requests[*request].first_sent_ms);
         if reader.welcome_ms.get(&lane).is_some_and(|welcome_ms| first_sent_ms <= *welcome_ms) {
             return false;
         }
-        numbers.is_some_and(|numbers| numbers.len() < max as usize) && newest + 1 < first + max
+        let newest = asked.range(..u32::MAX / 2).next_back().map_or(0, |(number, _)| *number);
+        let max = plan.in_flight_max.max(2);
+        numbers.len() < max as usize && newest + 1 < first + max
     }
 
     /// Returns whether the server has refused a request of this lane because it stops, on the present connection.
