@@ -83,7 +83,8 @@ impl Lane {
                 job.wait = match job.wait {
                     // No later than before, so that its answer is not waited for any longer.
                     Wait::Until(at) => Wait::Until(at.min(now)),
-                    _ => Wait::Until(now),
+                    Wait::Try => Wait::Try,
+                    Wait::Forever => Wait::Until(now),
                 };
                 self.ask_again(job);
             }

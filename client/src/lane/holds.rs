@@ -124,7 +124,7 @@ impl Entry {
     pub(super) fn lease_reported(
         &mut self,
         anchor: Anchor,
-        by: ReportedBy,
+        mut by: ReportedBy,
         report: LeaseReport,
         now: BootTime,
     ) -> bool {
@@ -136,8 +136,10 @@ impl Entry {
             (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
                 newest < answer
             }
-            // Which of the two was decided last is not known.
+            // Which of them was decided last is not known, and later answers of this millisecond do not tell.
             (Ordering::Equal, Some(ReportedBy::Event), _) | (Ordering::Equal, _, ReportedBy::Event) => {
+                self.reported_by = Some(ReportedBy::Event);
+                by = ReportedBy::Event;
                 deadline < known
             }
             (Ordering::Equal | Ordering::Greater, ..) => true,

@@ -1,5 +1,7 @@
 //! What becomes of requests while there is no connection, and when there is one again.
 
+use std::collections::BTreeMap;
+
 use waymaker_protocol::ErrorCode;
 
 use super::requests::{ANSWER_PATIENCE, arm_wait};
@@ -14,14 +16,22 @@ use crate::reply::Awaited;
 const SILENCE: &str = "the server did not answer in time";
 
 impl Lane {
-    /// Whoever gave up an acquire gave up its repetition too.
+    /// Cancels acquires that are repeated, and that nobody wants any more. Cancellations without an answer are repeated behind them.
     pub(super) fn cancel_abandoned(&mut self) {
-        let abandoned: Vec<_> = (self.window.pending_mut())
-            .filter_map(|(number, pending)| match &pending.job {
-                Job::Acquire(job) if !job.reply.has_caller() => Some((number, job.claim.cancel_key())),
-                _ => None,
-            })
-            .collect();
+        let mut abandoned = BTreeMap::new();
+        let mut cancelled = Vec::new();
+        for (number, pending) in self.window.pending_mut() {
+            match &pending.job {
+                Job::Acquire(job) if !job.reply.has_caller() => {
+                    abandoned.insert(number, job.claim.cancel_key());
+                }
+                Job::Cancel { acquire_number, .. } => cancelled.push(*acquire_number),
+                _ => {}
+            }
+        }
+        for acquire_number in cancelled {
+            abandoned.remove(&acquire_number);
+        }
         for (acquire_number, key) in abandoned {
             self.window.push(Job::Cancel { acquire_number, key });
         }

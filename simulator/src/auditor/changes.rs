@@ -59,6 +59,7 @@ impl Auditor {
     ) {
         self.forget_move(request, id);
         let first_sent_ms = self.requests[request].first_sent_ms;
+        self.forget_moves_of_ended_sessions(id, first_sent_ms);
         let given_ms = self.settings.given_lease_ms(lease_ms);
         let Extended { remaining_ms, stamp_ms, clamped } = *extended;
         if remaining_ms != given_ms || clamped != (lease_ms > self.settings.limits.lease_max_ms) {

@@ -2,13 +2,13 @@
 
 use super::Auditor;
 use super::restarts::Ending;
-use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
+use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted, status};
 use crate::durability::Durability;
 use crate::mix::TREE;
 use crate::operation::{Acquire, Operation};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Frozen, Granted, LockState, NamespaceKind, Response, StatusAnswer,
+    ErrorAnswer, ErrorCode, ErrorDetail, Frozen, Granted, NamespaceKind, Response, StatusAnswer,
 };
 
 const LOCAL: Acquire = Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, ..ACQUIRE };
@@ -43,18 +43,7 @@ fn status_behind(found_ms: u64, remaining_ms: u32) -> Option<&'static str> {
     auditor.asks(0, 2, Operation::Extend { id: id_of(1), lease_ms: 2_000, own: false }, 10, 1_095);
     auditor.asks(0, 3, Operation::Status { id: id_of(1) }, 20, 1_095);
     auditor.arrived(0, 20, 1_100);
-    let status = StatusAnswer {
-        state: LockState::Held,
-        shared: false,
-        session_lease: false,
-        fence: 1,
-        remaining_ms,
-        age_ms: 91,
-        stamp_ms: 1_101,
-        priority: 0,
-        waited_ms: 0,
-        key: b"",
-    };
+    let status = StatusAnswer { age_ms: 91, ..status(remaining_ms, 1_101) };
     says(&mut auditor, 0, 3, &Response::Status(status), 1_102);
     auditor.violation.filter(|violation| violation.rule == "durable").map(|violation| violation.rule)
 }
@@ -64,6 +53,7 @@ fn a_status_shows_a_longer_lease_behind_the_sync_of_its_record() {
     assert_eq!(status_behind(1_099, 2_000), Some("durable"));
     assert_eq!(status_behind(1_100, 2_000), None);
     assert_eq!(status_behind(1_099, 609), None, "the extend is not applied yet");
+    assert_eq!(status_behind(1_099, 0), None, "nothing is left of the lease");
 }
 
 /// Returns whether an ephemeral hold is over after a crash. A stop that was interrupted carried the hold over to the server that crashed.

@@ -126,7 +126,7 @@ impl Auditor {
         let end_ms = match hold.session {
             // Workers still answered for the session until they heard of the end.
             Some(_) => self.latest_ms(over_ms) + u64::from(self.lease_ms_of_session(hold.session)),
-            None => self.guards.words.get(&view.id).copied().unwrap_or(u64::MAX),
+            None => self.word_ms(view.id),
         };
         if view.until_us > self.end_us(end_ms) {
             let hold = format!("{hold:?}");
@@ -141,6 +141,11 @@ impl Auditor {
         let end_ms = stamp_ms + u64::from(remaining_ms);
         let word = self.guards.words.entry(id).or_default();
         *word = end_ms.max(*word);
+    }
+
+    /// Returns the latest end of the lease of a hold that the server has said.
+    pub(super) fn word_ms(&self, id: LockId) -> u64 {
+        self.guards.words.get(&id).copied().unwrap_or(u64::MAX)
     }
 
     /// A caller releases a hold of its process by its id.

@@ -129,8 +129,11 @@ struct Reader {
     leases: BTreeMap<LockId, LeaseWord>,
     /// The remaining times of the two newest words.
     lengths: BTreeMap<LockId, [u32; 2]>,
-    /// Remaining times in answers to questions.
-    statuses: BTreeSet<(LockId, u32)>,
+    /// Questions and renewals that were sent when the newest word on their hold was an event, with the stamp of that event, by lane and
+    /// number.
+    asked_behind: BTreeMap<(usize, u32), u64>,
+    /// Other remaining times that a guard may show: in answers to questions, and in words of one millisecond whose order is not known.
+    other_lengths: BTreeSet<(LockId, u32)>,
     /// How long each guard believes at least, by a word that it has read.
     floors: BTreeMap<LockId, u64>,
     /// When each lane was last welcome.
@@ -232,18 +235,29 @@ impl Reader {
         }
     }
 
-    /// Reads a word on the lease of a hold. The newest counts. Of two from one millisecond, the answer to the later request counts, and the
-    /// shorter lease if one of them is an event.
-    fn note_lease(&mut self, lane: usize, id: LockId, word: LeaseWord, sent_ms: u64) {
+    /// Reads a word on the lease of a hold. The newest counts. Of two from one millisecond, the answer to the later request counts. If one
+    /// of them is an event, the shorter lease counts, unless the request was sent behind the event.
+    fn note_lease(&mut self, lane: usize, id: LockId, mut word: LeaseWord, sent_ms: u64) {
+        let event_ms = word.by.number().and_then(|number| self.asked_behind.remove(&(lane, number)));
         let is_newer = self.leases.get(&id).is_none_or(|known| match word.stamp_ms.cmp(&known.stamp_ms) {
             Ordering::Less => false,
             Ordering::Greater => true,
             Ordering::Equal => match (known.by.number(), word.by.number()) {
                 (Some(earlier), Some(later)) => earlier < later,
+                _ if known.by == SaidBy::Event && event_ms == Some(known.stamp_ms) => true,
                 _ if known.by == SaidBy::Event || word.by == SaidBy::Event => word.end_ms < known.end_ms,
                 _ => true,
             },
         });
+        if let Some(known) = self.leases.get_mut(&id).filter(|known| known.stamp_ms == word.stamp_ms)
+            && (known.by == SaidBy::Event || word.by == SaidBy::Event)
+        {
+            self.other_lengths.extend([(id, known.remaining_ms), (id, word.remaining_ms)]);
+            if event_ms != Some(word.stamp_ms) {
+                // Later answers of this millisecond do not tell either.
+                (known.by, word.by) = (SaidBy::Event, SaidBy::Event);
+            }
+        }
         if !is_newer {
             return;
         }
@@ -252,7 +266,7 @@ impl Reader {
             let lengths = self.lengths.entry(id).or_default();
             *lengths = [lengths[1], word.remaining_ms];
         } else {
-            self.statuses.insert((id, word.remaining_ms));
+            self.other_lengths.insert((id, word.remaining_ms));
         }
         let is_first = self.anchors.get(&lane).is_none_or(|anchor_ms| *anchor_ms <= sent_ms);
         let is_alone = self.extend_calls.get(&id).is_none_or(|call_ms| *call_ms <= sent_ms);
@@ -516,7 +530,7 @@ impl Auditor {
         let is_clamped = reader.clamped.get(&view.id).copied();
         let lengths = reader.lengths.get(&view.id).copied();
         let length_ms = view.lease_ms.unwrap_or(u32::MAX);
-        let is_length = reader.statuses.contains(&(view.id, length_ms))
+        let is_length = reader.other_lengths.contains(&(view.id, length_ms))
             || lengths.is_none_or(|lengths| lengths.contains(&length_ms));
         let Some(hold) = self.holds.get(&view.id) else { return };
         let is_right = hold.fence == view.fence
@@ -548,6 +562,14 @@ impl Auditor {
                     "lane {lane} sends {number} with {count} unanswered since {first}, the limit is {max}"
                 )
             });
+        }
+    }
+
+    /// A real client asks for a hold, or for another lease.
+    pub(super) fn note_asked_behind(&mut self, lane: usize, number: u32, id: LockId) {
+        let reader = self.heard.reader(self.lanes[lane].process);
+        if let Some(word) = reader.leases.get(&id).filter(|word| word.by == SaidBy::Event) {
+            reader.asked_behind.entry((lane, number)).or_insert(word.stamp_ms);
         }
     }
 
@@ -638,11 +660,13 @@ impl Auditor {
         }
     }
 
-    /// A real client releases a hold. A guard that was forgotten lets its hold live, unless another acquire may have found the hold.
+    /// A real client releases a hold. A guard that was forgotten lets its hold live, unless another acquire may have found the hold, or a
+    /// caller has released it by its id.
     pub(super) fn judge_release_of_forgotten(&mut self, lane: usize, id: LockId) {
         let Some(hold) = self.holds.get(&id) else { return };
         let is_shared_id = hold.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID);
-        if self.guards.is_real(lane) && self.guards.is_forgotten(id, self.restarts.count) && !is_shared_id {
+        let may_release = is_shared_id || self.guards.is_released_by_id(id);
+        if self.guards.is_real(lane) && self.guards.is_forgotten(id, self.restarts.count) && !may_release {
             self.accuse("forgotten", || format!("lane {lane} releases {id}, which its guard left alone"));
         }
     }
@@ -667,6 +691,7 @@ mod tests {
     use crate::auditor::scene::{
         ALL, CONNECTION, PROCESS, granted_to_process, guard_view, id_of, rule, says,
     };
+    use waymaker_protocol::Extended;
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
         auditor.note_guards(PROCESS, &[guard_view(until_ms)], now_ms * 1000);
@@ -687,6 +712,43 @@ mod tests {
         auditor.note_heard(CONNECTION, 1, 160_000);
         believes(&mut auditor, 800, 160);
         assert_eq!(rule(&auditor), Some("last-word"));
+    }
+
+    /// Another client shortens a lease to 100 ms. In the same millisecond the process extends it to 500 ms, before or after it has read that.
+    fn extended_beside_another(is_behind: bool) -> Auditor {
+        let mut auditor = granted_to_process();
+        auditor.note_heard(CONNECTION, ALL, 100_000);
+        auditor.asks(0, 9, Operation::Extend { id: id_of(1), lease_ms: 100, own: false }, 0, 150);
+        let extend = Operation::Extend { id: id_of(1), lease_ms: 500, own: false };
+        if !is_behind {
+            auditor.asks(CONNECTION, 2, extend, 0, 150);
+        }
+        let moved = Event::LeaseMoved { id: id_of(1), remaining_ms: 100, stamp_ms: 150 };
+        says(&mut auditor, CONNECTION, 0, &Response::Event(moved), 150);
+        auditor.note_heard(CONNECTION, ALL, 150_000);
+        if is_behind {
+            auditor.asks(CONNECTION, 2, extend, 0, 150);
+        }
+        let extended = Extended { remaining_ms: 500, stamp_ms: 150, clamped: false };
+        says(&mut auditor, CONNECTION, 2, &Response::Extended(extended), 150);
+        auditor.note_heard(CONNECTION, ALL, 150_100);
+        auditor
+    }
+
+    #[test]
+    fn of_an_event_and_an_answer_of_one_millisecond_the_shorter_lease_counts() {
+        let mut auditor = extended_beside_another(false);
+        auditor.note_guards(PROCESS, &[GuardView { lease_ms: Some(500), ..guard_view(240) }], 151_000);
+        assert_eq!(auditor.violation(), None);
+        auditor.note_guards(PROCESS, &[GuardView { lease_ms: Some(500), ..guard_view(600) }], 151_000);
+        assert_eq!(rule(&auditor), Some("last-word"));
+    }
+
+    #[test]
+    fn an_answer_counts_if_its_request_was_sent_behind_the_event() {
+        let mut auditor = extended_beside_another(true);
+        auditor.note_guards(PROCESS, &[GuardView { lease_ms: Some(500), ..guard_view(600) }], 151_000);
+        assert_eq!(auditor.violation(), None);
     }
 
     #[test]
@@ -742,6 +804,11 @@ mod tests {
         auditor.note_forgotten(id_of(1), true);
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
         assert_eq!(auditor.violation(), None, "others may release it");
+        let mut by_id = granted_to_process();
+        by_id.note_release_by_id(id_of(1));
+        by_id.note_forgotten(id_of(1), true);
+        by_id.asks(CONNECTION, 2, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 130);
+        assert_eq!(by_id.violation(), None, "a caller released it by its id");
         auditor.asks(CONNECTION, 2, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 130);
         assert_eq!(rule(&auditor), Some("forgotten"));
     }

@@ -40,7 +40,8 @@ impl Auditor {
         });
         let lease_ms = match hold.session {
             Some(session) => self.session_lease_floor_ms(session),
-            None => self.lease_floor_ms(view.id),
+            // A lease that began anew with the server may last longer, and its guard hears of it.
+            None => self.lease_floor_ms(view.id).max(hold.late_ms.min(self.word_ms(view.id))),
         };
         // A loss of its lane from before it was granted says nothing.
         let outer_ms = Some(self.outer_floor_ms(hold)).filter(|outer_ms| *outer_ms > hold.said_ms);
@@ -119,7 +120,7 @@ mod tests {
     use crate::auditor::restarts::Ending;
     use crate::auditor::scene::{
         ACQUIRE, ALL, CONNECTION, PROCESS, asks, auditor, granted, granted_to_process, guard_view, id_of,
-        rule, says, says_granted,
+        rule, says, says_granted, status,
     };
     use crate::operation::Acquire;
     use waymaker_protocol::{Extended, Granted, Response, SessionId, Welcome};
@@ -198,6 +199,25 @@ mod tests {
         assert_eq!(rule_for_belief_in_session(0, 790), None);
         assert_eq!(rule_for_belief_in_session(2, 790), None);
         assert_eq!(rule_for_belief_in_session(2, 810), Some("last-word"));
+    }
+
+    /// A server with a log starts again 200 ms after a grant of 700 ms, and then says how much of the lease is left.
+    fn rule_for_belief_in_lease_begun_anew(remaining_ms: u32, until_ms: u64) -> Option<&'static str> {
+        let mut auditor = granted_hold();
+        auditor.note_end(290, Ending::Clean);
+        auditor.note_start(300, 0, true);
+        auditor.asks(CONNECTION, 2, Operation::Status { id: id_of(1) }, 0, 310);
+        says(&mut auditor, CONNECTION, 2, &Response::Status(status(remaining_ms, 311)), 312);
+        auditor.note_heard(CONNECTION, 1, 313_000);
+        believes(&mut auditor, until_ms, 320);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_guard_believes_in_a_lease_that_began_anew_with_the_server_once_it_was_told() {
+        assert_eq!(rule_for_belief_in_lease_begun_anew(689, 950), None);
+        assert_eq!(rule_for_belief_in_lease_begun_anew(489, 950), Some("last-word"));
+        assert_eq!(rule_for_belief_in_lease_begun_anew(900, 1_200), Some("guard"));
     }
 
     /// The server answers the second of two extends, and the client has read only the answer to the first.

@@ -432,6 +432,9 @@ impl Auditor {
                 Operation::Hello { .. } => self.note_greeting(lane),
                 _ => self.judge_window(connection, number, !self.lanes[lane].asked.contains_key(&number)),
             }
+            if let Operation::Extend { id, .. } | Operation::Status { id } = operation {
+                self.note_asked_behind(lane, number, id);
+            }
         }
         let request = match self.lanes[lane].asked.get(&number).copied() {
             Some(request) if self.requests[request].operation.is_repeated_by(&operation) => {

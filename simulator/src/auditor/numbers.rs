@@ -124,7 +124,9 @@ impl Auditor {
         });
         let end_ms = self.certain_end_ms(hold, sent_ms, at);
         let lasts = end_ms.is_none_or(|end_ms| is_left(remaining_ms.into(), (end_ms, end_ms), at));
-        let lasts_as_session = !hold.may_have_moved && hold.release_after_ms.is_none();
+        // Before another lane took it up it was on another session.
+        let is_settled = !hold.may_have_moved && hold.settled_ms < sent_ms;
+        let lasts_as_session = is_settled && hold.release_after_ms.is_none();
         let session = hold.session.filter(|_| lasts_as_session).and_then(|id| self.sessions.get(&id));
         let within_session = session.is_none_or(|session| u64::from(remaining_ms) <= session.lease_ms());
         if !is_aged || !lasts || !within_session {

@@ -164,11 +164,15 @@ impl Auditor {
     /// Returns when the one unanswered extend of a durable hold arrived, if a status shows the longer lease that it gave the hold.
     fn lengthened_ms(&self, id: LockId, status: &StatusAnswer<'_>) -> Option<u64> {
         let hold = self.holds.get(&id).filter(|hold| hold.session.is_none() && !hold.lease_is_open)?;
+        // Of two words of one millisecond the later one is not known.
+        let is_newest = hold.lease_stamp_ms < status.stamp_ms;
         let end_ms = status.stamp_ms + u64::from(status.remaining_ms);
         let is_local = self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence));
         let [(extend, ..)] = hold.may_move[..] else { return None };
         let extend = &self.requests[extend];
-        let is_longer = is_local && end_ms > hold.lease_end_ms.max(hold.late_ms);
+        // A hold is shown behind its lease, with nothing left of it, until its end is decided.
+        let is_open = status.remaining_ms > 0 && status.remaining_ms < u32::MAX;
+        let is_longer = is_local && is_newest && is_open && end_ms > hold.lease_end_ms.max(hold.late_ms);
         extend.arrived_ms.filter(|_| is_longer && extend.sent_count == 1)
     }
 

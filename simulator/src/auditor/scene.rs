@@ -7,7 +7,9 @@ use crate::operation::{Acquire, Operation};
 use crate::random::Random;
 use crate::workload::Settings;
 use waymaker_engine::Scope;
-use waymaker_protocol::{Contention, ErrorAnswer, ErrorCode, ErrorDetail, Granted, LockId, Response};
+use waymaker_protocol::{
+    Contention, ErrorAnswer, ErrorCode, ErrorDetail, Granted, LockId, LockState, Response, StatusAnswer,
+};
 
 pub(super) const ACQUIRE: Acquire = Acquire {
     key: 0,
@@ -72,6 +74,22 @@ pub(super) fn says_busy(auditor: &mut Auditor, connection: usize, now_ms: u64) {
     let contention = Contention { held: true, ..Contention::default() };
     let busy = ErrorAnswer { code: ErrorCode::Busy, detail: ErrorDetail::Contention(contention) };
     says(auditor, connection, 1, &Response::Error(busy), now_ms);
+}
+
+/// The answer about a hold with its own lease.
+pub(super) fn status(remaining_ms: u32, stamp_ms: u64) -> StatusAnswer<'static> {
+    StatusAnswer {
+        state: LockState::Held,
+        shared: false,
+        session_lease: false,
+        fence: 1,
+        remaining_ms,
+        age_ms: 0,
+        stamp_ms,
+        priority: 0,
+        waited_ms: 0,
+        key: b"",
+    }
 }
 
 /// A process with a real client, and its connection.

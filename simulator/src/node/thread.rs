@@ -251,7 +251,7 @@ impl Thread {
     fn take_over(&mut self, world: &mut World, intake: Intake, errands: &mut Errands) {
         let Intake { connection, moved, .. } = intake;
         let link = &world.network.connections[connection];
-        let allowance = Allowance::of_newcomer(moved.is_some());
+        let allowance = Allowance::of_newcomer(moved.is_some(), world.now_us);
         let inner = if link.is_front {
             Inner::Front(Box::new(Front::new(connection, &self.woken)))
         } else {

@@ -12,14 +12,24 @@ pub(super) struct Allowance {
     pub(super) spent_us: u64,
     /// It was taken over after the sweep began.
     pub(super) is_new: bool,
+    /// When it was taken over, in microseconds of the run. 0 if another worker had sent it.
+    taken_over_us: u64,
     /// Bytes that arrived before this time, in microseconds of the run, may lie unserved.
     until_us: u64,
 }
 
 impl Allowance {
     /// Returns the allowance of a connection that is taken over now.
-    pub(super) fn of_newcomer(has_moved: bool) -> Self {
-        Self { is_new: !has_moved, ..Self::default() }
+    pub(super) fn of_newcomer(has_moved: bool, now_us: u64) -> Self {
+        if has_moved {
+            return Self::default();
+        }
+        Self { is_new: true, taken_over_us: now_us, ..Self::default() }
+    }
+
+    /// Returns whether the sweep that began then does not cover the connection. The worker may tell of a sweep long after its end.
+    fn is_behind(&self, drained_us: u64) -> bool {
+        self.is_new || self.taken_over_us >= drained_us + 1000
     }
 
     /// A sweep begins.
@@ -40,7 +50,7 @@ impl Thread {
                 }
                 Inner::Front(front) => allowance.spent_us >= FRONT_SWEEP_TURNS_US || front.is_closing(),
             };
-            if is_excused || allowance.is_new {
+            if is_excused {
                 allowance.until_us = now_us;
             }
         }
@@ -62,7 +72,9 @@ impl Thread {
                 Inner::Front(front) => (!front.is_closing(), front.begun_since_us()),
             };
             let arrived_us = read_us.into_iter().chain(link.to_server.unread_since_us()).min();
-            let is_late = |at_us: &u64| *at_us < drained_us && *at_us >= allowance.until_us;
+            let is_late = |at_us: &u64| {
+                *at_us < drained_us && *at_us >= allowance.until_us && !allowance.is_behind(drained_us)
+            };
             if let Some(at_us) = arrived_us.filter(is_late)
                 && wants_read
             {

@@ -150,6 +150,33 @@ fn of_a_renewal_and_a_shortening_by_another_client_in_one_millisecond_the_shorte
     }
 }
 
+/// The other client may have shortened it after both extends.
+#[test]
+fn of_two_extends_and_a_shortening_by_another_client_in_one_millisecond_the_shortest_lease_counts() {
+    for event_is_first in [true, false] {
+        let mut rig = Rig::new();
+        let lock = rig.lock(1, 9, 30_000);
+        for lease_ms in [500, 20_000] {
+            rig.submit(Job::Extend { id: id(9), lease_ms, is_own: false, reply: Reply::Nobody });
+        }
+        rig.sends(&[(2, "extend 9 by 500"), (3, "extend 9 by 20000")]);
+        let (shorter, longer) = (rig.extended(500), rig.extended(20_000));
+        let Response::Extended(Extended { remaining_ms, stamp_ms, .. }) = rig.extended(1_000) else {
+            unreachable!()
+        };
+        let moved = Response::Event(Event::LeaseMoved { id: id(9), remaining_ms, stamp_ms });
+        let mut words = [(0, &moved), (2, &shorter)];
+        if !event_is_first {
+            words.reverse();
+        }
+        for (number, word) in words {
+            rig.receive(number, word);
+        }
+        rig.receive(3, &longer);
+        assert_eq!(lock.remaining(), Duration::from_millis(500 - 55), "the event is first: {event_is_first}");
+    }
+}
+
 /// The server may have served only the first of them.
 #[test]
 fn of_two_pending_extends_the_shorter_lease_counts() {

@@ -1,6 +1,6 @@
 //! The time limit of requests that have no wait of their own.
 
-use waymaker_protocol::{Inspect, Released};
+use waymaker_protocol::{Contention, ErrorDetail, Inspect, Released};
 
 use super::*;
 use crate::job::Ask;
@@ -58,6 +58,22 @@ fn a_request_that_a_silent_server_does_not_answer_ends_with_the_request_timeout(
     assert!(ask.try_recv().is_err());
     rig.advance_to(13_000);
     uncertain(&mut ask);
+}
+
+/// The claim that the try found under its request id had waited in vain.
+#[test]
+fn a_try_that_is_asked_for_again_ends_with_the_request_timeout() {
+    let mut rig = Rig::impatient();
+    let mut answer = rig.acquire(OWN, Wait::Try);
+    rig.sent();
+    rig.advance_to(11_900);
+    let detail = ErrorDetail::Contention(Contention::default());
+    rig.receive(1, &Response::Error(ErrorAnswer { code: ErrorCode::Timeout, detail }));
+    rig.sends(&[(2, "acquire k wait 0")]);
+    rig.advance_to(11_999);
+    assert!(answer.try_recv().is_err());
+    rig.advance_to(12_000);
+    uncertain(&mut answer);
 }
 
 #[test]

@@ -76,3 +76,21 @@ fn callers_learn_of_an_outage_when_their_patience_or_their_wait_is_over() {
     let texts: Vec<_> = sent.iter().map(|(_, text)| text.as_str()).collect();
     assert_eq!(texts, ["acquire k wait 0", "acquire k wait 4294967295", "cancel 1", "cancel 2", "holds"]);
 }
+
+/// Otherwise each connection that breaks early would add one.
+#[test]
+fn a_cancellation_without_an_answer_is_repeated_and_not_sent_anew() {
+    let mut rig = Rig::new();
+    let answer = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    drop(answer);
+    rig.lane.handle_command(Command::Abandon { token: 0 }, rig.now());
+    rig.sends(&[(2, "cancel 1")]);
+    for _ in 0..2 {
+        rig.lose_connection();
+        rig.come_back(true);
+        let texts: Vec<_> = rig.sent().into_iter().filter(|(_, text)| text != "holds").collect();
+        let expected = [(1, "acquire k wait 4294967295"), (2, "cancel 1")];
+        assert_eq!(texts, expected.map(|(number, text)| (number, text.to_owned())));
+    }
+}
