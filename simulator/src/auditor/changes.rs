@@ -37,7 +37,7 @@ impl Auditor {
     /// Another lane changed or ended this hold: its own lane must hear so.
     fn owe_to_holder(&mut self, request: usize, id: LockId, now_ms: u64, word: Word) {
         let (asked, Some(hold)) = (&self.requests[request], self.holds.get(&id)) else { return };
-        let was_there = !hold.may_have_moved && hold.settled_ms <= asked.first_sent_ms;
+        let was_there = !hold.may_have_moved && hold.settled_ms < asked.first_sent_ms;
         // The stream of a hold hears of changes by other streams of its connection, unless these act as the lane of the hold.
         let is_own = matches!(
             asked.operation,

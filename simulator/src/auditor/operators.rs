@@ -196,7 +196,7 @@ impl Auditor {
             && !released.was_waiting
             && released.owner == owner
             && (kind_of(hold.key) == NamespaceKind::Tree || released.key == self.settings.name_of(hold.key));
-        let is_certain = !hold.may_have_moved && hold.settled_ms <= first_sent_ms;
+        let is_certain = !hold.may_have_moved && hold.settled_ms < first_sent_ms;
         let lane = hold.lane;
         let key = hold.key;
         let over_before = hold.was_over_before(first_sent_ms);
