@@ -184,10 +184,10 @@ impl Auditor {
         };
         match (self.requests[request].operation, response) {
             (Operation::Acquire(acquire), Response::Granted(granted)) => {
-                acquire.scope.is_durable() && acquire.request_id.is_none() && !granted.repeated
+                acquire.scope.is_durable() && !granted.repeated
             }
             (Operation::Acquire(acquire), Response::GrantedKeys(granted)) => {
-                acquire.scope.is_durable() && acquire.request_id.is_none() && !granted.repeated
+                acquire.scope.is_durable() && !granted.repeated
             }
             (Operation::Extend { id, .. }, Response::Extended(extended)) => {
                 let end_ms = extended.stamp_ms + u64::from(extended.remaining_ms);
