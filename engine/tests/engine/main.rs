@@ -27,6 +27,7 @@ mod mailboxes;
 mod model;
 mod node;
 mod old_ids;
+#[cfg(debug_assertions)]
 mod pool_pages;
 mod random;
 mod recorder;
