@@ -9,7 +9,7 @@ use super::Auditor;
 use super::holds::Hold;
 use super::keys::KeyHistory;
 use crate::mix::kind_of;
-use crate::operation::{Key, Operation};
+use crate::operation::{Acquire, Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId, StatusAnswer};
 
@@ -184,10 +184,10 @@ impl Auditor {
         };
         match (self.requests[request].operation, response) {
             (Operation::Acquire(acquire), Response::Granted(granted)) => {
-                acquire.scope.is_durable() && !granted.repeated
+                !granted.repeated && self.is_claim_durable(request, &acquire)
             }
             (Operation::Acquire(acquire), Response::GrantedKeys(granted)) => {
-                acquire.scope.is_durable() && !granted.repeated
+                !granted.repeated && self.is_claim_durable(request, &acquire)
             }
             (Operation::Extend { id, .. }, Response::Extended(extended)) => {
                 let end_ms = extended.stamp_ms + u64::from(extended.remaining_ms);
@@ -203,6 +203,14 @@ impl Auditor {
             (Operation::Register(registering), Response::Registered(_)) => !registering.heartbeat,
             _ => false,
         }
+    }
+
+    /// Whether the claim of this acquire surely goes into the log. An acquire may find an earlier claim by its request id, with the scope
+    /// of that claim.
+    fn is_claim_durable(&self, request: usize, acquire: &Acquire) -> bool {
+        let is_durable = |other: usize| matches!(self.requests[other].operation, Operation::Acquire(other) if other.scope.is_durable());
+        acquire.scope.is_durable()
+            && (acquire.request_id.is_none() || self.same_requests(request, acquire).all(is_durable))
     }
 
     /// A sync ended.

@@ -89,6 +89,16 @@ impl Client {
                     self.lanes[lane].pending.values().filter_map(|pending| released(pending.operation));
                 self.regrets.extend(lost);
             }
+            // The server may still read what was sent, and shorten a lease at any time.
+            let extended = |pending: &Pending| match pending.operation {
+                Operation::Extend { id, .. } => Some(id),
+                _ => None,
+            };
+            let ids: Vec<LockId> = self.lanes[lane].pending.values().filter_map(extended).collect();
+            for id in ids {
+                self.lost_extends.insert(id);
+                world.auditor.doubts(id);
+            }
             // Without a session nothing is remembered: the next connection is another lane.
             self.lanes[lane] = self.new_lane(world);
             self.lanes[lane].stage = Stage::Down { retry_at_us };

@@ -94,7 +94,7 @@ impl Client {
     pub(super) fn tell_belief(&mut self, world: &mut World, id: LockId) {
         let session_deadline_us = self.session.map_or(0, |session| session.deadline_us);
         match self.holds.get(&id) {
-            Some(held) if held.is_confirmed => {
+            Some(held) if held.is_confirmed && !self.lost_extends.contains(&id) => {
                 world.auditor.believes(id, held.deadline_us(session_deadline_us), world.now_us);
             }
             _ => world.auditor.doubts(id),

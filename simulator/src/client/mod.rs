@@ -79,6 +79,8 @@ pub(crate) struct Client {
     /// Ids that it took for another's and wanted to change or end. One that turns out to be its own is renewed before it is
     /// relied on: what the grant says of it is older.
     meddled: BTreeSet<LockId>,
+    /// Holds that it asked to extend on connections without a session, which were lost before the answer.
+    lost_extends: BTreeSet<LockId>,
     /// Given up by its own clock, and to be released: the server may still count them as held.
     regrets: Vec<LockId>,
     /// Holds that it left to their ends, and when it looks whether they are over.
@@ -133,6 +135,7 @@ impl Client {
             old_ids: VecDeque::new(),
             foreign_ids: VecDeque::new(),
             meddled: BTreeSet::new(),
+            lost_extends: BTreeSet::new(),
             regrets: Vec::new(),
             abandoned: VecDeque::new(),
             brinks: VecDeque::new(),
