@@ -182,6 +182,11 @@ impl SimulatedDisk {
         self.lock().state.clone()
     }
 
+    /// Returns whether it shows a file of this name.
+    pub fn has_file(&self, name: &str) -> bool {
+        self.lock().state.names.contains_key(name)
+    }
+
     /// How many operations there were.
     pub fn operations(&self) -> u64 {
         self.lock().operations

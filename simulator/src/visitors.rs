@@ -8,8 +8,8 @@ use crate::world::{Event, World};
 use waymaker_engine::Scope;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorCode, Hello, LockId, NamespaceKind, Release, RemoveNamespace, Request,
-    Response, SessionRequest, VERSION, VERSION_MIN, next_frame,
+    Acquire, AcquireOptions, ErrorCode, Freeze, Hello, LockId, NamespaceKind, Release, RemoveNamespace,
+    Request, Response, SessionRequest, VERSION, VERSION_MIN, next_frame,
 };
 
 /// The number of the first visitor on the network. It is above the numbers of all clients.
@@ -52,9 +52,22 @@ struct Link {
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Hello,
-    Acquire { place: Place, scope: Scope, before: ToldFences, sent_ms: u64 },
+    Acquire {
+        place: Place,
+        scope: Scope,
+        before: ToldFences,
+        sent_ms: u64,
+    },
     Release,
-    Remove { namespace: usize, sent_ms: u64 },
+    Remove {
+        namespace: usize,
+        sent_ms: u64,
+    },
+    /// With the number of thaws before it.
+    Freeze {
+        thaw: bool,
+        thaw_count: u32,
+    },
 }
 
 impl Visitors {
@@ -206,6 +219,9 @@ impl Visitor {
                 world.auditor.judge_removed(namespace, (sent_ms, now_ms));
             }
             (Asked::Remove { .. }, Response::Error(_)) => {}
+            (Asked::Freeze { thaw, thaw_count }, Response::Frozen(_)) => {
+                world.auditor.note_visited_frozen(link.namespace, (thaw, thaw_count), now_ms);
+            }
             (Asked::Hello, Response::Error(error)) if error.code == ErrorCode::Shutdown => {}
             (_, Response::Error(error)) if !matches!(error.code, ErrorCode::BadInput) => {}
             _ => world.auditor.accuse("visit", || format!("{asked:?} is answered with {response:?}")),
@@ -230,6 +246,13 @@ impl Visitor {
         } else if link.acquires_left > 0 {
             link.acquires_left -= 1;
             self.acquire(world, namespace);
+        } else if world.random.once_in(8) {
+            // A freeze is short, as a rule: a frozen namespace can neither be used nor removed.
+            let thaw = world.random.percent(70);
+            let thaw_count = world.auditor.note_visited_freeze(namespace, thaw);
+            self.ask(world, Asked::Freeze { thaw, thaw_count }, |number, out| {
+                Request::Freeze(Freeze { prefix: b"", thaw }).encode(number, out);
+            });
         } else if world.random.once_in(2) {
             let removed = world.random.below(NAMESPACES.len() as u64) as usize;
             let asked = Asked::Remove { namespace: removed, sent_ms: world.server_ms() };

@@ -9,7 +9,8 @@ impl Auditor {
     pub(super) fn ceiling_ms(&self, hold: &Hold) -> Option<u64> {
         // A restart puts leases off.
         if self.restarts.happened_since(hold.said_ms) {
-            return hold.over_ms.or_else(|| self.lease_ceiling_ms(hold));
+            let ends = [self.lease_ceiling_ms(hold), self.restart_ceiling_ms(hold)];
+            return hold.over_ms.or_else(|| ends.into_iter().flatten().min());
         }
         let ends = [
             hold.over_ms,
@@ -50,6 +51,19 @@ impl Auditor {
     fn session_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
         let session = self.sessions.get(&hold.session?).filter(|_| !hold.may_have_moved)?;
         Some(session.over_ms().unwrap_or(u64::MAX).min(session.ceiling_ms()))
+    }
+
+    /// The end that the last start of the server gives it, which counts as the loss of its connection. `None` if its lane may have come
+    /// back since.
+    fn restart_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
+        let release_after_ms = hold.release_after_ms.filter(|_| !hold.may_have_moved)?;
+        let lane = &self.lanes[hold.lane];
+        let loss = lane.losses.last().filter(|loss| loss.back_ms.is_none())?;
+        let last = *lane.connections.last().filter(|last| **last == loss.connection)?;
+        let was_there = self.connections[last].welcome_ms.is_some_and(|at_ms| at_ms <= hold.said_ms);
+        let started_ms =
+            self.restarts.started_ms.filter(|started_ms| was_there && hold.said_ms < *started_ms)?;
+        Some(started_ms + 1 + u64::from(release_after_ms))
     }
 
     /// The end that the loss of its connection gives it.

@@ -232,7 +232,11 @@ impl Auditor {
         let asked = &self.requests[request];
         let is_answered = self.connections[connection].answered.contains(&asked.number)
             || asked.is_answered && asked.sent_count == 1;
-        if is_answered || self.is_session_over(asked.lane) || self.is_unheard_request(connection, request) {
+        if is_answered
+            || self.is_session_over(asked.lane)
+            || self.is_unheard_request(connection, request)
+            || self.is_behind_goodbye(connection, request)
+        {
             return Found::Settled;
         }
         let Some(end_us) = self.wait_end_us(request) else { return Found::Unclear };

@@ -27,7 +27,10 @@ impl Auditor {
             Event::SessionExpired => Some(Word::SessionExpired),
             _ => None,
         };
-        self.connections[connection].heard.extend(word);
+        let is_first = word.is_none_or(|word| self.connections[connection].heard.insert(word));
+        if *event == Event::SessionExpired && !is_first {
+            self.accuse("event", || format!("connection {connection} hears twice that its session is over"));
+        }
         if let Event::Expired { id } | Event::Revoked { id, .. } | Event::LeaseMoved { id, .. } = *event {
             self.connections[connection].heard_of.insert(id);
         }

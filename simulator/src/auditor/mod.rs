@@ -13,6 +13,7 @@ mod durable_tests;
 mod duties;
 mod entries;
 mod events;
+mod farewells;
 mod grants;
 mod guards;
 mod heard;
@@ -127,7 +128,8 @@ pub struct Violation {
 /// late-grant    a claim that waits is granted once nobody is in its way (late_grants)
 /// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED are said to whoever must hear them, and not
 ///               before the grant of the hold that they are about; each connection hears once that a hold is over, through front ends too (inlets)
-/// farewell      what a session has is over when its goodbye is answered, and nothing is granted to it later
+/// farewell      what a session has is over when its goodbye is answered, and nothing is granted to it later; the connection hears
+///               nothing behind that answer, and nothing that was sent behind the goodbye is served (farewells)
 /// count, number counts, positions, ages and remaining times lie in the intervals that are known (numbers)
 /// tokens        the numbers of the limiter agree with each other and with those before (tokens)
 /// limit         nothing is let in beyond a limit, and nothing is refused for one that it does not reach (table_limits); requests that
@@ -241,6 +243,10 @@ struct Listener {
     is_lost: bool,
     /// The request behind which its client sent no more.
     last_words: Option<u32>,
+    /// Requests that were sent behind a goodbye; `None` before one.
+    behind_goodbye: Option<BTreeSet<u32>>,
+    /// Its goodbye was answered.
+    has_farewell: bool,
     /// Acquires of which a front end tells its client what happens to their holds.
     followed: BTreeSet<u32>,
     /// Requests that the client does not listen to any more.
@@ -476,6 +482,7 @@ impl Auditor {
         if let Operation::Watch { .. } = operation {
             self.connections[connection].asked_watches.insert(number);
         }
+        self.note_behind_goodbye(connection, number, &operation);
         self.connections[connection].unarrived.push_back((end, request));
     }
 

@@ -92,7 +92,8 @@ impl Auditor {
         }
         // Some request has frozen the prefix, and that is durable.
         let unthawed = frozen.doubts.iter().filter(|doubt| doubt.thawed_ms.is_none());
-        let first_ms = unthawed.map(|doubt| doubt.sent_ms).min().unwrap_or(sent_ms);
+        // A repeated request may get the response to its first arrival, which a thaw has followed.
+        let first_ms = unthawed.map(|doubt| doubt.sent_ms).fold(sent_ms, u64::min);
         if frozen.open_thaws.is_empty() && frozen.thawed_ms.is_none_or(|thawed_ms| thawed_ms < sent_ms) {
             frozen.since_ms.get_or_insert(now_ms);
         }

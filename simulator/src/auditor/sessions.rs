@@ -5,7 +5,7 @@ use super::holds::Hold;
 use super::{Asked, Auditor, Loss};
 use crate::operation::Operation;
 use std::collections::BTreeSet;
-use waymaker_protocol::{KeptAlive, LockId, SessionId, SessionRequest, Welcome};
+use waymaker_protocol::{KeptAlive, LockId, SessionId, SessionRequest, StatusAnswer, Welcome};
 
 /// One session.
 #[derive(Debug, Default)]
@@ -285,6 +285,21 @@ impl Auditor {
         let is_short = arrived_ms.is_some_and(|arrived_ms| lease_ms > 0 && until_ms < arrived_ms + lease_ms);
         if u64::from(kept.remaining_ms) > lease_ms || is_short {
             self.accuse("number", || format!("the session has a lease of {lease_ms} ms: {kept:?}"));
+        }
+    }
+
+    /// What STATUS shows of a hold on the session's lease, to a connection of the session: all of the lease from when the frame was
+    /// read. A hold that a lost connection was to end may still have that end.
+    pub(super) fn judge_session_shown(&mut self, request: usize, id: LockId, status: &StatusAnswer<'_>) {
+        let (Some(hold), asked) = (self.holds.get(&id), &self.requests[request]) else { return };
+        let is_own = hold.lane == asked.lane && !hold.may_have_moved && hold.release_after_ms.is_none();
+        let arrived_ms = asked.arrived_ms.filter(|_| is_own && status.session_lease && asked.sent_count == 1);
+        let lease_ms = u64::from(self.lease_ms_of_session(self.lanes[asked.lane].session));
+        let until_ms = status.stamp_ms + u64::from(status.remaining_ms);
+        if arrived_ms.is_some_and(|arrived_ms| until_ms < arrived_ms + lease_ms) {
+            self.accuse("number", || {
+                format!("{id} has the lease of its session, {lease_ms} ms from {arrived_ms:?}: {status:?}")
+            });
         }
     }
 

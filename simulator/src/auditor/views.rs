@@ -19,6 +19,7 @@ impl Auditor {
             self.accuse("view", || format!("{id} is held otherwise than it was granted: {status:?}"));
         }
         self.judge_overdue(&[id], status.stamp_ms);
+        self.judge_session_shown(request, id, status);
     }
 
     pub(super) fn judge_inspection(&mut self, request: usize, inspected: &Inspected<'_>, now_ms: u64) {

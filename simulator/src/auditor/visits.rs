@@ -14,6 +14,10 @@ pub(crate) type Place = (usize, usize);
 pub(crate) struct Visits {
     told: BTreeMap<Place, ToldFences>,
     holds: BTreeMap<LockId, VisitHold>,
+    /// Namespaces that are frozen as a whole, and since when that is known.
+    frozen: BTreeMap<usize, u64>,
+    /// The number of requests to thaw a namespace, and of those without a response.
+    thaws: BTreeMap<usize, (u32, u32)>,
     /// The highest fence of a response. New keys begin above it after the removal of its namespace.
     highest: u64,
     /// Ends of the server.
@@ -50,6 +54,9 @@ impl Visits {
     /// The server ended.
     pub(super) fn note_end(&mut self, ending: Ending) {
         self.holds.clear();
+        if matches!(ending, Ending::Loss | Ending::Damage) {
+            self.frozen.clear();
+        }
         self.end_count += 1;
         for told in self.told.values_mut() {
             if ending != Ending::Clean {
@@ -108,6 +115,30 @@ impl Auditor {
         self.visits.holds.remove(&id);
     }
 
+    /// A visitor asks to freeze or to thaw a namespace. Returns the number of thaws so far.
+    pub(crate) fn note_visited_freeze(&mut self, namespace: usize, thaw: bool) -> u32 {
+        let (count, open) = self.visits.thaws.entry(namespace).or_default();
+        if thaw {
+            self.visits.frozen.remove(&namespace);
+            (*count, *open) = (*count + 1, *open + 1);
+        }
+        *count
+    }
+
+    /// The server says that this is done. `thaw_count` is the number of thaws before the request.
+    pub(crate) fn note_visited_frozen(
+        &mut self,
+        namespace: usize,
+        (thaw, thaw_count): (bool, u32),
+        now_ms: u64,
+    ) {
+        let (count, open) = self.visits.thaws.entry(namespace).or_default();
+        *open = open.saturating_sub(u32::from(thaw));
+        if !thaw && (*count, *open) == (thaw_count, 0) {
+            self.visits.frozen.entry(namespace).or_insert(now_ms);
+        }
+    }
+
     /// Judges the removal of a namespace. Its request was sent at `sent_ms`.
     pub(crate) fn judge_removed(&mut self, namespace: usize, (sent_ms, now_ms): (u64, u64)) {
         let is_there = |hold: &VisitHold| {
@@ -116,6 +147,9 @@ impl Auditor {
         if let Some((id, _)) = self.visits.holds.iter().find(|(_, hold)| is_there(hold)) {
             let id = *id;
             self.accuse("visit", || format!("namespace {namespace} is removed, and {id} is held in it"));
+        }
+        if self.visits.frozen.get(&namespace).is_some_and(|since_ms| *since_ms < sent_ms) {
+            self.accuse("visit", || format!("namespace {namespace} is removed, and it is frozen"));
         }
     }
 }
@@ -171,5 +205,32 @@ mod tests {
         assert_eq!(removed(1, 1_100, true), None);
         assert_eq!(removed(1, 1_700, false), None, "its lease may be over");
         assert_eq!(removed(1, 1_000, false), None, "the namespace may have been made anew");
+    }
+
+    #[test]
+    fn a_frozen_namespace_is_not_removed() {
+        let removed = |changes: &[(bool, bool)]| {
+            let mut auditor = logged();
+            for (thaw, is_told) in changes {
+                let thaw_count = auditor.note_visited_freeze(1, *thaw);
+                if *is_told {
+                    auditor.note_visited_frozen(1, (*thaw, thaw_count), 1_000);
+                }
+            }
+            auditor.judge_removed(1, (1_001, 1_002));
+            rule(&auditor)
+        };
+        assert_eq!(removed(&[(false, true)]), Some("visit"));
+        assert_eq!(removed(&[(false, false)]), None, "it may not be frozen yet");
+        assert_eq!(removed(&[(false, true), (true, false)]), None);
+        assert_eq!(removed(&[(true, false), (false, true)]), None, "the thaw may come later");
+        assert_eq!(removed(&[(true, true), (false, true)]), Some("visit"));
+        let mut auditor = logged();
+        let before = auditor.note_visited_freeze(1, false);
+        let thaw = auditor.note_visited_freeze(1, true);
+        auditor.note_visited_frozen(1, (true, thaw), 1_000);
+        auditor.note_visited_frozen(1, (false, before), 1_000);
+        auditor.judge_removed(1, (1_001, 1_002));
+        assert_eq!(rule(&auditor), None, "the thaw may have come later");
     }
 }

@@ -5,6 +5,7 @@ use super::lane::Lane;
 use crate::operation::{Key, Operation};
 use crate::world::World;
 use waymaker_protocol::NamespaceKind;
+use waymaker_server::limits::EVERYWHERE_IN_FLIGHT_MAX;
 
 /// How long a client that leaves waits before it takes back again what keeps others waiting.
 const AGAIN_US: u64 = 300_000;
@@ -57,7 +58,12 @@ impl Client {
             }
             9 => {
                 let count_max = world.random.pick(&[0, 1, 2]).unwrap_or(0);
-                self.ask(world, Operation::Namespaces { cursor: 0, count_max });
+                // Now and then more at once than a connection may have in flight.
+                let count = if world.random.once_in(10) { 2 * EVERYWHERE_IN_FLIGHT_MAX } else { 1 };
+                let Some(lane) = self.pick_lane(world) else { return };
+                for _ in 0..count {
+                    self.ask_on(world, lane, Operation::Namespaces { cursor: 0, count_max });
+                }
             }
             10 => self.list_holds(world),
             _ => self.look(world),

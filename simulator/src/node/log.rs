@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use waymaker_engine::log::{SEGMENT_LEN_MIN, Started};
+use waymaker_engine::log::{FileName, SEGMENT_LEN_MIN, Started};
 use waymaker_engine::{ReservedEnd, Time};
 use waymaker_server::clock::Clock;
 use waymaker_server::limits::{
@@ -298,12 +298,22 @@ impl SimulatedLog {
             "the end of the wait for lost holds"
         } else if is_keeper_idle && self.lacks_room() && wait_ms > LOG_LOOK_MS.max(LOG_NO_ROOM_RETRY_MS) {
             "a look whether a full disk has room"
+        } else if self.writer.waits_for_room() && !self.lacks_room() {
+            // Either workers do not know that durable grants have to wait, or none has to.
+            "frames that wait for room"
+        } else if is_keeper_idle && until == Time::NEVER && !self.lacks_room() && !self.has_segments_ahead() {
+            "the making of segments ahead"
         } else if is_keeper_idle && has_old_segments && wait_ms > LOG_COMPACT_RETRY_MS {
             "the compaction of old segments"
         } else {
             return;
         };
         world.auditor.accuse("log", || format!("the log sleeps from {now:?} to {until:?}, past {what}"));
+    }
+
+    /// Returns whether there is a segment for when the one in use is full, and one for when the disk is.
+    fn has_segments_ahead(&self) -> bool {
+        [FileName::Spare, FileName::Reserve].iter().all(|file| self.disk.has_file(&file.to_string()))
     }
 
     /// How long a step takes. A step that is not over may have no effect.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use waymaker_engine::{QuorumState, Time};
-use waymaker_server::limits::{QUORUM_ATTEMPT_MS, QUORUM_RETRY_MS};
+use waymaker_server::limits::{QUORUM_ATTEMPT_MS, QUORUM_RETRY_MS, QUORUM_TRANSACTION_COUNT_MAX};
 use waymaker_server::node::Node;
 use waymaker_server::quorum::asker::{Act, Asker};
 use waymaker_server::quorum::cluster::ClusterError;
@@ -45,6 +45,8 @@ struct LastHeard {
     is_stranger: bool,
     /// Whether the thread took the cluster for unavailable.
     was_unavailable: bool,
+    /// It is left alone until then, because a transaction failed.
+    spared_until: Time,
 }
 
 impl SimulatedQuorum {
@@ -62,7 +64,12 @@ impl SimulatedQuorum {
             in_flight: BTreeMap::new(),
             acts_at_us: None,
             open_count: 0,
-            heard: LastHeard { answered_at: world.server_time(), is_stranger: false, was_unavailable: false },
+            heard: LastHeard {
+                answered_at: world.server_time(),
+                is_stranger: false,
+                was_unavailable: false,
+                spared_until: Time::ZERO,
+            },
         }
     }
 
@@ -123,6 +130,9 @@ impl SimulatedQuorum {
                 if let Ok(_) | Err(ClusterError::Refused { .. }) = heard {
                     self.heard.answered_at = now;
                 }
+                if let Err(ClusterError::NotSent { .. } | ClusterError::Unknown { .. }) = heard {
+                    self.heard.spared_until = now.after_ms(QUORUM_RETRY_MS);
+                }
                 self.asker.take_answer(&steps, heard, now);
             }
             None => {
@@ -142,6 +152,7 @@ impl SimulatedQuorum {
             let act = self.asker.next(world.server_time());
             self.judge(world, &act);
             self.judge_state(world, &act);
+            self.judge_load(world, &act);
             match act {
                 Act::Wait(Time::NEVER) => return wakes,
                 Act::Wait(until) => {
@@ -201,6 +212,19 @@ impl SimulatedQuorum {
         if is_given_up && is_silent && !is_unavailable {
             world.auditor.accuse("answers", || {
                 format!("a cluster that answered nothing for {silent_ms} ms counts as available")
+            });
+        }
+    }
+
+    /// Checks that a cluster has few transactions at once, and some time after a failure.
+    fn judge_load(&self, world: &mut World, act: &Act) {
+        let count = self.in_flight.values().filter(|steps| steps.is_some()).count();
+        let is_spared = world.server_time() < self.heard.spared_until;
+        if matches!(act, Act::Ask(_)) && (is_spared || count >= QUORUM_TRANSACTION_COUNT_MAX) {
+            world.auditor.accuse("steps", || {
+                format!(
+                    "the cluster is asked beside {count} transactions, shortly after a failure: {is_spared}"
+                )
             });
         }
     }

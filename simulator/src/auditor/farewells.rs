@@ -1,0 +1,93 @@
+//! The last word on a connection: a client that says goodbye is read no further, and hears nothing behind the answer.
+
+use super::Auditor;
+use crate::operation::Operation;
+use std::collections::BTreeSet;
+use waymaker_protocol::Response;
+
+impl Auditor {
+    /// A client sends a request, maybe behind a goodbye on the same connection.
+    pub(super) fn note_behind_goodbye(&mut self, connection: usize, number: u32, operation: &Operation) {
+        match &mut self.connections[connection].behind_goodbye {
+            Some(behind) => _ = behind.insert(number),
+            none if *operation == Operation::Goodbye => *none = Some(BTreeSet::new()),
+            _ => {}
+        }
+    }
+
+    /// Returns whether the server does not read this request, because it stands behind a goodbye.
+    pub(super) fn is_behind_goodbye(&self, connection: usize, request: usize) -> bool {
+        let behind = self.connections[connection].behind_goodbye.as_ref();
+        behind.is_some_and(|behind| behind.contains(&self.requests[request].number))
+    }
+
+    /// Checks the order of farewells and other words. A goodbye that was refused is one request of many.
+    pub(super) fn judge_farewell(&mut self, connection: usize, number: u32, response: &Response<'_>) {
+        let listener = &mut self.connections[connection];
+        let was_over = listener.has_farewell;
+        listener.has_farewell |= matches!(response, Response::Farewell(_));
+        let is_served = listener.behind_goodbye.as_ref().is_some_and(|behind| behind.contains(&number));
+        let is_grant = matches!(response, Response::Granted(_) | Response::GrantedKeys(_));
+        // With a log, an answer that tells of an end may become durable only behind the farewell.
+        if was_over && (is_served || is_grant || self.settings.log().is_none()) {
+            return self.accuse("farewell", || {
+                format!("connection {connection} hears {number} behind its farewell: {response:?}")
+            });
+        }
+        let listener = &self.connections[connection];
+        let Some(behind) = listener.behind_goodbye.as_ref().filter(|_| listener.has_farewell) else { return };
+        if let Some(served) = behind.intersection(&listener.answered).next().copied() {
+            self.accuse("farewell", || {
+                format!("connection {connection}: {served} was sent behind a goodbye, and is answered")
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::auditor::Auditor;
+    use crate::auditor::scene::{auditor, rule, says};
+    use crate::operation::Operation;
+    use waymaker_protocol::{Farewell, KeptAlive, Response};
+
+    const FAREWELL: Response<'_> = Response::Farewell(Farewell);
+
+    fn kept(now_ms: u64) -> Response<'static> {
+        Response::KeptAlive(KeptAlive { remaining_ms: 0, stamp_ms: now_ms })
+    }
+
+    /// A client that keeps itself alive (1), says goodbye (2), and keeps itself alive (3).
+    fn leaving() -> (Auditor, u64) {
+        let mut auditor = auditor();
+        auditor.settings.durability = None;
+        let now_ms = auditor.settings.start_ms + 1;
+        for (number, operation) in
+            [(1, Operation::KeepAlive), (2, Operation::Goodbye), (3, Operation::KeepAlive)]
+        {
+            auditor.asks(0, number, operation, 0, now_ms);
+        }
+        (auditor, now_ms)
+    }
+
+    #[test]
+    fn a_farewell_is_the_last_word() {
+        let (mut auditor, now_ms) = leaving();
+        says(&mut auditor, 0, 1, &kept(now_ms), now_ms);
+        says(&mut auditor, 0, 2, &FAREWELL, now_ms);
+        assert_eq!(rule(&auditor), None);
+        let (mut auditor, now_ms) = leaving();
+        says(&mut auditor, 0, 2, &FAREWELL, now_ms);
+        says(&mut auditor, 0, 1, &kept(now_ms), now_ms);
+        assert_eq!(rule(&auditor), Some("farewell"));
+    }
+
+    #[test]
+    fn what_stands_behind_a_goodbye_is_not_served() {
+        let (mut auditor, now_ms) = leaving();
+        says(&mut auditor, 0, 3, &kept(now_ms), now_ms);
+        assert_eq!(rule(&auditor), None, "the goodbye may be refused");
+        says(&mut auditor, 0, 2, &FAREWELL, now_ms);
+        assert_eq!(rule(&auditor), Some("farewell"));
+    }
+}
