@@ -83,7 +83,8 @@ impl Lane {
             }
             Renewal::Sent { since, .. } => {
                 self.doubt_if_silent(since);
-                self.set_keep_alive(Renewal::Sent { since, doubt });
+                // The server may fall silent after it has sent something else.
+                self.set_keep_alive(Renewal::Sent { since: now, doubt });
             }
         }
     }

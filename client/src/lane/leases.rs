@@ -157,7 +157,7 @@ impl Lane {
                 self.window.push(Job::Check { id });
             }
             (Renewal::Sent { since, doubt: at }, _) if at <= now => {
-                entry.renewal = Renewal::Sent { since, doubt };
+                entry.renewal = Renewal::Sent { since: now, doubt };
                 unanswered_since = Some(since);
             }
             _ => {}

@@ -1,5 +1,7 @@
 //! Keep-alives, and the locks and connections that depend on them.
 
+use waymaker_protocol::Event;
+
 use super::*;
 
 #[test]
@@ -34,6 +36,31 @@ fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
     assert!(rig.lane.doubt().is_none());
     rig.advance_to(16_700);
     assert!(rig.lane.doubt().is_some());
+}
+
+/// The keep-alive was sent before the connection fell silent, and so was another frame of the server.
+#[test]
+fn a_server_that_spoke_after_the_keep_alive_without_answering_it_is_doubted_once_it_is_silent() {
+    let mut rig = Rig::new();
+    rig.advance_to(13_400);
+    rig.sends(&[(1, "keep alive")]);
+    rig.receive(0, &Response::Event(Event::Expired { id: id(9) }));
+    rig.advance_to(19_900);
+    assert!(rig.lane.doubt().is_none());
+    rig.advance_to(20_100);
+    assert!(rig.lane.doubt().is_some());
+}
+
+#[test]
+fn a_server_that_goes_on_to_speak_is_not_doubted() {
+    let mut rig = Rig::new();
+    rig.advance_to(13_400);
+    rig.sends(&[(1, "keep alive")]);
+    for seconds in 14..40 {
+        rig.advance_to(seconds * 1_000);
+        rig.receive(0, &Response::Event(Event::Expired { id: id(9) }));
+    }
+    assert!(rig.lane.doubt().is_none());
 }
 
 /// The welcome keeps the session too.
