@@ -9,7 +9,7 @@ use crate::worker::test_node::test_node;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
-use waymaker_protocol::{Acquire, AcquireOptions, Inspect, Request, Response};
+use waymaker_protocol::{Acquire, AcquireKeys, AcquireOptions, Inspect, Items, KeyItem, Request, Response};
 
 const KEY: &[u8] = b"key";
 const NOW: Time = Time::from_millis(1_000);
@@ -39,6 +39,13 @@ impl Rig {
     fn acquire(&mut self) -> u32 {
         let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
         self.send(&Request::Acquire(Acquire { key: KEY, lease_ms: 60_000, options, ..Acquire::default() }))
+    }
+
+    fn acquire_several(&mut self) -> u32 {
+        let items = [KEY, b"another"].map(|key| KeyItem { shared: false, key });
+        let mut buffer = Vec::new();
+        let items = Items::new(items, &mut buffer).expect("two keys");
+        self.send(&Request::AcquireKeys(AcquireKeys { items, lease_ms: 60_000, ..AcquireKeys::default() }))
     }
 
     fn leave(&mut self, number: u32) {
@@ -80,6 +87,27 @@ fn a_request_that_ends_unread_ends_its_hold_but_not_one_that_was_taken_up() {
         assert!(rig.is_held());
         rig.leave(older);
         assert_eq!(rig.is_held(), is_taken_up);
+    }
+}
+
+#[test]
+fn a_request_for_several_keys_that_ends_unread_ends_its_holds() {
+    for is_abandoned in [false, true] {
+        let mut rig = Rig::new();
+        let shard = rig.node.shard_of_key(KEY);
+        let turn = rig.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
+        let pass = turn.pass_on();
+        let number = rig.acquire_several();
+        if is_abandoned {
+            rig.leave(number);
+        }
+        rig.node.mailboxes[0].post(Mail::Turn { shard, pass });
+        rig.serve();
+        if !is_abandoned {
+            assert!(rig.is_held());
+            rig.leave(number);
+        }
+        assert!(!rig.is_held(), "abandoned: {is_abandoned}");
     }
 }
 
