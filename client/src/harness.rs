@@ -27,6 +27,7 @@ use crate::lane::{Offer, SessionOptions};
 use crate::link::{self, Target};
 use crate::lock::Lock;
 use crate::multi::MultiLock;
+use crate::reply::Reply;
 use crate::semaphore::Permit;
 use crate::shared_session::SharedSession;
 use crate::space::Shared;
@@ -184,6 +185,14 @@ impl Harness {
     pub fn release(&self, id: LockId, key: &[u8]) -> impl Future<Output = Result<bool>> + use<> {
         let (shared, key) = (self.shared.clone(), Some(key.into()));
         async move { shared.ok_or(Error::Closed)?.release(id, key).await }
+    }
+
+    /// What `client.close()` does with each connection.
+    pub fn close(&self) -> impl Future<Output = ()> + use<> {
+        let (reply, answer) = Reply::channel();
+        // A lane that is deserted closes by itself.
+        let _ = self.shared.as_ref().map(|shared| shared.command(Command::Close { reply }));
+        async move { drop(answer.await) }
     }
 
     fn builder<G>(&self, wanted: Wanted) -> AcquireBuilder<G> {

@@ -363,6 +363,7 @@ impl Simulation {
             | Event::Run(_)
             | Event::Alarm(_)
             | Event::Housekeep(..)
+            | Event::LookForStrangers(_)
             | Event::Accept
             | Event::Log(_)
             | Event::Quorum(_)

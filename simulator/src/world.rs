@@ -33,6 +33,8 @@ pub(crate) enum Event {
     Alarm(usize),
     /// A worker of this start of the server looks for connections that stall.
     Housekeep(usize, u32),
+    /// The auditor looks for holds of requests that the front end of this connection has given up.
+    LookForStrangers(usize),
     /// The acceptor takes the connections that wait for it.
     Accept,
     /// The log of this start of the server does something.

@@ -86,6 +86,11 @@ impl Auditor {
         }
     }
 
+    /// Returns whether the acquire with this number was cancelled on this connection.
+    pub(super) fn is_cancelled_on(&self, connection: usize, number: u32) -> bool {
+        self.chatter.cancellations.contains_key(&(connection, number))
+    }
+
     /// Returns whether other acquires may find this hold by its request id.
     fn may_be_found(&self, id: LockId) -> bool {
         self.holds

@@ -100,6 +100,12 @@ impl Auditor {
         lane
     }
 
+    /// Returns the holds of this lane that are not over, as far as the server has said.
+    pub(crate) fn holds_granted_to(&self, lane: usize) -> impl Iterator<Item = LockId> {
+        let living = self.holds.iter().filter(move |(_, hold)| hold.lane == lane && hold.over_ms.is_none());
+        living.map(|(id, _)| *id)
+    }
+
     /// Takes the state of all guards of a process.
     pub(crate) fn note_guards(&mut self, process: usize, views: &[GuardView], now_us: u64) {
         let now = views.iter().map(|view| (view.id, view.until_us)).collect();
@@ -279,6 +285,23 @@ impl Auditor {
         }
     }
 
+    /// Judges the holds of a lane that has closed: each was released.
+    pub(crate) fn judge_left_by(&mut self, lane: usize, now_us: u64) {
+        let now_ms = self.settings.server_ms(now_us);
+        let left = self.holds.iter().find(|(id, hold)| {
+            hold.lane == lane
+                && hold.over_ms.is_none()
+                && hold.release_count == 0
+                && hold.request_id.is_none_or(|number| number >= MADE_UP_REQUEST_ID)
+                && !self.guards.forgotten.contains_key(id)
+                && self.surely_lives(**id, now_ms)
+        });
+        if let Some((id, hold)) = left {
+            let (id, hold) = (*id, format!("{hold:?}"));
+            self.accuse("unowned", || format!("{id} was not given back when its client was closed: {hold}"));
+        }
+    }
+
     /// Returns whether a question of this lane about a hold is unanswered. A grant is confirmed before it gets a guard.
     fn is_asked_about(&self, lane: usize, id: LockId) -> bool {
         self.requests.iter().filter(|asked| asked.lane == lane && !asked.is_answered).any(
@@ -352,6 +375,18 @@ mod tests {
         assert_eq!(auditor.violation(), None);
         believes(&mut auditor, 990, 150);
         assert_eq!(rule(&auditor), Some("last-word"));
+    }
+
+    #[test]
+    fn a_client_that_is_closed_releases_its_holds() {
+        let (mut auditor, connection) = guarded();
+        let lane = auditor.connections[connection].lane;
+        auditor.asks(connection, 2, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
+        auditor.judge_left_by(lane, 130_000);
+        assert_eq!(auditor.violation(), None);
+        let (mut auditor, _) = guarded();
+        auditor.judge_left_by(lane, 130_000);
+        assert_eq!(rule(&auditor), Some("unowned"));
     }
 
     #[test]

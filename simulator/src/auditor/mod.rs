@@ -42,6 +42,7 @@ mod stopping;
 mod sure;
 mod table_limits;
 mod tokens;
+mod uncalled;
 mod views;
 mod visits;
 mod walks;
@@ -103,6 +104,8 @@ pub struct Violation {
 /// caller        a caller has no error that nothing explains; late-caller: it has its answer in time (`real_client::caller`)
 /// needless-loss no guard is lost at its local deadline without a fault, or believes shorter than an answer allows; unowned: no hold is
 ///               left without a guard; renewal: a lane renews its leases in time (keeping)
+/// uncalled      a real client cancels an acquire whose caller has left (uncalled); silence: it gives up a connection whose server is
+///               silent (`real_client::silence`)
 /// told          callers and guards are told what the server said (heard)
 /// watcher       a watch shows the newest state that its process has read, and lasts until it is dropped (watchers)
 /// exclusion     two clients that by the documented arithmetic may believe in conflicting holds never do so at once
@@ -143,8 +146,8 @@ pub struct Violation {
 /// all-or-none   of several keys all are granted, or none (several)
 /// capacity      the permits that are held are never more than there are (pools)
 /// rate          no bucket gives more than its rule allows, and refuses only what it may lack (buckets)
-/// listener      a stream of a front end hears that its hold is over and that its lane is closed, and no hold is left without a listener
-///               when all clients have given back what they know of (`node::listeners`)
+/// listener      a stream of a front end hears that its hold is over and that its lane is closed, and no hold is left of which no stream
+///               has heard (`node::listeners`)
 /// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
 /// frozen        nothing is granted where an operator froze (operators)
 /// stopping      a server that stops grants nothing, and nobody waits for it (stopping)

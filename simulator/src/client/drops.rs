@@ -14,6 +14,10 @@ impl Client {
         let acquire = self.choose_acquire(world);
         let Some(lane) = self.pick_lane(world) else { return };
         let number = self.ask_on(world, lane, Operation::Acquire(acquire));
+        if self.is_front && acquire.request_id.is_some() && self.lanes[lane].takes_requests() {
+            // The newer request takes the claim up, perhaps before the older one is given up.
+            self.ask_on(world, lane, Operation::Acquire(acquire));
+        }
         match world.random.below(8) {
             0..=1 => {
                 self.ask_on(world, lane, Operation::Cancel { acquire: number, key: acquire.key });

@@ -7,7 +7,7 @@
 
 use super::io::{Arrival, Registered, VirtualStopwatch, read, register, write};
 use super::tasks::{Errands, Tasks};
-use crate::world::World;
+use crate::world::{Event as Happening, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +33,8 @@ const STRANGERS_US: u64 = 5_000_000;
 const QUIET_MAX_US: u64 = 500_000;
 /// How rarely the client of a silent stream takes the next response late: one time in three.
 const NAP_EVERY: u64 = 3;
+/// One of so many connections never follows what it claims.
+const NEVER_FOLLOWS_EVERY: usize = 3;
 /// Every how many streams say nothing at first.
 const QUIET_EVERY: u64 = 16;
 /// The same where clients try the edge of the server.
@@ -89,6 +91,8 @@ struct Stream {
     quiet_until_us: u64,
     /// Once it has something to say again, its client takes nothing of it for so long.
     nap_us: u64,
+    /// The key of a claim on one key; empty of any other claim. `None` if it is no claim.
+    claimed: Option<Vec<u8>>,
 }
 
 /// A connection of a front end.
@@ -105,6 +109,12 @@ pub(super) struct Front {
     /// When the first of these had arrived.
     begun_since_us: u64,
     streams: BTreeMap<u32, Stream>,
+    /// Whether it never follows what it claims: its client only wants the answers.
+    never_follows: bool,
+    /// Holds that streams have heard of.
+    known: BTreeSet<LockId>,
+    /// When it last gave up a claim that no stream had heard of.
+    given_up_us: Option<u64>,
     /// Holds that the client gave back as their lane, so that their streams hear nothing of it.
     given_back: BTreeSet<LockId>,
     /// A hold without a listener may last until then: its grant crossed the reset of a stream that follows its hold.
@@ -152,6 +162,9 @@ impl Front {
             begun: VecDeque::new(),
             begun_since_us: 0,
             streams: BTreeMap::new(),
+            never_follows: connection % NEVER_FOLLOWS_EVERY == 0,
+            known: BTreeSet::new(),
+            given_up_us: None,
             given_back: BTreeSet::new(),
             strangers_until_us: 0,
             turn: FrontTurn::default(),
@@ -230,6 +243,23 @@ impl Front {
             }
         }
         found
+    }
+
+    /// Returns whether a stream has heard of this hold.
+    pub(super) fn knows(&self, id: LockId) -> bool {
+        self.known.contains(&id)
+    }
+
+    /// Returns whether a stream that waits for its first response may get a hold of this key.
+    pub(super) fn awaits(&self, key: &[u8]) -> bool {
+        let waiting = self.streams.values().filter(|stream| stream.granted.is_empty());
+        let mut claimed = waiting.filter_map(|stream| stream.claimed.as_deref());
+        claimed.any(|claimed| claimed.is_empty() || claimed == key)
+    }
+
+    /// When it last gave up a claim of which no stream had heard.
+    pub(super) fn given_up_us(&mut self) -> &mut Option<u64> {
+        &mut self.given_up_us
     }
 
     /// Returns the lane of its claims, and until when it may have holds without a listener.
@@ -384,8 +414,16 @@ impl Work<'_, '_> {
     /// Asks for holds. Some front ends listen to what happens to them, others only want the answer. What ends with its connection alone is
     /// asked for in the second way: a hold that nobody heard of must not stay.
     fn claim(&mut self, number: u32, bytes: &[u8], cancel_key: &[u8], lease_ms: u32) {
-        let is_followed = lease_ms != u32::MAX && !self.hands.world.random.once_in(4);
+        let is_listening = lease_ms != u32::MAX && !self.hands.world.random.once_in(4);
+        let is_followed = is_listening && !self.front.never_follows;
         self.ask(Purpose::Claims, number, bytes, is_followed, Some(cancel_key));
+        if let Some(stream) = self.front.streams.get_mut(&number) {
+            let is_one = matches!(
+                next_frame(bytes, FRAME_LEN_MAX).ok().flatten().map(Request::decode),
+                Some(Ok(Request::Acquire(_) | Request::AcquirePermits(_)))
+            );
+            stream.claimed = Some(if is_one { cancel_key.to_vec() } else { Vec::new() });
+        }
     }
 
     fn ask(
@@ -427,6 +465,7 @@ impl Work<'_, '_> {
             granted: Vec::new(),
             unaware_since_us: None,
             nap_us: 0,
+            claimed: None,
             quiet_until_us: hands.world.now_us + quiet_us,
         };
         front.streams.insert(number, stream);
@@ -477,6 +516,10 @@ impl Work<'_, '_> {
         if stream.is_followed && stream.granted.is_empty() {
             let lease_us = 1_000 * u64::from(hands.world.settings.limits.lease_max_ms);
             front.strangers_until_us = hands.world.now_us + lease_us + STRANGERS_US;
+        } else if stream.claimed.is_some() && stream.granted.is_empty() {
+            if front.given_up_us.replace(hands.world.now_us).is_none() {
+                hands.world.after(0, Happening::LookForStrangers(front.connection));
+            }
         }
         let now = hands.world.server_time().into();
         if let Some(inlet) = front.inlets.get_mut(&stream.purpose) {
@@ -540,10 +583,12 @@ impl Work<'_, '_> {
         let mut as_number = number;
         let is_last = match reply.response() {
             Response::Granted(granted) => {
+                front.known.insert(granted.id);
                 stream.granted.push(granted.id);
                 false
             }
             Response::GrantedKeys(granted) => {
+                front.known.extend(granted.keys.iter().map(|key| key.id));
                 stream.granted.extend(granted.keys.iter().map(|key| key.id));
                 false
             }

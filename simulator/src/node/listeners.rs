@@ -2,9 +2,9 @@
 
 use super::thread::{Inner, Served};
 use super::{Seen, Server, leave};
-use crate::world::World;
+use crate::world::{Event, World};
 use std::sync::Arc;
-use waymaker_engine::{Answer, Caller, ClaimId, HeldLock, PageBounds, Ticket};
+use waymaker_engine::{Answer, Caller, ClaimId, HeldLock, LaneAddress, PageBounds, Ticket};
 use waymaker_protocol::LockId;
 use waymaker_server::node::Node;
 
@@ -30,6 +30,43 @@ impl Server {
                 let connection = *connection;
                 return world.auditor.accuse("listener", || {
                     format!("stream {number} of connection {connection} has not heard since {since_us} us that a hold of it is over")
+                });
+            }
+        }
+    }
+
+    /// Accuses a front end that keeps a hold of which no stream has heard, after a request was given up. With a log the answer that grants the
+    /// hold may wait for the disk.
+    pub(super) fn judge_unknown(&mut self, world: &mut World, connection: usize) {
+        let Self { node, threads, .. } = self;
+        for thread in threads {
+            let Some(served) = thread.connections.get_mut(&connection) else { continue };
+            let Inner::Front(front) = &mut served.inner else { continue };
+            let Some(given_up_us) = *front.given_up_us() else { continue };
+            // The request is served, its answer comes back, and the hold is released.
+            let hops = std::iter::successors(Some(given_up_us), |us| Some(world.auditor.latest_us(*us)));
+            let ended_us = hops.take(4).last().unwrap_or(given_up_us);
+            if world.now_us <= ended_us {
+                return world.at(ended_us + 1, Event::LookForStrangers(connection));
+            }
+            *front.given_up_us() = None;
+            let link = &world.network.connections[connection];
+            let Some((key, until_us)) = front.claims() else { continue };
+            if world.settings.log().is_some()
+                || link.cut_us.is_some()
+                || link.client_done
+                || world.now_us <= until_us
+            {
+                continue;
+            }
+            let Some(lane) = thread.worker.address(key) else { continue };
+            let Some((namespace, _)) = node.0.find_namespace(front.namespace()) else { continue };
+            let is_unknown = |lock: &HeldLock| {
+                lock.request_id.is_empty() && !front.knows(id_of(lock)) && !front.awaits(&lock.key)
+            };
+            if let Some(lock) = holds_of(&node.0, namespace, lane).into_iter().find(is_unknown) {
+                return world.auditor.accuse("listener", || {
+                    format!("connection {connection} has a hold of which no stream has heard: {lock:?}")
                 });
             }
         }
@@ -67,30 +104,43 @@ impl Server {
                 }
                 let Some(lane) = thread.worker.address(key) else { continue };
                 let Some((namespace, _)) = self.node.0.find_namespace(front.namespace()) else { continue };
-                for cell in &self.node.0.shards {
-                    let Some(mut turn) = cell.enter() else { continue };
-                    let mut seen = Seen::default();
-                    if turn.shard.has_claims(lane) {
-                        let lane = turn.shard.lane(lane, &Arc::from([]), namespace);
-                        let caller = Caller { lane, ticket: Ticket::default(), namespace };
-                        let page = PageBounds { count_max: 100, bytes_max: usize::MAX };
-                        turn.shard.holds(&caller, 0, &page, &mut seen);
-                    }
-                    leave(turn);
-                    let Some(Answer::Listed(page)) = seen.0 else { continue };
-                    // Who asks again under a request id knows its hold from before.
-                    let is_stranger = |lock: &&HeldLock| {
-                        lock.request_id.is_empty()
-                            && (lock.remaining_ms == u32::MAX || world.now_us > until_us)
-                    };
-                    if let Some(lock) = page.locks.iter().find(is_stranger) {
-                        let text = format!("connection {connection} has a hold without a listener: {lock:?}");
-                        return world.auditor.accuse("listener", || text);
-                    }
+                let locks = holds_of(&self.node.0, namespace, lane);
+                // Who asks again under a request id knows its hold from before.
+                let is_stranger = |lock: &&HeldLock| {
+                    let is_left = world.now_us > until_us && !front.knows(id_of(lock));
+                    lock.request_id.is_empty() && (lock.remaining_ms == u32::MAX || is_left)
+                };
+                if let Some(lock) = locks.iter().find(is_stranger) {
+                    let text = format!("connection {connection} has a hold without a listener: {lock:?}");
+                    return world.auditor.accuse("listener", || text);
                 }
             }
         }
     }
+}
+
+/// Returns the holds of a lane, apart from those in shards whose turns are on their way.
+fn holds_of(node: &Node, namespace: u16, lane: LaneAddress) -> Vec<HeldLock> {
+    let mut holds = Vec::new();
+    for cell in &node.shards {
+        let Some(mut turn) = cell.enter() else { continue };
+        let mut seen = Seen::default();
+        if turn.shard.has_claims(lane) {
+            let lane = turn.shard.lane(lane, &Arc::from([]), namespace);
+            let caller = Caller { lane, ticket: Ticket::default(), namespace };
+            let page = PageBounds { count_max: 100, bytes_max: usize::MAX };
+            turn.shard.holds(&caller, 0, &page, &mut seen);
+        }
+        leave(turn);
+        if let Some(Answer::Listed(page)) = seen.0 {
+            holds.extend(page.locks);
+        }
+    }
+    holds
+}
+
+fn id_of(lock: &HeldLock) -> LockId {
+    LockId { place: lock.id.place, secret: lock.id.secret }
 }
 
 /// Returns whether a claim is over; false while the turn of its shard is on its way.

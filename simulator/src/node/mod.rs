@@ -134,6 +134,7 @@ impl Server {
                 }
                 return;
             }
+            Event::LookForStrangers(connection) => return self.judge_unknown(world, connection),
             Event::ServerNotices(connection) => {
                 let thread = world.network.connections[connection].thread;
                 let thread = self.threads.get_mut(thread);

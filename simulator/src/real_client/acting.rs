@@ -263,7 +263,7 @@ impl RealClient {
             5 => {
                 // Answers in flight are lost, and an adversarial client may end a hold meanwhile.
                 if let Some(connection) = world.random.pick(&connections) {
-                    let for_us = world.random.spread(1_000, 2_000_000);
+                    let for_us = world.random.spread(1_000, self.plan.silence_max_us);
                     world.hold_back(connection, false, for_us + 1);
                     self.breaks.push((world.now_us + for_us, connection));
                     self.name_to_thieves(world);
@@ -279,6 +279,7 @@ impl RealClient {
             7..=8 => {
                 let for_us = world.random.spread(1_000, 4_000_000);
                 self.paused_until_us = world.now_us + for_us;
+                self.awake_us = self.paused_until_us;
                 world.trace.note(world.now_us, 35, index as u64, || {
                     format!("process {index}  pauses for {} ms", for_us / 1000)
                 });
@@ -287,10 +288,15 @@ impl RealClient {
         }
     }
 
-    /// Lets some adversarial client end a hold of this process.
+    /// Lets some adversarial client end a hold of this process, which may not have read of its grant yet.
     fn name_to_thieves(&self, world: &mut World) {
         let held = self.guards.iter().filter(|guard| guard.lock.is_held());
-        let ids: Vec<_> = held.map(|guard: &Guard| (guard.terms.kind, guard.lock.id())).collect();
+        let mut ids: Vec<_> = held.map(|guard: &Guard| (guard.terms.kind, guard.lock.id())).collect();
+        for lane in &self.lanes {
+            let granted = world.auditor.holds_granted_to(lane.auditor_lane());
+            let is_guarded = |id| self.guards.iter().any(|guard| guard.lock.id() == id);
+            ids.extend(granted.filter(|id| !is_guarded(*id)).map(|id| (lane.kind, id)));
+        }
         if world.random.once_in(2) {
             let Some((kind, id)) = world.random.pick(&ids) else { return };
             let operation = Operation::Release { id, forged: false, own: false };

@@ -1,5 +1,6 @@
 //! A lane of a real client on the simulated network. It replaces the task of a connection and keeps its order of calls.
 
+use super::Awaited;
 use super::asked::Names;
 use super::clock::SkewedClock;
 use crate::network::Found;
@@ -39,6 +40,10 @@ pub(super) struct RealLane {
     down_us: u64,
     /// Without a connection since then, by the clock of its process.
     down_since: BootTime,
+    /// When the server was last heard.
+    heard_us: u64,
+    /// It closes, and has had its connection all the time since it began to.
+    closes_well: bool,
 }
 
 impl RealLane {
@@ -60,6 +65,8 @@ impl RealLane {
             given_up_us: None,
             down_us: 0,
             down_since: now,
+            heard_us: 0,
+            closes_well: false,
         }
     }
 
@@ -89,6 +96,22 @@ impl RealLane {
         self.down_us
     }
 
+    /// Begins to close. Ready when its caller may go on.
+    pub(super) fn close_client(&mut self) -> Awaited<()> {
+        self.closes_well = self.is_open();
+        Box::pin(self.harness.close())
+    }
+
+    /// Returns whether it has told the server all that was to be told before its end.
+    pub(super) fn has_closed_well(&self) -> bool {
+        self.closes_well && self.harness.is_finished()
+    }
+
+    /// When the server was last heard, if the lane has a connection.
+    pub(super) fn heard_us(&self) -> Option<u64> {
+        self.is_open().then_some(self.heard_us)
+    }
+
     /// Returns whether it was without a connection since then.
     pub(super) fn was_down_since(&self, at_us: u64) -> bool {
         self.down_us >= at_us
@@ -109,6 +132,7 @@ impl RealLane {
                         world.after(1, crate::world::Event::ArriveAtServer(connection));
                     }
                     world.trace.bytes(&bytes);
+                    self.heard_us = world.now_us;
                     world.auditor.note_heard(connection, bytes.len(), world.now_us);
                     self.hear(world, bytes);
                 }
@@ -146,6 +170,7 @@ impl RealLane {
             Stage::Down { .. } => return,
             Stage::Greeting { .. } => self.harness.attempt_failed(reason),
             Stage::Open => {
+                self.closes_well &= self.harness.is_finished();
                 self.down_us = world.now_us;
                 self.harness.disconnected(reason);
             }
@@ -251,7 +276,9 @@ impl RealLane {
     pub(super) fn next_us(&self, clock: &SkewedClock, now_us: u64) -> u64 {
         let timeout_us = clock.first_us_at(self.harness.next_timeout());
         let stage_us = match self.stage {
-            Stage::Down { retry_at_us } if self.harness.wants_connection() => retry_at_us.max(now_us + 1),
+            Stage::Down { retry_at_us } if self.harness.wants_connection() && !self.harness.is_finished() => {
+                retry_at_us.max(now_us + 1)
+            }
             Stage::Down { .. } | Stage::Open => u64::MAX,
             Stage::Greeting { since_us, .. } => since_us + GREETING_US,
         };
@@ -260,6 +287,6 @@ impl RealLane {
 
     /// Returns whether every request has its answer.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.harness.is_at_rest() && self.output.is_empty()
+        (self.harness.is_at_rest() || self.harness.is_finished()) && self.output.is_empty()
     }
 }

@@ -9,8 +9,10 @@ mod acting;
 mod asked;
 mod caller;
 mod clock;
+mod closing;
 mod lane;
 mod plan;
+mod silence;
 
 use crate::auditor::{GuardView, WatchedState};
 use crate::operation::{Acquire, Key};
@@ -61,6 +63,10 @@ enum Phase {
     /// It keeps its guards, and begins nothing new after it has settled.
     Keeping {
         settled_us: u64,
+    },
+    /// It closes its client.
+    Closing {
+        since_us: u64,
     },
     /// It gives back all holds.
     Leaving,
@@ -148,6 +154,8 @@ struct RealClient {
     /// A hold whose end another client moves just now.
     rival: Option<LockId>,
     phase: Phase,
+    /// The closing of each lane that is not done.
+    closings: Vec<Awaited<()>>,
     /// Acquires that it still makes after it has settled.
     asks_left: usize,
     /// Connections that break later, with the instants.
@@ -155,6 +163,8 @@ struct RealClient {
     acts_at_us: u64,
     steps_at_us: Option<u64>,
     paused_until_us: u64,
+    /// It has run since then.
+    awake_us: u64,
     /// When it looks for holds without a guard again, at the earliest.
     looks_at_us: u64,
 }
@@ -204,6 +214,7 @@ impl RealClients {
     pub(crate) fn leave(&mut self, world: &mut World) {
         for process in &mut self.processes {
             process.paused_until_us = 0;
+            process.awake_us = world.now_us;
             process.phase = Phase::Keeping { settled_us: world.now_us + SETTLED_US };
             process.schedule(world, world.now_us);
         }
@@ -244,11 +255,13 @@ impl RealClient {
             watches: Vec::new(),
             rival: None,
             phase: Phase::Acting,
+            closings: Vec::new(),
             asks_left: KEPT_COUNT,
             breaks: Vec::new(),
             acts_at_us: 0,
             steps_at_us: None,
             paused_until_us: 0,
+            awake_us: 0,
             looks_at_us: 0,
         };
         client.begin_anew(world);
@@ -299,6 +312,7 @@ impl RealClient {
                 self.acts_at_us = world.now_us + world.random.between(1, 2 * self.plan.pace_us);
             }
             Phase::Keeping { settled_us } => self.keep(world, settled_us),
+            Phase::Closing { since_us } => self.go_on_closing(world, since_us),
             // Later grants are given back at once.
             Phase::Leaving => {
                 self.guards.clear();
@@ -319,6 +333,7 @@ impl RealClient {
         self.note_outages(world);
         self.tell_beliefs(world);
         self.judge_watches(world);
+        self.judge_silence(world);
         self.look_for_unowned(world);
         let lanes_us = self.lanes.iter().map(|lane| lane.next_us(&self.clock, world.now_us)).min();
         let acts_us = match self.phase {
@@ -326,6 +341,7 @@ impl RealClient {
             Phase::Keeping { settled_us } if settled_us > world.now_us => settled_us,
             Phase::Keeping { .. } if self.asks_left > 0 => world.now_us + 1,
             Phase::Keeping { settled_us } => settled_us + KEPT_US,
+            Phase::Closing { since_us } => self.closing_ends_us(since_us).max(world.now_us + 1),
             Phase::Acting | Phase::Leaving | Phase::Gone => u64::MAX,
         };
         let breaks_us = self.breaks.iter().map(|(at_us, _)| *at_us).min().unwrap_or(u64::MAX);
@@ -375,7 +391,7 @@ impl RealClient {
     /// Polls all watches.
     fn look_at_watches(&mut self, world: &mut World) {
         let context = &mut Context::from_waker(Waker::noop());
-        let index = self.index;
+        let (index, is_closed) = (self.index, self.is_closed());
         self.watches.retain_mut(|watching| {
             if let WatchStage::Beginning(future) = &mut watching.stage {
                 match future.as_mut().poll(context) {
@@ -388,6 +404,9 @@ impl RealClient {
             let WatchStage::Open(watch) = &mut watching.stage else { return true };
             while let Poll::Ready(state) = std::pin::pin!(watch.next()).poll(context) {
                 let Some(state) = state else {
+                    if is_closed {
+                        return false;
+                    }
                     world.auditor.judge_end_of_watch(index, watching.since_us);
                     return false;
                 };
@@ -406,7 +425,7 @@ impl RealClient {
 
     fn judge_watches(&self, world: &mut World) {
         let Some(lane) = self.lanes.iter().find(|lane| lane.kind == NamespaceKind::Flat) else { return };
-        if !lane.is_open() || self.phase == Phase::Gone {
+        if !lane.is_open() || self.phase == Phase::Gone || self.is_closed() {
             return;
         }
         let shown: BTreeMap<Key, Option<WatchedState>> =
@@ -448,6 +467,9 @@ impl RealClient {
 
     /// Judges the error of a caller. Returns false: it waits no longer.
     fn judge_refusal(&self, world: &mut World, call: &Call, error: &Error) -> bool {
+        if self.is_closed() && matches!(error, Error::Closed) {
+            return false;
+        }
         let index = self.index;
         let auditor = &world.auditor;
         let facts = Facts {
@@ -465,7 +487,7 @@ impl RealClient {
 
     /// Judges how each guard that was lost since learned of that.
     fn judge_losses(&mut self, world: &mut World) {
-        let (index, now_us) = (self.index, world.now_us);
+        let (index, now_us, is_closed) = (self.index, world.now_us, self.is_closed());
         let context = &mut Context::from_waker(Waker::noop());
         for guard in self.guards.iter_mut().filter(|guard| !guard.is_judged && !guard.lock.is_held()) {
             guard.is_judged = true;
@@ -477,7 +499,9 @@ impl RealClient {
                 continue;
             };
             let loss = (reason, guard.lock.loss_message());
-            world.auditor.judge_loss(index, id, loss, guard.until_us, now_us);
+            if !(is_closed && reason == LossReason::ClientClosed) {
+                world.auditor.judge_loss(index, id, loss, guard.until_us, now_us);
+            }
             let told = std::pin::pin!(guard.lock.lost()).poll(context);
             let called = guard.losses.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if told != Poll::Ready(reason) || called.len() != 1 {
@@ -507,6 +531,9 @@ impl RealClient {
             }
         }
         if settled_us + KEPT_US <= world.now_us {
+            if self.plan.closes_early {
+                return self.close(world);
+            }
             self.phase = Phase::Leaving;
             self.guards.clear();
             let random = &mut world.random;
@@ -523,13 +550,9 @@ impl RealClient {
         let guarded = self.guards.iter().map(|guard| guard.lock.id()).collect();
         let wanted = self.asking.iter().flat_map(|one| one.acquire.keys()).map(|(key, _)| key).collect();
         for lane in self.lanes.iter().filter(|lane| lane.is_open()) {
-            world.auditor.judge_unowned_of(
-                lane.auditor_lane(),
-                lane.down_us(),
-                &guarded,
-                &wanted,
-                world.now_us,
-            );
+            let (number, down_us) = (lane.auditor_lane(), lane.down_us());
+            world.auditor.judge_unowned_of(number, down_us, &guarded, &wanted, world.now_us);
+            world.auditor.judge_uncalled_of(self.index, number, &wanted);
         }
     }
 

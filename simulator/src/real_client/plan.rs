@@ -27,6 +27,10 @@ pub(crate) struct Plan {
     pub(crate) request_id_percent: u64,
     /// Limit of requests in flight for each lane.
     pub(crate) in_flight_max: u32,
+    /// Longest time for which a server is silent before its connection breaks.
+    pub(crate) silence_max_us: u64,
+    /// Whether processes close their clients while they have guards and callers.
+    pub(crate) closes_early: bool,
 }
 
 impl Plan {
@@ -55,6 +59,8 @@ impl Plan {
             fault_percent: random.pick(&[0, 1, 3, 6]).unwrap_or(1),
             request_id_percent: random.pick(&[0, 20, 60]).unwrap_or(20),
             in_flight_max: random.pick(&[4, 16, 1024]).unwrap_or(1024),
+            silence_max_us: random.pick(&[2_000_000, 20_000_000]).unwrap_or(2_000_000),
+            closes_early: random.once_in(2),
         })
     }
 

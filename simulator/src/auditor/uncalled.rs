@@ -1,0 +1,60 @@
+//! Acquires of real clients that wait without a caller: a client takes the acquire of a caller that leaves out of its queue.
+
+use super::Auditor;
+use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
+use std::collections::BTreeSet;
+
+impl Auditor {
+    /// Judges the acquires of a lane that wait. Callers of its process want these keys, and the lane has sent everything that is due.
+    pub(crate) fn judge_uncalled_of(&mut self, process: usize, lane: usize, wanted: &BTreeSet<Key>) {
+        if !self.has_room(process, lane) {
+            return;
+        }
+        let connection = self.lanes[lane].connections.last().copied();
+        let left = self.lanes[lane].asked.values().map(|request| &self.requests[*request]).find(|asked| {
+            let Operation::Acquire(acquire) = asked.operation else { return false };
+            let may_be_shared = acquire.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID);
+            // Another connection has carried it: the client has released its claim, and asks again under another number.
+            Some(asked.connection) == connection
+                && asked.queued.is_some()
+                && !asked.is_answered
+                && !may_be_shared
+                && !self.is_cancelled_on(asked.connection, asked.number)
+                && acquire.keys().iter().all(|(key, _)| !wanted.contains(key))
+        });
+        if let Some(asked) = left {
+            let asked = format!("{asked:?}");
+            self.accuse("uncalled", || format!("no caller of process {process} waits for {asked}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auditor::scene::{ACQUIRE, CONNECTION, PROCESS, granted_to_process, id_of, rule, says};
+    use crate::operation::Acquire;
+    use waymaker_protocol::{Event, Response};
+
+    /// Returns the rule that is broken if an acquire waits and the callers of its process want these keys.
+    fn rule_for(is_cancelled: bool, wanted: &[Key]) -> Option<&'static str> {
+        let mut auditor = granted_to_process();
+        let acquire = Acquire { wait_ms: u32::MAX, request_id: None, notify_queued: true, ..ACQUIRE };
+        auditor.asks(CONNECTION, 2, Operation::Acquire(acquire), 0, 1_000);
+        let queued = Event::Queued { id: id_of(2), position: 0, ticket: 1 };
+        says(&mut auditor, CONNECTION, 2, &Response::Event(queued), 1_000);
+        auditor.violation = None;
+        if is_cancelled {
+            auditor.asks(CONNECTION, 3, Operation::Cancel { acquire: 2, key: 0 }, 0, 2_000);
+        }
+        auditor.judge_uncalled_of(PROCESS, 3, &wanted.iter().copied().collect());
+        rule(&auditor)
+    }
+
+    #[test]
+    fn an_acquire_without_a_caller_is_cancelled() {
+        assert_eq!(rule_for(false, &[0]), None);
+        assert_eq!(rule_for(false, &[1]), Some("uncalled"));
+        assert_eq!(rule_for(true, &[1]), None);
+    }
+}
