@@ -30,7 +30,7 @@ pub(super) enum Renewal {
     Off,
     /// To be sent at this instant: an extend, or a question if the hold does not renew itself.
     Due(BootTime),
-    /// Sent at `since`; at `doubt` it is time to ask whether the connection still lives.
+    /// Sent and not answered. At `doubt` the connection counts as dead if nothing has arrived after `since`.
     Sent { since: BootTime, doubt: BootTime },
 }
 
