@@ -72,6 +72,7 @@ use sessions::Session;
 use stalls::Stalls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sure::SureHolds;
+use uncalled::Uncalled;
 use visits::Visits;
 pub(crate) use visits::{Place, ToldFences};
 use walks::Walk;
@@ -182,6 +183,7 @@ pub(crate) struct Auditor {
     guards: Guards,
     heard: Heard,
     chatter: Chatter,
+    uncalled: Uncalled,
     pools: PoolRecords,
     buckets: Buckets,
     entries: Entries,
@@ -347,6 +349,7 @@ impl Auditor {
             guards: Guards::default(),
             heard: Heard::default(),
             chatter: Chatter::default(),
+            uncalled: Uncalled::default(),
             pools: PoolRecords::default(),
             buckets: Buckets::default(),
             entries: Entries::default(),

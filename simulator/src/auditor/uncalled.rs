@@ -2,16 +2,23 @@
 
 use super::Auditor;
 use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Waiting acquires without a caller at the last look, by lane.
+#[derive(Debug, Default)]
+pub(crate) struct Uncalled(BTreeMap<usize, BTreeSet<usize>>);
 
 impl Auditor {
-    /// Judges the acquires of a lane that wait. Callers of its process want these keys, and the lane has sent everything that is due.
+    /// Judges the acquires of a lane that wait. Callers of its process want these keys. The lane may send the cancellation until the next
+    /// look.
     pub(crate) fn judge_uncalled_of(&mut self, process: usize, lane: usize, wanted: &BTreeSet<Key>) {
+        let before = self.uncalled.0.remove(&lane).unwrap_or_default();
         if !self.has_room(process, lane) {
             return;
         }
         let connection = self.lanes[lane].connections.last().copied();
-        let left = self.lanes[lane].asked.values().map(|request| &self.requests[*request]).find(|asked| {
+        let left = self.lanes[lane].asked.values().copied().filter(|request| {
+            let asked = &self.requests[*request];
             let Operation::Acquire(acquire) = asked.operation else { return false };
             let may_be_shared = acquire.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID);
             // Another connection has carried it: the client has released its claim, and asks again under another number.
@@ -22,10 +29,12 @@ impl Auditor {
                 && !self.is_cancelled_on(asked.connection, asked.number)
                 && acquire.keys().iter().all(|(key, _)| !wanted.contains(key))
         });
-        if let Some(asked) = left {
-            let asked = format!("{asked:?}");
+        let left: BTreeSet<usize> = left.collect();
+        if let Some(request) = left.intersection(&before).next() {
+            let asked = format!("{:?}", self.requests[*request]);
             self.accuse("uncalled", || format!("no caller of process {process} waits for {asked}"));
         }
+        self.uncalled.0.insert(lane, left);
     }
 }
 
@@ -47,7 +56,10 @@ mod tests {
         if is_cancelled {
             auditor.asks(CONNECTION, 3, Operation::Cancel { acquire: 2, key: 0 }, 0, 2_000);
         }
-        auditor.judge_uncalled_of(PROCESS, 3, &wanted.iter().copied().collect());
+        for _ in 0..2 {
+            assert_eq!(auditor.violation(), None);
+            auditor.judge_uncalled_of(PROCESS, 3, &wanted.iter().copied().collect());
+        }
         rule(&auditor)
     }
 
