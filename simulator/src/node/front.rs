@@ -33,7 +33,7 @@ const STRANGERS_US: u64 = 5_000_000;
 const QUIET_MAX_US: u64 = 500_000;
 /// How rarely the client of a silent stream takes the next response late: one time in three.
 const NAP_EVERY: u64 = 3;
-/// One of so many connections never follows what it claims.
+/// One of so many connections never follows its claims.
 const NEVER_FOLLOWS_EVERY: usize = 3;
 /// Every how many streams say nothing at first.
 const QUIET_EVERY: u64 = 16;
@@ -109,7 +109,7 @@ pub(super) struct Front {
     /// When the first of these had arrived.
     begun_since_us: u64,
     streams: BTreeMap<u32, Stream>,
-    /// Whether it never follows what it claims: its client only wants the answers.
+    /// Whether it never follows its claims: its client only wants the answers.
     never_follows: bool,
     /// Holds that streams have heard of.
     known: BTreeSet<LockId>,
@@ -162,7 +162,7 @@ impl Front {
             begun: VecDeque::new(),
             begun_since_us: 0,
             streams: BTreeMap::new(),
-            never_follows: connection % NEVER_FOLLOWS_EVERY == 0,
+            never_follows: connection.is_multiple_of(NEVER_FOLLOWS_EVERY),
             known: BTreeSet::new(),
             given_up_us: None,
             given_back: BTreeSet::new(),
@@ -516,10 +516,11 @@ impl Work<'_, '_> {
         if stream.is_followed && stream.granted.is_empty() {
             let lease_us = 1_000 * u64::from(hands.world.settings.limits.lease_max_ms);
             front.strangers_until_us = hands.world.now_us + lease_us + STRANGERS_US;
-        } else if stream.claimed.is_some() && stream.granted.is_empty() {
-            if front.given_up_us.replace(hands.world.now_us).is_none() {
-                hands.world.after(0, Happening::LookForStrangers(front.connection));
-            }
+        } else if stream.claimed.is_some()
+            && stream.granted.is_empty()
+            && front.given_up_us.replace(hands.world.now_us).is_none()
+        {
+            hands.world.after(0, Happening::LookForStrangers(front.connection));
         }
         let now = hands.world.server_time().into();
         if let Some(inlet) = front.inlets.get_mut(&stream.purpose) {

@@ -102,7 +102,7 @@ impl RealLane {
         Box::pin(self.harness.close())
     }
 
-    /// Returns whether it has told the server all that was to be told before its end.
+    /// Returns whether it has closed while its connection stood, so that the server has heard all of it.
     pub(super) fn has_closed_well(&self) -> bool {
         self.closes_well && self.harness.is_finished()
     }
