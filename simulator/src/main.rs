@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use waymaker_simulator::{Options, run};
 
 /// Runs whole Waymaker nodes in virtual time, with faults, and checks what they promise.
@@ -37,8 +38,20 @@ struct Arguments {
     operations: Option<u32>,
 }
 
+/// The seed that runs. A panic of a release build aborts the process, and names the seed first.
+static RUNNING_SEED: AtomicU64 = AtomicU64::new(0);
+
+fn name_seed_at_panic() {
+    let print_panic = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print_panic(panic);
+        eprintln!("seed {}: panic", RUNNING_SEED.load(Ordering::Relaxed));
+    }));
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    name_seed_at_panic();
     let options = Options {
         operation_count: arguments.operations,
         prints: arguments.trace,
@@ -50,6 +63,7 @@ fn main() -> ExitCode {
     let (mut event_count, mut grant_count) = (0, 0);
     let mut failed = Vec::new();
     for seed in from..from + count {
+        RUNNING_SEED.store(seed, Ordering::Relaxed);
         let outcome = run(seed, &options);
         event_count += outcome.event_count;
         grant_count += outcome.grant_count;

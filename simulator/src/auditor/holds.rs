@@ -298,8 +298,13 @@ impl Auditor {
                 (id, other.id, other.stamp_ms)
             };
             let Some(second_stamp_ms) = second_stamp_ms else { continue };
+            // A crash may have brought back a hold that was over when the other one was granted.
+            let is_back = self.holds.get(&first).is_some_and(|hold| {
+                self.restarts.happened_since(second_stamp_ms)
+                    && !self.restarts.happened_since(hold.lease_stamp_ms + 1)
+            });
             let floor_ms = self.floor_ms(first);
-            if second_stamp_ms < floor_ms {
+            if second_stamp_ms < floor_ms && !is_back {
                 let hold = format!("{:?}", self.holds.get(&first));
                 self.accuse("early-grant", || {
                     format!(

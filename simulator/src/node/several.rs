@@ -8,11 +8,14 @@ use waymaker_engine::several::{Participant, Several, is_grant_due, reserved_toge
 use waymaker_protocol::LockId;
 
 impl Server {
-    /// A waiting claim of which every key is clear does not exist, unless somebody is about to look at it.
+    /// A waiting claim of which every key is clear does not exist, unless somebody is about to look at it or the server is gone.
     ///
     /// # Panics
     /// If there is one.
     pub(crate) fn verify_several(&self) {
+        if self.threads.is_empty() {
+            return;
+        }
         for cell in &self.node.0.shards {
             let Some(turn) = cell.enter() else { continue };
             let waiting = turn.shard.waiting_several();
