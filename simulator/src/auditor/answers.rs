@@ -229,7 +229,9 @@ impl Auditor {
 /// Whether a repetition must get this answer again: what had no effect may be tried anew.
 fn is_kept(response: &Response<'_>) -> bool {
     match response {
-        Response::Error(error) => !matches!(error.code, ErrorCode::SessionGone | ErrorCode::Shutdown),
+        Response::Error(error) => {
+            !matches!(error.code, ErrorCode::SessionGone | ErrorCode::Shutdown | ErrorCode::Overloaded)
+        }
         _ => true,
     }
 }

@@ -268,7 +268,7 @@ impl Reader {
         } else {
             self.other_lengths.insert((id, word.remaining_ms));
         }
-        let is_first = self.anchors.get(&lane).is_none_or(|anchor_ms| *anchor_ms <= sent_ms);
+        let is_first = self.anchors.get(&lane).is_none_or(|anchor_ms| *anchor_ms < sent_ms);
         let is_alone = self.extend_calls.get(&id).is_none_or(|call_ms| *call_ms <= sent_ms);
         if word.is_fresh && is_first && is_alone && word.end_ms < u64::MAX {
             self.floors.insert(id, belief_floor_ms(sent_ms, word.remaining_ms, word.lease_ms));
