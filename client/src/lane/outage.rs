@@ -16,7 +16,7 @@ use crate::reply::Awaited;
 const SILENCE: &str = "the server did not answer in time";
 
 impl Lane {
-    /// Cancels acquires that are repeated, and that nobody wants any more. Cancellations without an answer are repeated behind them.
+    /// Cancels acquires that are repeated although their callers are gone. Cancellations without an answer are repeated behind them.
     pub(super) fn cancel_abandoned(&mut self) {
         let mut abandoned = BTreeMap::new();
         let mut cancelled = Vec::new();

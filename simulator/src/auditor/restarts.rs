@@ -205,7 +205,7 @@ impl Auditor {
         }
     }
 
-    /// Whether the claim of this acquire surely goes into the log. An acquire may find an earlier claim by its request id, with the scope
+    /// Returns whether the claim of this acquire surely goes into the log. An acquire may find an earlier claim by its request id, with the scope
     /// of that claim.
     fn is_claim_durable(&self, request: usize, acquire: &Acquire) -> bool {
         let is_durable = |other: usize| matches!(self.requests[other].operation, Operation::Acquire(other) if other.scope.is_durable());

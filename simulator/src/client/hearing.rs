@@ -89,7 +89,7 @@ impl Client {
                     self.lanes[lane].pending.values().filter_map(|pending| released(pending.operation));
                 self.regrets.extend(lost);
             }
-            // The server may still read what was sent, and shorten a lease at any time.
+            // The server may still read an extend that was sent, and shorten a lease at any time.
             let extended = |pending: &Pending| match pending.operation {
                 Operation::Extend { id, .. } => Some(id),
                 _ => None,

@@ -33,7 +33,7 @@ const STRANGERS_US: u64 = 5_000_000;
 const QUIET_MAX_US: u64 = 500_000;
 /// How rarely the client of a silent stream takes the next response late: one time in three.
 const NAP_EVERY: u64 = 3;
-/// One of so many connections never follows its claims.
+/// One of this number of connections never follows its claims.
 const NEVER_FOLLOWS_EVERY: usize = 3;
 /// Every how many streams say nothing at first.
 const QUIET_EVERY: u64 = 16;
@@ -109,7 +109,7 @@ pub(super) struct Front {
     /// When the first of these had arrived.
     begun_since_us: u64,
     streams: BTreeMap<u32, Stream>,
-    /// Whether it never follows its claims: its client only wants the answers.
+    /// True if it never follows its claims, because its client only wants the answers.
     never_follows: bool,
     /// Holds that streams have heard of.
     known: BTreeSet<LockId>,

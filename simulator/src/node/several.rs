@@ -8,10 +8,10 @@ use waymaker_engine::several::{Participant, Several, is_grant_due, reserved_toge
 use waymaker_protocol::LockId;
 
 impl Server {
-    /// A waiting claim of which every key is clear does not exist, unless somebody is about to look at it or the server is gone.
+    /// A worker is about to look at each waiting claim of which every key is clear, unless the server is gone.
     ///
     /// # Panics
-    /// If there is one.
+    /// If no worker is.
     pub(crate) fn verify_several(&self) {
         if self.threads.is_empty() {
             return;

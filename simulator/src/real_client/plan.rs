@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     pub(crate) in_flight_max: u32,
     /// Longest time for which a server is silent before its connection breaks.
     pub(crate) silence_max_us: u64,
-    /// Whether processes close their clients while they have guards and callers.
+    /// True if processes close their clients while they have guards and callers.
     pub(crate) closes_early: bool,
 }
 
