@@ -37,7 +37,7 @@ impl Lane {
     pub(super) fn granted(&mut self, mut job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
         if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
             self.release_grant(&grant, Some(gone));
-            return self.window.push(Job::Acquire(job));
+            return self.ask_again(job);
         }
         if grant.repeated {
             // From here on, the session sends no request of an older owner. The server serves earlier ones before the confirmation.
@@ -95,7 +95,7 @@ impl Lane {
         }
         if job.ended.is_some() {
             self.release_grant(&job.grant, job.ended);
-            return self.window.push(Job::Acquire(job.acquire));
+            return self.ask_again(job.acquire);
         }
         if std::mem::take(&mut job.is_stale) {
             return self.confirm(job);
@@ -123,7 +123,7 @@ impl Lane {
                 arm_wait(&mut job.acquire, BootTime::NEVER, &mut self.timers);
                 job.acquire.reply.answer(Err(Error::Lost(LossReason::Superseded)));
             }
-            Some(_) => self.window.push(Job::Acquire(job.acquire)),
+            Some(_) => self.ask_again(job.acquire),
             None => {
                 arm_wait(&mut job.acquire, BootTime::NEVER, &mut self.timers);
                 job.acquire.reply.answer(Err((*error).into()));

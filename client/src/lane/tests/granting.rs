@@ -111,6 +111,24 @@ fn an_acquire_whose_grants_are_over_on_arrival_again_and_again_fails() {
     rig.sends(&[(number + 1, "release 8")]);
 }
 
+/// The claim would wait in its queue for nobody.
+#[test]
+fn an_acquire_whose_caller_went_during_the_confirmation_is_not_sent_again() {
+    for is_over_before in [false, true] {
+        let (mut rig, answer) = confirming();
+        drop(answer);
+        rig.lane.handle_command(Command::Abandon { token: 0 }, rig.now());
+        if is_over_before {
+            rig.receive(0, &Response::Event(Event::Expired { id: id(9) }));
+            let extended = rig.extended(3_000);
+            rig.receive(2, &extended);
+        } else {
+            rig.receive(2, &not_found());
+        }
+        rig.sends(&[]);
+    }
+}
+
 /// Returns a lane that confirms a repeated grant.
 fn confirming() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
     let mut rig = Rig::new();
