@@ -133,7 +133,8 @@ impl Auditor {
         self.grant_count += 1;
         self.judge_neighbours(id);
         if !granted.repeated {
-            if self.is_prompt_claim(request) {
+            // A hold that was carried over may have begun before the freeze.
+            if self.is_prompt_claim(request) && !self.is_from_before(request, stamp_ms) {
                 self.judge_freeze_at(acquire.key, id, stamp_ms);
             }
             self.judge_granted_in_time(request, stamp_ms);
