@@ -257,17 +257,19 @@ impl State {
         let session_end = self.sessions.renew(session, self.now);
         self.sessions.note_connected(session);
         let lane = &mut self.lanes[slot];
+        lane.session_end = session_end;
+        let (address, known_to) = (lane.address, lane.known_to.clone());
+        // A turn delivers what other workers have posted to the lane. Without a connection it writes no event in front of the welcome.
+        self.change_lane(node, address, &known_to, &LaneChange::Attached);
+        let lane = &mut self.lanes[slot];
         lane.epoch = epoch;
         lane.stage = Stage::Open;
         lane.dirty = false;
         lane.attempt = attempt.or(lane.attempt);
         lane.notify_taken_up = hello.notify_taken_up;
         lane.answers_ping = answers_ping(hello);
-        lane.session_end = session_end;
         lane.input = Vec::new();
         lane.clear_output();
-        let (address, known_to) = (lane.address, lane.known_to.clone());
-        self.change_lane(node, address, &known_to, &LaneChange::Attached);
         Ok(ConnectionKey { slot, epoch })
     }
 

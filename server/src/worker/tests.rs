@@ -405,6 +405,24 @@ fn what_waits_for_its_turns_is_not_served_for_a_connection_that_did_not_ask_it()
     assert!(matches!(heard[..], [(3, Heard::Granted(Granted { fence: 1, .. }))]), "{heard:?}");
 }
 
+/// Other workers post events to a lane without knowing whether it has a connection.
+#[test]
+fn the_first_word_on_a_connection_that_takes_up_a_lane_is_its_welcome() {
+    let mut rig = Rig::new(2);
+    let (other, _) = rig.connect(SessionRequest::None);
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
+    rig.ask(key, 2, &Request::Watch(Watch { key: b"key" }));
+    let turn = rig.hold_turn(b"key");
+    assert_eq!(rig.ask(other, 2, &acquire(b"key")), []);
+    rig.workers[0].handle_lost(key, rig.now);
+    rig.node.mailboxes[1].post(turn);
+    assert!(rig.workers[1].handle_mail(rig.now), "the event is in the mailbox of the first worker");
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (key, _) = rig.connect(resume);
+    rig.workers[0].handle_mail(rig.now);
+    assert_eq!(rig.hear(key), [], "the watch ended with its connection");
+}
+
 /// A shard serves them before the requests of others that come later.
 #[test]
 fn a_connection_has_few_requests_in_flight_that_all_shards_serve() {

@@ -16,6 +16,7 @@ impl Auditor {
         now_ms: u64,
     ) {
         let lane = self.connections[connection].lane;
+        self.judge_welcome(connection, response);
         self.judge_farewell(connection, number, response);
         if let Response::Event(event) = response {
             if let Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun = event {

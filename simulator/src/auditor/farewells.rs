@@ -1,4 +1,5 @@
-//! The last word on a connection: a client that says goodbye is read no further, and hears nothing behind the answer.
+//! The first and the last word on a connection. Nothing comes before the welcome. A client that says goodbye is read no further, and hears
+//! nothing behind the answer.
 
 use super::Auditor;
 use crate::operation::Operation;
@@ -12,6 +13,16 @@ impl Auditor {
             Some(behind) => _ = behind.insert(number),
             none if *operation == Operation::Goodbye => *none = Some(BTreeSet::new()),
             _ => {}
+        }
+    }
+
+    /// Checks that a client that has said hello hears its welcome first, or why it is not welcome.
+    pub(super) fn judge_welcome(&mut self, connection: usize, response: &Response<'_>) {
+        let is_first = std::mem::take(&mut self.connections[connection].is_greeting);
+        if is_first && !matches!(response, Response::Welcome(_) | Response::Error(_)) {
+            self.accuse("welcome", || {
+                format!("connection {connection} hears before its welcome: {response:?}")
+            });
         }
     }
 
@@ -49,7 +60,8 @@ mod tests {
     use crate::auditor::Auditor;
     use crate::auditor::scene::{auditor, rule, says};
     use crate::operation::Operation;
-    use waymaker_protocol::{Farewell, KeptAlive, Response};
+    use waymaker_protocol::limits::ANY_WORKER;
+    use waymaker_protocol::{Event, Farewell, KeptAlive, NamespaceKind, Response, SessionRequest, Welcome};
 
     const FAREWELL: Response<'_> = Response::Farewell(Farewell);
 
@@ -68,6 +80,21 @@ mod tests {
             auditor.asks(0, number, operation, 0, now_ms);
         }
         (auditor, now_ms)
+    }
+
+    #[test]
+    fn a_welcome_is_the_first_word() {
+        let hello =
+            Operation::Hello { session: SessionRequest::None, worker: ANY_WORKER, kind: NamespaceKind::Flat };
+        let heard_first = |response: &Response<'_>, number| {
+            let mut auditor = auditor();
+            let now_ms = auditor.settings.start_ms + 1;
+            auditor.asks(0, 1, hello, 0, now_ms);
+            says(&mut auditor, 0, number, response, now_ms);
+            auditor.violation().is_some_and(|violation| violation.rule == "welcome")
+        };
+        assert!(heard_first(&Response::Event(Event::KeyFreed { fence: 1 }), 9));
+        assert!(!heard_first(&Response::Welcome(Welcome::default()), 1));
     }
 
     #[test]

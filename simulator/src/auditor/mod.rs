@@ -132,6 +132,7 @@ pub struct Violation {
 /// late-grant    a claim that waits is granted once nobody is in its way (late_grants)
 /// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED are said to whoever must hear them, and not
 ///               before the grant of the hold that they are about; each connection hears once that a hold is over, through front ends too (inlets)
+/// welcome       nothing comes before the welcome of a connection (farewells)
 /// farewell      what a session has is over when its goodbye is answered, and nothing is granted to it later; the connection hears
 ///               nothing behind that answer, and nothing that was sent behind the goodbye is served (farewells)
 /// count, number counts, positions, ages and remaining times lie in the intervals that are known (numbers)
@@ -250,6 +251,8 @@ struct Listener {
     last_words: Option<u32>,
     /// Requests that were sent behind a goodbye; `None` before one.
     behind_goodbye: Option<BTreeSet<u32>>,
+    /// Its client has said hello, and has no welcome yet.
+    is_greeting: bool,
     /// Its goodbye was answered.
     has_farewell: bool,
     /// Acquires of which a front end tells its client what happens to their holds.
@@ -489,6 +492,7 @@ impl Auditor {
             self.connections[connection].asked_watches.insert(number);
         }
         self.note_behind_goodbye(connection, number, &operation);
+        self.connections[connection].is_greeting |= matches!(operation, Operation::Hello { .. });
         self.connections[connection].unarrived.push_back((end, request));
     }
 
