@@ -78,10 +78,10 @@ impl Thread {
             if let Some(at_us) = arrived_us.filter(is_late)
                 && wants_read
             {
-                let connection = *connection;
+                let (connection, allowance) = (*connection, *allowance);
                 return world.auditor.accuse("drained", || {
                     format!(
-                        "a worker has read what came before {drained_us} us, and connection {connection} has bytes from {at_us} us"
+                        "a worker has read what came before {drained_us} us, and connection {connection} has bytes from {at_us} us: {allowance:?}"
                     )
                 });
             }
