@@ -115,14 +115,15 @@ impl Auditor {
         self.visits.holds.remove(&id);
     }
 
-    /// A visitor asks to freeze or to thaw a namespace. Returns the number of thaws so far.
+    /// A visitor asks to freeze or to thaw a namespace. Returns the number of thaws so far, or `u32::MAX` if a thaw that may be served later
+    /// has no answer yet.
     pub(crate) fn note_visited_freeze(&mut self, namespace: usize, thaw: bool) -> u32 {
         let (count, open) = self.visits.thaws.entry(namespace).or_default();
         if thaw {
             self.visits.frozen.remove(&namespace);
             (*count, *open) = (*count + 1, *open + 1);
         }
-        *count
+        if *open == 0 { *count } else { u32::MAX }
     }
 
     /// The server says that this is done. `thaw_count` is the number of thaws before the request.
