@@ -77,6 +77,29 @@ fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_a
     assert_eq!(answer.try_recv().unwrap().unwrap().len(), 2);
 }
 
+/// The server confirms one key after the other.
+#[test]
+fn several_keys_of_which_one_ends_after_its_confirmation_are_asked_for_again() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_keys();
+    rig.sent();
+    let granted = rig.granted_keys();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sent();
+    rig.receive(1, &granted);
+    rig.sends(&[(3, "extend 8 by 3000")]);
+    let extended = rig.extended(3_000);
+    rig.receive(3, &extended);
+    rig.sends(&[(4, "extend 9 by 3000")]);
+    rig.receive(0, &Response::Event(Event::Expired { id: id(8) }));
+    rig.receive(4, &extended);
+    assert!(answer.try_recv().is_err());
+    let sent = rig.sent();
+    assert_eq!(sent[0].1, "release 9");
+    assert!(sent[1].1.starts_with("AcquireKeys"), "{sent:?}");
+}
+
 #[test]
 fn a_callback_for_several_keys_is_called_once() {
     let mut rig = Rig::new();
