@@ -259,7 +259,7 @@ impl State {
         let lane = &mut self.lanes[slot];
         lane.session_end = session_end;
         let (address, known_to) = (lane.address, lane.known_to.clone());
-        // A turn delivers what other workers have posted to the lane. Without a connection it writes no event in front of the welcome.
+        // A turn delivers the events that other workers have posted. As long as the lane has no connection, none is written in front of the welcome.
         self.change_lane(node, address, &known_to, &LaneChange::Attached);
         let lane = &mut self.lanes[slot];
         lane.epoch = epoch;

@@ -111,7 +111,7 @@ fn an_acquire_whose_grants_are_over_on_arrival_again_and_again_fails() {
     rig.sends(&[(number + 1, "release 8")]);
 }
 
-/// The claim would wait in its queue for nobody.
+/// The claim would wait in its queue without a caller.
 #[test]
 fn an_acquire_whose_caller_went_during_the_confirmation_is_not_sent_again() {
     for is_over_before in [false, true] {

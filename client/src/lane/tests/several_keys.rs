@@ -51,11 +51,10 @@ fn several_keys_become_locks_that_are_renewed_lost_and_released_one_by_one() {
     rig.sends(&[(4, "release 9")]);
 }
 
-/// Half of the keys are worth nothing.
-#[test]
-fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_are_asked_for_again() {
+/// Returns a lane that asks whether the second key of a grant from before the connection is still held. The first one is.
+fn confirming_the_second() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
     let mut rig = Rig::new();
-    let mut answer = rig.acquire_keys();
+    let answer = rig.acquire_keys();
     rig.sent();
     let granted = rig.granted_keys();
     rig.lose_connection();
@@ -66,6 +65,13 @@ fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_a
     let extended = rig.extended(3_000);
     rig.receive(3, &extended);
     rig.sends(&[(4, "extend 9 by 3000")]);
+    (rig, answer)
+}
+
+/// Half of the keys are worth nothing.
+#[test]
+fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_are_asked_for_again() {
+    let (mut rig, mut answer) = confirming_the_second();
     rig.receive(4, &not_found());
     assert!(answer.try_recv().is_err());
     let sent = rig.sent();
@@ -80,19 +86,9 @@ fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_a
 /// The server confirms one key after the other.
 #[test]
 fn several_keys_of_which_one_ends_after_its_confirmation_are_asked_for_again() {
-    let mut rig = Rig::new();
-    let mut answer = rig.acquire_keys();
-    rig.sent();
-    let granted = rig.granted_keys();
-    rig.lose_connection();
-    rig.come_back(true);
-    rig.sent();
-    rig.receive(1, &granted);
-    rig.sends(&[(3, "extend 8 by 3000")]);
-    let extended = rig.extended(3_000);
-    rig.receive(3, &extended);
-    rig.sends(&[(4, "extend 9 by 3000")]);
+    let (mut rig, mut answer) = confirming_the_second();
     rig.receive(0, &Response::Event(Event::Expired { id: id(8) }));
+    let extended = rig.extended(3_000);
     rig.receive(4, &extended);
     assert!(answer.try_recv().is_err());
     let sent = rig.sent();
