@@ -56,25 +56,25 @@ impl Auditor {
     /// The end that the last start of the server gives it, which counts as the loss of its connection. `None` if its lane may have come
     /// back since.
     fn restart_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
-        let release_after_ms = hold.release_after_ms.filter(|_| !hold.may_have_moved)?;
-        let lane = &self.lanes[hold.lane];
-        let loss = lane.losses.last().filter(|loss| loss.back_ms.is_none())?;
-        let last = *lane.connections.last().filter(|last| **last == loss.connection)?;
-        let was_there = self.connections[last].welcome_ms.is_some_and(|at_ms| at_ms <= hold.said_ms);
-        let started_ms =
-            self.restarts.started_ms.filter(|started_ms| was_there && hold.said_ms < *started_ms)?;
-        Some(started_ms + 1 + u64::from(release_after_ms))
+        let (_, release_after_ms) = self.lost_with(hold)?;
+        let started_ms = self.restarts.started_ms.filter(|started_ms| hold.said_ms < *started_ms)?;
+        Some(started_ms + 1 + release_after_ms)
     }
 
-    /// The end that the loss of its connection gives it.
+    /// The end that the loss of its connection gives it. The loss counts from when the server learned of it.
     fn lane_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
+        let (connection, release_after_ms) = self.lost_with(hold)?;
+        let done_ms = self.settings.server_ms(self.connections[connection].done_us?);
+        Some(done_ms + 1 + release_after_ms)
+    }
+
+    /// Returns the lost connection with which it ends, and how long after the loss. `None` if the session has resumed its lane since.
+    fn lost_with(&self, hold: &Hold) -> Option<(usize, u64)> {
         let release_after_ms = hold.release_after_ms.filter(|_| !hold.may_have_moved)?;
         let lane = &self.lanes[hold.lane];
-        // The loss counts from when the server learned of it, if the session has not resumed the lane since.
         let loss = lane.losses.last().filter(|loss| loss.back_ms.is_none())?;
         let last = *lane.connections.last().filter(|last| **last == loss.connection)?;
-        let done_ms = self.settings.server_ms(self.connections[last].done_us?);
         let was_there = self.connections[last].welcome_ms.is_some_and(|at_ms| at_ms <= hold.said_ms);
-        was_there.then(|| done_ms + 1 + u64::from(release_after_ms))
+        was_there.then(|| (last, u64::from(release_after_ms)))
     }
 }

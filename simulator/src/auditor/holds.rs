@@ -255,17 +255,13 @@ impl Auditor {
 
     /// A renewal that was sent then has its answer. Nothing was served behind it for a session whose end had been reported before.
     pub(super) fn forget_moves_of_ended_sessions(&mut self, id: LockId, sent_ms: u64) {
-        let Some(mut moves) = self.holds.get_mut(&id).map(|hold| std::mem::take(&mut hold.may_move)) else {
-            return;
-        };
-        moves.retain(|(request, ..)| {
-            let session = self.lanes[self.requests[*request].lane].session;
-            let over_ms = session.and_then(|id| self.sessions.get(&id)?.over_ms());
+        let Self { holds, lanes, requests, sessions, .. } = self;
+        let Some(hold) = holds.get_mut(&id) else { return };
+        hold.may_move.retain(|(request, ..)| {
+            let session = lanes[requests[*request].lane].session;
+            let over_ms = session.and_then(|id| sessions.get(&id)?.over_ms());
             over_ms.is_none_or(|over_ms| over_ms >= sent_ms)
         });
-        if let Some(hold) = self.holds.get_mut(&id) {
-            hold.may_move = moves;
-        }
     }
 
     /// The server said that at `stamp_ms` so much of the lease of a claim was left.
