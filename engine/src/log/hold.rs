@@ -48,6 +48,16 @@ pub enum Item<'a> {
     },
 }
 
+impl<'a> Item<'a> {
+    /// The name of the counter that fences of its holds come from, in its namespace.
+    pub fn counter_name(&self) -> &'a [u8] {
+        match *self {
+            Self::Key(key) | Self::Permits { name: key, .. } | Self::Registration { key, .. } => key,
+            Self::Paths(_) => b"",
+        }
+    }
+}
+
 /// One hold, with all that its client, or an operator, may ask about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold<'a> {

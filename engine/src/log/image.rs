@@ -216,7 +216,7 @@ impl Image {
             Item::Registration { end_ms, lazy, .. } => (Some(*end_ms), *lazy),
             _ => (None, false),
         };
-        self.count(hold.namespace, counter_name(hold), hold.fence, hold.scope);
+        self.count(hold.namespace, hold.item.counter_name(), hold.fence, hold.scope);
         // Of what is registered the end is given; only where nothing happens at it there is no deadline.
         let deadline_ms = match end_ms {
             Some(_) if lazy => None,
@@ -257,7 +257,7 @@ impl Image {
         }
         let record = stored.record.clone();
         if let Ok(Record::Held(hold)) = Record::decode(&record) {
-            self.count(hold.namespace, counter_name(&hold), fence, hold.scope);
+            self.count(hold.namespace, hold.item.counter_name(), fence, hold.scope);
         }
     }
 
@@ -369,14 +369,6 @@ impl Image {
         if self.stopped {
             put(&Record::Stopped);
         }
-    }
-}
-
-/// The name of the counter that a hold has its fence from, in its namespace.
-fn counter_name<'a>(hold: &Hold<'a>) -> &'a [u8] {
-    match hold.item {
-        Item::Key(key) | Item::Permits { name: key, .. } | Item::Registration { key, .. } => key,
-        Item::Paths(_) => b"",
     }
 }
 

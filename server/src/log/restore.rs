@@ -285,10 +285,7 @@ impl<'a> Restoring<'a> {
         // The newest holder of a key comes last.
         holds.sort_unstable_by_key(|hold| (hold.fence, hold.id));
         for hold in holds {
-            let key = match &hold.item {
-                Item::Key(key) | Item::Permits { name: key, .. } | Item::Registration { key, .. } => *key,
-                Item::Paths(_) => b"",
-            };
+            let key = hold.item.counter_name();
             let shard = self.shard_of(hold.namespace, key);
             let lane = self.lane_of(&hold, shard);
             let restored = self.in_shard(shard, |shard, effects| shard.restore_hold(&hold, lane, effects));

@@ -149,7 +149,7 @@ fn holds(logged: &Image, known: &Image, stops: bool) -> Result<(), String> {
             hold.scope = other.scope;
         }
         // A later grant raised the scope of its key and was given up. The record of a move has the scope of that time.
-        let key = (hold.namespace, name_of(&hold.item));
+        let key = (hold.namespace, hold.item.counter_name());
         if other.scope == Scope::Local && raised.get(&key).is_some_and(|fence| *fence > hold.fence) {
             hold.scope = other.scope;
         }
@@ -168,14 +168,6 @@ fn holds(logged: &Image, known: &Image, stops: bool) -> Result<(), String> {
 fn raised_counters(logged: &Image) -> BTreeMap<(u16, &[u8]), u64> {
     let raised = logged.counters().filter(|counter| counter.scope == Scope::Quorum);
     raised.map(|counter| ((counter.namespace, counter.key), counter.fence)).collect()
-}
-
-/// Returns the name under which the log counts the fences of a hold.
-fn name_of<'a>(item: &Item<'a>) -> &'a [u8] {
-    match *item {
-        Item::Key(key) | Item::Permits { name: key, .. } | Item::Registration { key, .. } => key,
-        Item::Paths(_) => b"",
-    }
 }
 
 #[cfg(test)]
