@@ -119,17 +119,18 @@ impl Pipe {
 
     /// At most so many bytes of those that arrived.
     pub(crate) fn read(&mut self, len_max: usize) -> Found {
-        let Some((at_us, mut bytes)) = self.arrived.pop_front() else {
+        let Some((mut newest_us, mut bytes)) = self.arrived.pop_front() else {
             return if self.is_at_end() { Found::End } else { Found::Nothing };
         };
         while bytes.len() < len_max
-            && let Some((_, more)) = self.arrived.pop_front()
+            && let Some((at_us, more)) = self.arrived.pop_front()
         {
+            newest_us = at_us;
             bytes.extend_from_slice(&more);
         }
         if bytes.len() > len_max {
             let rest = bytes.split_off(len_max);
-            self.arrived.push_front((at_us, rest));
+            self.arrived.push_front((newest_us, rest));
         }
         self.len -= bytes.len();
         Found::Bytes(bytes)
@@ -289,4 +290,21 @@ impl World {
 /// What happens when bytes get to the end of a stream.
 fn arrival(connection: usize, to_server: bool) -> Event {
     if to_server { Event::ArriveAtServer(connection) } else { Event::ArriveAtClient(connection) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_read_leaves_has_the_time_of_its_own_arrival() {
+        let mut pipe = Pipe::new(100);
+        pipe.flight.extend([(1_000, vec![1; 3]), (2_000, vec![2; 3]), (3_000, vec![3; 3])]);
+        [1_000, 2_000, 3_000].into_iter().for_each(|at_us| pipe.arrive(at_us));
+        assert_eq!(pipe.unread_since_us(), Some(1_000));
+        assert_eq!(pipe.read(5), Found::Bytes(vec![1, 1, 1, 2, 2]));
+        assert_eq!(pipe.unread_since_us(), Some(2_000));
+        assert_eq!(pipe.read(5), Found::Bytes(vec![2, 3, 3, 3]));
+        assert_eq!(pipe.unread_since_us(), None);
+    }
 }

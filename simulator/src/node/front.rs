@@ -104,10 +104,8 @@ pub(super) struct Front {
     inlets: BTreeMap<Purpose, InletState>,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Requests that never ran.
-    begun: VecDeque<Vec<u8>>,
-    /// When the first of these had arrived.
-    begun_since_us: u64,
+    /// Requests that never ran, each with the time since when its read had something to read.
+    begun: VecDeque<(u64, Vec<u8>)>,
     streams: BTreeMap<u32, Stream>,
     /// True if it never follows its claims, because its client only wants the answers.
     never_follows: bool,
@@ -160,7 +158,6 @@ impl Front {
             input: Vec::new(),
             output: Vec::new(),
             begun: VecDeque::new(),
-            begun_since_us: 0,
             streams: BTreeMap::new(),
             never_follows: connection.is_multiple_of(NEVER_FOLLOWS_EVERY),
             known: BTreeSet::new(),
@@ -196,7 +193,7 @@ impl Front {
 
     /// When the first of the requests arrived that never ran.
     pub(super) fn begun_since_us(&self) -> Option<u64> {
-        (!self.begun.is_empty()).then_some(self.begun_since_us)
+        self.begun.front().map(|(arrived_us, _)| *arrived_us)
     }
 
     /// Returns whether the connection ends once its output is written.
@@ -305,7 +302,7 @@ impl FrontWork for Work<'_, '_> {
             match next {
                 Some(number) => self.poll_stream(number),
                 None => {
-                    let frame = self.front.begun.pop_front().unwrap_or_default();
+                    let (_, frame) = self.front.begun.pop_front().unwrap_or_default();
                     self.begin(&frame);
                 }
             }
@@ -344,14 +341,11 @@ impl Work<'_, '_> {
             match read(hands.world, front.connection, hands.is_readable, len) {
                 Arrival::Bytes(bytes) => {
                     front.turn.note_read(bytes.len());
-                    if front.begun.is_empty() {
-                        front.begun_since_us =
-                            hands.world.network.connections[front.connection].read_since_us;
-                    }
+                    let arrived_us = hands.world.network.connections[front.connection].read_since_us;
                     front.input.extend_from_slice(&bytes);
                     let mut offset = 0;
                     while let Ok(Some(frame)) = next_frame(&front.input[offset..], FRAME_LEN_MAX) {
-                        front.begun.push_back(frame.bytes().to_vec());
+                        front.begun.push_back((arrived_us, frame.bytes().to_vec()));
                         offset += frame.len();
                     }
                     front.input.drain(..offset);
