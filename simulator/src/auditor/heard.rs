@@ -6,60 +6,20 @@
 
 use super::Auditor;
 use super::guards::GuardView;
+use super::lease_words::{LeaseWord, LeaseWords, SaidBy};
 use super::watchers::{WatchNews, Watched};
 use crate::form::Form;
 use crate::operation::{MADE_UP_REQUEST_ID, Operation};
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use waymaker_client::LossReason;
 use waymaker_protocol::{ErrorCode, Event, LockId, Response, RevokeReason};
-
-/// A word of the server on the own lease of a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LeaseWord {
-    pub(super) stamp_ms: u64,
-    pub(super) end_ms: u64,
-    pub(super) remaining_ms: u32,
-    /// The whole lease, if it is known to be longer.
-    lease_ms: u32,
-    by: SaidBy,
-    /// Whether no earlier connection can have asked for it, so that it proves that the hold lives.
-    is_fresh: bool,
-}
-
-/// Kind of a word. It decides which of two words of one millisecond counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SaidBy {
-    Grant,
-    /// The server decides the requests of a lane in the order of their numbers.
-    Answer(u32),
-    /// The same of a question that moves nothing.
-    Status(u32),
-    /// It may have been decided before or after an answer of the same millisecond.
-    Event,
-}
 
 /// The reason for the loss of a hold that ends with its connection, if the session is over.
 const SESSION_LOST: LossReason = LossReason::Revoked(RevokeReason::ConnectionLost);
 
 /// The reason for the loss of a hold that was released by its id.
 const RELEASED_BY_ID: LossReason = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
-
-impl SaidBy {
-    /// Returns the number of the request that was answered.
-    fn number(self) -> Option<u32> {
-        match self {
-            Self::Answer(number) | Self::Status(number) => Some(number),
-            Self::Grant | Self::Event => None,
-        }
-    }
-
-    /// Returns whether a guard shows the remaining time as its lease from then on.
-    fn shows_length(self) -> bool {
-        !matches!(self, Self::Status(_))
-    }
-}
 
 /// The part of a response that concerns the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,23 +85,11 @@ pub(super) enum News {
 /// What one process has read.
 #[derive(Debug, Default)]
 struct Reader {
-    /// The newest word on the lease of each hold.
-    leases: BTreeMap<LockId, LeaseWord>,
-    /// The remaining times of the two newest words.
-    lengths: BTreeMap<LockId, [u32; 2]>,
-    /// Questions and renewals that were sent when the newest word on their hold was an event, with the stamp of that event, by lane and
-    /// number.
-    asked_behind: BTreeMap<(usize, u32), u64>,
-    /// Other remaining times that a guard may show: in answers to questions, and in words of one millisecond whose order is not known.
-    other_lengths: BTreeSet<(LockId, u32)>,
-    /// How long each guard believes at least, by a word that it has read.
-    floors: BTreeMap<LockId, u64>,
+    leases: LeaseWords,
     /// When each lane was last welcome.
     welcome_ms: BTreeMap<usize, u64>,
     /// When the newest request was sent whose answer says when it was decided, by lane.
     anchors: BTreeMap<usize, u64>,
-    /// When a caller last moved the end of a lease.
-    extend_calls: BTreeMap<LockId, u64>,
     /// When a request about a hold was last refused.
     not_moved_us: BTreeMap<LockId, u64>,
     clamped: BTreeMap<LockId, bool>,
@@ -198,7 +146,8 @@ impl Reader {
             }
             News::Lease { id, word, sent_ms } => {
                 self.lease_read_us.insert(id, now_us);
-                self.note_lease(lane, id, word, sent_ms);
+                let is_first = self.anchors.get(&lane).is_none_or(|anchor_ms| *anchor_ms < sent_ms);
+                self.leases.note(lane, id, word, sent_ms, is_first);
             }
             News::Anchor { sent_ms } => {
                 let newest = self.anchors.entry(lane).or_default();
@@ -217,7 +166,7 @@ impl Reader {
                 self.places.insert((id, position, ticket));
             }
             News::NotMoved { id } => {
-                self.floors.remove(&id);
+                self.leases.forget_floor(id);
                 self.not_moved_us.insert(id, now_us);
             }
             News::Watch(news) => self.watched.note(lane, news),
@@ -234,56 +183,6 @@ impl Reader {
             News::SessionOver => self.session_over_us = Some(now_us),
         }
     }
-
-    /// Reads a word on the lease of a hold. The newest counts. Of two from one millisecond, the answer to the later request counts. If one
-    /// of them is an event, the shorter lease counts, unless the request was sent behind the event.
-    fn note_lease(&mut self, lane: usize, id: LockId, mut word: LeaseWord, sent_ms: u64) {
-        let event_ms = word.by.number().and_then(|number| self.asked_behind.remove(&(lane, number)));
-        let is_newer = self.leases.get(&id).is_none_or(|known| match word.stamp_ms.cmp(&known.stamp_ms) {
-            Ordering::Less => false,
-            Ordering::Greater => true,
-            Ordering::Equal => match (known.by.number(), word.by.number()) {
-                (Some(earlier), Some(later)) => earlier < later,
-                _ if known.by == SaidBy::Event && event_ms == Some(known.stamp_ms) => true,
-                _ if known.by == SaidBy::Event || word.by == SaidBy::Event => word.end_ms < known.end_ms,
-                _ => true,
-            },
-        });
-        if let Some(known) = self.leases.get_mut(&id).filter(|known| known.stamp_ms == word.stamp_ms)
-            && (known.by == SaidBy::Event || word.by == SaidBy::Event)
-        {
-            self.other_lengths.extend([(id, known.remaining_ms), (id, word.remaining_ms)]);
-            if event_ms != Some(word.stamp_ms) {
-                // Later answers of this millisecond do not tell either.
-                (known.by, word.by) = (SaidBy::Event, SaidBy::Event);
-            }
-        }
-        if !is_newer {
-            return;
-        }
-        self.leases.insert(id, word);
-        if word.by.shows_length() {
-            let lengths = self.lengths.entry(id).or_default();
-            *lengths = [lengths[1], word.remaining_ms];
-        } else {
-            self.other_lengths.insert((id, word.remaining_ms));
-        }
-        let is_first = self.anchors.get(&lane).is_none_or(|anchor_ms| *anchor_ms < sent_ms);
-        let is_alone = self.extend_calls.get(&id).is_none_or(|call_ms| *call_ms <= sent_ms);
-        if word.is_fresh && is_first && is_alone && word.end_ms < u64::MAX {
-            self.floors.insert(id, belief_floor_ms(sent_ms, word.remaining_ms, word.lease_ms));
-        } else {
-            self.floors.remove(&id);
-        }
-    }
-}
-
-/// Returns until when a client surely believes in a hold, with this remaining lease after `sent_ms`: less its margin and the drift of
-/// its clock.
-fn belief_floor_ms(sent_ms: u64, remaining_ms: u32, lease_ms: u32) -> u64 {
-    let (remaining_ms, lease_ms) = (u64::from(remaining_ms), u64::from(lease_ms.max(remaining_ms)));
-    let margin_ms = (lease_ms / 10).min(50) + lease_ms / 100;
-    (sent_ms + remaining_ms).saturating_sub(margin_ms + remaining_ms / 1000 + 4)
 }
 
 impl Auditor {
@@ -478,12 +377,12 @@ impl Auditor {
 
     /// Returns the newest word on the lease of a hold that this process has read.
     pub(super) fn lease_word(&self, process: usize, id: LockId) -> Option<LeaseWord> {
-        self.heard.readers.get(&process)?.leases.get(&id).copied()
+        self.heard.readers.get(&process)?.leases.newest(id)
     }
 
     /// Returns until when the guard of this hold believes at least.
     pub(super) fn belief_floor_ms(&self, process: usize, id: LockId) -> Option<u64> {
-        self.heard.readers.get(&process)?.floors.get(&id).copied()
+        self.heard.readers.get(&process)?.leases.floor_ms(id)
     }
 
     /// Returns when this process last read that a request about this hold was refused.
@@ -496,9 +395,7 @@ impl Auditor {
     pub(crate) fn note_extend_of(&mut self, process: usize, id: LockId, now_us: u64) {
         let now_ms = self.settings.server_ms(now_us);
         self.note_extend_call(id);
-        let reader = self.heard.reader(process);
-        reader.floors.remove(&id);
-        reader.extend_calls.insert(id, now_ms);
+        self.heard.reader(process).leases.note_extend_call(id, now_ms);
     }
 
     /// Judges the place in a queue that a caller has received.
@@ -528,10 +425,8 @@ impl Auditor {
     pub(super) fn judge_guard_shown(&mut self, process: usize, view: &GuardView) {
         let reader = self.heard.reader(process);
         let is_clamped = reader.clamped.get(&view.id).copied();
-        let lengths = reader.lengths.get(&view.id).copied();
-        let length_ms = view.lease_ms.unwrap_or(u32::MAX);
-        let is_length = reader.other_lengths.contains(&(view.id, length_ms))
-            || lengths.is_none_or(|lengths| lengths.contains(&length_ms));
+        let lengths = reader.leases.lengths(view.id);
+        let is_length = reader.leases.may_show(view.id, view.lease_ms.unwrap_or(u32::MAX));
         let Some(hold) = self.holds.get(&view.id) else { return };
         let is_right = hold.fence == view.fence
             && (hold.shared == view.is_shared || matches!(hold.form, Form::Paths(_)))
@@ -567,10 +462,7 @@ impl Auditor {
 
     /// A real client asks for a hold, or for another lease.
     pub(super) fn note_asked_behind(&mut self, lane: usize, number: u32, id: LockId) {
-        let reader = self.heard.reader(self.lanes[lane].process);
-        if let Some(word) = reader.leases.get(&id).filter(|word| word.by == SaidBy::Event) {
-            reader.asked_behind.entry((lane, number)).or_insert(word.stamp_ms);
-        }
+        self.heard.reader(self.lanes[lane].process).leases.note_asked(lane, number, id);
     }
 
     /// Returns whether a lane of this kind has read a refusal with this code since then.
@@ -600,7 +492,7 @@ impl Auditor {
         let end_ms = if view.is_on_session {
             reader.sessions.get(&view.lane).copied().unwrap_or(0)
         } else {
-            reader.leases.get(&view.id).map_or(0, |word| word.end_ms)
+            reader.leases.newest(view.id).map_or(0, |word| word.end_ms)
         };
         let is_released = reader.released.contains(&view.id) && self.guards.is_released_by_id(view.id);
         let end = end.or_else(|| is_released.then_some(RELEASED_BY_ID));

@@ -23,6 +23,7 @@ mod keeping;
 mod keys;
 mod last_words;
 mod late_grants;
+mod lease_words;
 mod namespaces;
 mod numbers;
 mod operators;
