@@ -61,7 +61,7 @@ impl Client {
         }
         for id in ids {
             let lease_ms = world.edge_random.spread(10, 200) as u32;
-            self.ask(world, Operation::Extend { id, lease_ms, own: false });
+            self.extend(world, id, lease_ms);
         }
         if let Some(session) = self.session
             && let Some(end_us) = world.auditor.session_end_us(session.id)
