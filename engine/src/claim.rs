@@ -198,8 +198,8 @@ pub(crate) struct Detail {
     pub(crate) waited: bool,
     /// Whether the request that has it found it by its request id.
     pub(crate) repeated: bool,
-    /// Number of the record of its last move to another request; 0 if it never moved. The answer to that request, and every later
-    /// event about the claim, waits until the record is durable.
+    /// Number of the record of its last move to another request; 0 if it never moved, [`MOVED_BESIDE_RECORDS`] if only other keys of its
+    /// claim are recorded. The answer to that request, and every later event about the claim, waits until the record is durable.
     pub(crate) moved_record: u64,
     /// Of a hold: for how long its claim had waited.
     pub(crate) waited_ms: u64,
@@ -207,6 +207,10 @@ pub(crate) struct Detail {
     pub(crate) restored_place: Option<u64>,
     pub(crate) extra: Extra,
 }
+
+/// Only other keys of its claim recorded the move, maybe in other shards. This shard does not know when those records are durable, so all
+/// later events of the claim go through the log, behind the answer.
+pub(crate) const MOVED_BESIDE_RECORDS: u64 = u64::MAX;
 
 impl Default for Detail {
     fn default() -> Self {

@@ -3,7 +3,7 @@
 use super::durable::answer_acquire;
 use super::several::KeySet;
 use super::{Caller, Shard, ticket_of};
-use crate::claim::{Claim, Detail, OrderKey, flag};
+use crate::claim::{Claim, Detail, MOVED_BESIDE_RECORDS, OrderKey, flag};
 use crate::effect::{
     Answer, CancelReason, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason, Scope, Ticket,
     WhenDurable,
@@ -524,6 +524,14 @@ impl Shard {
             self.detail_mut(claim).moved_record = self.recorded;
         }
         is_recorded
+    }
+
+    /// Notes that other keys of a claim have moved to another request and are in the log. If this key is not, no client may hear of it
+    /// before the answer to that request all the same.
+    pub(super) fn note_moved_beside_records(&mut self, claim: u32) {
+        if !self.claims[claim].has(flag::LOCAL) {
+            self.detail_mut(claim).moved_record = MOVED_BESIDE_RECORDS;
+        }
     }
 
     /// How many waiters stand before this one, counted up to a limit.

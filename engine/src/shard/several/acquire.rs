@@ -360,6 +360,9 @@ impl<'a, 'p> Attempt<'a, 'p> {
             grants.push(shard.key_grant(*claim, grant));
         }
         if is_recorded {
+            for (claim, located) in claims.iter().zip(&self.located) {
+                self.participants[located.place].shard.note_moved_beside_records(*claim);
+            }
             let answer = Answer::GrantedSeveral(grants.into());
             effects.when_durable(WhenDurable::Answer(self.ticket, answer));
             return Ok(None);

@@ -7,7 +7,7 @@ use crate::worker::test_node::test_node_with_log;
 use crate::worker::tests::vacancy::names_of_shards;
 use crossbeam_channel::Receiver;
 use waymaker_engine::ReservedEnd;
-use waymaker_protocol::AcquireOptions;
+use waymaker_protocol::{AcquireOptions, Extend};
 
 /// Everything that was recorded is durable. The workers have that in their mailboxes.
 fn make_durable(rig: &Rig, orders: &Receiver<LogOrder>) {
@@ -175,5 +175,46 @@ fn the_answer_that_begins_a_claim_over_several_keys_promises_no_more_than_its_le
         let Ok(Response::GrantedKeys(granted)) = Response::decode(answer) else { panic!("{answer:?}") };
         let end_ms = granted.stamp_ms + u64::from(granted.keys[0].remaining_ms);
         assert_eq!(end_ms, now.after_ms(10).as_millis(), "shard {place} is ahead");
+    }
+}
+
+/// One of the keys has scope Local, so the log records to which request it has moved. The other one is in no log.
+#[test]
+fn a_holder_of_several_keys_hears_of_no_key_before_the_answer_that_waits_for_the_record_of_another() {
+    let now = Time::from_millis(1_000);
+    for local in 0..2 {
+        let (node, orders) = test_node_with_log(2, now);
+        let mut names = [names_of_shards(&node)[0], names_of_shards(&node)[1]];
+        names.sort_unstable();
+        let mut rig = Rig::of(node, now);
+        let [first, second, third] = [(); 3].map(|()| rig.connect(SessionRequest::None).0);
+        let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
+        let acquire = Acquire { key: &names[local], options, ..Acquire::default() };
+        rig.say(third, &frame(2, &Request::Acquire(acquire)));
+        make_durable(&rig, &orders);
+        rig.workers[0].handle_mail(rig.now);
+        let Heard::Granted(held) = rig.hear(third)[0].1 else { panic!() };
+        rig.say(third, &frame(3, &Request::Release(Release { id: held.id, key: None, own: false })));
+        let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
+        rig.say(first, &frame_of_both(&names, options));
+        make_durable(&rig, &orders);
+        rig.workers[0].handle_mail(rig.now);
+        let output = rig.take_output(first).expect("the connection is open");
+        let answer = next_frame(&output, FRAME_LEN_MAX).expect("a frame").expect("an answer");
+        let Ok(Response::GrantedKeys(granted)) = Response::decode(answer) else { panic!("{answer:?}") };
+        let id = granted.keys[1 - local].id;
+        rig.say(second, &frame_of_both(&names, options));
+        let extend = Extend { id, key: None, lease_ms: 20, own: false };
+        rig.say(third, &frame(4, &Request::Extend(extend)));
+        rig.say(first, &frame_of_both(&names, options));
+        rig.say(third, &frame(5, &Request::ForceRelease(ForceRelease { id, reason: b"" })));
+        assert_eq!(rig.hear(second), [], "the move is not durable");
+        make_durable(&rig, &orders);
+        rig.workers[0].handle_mail(rig.now);
+        let heard = |rig: &mut Rig, key| -> Vec<u32> {
+            rig.hear(key).into_iter().map(|(number, _)| number).collect()
+        };
+        assert_eq!(heard(&mut rig, second), [2, 0], "the answer, and then the lease");
+        assert_eq!(heard(&mut rig, first), [2, 0], "the answer, and then the end of a key");
     }
 }
