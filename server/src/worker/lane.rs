@@ -38,12 +38,19 @@ pub(crate) enum Stage {
     Leaving(u32),
     /// Nothing more is read; it is closed once its answers are written.
     Closing,
+    /// The same, and `FAREWELL` was its last frame: later answers and events are dropped.
+    Left,
 }
 
 impl Stage {
     /// Whether nothing more is read.
     pub(crate) fn is_over(self) -> bool {
-        matches!(self, Self::Leaving(_) | Self::Closing)
+        matches!(self, Self::Leaving(_)) || self.is_closing()
+    }
+
+    /// Returns true if the connection is closed after the last of its output.
+    pub(crate) fn is_closing(self) -> bool {
+        matches!(self, Self::Closing | Self::Left)
     }
 }
 
@@ -114,6 +121,11 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn key(&self) -> ConnectionKey {
         ConnectionKey { slot: self.address.slot, epoch: self.epoch }
+    }
+
+    /// Returns true if a connection may hear answers and events of the lane.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.epoch != 0 && self.stage != Stage::Left
     }
 
     /// Its answers are written and not kept: it is connected and has no session.

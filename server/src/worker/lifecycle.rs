@@ -162,7 +162,7 @@ impl State {
                 Event::SessionExpired.encode(0, &mut lane.output);
             }
             Stage::Leaving(number) => {
-                lane.stage = Stage::Closing;
+                lane.stage = Stage::Left;
                 Farewell.encode(number, &mut lane.output);
             }
             _ => return,

@@ -345,7 +345,7 @@ impl Worker {
     #[inline]
     pub fn output(&mut self, key: ConnectionKey) -> Option<&[u8]> {
         let lane = self.state.lanes.of(key)?;
-        let over = lane.stage == Stage::Closing && lane.pending_len() == 0;
+        let over = lane.stage.is_closing() && lane.pending_len() == 0;
         if over || lane.pending_len() > crate::limits::OUTPUT_LEN_MAX {
             return None;
         }

@@ -181,10 +181,7 @@ impl Outbox<'_> {
             return self.deliver_unkept(ticket, &refused_as_full(ticket.number));
         }
         lane.in_flight -= 1;
-        if lane.stage == Stage::SessionGone
-            && matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_))
-        {
-            // The client has heard of the end of its session, although another worker has not closed the lane yet.
+        if lane.stage != Stage::Open && comes_too_late(lane.stage, answer) {
             return;
         }
         let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
@@ -223,7 +220,7 @@ impl Outbox<'_> {
     fn deliver_unkept(&mut self, ticket: Ticket, frame: &[u8]) {
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
         lane.in_flight -= 1;
-        let mut is_heard = lane.epoch != 0;
+        let mut is_heard = lane.is_heard();
         if let Some(window) = &mut lane.window {
             is_heard &= window.is_asked_by(ticket.number, lane.epoch);
             window.forget(ticket.number);
@@ -235,7 +232,7 @@ impl Outbox<'_> {
     }
 
     pub(crate) fn deliver_event(&mut self, address: LaneAddress, event: &Event) {
-        let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0) else { return };
+        let Some(lane) = self.lanes.at(address).filter(|lane| lane.is_heard()) else { return };
         if let Event::KeyHeld { number, .. } | Event::KeyFreed { number, .. } = event
             && lane.pending_len() >= OUTPUT_LEN_PAUSE
         {
@@ -256,6 +253,18 @@ impl Outbox<'_> {
         }
         put_event(&mut lane.output, event, self.stamp);
         mark_dirty(lane, self.dirty);
+    }
+}
+
+/// Returns true if a connection at this stage hears this answer no more.
+#[cold]
+fn comes_too_late(stage: Stage, answer: &Answer) -> bool {
+    match stage {
+        // The answer waited for the log, and `FAREWELL` is the last frame of a connection.
+        Stage::Left => true,
+        // The client has heard of the end of its session, although another worker has not closed the lane yet.
+        Stage::SessionGone => matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_)),
+        _ => false,
     }
 }
 

@@ -218,3 +218,27 @@ fn a_holder_of_several_keys_hears_of_no_key_before_the_answer_that_waits_for_the
         assert_eq!(heard(&mut rig, first), [2, 0], "the answer, and then the end of a key");
     }
 }
+
+#[test]
+fn nothing_follows_the_answer_to_a_goodbye_although_it_waited_for_the_log() {
+    let now = Time::from_millis(1_000);
+    for session in [SessionRequest::None, SessionRequest::New { lease_ms: 60_000 }] {
+        let (node, orders) = test_node_with_log(2, now);
+        let mut rig = Rig::of(node, now);
+        let ((key, _), (other, _)) = (rig.connect(session), rig.connect(SessionRequest::None));
+        let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
+        rig.say(key, &frame(2, &Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() })));
+        make_durable(&rig, &orders);
+        rig.workers[0].handle_mail(rig.now);
+        let Heard::Granted(held) = rig.hear(key)[0].1 else { panic!() };
+        let extend = Extend { id: held.id, key: None, lease_ms: 60_000, own: false };
+        rig.say(other, &frame(2, &Request::Extend(extend)));
+        rig.say(key, &frame(3, &Request::Freeze(Freeze { prefix: b"prefix", thaw: false })));
+        rig.say(key, &frame(4, &Request::Goodbye(Goodbye)));
+        while rig.workers.iter_mut().any(|worker| worker.handle_mail(rig.now)) {}
+        make_durable(&rig, &orders);
+        rig.workers[0].handle_mail(rig.now);
+        assert_eq!(rig.hear(key), [(4, Heard::Other(FAREWELL))]);
+        assert_eq!(rig.take_output(key), None, "the connection is over");
+    }
+}
