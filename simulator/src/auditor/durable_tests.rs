@@ -8,7 +8,7 @@ use crate::mix::TREE;
 use crate::operation::{Acquire, Operation};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Frozen, Granted, NamespaceKind, Response, StatusAnswer,
+    ErrorAnswer, ErrorCode, ErrorDetail, Event, Frozen, Granted, NamespaceKind, Response, StatusAnswer,
 };
 
 const LOCAL: Acquire = Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, ..ACQUIRE };
@@ -74,6 +74,28 @@ fn is_over_after_crash(is_synced: bool) -> bool {
 fn a_crash_before_the_first_sync_of_a_server_ends_no_hold_that_it_found() {
     assert!(!is_over_after_crash(false));
     assert!(is_over_after_crash(true));
+}
+
+/// A lease ends before its client hears of the grant. The server crashes, and all records from before `durable_ms` are durable. The next
+/// server repeats the grant.
+fn returned_after_crash(durable_ms: u64) -> Option<&'static str> {
+    let mut auditor = logged();
+    asks(&mut auditor, 0, Acquire { request_id: Some(1), ..LOCAL }, 1_000);
+    says(&mut auditor, 0, 0, &Response::Event(Event::Expired { id: id_of(1) }), 1_800);
+    auditor.note_durable(durable_ms, durable_ms * 1_000);
+    auditor.note_end(1_900, Ending::Crash);
+    auditor.note_start(2_000, 0, true);
+    asks(&mut auditor, 0, Acquire { request_id: Some(1), ..LOCAL }, 2_005);
+    says_granted(&mut auditor, 0, Granted { repeated: true, ..granted(1, 2_010) });
+    auditor.asks(0, 2, Operation::Status { id: id_of(1) }, 0, 2_015);
+    says(&mut auditor, 0, 2, &Response::Status(StatusAnswer { age_ms: 10, ..status(690, 2_020) }), 2_020);
+    rule(&auditor)
+}
+
+#[test]
+fn a_crash_brings_back_a_hold_whose_grant_was_not_heard_if_its_end_was_not_durable() {
+    assert_eq!(returned_after_crash(1_700), None);
+    assert_eq!(returned_after_crash(1_850), Some("old-id"));
 }
 
 /// A client sends two equal freezes, and the second has its response. Records that were left to the log after 1,000 ms are not durable.

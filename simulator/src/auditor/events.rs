@@ -42,7 +42,7 @@ impl Auditor {
         if let Event::Expired { id } | Event::Revoked { id, .. } = *event
             && !self.holds.contains_key(&id)
         {
-            self.ended_unheard.insert(id);
+            self.ended_unheard.entry(id).or_insert(now_ms);
         }
         match *event {
             Event::Queued { id, ticket, position } => {

@@ -298,7 +298,7 @@ impl Auditor {
             may_have_moved: inherits || self.may_be_found_again(request, acquire),
             is_inherited: inherits,
             settled_ms: 0,
-            over_ms: self.ended_unheard.contains(&id).then_some(now_ms),
+            over_ms: self.ended_unheard.contains_key(&id).then_some(now_ms),
             released_by: None,
             // Whose words those were is not known any more.
             release_count: if is_tampered { 2 } else { 0 },

@@ -185,7 +185,7 @@ impl Auditor {
         }
     }
 
-    fn note_tampering(&mut self, id: LockId, now_ms: u64) -> &mut Tampering {
+    pub(super) fn note_tampering(&mut self, id: LockId, now_ms: u64) -> &mut Tampering {
         self.tampered.entry(id).or_insert(Tampering { may_end_ms: now_ms, ..Tampering::default() })
     }
 

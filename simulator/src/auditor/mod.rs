@@ -175,8 +175,8 @@ pub(crate) struct Auditor {
     holds: BTreeMap<LockId, Hold>,
     /// Claims that are known to wait, and their acquires.
     waiters: BTreeMap<LockId, usize>,
-    /// Ids that were said to be over before their grants were said: those answers were kept for a repetition.
-    ended_unheard: BTreeSet<LockId>,
+    /// Claims whose end the server reported before their grant, and when: it kept the grant for a repetition.
+    ended_unheard: BTreeMap<LockId, u64>,
     /// What was asked of ids before it was known that they are held.
     tampered: BTreeMap<LockId, Tampering>,
     crowds: Crowds,
@@ -345,7 +345,7 @@ impl Auditor {
             sessions: BTreeMap::new(),
             holds: BTreeMap::new(),
             waiters: BTreeMap::new(),
-            ended_unheard: BTreeSet::new(),
+            ended_unheard: BTreeMap::new(),
             tampered: BTreeMap::new(),
             crowds: Crowds::default(),
             keys: BTreeMap::new(),

@@ -347,6 +347,7 @@ impl Auditor {
             for id in ids {
                 self.lose_what_was_not_durable(id, durable.contains(&id), ending, now_ms);
             }
+            self.forget_unheard_ends();
             self.forget_counters(&counters);
         }
         if matches!(ending, Ending::Crash | Ending::Interrupted | Ending::Damage) {
@@ -395,6 +396,19 @@ impl Auditor {
             hold.others_may_end = true;
             hold.over_ms = None;
             hold.released_by = None;
+        }
+    }
+
+    /// A crash may bring back a claim whose end the server reported before the grant, if that end was not durable.
+    fn forget_unheard_ends(&mut self) {
+        let durable_ms = self.restarts.durable_ms;
+        let ended = std::mem::take(&mut self.ended_unheard);
+        for (id, over_ms) in ended {
+            if over_ms < durable_ms {
+                self.ended_unheard.insert(id, over_ms);
+            } else {
+                self.note_tampering(id, over_ms);
+            }
         }
     }
 
