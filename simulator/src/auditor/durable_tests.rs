@@ -8,7 +8,8 @@ use crate::mix::TREE;
 use crate::operation::{Acquire, Operation};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Event, Frozen, Granted, NamespaceKind, Response, StatusAnswer,
+    ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Frozen, Granted, NamespaceKind, Response,
+    StatusAnswer,
 };
 
 const LOCAL: Acquire = Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, ..ACQUIRE };
@@ -96,6 +97,37 @@ fn returned_after_crash(durable_ms: u64) -> Option<&'static str> {
 fn a_crash_brings_back_a_hold_whose_grant_was_not_heard_if_its_end_was_not_durable() {
     assert_eq!(returned_after_crash(1_700), None);
     assert_eq!(returned_after_crash(1_850), Some("old-id"));
+}
+
+/// A lease is made longer and the server crashes. The next server makes it short, and then has the first request again or not. It shows
+/// the longer lease.
+fn extended_after_crash(is_asked_again: bool) -> Option<&'static str> {
+    let mut auditor = logged();
+    auditor.settings.start_ms = 0;
+    let extend = |lease_ms| Operation::Extend { id: id_of(1), lease_ms, own: false };
+    let extended =
+        |remaining_ms, stamp_ms| Response::Extended(Extended { remaining_ms, stamp_ms, clamped: false });
+    asks(&mut auditor, 0, LOCAL, 1_000);
+    says_granted(&mut auditor, 0, granted(1, 1_010));
+    auditor.asks(0, 2, extend(900), 0, 1_020);
+    says(&mut auditor, 0, 2, &extended(900, 1_030), 1_030);
+    auditor.note_durable(1_050, 1_050_000);
+    auditor.note_end(1_100, Ending::Crash);
+    auditor.note_start(1_200, 0, false);
+    auditor.asks(0, 3, extend(20), 0, 1_220);
+    if is_asked_again {
+        auditor.asks(0, 2, extend(900), 0, 1_220);
+    }
+    says(&mut auditor, 0, 3, &extended(20, 1_230), 1_230);
+    auditor.asks(0, 4, Operation::Status { id: id_of(1) }, 0, 1_590);
+    says(&mut auditor, 0, 4, &Response::Status(StatusAnswer { age_ms: 590, ..status(530, 1_600) }), 1_600);
+    rule(&auditor)
+}
+
+#[test]
+fn a_request_that_an_earlier_server_answered_moves_a_lease_again() {
+    assert_eq!(extended_after_crash(true), None);
+    assert_eq!(extended_after_crash(false), Some("overdue"));
 }
 
 /// A client sends two equal freezes, and the second has its response. Records that were left to the log after 1,000 ms are not durable.

@@ -546,6 +546,11 @@ impl Auditor {
             Operation::Register(registering) => self.note_registering_anew(registering),
             Operation::Unregister { key } => self.note_unregistering_anew(request, *key),
             Operation::SetCapacity { .. } => self.pools.note_set_anew(request),
+            Operation::Extend { own: true, id, .. } if self.is_of_another_client(request, *id) => {}
+            Operation::Extend { id, lease_ms, .. } => {
+                self.forget_move(request, *id);
+                self.note_may_move(request, *id, *lease_ms, self.requests[request].sent_ms);
+            }
             // A request that was sent while no server ran is noted already.
             Operation::Take(taking) if !self.is_taking_noted(request, taking) => {
                 let sent_ms = self.requests[request].sent_ms;
