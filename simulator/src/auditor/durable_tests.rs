@@ -130,6 +130,31 @@ fn a_request_that_an_earlier_server_answered_moves_a_lease_again() {
     assert_eq!(extended_after_crash(false), Some("overdue"));
 }
 
+/// A request on another lane takes up a hold. The server ends, and the next one says that the hold is of another lane.
+fn superseded_after(ending: Ending) -> Option<&'static str> {
+    let mut auditor = logged();
+    let acquire = Acquire { request_id: Some(1), ..LOCAL };
+    for (connection, repeated, now_ms) in [(0, false, 1_000), (1, true, 1_010)] {
+        asks(&mut auditor, connection, acquire, now_ms);
+        let remaining_ms = (1_700 - now_ms) as u32;
+        says_granted(&mut auditor, connection, Granted { repeated, remaining_ms, ..granted(1, now_ms) });
+    }
+    auditor.note_durable(1_050, 1_050_000);
+    auditor.note_end(1_100, ending);
+    auditor.note_start(1_200, 0, false);
+    auditor.asks(1, 2, Operation::Extend { id: id_of(1), lease_ms: 900, own: true }, 0, 1_210);
+    let detail = ErrorDetail::Text { value: 0, field: b"", message: b"" };
+    let refused = ErrorAnswer { code: ErrorCode::Cancelled, detail };
+    says(&mut auditor, 1, 2, &Response::Error(refused), 1_220);
+    rule(&auditor)
+}
+
+#[test]
+fn only_damage_of_the_log_gives_a_hold_back_to_its_earlier_lane() {
+    assert_eq!(superseded_after(Ending::Damage), None);
+    assert_eq!(superseded_after(Ending::Crash), Some("cancelled"));
+}
+
 /// A client sends two equal freezes, and the second has its response. Records that were left to the log after 1,000 ms are not durable.
 fn frozen_twice(first_ms: u64, second_ms: u64) -> Auditor {
     let mut auditor = logged();

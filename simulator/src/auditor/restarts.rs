@@ -387,6 +387,8 @@ impl Auditor {
             hold.others_may_end = true;
             self.sure.doubt(id);
         }
+        // The record of its move to the request that has it may be lost.
+        hold.may_have_moved |= ending == Ending::Damage && (hold.settled_ms > 0 || hold.was_repeated);
         if !may_be_durable {
             hold.over_ms.get_or_insert(now_ms);
         } else if ending == Ending::Crash && hold.is_released_durably() {
