@@ -4,7 +4,7 @@ use crate::etcd::Etcd;
 use crate::random::Random;
 use crate::world::{Event, World};
 use std::collections::BTreeMap;
-use waymaker_server::limits::QUORUM_ATTEMPT_MS;
+use waymaker_server::limits::{QUORUM_ATTEMPT_MS, QUORUM_PROBE_MAX_MS, QUORUM_PROBE_MS};
 use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::codec::{etcd_key, replies_of, txn_of};
 use waymaker_server::quorum::counters::{Reply, Step};
@@ -94,9 +94,21 @@ pub(crate) struct SimulatedCluster {
     is_stranger: bool,
     /// Meanwhile about half of the transactions are refused instead.
     refuses: bool,
+    /// Pause behind the last look of the asker if the user was not accepted; otherwise 0.
+    look_pause_ms: u64,
 }
 
 impl SimulatedCluster {
+    /// Returns for how long the asker may pause after members did not accept its user. Each such look makes the pause twice as long, also
+    /// if the cluster answers well between two looks.
+    fn pause_ms_while_stranger(&mut self, is_look: bool) -> u64 {
+        if is_look {
+            let pause_ms = self.look_pause_ms.max(QUORUM_PROBE_MS);
+            self.look_pause_ms = QUORUM_PROBE_MAX_MS.min(2 * pause_ms);
+        }
+        self.look_pause_ms
+    }
+
     /// What the asker hears.
     pub(crate) fn hear(&mut self, transaction: u64) -> Option<Heard> {
         self.heard.remove(&transaction)
@@ -131,6 +143,9 @@ impl World {
             let reason = "invalid user ID or password".to_owned();
             (applied_us, heard) = (None, Some(Err(ClusterError::Unauthenticated { reason })));
             heard_us = self.random.spread(100, settings.delay_max_us);
+            let pause_ms = self.cluster.pause_ms_while_stranger(steps.is_empty());
+            let trouble_ms = self.settings.server_ms(self.now_us + heard_us) + pause_ms;
+            self.auditor.note_trouble(trouble_ms);
         } else if is_down && self.cluster.refuses && self.random.once_in(2) {
             let reason = "etcdserver: permission denied".to_owned();
             (applied_us, heard) = (None, Some(Err(ClusterError::Refused { reason })));
@@ -163,6 +178,9 @@ impl World {
             heard_us = there_us + back_us;
         }
         let count = steps.len();
+        if count == 0 && !(is_down && self.cluster.is_stranger) {
+            self.cluster.look_pause_ms = 0;
+        }
         self.trace.note(self.now_us, 40, number, || {
             format!("cluster   is asked {number}: {count} steps, applied in {applied_us:?} us, in {heard_us} us: {heard:?}")
         });
@@ -240,9 +258,7 @@ impl World {
             self.cluster.down_until_us = self.now_us + down_us;
             self.cluster.is_stranger = self.random.percent(settings.stranger_percent);
             self.cluster.refuses = self.random.once_in(3);
-            // Looks become rare while the user is not accepted: the pause until the next one is twice as long as the one before.
-            let pause_us = if self.cluster.is_stranger { 2 * down_us + QUORUM_ATTEMPT_MS * 1000 } else { 0 };
-            let until_ms = self.settings.server_ms(self.cluster.down_until_us + pause_us);
+            let until_ms = self.settings.server_ms(self.cluster.down_until_us);
             self.auditor.note_trouble(until_ms);
             self.trace.note(self.now_us, 42, down_us, || {
                 format!("cluster   does not answer for {} ms", down_us / 1000)
@@ -250,5 +266,19 @@ impl World {
         }
         let next_us = down_us + self.random.between(1, 2 * gap_us);
         self.after(next_us, Event::Outage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_become_rare_while_the_user_is_not_accepted() {
+        let mut cluster = SimulatedCluster::default();
+        let pauses_ms = [true, false, true].map(|is_look| cluster.pause_ms_while_stranger(is_look));
+        assert_eq!(pauses_ms, [2, 2, 4].map(|factor| factor * QUORUM_PROBE_MS));
+        let last_ms = (0..20).map(|_| cluster.pause_ms_while_stranger(true)).last();
+        assert_eq!(last_ms, Some(QUORUM_PROBE_MAX_MS));
     }
 }
