@@ -300,7 +300,6 @@ mod tests {
     fn what_a_read_leaves_has_the_time_of_its_own_arrival() {
         let mut pipe = Pipe { len: 9, ..Pipe::new(100) };
         pipe.flight.extend([(1_000, vec![1; 3]), (2_000, vec![2; 3]), (3_000, vec![3; 3])]);
-        pipe.len = 9;
         [1_000, 2_000, 3_000].into_iter().for_each(|at_us| pipe.arrive(at_us));
         assert_eq!(pipe.unread_since_us(), Some(1_000));
         assert_eq!(pipe.read(5), Found::Bytes(vec![1, 1, 1, 2, 2]));
