@@ -52,3 +52,14 @@ fn only_the_last_connection_of_a_client_says_goodbye() {
     assert!(rig.lane.is_finished());
     assert!(rig.common.leave(), "this was the last one");
 }
+
+/// The server may still keep the hold.
+#[test]
+fn closing_releases_what_was_lost_at_its_local_deadline() {
+    let mut rig = Rig::new();
+    let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| job.renew = false);
+    rig.advance_to(12_990);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+    rig.lane.handle_command(Command::Close { reply: Reply::Nobody }, at(12_990));
+    rig.sends(&[(2, "release 9")]);
+}

@@ -213,3 +213,12 @@ fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
     rig.advance_to(15_000);
     assert!(!other.is_held());
 }
+
+/// Another client may have taken the hold up during the outage, which a confirmation would not tell.
+#[test]
+fn a_grant_that_was_being_confirmed_when_the_connection_was_lost_is_asked_for_again() {
+    let (mut rig, _answer) = confirming();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(3, "holds"), (4, "acquire k wait 0")]);
+}

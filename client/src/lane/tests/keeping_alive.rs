@@ -1,6 +1,6 @@
 //! Keep-alives, and the locks and connections that depend on them.
 
-use waymaker_protocol::Event;
+use waymaker_protocol::{Event, Released};
 
 use super::*;
 
@@ -103,4 +103,32 @@ fn a_hold_without_a_lease_is_believed_in_as_long_as_its_connection_is_known_to_l
     rig.lose_connection();
     rig.advance_to(60_000);
     assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+}
+
+#[test]
+fn keep_alives_are_as_rare_as_before_once_a_lock_that_ends_with_its_connection_is_released() {
+    let mut rig = Rig::new();
+    let lease = Lease::Own { ms: 60_000 };
+    let lock = rig.lock_with(lease, 1, 9, 60_000, |job| job.claim.release_after_ms = Some(3_000));
+    drop(lock);
+    rig.sends(&[(2, "release 9")]);
+    rig.receive(2, &Response::Released(Released::default()));
+    rig.advance_to(11_000);
+    rig.sends(&[(3, "keep alive")]);
+    let kept_alive = rig.kept_alive();
+    rig.receive(3, &kept_alive);
+    rig.advance_to(14_000);
+    rig.sends(&[]);
+    rig.advance_to(14_400);
+    rig.sends(&[(4, "keep alive")]);
+}
+
+#[test]
+fn a_keep_alive_that_the_server_refused_is_followed_by_the_next() {
+    let mut rig = Rig::new();
+    rig.advance_to(13_400);
+    rig.sends(&[(1, "keep alive")]);
+    rig.receive(1, &refusal(ErrorCode::Overloaded));
+    rig.advance_to(16_800);
+    rig.sends(&[(2, "keep alive")]);
 }

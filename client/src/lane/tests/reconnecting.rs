@@ -175,3 +175,17 @@ fn a_question_about_a_hold_that_the_server_could_not_serve_is_asked_again() {
     assert!(rig.sent().iter().all(|(_, text)| text != "status 9"));
     assert!(lock.is_held());
 }
+
+/// The server has heard nothing of the client since the hello.
+#[test]
+fn a_lock_that_is_listed_outlives_its_connection_from_the_hello_on() {
+    let mut rig = Rig::new();
+    let lock = rig.lock_with(Lease::Session, 1, 9, 10_000, |job| job.claim.release_after_ms = Some(3_000));
+    rig.advance_to(10_500);
+    rig.lose_connection();
+    rig.advance_to(12_000);
+    rig.lane.handle_welcome(welcome(rig.stamp_ms(), true), at(11_000), at(12_000));
+    rig.sends(&[(2, "holds")]);
+    rig.receive(2, &listed(&[(9, "k")], 0));
+    assert_eq!(lock.remaining(), Duration::from_millis(2_000 - 80));
+}

@@ -163,3 +163,18 @@ fn a_request_of_an_earlier_session_is_not_said_to_be_unsent() {
         uncertain(&mut acquire);
     }
 }
+
+#[test]
+fn each_request_without_a_connection_ends_with_its_own_timeout() {
+    let mut rig = Rig::impatient();
+    rig.lose_connection();
+    let mut first = rig.ask();
+    rig.advance_to(11_000);
+    let mut second = rig.ask();
+    rig.advance_to(12_000);
+    assert!(matches!(first.try_recv().unwrap(), Err(Error::Unavailable(_))));
+    rig.advance_to(12_999);
+    assert!(second.try_recv().is_err());
+    rig.advance_to(13_000);
+    assert!(matches!(second.try_recv().unwrap(), Err(Error::Unavailable(_))));
+}

@@ -97,6 +97,17 @@ fn several_keys_of_which_one_ends_after_its_confirmation_are_asked_for_again() {
 }
 
 #[test]
+fn several_keys_of_which_one_lease_moves_after_its_confirmation_are_confirmed_again_from_that_one_on() {
+    let (mut rig, mut answer) = confirming_the_second();
+    let stamp_ms = rig.stamp_ms();
+    rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(8), remaining_ms: 1_000, stamp_ms }));
+    let extended = rig.extended(3_000);
+    rig.receive(4, &extended);
+    assert!(answer.try_recv().is_err());
+    rig.sends(&[(5, "extend 8 by 3000")]);
+}
+
+#[test]
 fn a_callback_for_several_keys_is_called_once() {
     let mut rig = Rig::new();
     let told = Arc::new(Mutex::new(Vec::new()));

@@ -108,3 +108,15 @@ fn the_answer_to_an_acquire_that_was_sent_late_is_waited_for_beyond_its_wait() {
     rig.advance_to(11_000);
     uncertain(&mut answer);
 }
+
+/// An operator has frozen the key, or the claim that a request id found had waited before.
+#[test]
+fn an_acquire_whose_wait_the_server_has_ended_early_is_asked_for_again_as_a_try() {
+    let mut rig = Rig::new();
+    let _answer = rig.acquire(OWN, Wait::Until(at(12_000)));
+    rig.sent();
+    rig.advance_to(10_500);
+    let detail = ErrorDetail::Contention(Contention::default());
+    rig.receive(1, &Response::Error(ErrorAnswer { code: ErrorCode::Timeout, detail }));
+    rig.sends(&[(2, "acquire k wait 0")]);
+}
