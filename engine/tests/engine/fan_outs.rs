@@ -6,8 +6,8 @@ use std::sync::Arc;
 use waymaker_engine::limits::WORK_PER_TURN;
 use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
 use waymaker_engine::{
-    AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, FreezeList, Grant, LaneAddress,
-    Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, FreezeList, Grant,
+    LaneAddress, Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
 };
 
 /// As many as may wait for one key.
@@ -77,6 +77,15 @@ impl FanOut {
         };
         let (caller, before) = (self.caller(client, number), self.effects.said.len());
         self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);
+        self.granted_since(before)
+    }
+
+    /// Asks for the key `k`.
+    fn key(&mut self, client: u32, number: u32, shared: bool, wait_ms: u32) -> Option<Grant> {
+        let (caller, before) = (self.caller(client, number), self.effects.said.len());
+        let shard = &mut self.node.shards[0];
+        let acquire = Acquire { key: b"k", hash: shard.hash(0, b"k"), shared, wait_ms, ..Acquire::default() };
+        shard.acquire(&caller, &acquire, &mut self.effects);
         self.granted_since(before)
     }
 
@@ -212,6 +221,21 @@ fn many_waiters_of_a_pool_are_granted_over_turns_when_its_capacity_rises() {
     fan_out.node.verify();
     assert!(fan_out.turns() >= MANY / WORK_PER_TURN - 1);
     assert_eq!(fan_out.numbers_granted(), Vec::from_iter(1..MANY));
+    fan_out.node.verify();
+}
+
+#[test]
+fn many_readers_whose_waits_end_as_their_key_becomes_free_are_granted_over_turns() {
+    let mut fan_out = FanOut::new(1);
+    let holder = fan_out.key(0, 0, false, 0).expect("it is free");
+    for number in 1..=MANY {
+        assert!(fan_out.key(1, number, true, 100).is_none());
+    }
+    fan_out.effects.said.clear();
+    fan_out.release(holder.id);
+    fan_out.now = fan_out.now.after_ms(100);
+    assert!(fan_out.turns() >= MANY / WORK_PER_TURN - 1);
+    assert_eq!(fan_out.numbers_granted(), Vec::from_iter(1..=MANY));
     fan_out.node.verify();
 }
 

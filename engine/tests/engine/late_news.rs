@@ -72,9 +72,13 @@ impl Pair {
     }
 
     fn acquire(&mut self, slot: u32, shard: usize, key: &[u8]) -> Ticket {
+        self.acquire_as(slot, shard, key, AcquireOptions::default())
+    }
+
+    fn acquire_as(&mut self, slot: u32, shard: usize, key: &[u8], options: AcquireOptions<'_>) -> Ticket {
         let caller = self.caller(slot, shard);
         let hash = self.node.shards[shard].hash(0, key);
-        let acquire = Acquire { key, hash, wait_ms: u32::MAX, ..Acquire::default() };
+        let acquire = Acquire { key, hash, wait_ms: u32::MAX, options: Some(&options), ..Acquire::default() };
         self.node.shards[shard].acquire(&caller, &acquire, &mut self.effects);
         caller.ticket
     }
@@ -198,6 +202,23 @@ fn a_claim_whose_connection_was_lost_is_not_granted_to_the_next_connection_of_it
     pair.reconnect(0);
     pair.release_far_key(holder);
     assert_eq!(pair.answer(asked), None, "no turn has looked at the claim yet");
+    pair.settle();
+    let lost = Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost));
+    assert_eq!(pair.answer(asked), Some(&lost));
+}
+
+/// No turn has looked at the claim since its connection was lost, when its record becomes durable.
+#[test]
+fn a_durable_hold_does_not_begin_for_a_connection_that_was_lost() {
+    let mut pair = Pair::new();
+    pair.node.set_log_state(LogState::Ready);
+    pair.crowd(0);
+    let asked = pair.acquire_as(0, HOME, b"durable", named_durable());
+    pair.crowd(0);
+    let sync = |pair: &mut Pair| pair.node.sync(usize::MAX, START, START, &mut pair.effects);
+    sync(&mut pair);
+    pair.detach(0, HOME);
+    sync(&mut pair);
     pair.settle();
     let lost = Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost));
     assert_eq!(pair.answer(asked), Some(&lost));

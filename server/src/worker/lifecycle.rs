@@ -286,9 +286,61 @@ mod tests {
     use crate::mail::{Content, Letter};
     use crate::worker::Worker;
     use crate::worker::test_node::test_node;
-    use waymaker_engine::{Answer, Ticket};
+    use waymaker_engine::{Answer, ClaimId, Grant, KeyGrant, Ticket};
     use waymaker_protocol::limits::FRAME_LEN_MAX;
     use waymaker_protocol::next_frame;
+
+    /// Returns the numbers of the frames that a connection was sent.
+    fn numbers_said(worker: &mut Worker, key: ConnectionKey) -> Vec<u32> {
+        let mut said = worker.output(key).unwrap_or_default();
+        let mut numbers = Vec::new();
+        while let Ok(Some(frame)) = next_frame(said, FRAME_LEN_MAX) {
+            numbers.push(frame.number());
+            said = &said[frame.len()..];
+        }
+        numbers
+    }
+
+    #[test]
+    fn a_farewell_waits_for_each_shard_that_closes_the_lane() {
+        let now = Time::from_millis(1_000);
+        let node = test_node(1, now);
+        let mut worker = Worker::new(Arc::clone(&node), 0, now);
+        let key = worker.handle_open(b"peer", now);
+        worker.state.lanes[key.slot].stage = Stage::Leaving(3);
+        let closing = LaneClosing { worker: 0, key, left: AtomicUsize::new(3), awaited_by: None };
+        for _ in 0..2 {
+            worker.state.note_closed(&node, &closing);
+            assert_eq!(numbers_said(&mut worker, key), [0_u32; 0], "a shard has not closed the lane");
+        }
+        worker.state.note_closed(&node, &closing);
+        assert_eq!(numbers_said(&mut worker, key), [3]);
+    }
+
+    /// The worker has heard of the end of the session, and another worker has not closed the lane.
+    #[test]
+    fn no_grant_follows_the_news_that_the_session_is_gone() {
+        let now = Time::from_millis(1_000);
+        let id = ClaimId { place: 1, secret: 2 };
+        let (remaining_ms, clamped, waited, repeated, session_lease) = (1_000, false, false, false, false);
+        let grant = Grant { id, fence: 1, remaining_ms, clamped, waited, repeated, session_lease };
+        let several = [KeyGrant { grant, shared: false, key: Box::from(*b"key") }];
+        for answer in [Answer::Granted(grant), Answer::GrantedSeveral(Box::new(several))] {
+            for (stage, expected) in [(Stage::Open, vec![2]), (Stage::SessionGone, Vec::new())] {
+                let node = test_node(2, now);
+                let [mut own, mut other] = [0, 1].map(|index| Worker::new(Arc::clone(&node), index, now));
+                let key = own.handle_open(b"peer", now);
+                let lane = &mut own.state.lanes[key.slot];
+                (lane.stage, lane.in_flight) = (stage, 1);
+                let ticket = Ticket { lane: lane.address, number: 2 };
+                let content = Content::Answer(ticket, answer.clone());
+                other.state.letters[0].push(Letter { stamp: now, shard: 0, content });
+                other.state.post(&node);
+                own.state.read_letters(&node);
+                assert_eq!(numbers_said(&mut own, key), expected, "{answer:?}");
+            }
+        }
+    }
 
     /// The other worker has not given the turn back when the worker of the lane counts the last shard.
     #[test]
@@ -305,12 +357,6 @@ mod tests {
         let closing = LaneClosing { worker: 0, key, left: AtomicUsize::new(2), awaited_by: None };
         other.state.note_closed(&node, &closing);
         own.state.note_closed(&node, &closing);
-        let mut said = own.output(key).expect("the connection is open");
-        let mut numbers = Vec::new();
-        while let Ok(Some(frame)) = next_frame(said, FRAME_LEN_MAX) {
-            numbers.push(frame.number());
-            said = &said[frame.len()..];
-        }
-        assert_eq!(numbers, [2, 3]);
+        assert_eq!(numbers_said(&mut own, key), [2, 3]);
     }
 }
