@@ -159,7 +159,8 @@ pub struct Violation {
 /// durable       a response that says that something is durable comes behind the sync of its record (restarts)
 /// session-gone  no grant follows the news on its connection that the session is over (answers)
 /// visit         fences rise though their namespace is removed, and no namespace is removed that is in use (visits)
-/// start, log    a server starts on whatever its disk has, and its log takes what it is given (restarts)
+/// start, log    a server starts on whatever its disk has and restores all of it, and its log takes what it is given (restarts,
+///               `node::contents`)
 /// ```
 ///
 /// What it does not know it gives the benefit of the doubt: an answer that was never heard may have been any. For each

@@ -4,54 +4,134 @@
 use crate::disk::SimulatedDisk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use waymaker_engine::log::{FileName, Hold, Image, Item, Record, Started, Superblock};
+use waymaker_engine::log::{FileName, Hold, Image, Item, Record, Records, Started, Superblock};
 use waymaker_engine::{ClaimId, Scope};
+use waymaker_server::log::port::LogBatch;
 use waymaker_server::log::{Log, OpenOptions};
 use waymaker_server::node::Node;
 
-/// Returns the first difference, in words. `disk` has the whole log of the node, and is left as it is. `stops` says whether the log has what
-/// is ephemeral too.
+/// Stage of a node that is compared with its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It has not served any client yet. It has everything that the log has.
+    Started,
+    /// The log has durable records only.
+    Serves,
+    /// The log has ephemeral holds and counters too.
+    Stops,
+}
+
+/// Returns the first difference, in words. `disk` has the whole log of the node, and is left as it is.
 pub(super) fn difference(
     disk: &SimulatedDisk,
     options: &OpenOptions,
     node: &Node,
     started: Started,
-    stops: bool,
+    stage: Stage,
 ) -> Result<(), String> {
-    let copy = SimulatedDisk::new(disk.state());
-    let (_, logged, _) = Log::open::<Image>(Arc::new(copy), options).map_err(|error| error.to_string())?;
-    if !stops && logged.started() != Some(&started) {
+    let logged = image_on(disk, options)?;
+    if stage == Stage::Serves && logged.started() != Some(&started) {
         // A server that started on a full disk has written nothing yet.
         return Ok(());
     }
-    let mut known = Image::default();
+    compare(&logged, &image_of(node, started)?, node.quorum.is_some(), stage)
+}
+
+/// Compares the contents of a node that has not served any client yet with the log that it was made from and the records that the start
+/// has left.
+pub(super) fn difference_at_start<'a>(
+    mut logged: Image,
+    node: &Node,
+    started: Started,
+    left: impl Iterator<Item = &'a LogBatch>,
+) -> Result<(), String> {
+    logged.rebase(&started);
+    for batch in left {
+        let mut records =
+            Records::check(&batch.records, batch.record_count).ok_or("a batch of no records")?;
+        records.try_for_each(|record| apply(&mut logged, record))?;
+    }
+    compare(&logged, &image_of(node, started)?, node.quorum.is_some(), Stage::Started)
+}
+
+/// The contents of the log on a disk for a server that has read it and not written to it yet.
+pub(super) fn image_to_restore(disk: &SimulatedDisk, options: &OpenOptions) -> Result<Image, String> {
+    let mut image = image_on(disk, options)?;
+    if let Some(losses) = superblock_on(disk).and_then(|superblock| superblock.losses) {
+        image.begin_above(losses.fence_floor);
+    }
+    Ok(image)
+}
+
+/// Returns whether the log on a disk has the fence above which a server began that makes up for losses, unless the server has written nothing
+/// yet. Later starts do not find the losses in the superblock any more.
+pub(super) fn begins_above(
+    disk: &SimulatedDisk,
+    options: &OpenOptions,
+    started: Started,
+    fence: u64,
+) -> Result<(), String> {
+    let logged = image_on(disk, options)?;
+    if logged.started() != Some(&started) || logged.floor() >= fence {
+        return Ok(());
+    }
+    same("the floor after losses", &logged.floor(), &fence)
+}
+
+fn image_on(disk: &SimulatedDisk, options: &OpenOptions) -> Result<Image, String> {
+    let copy = SimulatedDisk::new(disk.state());
+    let (_, image, _) = Log::open::<Image>(Arc::new(copy), options).map_err(|error| error.to_string())?;
+    Ok(image)
+}
+
+fn image_of(node: &Node, started: Started) -> Result<Image, String> {
+    let mut image = Image::default();
     let mut bytes = Vec::new();
-    let mut wrong = None;
+    let mut result = Ok(());
     let mut put = |record: &Record<'_>| {
         bytes.clear();
         record.encode(&mut bytes);
-        if let Err(error) = known.apply(1, &bytes[4..]) {
-            wrong.get_or_insert_with(|| error.to_string());
+        if result.is_ok() {
+            result = apply(&mut image, &bytes[4..]);
         }
     };
     put(&Record::Started(started));
     node.write_contents(&mut put);
-    wrong.map_or(Ok(()), Err)?;
+    result.map(|()| image)
+}
+
+fn apply(image: &mut Image, record: &[u8]) -> Result<(), String> {
+    image.apply(1, record).map_err(|error| error.to_string())
+}
+
+fn compare(logged: &Image, known: &Image, has_cluster: bool, stage: Stage) -> Result<(), String> {
     same("namespaces", &logged.namespaces().collect::<Vec<_>>(), &known.namespaces().collect())?;
     same("pools", &logged.pools().collect::<Vec<_>>(), &known.pools().collect())?;
     same("frozen prefixes", &logged.frozen().collect::<Vec<_>>(), &known.frozen().collect())?;
-    if stops {
-        floors(&logged, &known, node.quorum.is_some())?;
-        counters(&logged, &known)?;
+    // The log learns later that a key was folded into the floor. A start with many keys folds some of them and does not record it.
+    let folds = match stage {
+        Stage::Started => logged.counters().any(|counter| counter.fence >= known.floor()),
+        Stage::Serves => true,
+        Stage::Stops => false,
+    };
+    let floor = if folds { logged.floor().max(known.floor()) } else { logged.floor() };
+    let has_ephemeral = stage != Stage::Serves;
+    if has_ephemeral {
+        floors(floor, known, has_cluster)?;
     }
-    holds(&logged, &known, stops)
+    counters(logged, known, floor, has_ephemeral)?;
+    holds(logged, known, has_ephemeral)
 }
 
 /// The fence and the lease, in milliseconds, that nothing in the log on a disk is above.
 pub(super) fn bounds_on(disk: &SimulatedDisk) -> Option<(u64, u64)> {
-    let state = disk.state();
-    let (superblock, _) = Superblock::decode_file(state.bytes(&FileName::Superblock.to_string())?).ok()?;
+    let superblock = superblock_on(disk)?;
     Some((superblock.fence_floor, superblock.longest_lease_ms))
+}
+
+fn superblock_on(disk: &SimulatedDisk) -> Option<Superblock> {
+    let state = disk.state();
+    Superblock::decode_file(state.bytes(&FileName::Superblock.to_string())?).ok().map(|(found, _)| found)
 }
 
 /// The holds in the log on a disk, which is left as it is. Of each it says whether a cluster has still to count it. `None` if a server would
@@ -79,15 +159,16 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Re
 
 /// The floor of the log may be higher. It learns later that a key was folded, and the key may have come back with higher fences meanwhile. Also,
 /// only the log has a fence that a cluster counted for a grant that was given up. No client learned that fence.
-fn floors(logged: &Image, known: &Image, has_cluster: bool) -> Result<(), String> {
+fn floors(logged: u64, known: &Image, has_cluster: bool) -> Result<(), String> {
     let highest = known.counters().map(|counter| counter.fence).max().unwrap_or(0);
-    if known.floor() <= logged.floor() && (has_cluster || logged.floor() <= highest) {
+    if known.floor() <= logged && (has_cluster || logged <= highest) {
         return Ok(());
     }
-    same("floors", &logged.floor(), &known.floor())
+    same("floors", &logged, &known.floor())
 }
 
-fn counters(logged: &Image, known: &Image) -> Result<(), String> {
+fn counters(logged: &Image, known: &Image, floor: u64, has_ephemeral: bool) -> Result<(), String> {
+    let counts = |scope: Scope| has_ephemeral || scope.is_durable();
     let of = |image: &Image| -> BTreeMap<_, _> {
         let counters = image.counters();
         counters
@@ -95,10 +176,10 @@ fn counters(logged: &Image, known: &Image) -> Result<(), String> {
             .collect()
     };
     let (counters, mut in_memory) = (of(logged), of(known));
-    for (key, counter) in counters {
+    for (key, counter) in counters.into_iter().filter(|(_, (_, scope))| counts(*scope)) {
         match in_memory.remove(&key) {
             // Folded into the floor. The log learns it later.
-            None if counter.0 <= logged.floor() => {}
+            None if counter.0 <= floor => {}
             Some(known) if known == counter => {}
             // A start begins no counter below the floor. A start with many keys folds some of them into the floor and does not record it. The
             // next request for such a key chooses its scope.
@@ -109,12 +190,12 @@ fn counters(logged: &Image, known: &Image) -> Result<(), String> {
         }
     }
     // Of a key that came back, the log may have no more than the floor.
-    in_memory.retain(|_, (fence, _)| *fence > logged.floor());
+    in_memory.retain(|_, (fence, scope)| *fence > floor && counts(*scope));
     same("counters that are not in the log", &BTreeMap::new(), &in_memory)
 }
 
-fn holds(logged: &Image, known: &Image, stops: bool) -> Result<(), String> {
-    let known = known.holds().filter(|hold| stops || hold.scope.is_durable());
+fn holds(logged: &Image, known: &Image, has_ephemeral: bool) -> Result<(), String> {
+    let known = known.holds().filter(|hold| has_ephemeral || hold.scope.is_durable());
     let mut in_memory: BTreeMap<_, Hold<'_>> = known.map(|hold| (hold.id, hold)).collect();
     let raised = raised_counters(logged);
     for mut hold in logged.holds() {
@@ -213,6 +294,32 @@ mod tests {
             image.apply(1, &bytes[4..]).map_err(|error| error.to_string())?;
         }
         Ok(image)
+    }
+
+    #[test]
+    fn a_start_restores_the_whole_of_a_hold() {
+        let logged = image(&[&Record::Held(HOLD)]).expect("a hold");
+        let restored = |hold: Hold<'_>| {
+            let memory = image(&[&Record::Held(hold)]).expect("a hold");
+            compare(&logged, &memory, false, Stage::Started).is_ok()
+        };
+        assert!(restored(HOLD));
+        assert!(!restored(Hold { metadata: Some(b"other"), ..HOLD }));
+        assert!(!restored(Hold { release_after_ms: Some(1), ..HOLD }));
+        assert!(!restored(Hold { fence: 5, ..HOLD }));
+        assert!(!restored(Hold { id: ClaimId { place: 2, secret: 2 }, ..HOLD }));
+    }
+
+    #[test]
+    fn the_log_has_the_counters_of_durable_keys_before_a_stop() {
+        let counter = |scope, fence| Record::Counter { namespace: 0, scope, fence, key: b"key" };
+        let compared = |scope, fence| {
+            let images = [1, fence].map(|fence| image(&[&counter(scope, fence)]).expect("a counter"));
+            compare(&images[0], &images[1], false, Stage::Serves).is_ok()
+        };
+        assert!(compared(Scope::Local, 1));
+        assert!(!compared(Scope::Local, 2));
+        assert!(compared(Scope::Ephemeral, 2), "a stop records it");
     }
 
     /// Compares a log that has this hold and the count of the cluster with a memory that has the hold.

@@ -1,9 +1,9 @@
 //! How a server begins and ends as a whole: it starts on what its disk has, crashes, or stops in order.
 
 use super::damage::damage;
-use super::log::{LogEnd, SimulatedLog};
+use super::log::{LogEnd, OPTIONS, SimulatedLog};
 use super::quorum::SimulatedQuorum;
-use super::{Errands, Server, Shared, Thread, config};
+use super::{Errands, Server, Shared, Thread, config, contents};
 use crate::auditor::Ending;
 use crate::disk::{SimulatedDisk, Survival};
 use crate::durability::Durability;
@@ -126,6 +126,7 @@ impl Server {
     ) -> Result<(Node, Option<SimulatedLog>), Box<dyn std::error::Error>> {
         let shard_count = shard_count(world.settings.worker_count);
         let read = SimulatedLog::read(world, &disk, (self.boot, self.is_damaged), shard_count)?;
+        let logged = contents::image_to_restore(&disk, &OPTIONS)?;
         let losses_ms = read.losses_ms();
         let mut node = Node::new(&config(world, self.start, (Some(read.port.clone()), quorum)));
         // Workers read the clock later.
@@ -134,7 +135,9 @@ impl Server {
         let restored = read.restore(&mut node, restored_at)?;
         let now_ms = world.server_ms();
         world.auditor.note_losses(now_ms, losses_ms);
-        Ok((node, Some(SimulatedLog::new(world, durability, disk, self.start, restored))))
+        let log = SimulatedLog::new(world, durability, disk, self.start, restored);
+        log.judge_start(world, &node, logged);
+        Ok((node, Some(log)))
     }
 
     fn plan_disaster(&mut self, world: &mut World) {

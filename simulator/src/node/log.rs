@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use waymaker_engine::log::{FileName, SEGMENT_LEN_MIN, Started};
+use waymaker_engine::log::{FileName, Image, SEGMENT_LEN_MIN, Started};
 use waymaker_engine::{ReservedEnd, Time};
 use waymaker_server::clock::Clock;
 use waymaker_server::limits::{
@@ -183,8 +183,28 @@ impl SimulatedLog {
         if self.has_undurable() || self.running.is_some() || self.end.is_some() {
             return;
         }
-        if let Err(difference) = contents::difference(&self.disk, &OPTIONS, node, self.started, false) {
+        if let Err(difference) =
+            contents::difference(&self.disk, &OPTIONS, node, self.started, contents::Stage::Serves)
+        {
             world.auditor.accuse("log", || format!("log and memory differ: {difference}"));
+        }
+    }
+
+    /// Accuses a server that has just started and lacks something of this image of its log, or has something else.
+    pub(super) fn judge_start(&self, world: &mut World, node: &Node, logged: Image) {
+        let left: Vec<LogOrder> = self.orders.try_iter().collect();
+        let floor = logged.floor();
+        let batches = left.iter().filter_map(|order| match order {
+            LogOrder::Batch(batch) => Some(batch),
+            _ => None,
+        });
+        let mut judged = contents::difference_at_start(logged, node, self.started, batches);
+        if judged.is_ok() && self.losses_end_at.is_some() {
+            judged = contents::begins_above(&self.disk, &OPTIONS, self.started, floor);
+        }
+        left.into_iter().for_each(|order| self.port.tell(order));
+        if let Err(difference) = judged {
+            world.auditor.accuse("start", || format!("log and memory differ after a start: {difference}"));
         }
     }
 
@@ -383,7 +403,9 @@ impl SimulatedLog {
 
     /// Ends the log of this node in order. Returns whether the disk did not fail.
     pub(super) fn close(self, world: &mut World, node: &Node) -> (SimulatedDisk, bool) {
-        if let Err(difference) = contents::difference(&self.disk, &OPTIONS, node, self.started, true) {
+        if let Err(difference) =
+            contents::difference(&self.disk, &OPTIONS, node, self.started, contents::Stage::Stops)
+        {
             world.auditor.accuse("log", || format!("log and memory differ at a stop: {difference}"));
         }
         let closed = self.writer.close(&*world.clock, |put| node.write_contents(put));
