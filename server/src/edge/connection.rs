@@ -419,4 +419,25 @@ mod tests {
         rig.workers[1].handle_settled(other_ticket);
         assert_eq!(rig.drained_after_mail(later), later);
     }
+
+    /// A connection of a worker, which has asked this often for a sign of life.
+    fn asked(worker: &mut Worker, count: u32) -> ConnectionKey {
+        let key = worker.handle_open(b"peer", BEGIN);
+        worker.handle_bytes(key, &hello_and_requests(count), BEGIN);
+        key
+    }
+
+    #[test]
+    fn a_connection_reads_on_once_its_answers_are_written_if_they_had_paused_it() {
+        let mut worker = Worker::new(test_node(2, BEGIN), 1, BEGIN);
+        let all = |bytes: &[u8]| Write::Written(bytes.len());
+        let paused = asked(&mut worker, 20_000);
+        assert!(!worker.wants_read(paused), "many answers wait");
+        assert!(flush(&mut worker, paused, |_| Write::Full), "it waits until its socket takes more");
+        assert!(flush(&mut worker, paused, all), "it has requests that were not served");
+        assert!(worker.wants_read(paused));
+        let other = asked(&mut worker, 1);
+        assert!(worker.wants_read(other));
+        assert!(!flush(&mut worker, other, all), "it has nothing to do until its client asks again");
+    }
 }

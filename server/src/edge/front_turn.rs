@@ -204,3 +204,86 @@ impl FrontTurn {
         self.parted.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    const EVENTS_PER_POLL: usize = 8;
+
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The next turn of a connection, which takes no time.
+    fn begin(turn: &mut FrontTurn) {
+        turn.begin();
+        turn.stop_clock();
+    }
+
+    #[test]
+    fn a_request_in_parts_goes_on_once_in_the_next_turn_although_nothing_else_is_left() {
+        let (mut turn, mut barrier) = (FrontTurn::default(), ReadBarrier::new(EVENTS_PER_POLL));
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        begin(&mut turn);
+        turn.wake_in_next_turn(Waker::from(Arc::clone(&wakes)));
+        assert_eq!(turn.end(&mut barrier), FrontTurnEnd::GaveWay);
+        assert!(turn.has_place());
+        begin(&mut turn);
+        assert_eq!(turn.end(&mut barrier), FrontTurnEnd::CaughtUp);
+        assert!(!turn.has_place());
+        begin(&mut turn);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_connection_that_may_have_more_to_read_has_another_turn() {
+        let (mut turn, mut barrier) = (FrontTurn::default(), ReadBarrier::new(EVENTS_PER_POLL));
+        begin(&mut turn);
+        turn.use_up();
+        assert_eq!(turn.may_read(&mut barrier, || 1), 0);
+        assert_eq!(turn.end(&mut barrier), FrontTurnEnd::GaveWay);
+        begin(&mut turn);
+        turn.note_read(FRONT_TURN_LEN);
+        assert_eq!(turn.may_read(&mut barrier, || 1), 0, "it has read as much as a turn may");
+        assert_eq!(turn.end(&mut barrier), FrontTurnEnd::GaveWay);
+        begin(&mut turn);
+        turn.note_read(1);
+        assert!(turn.end_later(), "the library drops requests that have not run");
+        assert_eq!(turn.end(&mut barrier), FrontTurnEnd::GaveWay);
+        begin(&mut turn);
+        assert!(!turn.end_later());
+        assert_eq!(turn.may_read(&mut barrier, || 0), FRONT_READ_LEN_MAX);
+        assert_eq!(turn.end(&mut barrier), FrontTurnEnd::CaughtUp);
+    }
+
+    #[test]
+    fn requests_that_let_others_read_run_in_the_next_round_of_tasks() {
+        let (mut turn, mut barrier) = (FrontTurn::default(), ReadBarrier::new(EVENTS_PER_POLL));
+        let others = Others { are_there: true, have_given_way: false };
+        for (read_len, others, lets_read) in [
+            (1, others, true),
+            (FRONT_BATCH_LEN, others, false),
+            (1, Others { are_there: false, ..others }, false),
+            (1, Others { have_given_way: true, ..others }, false),
+        ] {
+            begin(&mut turn);
+            turn.note_read(read_len);
+            assert_eq!(turn.let_others_read(others), lets_read, "{read_len} {others:?}");
+            let end = if lets_read { FrontTurnEnd::NextRound } else { FrontTurnEnd::CaughtUp };
+            assert_eq!(turn.end(&mut barrier), end);
+        }
+        begin(&mut turn);
+        turn.note_read(1);
+        assert!(turn.let_others_read(others));
+        turn.serve_later();
+        assert_eq!(turn.end(&mut barrier), FrontTurnEnd::GaveWay, "requests of earlier turns are left");
+    }
+}

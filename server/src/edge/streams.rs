@@ -66,3 +66,77 @@ impl StreamTurns {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes what runs.
+    #[derive(Default)]
+    struct Noted {
+        /// Turns that will be too short for all requests.
+        short_turns: u32,
+        /// The library begins a request each time, and it waits until others have read.
+        lets_others_read: bool,
+        has_run: bool,
+        ran: Vec<&'static str>,
+    }
+
+    impl FrontWork for Noted {
+        type End = ();
+
+        fn run(&mut self) -> Ran {
+            self.ran.push("requests");
+            if self.short_turns > 0 {
+                self.short_turns -= 1;
+                return Ran::Part;
+            }
+            if std::mem::replace(&mut self.has_run, true) { Ran::Nothing } else { Ran::All }
+        }
+
+        fn poll_library(&mut self) -> Poll<()> {
+            self.ran.push("library");
+            Poll::Pending
+        }
+
+        fn has_begun(&self) -> bool {
+            self.lets_others_read
+        }
+
+        fn let_others_read(&mut self) -> bool {
+            self.lets_others_read
+        }
+    }
+
+    /// What runs in the next turn.
+    fn turn(turns: &mut StreamTurns, work: &mut Noted) -> Vec<&'static str> {
+        assert!(turns.poll(work).is_pending());
+        std::mem::take(&mut work.ran)
+    }
+
+    #[test]
+    fn the_library_goes_first_after_many_turns_that_were_too_short_for_all_requests() {
+        let mut turns = StreamTurns::default();
+        let mut work = Noted { short_turns: 3 * GRPC_TURNS_UNREAD_MAX, ..Noted::default() };
+        for _ in 0..2 {
+            for _ in 0..GRPC_TURNS_UNREAD_MAX {
+                assert_eq!(turn(&mut turns, &mut work), ["requests"]);
+            }
+            assert_eq!(turn(&mut turns, &mut work), ["library", "requests"]);
+            // That turn was too short as well.
+            work.short_turns = 0;
+            assert_eq!(turn(&mut turns, &mut work), ["requests", "library", "requests"]);
+            (work.short_turns, work.has_run) = (3 * GRPC_TURNS_UNREAD_MAX, false);
+        }
+    }
+
+    #[test]
+    fn requests_that_the_library_has_begun_run_at_once_unless_others_have_to_read() {
+        for (lets_others_read, expected) in
+            [(false, &["requests", "library", "requests"][..]), (true, &["requests", "library"])]
+        {
+            let mut work = Noted { lets_others_read, ..Noted::default() };
+            assert_eq!(turn(&mut StreamTurns::default(), &mut work), expected);
+        }
+    }
+}

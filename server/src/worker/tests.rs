@@ -17,7 +17,7 @@ use crate::mail::Mail;
 use crate::memory::MemoryUse;
 use crate::node::Node;
 use std::sync::Arc;
-use waymaker_engine::Time;
+use waymaker_engine::{Limits, Time};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, IN_FLIGHT_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
 use waymaker_protocol::message::entries::LOOKED_UP;
@@ -26,11 +26,12 @@ use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::message::registry::REGISTERED;
+use waymaker_protocol::message::remove_namespace::NAMESPACE_REMOVED;
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireSet, Bucket, Capabilities, ErrorCode, ForceRelease, Freeze, Goodbye,
     Granted, Hello, Inspect, Items, KeepAlive, KeyItem, List, LookUp, NamespaceKind, Namespaces, PathItem,
-    PathKey, Pong, Register, Release, Request, Response, SessionRequest, SetCapacity, Throttle, VERSION,
-    Watch, Welcome, next_frame,
+    PathKey, Pong, Register, Release, RemoveNamespace, Request, Response, SessionRequest, SetCapacity,
+    Throttle, VERSION, Watch, Welcome, next_frame,
 };
 
 /// Some workers of one node, which run when the test says so. The first one has all connections.
@@ -388,6 +389,40 @@ fn a_waiting_acquire_that_is_repeated_before_it_has_left_is_a_new_attempt_all_th
     rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
     let heard = rig.hear(key);
     assert!(matches!(heard[..], [(2, Heard::Granted(Granted { fence: 2, waited: true, .. }))]), "{heard:?}");
+}
+
+/// A request that is refused for a limit has no effect, so nothing of it is kept.
+#[test]
+fn a_request_that_was_refused_is_served_if_it_is_repeated_on_the_next_connection() {
+    let mut rig = Rig::new(2);
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
+    let turn = rig.hold_turn(b"key");
+    let last = 2 + EVERYWHERE_IN_FLIGHT_MAX;
+    let page = Request::Namespaces(Namespaces::default());
+    for number in 2..last {
+        assert_eq!(rig.ask(key, number, &page), []);
+    }
+    assert_eq!(rig.ask(key, last, &page), [(last, Heard::Refused(ErrorCode::Overloaded))]);
+    let key = rig.reconnect(key, &welcome);
+    rig.give_back(turn);
+    let heard = rig.ask(key, last, &page);
+    assert!(matches!(heard[..], [(number, Heard::Other(_))] if number == last), "{heard:?}");
+}
+
+/// The limits of a client are those of the server.
+#[test]
+fn a_welcome_announces_the_limits_of_the_server() {
+    let mut rig = Rig::new(2);
+    let (_, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
+    let Limits { lease_default_ms, lease_min_ms, lease_max_ms, .. } = rig.node.limits;
+    assert_eq!(
+        (welcome.lease_default_ms, welcome.lease_min_ms, welcome.lease_max_ms),
+        (lease_default_ms, lease_min_ms, lease_max_ms)
+    );
+    assert_eq!((welcome.in_flight_max, welcome.frame_len_max), (IN_FLIGHT_MAX, FRAME_LEN_MAX as u32));
+    assert_eq!((welcome.session_lease_ms, welcome.resumed), (10_000, false));
+    assert_eq!((welcome.worker, welcome.worker_count), (0, 2));
+    assert_eq!(usize::from(welcome.shard_count), rig.node.shards.len());
 }
 
 /// It waited for its turns when its connection was lost, and its client does not want it any more.
@@ -844,14 +879,37 @@ fn use_namespace(rig: &mut Rig, name: &[u8]) -> u64 {
 fn pass_idle_time(rig: &mut Rig) {
     for _ in 0..3 {
         rig.pass_ms(NAMESPACE_IDLE_MS);
-        // Each turn does some of the work.
-        for _ in 0..100 {
-            for worker in &mut rig.workers {
-                worker.handle_mail(rig.now);
-                worker.turn(rig.now);
-            }
+        do_the_work(rig);
+    }
+}
+
+/// Lets the workers do what is left. Each turn does some of it.
+fn do_the_work(rig: &mut Rig) {
+    for _ in 0..100 {
+        for worker in &mut rig.workers {
+            worker.handle_mail(rig.now);
+            worker.turn(rig.now);
         }
     }
+}
+
+/// The second and third removal are asked for while shards look for the first one.
+#[test]
+fn each_removal_of_a_namespace_is_answered_although_another_one_is_under_way() {
+    let mut rig = Rig::new(2);
+    use_namespace(&mut rig, b"first");
+    use_namespace(&mut rig, b"second");
+    let ((one, _), (other, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
+    let remove = |name| Request::RemoveNamespace(RemoveNamespace { name });
+    let turn = rig.hold_turn(b"key");
+    assert_eq!(rig.ask(one, 2, &remove(b"first")), []);
+    assert_eq!(rig.ask(one, 3, &remove(b"second")), []);
+    assert_eq!(rig.ask(other, 4, &remove(b"first")), []);
+    rig.give_back(turn);
+    do_the_work(&mut rig);
+    let removed = |number| (number, Heard::Other(NAMESPACE_REMOVED));
+    assert_eq!(rig.hear(one), [2, 3].map(removed));
+    assert_eq!(rig.hear(other), [removed(4)]);
 }
 
 #[test]

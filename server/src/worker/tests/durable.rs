@@ -14,7 +14,7 @@ fn make_durable(rig: &Rig, orders: &Receiver<LogOrder>) {
     make_durable_all(rig, orders.try_iter());
 }
 
-fn make_durable_all(rig: &Rig, orders: impl IntoIterator<Item = LogOrder>) {
+pub(super) fn make_durable_all(rig: &Rig, orders: impl IntoIterator<Item = LogOrder>) {
     for order in orders {
         let LogOrder::Batch(batch) = order else { break };
         post(&rig.node, mails(batch.waiting.into_iter(), ReservedEnd::Begins(rig.now)), |_| {});

@@ -1,7 +1,11 @@
 //! Ends of sessions with many connections.
 
+use super::super::test_node::test_node_with_log;
 use super::*;
 use crate::limits::LANE_ENDS_PER_TURN;
+use crate::log::port::LogOrder;
+use waymaker_engine::log::Record;
+use waymaker_protocol::AcquireOptions;
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;
@@ -48,6 +52,44 @@ fn most_ended_at_once(rig: &mut Rig) -> u32 {
         most = most.max(ended_by(rig, |rig| rig.workers[0].turn(rig.now)));
     }
     most
+}
+
+/// The shard hears of the lane, and of its session, from the worker that serves what was left.
+#[test]
+fn a_hold_whose_request_was_left_for_another_worker_ends_with_its_session() {
+    let (node, orders) = test_node_with_log(2, Time::from_millis(1_000));
+    let mut rig = Rig::of(node, Time::from_millis(1_000));
+    let (key, welcome) = rig.connect(SESSION);
+    let turn = rig.hold_turn(b"key");
+    let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
+    let request = Acquire { key: b"key", session_lease: true, options, ..Acquire::default() };
+    assert_eq!(rig.ask(key, 2, &Request::Acquire(request)), []);
+    rig.give_back(turn);
+    let mut sessions = Vec::new();
+    let orders: Vec<_> = orders.try_iter().collect();
+    for order in &orders {
+        let LogOrder::Batch(batch) = order else { panic!("{order:?}") };
+        let mut records = &batch.records[..];
+        while let Some((len, rest)) = records.split_first_chunk() {
+            let (record, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+            if let Record::Held(hold) = Record::decode(record).expect("a record") {
+                sessions.push(hold.session.map(|session| (session.place, session.secret, session.lease_ms)));
+            }
+            records = rest;
+        }
+    }
+    let id = welcome.session_id;
+    assert_eq!(sessions, [Some((id.place, id.secret, LEASE_MS))], "the log knows the session of the hold");
+    durable::make_durable_all(&rig, orders);
+    rig.workers[0].handle_mail(rig.now);
+    let heard = rig.hear(key);
+    assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
+    assert_eq!(claim_count(&rig.node), 1);
+    rig.ask(key, 3, &Request::Goodbye(Goodbye));
+    while rig.workers[0].next_deadline() <= rig.now {
+        rig.workers[0].turn(rig.now);
+    }
+    assert_eq!(claim_count(&rig.node), 0);
 }
 
 #[test]
