@@ -97,6 +97,8 @@ struct Reader {
     extended: BTreeSet<(LockId, u32)>,
     /// Holds that the process has released.
     released: BTreeSet<LockId>,
+    /// Those of them that a crash may have brought back.
+    may_be_back: BTreeSet<LockId>,
     places: BTreeSet<(LockId, u32, u64)>,
     pub(super) watched: Watched,
     /// When a word on the lease of a hold was last read.
@@ -134,7 +136,10 @@ impl Heard {
 
     /// A crash may have brought back holds whose end was reported.
     pub(super) fn forget_ends(&mut self) {
-        self.readers.values_mut().for_each(|reader| reader.over.clear());
+        for reader in self.readers.values_mut() {
+            reader.over.clear();
+            reader.may_be_back.extend(&reader.released);
+        }
     }
 }
 
@@ -161,6 +166,7 @@ impl Reader {
             }
             News::Released { id } => {
                 self.released.insert(id);
+                self.may_be_back.remove(&id);
             }
             News::Place { id, position, ticket } => {
                 self.places.insert((id, position, ticket));
@@ -494,7 +500,9 @@ impl Auditor {
         } else {
             reader.leases.newest(view.id).map_or(0, |word| word.end_ms)
         };
-        let is_released = reader.released.contains(&view.id) && self.guards.is_released_by_id(view.id);
+        let is_released = reader.released.contains(&view.id)
+            && !reader.may_be_back.contains(&view.id)
+            && self.guards.is_released_by_id(view.id);
         let end = end.or_else(|| is_released.then_some(RELEASED_BY_ID));
         if let Some(reason) = end {
             self.accuse("guard", || {
@@ -688,6 +696,21 @@ mod tests {
         auditor.violation = None;
         auditor.asks(CONNECTION, 6, Operation::Status { id: id_of(1) }, 0, 50);
         assert_eq!(rule(&auditor), Some("window"));
+    }
+
+    #[test]
+    fn a_hold_that_was_released_may_be_back_after_a_crash() {
+        for (crashes, expected) in [(false, Some("guard")), (true, None)] {
+            let mut auditor = granted_to_process();
+            auditor.note_heard(CONNECTION, ALL, 101_000);
+            auditor.note_release_by_id(id_of(1));
+            auditor.heard.reader(PROCESS).note(3, News::Released { id: id_of(1) }, 102_000);
+            if crashes {
+                auditor.heard.forget_ends();
+            }
+            auditor.judge_by_heard(PROCESS, &guard_view(800));
+            assert_eq!(rule(&auditor), expected, "the server crashes: {crashes}");
+        }
     }
 
     #[test]
