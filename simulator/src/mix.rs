@@ -300,9 +300,18 @@ impl Mix {
             .collect()
     }
 
+    pub(crate) fn bucket_keys(&self) -> impl Iterator<Item = Key> + use<> {
+        (0..self.buckets.len() as Key).map(|number| FIRST_BUCKET + number)
+    }
+
     /// The name of a key that is not flat.
     pub(crate) fn name_of(key: Key) -> Vec<u8> {
-        if key == TREE { Vec::new() } else { format!("name-{}", key - TREE + 16).into_bytes() }
+        match key {
+            TREE => Vec::new(),
+            // The first two buckets lie in one shard, however many shards there are.
+            FIRST_BUCKET.. => format!("name-{}", 84 + 4 * (key - FIRST_BUCKET)).into_bytes(),
+            _ => format!("name-{}", key - TREE + 16).into_bytes(),
+        }
     }
 }
 

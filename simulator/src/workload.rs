@@ -124,6 +124,9 @@ impl Settings {
                 _ => limits.linked_claim_count_per_lane_max = random.between(1, 3) as u32,
             }
         }
+        if let Some(bucket_count_max) = bucket_count_max(seed, &mix) {
+            limits.bucket_count_max = bucket_count_max;
+        }
         let mut node_seed = [0; 32];
         for chunk in node_seed.chunks_mut(8) {
             chunk.copy_from_slice(&random.any().to_le_bytes());
@@ -346,6 +349,13 @@ impl Settings {
 fn session_vacant_ms(seed: u64, is_crowd: bool) -> u64 {
     let random = &mut Random::new(seed ^ 0x7661_6361_6e63_7900);
     if is_crowd || random.once_in(2) { SESSION_VACANT_MS } else { random.spread(50, 1_500) }
+}
+
+/// In half of the seeds with buckets, the table of each shard has room for one bucket, or one or two of the only shard.
+fn bucket_count_max(seed: u64, mix: &Mix) -> Option<u32> {
+    let random = &mut Random::new(seed ^ 0x6275_636b_6574_7300);
+    let is_small = mix.kinds().contains(&NamespaceKind::Limit) && random.once_in(2);
+    is_small.then(|| random.between(1, 2) as u32)
 }
 
 /// Short and long keys are kept in different ways.

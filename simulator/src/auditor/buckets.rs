@@ -5,7 +5,7 @@ use super::tokens::LastThrottled;
 use crate::mix::Rule;
 use crate::operation::{Key, Taking};
 use std::collections::BTreeMap;
-use waymaker_protocol::Throttled;
+use waymaker_protocol::{ErrorAnswer, ErrorDetail, Throttled};
 
 /// Requests that are looked at for each answer.
 const WINDOW_COUNT: usize = 80;
@@ -156,6 +156,52 @@ impl Auditor {
         self.buckets.insert(bucket, history);
     }
 
+    /// The request was refused as a whole: it took nothing from any of its buckets.
+    pub(super) fn note_nothing_taken(&mut self, request: usize, taking: &Taking, now_ms: u64) {
+        for (bucket, _) in taking.parts() {
+            let history = self.buckets.entry(bucket).or_default();
+            for taken in history.takings.iter_mut().filter(|taken| taken.request == request) {
+                taken.said = Some((now_ms, false));
+            }
+        }
+    }
+
+    /// Whether a shard may have had no room for a bucket of this request: it keeps the buckets that are not full.
+    pub(super) fn may_lack_a_bucket(
+        &mut self,
+        taking: &Taking,
+        error: &ErrorAnswer<'_>,
+        sent_ms: u64,
+        now_ms: u64,
+    ) -> bool {
+        let ErrorDetail::Text { value, field: b"buckets per shard", .. } = error.detail else { return false };
+        // A server that starts again may have other shards.
+        if self.restarts.count > 0 {
+            return true;
+        }
+        let count_max = self.share(self.settings.limits.bucket_count_max);
+        let takes = |bucket: Key| taking.parts().any(|(own, cost)| own == bucket && cost > 0);
+        let mut kept: BTreeMap<u16, u32> = BTreeMap::new();
+        for bucket in self.settings.mix.bucket_keys() {
+            if takes(bucket) || self.may_not_be_full(bucket, sent_ms, now_ms) {
+                *kept.entry(self.shard_of(bucket)).or_default() += 1;
+            }
+        }
+        let is_full = |(bucket, _)| takes(bucket) && kept[&self.shard_of(bucket)] > count_max;
+        value == u64::from(count_max) && !taking.refund && taking.parts().any(is_full)
+    }
+
+    /// Whether a bucket may have lacked tokens at some time in between.
+    fn may_not_be_full(&mut self, bucket: Key, from_ms: u64, to_ms: u64) -> bool {
+        self.settle(bucket, to_ms);
+        let rule = self.settings.rule_of(bucket);
+        let Some(history) = self.buckets.get(&bucket) else { return false };
+        let takings = history.takings.iter().filter(|taken| !taken.refund && taken.may_count(0, to_ms));
+        let takings =
+            takings.map(|taken| (taken.said.map(|(said_ms, _)| said_ms).or(taken.over_ms), taken.cost));
+        may_lack(&rule, takings, u64::from(rule.burst), from_ms)
+    }
+
     /// Some bucket may not have had enough.
     fn judge_no(&mut self, request: usize, taking: &Taking, now_ms: u64) {
         let sent_ms = self.requests[request].first_sent_ms;
@@ -193,7 +239,10 @@ fn may_lack(rule: &Rule, takings: impl Iterator<Item = (Option<u64>, u64)>, cost
 
 #[cfg(test)]
 mod tests {
+    use super::super::scene::{auditor, rule, says};
     use super::*;
+    use crate::operation::Operation;
+    use waymaker_protocol::{ErrorCode, Response};
 
     /// Ten tokens, one each 10 ms.
     const RULE: Rule = Rule { rate: 100, burst: 10, period_ns: 1_000_000_000 };
@@ -218,5 +267,42 @@ mod tests {
     #[test]
     fn what_has_no_answer_may_be_taken_at_any_time() {
         assert!(lacks(&[(None, 6), (Some(100), 10)], 5, 10_000));
+    }
+
+    /// The answer to a second client, when the only bucket that has room is empty or full.
+    fn refused_for_room(is_empty: bool, is_taken_after: bool) -> Option<&'static str> {
+        let mut auditor = auditor();
+        (auditor.settings.worker_count, auditor.settings.limits.bucket_count_max) = (1, 1);
+        let buckets: Vec<Key> = auditor.settings.mix.bucket_keys().collect();
+        let rule_of = |bucket| auditor.settings.rule_of(bucket);
+        let (first, second) = (rule_of(buckets[0]), rule_of(buckets[1]));
+        let take =
+            |bucket, cost| Operation::Take(Taking { first: (bucket, cost), second: None, refund: false });
+        let empty_ns = |rule: Rule| rule.period_ns.div_ceil(u64::from(rule.rate)) * u64::from(rule.burst);
+        if is_empty {
+            auditor.asks(0, 1, take(buckets[0], first.burst), 0, 1_000);
+            let reset_after_ns = empty_ns(first);
+            let allowed = Throttled { allowed: true, reset_after_ns, ..Throttled::default() };
+            says(&mut auditor, 0, 1, &Response::Throttled(allowed), 1_000);
+        }
+        auditor.asks(2, 1, take(buckets[1], second.burst), 0, 1_001);
+        let detail = ErrorDetail::Text { value: 1, field: b"buckets per shard", message: b"" };
+        let refusal = ErrorAnswer { code: ErrorCode::Overloaded, detail };
+        says(&mut auditor, 2, 1, &Response::Error(refusal), 1_001);
+        if is_taken_after {
+            auditor.asks(2, 2, take(buckets[1], second.burst), 0, 1_002);
+            let missing_ns = empty_ns(second);
+            let refused =
+                Throttled { retry_after_ns: missing_ns, reset_after_ns: missing_ns, ..Throttled::default() };
+            says(&mut auditor, 2, 2, &Response::Throttled(refused), 1_002);
+        }
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_bucket_has_no_room_only_beside_one_that_is_not_full_and_gives_nothing_then() {
+        assert_eq!(refused_for_room(true, false), None);
+        assert_eq!(refused_for_room(false, false), Some("answers"));
+        assert_eq!(refused_for_room(true, true), Some("rate"));
     }
 }

@@ -85,6 +85,10 @@ impl Auditor {
             {
                 true
             }
+            (Operation::Take(taking), ErrorCode::Overloaded) => {
+                self.note_nothing_taken(request, &taking, now_ms);
+                self.may_lack_a_bucket(&taking, error, sent_ms, now_ms)
+            }
             (_, ErrorCode::Overloaded)
                 if asks_all_shards(&operation) && self.asks_all_shards_often(request) =>
             {

@@ -11,7 +11,7 @@ use waymaker_server::node::shard_count;
 
 impl Auditor {
     /// The shard that a key lies in.
-    fn shard_of(&self, key: Key) -> u16 {
+    pub(super) fn shard_of(&self, key: Key) -> u16 {
         let name = match kind_of(key) {
             NamespaceKind::Tree => NamespaceKind::Tree.name().as_bytes().to_vec(),
             _ => self.settings.name_of(key),
@@ -21,7 +21,12 @@ impl Auditor {
 
     /// The limit of claims of one shard.
     fn claims_max(&self) -> u32 {
-        (self.settings.limits.claim_count_max / shard_count(self.settings.worker_count) as u32).max(1)
+        self.share(self.settings.limits.claim_count_max)
+    }
+
+    /// The part of a limit that each shard has.
+    pub(super) fn share(&self, limit: u32) -> u32 {
+        (limit / shard_count(self.settings.worker_count) as u32).max(1)
     }
 
     /// A claim waits, or is granted: no limit that was reached before forbade that.
