@@ -220,6 +220,7 @@ impl Auditor {
             }
             (Operation::Hello { kind, .. }, Response::Welcome(welcome)) => {
                 self.note_namespace(kind, now_ms);
+                self.judge_announced(request, welcome);
                 self.note_welcome(connection, welcome, now_ms);
             }
             _ => self.accuse("answers", || format!("{operation:?} is answered with {response:?}")),

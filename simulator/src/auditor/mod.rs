@@ -49,6 +49,7 @@ mod visits;
 mod walks;
 mod watchers;
 mod watches;
+mod welcomes;
 
 use crate::operation::{EntryListing, Key, Listing, Operation, Registering};
 use crate::workload::Settings;
@@ -133,7 +134,8 @@ pub struct Violation {
 /// late-grant    a claim that waits is granted once nobody is in its way (late_grants)
 /// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED are said to whoever must hear them, and not
 ///               before the grant of the hold that they are about; each connection hears once that a hold is over, through front ends too (inlets)
-/// welcome       nothing comes before the welcome of a connection (farewells)
+/// welcome       nothing comes before the welcome of a connection (farewells), which announces the limits of the server and the session that
+///               was asked for (welcomes)
 /// farewell      what a session has is over when its goodbye is answered, and nothing is granted to it later; the connection hears
 ///               nothing behind that answer, and nothing that was sent behind the goodbye is served (farewells)
 /// count, number counts, positions, ages and remaining times lie in the intervals that are known (numbers)

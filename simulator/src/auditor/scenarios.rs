@@ -1,7 +1,7 @@
 //! Runs that the auditor once accused wrongly. Beside each stands a similar run that really breaks a promise.
 
 use super::refusals::LEFT_COUNT_MIN;
-use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted};
+use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted, welcome};
 use super::{Auditor, Ending};
 use crate::form::{Form, Permits};
 use crate::mix::kind_of;
@@ -9,7 +9,7 @@ use crate::operation::{Acquire, Key, Listing, Operation, Taking};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
     CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Frozen, Granted, Listed, ListedPool,
-    NamespaceKind, PoolsListed, Released, Response, SessionId, SessionRequest, Throttled, Verified, Welcome,
+    NamespaceKind, PoolsListed, Released, Response, SessionId, SessionRequest, Throttled, Verified,
 };
 use waymaker_server::limits::{EVERYWHERE_IN_FLIGHT_MAX, LANES_PER_SESSION_MAX};
 
@@ -49,8 +49,6 @@ fn a_lease_that_begins_anew_is_as_long_as_it_was_asked_for_not_as_what_a_late_an
 /// A session with a hold that lasts as long as it, and one with a lease of its own, and a restart. Then the session is
 /// resumed, and the first hold is gone.
 fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
-    let id = SessionId { place: 1, secret: 1 };
-    let welcome = |stamp_ms| Welcome { session_id: id, session_lease_ms: 50, stamp_ms, ..Welcome::default() };
     let mut auditor = auditor();
     let hello = Operation::Hello {
         session: SessionRequest::New { lease_ms: 50 },
@@ -58,7 +56,8 @@ fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
         kind: NamespaceKind::Flat,
     };
     auditor.asks(0, 9, hello, 0, 1_000);
-    says(&mut auditor, 0, 9, &Response::Welcome(welcome(1_000)), 1_000);
+    let greeted = welcome(&auditor, 50, 1_000);
+    says(&mut auditor, 0, 9, &Response::Welcome(greeted), 1_000);
     let held = Acquire { session_lease: true, lease_ms: 0, ..LOCAL };
     asks(&mut auditor, 0, held, 1_001);
     let grant = Granted { remaining_ms: 50, session_lease: true, ..granted(1, 1_002) };
@@ -70,7 +69,8 @@ fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
     let connection = auditor.connections.len() - 1;
     let back_ms = ended_ms + 10;
     auditor.asks(connection, 10, hello, 0, back_ms);
-    says(&mut auditor, connection, 10, &Response::Welcome(welcome(back_ms)), back_ms);
+    let greeted = welcome(&auditor, 50, back_ms);
+    says(&mut auditor, connection, 10, &Response::Welcome(greeted), back_ms);
     auditor.asks(connection, 11, Operation::Release { id: id_of(1), forged: false, own: false }, 1, back_ms);
     auditor.arrived(connection, 1, back_ms);
     says(&mut auditor, connection, 11, &error(ErrorCode::NotFound), back_ms + 1);
@@ -106,12 +106,11 @@ fn a_claim_that_is_taken_over_has_the_fence_that_it_had_before() {
 
 /// A hold with its own lease outlives the session of its lane. After a restart the client repeats the acquire.
 fn an_acquire_repeated_after_its_session(code: ErrorCode) -> Auditor {
-    let id = SessionId { place: 1, secret: 1 };
     let mut auditor = auditor();
     let session = SessionRequest::New { lease_ms: 50 };
     auditor.asks(0, 9, Operation::Hello { session, worker: 0, kind: NamespaceKind::Flat }, 0, 1_000);
-    let welcome = Welcome { session_id: id, session_lease_ms: 50, stamp_ms: 1_000, ..Welcome::default() };
-    says(&mut auditor, 0, 9, &Response::Welcome(welcome), 1_000);
+    let greeted = welcome(&auditor, 50, 1_000);
+    says(&mut auditor, 0, 9, &Response::Welcome(greeted), 1_000);
     let long = Acquire { lease_ms: 5_000, ..LOCAL };
     asks(&mut auditor, 0, long, 1_001);
     says_granted(&mut auditor, 0, Granted { remaining_ms: 5_000, ..granted(1, 1_002) });
@@ -250,9 +249,9 @@ fn one_more_than(count: usize) -> Auditor {
         auditor.open(lane, false);
         let connection = auditor.connections.len() - 1;
         auditor.asks(connection, 9, hello(SessionRequest::Join { id }), 0, 1_000);
-        let welcome = Welcome { session_id: id, session_lease_ms: 50, stamp_ms: 1_000, ..Welcome::default() };
+        let greeted = welcome(&auditor, 50, 1_000);
         let is_last = number + 1 == count;
-        let response = if is_last { error(ErrorCode::Overloaded) } else { Response::Welcome(welcome) };
+        let response = if is_last { error(ErrorCode::Overloaded) } else { Response::Welcome(greeted) };
         says(&mut auditor, connection, 9, &response, 1_000);
     }
     auditor

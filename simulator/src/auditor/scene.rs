@@ -7,9 +7,12 @@ use crate::operation::{Acquire, Operation};
 use crate::random::Random;
 use crate::workload::Settings;
 use waymaker_engine::Scope;
+use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{
-    Contention, ErrorAnswer, ErrorCode, ErrorDetail, Granted, LockId, LockState, Response, StatusAnswer,
+    Contention, ErrorAnswer, ErrorCode, ErrorDetail, Granted, LockId, LockState, Response, SessionId,
+    StatusAnswer, VERSION_MIN, Welcome,
 };
+use waymaker_server::node::shard_count;
 
 pub(super) const ACQUIRE: Acquire = Acquire {
     key: 0,
@@ -68,6 +71,25 @@ pub(super) fn says(
 
 pub(super) fn says_granted(auditor: &mut Auditor, connection: usize, granted: Granted) {
     says(auditor, connection, 1, &Response::Granted(granted), granted.stamp_ms);
+}
+
+/// The welcome of the server of this auditor, to a connection with a session.
+pub(super) fn welcome(auditor: &Auditor, session_lease_ms: u32, stamp_ms: u64) -> Welcome {
+    let Settings { worker_count, limits, .. } = auditor.settings;
+    Welcome {
+        version: VERSION_MIN,
+        worker_count: worker_count as u16,
+        shard_count: shard_count(worker_count) as u16,
+        session_id: SessionId { place: 1, secret: 1 },
+        session_lease_ms,
+        stamp_ms,
+        lease_default_ms: limits.lease_default_ms,
+        lease_min_ms: limits.lease_min_ms,
+        lease_max_ms: limits.lease_max_ms,
+        in_flight_max: IN_FLIGHT_MAX,
+        frame_len_max: FRAME_LEN_MAX as u32,
+        ..Welcome::default()
+    }
 }
 
 pub(super) fn says_busy(auditor: &mut Auditor, connection: usize, now_ms: u64) {

@@ -1,0 +1,109 @@
+//! The numbers that the server announces in its welcome are those by which it was set up.
+
+use super::Auditor;
+use crate::operation::Operation;
+use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
+use waymaker_protocol::{SessionId, SessionRequest, VERSION, VERSION_MIN, Welcome};
+use waymaker_server::limits::{SESSION_LEASE_DEFAULT_MS, SESSION_LEASE_MAX_MS};
+use waymaker_server::node::shard_count;
+
+impl Auditor {
+    /// Judges a welcome against the settings of the server and against its greeting.
+    pub(super) fn judge_announced(&mut self, request: usize, welcome: &Welcome) {
+        let Operation::Hello { session, .. } = self.requests[request].operation else { return };
+        let limits = self.settings.limits;
+        let announced = [
+            ("lease_default_ms", welcome.lease_default_ms, limits.lease_default_ms),
+            ("lease_min_ms", welcome.lease_min_ms, limits.lease_min_ms),
+            ("lease_max_ms", welcome.lease_max_ms, limits.lease_max_ms),
+            ("in_flight_max", welcome.in_flight_max, IN_FLIGHT_MAX),
+            ("frame_len_max", welcome.frame_len_max, FRAME_LEN_MAX as u32),
+        ];
+        let mut wrong = announced.into_iter().filter(|(_, said, set)| said != set).collect::<Vec<_>>();
+        // A server that starts again may have another number of workers.
+        let worker_count = self.settings.worker_count as u32;
+        let shard_count = shard_count(self.settings.worker_count) as u32;
+        if self.restarts.count == 0 {
+            let counts = [
+                ("worker_count", u32::from(welcome.worker_count), worker_count),
+                ("shard_count", u32::from(welcome.shard_count), shard_count),
+            ];
+            wrong.extend(counts.into_iter().filter(|(_, said, set)| said != set));
+        }
+        if let Some(wrong) = wrong.first().copied() {
+            self.accuse("welcome", || {
+                format!("announced {}: {}, and it is {}: {welcome:?}", wrong.0, wrong.1, wrong.2)
+            });
+        }
+        let is_spoken = (VERSION_MIN..=VERSION).contains(&welcome.version);
+        if !is_spoken || welcome.worker >= welcome.worker_count || !self.is_session_as_asked(session, welcome)
+        {
+            self.accuse("welcome", || format!("{session:?} is answered with {welcome:?}"));
+        }
+    }
+
+    /// Whether the session of a welcome is the one that was asked for, and lasts as long as was asked when it began.
+    fn is_session_as_asked(&self, asked: SessionRequest, welcome: &Welcome) -> bool {
+        let Welcome { session_id, session_lease_ms, lane, resumed, .. } = *welcome;
+        let lease_ms = |id| self.sessions.get(&id).map(|session| session.lease_ms() as u32);
+        match asked {
+            SessionRequest::None => {
+                (session_id, session_lease_ms, lane, resumed) == (SessionId::default(), 0, 0, false)
+            }
+            SessionRequest::New { lease_ms } => {
+                let given_ms = match lease_ms {
+                    0 => SESSION_LEASE_DEFAULT_MS,
+                    lease_ms => lease_ms.min(SESSION_LEASE_MAX_MS),
+                };
+                session_id != SessionId::default()
+                    && (session_lease_ms, lane, resumed) == (given_ms, 0, false)
+            }
+            SessionRequest::Join { id } => {
+                let is_as_long = lease_ms(id).is_none_or(|lease_ms| lease_ms == session_lease_ms);
+                session_id == id && is_as_long && !resumed
+            }
+            SessionRequest::Resume { id, lane: resumed_lane } => {
+                let is_as_long = lease_ms(id).is_none_or(|lease_ms| lease_ms == session_lease_ms);
+                session_id == id && is_as_long && resumed && lane == resumed_lane
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scene::{auditor, rule, says, welcome};
+    use super::*;
+    use waymaker_protocol::{NamespaceKind, Response};
+
+    /// The rule that is broken if this is answered to a greeting that asks for a session of 700 ms.
+    fn broken_by(change: impl FnOnce(&mut Welcome)) -> Option<&'static str> {
+        let mut auditor = auditor();
+        let session = SessionRequest::New { lease_ms: 700 };
+        let hello = Operation::Hello { session, worker: u16::MAX, kind: NamespaceKind::Flat };
+        auditor.asks(0, u32::MAX, hello, 0, 1_000);
+        let mut welcome = welcome(&auditor, 700, 1_000);
+        change(&mut welcome);
+        says(&mut auditor, 0, u32::MAX, &Response::Welcome(welcome), 1_000);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_welcome_announces_the_limits_of_the_server_and_the_session_that_was_asked_for() {
+        assert_eq!(broken_by(|_| {}), None);
+        let changes: [fn(&mut Welcome); 9] = [
+            |welcome| welcome.lease_default_ms += 1,
+            |welcome| welcome.lease_min_ms += 1,
+            |welcome| welcome.lease_max_ms -= 1,
+            |welcome| welcome.in_flight_max /= 2,
+            |welcome| welcome.frame_len_max -= 1,
+            |welcome| welcome.worker_count += 1,
+            |welcome| welcome.session_lease_ms += 1,
+            |welcome| welcome.resumed = true,
+            |welcome| welcome.worker = welcome.worker_count,
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            assert_eq!(broken_by(change), Some("welcome"), "change {number}");
+        }
+    }
+}
