@@ -42,6 +42,8 @@ struct Link {
     namespace: usize,
     input: Vec<u8>,
     asked_count: u32,
+    /// Bytes that were sent. `None` once some of them did not fit.
+    sent_len: Option<u64>,
     asked: Asked,
     holds: Vec<LockId>,
     /// Acquires that it still makes.
@@ -131,6 +133,7 @@ impl Visitor {
             namespace,
             input: Vec::new(),
             asked_count: 0,
+            sent_len: Some(0),
             asked: Asked::Hello,
             holds: Vec::new(),
             acquires_left,
@@ -160,7 +163,11 @@ impl Visitor {
             format!("visitor {index} asks on connection {connection}: {asked:?}")
         });
         // Bytes that do not fit are lost, and the visitor loses patience.
-        world.send(connection, true, &bytes);
+        let len = world.send(connection, true, &bytes);
+        link.sent_len = link.sent_len.filter(|_| len == bytes.len()).map(|sent| sent + len as u64);
+        if let (Asked::Remove { .. }, Some(end)) = (asked, link.sent_len) {
+            world.auditor.note_asked_to_remove(connection, link.asked_count, end);
+        }
         self.schedule(world, PATIENCE_US);
     }
 
@@ -254,17 +261,23 @@ impl Visitor {
                 Request::Freeze(Freeze { prefix: b"", thaw }).encode(number, out);
             });
         } else if world.random.once_in(2) {
-            let removed = world.random.below(NAMESPACES.len() as u64) as usize;
-            let asked = Asked::Remove { namespace: removed, sent_ms: world.server_ms() };
             link.acquires_left = world.random.below(2);
-            self.ask(world, asked, |number, out| {
-                Request::RemoveNamespace(RemoveNamespace { name: NAMESPACES[removed] }).encode(number, out);
-            });
+            // Some ask for another removal before the first one is answered.
+            let count = world.random.pick(&[1, 1, 2, 3]).unwrap_or(1);
+            (0..count).for_each(|_| self.remove(world));
         } else {
             self.leave(world);
             let pause_us = world.random.spread(100, 200_000);
             self.schedule(world, pause_us);
         }
+    }
+
+    fn remove(&mut self, world: &mut World) {
+        let removed = world.random.below(NAMESPACES.len() as u64) as usize;
+        let asked = Asked::Remove { namespace: removed, sent_ms: world.server_ms() };
+        self.ask(world, asked, |number, out| {
+            Request::RemoveNamespace(RemoveNamespace { name: NAMESPACES[removed] }).encode(number, out);
+        });
     }
 
     fn acquire(&mut self, world: &mut World, namespace: usize) {

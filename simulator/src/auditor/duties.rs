@@ -13,6 +13,11 @@ use waymaker_server::limits::{HOUSEKEEPING_MS, QUORUM_ANSWER_MS, QUORUM_ATTEMPT_
 const AGAIN_US: u64 = 300_000;
 /// How long a front end may let an event or a response lie: its client takes nothing for a while, and housekeeping comes by.
 const FRONT_LATE_US: u64 = 1000 * HOUSEKEEPING_MS + 600_000;
+/// Removals that may be served before the one of a visitor: one that is under way, and its own. Some shards look at a namespace over turns,
+/// so each of them counts twice.
+const REMOVALS_IN_A_ROW: u32 = 4;
+/// How long workers that run take for one of these at most.
+const REMOVAL_US: u64 = 200_000;
 /// How often an unclear duty is looked at.
 const LOOK_COUNT_MAX: u32 = 40;
 
@@ -39,6 +44,8 @@ pub(super) enum Duty {
     SessionEnd(SessionId),
     /// A count that was said, by its place among those that are open.
     Count(usize),
+    /// The response to a request of a visitor.
+    Visit { connection: usize, number: u32 },
 }
 
 /// A count that is too low if more than that many of these requests really waited at that time. A claim that was granted and has not
@@ -159,6 +166,7 @@ impl Auditor {
                 Duty::Expiry(id) => self.find_expiry(id),
                 Duty::SessionEnd(id) => self.find_session_end(id),
                 Duty::Count(place) => self.find_count(place),
+                Duty::Visit { connection, number } => self.find_visit(connection, number, due_us),
             };
             match found {
                 Found::Settled => {}
@@ -197,6 +205,13 @@ impl Auditor {
                 });
             }
             Duty::Count(_) => {}
+            Duty::Visit { connection, number } => {
+                self.accuse("late-answer", || {
+                    format!(
+                        "no answer to {number} of the visitor on connection {connection}, due at {due_ms}"
+                    )
+                });
+            }
             Duty::SessionEnd(id) => {
                 let text = format!("{:?}", self.sessions.get(&id));
                 self.accuse("late-session", || format!("session {id} did not end at {due_ms}: {text}"));
@@ -287,6 +302,16 @@ impl Auditor {
             end_ms = end_ms.max(self.latest_ms(arrived_ms) + 1 + u64::from(earlier.wait_ms));
         }
         Some(self.to_us(end_ms))
+    }
+
+    /// A removal may wait for the end of another one. All shards look for each of them, in turns of any worker.
+    fn find_visit(&self, connection: usize, number: u32, due_us: u64) -> Found {
+        if self.connections[connection].answered.contains(&number) {
+            return Found::Settled;
+        }
+        let due_us =
+            (0..REMOVALS_IN_A_ROW).fold(due_us, |at_us, _| self.stalls.latest_us(at_us) + REMOVAL_US);
+        self.heard_from_us(connection, due_us)
     }
 
     fn find_event(&self, connection: usize, word: Word, due_us: u64) -> Found {

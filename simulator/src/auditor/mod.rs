@@ -57,7 +57,7 @@ use buckets::Buckets;
 use chatter::Chatter;
 use counted::{Counted, CountedBefore};
 use crowd::Crowds;
-use duties::{Duties, Word};
+use duties::{Duties, Duty, Word};
 use entries::Entries;
 pub(crate) use guards::GuardView;
 use guards::Guards;
@@ -226,6 +226,8 @@ struct Listener {
     is_front: bool,
     /// Its requests are judged by themselves (visits).
     is_visitor: bool,
+    /// Requests of a visitor that are owed an answer once their last byte arrives, by its place in the stream.
+    unarrived_visits: VecDeque<(u64, u32)>,
     /// The beginning of a frame, and the place of that in the stream.
     said: Vec<u8>,
     said_from: u64,
@@ -603,6 +605,11 @@ impl Auditor {
             self.requests[request].arrived_ms = Some(now_ms);
             self.owe_answer(connection, request, now_ms);
         }
+        let next =
+            |connection: &mut Listener| connection.unarrived_visits.pop_front_if(|(end, _)| *end <= count);
+        while let Some((_, number)) = next(&mut self.connections[connection]) {
+            self.owe(self.to_us(now_ms + 1), Duty::Visit { connection, number });
+        }
     }
 
     /// The connection is broken or closed: from here on the server may know.
@@ -619,7 +626,7 @@ impl Auditor {
     /// The server says something to a connection, whether or not that arrives.
     pub(crate) fn said(&mut self, connection: usize, bytes: &[u8], now_ms: u64) {
         if self.connections[connection].is_visitor {
-            return;
+            return self.note_said_to_visitor(connection, bytes);
         }
         let mut said = std::mem::take(&mut self.connections[connection].said);
         said.extend_from_slice(bytes);

@@ -4,7 +4,8 @@ use super::Auditor;
 use super::restarts::Ending;
 use std::collections::BTreeMap;
 use waymaker_engine::Scope;
-use waymaker_protocol::{Granted, LockId};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{Granted, LockId, next_frame};
 
 /// A key of such a namespace: the numbers of both.
 pub(crate) type Place = (usize, usize);
@@ -140,6 +141,22 @@ impl Auditor {
         }
     }
 
+    /// A visitor asks to remove a namespace. The server owes the answer once the last byte of the request, at `end`, has arrived.
+    pub(crate) fn note_asked_to_remove(&mut self, connection: usize, number: u32, end: u64) {
+        self.connections[connection].unarrived_visits.push_back((end, number));
+    }
+
+    /// Notes which requests of a visitor are answered.
+    pub(super) fn note_said_to_visitor(&mut self, connection: usize, bytes: &[u8]) {
+        let listener = &mut self.connections[connection];
+        listener.said.extend_from_slice(bytes);
+        while let Ok(Some(frame)) = next_frame(&listener.said, FRAME_LEN_MAX) {
+            let len = frame.len();
+            listener.answered.insert(frame.number());
+            listener.said.drain(..len);
+        }
+    }
+
     /// Judges the removal of a namespace. Its request was sent at `sent_ms`.
     pub(crate) fn judge_removed(&mut self, namespace: usize, (sent_ms, now_ms): (u64, u64)) {
         let is_there = |hold: &VisitHold| {
@@ -158,8 +175,9 @@ impl Auditor {
 #[cfg(test)]
 mod tests {
     use super::super::durable_tests::logged;
-    use super::super::scene::{granted, rule};
+    use super::super::scene::{auditor, granted, rule};
     use super::*;
+    use waymaker_protocol::{NamespaceRemoved, Response};
 
     /// An auditor of a server with a log that granted a visitor the fence 5.
     fn visited(scope: Scope) -> Auditor {
@@ -233,5 +251,28 @@ mod tests {
         auditor.note_visited_frozen(1, (false, before), 1_000);
         auditor.judge_removed(1, (1_001, 1_002));
         assert_eq!(rule(&auditor), None, "the thaw may have come later");
+    }
+
+    /// The rule that is broken if the server says these bytes to a visitor that has asked to remove a namespace.
+    fn broken_by_saying(bytes: &[u8]) -> Option<&'static str> {
+        let mut auditor = auditor();
+        auditor.settings.durability = None;
+        auditor.open_to_visitor(9);
+        let connection = auditor.connections.len() - 1;
+        let asked_ms = auditor.settings.start_ms + 1_000;
+        auditor.note_asked_to_remove(connection, 3, 40);
+        auditor.arrived(connection, 40, asked_ms);
+        auditor.said(connection, bytes, asked_ms);
+        auditor.look_at_duties(3_000_000);
+        auditor.look_at_duties(6_000_000);
+        rule(&auditor)
+    }
+
+    #[test]
+    fn a_visitor_hears_what_became_of_a_removal() {
+        let mut answer = Vec::new();
+        Response::NamespaceRemoved(NamespaceRemoved).encode(3, &mut answer);
+        assert_eq!(broken_by_saying(&answer), None);
+        assert_eq!(broken_by_saying(&answer[..5]), Some("late-answer"));
     }
 }
