@@ -409,7 +409,6 @@ fn a_request_that_was_refused_is_served_if_it_is_repeated_on_the_next_connection
     assert!(matches!(heard[..], [(number, Heard::Other(_))] if number == last), "{heard:?}");
 }
 
-/// The limits of a client are those of the server.
 #[test]
 fn a_welcome_announces_the_limits_of_the_server() {
     let mut rig = Rig::new(2);
@@ -883,7 +882,7 @@ fn pass_idle_time(rig: &mut Rig) {
     }
 }
 
-/// Lets the workers do what is left. Each turn does some of it.
+/// Lets the workers do the rest of their work. Each turn does a part of it.
 fn do_the_work(rig: &mut Rig) {
     for _ in 0..100 {
         for worker in &mut rig.workers {
@@ -893,7 +892,7 @@ fn do_the_work(rig: &mut Rig) {
     }
 }
 
-/// The second and third removal are asked for while shards look for the first one.
+/// The shards still look for the first removal when the others arrive.
 #[test]
 fn each_removal_of_a_namespace_is_answered_although_another_one_is_under_way() {
     let mut rig = Rig::new(2);

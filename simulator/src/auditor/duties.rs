@@ -13,8 +13,8 @@ use waymaker_server::limits::{HOUSEKEEPING_MS, QUORUM_ANSWER_MS, QUORUM_ATTEMPT_
 const AGAIN_US: u64 = 300_000;
 /// How long a front end may let an event or a response lie: its client takes nothing for a while, and housekeeping comes by.
 const FRONT_LATE_US: u64 = 1000 * HOUSEKEEPING_MS + 600_000;
-/// Removals that may be served before the one of a visitor: one that is under way, and its own. Some shards look at a namespace over turns,
-/// so each of them counts twice.
+/// Rounds of all shards that a removal may need: a removal that is under way goes first. Some shards look at a namespace over turns,
+/// so each round counts twice.
 const REMOVALS_IN_A_ROW: u32 = 4;
 /// How long workers that run take for one of these at most.
 const REMOVAL_US: u64 = 200_000;

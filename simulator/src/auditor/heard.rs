@@ -97,7 +97,7 @@ struct Reader {
     extended: BTreeSet<(LockId, u32)>,
     /// Holds that the process has released.
     released: BTreeSet<LockId>,
-    /// Those of them that a crash may have brought back.
+    /// Released holds that a crash may have brought back.
     may_be_back: BTreeSet<LockId>,
     places: BTreeSet<(LockId, u32, u64)>,
     pub(super) watched: Watched,

@@ -54,7 +54,7 @@ fn most_ended_at_once(rig: &mut Rig) -> u32 {
     most
 }
 
-/// The shard hears of the lane, and of its session, from the worker that serves what was left.
+/// The worker that serves the request tells the shard which session the lane has.
 #[test]
 fn a_hold_whose_request_was_left_for_another_worker_ends_with_its_session() {
     let (node, orders) = test_node_with_log(2, Time::from_millis(1_000));
