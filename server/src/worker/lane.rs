@@ -131,7 +131,7 @@ impl Lane {
     /// Its answers are written and not kept: it is connected and has no session.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.epoch != 0 && self.window.is_none()
+        self.is_heard() && self.window.is_none()
     }
 
     /// Returns the cost of its requests that wait for the turn of a shard.

@@ -553,7 +553,10 @@ impl State {
     /// From here on the lane reads nothing more; it is closed once its answers are written.
     fn close(&mut self, key: ConnectionKey) {
         if let Some(lane) = self.lanes.of(key) {
-            lane.stage = Stage::Closing;
+            // A lane that has heard `FAREWELL` hears nothing more.
+            if lane.stage != Stage::Left {
+                lane.stage = Stage::Closing;
+            }
             lane.input = Vec::new();
             outbox::mark_dirty(lane, &mut self.dirty);
         }

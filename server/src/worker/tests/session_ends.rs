@@ -508,3 +508,21 @@ fn a_worker_that_is_asked_to_read_up_to_an_instant_reads_on_until_then() {
     rig.workers[0].handle_drained(due, due);
     assert!(!rig.workers[0].wants_drain());
 }
+
+/// A server that stops does not wait for the worker that has the turn.
+#[test]
+fn nothing_follows_the_answer_to_a_goodbye_although_another_worker_has_the_turn_when_the_server_stops() {
+    for session in [SessionRequest::None, SESSION] {
+        let mut rig = Rig::new(2);
+        let (key, _) = rig.connect_to(NamespaceKind::Limit, session);
+        let turn = rig.hold_turn(b"b");
+        let bucket = Bucket { rate: 1, period_ns: 1_000_000_000, burst: 9, cost: 1, name: b"b" };
+        assert_eq!(rig.ask(key, 2, &Request::Throttle(Throttle { bucket, refund: false })), []);
+        assert_eq!(rig.ask(key, 3, &Request::Goodbye(Goodbye)), []);
+        rig.node.mailboxes[0].post(Mail::Finish);
+        rig.workers[0].handle_mail(rig.now);
+        rig.give_back(turn);
+        assert_eq!(rig.hear(key), [(3, Heard::Other(FAREWELL))]);
+        assert_eq!(rig.take_output(key), None, "the connection is over");
+    }
+}
