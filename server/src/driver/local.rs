@@ -219,6 +219,7 @@ impl Local {
         self.flush_is_due.set(false);
         let mut worker = self.worker.borrow_mut();
         let mut connections = self.connections.borrow_mut();
+        let mut is_fed = false;
         while let Some(key) = worker.poll_dirty() {
             match connections.get_mut(key.slot as usize) {
                 Some(Some(Registered::Connection(registered))) if registered.key == key => {
@@ -226,9 +227,14 @@ impl Local {
                 }
                 Some(Some(Registered::Inlet(inlet))) if inlet.key() == key => {
                     inlet.take_output(&mut worker);
+                    is_fed = true;
                 }
                 _ => {}
             }
+        }
+        if is_fed {
+            // An inlet releases holds that were granted for nobody. That may reach other workers, and takes mail out of the mailbox.
+            self.follow_up(&mut worker);
         }
         Poll::Pending
     }
@@ -364,5 +370,45 @@ impl Connection {
         if needs_turn {
             self.waker.wake_by_ref();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::inlet::Inlet;
+    use crate::driver::test_local::{hello_and_keep_alives, test_local_of};
+    use crate::mail::Mail;
+    use std::pin::pin;
+    use waymaker_protocol::limits::WAIT_FOREVER_MS;
+    use waymaker_protocol::{Acquire, NamespaceKind, Request};
+
+    fn acquire(wait_ms: u32) -> Request<'static> {
+        Request::Acquire(Acquire { key: b"key", wait_ms, lease_ms: 1_000, ..Acquire::default() })
+    }
+
+    #[test]
+    fn another_worker_is_woken_for_what_the_flusher_releases() {
+        let local = test_local_of(2);
+        Local::enter(&local);
+        let shard = local.node.shard_of_key(b"key");
+        let turn = local.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
+        let inlet = Inlet::open(NamespaceKind::Flat, b"default", b"leaver").expect("a lane");
+        drop(inlet.ask_for_holds(b"key", |number, frame| acquire(0).encode(number, frame)));
+        local.node.mailboxes[0].post(Mail::Turn { shard, pass: turn.pass_on() });
+        local.follow_up_alone();
+
+        let mut other = Worker::new(Arc::clone(&local.node), 1, local.now());
+        let waiter = other.handle_open(b"waiter", local.now());
+        let mut bytes = hello_and_keep_alives(0);
+        acquire(WAIT_FOREVER_MS).encode(2, &mut bytes);
+        other.handle_bytes(waiter, &bytes, local.now());
+        assert!(local.node.mailboxes[1].sleep(), "the waiter is not granted yet");
+
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(local.poll_flush(&mut context).is_pending());
+        assert!(other.handle_mail(local.now()), "the waiter is granted");
+        let woken = pin!(local.handles[1].mail.notified());
+        assert!(woken.poll(&mut context).is_ready(), "the worker of the waiter sleeps");
     }
 }

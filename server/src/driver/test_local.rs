@@ -18,15 +18,22 @@ use waymaker_protocol::{Hello, KeepAlive, Request, VERSION};
 
 /// Returns the shared state of the tasks of a node with one worker. None of these tasks runs.
 pub(super) fn test_local() -> Rc<Local> {
+    test_local_of(1)
+}
+
+/// The same of the first worker of a node with several.
+pub(super) fn test_local_of(worker_count: usize) -> Rc<Local> {
     let now = BootClock.moment();
-    let node = test_node(1, now.now);
-    let (intake, receiver) = mpsc::unbounded_channel();
-    let handle = WorkerHandle { intake, mail: Notify::new(), connection_count: AtomicUsize::new(0) };
-    let (handles, acceptors): (WorkerHandles, AcceptorHandles) = ([handle].into(), [].into());
+    let node = test_node(worker_count, now.now);
+    let (intakes, mut receivers): (Vec<_>, Vec<_>) =
+        (0..worker_count).map(|_| mpsc::unbounded_channel()).unzip();
+    let handle = |intake| WorkerHandle { intake, mail: Notify::new(), connection_count: AtomicUsize::new(0) };
+    let handles: WorkerHandles = intakes.into_iter().map(handle).collect();
+    let acceptors: AcceptorHandles = [].into();
     let worker = Worker::new(Arc::clone(&node), 0, now);
     let options = Flags::default().resolve().expect("the defaults");
     let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
-    Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver, fronts))
+    Rc::new(Local::new(node, worker, 0, handles, acceptors, receivers.swap_remove(0), fronts))
 }
 
 /// Counts wakes.

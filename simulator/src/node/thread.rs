@@ -219,7 +219,7 @@ impl Thread {
         match task {
             Task::Accept => self.accept(world, errands),
             Task::Connection(connection) => self.give_turn(world, connection, errands),
-            Task::Flush => self.flush(world),
+            Task::Flush => self.flush(world, errands),
             Task::TakeMail => {
                 self.worker.handle_mail(now);
                 self.tasks.follow_up(world, &mut self.worker, errands);
@@ -381,7 +381,8 @@ impl Thread {
         }
     }
 
-    fn flush(&mut self, world: &mut World) {
+    fn flush(&mut self, world: &mut World, errands: &mut Errands) {
+        let mut is_fed = false;
         while let Some(key) = self.worker.poll_dirty() {
             let Some((registered, connection)) = self.registered.get(&key.slot).copied() else { continue };
             let Some(served) = self.connections.get_mut(&connection) else { continue };
@@ -393,6 +394,7 @@ impl Thread {
                 Inner::Binary(_) => flush(worker, key, |bytes| write(world, connection, bytes)),
                 Inner::Front(front) => {
                     front.take_output(worker, key);
+                    is_fed = true;
                     if let Some(number) = front.sleeper() {
                         world.auditor.accuse("listener", || {
                             format!(
@@ -406,6 +408,9 @@ impl Thread {
             if needs_turn {
                 self.tasks.make_ready(world, Task::Connection(connection));
             }
+        }
+        if is_fed {
+            self.tasks.follow_up(world, &mut self.worker, errands);
         }
     }
 
