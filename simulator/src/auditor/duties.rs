@@ -317,7 +317,7 @@ impl Auditor {
     fn find_event(&self, connection: usize, word: Word, due_us: u64) -> Found {
         let listener = &self.connections[connection];
         let is_over = word != Word::SessionExpired && self.is_session_over(listener.lane)
-            || matches!(word, Word::KeyHeld(number, _) if !self.is_watched(connection, number));
+            || matches!(word, Word::KeyHeld(number, _) if !self.hears_each_grant(connection, number));
         if is_over || listener.heard.contains(&word) || self.is_unheard_word(connection, word) {
             return Found::Settled;
         }

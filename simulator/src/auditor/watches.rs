@@ -15,6 +15,10 @@ pub(crate) struct WatchView {
     is_held: bool,
     /// It began before this time.
     since_ms: u64,
+    /// Events behind the newest that it heard were dropped.
+    is_behind: bool,
+    /// No event of it was ever dropped.
+    is_complete: bool,
 }
 
 /// By connection and number.
@@ -36,17 +40,23 @@ impl Auditor {
         }
         let counts = (watching.holder_count, watching.waiter_count);
         self.judge_counts(key, counts, None, self.requests[request].first_sent_ms, now_ms);
-        let view =
-            WatchView { key, fence: watching.fence, is_held: watching.holder_count > 0, since_ms: now_ms };
+        let view = WatchView {
+            key,
+            fence: watching.fence,
+            is_held: watching.holder_count > 0,
+            since_ms: now_ms,
+            is_behind: false,
+            is_complete: true,
+        };
         let is_reset = !self.connections[connection].asked_watches.contains(&number);
         if !is_reset {
             self.watches.insert((connection, number), view);
         }
     }
 
-    /// Whether this watch goes on.
-    pub(super) fn is_watched(&self, connection: usize, number: u32) -> bool {
-        self.watches.contains_key(&(connection, number))
+    /// Returns whether this watch goes on and hears each grant.
+    pub(super) fn hears_each_grant(&self, connection: usize, number: u32) -> bool {
+        self.watches.get(&(connection, number)).is_some_and(|view| view.is_complete)
     }
 
     /// The server owes KEY_HELD to each watch of the key that began before the grant.
@@ -103,19 +113,22 @@ impl Auditor {
             return;
         };
         let before = *view;
+        // The watch goes on behind dropped events. Each event that is dropped later is announced again.
+        view.is_behind = false;
         let follows = match *event {
             Event::KeyHeld { fence, .. } => {
                 view.is_held = true;
-                let follows = fence == view.fence + 1;
                 view.fence = fence;
-                follows
+                fence == before.fence + 1 || before.is_behind && fence > before.fence
             }
             Event::KeyFreed { fence } => {
                 view.is_held = false;
-                fence == view.fence && before.is_held
+                view.fence = fence;
+                fence == before.fence && before.is_held || before.is_behind && fence > before.fence
             }
             _ => {
-                self.watches.remove(&(connection, number));
+                view.is_behind = true;
+                view.is_complete = false;
                 return;
             }
         };
@@ -150,7 +163,9 @@ impl Auditor {
         let wrong = self
             .watches
             .iter()
-            .find(|((connection, _), view)| !lost(*connection) && view.is_held && is_free(view.key))
+            .find(|((connection, _), view)| {
+                !lost(*connection) && view.is_held && !view.is_behind && is_free(view.key)
+            })
             .map(|(name, view)| (*name, *view));
         if let Some(((connection, number), view)) = wrong {
             self.accuse("watch", || {
@@ -160,5 +175,73 @@ impl Auditor {
                 )
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auditor::scene::{auditor, rule, says};
+    use waymaker_protocol::{Response, Unwatched};
+
+    const KEY: Key = 0;
+
+    fn held(fence: u64) -> Event<'static> {
+        Event::KeyHeld { fence, shared: false, owner: b"" }
+    }
+
+    /// Returns the rule that these events break for a watch that began when the key was held with fence 1.
+    fn heard(events: &[Event<'_>]) -> Option<&'static str> {
+        rule(&auditor_of(events))
+    }
+
+    fn auditor_of(events: &[Event<'_>]) -> Auditor {
+        let mut auditor = auditor();
+        auditor.settings.durability = None;
+        auditor.asks(0, 1, Operation::Watch { key: KEY }, 0, 100);
+        let watching = Watching { fence: 1, stamp_ms: 100, holder_count: 1, waiter_count: 0 };
+        says(&mut auditor, 0, 1, &Response::Watching(watching), 100);
+        auditor.violation = None;
+        for event in events {
+            says(&mut auditor, 0, 1, &Response::Event(*event), 110);
+        }
+        auditor
+    }
+
+    #[test]
+    fn a_watch_hears_each_grant_in_order() {
+        assert_eq!(heard(&[Event::KeyFreed { fence: 1 }, held(2)]), None);
+        assert_eq!(heard(&[held(3)]), Some("watch"));
+        assert_eq!(heard(&[Event::KeyFreed { fence: 2 }]), Some("watch"));
+    }
+
+    #[test]
+    fn a_watch_goes_on_behind_dropped_events() {
+        assert_eq!(heard(&[Event::Overrun, held(4), held(5)]), None);
+        assert_eq!(heard(&[Event::Overrun, Event::KeyFreed { fence: 1 }]), None);
+        assert_eq!(heard(&[Event::Overrun, Event::KeyFreed { fence: 4 }]), None);
+        assert_eq!(heard(&[Event::Overrun, held(1)]), Some("watch"));
+        assert_eq!(heard(&[Event::Overrun, held(4), held(6)]), Some("watch"));
+        assert_eq!(
+            heard(&[Event::KeyFreed { fence: 1 }, Event::Overrun, Event::KeyFreed { fence: 1 }]),
+            Some("watch")
+        );
+        let mut auditor = auditor_of(&[Event::Overrun]);
+        auditor.asks(0, 2, Operation::Unwatch { watch: 1, key: KEY }, 0, 120);
+        says(&mut auditor, 0, 2, &Response::Unwatched(Unwatched { was_watching: true }), 120);
+        assert_eq!(rule(&auditor), None);
+    }
+
+    #[test]
+    fn the_last_event_of_a_watch_says_whether_its_key_is_free() {
+        let judged = |events: &[Event<'_>]| {
+            let mut auditor = auditor_of(events);
+            auditor.judge_watches(|_| true);
+            rule(&auditor)
+        };
+        assert_eq!(judged(&[Event::KeyFreed { fence: 1 }]), None);
+        assert_eq!(judged(&[]), Some("watch"));
+        assert_eq!(judged(&[Event::Overrun]), None);
+        assert_eq!(judged(&[Event::Overrun, held(4)]), Some("watch"));
     }
 }
