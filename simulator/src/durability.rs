@@ -16,6 +16,8 @@ pub(crate) struct Durability {
     /// How long a sync takes, most of the time.
     pub(crate) sync_min_us: u64,
     pub(crate) sync_max_us: u64,
+    /// The log thread often pauses behind a sync, before its mail to the workers. A crash in the pause keeps the records and loses the responses.
+    pub(crate) tells_late: bool,
     /// The mean time between two ends of the server; there may be none.
     pub(crate) disaster_us: Option<u64>,
     /// Ends that are in order, of a hundred.
@@ -59,6 +61,7 @@ impl Durability {
             local_percent: if has_log { local_percent } else { 0 },
             sync_min_us: 20,
             sync_max_us: random.spread(60, 60_000),
+            tells_late: false,
             disaster_us: random.percent(85).then(|| random.spread(40_000, 1_000_000)),
             clean_percent: random.pick(&[0, 30, 70]).unwrap_or(30),
             reboot_percent: random.pick(&[0, 40, 100]).unwrap_or(40),
@@ -84,7 +87,8 @@ impl Durability {
                 ..durability
             }
             .with_slow_disk(random)
-            .with_visitors(random),
+            .with_visitors(random)
+            .with_late_words(random),
         )
     }
 
@@ -99,6 +103,10 @@ impl Durability {
 
     fn with_visitors(self, random: &mut Random) -> Self {
         Self { visitor_count: random.pick(&[0, 0, 0, 2]).unwrap_or(0), ..self }
+    }
+
+    fn with_late_words(self, random: &mut Random) -> Self {
+        Self { tells_late: random.once_in(6), ..self }
     }
 
     /// How long the next sync takes: now and then far longer than most.

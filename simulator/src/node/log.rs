@@ -28,6 +28,8 @@ use waymaker_server::waiting::{mails, post};
 
 /// How long the log thread takes to wake.
 const WAKE_MAX_US: u64 = 60;
+/// Longest pause of the log thread between a sync and its mail to the workers.
+const TELL_MAX_US: u64 = 20_000;
 /// How long an errand takes, most of the time.
 const ERRAND_MAX_US: u64 = 20_000;
 
@@ -65,6 +67,8 @@ pub(crate) struct SimulatedLog {
     /// When holds that may be lost have expired, until that is noted.
     losses_end_at: Option<Time>,
     acts_at_us: Option<u64>,
+    /// Batches whose waiters get mail when the thread runs again.
+    untold: Option<(Vec<LogBatch>, ReservedEnd)>,
     keeper: Keeper,
     batches: Batches,
     /// The log ends once the keeper has done its errands.
@@ -133,6 +137,7 @@ impl SimulatedLog {
             began_us: world.now_us,
             losses_end_at: losses_ms.map(|wait_ms| world.server_time().after_ms(wait_ms)),
             acts_at_us: None,
+            untold: None,
             keeper: Keeper::default(),
             batches: Batches::default(),
             is_closing: false,
@@ -160,7 +165,8 @@ impl SimulatedLog {
 
     /// Something may have been left for it.
     pub(crate) fn poke(&mut self, world: &mut World) {
-        if self.running.is_none() && self.end.is_none() && !self.orders.is_empty() {
+        let is_busy = self.running.is_some() || self.untold.is_some();
+        if !is_busy && self.end.is_none() && !self.orders.is_empty() {
             let at_us = world.now_us + world.random.between(1, WAKE_MAX_US);
             if self.acts_at_us.is_none_or(|acts_at_us| acts_at_us > world.now_us + WAKE_MAX_US) {
                 self.schedule(world, at_us);
@@ -234,6 +240,9 @@ impl SimulatedLog {
         if let Some(step) = self.running.take() {
             self.run(world, step);
         }
+        if let Some((batches, end)) = self.untold.take() {
+            wakes.append(&mut self.deliver(world, node, batches, end));
+        }
         loop {
             self.receive(world);
             match self.committer.next(world.server_time()) {
@@ -254,6 +263,12 @@ impl SimulatedLog {
                     let takes_us = self.choose_us(world, step);
                     world.auditor.note_sync_time(takes_us.div_ceil(1_000));
                     self.schedule(world, world.now_us + takes_us);
+                    return wakes;
+                }
+                Step::Deliver(batches, end) if self.tells_late(world) => {
+                    self.untold = Some((batches, end));
+                    let after_us = world.random.spread(100, TELL_MAX_US);
+                    self.schedule(world, world.now_us + after_us);
                     return wakes;
                 }
                 Step::Deliver(batches, end) => wakes.append(&mut self.deliver(world, node, batches, end)),
@@ -334,6 +349,11 @@ impl SimulatedLog {
     /// Returns whether there is a segment for when the one in use is full, and one for when the disk is.
     fn has_segments_ahead(&self) -> bool {
         [FileName::Spare, FileName::Reserve].iter().all(|file| self.disk.has_file(&file.to_string()))
+    }
+
+    /// Returns whether the thread loses its processor behind a sync, before its mail to the workers.
+    fn tells_late(&self, world: &mut World) -> bool {
+        self.durability.tells_late && !world.calm && world.random.once_in(4)
     }
 
     /// How long a step takes. A step that is not over may have no effect.
