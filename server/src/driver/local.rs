@@ -233,7 +233,7 @@ impl Local {
             }
         }
         if is_fed {
-            // An inlet releases holds that were granted for nobody. That may reach other workers, and takes mail out of the mailbox.
+            // An inlet releases holds whose callers have left. That may reach other workers, and takes mail out of the mailbox.
             self.follow_up(&mut worker);
         }
         Poll::Pending

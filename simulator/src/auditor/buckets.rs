@@ -166,7 +166,7 @@ impl Auditor {
         }
     }
 
-    /// Whether a shard may have had no room for a bucket of this request: it keeps the buckets that are not full.
+    /// Returns whether a shard may have had no room for a bucket of this request. It keeps the buckets that are not full.
     pub(super) fn may_lack_a_bucket(
         &mut self,
         taking: &Taking,
@@ -191,7 +191,7 @@ impl Auditor {
         value == u64::from(count_max) && !taking.refund && taking.parts().any(is_full)
     }
 
-    /// Whether a bucket may have lacked tokens at some time in between.
+    /// Returns whether a bucket may have lacked tokens at some time in between.
     fn may_not_be_full(&mut self, bucket: Key, from_ms: u64, to_ms: u64) -> bool {
         self.settle(bucket, to_ms);
         let rule = self.settings.rule_of(bucket);

@@ -13,7 +13,7 @@ pub(super) struct LeaseWord {
     /// The whole lease, if it is known to be longer.
     pub(super) lease_ms: u32,
     pub(super) by: SaidBy,
-    /// Whether no earlier connection can have asked for it, so that it proves that the hold lives.
+    /// No earlier connection can have asked for it, so it proves that the hold lives.
     pub(super) is_fresh: bool,
 }
 

@@ -42,7 +42,7 @@ impl Auditor {
         }
     }
 
-    /// Whether the session of a welcome is the one that was asked for, and lasts as long as was asked when it began.
+    /// Returns whether the session of a welcome is that of the HELLO, and lasts as long as the HELLO that began it said.
     fn is_session_as_asked(&self, asked: SessionRequest, welcome: &Welcome) -> bool {
         let Welcome { session_id, session_lease_ms, lane, resumed, .. } = *welcome;
         let lease_ms = |id| self.sessions.get(&id).map(|session| session.lease_ms() as u32);
