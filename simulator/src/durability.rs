@@ -106,7 +106,7 @@ impl Durability {
     }
 
     fn with_late_words(self, random: &mut Random) -> Self {
-        Self { tells_late: random.once_in(6), ..self }
+        Self { tells_late: random.once_in(4), ..self }
     }
 
     /// How long the next sync takes: now and then far longer than most.
