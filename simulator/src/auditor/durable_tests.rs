@@ -155,6 +155,28 @@ fn only_damage_of_the_log_gives_a_hold_back_to_its_earlier_lane() {
     assert_eq!(superseded_after(Ending::Crash), Some("cancelled"));
 }
 
+#[test]
+fn a_request_that_is_sent_again_may_have_moved_a_lease_before() {
+    let mut auditor = logged();
+    auditor.settings.start_ms = 0;
+    asks(&mut auditor, 0, LOCAL, 1_000);
+    says_granted(&mut auditor, 0, granted(1, 1_010));
+    let extend = Operation::Extend { id: id_of(1), lease_ms: 20, own: false };
+    auditor.asks(0, 2, extend, 0, 1_020);
+    auditor.note_end(1_100, Ending::Crash);
+    auditor.note_start(1_200, 0, false);
+    auditor.asks(0, 2, extend, 0, 1_220);
+    assert_eq!(auditor.lease_floor_ms(id_of(1)), 1_040);
+    says(
+        &mut auditor,
+        0,
+        2,
+        &Response::Extended(Extended { remaining_ms: 20, stamp_ms: 1_230, clamped: false }),
+        1_230,
+    );
+    assert_eq!(auditor.lease_floor_ms(id_of(1)), 1_250);
+}
+
 /// A client sends two equal freezes, and the second has its response. Records that were left to the log after 1,000 ms are not durable.
 fn frozen_twice(first_ms: u64, second_ms: u64) -> Auditor {
     let mut auditor = logged();

@@ -549,8 +549,8 @@ impl Auditor {
             Operation::Unregister { key } => self.note_unregistering_anew(request, *key),
             Operation::SetCapacity { .. } => self.pools.note_set_anew(request),
             Operation::Extend { own: true, id, .. } if self.is_of_another_client(request, *id) => {}
+            // If the earlier server has not answered, it may have moved the lease too.
             Operation::Extend { id, lease_ms, .. } => {
-                self.forget_move(request, *id);
                 self.note_may_move(request, *id, *lease_ms, self.requests[request].sent_ms);
             }
             // A request that was sent while no server ran is noted already.
