@@ -120,7 +120,7 @@ fn compare(logged: &Image, known: &Image, has_cluster: bool, stage: Stage) -> Re
         floors(floor, known, has_cluster)?;
     }
     counters(logged, known, floor, has_ephemeral)?;
-    holds(logged, known, has_ephemeral)
+    holds(logged, known, stage)
 }
 
 /// The fence and the lease, in milliseconds, that nothing in the log on a disk is above.
@@ -194,12 +194,18 @@ fn counters(logged: &Image, known: &Image, floor: u64, has_ephemeral: bool) -> R
     same("counters that are not in the log", &BTreeMap::new(), &in_memory)
 }
 
-fn holds(logged: &Image, known: &Image, has_ephemeral: bool) -> Result<(), String> {
+fn holds(logged: &Image, known: &Image, stage: Stage) -> Result<(), String> {
+    let has_ephemeral = stage != Stage::Serves;
     let known = known.holds().filter(|hold| has_ephemeral || hold.scope.is_durable());
     let mut in_memory: BTreeMap<_, Hold<'_>> = known.map(|hold| (hold.id, hold)).collect();
     let raised = raised_counters(logged);
     for mut hold in logged.holds() {
         let Some(mut other) = in_memory.remove(&hold.id) else {
+            // A start counts as the loss of the connection. The end of an ephemeral hold is not recorded.
+            let ends_with_connection = hold.session.is_none() && hold.release_after_ms == Some(0);
+            if stage == Stage::Started && ends_with_connection && !hold.scope.is_durable() {
+                continue;
+            }
             return Err(format!("{hold:?} is in the log alone"));
         };
         // A lease begins when its record is durable, which only later frames of the log tell. A registration has an end instead.
@@ -326,7 +332,7 @@ mod tests {
     fn counted_in_the_log_alone(awaits_count: bool) -> Result<(), String> {
         let hold = Record::Held(Hold { awaits_count, ..HOLD });
         let counted = Record::Counted { id: ID, fence: 14 };
-        holds(&image(&[&hold, &counted])?, &image(&[&hold])?, true)
+        holds(&image(&[&hold, &counted])?, &image(&[&hold])?, Stage::Stops)
     }
 
     /// Compares a log in which the scope of a hold is that of the cluster with a memory in which it is not. The newest fence of its key in
@@ -334,7 +340,7 @@ mod tests {
     fn raised_in_the_log_alone(fence: u64) -> Result<(), String> {
         let counter = Record::Counter { namespace: 0, scope: Scope::Quorum, fence, key: b"key" };
         let logged = image(&[&Record::Held(HOLD), &counter])?;
-        holds(&logged, &image(&[&Record::Held(Hold { scope: Scope::Local, ..HOLD })])?, true)
+        holds(&logged, &image(&[&Record::Held(Hold { scope: Scope::Local, ..HOLD })])?, Stage::Stops)
     }
 
     #[test]
@@ -347,5 +353,18 @@ mod tests {
     fn memory_lacks_the_fence_of_a_hold_whose_count_it_awaits() {
         assert_eq!(counted_in_the_log_alone(true), Ok(()));
         assert!(counted_in_the_log_alone(false).is_err());
+    }
+
+    #[test]
+    fn only_a_start_may_end_an_ephemeral_hold_that_lasts_as_long_as_its_connection() {
+        let is_missed = |release_after_ms, scope, stage| {
+            let hold = Record::Held(Hold { release_after_ms, scope, session: None, ..HOLD });
+            holds(&image(&[&hold]).expect("one hold"), &image(&[]).expect("nothing"), stage).is_err()
+        };
+        assert!(!is_missed(Some(0), Scope::Ephemeral, Stage::Started));
+        assert!(is_missed(Some(0), Scope::Ephemeral, Stage::Stops));
+        assert!(is_missed(Some(0), Scope::Local, Stage::Started));
+        assert!(is_missed(Some(1), Scope::Ephemeral, Stage::Started));
+        assert!(is_missed(None, Scope::Ephemeral, Stage::Started));
     }
 }
