@@ -202,7 +202,7 @@ fn holds(logged: &Image, known: &Image, stage: Stage) -> Result<(), String> {
     for mut hold in logged.holds() {
         let Some(mut other) = in_memory.remove(&hold.id) else {
             // A start counts as the loss of the connection. The end of an ephemeral hold is not recorded.
-            let ends_with_connection = hold.session.is_none() && hold.release_after_ms == Some(0);
+            let ends_with_connection = hold.release_after_ms == Some(0);
             if stage == Stage::Started && ends_with_connection && !hold.scope.is_durable() {
                 continue;
             }
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn only_a_start_may_end_an_ephemeral_hold_that_lasts_as_long_as_its_connection() {
         let is_missed = |release_after_ms, scope, stage| {
-            let hold = Record::Held(Hold { release_after_ms, scope, session: None, ..HOLD });
+            let hold = Record::Held(Hold { release_after_ms, scope, ..HOLD });
             holds(&image(&[&hold]).expect("one hold"), &image(&[]).expect("nothing"), stage).is_err()
         };
         assert!(!is_missed(Some(0), Scope::Ephemeral, Stage::Started));
