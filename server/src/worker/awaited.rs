@@ -51,6 +51,13 @@ impl Awaited {
         }
     }
 
+    /// The server stood still for so long, which is no fault of the client.
+    pub(crate) fn excuse(&mut self, stood_still_ms: u64, now: Time) {
+        if let Self::Frame(since) = self {
+            *since = since.after_ms(stood_still_ms).min(now);
+        }
+    }
+
     /// The server does not read the connection: a silence begins when it does again.
     pub(crate) fn note_not_read(&mut self) {
         if let Self::SignOfLife { .. } = self {

@@ -5,7 +5,8 @@ use super::awaited::{Awaited, Silence};
 use super::lane::{ConnectionKey, Lane, Stage};
 use super::outbox::mark_dirty;
 use crate::limits::{
-    FRAME_MS, HELLO_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PING_MS, PINGS_MISSED_MAX, WRITE_MS,
+    FRAME_MS, HELLO_MS, HOUSEKEEPING_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PING_MS, PINGS_MISSED_MAX,
+    WRITE_MS,
 };
 use crate::mail::{LaneChange, Mail};
 use crate::node::Node;
@@ -188,11 +189,14 @@ impl State {
     }
 
     /// Gives up connections that do not say `HELLO`, do not finish a frame, do not take their answers, or do not answer `PING`.
-    /// Sends `PING` to clients that are silent.
+    /// Sends `PING` to clients that are silent. Time in which the server stood still does not count: what clients sent then is not read yet.
     pub(super) fn close_stalled(&mut self, node: &Node) {
         let now = self.now;
+        let last = std::mem::replace(&mut self.housekept_at, now);
+        let stood_still_ms = now.ms_since(last).saturating_sub(HOUSEKEEPING_MS);
         let mut found = Vec::new();
         for lane in self.lanes.iter_mut() {
+            lane.excuse(stood_still_ms, now);
             // One that takes nothing at all never says when it began.
             if lane.pending_len() > 0 {
                 lane.output_since.get_or_insert(now);
@@ -248,6 +252,12 @@ enum Stall {
 }
 
 impl Lane {
+    /// The server stood still for so long.
+    fn excuse(&mut self, stood_still_ms: u64, now: Time) {
+        self.awaited.excuse(stood_still_ms, now);
+        self.output_since = self.output_since.map(|since| since.after_ms(stood_still_ms).min(now));
+    }
+
     /// Returns what this connection lets the server wait for too long, silence apart.
     fn stall(&self, now: Time) -> Option<Stall> {
         let reading_ms = self.awaited.frame_ms(now);

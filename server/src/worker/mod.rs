@@ -134,6 +134,8 @@ pub(crate) struct State {
     finishing: bool,
     /// When this worker last looked which namespaces are idle.
     namespaces_looked_at: Time,
+    /// When it last looked after its connections.
+    housekept_at: Time,
     /// Session without a connection whose claims the worker counts in all shards.
     asking: Option<Asking>,
     /// Lanes of ended sessions that shards still know.
@@ -168,6 +170,7 @@ impl Worker {
             ends: vec![0; node.shards.len()],
             finishing: false,
             namespaces_looked_at: now,
+            housekept_at: now,
             asking: None,
             lane_ends: VecDeque::new(),
         };

@@ -162,8 +162,15 @@ impl Rig {
         Some(output)
     }
 
-    /// So much time passes, and the worker looks after its connections.
+    /// So much time passes, and the worker looks after its connections as often as a server does.
     fn pass_ms(&mut self, millis: u64) {
+        for begin_ms in (0..millis).step_by(HOUSEKEEPING_MS as usize) {
+            self.stand_still_ms((millis - begin_ms).min(HOUSEKEEPING_MS));
+        }
+    }
+
+    /// The server does nothing for so long. Then the worker looks after its connections, before it reads them.
+    fn stand_still_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);
         self.workers[0].housekeep(self.now);
     }
@@ -217,6 +224,26 @@ fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
     let last_words = rig.take_output(key).expect("it is told why");
     assert_eq!(heard(&last_words), [(0, Heard::Refused(ErrorCode::BadInput))], "one was not finished");
     assert!(rig.take_output(key).is_none(), "the connection is closed");
+}
+
+/// While the server stands still, the rest of a frame may have come, and the client may have taken its answers.
+#[test]
+fn a_server_that_stood_still_gives_up_no_connection_before_it_serves_it_again() {
+    let mut rig = Rig::new(1);
+    let now = rig.now;
+    let newcomer = rig.workers[0].handle_open(b"peer", now);
+    let ((key, _), (reader, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
+    let request = frame(2, &Request::KeepAlive(KeepAlive));
+    let (begin, end) = request.split_at(5);
+    rig.say(newcomer, begin);
+    rig.say(key, begin);
+    rig.say(reader, &request);
+    rig.workers[0].wrote(reader, 5);
+    rig.stand_still_ms(60_000);
+    assert_eq!(rig.take_output(newcomer).as_deref(), Some(&[][..]), "HELLO may have come");
+    rig.say(key, end);
+    assert_eq!(rig.hear(key), [(2, Heard::Other(KEPT_ALIVE))], "the rest of the frame has come");
+    assert!(rig.take_output(reader).is_some_and(|rest| !rest.is_empty()), "the client may read");
 }
 
 /// What a connection that says these capabilities hears in a minute and a half of silence, and whether it is then open.
