@@ -3,6 +3,7 @@
 use super::answer::{Context, put_allowance, put_answer, put_event, put_grant, put_refusal};
 use super::lane::{ConnectionKey, Lane, Lanes, Stage};
 use super::together::FollowUp;
+use super::window::Withdrawn;
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::log::port::LogBatch;
@@ -187,9 +188,17 @@ impl Outbox<'_> {
         let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
         if let Some(window) = &mut lane.window {
             if matches!(answer, Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost))) {
-                // It had no effect, and whoever asked it is gone. Asked again meanwhile, it is a new request.
-                let again = window.take_again(ticket.number, lane.epoch);
-                self.follow_ups.extend(again.map(|frame| FollowUp::AskAgain(ticket.lane, frame)));
+                match window.withdraw(ticket.number, lane.epoch) {
+                    Withdrawn::Forgotten => {}
+                    Withdrawn::AskedAgain(frame) => {
+                        self.follow_ups.push(FollowUp::AskAgain(ticket.lane, frame));
+                    }
+                    Withdrawn::GivenUp => {
+                        let given_up = Answer::Refused(Refusal::Cancelled(CancelReason::Asked));
+                        keep_answer(lane, ticket.number, &given_up, context);
+                        mark_dirty(lane, self.dirty);
+                    }
+                }
                 return;
             }
             keep_answer(lane, ticket.number, answer, context);

@@ -293,6 +293,9 @@ impl State {
             }
             Known::New => {
                 window.begin(frame.number(), lane.epoch);
+                if frame.opcode() == opcode::CANCEL {
+                    give_up(window, frame);
+                }
                 true
             }
             Known::InFlight => {
@@ -467,4 +470,12 @@ fn begins_claim(opcode: u8) -> bool {
 /// Whether such a request ends or renews one claim. It takes little time even if its cost is high, and other clients may wait for it.
 fn ends_or_renews_claim(opcode: u8) -> bool {
     matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
+}
+
+/// Notes which request a CANCEL gives up.
+#[cold]
+fn give_up(window: &mut Window, frame: Frame<'_>) {
+    if let Ok(Request::Cancel(cancel)) = Request::decode(frame) {
+        window.give_up(cancel.acquire_number);
+    }
 }

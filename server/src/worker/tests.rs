@@ -20,6 +20,7 @@ use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, IN_FLIGHT_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
+use waymaker_protocol::message::cancel::CANCELLED;
 use waymaker_protocol::message::entries::LOOKED_UP;
 use waymaker_protocol::message::force_release::FORCE_RELEASED;
 use waymaker_protocol::message::goodbye::FAREWELL;
@@ -28,7 +29,7 @@ use waymaker_protocol::message::opcode;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::message::remove_namespace::NAMESPACE_REMOVED;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireSet, Bucket, Capabilities, ErrorCode, ForceRelease, Freeze, Goodbye,
+    Acquire, AcquireKeys, AcquireSet, Bucket, Cancel, Capabilities, ErrorCode, ForceRelease, Freeze, Goodbye,
     Granted, Hello, Inspect, Items, KeepAlive, KeyItem, List, LookUp, NamespaceKind, Namespaces, PathItem,
     PathKey, Pong, Register, Release, RemoveNamespace, Request, Response, SessionRequest, SetCapacity,
     Throttle, VERSION, Watch, Welcome, next_frame,
@@ -416,6 +417,26 @@ fn a_waiting_acquire_that_is_repeated_before_it_has_left_is_a_new_attempt_all_th
     rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
     let heard = rig.hear(key);
     assert!(matches!(heard[..], [(2, Heard::Granted(Granted { fence: 2, waited: true, .. }))]), "{heard:?}");
+}
+
+/// Another worker has the turn, so the shard learns of the lost connection, the repetition and the cancellation at once.
+#[test]
+fn an_acquire_that_is_repeated_after_a_loss_and_then_cancelled_does_not_wait_on() {
+    let mut rig = Rig::new(2);
+    let (holder, _) = rig.connect(SessionRequest::None);
+    let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
+    let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
+    assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
+    let turn = rig.hold_turn(b"key");
+    let key = rig.reconnect(key, &welcome);
+    let cancel = Request::Cancel(Cancel { acquire_number: 2, key: b"key" });
+    rig.say(key, &[frame(2, &acquire(b"key")), frame(3, &cancel)].concat());
+    rig.give_back(turn);
+    let (cancelled, is_over) = ((3, Heard::Other(CANCELLED)), (2, Heard::Refused(ErrorCode::Cancelled)));
+    let heard = rig.hear(key);
+    assert!(heard.contains(&cancelled) && heard.contains(&is_over), "{heard:?}");
+    rig.ask(holder, 3, &Request::Release(Release { id: held.id, key: None, own: false }));
+    assert_eq!(rig.hear(key), [], "the acquire does not wait");
 }
 
 /// A request that is refused for a limit has no effect, so nothing of it is kept.

@@ -27,6 +27,17 @@ pub(crate) enum Known<'a> {
     Dropped,
 }
 
+/// What becomes of a request that had no effect, since its connection was lost while it waited.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Withdrawn {
+    /// It is forgotten.
+    Forgotten,
+    /// A later connection has asked for it with this frame: it is a new request.
+    AskedAgain(Box<[u8]>),
+    /// A later connection has asked for it and then given it up.
+    GivenUp,
+}
+
 #[derive(Clone, Debug, Default)]
 enum Slot {
     #[default]
@@ -35,6 +46,8 @@ enum Slot {
     InFlight(u32, u32),
     /// The same, with what it asked: it may have to be served after all.
     Again(u32, u32, Box<[u8]>),
+    /// It was asked for again and then given up: it is not served any more.
+    GivenUp(u32, u32),
     Short(u32, u8, [u8; INLINE_LEN]),
     Long(u32, Box<[u8]>),
     /// Its answer was long, and made room for later ones.
@@ -47,6 +60,7 @@ impl Slot {
             Self::Free => None,
             Self::InFlight(number, _)
             | Self::Again(number, ..)
+            | Self::GivenUp(number, _)
             | Self::Short(number, ..)
             | Self::Long(number, _)
             | Self::Dropped(number) => Some(*number),
@@ -104,7 +118,7 @@ impl Window {
     pub(crate) fn look(&self, number: u32) -> Known<'_> {
         match self.slot(number).filter(|slot| slot.number() == Some(number)) {
             None | Some(Slot::Free) => Known::New,
-            Some(Slot::InFlight(..) | Slot::Again(..)) => Known::InFlight,
+            Some(Slot::InFlight(..) | Slot::Again(..) | Slot::GivenUp(..)) => Known::InFlight,
             Some(Slot::Short(_, len, bytes)) => Known::Answered(&bytes[..usize::from(*len)]),
             Some(Slot::Long(_, bytes)) => Known::Answered(bytes),
             Some(Slot::Dropped(_)) => Known::Dropped,
@@ -118,18 +132,35 @@ impl Window {
 
     /// A number that is being served for an earlier connection is asked for again with this frame.
     pub(crate) fn ask_again(&mut self, number: u32, epoch: u32, frame: &[u8]) {
-        *self.slot_mut(number) = Slot::Again(number, epoch, frame.into());
+        let slot = self.slot_mut(number);
+        *slot = match slot {
+            Slot::GivenUp(..) => Slot::GivenUp(number, epoch),
+            _ => Slot::Again(number, epoch, frame.into()),
+        };
     }
 
-    /// The request had no effect, since its connection was lost while it waited. It is forgotten, and to be served as a
-    /// new one where this connection asked for it again.
-    pub(crate) fn take_again(&mut self, number: u32, epoch: u32) -> Option<Box<[u8]>> {
-        if self.look(number) != Known::InFlight {
-            return None;
+    /// A CANCEL gives this number up. If a later connection has repeated the request, and it had no effect before, it is not served any more.
+    pub(crate) fn give_up(&mut self, number: u32) {
+        if let Some(&Slot::Again(asked, by, _)) = self.slot(number)
+            && asked == number
+        {
+            *self.slot_mut(number) = Slot::GivenUp(number, by);
         }
-        match std::mem::take(self.slot_mut(number)) {
-            Slot::Again(_, by, frame) if by == epoch => Some(frame),
-            _ => None,
+    }
+
+    /// The request had no effect, since its connection was lost while it waited. After `GivenUp` the caller answers it.
+    pub(crate) fn withdraw(&mut self, number: u32, epoch: u32) -> Withdrawn {
+        if self.look(number) != Known::InFlight {
+            return Withdrawn::Forgotten;
+        }
+        let slot = self.slot_mut(number);
+        match std::mem::take(slot) {
+            Slot::Again(_, by, frame) if by == epoch => Withdrawn::AskedAgain(frame),
+            Slot::GivenUp(_, by) => {
+                *slot = Slot::InFlight(number, by);
+                Withdrawn::GivenUp
+            }
+            _ => Withdrawn::Forgotten,
         }
     }
 
@@ -137,7 +168,11 @@ impl Window {
     /// asks again, and one of two answers would be to a question that it does not have.
     pub(crate) fn is_asked_by(&self, number: u32, epoch: u32) -> bool {
         match self.slot(number) {
-            Some(Slot::InFlight(asked, by) | Slot::Again(asked, by, _)) if *asked == number => *by == epoch,
+            Some(Slot::InFlight(asked, by) | Slot::Again(asked, by, _) | Slot::GivenUp(asked, by))
+                if *asked == number =>
+            {
+                *by == epoch
+            }
             _ => true,
         }
     }
@@ -285,16 +320,33 @@ mod tests {
     fn what_was_lost_while_it_waited_is_served_for_who_asked_again() {
         let mut window = Window::default();
         window.begin(4, 1);
-        assert_eq!(window.take_again(4, 2), None, "nobody asked again");
+        assert_eq!(window.withdraw(4, 2), Withdrawn::Forgotten, "nobody asked again");
         assert_eq!(window.look(4), Known::New);
         window.begin(4, 1);
         window.ask_again(4, 2, b"frame");
         assert_eq!(window.look(4), Known::InFlight);
         assert!(window.is_asked_by(4, 2) && !window.is_asked_by(4, 1));
-        assert_eq!(window.take_again(4, 2).as_deref(), Some(&b"frame"[..]));
+        assert_eq!(window.withdraw(4, 2), Withdrawn::AskedAgain(b"frame"[..].into()));
         assert_eq!(window.look(4), Known::New);
         window.begin(4, 1);
         window.ask_again(4, 2, b"frame");
-        assert_eq!(window.take_again(4, 3), None, "that connection is lost as well");
+        assert_eq!(window.withdraw(4, 3), Withdrawn::Forgotten, "that connection is lost as well");
+    }
+
+    #[test]
+    fn what_was_lost_while_it_waited_and_then_given_up_is_not_served_for_who_asked_again() {
+        let mut window = Window::default();
+        window.begin(4, 1);
+        window.give_up(4);
+        assert_eq!(window.withdraw(4, 1), Withdrawn::Forgotten, "nobody asked again");
+        window.begin(4, 1);
+        window.ask_again(4, 2, b"frame");
+        window.give_up(4 + IN_FLIGHT_MAX);
+        window.give_up(4);
+        window.ask_again(4, 3, b"frame");
+        assert_eq!(window.withdraw(4, 3), Withdrawn::GivenUp);
+        assert!(window.is_asked_by(4, 3), "the answer goes to the newest connection");
+        window.answer(4, b"given up");
+        assert_eq!(window.look(4), Known::Answered(b"given up"));
     }
 }
