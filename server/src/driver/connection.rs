@@ -218,7 +218,7 @@ mod tests {
     use crate::driver::StdSocket;
     use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
     use crate::driver::tls_stream::TlsState;
-    use crate::limits::{BATCH_COST_MAX, READ_LEN_MAX};
+    use crate::limits::{BATCH_COST_MAX, HOUSEKEEPING_MS, READ_LEN_MAX, WRITE_MS};
     use rustls::pki_types::{PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
     use std::io::Write;
@@ -470,9 +470,9 @@ mod tests {
                 let mut worker = local.worker.borrow_mut();
                 let now = local.now();
                 worker.handle_bytes(connection.inner.key(), &hello_and_keep_alives(0), now);
-                worker.housekeep(now);
-                let later = now.now.after_ms(crate::limits::WRITE_MS + 1);
-                worker.housekeep(later);
+                for passed_ms in (0..=WRITE_MS + HOUSEKEEPING_MS).step_by(HOUSEKEEPING_MS as usize) {
+                    worker.housekeep(now.now.after_ms(passed_ms));
+                }
                 assert!(
                     worker.output(connection.inner.key()).is_none(),
                     "the server has given the connection up"
