@@ -216,7 +216,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::driver::StdSocket;
-    use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use crate::driver::test_local::{Wakes, hello_and_keep_alives, in_runtime, test_local};
     use crate::driver::tls_stream::TlsState;
     use crate::limits::{BATCH_COST_MAX, HOUSEKEEPING_MS, READ_LEN_MAX, WRITE_MS};
     use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -444,16 +444,6 @@ mod tests {
         });
     }
 
-    /// Counts how often the task of a connection was woken.
-    #[derive(Default)]
-    struct Wakes(std::sync::atomic::AtomicU32);
-
-    impl std::task::Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
-    }
-
     /// Gives up a connection that takes none of its answers, and lets this happen before the flusher runs. Returns how often the task of
     /// the connection was woken.
     fn wakes_of_stalled(before_flush: impl FnOnce(&Local, u32)) -> u32 {
@@ -481,7 +471,7 @@ mod tests {
             before_flush(&local, connection.inner.key().slot);
             let mut context = Context::from_waker(std::task::Waker::noop());
             assert!(local.poll_flush(&mut context).is_pending());
-            wakes.0.load(std::sync::atomic::Ordering::Relaxed)
+            wakes.count()
         })
     }
 

@@ -208,19 +208,10 @@ impl FrontTurn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::test_local::Wakes;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
 
     const EVENTS_PER_POLL: usize = 8;
-
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     /// The next turn of a connection, which takes no time.
     fn begin(turn: &mut FrontTurn) {
@@ -231,7 +222,7 @@ mod tests {
     #[test]
     fn a_request_in_parts_goes_on_once_in_the_next_turn_although_nothing_else_is_left() {
         let (mut turn, mut barrier) = (FrontTurn::default(), ReadBarrier::new(EVENTS_PER_POLL));
-        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        let wakes = Arc::<Wakes>::default();
         begin(&mut turn);
         turn.wake_in_next_turn(Waker::from(Arc::clone(&wakes)));
         assert_eq!(turn.end(&mut barrier), FrontTurnEnd::GaveWay);
@@ -240,7 +231,7 @@ mod tests {
         assert_eq!(turn.end(&mut barrier), FrontTurnEnd::CaughtUp);
         assert!(!turn.has_place());
         begin(&mut turn);
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(wakes.count(), 1);
     }
 
     #[test]

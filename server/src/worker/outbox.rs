@@ -269,7 +269,7 @@ impl Outbox<'_> {
 #[cold]
 fn comes_too_late(stage: Stage, answer: &Answer) -> bool {
     match stage {
-        // The answer waited for the log, and `FAREWELL` is the last frame of a connection.
+        // The answer waited for the log, or for another worker of a server that stops. `FAREWELL` is the last frame of a connection.
         Stage::Left => true,
         // The client has heard of the end of its session, although another worker has not closed the lane yet.
         Stage::SessionGone => matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_)),

@@ -19,21 +19,16 @@ impl Auditor {
             ("in_flight_max", welcome.in_flight_max, IN_FLIGHT_MAX),
             ("frame_len_max", welcome.frame_len_max, FRAME_LEN_MAX as u32),
         ];
-        let mut wrong = announced.into_iter().filter(|(_, said, set)| said != set).collect::<Vec<_>>();
+        let worker_count = self.settings.worker_count;
+        let counts = [
+            ("worker_count", welcome.worker_count.into(), worker_count as u32),
+            ("shard_count", welcome.shard_count.into(), shard_count(worker_count) as u32),
+        ];
         // A server that starts again may have another number of workers.
-        let worker_count = self.settings.worker_count as u32;
-        let shard_count = shard_count(self.settings.worker_count) as u32;
-        if self.restarts.count == 0 {
-            let counts = [
-                ("worker_count", u32::from(welcome.worker_count), worker_count),
-                ("shard_count", u32::from(welcome.shard_count), shard_count),
-            ];
-            wrong.extend(counts.into_iter().filter(|(_, said, set)| said != set));
-        }
-        if let Some(wrong) = wrong.first().copied() {
-            self.accuse("welcome", || {
-                format!("announced {}: {}, and it is {}: {welcome:?}", wrong.0, wrong.1, wrong.2)
-            });
+        let counts = counts.into_iter().filter(|_| self.restarts.count == 0);
+        let wrong = announced.into_iter().chain(counts).find(|(_, said, set)| said != set);
+        if let Some((name, said, set)) = wrong {
+            self.accuse("welcome", || format!("announced {name}: {said}, and it is {set}: {welcome:?}"));
         }
         let is_spoken = (VERSION_MIN..=VERSION).contains(&welcome.version);
         if !is_spoken || welcome.worker >= welcome.worker_count || !self.is_session_as_asked(session, welcome)
@@ -45,7 +40,8 @@ impl Auditor {
     /// Returns whether the session of a welcome is that of the HELLO, and lasts as long as the HELLO that began it said.
     fn is_session_as_asked(&self, asked: SessionRequest, welcome: &Welcome) -> bool {
         let Welcome { session_id, session_lease_ms, lane, resumed, .. } = *welcome;
-        let lease_ms = |id| self.sessions.get(&id).map(|session| session.lease_ms() as u32);
+        let known = self.sessions.get(&session_id);
+        let is_as_long = known.is_none_or(|known| known.lease_ms() as u32 == session_lease_ms);
         match asked {
             SessionRequest::None => {
                 (session_id, session_lease_ms, lane, resumed) == (SessionId::default(), 0, 0, false)
@@ -58,12 +54,8 @@ impl Auditor {
                 session_id != SessionId::default()
                     && (session_lease_ms, lane, resumed) == (given_ms, 0, false)
             }
-            SessionRequest::Join { id } => {
-                let is_as_long = lease_ms(id).is_none_or(|lease_ms| lease_ms == session_lease_ms);
-                session_id == id && is_as_long && !resumed
-            }
+            SessionRequest::Join { id } => session_id == id && is_as_long && !resumed,
             SessionRequest::Resume { id, lane: resumed_lane } => {
-                let is_as_long = lease_ms(id).is_none_or(|lease_ms| lease_ms == session_lease_ms);
                 session_id == id && is_as_long && resumed && lane == resumed_lane
             }
         }

@@ -4,7 +4,7 @@ use super::super::test_node::test_node_with_log;
 use super::*;
 use crate::limits::LANE_ENDS_PER_TURN;
 use crate::log::port::LogOrder;
-use waymaker_engine::log::Record;
+use waymaker_engine::log::{Record, Records};
 use waymaker_protocol::AcquireOptions;
 
 const SESSION_COUNT: usize = 3;
@@ -69,13 +69,10 @@ fn a_hold_whose_request_was_left_for_another_worker_ends_with_its_session() {
     let orders: Vec<_> = orders.try_iter().collect();
     for order in &orders {
         let LogOrder::Batch(batch) = order else { panic!("{order:?}") };
-        let mut records = &batch.records[..];
-        while let Some((len, rest)) = records.split_first_chunk() {
-            let (record, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+        for record in Records::check(&batch.records, batch.record_count).expect("whole records") {
             if let Record::Held(hold) = Record::decode(record).expect("a record") {
                 sessions.push(hold.session.map(|session| (session.place, session.secret, session.lease_ms)));
             }
-            records = rest;
         }
     }
     let id = welcome.session_id;
