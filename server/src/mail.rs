@@ -43,6 +43,8 @@ pub enum Mail {
     },
     /// Go on with what wants several turns.
     Untried,
+    /// Go on with claims over several keys that are over.
+    Withdraw,
     /// Count the claims that are left.
     Count,
     /// No shard has a claim of a session of this worker that has no connection.

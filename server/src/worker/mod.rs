@@ -118,6 +118,8 @@ pub(crate) struct State {
     wakes: Vec<u16>,
     /// What turns have left to be done once they were given back.
     follow_ups: Vec<FollowUp>,
+    /// Claims over several keys that are over, and that other work may not wait for.
+    withdrawals: VecDeque<Arc<Several>>,
     /// What waits for the turns of several shards at once.
     together: VecDeque<Together>,
     /// Shards whose turns others will say to be free.
@@ -161,6 +163,7 @@ impl Worker {
             mails: VecDeque::new(),
             wakes: Vec::new(),
             follow_ups: Vec::new(),
+            withdrawals: VecDeque::new(),
             together: VecDeque::new(),
             knocked: Vec::new(),
             untried: 0,
@@ -252,7 +255,8 @@ impl Worker {
         self.state.advance(now.into());
         // Serving some of it may bring more.
         while let Some(mail) = self.state.mails.pop_front() {
-            let is_long = matches!(mail, Mail::Turn { .. } | Mail::Knocked { .. } | Mail::Untried);
+            let is_long =
+                matches!(mail, Mail::Turn { .. } | Mail::Knocked { .. } | Mail::Untried | Mail::Withdraw);
             match mail {
                 Mail::Letters(letters) => self.state.deliver(&self.node, letters),
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
@@ -263,6 +267,7 @@ impl Worker {
                 Mail::Closed(key) => self.state.tell_of_end(key),
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
                 Mail::Untried => self.state.try_together(&self.node),
+                Mail::Withdraw => self.state.go_on_withdrawing(&self.node),
                 Mail::Stop => self.state.stop_shards(&self.node),
                 Mail::Count => self.state.count_claims(&self.node),
                 Mail::Reserved { shard, end, reserved } => {

@@ -1054,6 +1054,48 @@ fn requests_about_a_key_with_very_many_watches_are_served_over_turns_and_in_orde
     }
 }
 
+/// Returns the number of holds and waiters in all shards. Each key of a claim counts.
+fn claim_count(node: &Node) -> u32 {
+    let turns = node.shards.iter().map(|shard| shard.enter().expect("nobody has it"));
+    turns
+        .map(|turn| {
+            let count = turn.shard.claim_count();
+            assert!(turn.leave().is_none(), "nobody left a batch");
+            count
+        })
+        .sum()
+}
+
+#[test]
+fn claims_over_many_keys_of_a_lost_connection_leave_their_queues_over_turns() {
+    const CLAIM_COUNT: u32 = 40;
+    const KEY_COUNT: u32 = 64;
+    let mut rig = Rig::new(1);
+    let names: Vec<_> = (0..KEY_COUNT).map(u32::to_le_bytes).collect();
+    let mut buffer = Vec::new();
+    let items = names.iter().map(|key| KeyItem { key, shared: false });
+    let items = Items::new(items, &mut buffer).expect("they fit");
+    let request = AcquireKeys { items, wait_ms: WAIT_FOREVER_MS, ..AcquireKeys::default() };
+    let (holder, _) = rig.connect(SessionRequest::None);
+    rig.ask(holder, 2, &Request::AcquireKeys(request));
+    let (key, _) = rig.connect(SessionRequest::None);
+    for number in 0..CLAIM_COUNT {
+        assert_eq!(rig.ask(key, 2 + number, &Request::AcquireKeys(request)), []);
+    }
+    let mut left = claim_count(&rig.node);
+    assert_eq!(left, (CLAIM_COUNT + 1) * KEY_COUNT);
+    rig.workers[0].handle_lost(key, rig.now);
+    loop {
+        let before = std::mem::replace(&mut left, claim_count(&rig.node));
+        let gone = before - left;
+        assert!(gone <= 2 * BATCH_COST_MAX as u32, "{gone} waiters left in one step");
+        if !rig.workers[0].handle_mail(rig.now) {
+            break;
+        }
+    }
+    assert_eq!(left, KEY_COUNT, "all of them have left");
+}
+
 #[test]
 fn claims_of_very_many_connections_are_counted_over_turns() {
     const CONNECTION_COUNT: u32 = 10_000;

@@ -114,12 +114,18 @@ impl State {
 
     /// Does what turns have left to be done.
     pub(super) fn follow_up(&mut self, node: &Node) {
+        let mut withdrawn_cost = 0;
         while let Some(follow_up) = self.follow_ups.pop() {
             match follow_up {
-                FollowUp::Withdraw(several) => {
-                    for shard in several.shards() {
-                        self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(&several), self.now));
+                FollowUp::Withdraw(several) if withdrawn_cost >= BATCH_COST_MAX || self.is_withdrawing() => {
+                    if !self.is_withdrawing() {
+                        self.mail(node, self.index, Mail::Withdraw);
                     }
+                    self.withdrawals.push_back(several);
+                }
+                FollowUp::Withdraw(several) => {
+                    withdrawn_cost += several.key_count();
+                    self.withdraw(node, &several);
                 }
                 FollowUp::Looked(removal, in_use) => self.end_namespaces(node, removal, &in_use),
                 FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
@@ -131,6 +137,31 @@ impl State {
                     }
                 }
             }
+        }
+    }
+
+    /// Returns whether withdrawals were left to later steps.
+    fn is_withdrawing(&self) -> bool {
+        !self.withdrawals.is_empty()
+    }
+
+    /// Goes on with claims that are over: they are as many as a lost connection had waiting.
+    pub(super) fn go_on_withdrawing(&mut self, node: &Node) {
+        let mut cost = 0;
+        while cost < BATCH_COST_MAX
+            && let Some(several) = self.withdrawals.pop_front()
+        {
+            cost += several.key_count();
+            self.withdraw(node, &several);
+        }
+        if self.is_withdrawing() {
+            self.mail(node, self.index, Mail::Withdraw);
+        }
+    }
+
+    fn withdraw(&mut self, node: &Node, several: &Arc<Several>) {
+        for shard in several.shards() {
+            self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(several), self.now));
         }
     }
 

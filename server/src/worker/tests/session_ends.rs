@@ -26,18 +26,6 @@ fn crowded_session(rig: &mut Rig) -> Vec<ConnectionKey> {
     keys
 }
 
-/// Returns the number of holds and waiters in all shards.
-fn claim_count(node: &Node) -> u32 {
-    let turns = node.shards.iter().map(|shard| shard.enter().expect("nobody has it"));
-    turns
-        .map(|turn| {
-            let count = turn.shard.claim_count();
-            assert!(turn.leave().is_none(), "nobody left a batch");
-            count
-        })
-        .sum()
-}
-
 /// Returns how many holds ended during this call.
 fn ended_by(rig: &mut Rig, call: impl FnOnce(&mut Rig)) -> u32 {
     let before = claim_count(&rig.node);
