@@ -30,10 +30,14 @@ impl Auditor {
         listener.is_front && (is_reset || listener.reset.contains(&asked.number))
     }
 
-    /// When an acquire whose stream was reset had surely left the queues that it waited in.
+    /// When an acquire whose stream was reset had surely left the queues that it waited in. A connection that broke before may have taken
+    /// the reset with it, unread.
     pub(super) fn abandoned_ms(&self, request: usize) -> Option<u64> {
-        let reset_ms = self.requests[self.requests[request].reset_by?].arrived_ms?;
-        Some(self.latest_ms(self.latest_ms(reset_ms)))
+        let reset = &self.requests[self.requests[request].reset_by?];
+        let left_ms = self.latest_ms(self.latest_ms(reset.arrived_ms?));
+        let mut losses = self.lanes[reset.lane].losses.iter();
+        let is_unread = losses.any(|loss| loss.connection == reset.connection && loss.at_ms <= left_ms);
+        (!is_unread).then_some(left_ms)
     }
 
     /// Returns whether a front end may drop this event.
@@ -142,8 +146,8 @@ mod tests {
         assert_eq!(rule_without_answer(true), None);
     }
 
-    /// How many may wait for the key 1 s after an acquire was reset, if the reset has arrived.
-    fn waiters_after_a_reset(arrives: bool) -> u64 {
+    /// How many may wait for the key 1 s after an acquire was reset, if the reset has arrived, and if the connection broke then.
+    fn waiters_after_a_reset(arrives: bool, breaks: bool) -> u64 {
         let mut auditor = auditor_with_front();
         let start_ms = auditor.settings.start_ms;
         auditor.asks(FRONT, 1, Operation::Acquire(Acquire { wait_ms: u32::MAX, ..WAITS }), 0, start_ms);
@@ -152,13 +156,21 @@ mod tests {
         if arrives {
             auditor.arrived(FRONT, 1, start_ms + 6);
         }
+        if breaks {
+            auditor.lost(FRONT, start_ms + 6);
+        }
         auditor.waiters_max(0, None, start_ms + 1_000, start_ms + 1_001)
     }
 
     #[test]
     fn an_abandoned_acquire_leaves_its_queue() {
-        assert_eq!(waiters_after_a_reset(true), 0);
-        assert_eq!(waiters_after_a_reset(false), 1);
+        assert_eq!(waiters_after_a_reset(true, false), 0);
+        assert_eq!(waiters_after_a_reset(false, false), 1);
+        assert_eq!(
+            waiters_after_a_reset(true, true),
+            1,
+            "the server may not have noticed the end of the connection"
+        );
     }
 
     /// Returns the rule that is broken if the lease of a hold is moved twice, and its stream hears of the moves to these lengths alone.

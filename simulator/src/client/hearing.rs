@@ -277,7 +277,7 @@ impl Client {
         let waiting_count = self.lanes[lane].waiting_count();
         let repetitions = self.lanes[lane].repetitions();
         // An acquire that is too old to be repeated may have been granted.
-        self.reconciles |= self.lanes[lane].waiting_count() < waiting_count;
+        self.lanes[lane].reconciles |= self.lanes[lane].waiting_count() < waiting_count;
         for (number, operation) in repetitions {
             self.send(world, lane, number, operation);
         }
@@ -287,7 +287,7 @@ impl Client {
     /// from its words stays.
     fn forget_stamps(&mut self, world: &mut World, lane: usize) {
         self.anchor = None;
-        self.reconciles = true;
+        self.lanes.iter_mut().for_each(|lane| lane.reconciles = true);
         self.holds.values_mut().for_each(|held| held.lease_stamp_ms = 0);
         for other in (0..self.lanes.len()).filter(|other| *other != lane) {
             if let Some(connection) = self.lanes[other].connection {
@@ -297,9 +297,26 @@ impl Client {
         }
     }
 
-    /// What it does not know that it has it gives back, if no answer can tell of it any more.
+    /// Asks for the holds of lanes that may have some without knowing it.
+    pub(super) fn reconcile(&mut self, world: &mut World) {
+        for lane in 0..self.lanes.len() {
+            if self.lanes[lane].reconciles
+                && self.has_heard_of_its_holds(lane)
+                && self.list_holds(world, lane)
+            {
+                self.lanes[lane].reconciles = false;
+            }
+        }
+    }
+
+    /// Returns whether every answer that may tell of a hold of this lane has come.
+    fn has_heard_of_its_holds(&self, lane: usize) -> bool {
+        self.is_leaving || self.lanes[lane].waiting_count() == 0
+    }
+
+    /// Gives back the holds of a lane that it does not know of.
     fn release_unknown(&mut self, world: &mut World, lane: usize, ids: impl Iterator<Item = LockId>) {
-        let is_told = self.is_leaving || self.lanes[lane].waiting_count() == 0;
+        let is_told = self.has_heard_of_its_holds(lane);
         let reconciles = is_told && (world.settings.durability.is_some() || world.settings.edge.is_some());
         for id in ids.filter(|_| reconciles) {
             if !self.holds.contains_key(&id) {

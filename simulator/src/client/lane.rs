@@ -37,6 +37,8 @@ pub(super) struct Lane {
     /// Its number in the session, once it has one.
     pub(super) number: Option<u16>,
     next_number: u32,
+    /// The client is to ask for the holds of the lane: it may have missed a grant, or another server may have forgotten a release.
+    pub(super) reconciles: bool,
     pub(super) pending: BTreeMap<u32, Pending>,
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
@@ -50,6 +52,7 @@ impl Lane {
             stage: Stage::Down { retry_at_us: 0 },
             number: None,
             next_number: 1,
+            reconciles: false,
             pending: BTreeMap::new(),
             input: Vec::new(),
             output: Vec::new(),

@@ -67,8 +67,6 @@ pub(crate) struct Client {
     server_id: Option<u64>,
     /// Another server took the place of the first one that it met.
     has_outlived_server: bool,
-    /// It is to ask what it has: another server may have forgotten that something was released.
-    reconciles: bool,
     paused_until_us: u64,
     acts_at_us: Option<u64>,
     /// Connection that the client closes without reading it once its pause has ended.
@@ -128,7 +126,6 @@ impl Client {
             anchor: None,
             server_id: None,
             has_outlived_server: false,
-            reconciles: false,
             paused_until_us: 0,
             acts_at_us: None,
             leaves_unread: None,
@@ -193,10 +190,7 @@ impl Client {
         }
         self.listen(world);
         self.give_up_what_is_over(world);
-        if self.reconciles && self.can_ask() {
-            self.reconciles = false;
-            self.list_holds(world);
-        }
+        self.reconcile(world);
         let opened = self.connect(world);
         self.renew(world);
         if self.is_leaving {

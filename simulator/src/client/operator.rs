@@ -65,7 +65,7 @@ impl Client {
                     self.ask_on(world, lane, Operation::Namespaces { cursor: 0, count_max });
                 }
             }
-            10 => self.list_holds(world),
+            10 => (0..self.lanes.len()).for_each(|lane| _ = self.list_holds(world, lane)),
             _ => self.look(world),
         }
     }
@@ -80,16 +80,16 @@ impl Client {
         }
     }
 
-    /// Asks for all the holds of a lane, if it is not asking already.
-    pub(super) fn list_holds(&mut self, world: &mut World) {
-        for lane in 0..self.lanes.len() {
-            let is_asking =
-                self.lanes[lane].pending.values().any(|one| matches!(one.operation, Operation::Holds { .. }));
-            let has_room = self.lanes[lane].takes_requests();
-            if has_room && !is_asking && !matches!(self.kind, NamespaceKind::Limit) {
-                self.ask_on(world, lane, Operation::Holds { cursor: 0 });
-            }
+    /// Asks for all the holds of a lane, if it can and is not asking already. Returns whether it has asked.
+    pub(super) fn list_holds(&mut self, world: &mut World, lane: usize) -> bool {
+        let is_asking =
+            self.lanes[lane].pending.values().any(|one| matches!(one.operation, Operation::Holds { .. }));
+        let has_room = self.lanes[lane].takes_requests();
+        let asks = has_room && !is_asking && !matches!(self.kind, NamespaceKind::Limit);
+        if asks {
+            self.ask_on(world, lane, Operation::Holds { cursor: 0 });
         }
+        asks
     }
 
     /// Takes back, before it leaves, what it may have done to everybody, again and again: some of it may still be on its way.
@@ -98,7 +98,9 @@ impl Client {
             return;
         }
         self.cleans_at_us = world.now_us + AGAIN_US;
-        self.reconciles = self.has_outlived_server;
+        if self.has_outlived_server {
+            self.lanes.iter_mut().for_each(|lane| lane.reconciles = true);
+        }
         let mix = world.settings.mix.clone();
         if mix.freezes && mix.operator_percent > 0 && self.kind != NamespaceKind::Limit {
             self.ask(world, Operation::Freeze { kind: self.kind, prefix: None, thaw: true });

@@ -33,7 +33,7 @@ use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 use waymaker_server::quorum::port::QuorumPort;
 
-/// Steps that a turn asks for in vain, at most: each piece of work, and each request, may do so once.
+/// Steps that a turn asks for in vain, at most: each piece of work, and each request, may do so once. Every client may have left requests.
 const STEPS_IN_VAIN_MAX: u32 = 48;
 
 /// How long a worker is kept from running when something is about to end, at most.
@@ -328,6 +328,7 @@ impl Server {
     /// comes by for what ends in each shard.
     fn verify_turns(&self, world: &mut World) {
         let (step_count_max, now) = (world.settings.limits.work_per_turn, world.server_time());
+        let asked_max = step_count_max + STEPS_IN_VAIN_MAX + world.settings.client_count as u32;
         for shard in &self.shards {
             if let Some(turn) = self.node.0.shards[*shard].enter() {
                 let (asked, deadline) = (turn.shard.steps_asked(), turn.shard.next_deadline());
@@ -338,7 +339,7 @@ impl Server {
                         format!("something ends in shard {shard} at {deadline:?}, a worker comes by at {comes_by:?}")
                     });
                 }
-                if asked > step_count_max + STEPS_IN_VAIN_MAX {
+                if asked > asked_max {
                     world.auditor.accuse("steps", || {
                         format!("a turn of shard {shard} asked for {asked} steps, it has {step_count_max}")
                     });
