@@ -32,7 +32,7 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 ///
 /// - If no shard has ever heard of its number, it is removed at once, and the number is given to another.
 /// - Otherwise a `Removal` lets every shard look whether it is empty and forget its idle keys. It ends only if no connection has opened
-///   it meanwhile. Its number is not given again before the server starts anew: answers of a cluster may still name it.
+///   it since it was found unused. Its number is not given again before the server starts anew: answers of a cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     by_name: BTreeMap<Box<[u8]>, Entry>,
@@ -46,15 +46,17 @@ pub struct Namespaces {
     removal: Option<Removal>,
     removal_count: u64,
     /// Namespaces that operators want to remove, for the next removal.
-    wanted: Vec<(Ticket, Box<[u8]>)>,
+    wanted: Vec<Wanted>,
+    /// How often any namespace was opened.
+    opening_count: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     namespace: Arc<Used>,
     kind: NamespaceKind,
-    /// Rises each time it is opened.
-    opened_count: u64,
+    /// Number of the opening that was its last.
+    last_opening: u64,
     /// The first look at which no lane used it, since the last use.
     idle_since: Option<Time>,
     /// Whether the log has the namespace.
@@ -113,11 +115,21 @@ pub enum NamespaceRefusal {
 #[derive(Debug)]
 struct Removal {
     number: u64,
-    /// By number: name, and how often it had been opened when the removal began.
+    /// By number: name, and the last opening of the namespace when no lane used it.
     candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
-    /// Operators who wait for the end of the namespaces with these names.
-    wanted: Vec<(Ticket, Box<[u8]>)>,
+    /// Operators who wait for the end of namespaces.
+    wanted: Vec<Wanted>,
     shards_left: usize,
+}
+
+/// A namespace that an operator wants to remove.
+#[derive(Debug)]
+struct Wanted {
+    /// Where the answer goes.
+    ticket: Ticket,
+    name: Box<[u8]>,
+    /// The last opening of the namespace when the operator asked. No lane used it then.
+    last_opening: u64,
 }
 
 /// Why a namespace is not removed.
@@ -178,7 +190,8 @@ impl Namespaces {
             if entry.kind != kind {
                 return Err(NamespaceRefusal::OtherKind(entry.kind));
             }
-            entry.opened_count += 1;
+            self.opening_count += 1;
+            entry.last_opening = self.opening_count;
             entry.idle_since = None;
             return Ok(NamespaceUse(Arc::clone(&entry.namespace)));
         }
@@ -284,7 +297,7 @@ impl Namespaces {
             }
             let idle_since = *entry.idle_since.get_or_insert(now);
             if now.ms_since(idle_since) >= NAMESPACE_IDLE_MS && candidates.len() < NAMESPACE_REMOVALS_MAX {
-                candidates.insert(entry.namespace.number, (name.clone(), entry.opened_count));
+                candidates.insert(entry.namespace.number, (name.clone(), entry.last_opening));
             }
         }
         candidates.retain(|number, (name, _)| {
@@ -336,7 +349,8 @@ impl Namespaces {
         if self.wanted.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
             return Err(StaysBecause::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
         }
-        self.wanted.push((ticket, name.into()));
+        // A lane that opens it before the removal begins may leave something in a shard that has looked.
+        self.wanted.push(Wanted { ticket, name: name.into(), last_opening: entry.last_opening });
         Ok(false)
     }
 
@@ -346,10 +360,10 @@ impl Namespaces {
             return None;
         }
         let wanted = std::mem::take(&mut self.wanted);
-        let candidate = |(_, name): &(Ticket, Box<[u8]>)| {
+        let candidate = |Wanted { name, last_opening, .. }: &Wanted| {
             // Another removal may have ended the namespace meanwhile.
             let entry = self.by_name.get(name)?;
-            Some((entry.namespace.number, (name.clone(), entry.opened_count)))
+            Some((entry.namespace.number, (name.clone(), *last_opening)))
         };
         let candidates = wanted.iter().filter_map(candidate).collect();
         Some(self.begin(candidates, wanted, shard_count))
@@ -358,7 +372,7 @@ impl Namespaces {
     fn begin(
         &mut self,
         candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
-        wanted: Vec<(Ticket, Box<[u8]>)>,
+        wanted: Vec<Wanted>,
         shard_count: usize,
     ) -> Looking {
         self.removal_count += 1;
@@ -369,7 +383,7 @@ impl Namespaces {
     }
 
     /// Notes that a shard has forgotten the idle keys of a removal, and that it found more than those in the namespaces `in_use`. The
-    /// last shard ends each namespace that is empty in every shard and that no lane has opened since the removal began.
+    /// last shard ends each namespace that is empty in every shard and that no lane has opened since it was found unused.
     pub fn note_looked(
         &mut self,
         removal: u64,
@@ -388,8 +402,8 @@ impl Namespaces {
         }
         let Some(Removal { candidates, wanted, .. }) = self.removal.take() else { return Looked::default() };
         let mut removed = Vec::new();
-        for (number, (name, opened_count)) in candidates {
-            let is_unused = |entry: &Entry| !entry.is_used() && entry.opened_count == opened_count;
+        for (number, (name, last_opening)) in candidates {
+            let is_unused = |entry: &Entry| !entry.is_used() && entry.last_opening == last_opening;
             if self.by_name.get(&name).is_some_and(is_unused) {
                 self.remove(&name, &mut tell);
                 removed.push(number);
@@ -400,7 +414,7 @@ impl Namespaces {
             Some(entry) if entry.is_used() => Err(StaysBecause::Used(entry.lane_count())),
             Some(_) => Err(StaysBecause::NotEmpty),
         };
-        let answers = wanted.into_iter().map(|(ticket, name)| (ticket, answer(&name))).collect();
+        let answers = wanted.into_iter().map(|wanted| (wanted.ticket, answer(&wanted.name))).collect();
         Looked { removed, answers }
     }
 
@@ -425,7 +439,9 @@ impl Namespaces {
 
     fn insert(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> &mut Entry {
         let namespace = Arc::new(Used { number, is_known: AtomicBool::new(false) });
-        let entry = Entry { namespace, kind, opened_count: 1, idle_since: None, is_recorded: false };
+        self.opening_count += 1;
+        let last_opening = self.opening_count;
+        let entry = Entry { namespace, kind, last_opening, idle_since: None, is_recorded: false };
         if !self.by_name.contains_key(name) {
             self.names.insert(number, name.into());
         }
@@ -658,5 +674,21 @@ mod tests {
             panic!("one operator waits")
         };
         assert_eq!(answer, Ok(()), "the namespace is gone");
+    }
+
+    /// The lane may have left something in a shard that had looked before.
+    #[test]
+    fn one_that_was_opened_before_shards_look_for_an_operator_and_used_meanwhile_stays() {
+        let mut namespaces = Namespaces::default();
+        open(&mut namespaces, "a").unwrap().note_known();
+        let ticket = Ticket::default();
+        assert_eq!(namespaces.remove_wanted(ticket, b"a", |_| false, |_| {}), Ok(false));
+        let user = open(&mut namespaces, "a").unwrap();
+        let looking = namespaces.begin_wanted(2).expect("no removal is in progress");
+        assert!(namespaces.note_looked(looking.removal, &[], |_| {}).removed.is_empty());
+        drop(user);
+        let Looked { removed, answers } = namespaces.note_looked(looking.removal, &[], |_| {});
+        assert!(removed.is_empty());
+        assert!(matches!(answers[..], [(_, Err(StaysBecause::NotEmpty))]), "{answers:?}");
     }
 }

@@ -959,6 +959,37 @@ fn each_removal_of_a_namespace_is_answered_although_another_one_is_under_way() {
     assert_eq!(rig.hear(other), [removed(4)]);
 }
 
+/// A connection opens the namespace before the shards look, and leaves a hold in a shard that has looked.
+#[test]
+fn a_namespace_with_a_hold_is_not_removed_although_no_connection_uses_it() {
+    let mut rig = Rig::new(2);
+    use_namespace(&mut rig, b"other");
+    use_namespace(&mut rig, b"a");
+    let (operator, _) = rig.connect(SessionRequest::None);
+    let remove = |name| Request::RemoveNamespace(RemoveNamespace { name });
+    let turn_of_other = rig.hold_turn(b"key");
+    assert_eq!(rig.ask(operator, 2, &remove(b"other")), []);
+    assert_eq!(rig.ask(operator, 3, &remove(b"a")), []);
+    let holder = rig.open(b"a", NamespaceKind::Flat);
+    let late = (0..)
+        .map(|number| format!("{number}"))
+        .find(|name| rig.node.shard_of_key(name.as_bytes()) != rig.node.shard_of_key(b"key"));
+    // All shards but the first one have looked for `other`. Another shard is to look last for `a`.
+    do_the_work(&mut rig);
+    let turn = rig.hold_turn(late.expect("there are more shards").as_bytes());
+    rig.give_back(turn_of_other);
+    do_the_work(&mut rig);
+    let acquire = Request::Acquire(Acquire { key: b"key", lease_ms: 60_000, ..Acquire::default() });
+    assert!(matches!(rig.ask(holder, 2, &acquire)[..], [(2, Heard::Granted(_))]));
+    rig.workers[0].handle_lost(holder, rig.now);
+    rig.give_back(turn);
+    do_the_work(&mut rig);
+    let removed = (2, Heard::Other(NAMESPACE_REMOVED));
+    assert_eq!(rig.hear(operator), [removed, (3, Heard::Refused(ErrorCode::BadInput))]);
+    let another = rig.open(b"a", NamespaceKind::Flat);
+    assert_eq!(rig.ask(another, 2, &acquire), [(2, Heard::Refused(ErrorCode::Busy))]);
+}
+
 #[test]
 fn an_idle_namespace_ends_and_the_fences_of_its_keys_go_on() {
     for worker_count in [1, 3] {
