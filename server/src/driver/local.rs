@@ -297,6 +297,12 @@ impl Local {
         self.follow_up(&mut worker);
     }
 
+    /// Takes the mail that came after the worker had finished.
+    pub(super) fn take_last_mail(&self) {
+        let mut worker = self.worker.borrow_mut();
+        while worker.handle_mail(self.now()) {}
+    }
+
     /// [`Local::follow_up`] for whoever has not borrowed the worker.
     pub(super) fn follow_up_alone(&self) {
         self.follow_up(&mut self.worker.borrow_mut());

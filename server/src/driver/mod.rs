@@ -35,7 +35,7 @@ use crate::worker::Worker;
 use reserve::Reserves;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -146,9 +146,10 @@ impl Workers {
             (0..node.acceptor_count()).map(|_| AcceptorHandle::default()).collect();
         let cores = if config.pin { core_affinity::get_core_ids().unwrap_or_default() } else { Vec::new() };
         let mut threads = Vec::with_capacity(count);
+        let all_finished = Arc::new(Barrier::new(count));
         for (index, intake) in intakes.into_iter().enumerate() {
             let (node, handles, acceptors) = (Arc::clone(node), Arc::clone(&handles), Arc::clone(&acceptors));
-            let fronts = Arc::clone(fronts);
+            let (fronts, all_finished) = (Arc::clone(fronts), Arc::clone(&all_finished));
             let core = (!cores.is_empty()).then(|| cores[index % cores.len()]);
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
             threads.push(thread.spawn(move || {
@@ -157,7 +158,10 @@ impl Workers {
                 {
                     tracing::warn!(worker = index, core = core.id, "could not pin the worker");
                 }
-                run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
+                let local = run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
+                // A worker that had not finished yet may have passed a turn to this one. None of them does so behind this.
+                all_finished.wait();
+                local.take_last_mail();
             })?);
         }
         Ok(Self { handles, acceptors, reserves: Reserves::default(), threads })
@@ -201,7 +205,7 @@ fn run_worker(
     intake: mpsc::UnboundedReceiver<Intake>,
     config: DriverConfig,
     fronts: Arc<FrontConfig>,
-) {
+) -> Rc<Local> {
     let (parking_node, parking_handles) = (Arc::clone(&node), Arc::clone(&handles));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -224,5 +228,42 @@ fn run_worker(
     let worker = Worker::new(Arc::clone(&node), index, BootClock.moment());
     let local = Rc::new(Local::new(node, worker, index, handles, acceptors, intake, fronts));
     Local::enter(&local);
-    runtime.block_on(tasks::run(local, config.busy_poll));
+    runtime.block_on(tasks::run(Rc::clone(&local), config.busy_poll));
+    local
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::BootClock;
+    use crate::limits::SERVED_COST_MAX;
+    use crate::mail::Batch;
+    use crate::options::Flags;
+    use crate::worker::test_node::test_node_with_log;
+
+    /// A clean stop records what all shards have.
+    #[test]
+    fn a_worker_that_ends_first_leaves_no_turn_behind() {
+        let (node, orders) = test_node_with_log(2, BootClock.moment().now);
+        let options = Flags::default().resolve().expect("the defaults");
+        let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
+        let config = DriverConfig { pin: false, busy_poll: Duration::ZERO };
+        let workers = Workers::start(&node, config, &fronts).expect("two threads");
+        let mut turn = loop {
+            if let Some(turn) = node.shards[0].enter() {
+                break turn;
+            }
+            std::thread::yield_now();
+        };
+        // So many that the worker passes the turn on.
+        turn.left.extend((0..=SERVED_COST_MAX).map(|_| Batch::Count));
+        workers.tell_one(&node, 0, Mail::Finish);
+        // It ends unless it waits for the other one.
+        std::thread::sleep(Duration::from_millis(100));
+        workers.tell_one(&node, 1, Mail::Turn { shard: 0, pass: turn.pass_on() });
+        workers.tell_one(&node, 1, Mail::Finish);
+        workers.join();
+        node.record_ephemeral();
+        drop(orders);
+    }
 }

@@ -221,9 +221,13 @@ impl State {
             // Posted while the turn is held: what it said arrives in the order in which it became true.
             self.post(node);
             if served_cost >= SERVED_COST_MAX {
-                // The batches of others keep us from our own connections: the next worker serves on.
-                let next = (usize::from(self.index) + 1) % node.worker_count();
-                return self.mail(node, next as u16, Mail::Turn { shard, pass: turn.pass_on() });
+                if !self.finishing {
+                    // The batches of others keep us from our own connections: the next worker serves on.
+                    let next = (usize::from(self.index) + 1) % node.worker_count();
+                    return self.mail(node, next as u16, Mail::Turn { shard, pass: turn.pass_on() });
+                }
+                // Its connections are closed, and the next worker may not run any more.
+                served_cost = 0;
             }
             if !turn.left.is_empty() {
                 self.serve_all_left(node, &mut turn, shard, &mut served_cost);

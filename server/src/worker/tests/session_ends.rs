@@ -4,6 +4,7 @@ use super::super::test_node::test_node_with_log;
 use super::*;
 use crate::limits::LANE_ENDS_PER_TURN;
 use crate::log::port::LogOrder;
+use crate::mail::Batch;
 use waymaker_engine::log::{Record, Records};
 use waymaker_protocol::AcquireOptions;
 
@@ -510,4 +511,22 @@ fn nothing_follows_the_answer_to_a_goodbye_although_another_worker_has_the_turn_
         assert_eq!(rig.hear(key), [(3, Heard::Other(FAREWELL))]);
         assert_eq!(rig.take_output(key), None, "the connection is over");
     }
+}
+
+/// No worker takes a turn that is passed to it once all have ended.
+#[test]
+fn workers_that_finish_leave_no_turn_to_each_other() {
+    let mut rig = Rig::new(2);
+    let (shard, pass) = match rig.hold_turn(b"key") {
+        Mail::Turn { shard, pass } => (shard, pass),
+        other => panic!("{other:?}"),
+    };
+    let mut turn = rig.node.shards[usize::from(shard)].resume(pass);
+    turn.left.extend((0..=SERVED_COST_MAX).map(|_| Batch::Count));
+    rig.node.mailboxes[0].post(Mail::Finish);
+    rig.workers[0].handle_mail(rig.now);
+    rig.node.mailboxes[1].post(Mail::Finish);
+    rig.node.mailboxes[1].post(Mail::Turn { shard, pass: turn.pass_on() });
+    rig.workers[1].handle_mail(rig.now);
+    assert_eq!(claim_count(&rig.node), 0, "no turn is held");
 }
