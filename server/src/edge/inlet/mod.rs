@@ -86,6 +86,8 @@ pub struct InletState {
     followers: BTreeMap<LockId, u32>,
     /// Abandoned acquires whose cancellation found too many requests in flight.
     put_off: Vec<u32>,
+    /// Holds that nobody knows of, whose release found too many requests in flight.
+    unreleased: Vec<LockId>,
     /// Holds of abandoned requests, with the numbers of these. Empty but while the lane is heard.
     unknown: Vec<(u32, LockId)>,
     /// Empty but while it is heard.
@@ -118,6 +120,8 @@ enum Slot {
     Cancels {
         acquire_number: u32,
     },
+    /// A release of this hold, which nobody knows of.
+    Releases(LockId),
     Followed(Box<Following>),
 }
 
@@ -141,6 +145,7 @@ impl InletState {
             free: Vec::new(),
             followers: BTreeMap::new(),
             put_off: Vec::new(),
+            unreleased: Vec::new(),
             unknown: Vec::new(),
             taken: Vec::new(),
             spare: None,
@@ -251,7 +256,7 @@ impl InletState {
     }
 
     fn hear_all(&mut self, worker: &mut Worker, mut bytes: &[u8]) {
-        let refused_before = self.put_off.len();
+        let refused_before = self.put_off.len() + self.unreleased.len();
         let mut answer_count = 0;
         while let Ok(Some(frame)) = next_frame(bytes, usize::MAX) {
             if frame.number() != 0 && is_answer(frame.opcode()) {
@@ -265,13 +270,16 @@ impl InletState {
         // Not earlier: a newer request of this lane may have taken a hold up, which only a later frame tells.
         let unknown = std::mem::take(&mut self.unknown);
         self.release_all(worker, unknown.into_iter().map(|(_, id)| id));
-        if self.put_off.is_empty() {
+        if self.put_off.is_empty() && self.unreleased.is_empty() {
             return;
         }
-        let refused_count = self.put_off.len() - refused_before;
+        let refused_count = self.put_off.len() + self.unreleased.len() - refused_before;
         // Each other answer made room for one. Without any it would be refused again, and again.
         let room = answer_count - refused_count;
-        for number in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
+        let releases: Vec<_> = self.unreleased.drain(..room.min(self.unreleased.len())).collect();
+        let cancel_room = room - releases.len();
+        self.release_all(worker, releases);
+        for number in self.put_off.drain(..cancel_room.min(self.put_off.len())).collect::<Vec<_>>() {
             self.cancel(worker, number, worker.moment());
         }
     }
@@ -317,6 +325,13 @@ impl InletState {
                 self.end(number);
                 self.hear_cancelled(acquire_number, frame);
             }
+            Slot::Releases(id) => {
+                let id = *id;
+                self.end(number);
+                if is_overloaded(frame) {
+                    self.unreleased.push(id);
+                }
+            }
             Slot::Free => {}
         }
     }
@@ -324,10 +339,7 @@ impl InletState {
     /// A cancellation was answered: served, or refused because too many requests are in flight.
     fn hear_cancelled(&mut self, acquire_number: u32, frame: Frame<'_>) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
-        let overloaded = ErrorCode::Overloaded;
-        let is_refused =
-            matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == overloaded);
-        if is_refused && !abandoned.is_answered {
+        if is_overloaded(frame) && !abandoned.is_answered {
             self.put_off.push(acquire_number);
         } else {
             abandoned.cancel_key = None;
@@ -406,6 +418,7 @@ impl InletState {
     /// A newer request has the hold of this request from here on, and may be one of this lane. The older request must not release it.
     fn keep(&mut self, number: u32, id: LockId) {
         self.unknown.retain(|unknown| *unknown != (number, id));
+        self.unreleased.retain(|unreleased| *unreleased != id);
         let slot = self.slots.get_mut((number as usize).wrapping_sub(1));
         if let Some(Slot::Asked { answer: Some(answer), is_taken_up, .. }) = slot
             && let Ok(Some(frame)) = next_frame(answer, usize::MAX)
@@ -417,8 +430,7 @@ impl InletState {
     /// Releases holds of which no client knows.
     fn release_all(&mut self, worker: &mut Worker, ids: impl IntoIterator<Item = LockId>) {
         for id in ids {
-            let abandoned = Abandoned { undo: false, is_answered: false, cancel_key: None };
-            let number = self.begin(Slot::Abandoned(abandoned));
+            let number = self.begin(Slot::Releases(id));
             let mut frame = Vec::new();
             // Another lane may have taken the hold up since.
             Release { id, key: None, own: true }.encode(number, &mut frame);
@@ -511,6 +523,11 @@ impl InletState {
             }
         }
     }
+}
+
+/// Whether a request is refused because too many are in flight.
+fn is_overloaded(frame: Frame<'_>) -> bool {
+    matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == ErrorCode::Overloaded)
 }
 
 /// Returns the holds that an answer grants anew. A repeated grant is known from an earlier request.

@@ -9,6 +9,7 @@ use crate::worker::test_node::test_node;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
+use waymaker_protocol::limits::IN_FLIGHT_MAX;
 use waymaker_protocol::{Acquire, AcquireKeys, AcquireOptions, Inspect, Items, KeyItem, Request, Response};
 
 const KEY: &[u8] = b"key";
@@ -88,6 +89,25 @@ fn a_request_that_ends_unread_ends_its_hold_but_not_one_that_was_taken_up() {
         rig.leave(older);
         assert_eq!(rig.is_held(), is_taken_up);
     }
+}
+
+/// Very many requests of the lane wait for the worker that has the turn of the shard.
+#[test]
+fn a_request_that_ends_unread_ends_its_hold_although_the_lane_has_no_room_for_the_release() {
+    let mut rig = Rig::new();
+    let number = rig.acquire();
+    rig.serve();
+    let shard = rig.node.shard_of_key(KEY);
+    let turn = rig.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
+    let pass = turn.pass_on();
+    let questions: Vec<_> =
+        (0..IN_FLIGHT_MAX).map(|_| rig.send(&Request::Inspect(Inspect { key: b"another" }))).collect();
+    rig.leave(number);
+    rig.node.mailboxes[0].post(Mail::Turn { shard, pass });
+    for question in questions {
+        rig.answer(question);
+    }
+    assert!(!rig.is_held());
 }
 
 #[test]
