@@ -18,7 +18,8 @@ use std::task::{Context, Poll, Waker};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::{acquire, acquire_keys, opcode, watch};
 use waymaker_protocol::{
-    Cancel, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Hello, LockId, Release, Response, next_frame,
+    Cancel, CancelReason, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Hello, LockId, Release,
+    Response, next_frame,
 };
 
 /// A frame from the worker.
@@ -86,7 +87,9 @@ pub struct InletState {
     followers: BTreeMap<LockId, u32>,
     /// Abandoned acquires whose cancellation found too many requests in flight.
     put_off: Vec<u32>,
-    /// Holds that nobody knows of, whose release found too many requests in flight.
+    /// Number of slots that are releases.
+    release_count: usize,
+    /// Holds of abandoned requests whose release found too many requests in flight.
     unreleased: Vec<LockId>,
     /// Holds of abandoned requests, with the numbers of these. Empty but while the lane is heard.
     unknown: Vec<(u32, LockId)>,
@@ -120,7 +123,7 @@ enum Slot {
     Cancels {
         acquire_number: u32,
     },
-    /// A release of this hold, which nobody knows of.
+    /// A release of this hold of an abandoned request.
     Releases(LockId),
     Followed(Box<Following>),
 }
@@ -145,6 +148,7 @@ impl InletState {
             free: Vec::new(),
             followers: BTreeMap::new(),
             put_off: Vec::new(),
+            release_count: 0,
             unreleased: Vec::new(),
             unknown: Vec::new(),
             taken: Vec::new(),
@@ -286,6 +290,12 @@ impl InletState {
 
     fn hear_answer(&mut self, frame: Frame<'_>) {
         let number = frame.number();
+        if self.release_count > 0 && self.releases_any_of(frame) {
+            let refusal = given_back(number);
+            let refusal =
+                next_frame(&refusal, usize::MAX).ok().flatten().expect("a refusal is a whole frame");
+            return self.hear_answer(refusal);
+        }
         let Some(slot) = self.slots.get_mut(number as usize - 1) else { return };
         match slot {
             Slot::Asked { waker, answer, .. } => {
@@ -328,12 +338,26 @@ impl InletState {
             Slot::Releases(id) => {
                 let id = *id;
                 self.end(number);
+                self.release_count -= 1;
                 if is_overloaded(frame) {
                     self.unreleased.push(id);
                 }
             }
             Slot::Free => {}
         }
+    }
+
+    /// Returns whether this answer grants a hold of an earlier request whose release is on its way. The release was sent later, so the
+    /// worker serves it behind the grant.
+    fn releases_any_of(&self, frame: Frame<'_>) -> bool {
+        let ids = match (frame.opcode(), Response::decode(frame)) {
+            (acquire::GRANTED, Ok(Response::Granted(granted))) if granted.repeated => vec![granted.id],
+            (acquire_keys::GRANTED_KEYS, Ok(Response::GrantedKeys(granted))) if granted.repeated => {
+                granted.keys.iter().map(|key| key.id).collect()
+            }
+            _ => return false,
+        };
+        self.slots.iter().any(|slot| matches!(slot, Slot::Releases(id) if ids.contains(id)))
     }
 
     /// A cancellation was answered: served, or refused because too many requests are in flight.
@@ -431,6 +455,7 @@ impl InletState {
     fn release_all(&mut self, worker: &mut Worker, ids: impl IntoIterator<Item = LockId>) {
         for id in ids {
             let number = self.begin(Slot::Releases(id));
+            self.release_count += 1;
             let mut frame = Vec::new();
             // Another lane may have taken the hold up since.
             Release { id, key: None, own: true }.encode(number, &mut frame);
@@ -525,7 +550,7 @@ impl InletState {
     }
 }
 
-/// Whether a request is refused because too many are in flight.
+/// Returns whether the worker refuses a request because too many are in flight.
 fn is_overloaded(frame: Frame<'_>) -> bool {
     matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == ErrorCode::Overloaded)
 }
@@ -539,6 +564,16 @@ fn granted_ids(frame: Frame<'_>) -> Vec<LockId> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Returns the refusal of a request that took up a hold whose release is on its way.
+fn given_back(number: u32) -> Vec<u8> {
+    let message = "the hold of an earlier request with this id was being released; ask again";
+    let value = CancelReason::Asked.number();
+    let detail = ErrorDetail::Text { value, field: b"request_id", message: message.as_bytes() };
+    let mut refusal = Vec::new();
+    ErrorAnswer { code: ErrorCode::Cancelled, detail }.encode(number, &mut refusal);
+    refusal
 }
 
 /// What a request is refused with that no frame may be as long as.

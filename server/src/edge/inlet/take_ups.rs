@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
 use waymaker_protocol::limits::IN_FLIGHT_MAX;
-use waymaker_protocol::{Acquire, AcquireKeys, AcquireOptions, Inspect, Items, KeyItem, Request, Response};
+use waymaker_protocol::{
+    Acquire, AcquireKeys, AcquireOptions, ErrorCode, Inspect, Items, KeyItem, Request, Response,
+};
 
 const KEY: &[u8] = b"key";
 const NOW: Time = Time::from_millis(1_000);
@@ -89,6 +91,28 @@ fn a_request_that_ends_unread_ends_its_hold_but_not_one_that_was_taken_up() {
         rig.leave(older);
         assert_eq!(rig.is_held(), is_taken_up);
     }
+}
+
+/// The newer request was left for the worker that has the turn of the shard, before the older one ended and was released.
+#[test]
+fn a_request_that_takes_up_a_hold_which_is_being_released_is_not_granted() {
+    let mut rig = Rig::new();
+    let older = rig.acquire();
+    rig.serve();
+    let shard = rig.node.shard_of_key(KEY);
+    let turn = rig.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
+    let pass = turn.pass_on();
+    let newer = rig.acquire();
+    rig.leave(older);
+    rig.node.mailboxes[0].post(Mail::Turn { shard, pass });
+    let reply = rig.answer(newer);
+    assert!(
+        matches!(reply.response(), Response::Error(error) if error.code == ErrorCode::Cancelled),
+        "{reply:?}"
+    );
+    assert!(!rig.is_held());
+    let again = rig.acquire();
+    assert!(matches!(rig.answer(again).response(), Response::Granted(granted) if !granted.repeated));
 }
 
 /// Very many requests of the lane wait for the worker that has the turn of the shard.
