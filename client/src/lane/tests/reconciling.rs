@@ -139,6 +139,24 @@ fn a_hold_that_another_lane_kept_from_being_given_back_can_be_granted_again() {
     assert!(only(&mut answer).is_held());
 }
 
+/// The pages to come say whether another lane has the hold.
+#[test]
+fn an_answer_about_a_lock_that_is_not_listed_yet_moves_no_deadline() {
+    let mut rig = Rig::new();
+    let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| {
+        named(job);
+        job.renew = false;
+    });
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "holds"), (3, "status 9")]);
+    rig.receive(2, &listed(&[(7, "another")], 77));
+    let status = rig.status(60_000);
+    rig.receive(3, &status);
+    rig.advance_to(13_000);
+    assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
+}
+
 /// Without a list nothing says that another lane has the hold.
 #[test]
 fn a_hold_that_another_acquire_may_take_up_is_kept_if_the_server_refuses_to_list() {
