@@ -26,8 +26,6 @@ pub(crate) struct Queue {
     stubs: Line,
     /// The waiter in front, or `NONE`.
     front: u32,
-    /// Stubs among the writers.
-    writing_stub_count: u32,
     /// Place before which all waiters are announced reading stubs.
     announced_end: OrderKey,
     /// First listed waiter of `stubs` from `announced_end` on, or `NONE`.
@@ -51,7 +49,6 @@ impl Default for Queue {
             readers: Line::default(),
             stubs: Line::default(),
             front: NONE,
-            writing_stub_count: 0,
             announced_end: OrderKey::FIRST,
             next_unannounced: NONE,
             front_announced: false,
@@ -106,12 +103,13 @@ impl Queue {
         self.writers.count() == 0 && self.readers.count() == 0
     }
 
-    /// Whether a waiter may be clear although it is not the first.
-    pub(crate) fn has_stubs(&self) -> bool {
-        self.stubs.count() > 0 || self.writing_stub_count > 0
+    /// Returns true if a reading stub waits. No other waiter lets others pass, so without one only the first waiter may be clear.
+    pub(crate) fn has_reading_stubs(&self) -> bool {
+        self.stubs.count() > 0
     }
 
-    /// Whether a writer waits.
+    /// Returns true if a writer waits. Otherwise all waiters read, and only holders keep readers out, so no waiter becomes clear when
+    /// another one leaves.
     pub(crate) fn has_writers(&self) -> bool {
         self.writers.count() > 0
     }
@@ -166,15 +164,11 @@ impl Queue {
         self.stubs.first_from(claims, details, self.announced_end, self.next_unannounced)
     }
 
-    /// Whether this stub is clear and was announced.
-    pub(crate) fn is_announced(&self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) -> bool {
-        order_of(claims, details, stub) < self.announced_end || self.front_announced && stub == self.front
-    }
-
     /// Notes that this stub was announced. All stubs before it were.
     pub(crate) fn note_announced(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) {
         if !claims[stub].has(flag::SHARED) {
-            self.front_announced = stub == self.front;
+            debug_assert_eq!(stub, self.front, "a writing stub that is clear stands in front");
+            self.front_announced = true;
         } else if self.first_unannounced_stub(claims, details) == stub {
             self.announced_end = order_of(claims, details, stub).next();
             if self.next_unannounced == stub {
@@ -208,7 +202,6 @@ impl Queue {
     ) {
         let order = order_of(claims, details, index);
         let (is_shared, is_stub) = (claims[index].has(flag::SHARED), claims[index].has(flag::STUB));
-        self.writing_stub_count += u32::from(is_stub && !is_shared);
         let is_listed = self.line_of(&claims[index]).add(claims, details, index, order);
         let front = self.front;
         if front == NONE || order < order_of(claims, details, front) {
@@ -248,8 +241,6 @@ impl Queue {
 
     /// Takes a waiter out, wherever it stands.
     pub(crate) fn remove_waiter(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
-        let is_writing_stub = !claims[index].has(flag::SHARED) && claims[index].has(flag::STUB);
-        self.writing_stub_count -= u32::from(is_writing_stub);
         if self.next_unannounced == index {
             self.next_unannounced = claims[index].next;
         }
@@ -292,8 +283,8 @@ impl Queue {
         let is_stub = |waiter: u32, shared: bool| {
             claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED) == shared
         };
-        let count = |shared: bool| waiters.iter().filter(|waiter| is_stub(**waiter, shared)).count() as u32;
-        assert_eq!((self.stubs.count(), self.writing_stub_count), (count(true), count(false)), "stubs");
+        let reading_stub_count = waiters.iter().filter(|waiter| is_stub(**waiter, true)).count();
+        assert_eq!(self.stubs.count(), reading_stub_count as u32, "reading stubs");
         let announced = waiters.iter().take_while(|waiter| order(**waiter) < self.announced_end);
         let is_open = self.announced_end == OrderKey::FIRST || self.is_open_to(true, claims);
         for waiter in announced {

@@ -295,10 +295,9 @@ impl Shard {
             Kind::Pool => return self.end_permits_wait(entry, claim, effects),
             Kind::Flat => {}
         }
-        let queue = self.keys.entries[entry].head;
+        let queue = &self.queues[self.keys.entries[entry].head];
         // Behind clear stubs somebody may have become clear though another than the first one left.
-        let matters = !self.keeps_nobody_out(claim)
-            && (self.queues[queue].first_waiter() == claim || self.queues[queue].has_stubs());
+        let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
         let several = self.details[self.claims[claim].detail].several().cloned();
         self.leave_queue(claim);
         self.free_claim(claim);
@@ -310,14 +309,6 @@ impl Shard {
         } else {
             self.simplify(entry);
         }
-    }
-
-    /// Whether nobody becomes clear where this waiter leaves: it is a stub that readers pass, and nobody would write.
-    pub(super) fn keeps_nobody_out(&self, claim: u32) -> bool {
-        let Claim { entry, flags, .. } = self.claims[claim];
-        let queue = &self.queues[self.keys.entries[entry].head];
-        let is_reading_stub = flags & flag::SHARED != 0 && flags & flag::STUB != 0;
-        is_reading_stub && !queue.has_writers() && queue.is_announced(&self.claims, &self.details, claim)
     }
 
     /// Who stands in front of a claim of this mode: the holder it conflicts with, else the waiter at the head.

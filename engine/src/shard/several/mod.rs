@@ -272,7 +272,7 @@ impl Shard {
                 self.end_granted_member(member.claim, effects);
             } else {
                 let entry = self.claims[member.claim].entry;
-                let matters = !self.keeps_nobody_out(member.claim);
+                let matters = self.queues[self.keys.entries[entry].head].has_writers();
                 self.leave_queue(member.claim);
                 self.free_claim(member.claim);
                 if matters {
