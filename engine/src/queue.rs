@@ -192,6 +192,17 @@ impl Queue {
         }
     }
 
+    /// Returns true if a waiter with this order key stands before all others.
+    #[inline]
+    pub(crate) fn is_before_all(
+        &self,
+        claims: &Slab<Claim>,
+        details: &Slab<Detail>,
+        order: OrderKey,
+    ) -> bool {
+        self.front == NONE || order < order_of(claims, details, self.front)
+    }
+
     /// Adds a waiter. The claim of a clear stub knows already that it is clear.
     pub(crate) fn add_waiter(
         &mut self,
@@ -203,8 +214,7 @@ impl Queue {
         let order = order_of(claims, details, index);
         let (is_shared, is_stub) = (claims[index].has(flag::SHARED), claims[index].has(flag::STUB));
         let is_listed = self.line_of(&claims[index]).add(claims, details, index, order);
-        let front = self.front;
-        if front == NONE || order < order_of(claims, details, front) {
+        if self.is_before_all(claims, details, order) {
             self.front = index;
             self.front_announced = false;
         }

@@ -304,10 +304,9 @@ impl Shard {
             return self.is_clear(entry, shared);
         }
         let queue = &self.queues[record.head];
-        let first = queue.first_waiter();
-        let stands_first = first == NONE || order < self.details[self.claims[first].detail].order;
         queue.is_open_to(shared, &self.claims)
-            && (stands_first || shared && queue.only_clear_readers_before(&self.claims, &self.details, order))
+            && (queue.is_before_all(&self.claims, &self.details, order)
+                || shared && queue.only_clear_readers_before(&self.claims, &self.details, order))
     }
 
     /// A claim that stands nowhere yet.
