@@ -410,6 +410,18 @@ mod tests {
     }
 
     #[test]
+    fn while_memory_is_full_only_known_buckets_are_served() {
+        let mut table = table(8);
+        assert!(take(&mut table, 0, &throttle(b"known", 1)).allowed);
+        table.set_full_memory(Some(4096));
+        let refusal = Refusal::Overloaded { limit: "bytes of memory", value: 4096 };
+        assert_eq!(table.take(0, 1, &throttle(b"new", 1)), Err(refusal));
+        assert!(take(&mut table, 0, &throttle(b"known", 1)).allowed);
+        table.set_full_memory(None);
+        assert!(take(&mut table, 0, &throttle(b"new", 1)).allowed);
+    }
+
+    #[test]
     fn more_than_a_full_bucket_is_never_allowed() {
         let mut table = table(8);
         let eleven = throttle(b"b", 11);

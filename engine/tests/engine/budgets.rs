@@ -3,7 +3,7 @@
 
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
-use waymaker_engine::limits::WORK_PER_TURN;
+use waymaker_engine::limits::{POSITION_COUNT_MAX, WORK_PER_TURN};
 use waymaker_engine::{
     Acquire, AcquireOptions, Answer, Caller, ClaimId, Event, Grant, LaneAddress, Limits, Refusal,
     RevokeReason, Shard, ShardConfig, Ticket, Time,
@@ -412,4 +412,73 @@ fn a_hold_is_told_once_that_another_lane_released_it() {
     let revoked = Event::Revoked { id: grant.id, reason: RevokeReason::ReleasedElsewhere };
     let told = |effect: &Effect| *effect == Effect::Event(Crowd::address(0), revoked.clone());
     assert_eq!(crowd.count(told), 1);
+}
+
+#[test]
+fn a_hold_moves_to_a_lane_that_asks_for_it_again_under_the_same_number() {
+    let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
+    let wish = Wish { options: Some(&options), ..Wish::to_write("k") };
+    let mut crowd = Crowd::new();
+    let grant = crowd.acquire(0, 7, wish).expect("it is free");
+    let again = crowd.acquire(0, 7, wish).expect("it has the hold");
+    assert_eq!((again.id, again.repeated), (grant.id, true));
+    assert_eq!(crowd.count(|effect| matches!(effect, Effect::Event(..))), 0, "nothing has moved");
+    crowd.effects.said.clear();
+    crowd.acquire(1, 7, wish);
+    let taken_up = Event::TakenUp { number: 7, id: grant.id };
+    assert_eq!(crowd.effects.said[0], Effect::Event(Crowd::address(0), taken_up));
+    assert_eq!(crowd.take_grants()[0].1, again, "it has the request id");
+    let (first, second) = (crowd.caller(0, 8), crowd.caller(1, 8));
+    crowd.shard.release_own(&first, grant.id, None, &mut crowd.effects);
+    assert_eq!(crowd.shard.claim_count(), 1, "the first lane has it no longer");
+    crowd.shard.release_own(&second, grant.id, None, &mut crowd.effects);
+    assert_eq!(crowd.shard.claim_count(), 0);
+}
+
+#[test]
+fn one_turn_ends_what_is_due_at_several_instants() {
+    let mut crowd = Crowd::new();
+    for client in 0..10 {
+        let key = format!("key {client}");
+        let wish = Wish { lease_ms: 100 * (client + 1), ..Wish::to_write(&key) };
+        assert!(crowd.acquire(client, 0, wish).is_some());
+        let wish = Wish { wait_ms: 100 * client + 50, ..wish };
+        assert!(crowd.acquire(client, 1, wish).is_none());
+    }
+    crowd.now += 1000;
+    crowd.turn();
+    assert_eq!((crowd.count(is_timeout), crowd.count(is_expired)), (10, 10));
+    assert_eq!(crowd.shard.next_deadline(), Time::NEVER);
+}
+
+/// The position of any other waiter is counted up to a limit, because counting takes time.
+#[test]
+fn the_last_of_a_long_queue_is_told_its_exact_position() {
+    let mut crowd = Crowd::new();
+    let before = POSITION_COUNT_MAX as u32 + 100;
+    assert!(crowd.acquire(0, 0, Wish::to_write("k")).is_some());
+    for client in 0..before {
+        let wish = if client % 2 == 0 { Wish::to_write("k") } else { Wish::to_read("k") };
+        assert!(crowd.acquire(client, 1, wish).is_none());
+    }
+    for (number, priority, expected) in [(2, 0, before), (3, 1, 0), (4, 0, before + 2)] {
+        crowd.effects.said.clear();
+        let caller = crowd.caller(0, number);
+        let options = AcquireOptions { priority, ..AcquireOptions::default() };
+        let hash = crowd.shard.hash(0, b"k");
+        let acquire = Acquire {
+            key: b"k",
+            hash,
+            wait_ms: u32::MAX,
+            notify_queued: true,
+            options: Some(&options),
+            ..Acquire::default()
+        };
+        crowd.shard.acquire(&caller, &acquire, &mut crowd.effects);
+        let position = crowd.effects.said.iter().find_map(|effect| match effect {
+            Effect::Event(_, Event::Queued { position, .. }) => Some(*position),
+            _ => None,
+        });
+        assert_eq!(position, Some(expected), "priority {priority}");
+    }
 }

@@ -370,10 +370,80 @@ fn a_set_whose_paths_enter_is_shown_as_a_waiter_until_it_is_granted() {
 fn a_set_of_as_many_segments_as_the_limit_enters_at_once() {
     let limits = Limits { large_set_segment_count: 3, ..Limits::default() };
     let start = Time::from_millis(1000);
-    let mut fan_out =
-        FanOut { node: Node::new(1, limits, start, 1), now: start, effects: Recorder::default() };
-    fan_out.enter(0, 1, &paths(b'a', 3), 0, AcquireOptions::default());
-    assert!(matches!(fan_out.answered(1), Some(Answer::Granted(_))));
-    fan_out.enter(0, 2, &paths(b'b', 4), 0, AcquireOptions::default());
-    assert_eq!(fan_out.answered(2), None);
+    let of_two_segments = |first: u8| paths(first, 2).concat();
+    for (paths, is_large) in [
+        (paths(b'a', 3), false),
+        (paths(b'a', 4), true),
+        (vec![of_two_segments(b'a'), paths(b'b', 1).concat()], false),
+        (vec![of_two_segments(b'a'), of_two_segments(b'b')], true),
+    ] {
+        let mut fan_out =
+            FanOut { node: Node::new(1, limits, start, 1), now: start, effects: Recorder::default() };
+        fan_out.enter(0, 1, &paths, 0, AcquireOptions::default());
+        assert_eq!(fan_out.answered(1).is_none(), is_large, "{paths:?}");
+    }
+}
+
+/// A release itself grants the sets that it makes clear. Sets that enter go on in later turns, which may hold free paths.
+#[test]
+fn a_release_meanwhile_refuses_no_try_that_enters() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'b', 1), 0, AcquireOptions::default());
+    let Some(Answer::Granted(held)) = fan_out.answered(1) else { panic!("it is free") };
+    fan_out.enter(0, 2, &paths(b'a', 100), 0, AcquireOptions::default());
+    fan_out.turn();
+    fan_out.release(held.id);
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(2), Some(Answer::Granted(_))), "{:?}", fan_out.effects.said);
+}
+
+#[test]
+fn a_try_that_enters_waits_as_long_as_a_request_that_takes_it_over() {
+    let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 1), 0, AcquireOptions::default());
+    let asked = paths(b'a', 100);
+    // A wait that has an end already keeps it.
+    for (number, wait_ms) in [(2, 0), (3, 50), (4, 200), (5, 0)] {
+        fan_out.enter(1, number, &asked, wait_ms, options);
+    }
+    fan_out.turns();
+    fan_out.node.verify();
+    fan_out.now = fan_out.now.after_ms(49);
+    fan_out.turns();
+    assert_eq!(fan_out.answered(5), None, "the blocked set waits");
+    fan_out.now = fan_out.now.after_ms(1);
+    fan_out.turns();
+    assert!(matches!(fan_out.answered(5), Some(Answer::Refused(Refusal::Timeout(_)))));
+}
+
+/// The sets become clear before their waits end, and are granted afterwards.
+#[test]
+fn waits_that_end_while_a_crowd_of_sets_is_granted_end_for_none_of_it() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 1), 0, AcquireOptions::default());
+    let Some(Answer::Granted(held)) = fan_out.answered(1) else { panic!("it is free") };
+    let readers = 2..202;
+    for number in readers.clone() {
+        let caller = fan_out.caller(0, number);
+        let path = &paths(b'a', 1)[0];
+        let acquire = AcquireSet {
+            items: &[TreeItem { path, write: false }],
+            lease_ms: 0,
+            wait_ms: 50,
+            session_lease: false,
+            notify_queued: false,
+            options: AcquireOptions::default(),
+        };
+        fan_out.node.shards[0].acquire_set(&caller, &acquire, &mut fan_out.effects);
+    }
+    fan_out.now = fan_out.now.after_ms(49);
+    fan_out.turn();
+    fan_out.release(held.id);
+    fan_out.now = fan_out.now.after_ms(1);
+    assert!(fan_out.turns() > 3, "no turn can grant all of them");
+    for number in readers {
+        assert!(matches!(fan_out.answered(number), Some(Answer::Granted(_))), "set {number}");
+    }
+    fan_out.node.verify();
 }

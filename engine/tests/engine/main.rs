@@ -38,4 +38,5 @@ mod stale_work;
 #[cfg(debug_assertions)]
 mod steps;
 mod twin;
+mod unused_namespaces;
 mod wheel;

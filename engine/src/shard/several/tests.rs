@@ -1,9 +1,10 @@
 //! Strings and sets of keys that the claims of one request share.
 
-use super::{AcquireSeveral, Participant, SeveralKey, acquire};
-use crate::effect::{Answer, Effects, Event, LaneAddress, Ticket};
-use crate::limits::Limits;
-use crate::shard::{AcquireOptions, Shard, ShardConfig};
+use super::{AcquireSeveral, Participant, Several, SeveralKey, acquire, key_set_number};
+use crate::effect::{Answer, Effects, Event, LaneAddress, LogState, Scope, Ticket};
+use crate::limits::{ITEM_COUNT_MAX, Limits};
+use crate::log::Record;
+use crate::shard::{AcquireOptions, Caller, Shard, ShardConfig};
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -68,10 +69,149 @@ fn the_claims_of_one_request_share_their_strings_and_their_set_of_keys() {
             assert!(is_shared(&detail.metadata, &details[0].metadata), "metadata");
             let keys = detail.key_set().zip(details[0].key_set());
             assert!(keys.is_some_and(|(own, first)| Arc::ptr_eq(own, first)), "set of keys");
+            assert_eq!(
+                detail.several().is_some(),
+                key_is_held,
+                "a hold has no use for the rest of its claim"
+            );
         }
         assert_eq!(details[1].request_id.as_deref(), Some(&b"request"[..]));
         // While it waits, the home is found by a string of its own.
         let (one, other) = (details[1].request_id.as_ref(), details[2].request_id.as_ref());
         assert!(one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other)), "request id");
     }
+}
+
+/// Shards whose present is these instants, with a lane of one client in each.
+struct Shards {
+    shards: Vec<(Shard, u32)>,
+    heard: Heard,
+}
+
+#[derive(Default)]
+struct Heard {
+    answers: Vec<Answer>,
+    recheck_count: u32,
+    /// What each record says about the keys of the claim.
+    recorded_sets: Vec<Option<u64>>,
+}
+
+impl Effects for Heard {
+    fn answer(&mut self, _: Ticket, answer: Answer) {
+        self.answers.push(answer);
+    }
+
+    fn event(&mut self, _: LaneAddress, _: Event) {}
+
+    fn recheck(&mut self, _: &Arc<Several>) {
+        self.recheck_count += 1;
+    }
+
+    fn record(&mut self, _: u16, _: u64, record: &Record<'_>) {
+        if let Record::Held(hold) = record {
+            self.recorded_sets.push(hold.set_hash);
+        }
+    }
+}
+
+impl Shards {
+    const ADDRESS: LaneAddress = LaneAddress { worker: 0, slot: 0, generation: 0 };
+
+    fn at(instants: &[u64]) -> Self {
+        let shard = |(number, millis): (usize, &u64)| {
+            let mut shard = Shard::new(&ShardConfig {
+                number: number as u16,
+                limits: Limits::default(),
+                hash_seeds: [1, 2, 3, 4],
+                secret_seed: [5; 32],
+                start: Time::from_millis(*millis),
+            });
+            let lane = shard.lane(Self::ADDRESS, &Arc::from(*b"lane"), 0);
+            (shard, lane)
+        };
+        Self { shards: instants.iter().enumerate().map(shard).collect(), heard: Heard::default() }
+    }
+
+    /// Waits for as long as it takes.
+    fn acquire(&mut self, number: u32, keys: &[SeveralKey<'_>]) {
+        self.acquire_with(number, keys, AcquireOptions::default());
+    }
+
+    fn acquire_with(&mut self, number: u32, keys: &[SeveralKey<'_>], options: AcquireOptions<'_>) {
+        let request = AcquireSeveral {
+            keys,
+            lease_ms: 2000,
+            wait_ms: u32::MAX,
+            session_lease: false,
+            notify_queued: false,
+            options,
+        };
+        let mut participants: Vec<_> =
+            self.shards.iter_mut().map(|(shard, lane)| Participant { shard, lane: *lane }).collect();
+        let ticket = Ticket { lane: Self::ADDRESS, number };
+        acquire(&mut participants, ticket, 0, &request, &mut self.heard);
+    }
+
+    fn cancel(&mut self, number: u32) {
+        let (shard, lane) = &mut self.shards[0];
+        let ticket = Ticket { lane: Self::ADDRESS, number: u32::MAX };
+        shard.cancel(&Caller { lane: *lane, ticket, namespace: 0 }, number, &mut self.heard);
+    }
+}
+
+fn key(key: &[u8], shared: bool) -> SeveralKey<'_> {
+    SeveralKey { key, shared, shard: 0 }
+}
+
+#[test]
+fn keys_of_shards_whose_presents_differ_are_granted_at_the_latest_of_these() {
+    let mut shards = Shards::at(&[1000, 5000]);
+    shards.acquire(1, &[key(b"a", false), SeveralKey { shard: 1, ..key(b"b", false) }]);
+    for (shard, _) in &shards.shards {
+        assert_eq!(
+            (shard.now(), shard.claims[0].deadline),
+            (Time::from_millis(5000), Time::from_millis(7000))
+        );
+    }
+}
+
+#[test]
+fn a_claim_is_over_one_to_so_many_keys() {
+    let names: Vec<String> = (0..=ITEM_COUNT_MAX).map(|number| format!("{number:04}")).collect();
+    let keys: Vec<SeveralKey<'_>> = names.iter().map(|name| key(name.as_bytes(), false)).collect();
+    for (count, is_accepted) in [(0, false), (1, true), (ITEM_COUNT_MAX, true), (ITEM_COUNT_MAX + 1, false)] {
+        let mut shards = Shards::at(&[1000]);
+        shards.acquire(1, &keys[..count]);
+        let is_granted = matches!(shards.heard.answers[..], [Answer::GrantedSeveral(_)]);
+        assert_eq!(is_granted, is_accepted, "{count} keys");
+        // The same again has to wait.
+        shards.acquire(2, &keys[..count]);
+        let waiting = shards.shards[0].0.waiting_several();
+        let key_counts: Vec<usize> = waiting.iter().map(|several| several.key_count()).collect();
+        assert_eq!(key_counts, if is_accepted { vec![count] } else { vec![] });
+    }
+}
+
+/// After a crash the server repeats the answer to the acquire, with all keys.
+#[test]
+fn the_log_has_the_set_of_keys_of_a_claim_that_no_request_id_names() {
+    let mut shards = Shards::at(&[1000]);
+    shards.shards[0].0.set_log_state(LogState::Ready, 0);
+    let options = AcquireOptions { scope: Scope::Local, ..AcquireOptions::default() };
+    shards.acquire_with(1, &[key(b"a", false), key(b"b", true)], options);
+    let set = key_set_number([&b"a"[..], b"b"].into_iter());
+    assert_eq!(shards.heard.recorded_sets, [Some(set), Some(set)]);
+}
+
+/// Each such effect makes a worker take the turns of all shards of the claim.
+#[test]
+fn a_writer_that_could_write_a_key_is_not_told_so_again_when_a_waiter_behind_it_leaves() {
+    let mut shards = Shards::at(&[1000]);
+    shards.acquire(1, &[key(b"a", false)]);
+    shards.acquire(2, &[key(b"a", false), key(b"k", false)]);
+    shards.acquire(3, &[key(b"k", true)]);
+    shards.acquire(4, &[key(b"k", true)]);
+    shards.cancel(3);
+    shards.shards[0].0.verify();
+    assert_eq!(shards.heard.recheck_count, 0);
 }

@@ -217,3 +217,20 @@ fn a_claim_that_is_not_granted_is_found_once() {
     world.check();
     assert_eq!(world.with(Standing::Held), [2, 3]);
 }
+
+#[test]
+fn a_path_is_shown_up_to_the_last_segment_that_fits() {
+    let wanted = wanted("W aaaaa/b/ccc");
+    for enters in [false, true] {
+        let mut tree = tree();
+        let first_item = if enters {
+            tree.enter_later(1, 1, &items(&wanted), true)
+        } else {
+            tree.hold(1, &items(&wanted))
+        };
+        for (len_max, len) in [(0, 0), (6, 0), (7, 7), (9, 7), (10, 10), (14, 10), (15, 15), (16, 15)] {
+            let shown = tree.first_path(first_item, len_max);
+            assert_eq!(shown, wanted[0].0[..len], "at most {len_max} bytes, enters: {enters}");
+        }
+    }
+}

@@ -115,3 +115,57 @@ fn nothing_is_left_of_paths_that_nobody_names() {
     assert_eq!(tree.counters(), fresh);
     assert_eq!(tree.trie.nodes.live_count(), 1, "only the root is left");
 }
+
+/// The records of its items are used again before the tree has gone on with it.
+#[test]
+fn a_claim_that_ends_while_it_is_granted_holds_no_item_of_another_claim() {
+    let (mut tree, mut claims) = (tree(), Vec::new());
+    ask(&mut tree, &mut claims, "W b");
+    ask(&mut tree, &mut claims, "W b, W c, W d");
+    remove_all(&mut tree, claims[0]);
+    let clear = tree.next_verdict(Enters::AndHolds, &mut Steps::new(10));
+    assert_eq!(clear, Some(Verdict::Clear(1)));
+    tree.grant(claims[1], &mut Steps::new(0));
+    assert!(tree.is_granting(), "one item is held");
+    tree.remove(claims[1], &mut Steps::new(0));
+    ask(&mut tree, &mut claims, "W x, W b");
+    tree.verify();
+    while !tree.is_settled() {
+        let verdict = tree.next_verdict(Enters::AndHolds, &mut Steps::new(1));
+        tree.verify();
+        if verdict == Some(Verdict::Clear(2)) {
+            tree.grant(claims[2], &mut Steps::new(0));
+        }
+    }
+    assert_eq!(tree.counters().held_item_count, 2);
+}
+
+#[test]
+fn a_set_that_enters_while_nothing_may_be_held_holds_nothing() {
+    let mut tree = tree();
+    let first_item = tree.enter_later(1, 1, &items(&wanted("W a, W b, W c")), true);
+    while tree.is_entering() {
+        let verdict = tree.next_verdict(Enters::AndWaits, &mut Steps::new(1));
+        assert!(matches!(verdict, None | Some(Verdict::Clear(1))));
+        assert_eq!(tree.counters().held_item_count, 0);
+    }
+    assert!(tree.is_claim_clear(first_item));
+    tree.verify();
+}
+
+/// Each node that is looked at or made costs an eighth of a step, beside the one of the path.
+#[test]
+fn a_set_that_enters_takes_steps_for_the_nodes_of_its_paths() {
+    let mut tree = tree();
+    // The root has the only node that the paths share. Each of them has 32 segments.
+    let text = |number: u32| format!("W {number}{}", "/s".repeat(31));
+    let wanted = wanted(&(0..10).map(text).collect::<Vec<_>>().join(", "));
+    let first_item = tree.enter_later(1, 1, &items(&wanted), true);
+    let mut steps = Steps::new(1000);
+    assert_eq!(tree.next_verdict(Enters::AndHolds, &mut steps), Some(Verdict::Clear(1)));
+    // A step to look at each path, and one to begin to hold them. Then each path takes one, four for its new nodes, and four for the
+    // counts of these. The last step finds that all paths are held.
+    assert_eq!(1000 - steps.left(), 10 + 1 + 10 * (1 + 4 + 4) + 1);
+    tree.grant(first_item, &mut steps);
+    tree.verify();
+}
