@@ -137,14 +137,8 @@ impl Tree {
     ) -> u32 {
         let paths = Paths::needed_of(items);
         let first_item = self.items.allocate();
-        self.items[first_item] = Item {
-            arrival,
-            claim,
-            first: first_item,
-            blocked_count: 1,
-            state: State::Outside,
-            ..Item::default()
-        };
+        // The rest is written when the item enters.
+        self.items[first_item] = Item { arrival, blocked_count: 1, state: State::Outside, ..Item::default() };
         self.entering.segment_count += paths.segment_count;
         let phase = Phase::Checking;
         let set = EnteringSet { claim, first_item, last_item: NONE, paths, phase, done_count: 0, may_wait };

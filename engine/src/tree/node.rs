@@ -399,8 +399,8 @@ impl Trie {
         names.extend(self.spine(node).map(|(_, node)| node.segment.as_slice()));
         // The root has no name.
         names.pop();
-        let len: usize = names.iter().map(|segment| 2 + segment.len()).sum();
-        let mut path = Vec::with_capacity(len.min(len_max));
+        let mut path =
+            Vec::with_capacity(names.iter().map(|segment| 2 + segment.len()).sum::<usize>().min(len_max));
         for segment in names.into_iter().rev() {
             if path.len() + 2 + segment.len() > len_max {
                 break;

@@ -236,10 +236,18 @@ impl<'a, 'p> Attempt<'a, 'p> {
             | request.options.scope.claim_flag()
             | if waits { flag::STUB } else { 0 };
         // All of them share the strings.
-        let AcquireOptions { owner, metadata, request_id, .. } = request.options;
+        let AcquireOptions { release_after_ms, priority, scope, owner, metadata, request_id } =
+            request.options;
         let [owner, metadata, request_id] =
             [owner, metadata, request_id].map(|own| own.map(Arc::<[u8]>::from));
-        let options = AcquireOptions { owner: None, metadata: None, request_id: None, ..request.options };
+        let options = AcquireOptions {
+            release_after_ms,
+            priority,
+            scope,
+            owner: None,
+            metadata: None,
+            request_id: None,
+        };
         let mut members = Vec::with_capacity(request.keys.len());
         for (number, (key, located)) in request.keys.iter().zip(&self.located).enumerate() {
             let Participant { shard, lane } = &mut self.participants[located.place];
