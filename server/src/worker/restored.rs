@@ -144,3 +144,25 @@ impl State {
         lane.is_restored = lane.namespace != namespace.number();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::test_node::test_node;
+    use waymaker_engine::Time;
+
+    #[test]
+    fn lanes_that_join_a_restored_session_have_other_numbers_after_each_start() {
+        let mut node = test_node(1, Time::from_millis(1_000));
+        let mut first_lane_at_start = |server_id| {
+            Arc::get_mut(&mut node).expect("nobody else has it").server_id = server_id;
+            usize::from(first_joining_lane(&node))
+        };
+        let (first, next) = (first_lane_at_start(0), first_lane_at_start(1));
+        assert!(first >= LANES_PER_SESSION_MAX, "the first server gave away the numbers before it");
+        assert!(
+            next >= first + LANES_PER_SESSION_MAX,
+            "the server before may have given away the numbers before it"
+        );
+    }
+}
