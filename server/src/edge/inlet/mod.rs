@@ -85,12 +85,10 @@ pub struct InletState {
     free: Vec<u32>,
     /// Who listens to what happens to a hold.
     followers: BTreeMap<LockId, u32>,
-    /// Abandoned acquires whose cancellation found too many requests in flight.
-    put_off: Vec<u32>,
+    /// What found too many requests in flight.
+    put_off: Vec<PutOff>,
     /// Number of slots that are releases.
     release_count: usize,
-    /// Holds of abandoned requests whose release found too many requests in flight.
-    unreleased: Vec<LockId>,
     /// Holds of abandoned requests, with the numbers of these. Empty but while the lane is heard.
     unknown: Vec<(u32, LockId)>,
     /// Empty but while it is heard.
@@ -128,6 +126,15 @@ enum Slot {
     Followed(Box<Following>),
 }
 
+/// What is asked again once there is room.
+#[derive(Debug)]
+enum PutOff {
+    /// The cancellation of an abandoned acquire.
+    Cancel(u32),
+    /// The release of a hold of an abandoned request.
+    Release(LockId),
+}
+
 /// A request that nobody listens to. It keeps its number until it is answered, and until its cancellation is: the
 /// cancellation names the number.
 #[derive(Debug)]
@@ -149,7 +156,6 @@ impl InletState {
             followers: BTreeMap::new(),
             put_off: Vec::new(),
             release_count: 0,
-            unreleased: Vec::new(),
             unknown: Vec::new(),
             taken: Vec::new(),
             spare: None,
@@ -260,12 +266,16 @@ impl InletState {
     }
 
     fn hear_all(&mut self, worker: &mut Worker, mut bytes: &[u8]) {
-        let refused_before = self.put_off.len() + self.unreleased.len();
+        let put_off_before = self.put_off.len();
         let mut answer_count = 0;
         while let Ok(Some(frame)) = next_frame(bytes, usize::MAX) {
             if frame.number() != 0 && is_answer(frame.opcode()) {
                 answer_count += 1;
-                self.hear_answer(frame);
+                if self.release_count > 0 {
+                    self.hear_answer_during_releases(frame);
+                } else {
+                    self.hear_answer(frame);
+                }
             } else {
                 self.hear_event(frame);
             }
@@ -274,28 +284,24 @@ impl InletState {
         // Not earlier: a newer request of this lane may have taken a hold up, which only a later frame tells.
         let unknown = std::mem::take(&mut self.unknown);
         self.release_all(worker, unknown.into_iter().map(|(_, id)| id));
-        if self.put_off.is_empty() && self.unreleased.is_empty() {
+        if self.put_off.is_empty() {
             return;
         }
-        let refused_count = self.put_off.len() + self.unreleased.len() - refused_before;
+        // An event may have said that one of them was taken up.
+        let refused_count = self.put_off.len().saturating_sub(put_off_before);
         // Each other answer made room for one. Without any it would be refused again, and again.
         let room = answer_count - refused_count;
-        let releases: Vec<_> = self.unreleased.drain(..room.min(self.unreleased.len())).collect();
-        let cancel_room = room - releases.len();
-        self.release_all(worker, releases);
-        for number in self.put_off.drain(..cancel_room.min(self.put_off.len())).collect::<Vec<_>>() {
-            self.cancel(worker, number, worker.moment());
+        for put_off in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
+            match put_off {
+                PutOff::Cancel(number) => self.cancel(worker, number, worker.moment()),
+                PutOff::Release(id) => self.release_all(worker, [id]),
+            }
         }
     }
 
+    #[inline(always)]
     fn hear_answer(&mut self, frame: Frame<'_>) {
         let number = frame.number();
-        if self.release_count > 0 && self.releases_any_of(frame) {
-            let refusal = given_back(number);
-            let refusal =
-                next_frame(&refusal, usize::MAX).ok().flatten().expect("a refusal is a whole frame");
-            return self.hear_answer(refusal);
-        }
         let Some(slot) = self.slots.get_mut(number as usize - 1) else { return };
         match slot {
             Slot::Asked { waker, answer, .. } => {
@@ -340,15 +346,23 @@ impl InletState {
                 self.end(number);
                 self.release_count -= 1;
                 if is_overloaded(frame) {
-                    self.unreleased.push(id);
+                    self.put_off.push(PutOff::Release(id));
                 }
             }
             Slot::Free => {}
         }
     }
 
-    /// Returns whether this answer grants a hold of an earlier request whose release is on its way. The release was sent later, so the
-    /// worker serves it behind the grant.
+    /// Refuses a request that took up a hold of an earlier one whose release is on its way. The release was sent later, so the worker serves
+    /// it behind the grant.
+    #[cold]
+    fn hear_answer_during_releases(&mut self, frame: Frame<'_>) {
+        let refusal = self.releases_any_of(frame).then(|| given_back(frame.number()));
+        let refusal = refusal.as_deref().and_then(|bytes| next_frame(bytes, usize::MAX).ok().flatten());
+        self.hear_answer(refusal.unwrap_or(frame));
+    }
+
+    /// Returns whether this answer grants a hold once more whose release is on its way.
     fn releases_any_of(&self, frame: Frame<'_>) -> bool {
         let ids = match (frame.opcode(), Response::decode(frame)) {
             (acquire::GRANTED, Ok(Response::Granted(granted))) if granted.repeated => vec![granted.id],
@@ -364,7 +378,7 @@ impl InletState {
     fn hear_cancelled(&mut self, acquire_number: u32, frame: Frame<'_>) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if is_overloaded(frame) && !abandoned.is_answered {
-            self.put_off.push(acquire_number);
+            self.put_off.push(PutOff::Cancel(acquire_number));
         } else {
             abandoned.cancel_key = None;
             self.end_abandoned(acquire_number);
@@ -442,7 +456,7 @@ impl InletState {
     /// A newer request has the hold of this request from here on, and may be one of this lane. The older request must not release it.
     fn keep(&mut self, number: u32, id: LockId) {
         self.unknown.retain(|unknown| *unknown != (number, id));
-        self.unreleased.retain(|unreleased| *unreleased != id);
+        self.put_off.retain(|put_off| !matches!(put_off, PutOff::Release(other) if *other == id));
         let slot = self.slots.get_mut((number as usize).wrapping_sub(1));
         if let Some(Slot::Asked { answer: Some(answer), is_taken_up, .. }) = slot
             && let Ok(Some(frame)) = next_frame(answer, usize::MAX)

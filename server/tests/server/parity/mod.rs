@@ -61,7 +61,8 @@ trait FrontEnd: Sized {
 }
 
 /// Files in which several things happen at one instant. Real commands come one after the other.
-const AT_ONE_INSTANT: [&str; 3] = [
+const AT_ONE_INSTANT: [&str; 4] = [
+    "counters_of_waits_that_end_together",
     "keys_whose_wait_ends_as_they_become_free",
     "order_within_an_instant",
     "waits_that_end_together_end_before_anyone_is_granted",
