@@ -156,6 +156,8 @@ impl RealLane {
                 }
                 let rest = input[frame.len()..].to_vec();
                 self.stage = Stage::Open;
+                // The process may not have run for a while.
+                self.down_us = world.now_us;
                 rest
             }
         };
