@@ -33,7 +33,7 @@ use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 use waymaker_server::quorum::port::QuorumPort;
 
-/// Steps that a turn asks for in vain, at most: each piece of work, and each request, may do so once. Every client may have left requests.
+/// Steps that a turn asks for in vain, at most: each piece of work, and each request, may do so once.
 const STEPS_IN_VAIN_MAX: u32 = 48;
 
 /// How long a worker is kept from running when something is about to end, at most.
@@ -328,6 +328,7 @@ impl Server {
     /// comes by for what ends in each shard.
     fn verify_turns(&self, world: &mut World) {
         let (step_count_max, now) = (world.settings.limits.work_per_turn, world.server_time());
+        // Each client may have left a request for the turn.
         let asked_max = step_count_max + STEPS_IN_VAIN_MAX + world.settings.client_count as u32;
         for shard in &self.shards {
             if let Some(turn) = self.node.0.shards[*shard].enter() {

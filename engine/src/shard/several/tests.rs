@@ -8,54 +8,30 @@ use crate::shard::{AcquireOptions, Caller, Shard, ShardConfig};
 use crate::time::Time;
 use std::sync::Arc;
 
-struct Silent;
-
-impl Effects for Silent {
-    fn answer(&mut self, _: Ticket, _: Answer) {}
-    fn event(&mut self, _: LaneAddress, _: Event) {}
-}
-
 /// A shard of which one lane has asked for three keys, twice with the same request id.
-fn asked(wait_ms: u32, key_is_held: bool) -> Shard {
-    let mut shard = Shard::new(&ShardConfig {
-        number: 0,
-        limits: Limits::default(),
-        hash_seeds: [1, 2, 3, 4],
-        secret_seed: [5; 32],
-        start: Time::from_millis(1000),
-    });
-    let address = LaneAddress { worker: 0, slot: 0, generation: 0 };
-    let lane = shard.lane(address, &Arc::from(*b"lane"), 0);
-    let key = |key: &'static [u8]| SeveralKey { key, shared: false, shard: 0 };
-    let (one, all) = ([key(b"b")], [key(b"a"), key(b"b"), key(b"c")]);
+fn asked(key_is_held: bool) -> Shard {
+    let mut shards = Shards::at(&[1000]);
+    let [a, b, c] = [b"a", b"b", b"c"].map(|name| key(name, false));
     let options = AcquireOptions {
         owner: Some(b"owner"),
         metadata: Some(b"metadata"),
         request_id: Some(b"request"),
         ..AcquireOptions::default()
     };
-    let held: &[_] = if key_is_held { &[(&one[..], AcquireOptions::default())] } else { &[] };
-    let requests = [(&all[..], options), (&all[..], options)];
-    for (number, (keys, options)) in held.iter().chain(&requests).enumerate() {
-        let request = AcquireSeveral {
-            keys,
-            lease_ms: 0,
-            wait_ms,
-            session_lease: false,
-            notify_queued: false,
-            options: *options,
-        };
-        let ticket = Ticket { lane: address, number: number as u32 };
-        acquire(&mut [Participant { shard: &mut shard, lane }], ticket, 0, &request, &mut Silent);
+    if key_is_held {
+        shards.acquire(0, &[b]);
     }
-    shard
+    for number in [1, 2] {
+        shards.acquire_with(number, &[a, b, c], options);
+    }
+    shards.shards.remove(0).0
 }
 
 /// Metadata has up to 4 KiB, so 1,024 copies of it take milliseconds, and 4 MiB.
 #[test]
 fn the_claims_of_one_request_share_their_strings_and_their_set_of_keys() {
     for key_is_held in [false, true] {
-        let shard = asked(u32::MAX, key_is_held);
+        let shard = asked(key_is_held);
         let first = u32::from(key_is_held);
         assert_eq!(shard.claim_count(), first + 3, "the second request finds the claims of the first one");
         let details: Vec<_> = (first..first + 3)

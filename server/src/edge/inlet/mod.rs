@@ -85,7 +85,7 @@ pub struct InletState {
     free: Vec<u32>,
     /// Who listens to what happens to a hold.
     followers: BTreeMap<LockId, u32>,
-    /// What found too many requests in flight.
+    /// Cancellations and releases that were refused because too many requests were in flight.
     put_off: Vec<PutOff>,
     /// Number of slots that are releases.
     release_count: usize,
@@ -126,7 +126,7 @@ enum Slot {
     Followed(Box<Following>),
 }
 
-/// What is asked again once there is room.
+/// A request that is sent again once the lane has room.
 #[derive(Debug)]
 enum PutOff {
     /// The cancellation of an abandoned acquire.
@@ -583,19 +583,19 @@ fn granted_ids(frame: Frame<'_>) -> Vec<LockId> {
 /// Returns the refusal of a request that took up a hold whose release is on its way.
 fn given_back(number: u32) -> Vec<u8> {
     let message = "the hold of an earlier request with this id was being released; ask again";
-    let value = CancelReason::Asked.number();
-    let detail = ErrorDetail::Text { value, field: b"request_id", message: message.as_bytes() };
-    let mut refusal = Vec::new();
-    ErrorAnswer { code: ErrorCode::Cancelled, detail }.encode(number, &mut refusal);
-    refusal
+    let reason = CancelReason::Asked.number();
+    refusal(number, ErrorCode::Cancelled, reason, b"request_id", message)
 }
 
 /// What a request is refused with that no frame may be as long as.
 fn too_long(number: u32) -> Vec<u8> {
     let message = format!("a request has at most {FRAME_LEN_MAX} bytes");
-    let limit = FRAME_LEN_MAX as u64;
-    let detail = ErrorDetail::Text { value: limit, field: b"request", message: message.as_bytes() };
+    refusal(number, ErrorCode::BadInput, FRAME_LEN_MAX as u64, b"request", &message)
+}
+
+fn refusal(number: u32, code: ErrorCode, value: u64, field: &[u8], message: &str) -> Vec<u8> {
+    let detail = ErrorDetail::Text { value, field, message: message.as_bytes() };
     let mut refusal = Vec::new();
-    ErrorAnswer { code: ErrorCode::BadInput, detail }.encode(number, &mut refusal);
+    ErrorAnswer { code, detail }.encode(number, &mut refusal);
     refusal
 }

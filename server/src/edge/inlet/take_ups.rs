@@ -61,6 +61,13 @@ impl Rig {
         self.inlet.take_output(&mut self.worker);
     }
 
+    /// Takes the turn of the shard of the key. The worker has it again once it gets the mail.
+    fn hold_turn(&self) -> Mail {
+        let shard = self.node.shard_of_key(KEY);
+        let turn = self.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
+        Mail::Turn { shard, pass: turn.pass_on() }
+    }
+
     fn answer(&mut self, number: u32) -> Reply {
         self.serve();
         match self.inlet.poll_answer(number, &mut Context::from_waker(Waker::noop())) {
@@ -99,12 +106,10 @@ fn a_request_that_takes_up_a_hold_which_is_being_released_is_not_granted() {
     let mut rig = Rig::new();
     let older = rig.acquire();
     rig.serve();
-    let shard = rig.node.shard_of_key(KEY);
-    let turn = rig.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
-    let pass = turn.pass_on();
+    let turn = rig.hold_turn();
     let newer = rig.acquire();
     rig.leave(older);
-    rig.node.mailboxes[0].post(Mail::Turn { shard, pass });
+    rig.node.mailboxes[0].post(turn);
     let reply = rig.answer(newer);
     assert!(
         matches!(reply.response(), Response::Error(error) if error.code == ErrorCode::Cancelled),
@@ -121,13 +126,11 @@ fn a_request_that_ends_unread_ends_its_hold_although_the_lane_has_no_room_for_th
     let mut rig = Rig::new();
     let number = rig.acquire();
     rig.serve();
-    let shard = rig.node.shard_of_key(KEY);
-    let turn = rig.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
-    let pass = turn.pass_on();
+    let turn = rig.hold_turn();
     let questions: Vec<_> =
         (0..IN_FLIGHT_MAX).map(|_| rig.send(&Request::Inspect(Inspect { key: b"another" }))).collect();
     rig.leave(number);
-    rig.node.mailboxes[0].post(Mail::Turn { shard, pass });
+    rig.node.mailboxes[0].post(turn);
     for question in questions {
         rig.answer(question);
     }
@@ -138,14 +141,12 @@ fn a_request_that_ends_unread_ends_its_hold_although_the_lane_has_no_room_for_th
 fn a_request_for_several_keys_that_ends_unread_ends_its_holds() {
     for is_abandoned in [false, true] {
         let mut rig = Rig::new();
-        let shard = rig.node.shard_of_key(KEY);
-        let turn = rig.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
-        let pass = turn.pass_on();
+        let turn = rig.hold_turn();
         let number = rig.acquire_several();
         if is_abandoned {
             rig.leave(number);
         }
-        rig.node.mailboxes[0].post(Mail::Turn { shard, pass });
+        rig.node.mailboxes[0].post(turn);
         rig.serve();
         if !is_abandoned {
             assert!(rig.is_held());
@@ -159,15 +160,13 @@ fn a_request_for_several_keys_that_ends_unread_ends_its_holds() {
 fn an_abandoned_request_ends_its_hold_but_not_one_that_was_taken_up() {
     for is_taken_up in [false, true] {
         let mut rig = Rig::new();
-        let shard = rig.node.shard_of_key(KEY);
-        let turn = rig.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
-        let pass = turn.pass_on();
+        let turn = rig.hold_turn();
         let older = rig.acquire();
         if is_taken_up {
             rig.acquire();
         }
         rig.leave(older);
-        rig.node.mailboxes[0].post(Mail::Turn { shard, pass });
+        rig.node.mailboxes[0].post(turn);
         rig.serve();
         assert_eq!(rig.is_held(), is_taken_up);
     }
