@@ -5,7 +5,7 @@ use std::fmt;
 /// A set of capabilities: in `HELLO` the ones that the client understands, in `WELCOME` the ones that the server offers.
 ///
 /// Each bit stands for one optional part of the protocol, so client and server of neighbouring versions work together:
-/// both ignore bits that they do not know. A bit keeps its meaning for ever. `docs/wire.md` lists all bits.
+/// both ignore bits that they do not know. A bit keeps its meaning for ever. `docs/reference/wire.md` lists all bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Capabilities(u64);
 

@@ -5,7 +5,7 @@
 //! from the receive buffer, and encoded by appending to the send buffer. Nothing here reads a socket, a clock or a
 //! random number, and nothing here panics on bytes from outside.
 //!
-//! A message and its answer live in one file under `message/`. `docs/wire.md` has every byte as a table, and the
+//! A message and its answer live in one file under `message/`. `docs/reference/wire.md` has every byte as a table, and the
 //! golden files under `tests/golden/` keep them so.
 
 pub mod capabilities;

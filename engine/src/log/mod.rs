@@ -1,7 +1,7 @@
 //! The durable log as bytes: what its files look like, what may be believed of what is found in them, what it says
 //! (`record`), how records lie in frames (`split`, and `group` for the way back), and the state that they add up to (`image`).
 //!
-//! Nothing here opens a file or reads a clock. `docs/log-format.md` has every byte and the argument why no acknowledged
+//! Nothing here opens a file or reads a clock. `docs/reference/log-format.md` has every byte and the argument why no acknowledged
 //! record is lost and no dropped one returns.
 
 pub mod block;

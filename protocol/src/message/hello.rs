@@ -25,7 +25,7 @@ pub const WELCOME_CAPABILITIES: u16 = 1 << 1;
 
 /// What rules hold in a namespace. Fixed when it is first used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[expect(missing_docs, reason = "described in docs/wire.md")]
+#[expect(missing_docs, reason = "described in docs/reference/wire.md")]
 pub enum NamespaceKind {
     #[default]
     Flat,

@@ -1,4 +1,4 @@
-//! `docs/wire.md` says what the codec does, so that a client written from it works.
+//! `docs/reference/wire.md` says what the codec does, so that a client written from it works.
 
 use waymaker_protocol::frame::HEADER_LEN;
 use waymaker_protocol::message::opcode::ANSWER;
@@ -9,7 +9,7 @@ use crate::golden;
 use crate::layout::{Field, HEADER, layout};
 use crate::samples::sample;
 
-const DOCUMENT: &str = include_str!("../../../docs/wire.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/wire.md");
 
 /// Every section that describes a message, with a sample that has all of its fields.
 const SECTIONS: [(&str, &str); 72] = [
@@ -265,7 +265,7 @@ fn every_opcode_has_a_section() {
 fn part(heading: &str) -> &'static str {
     let (_, text) = DOCUMENT
         .split_once(&format!("\n{heading}\n"))
-        .unwrap_or_else(|| panic!("docs/wire.md has no heading {heading:?}"));
+        .unwrap_or_else(|| panic!("docs/reference/wire.md has no heading {heading:?}"));
     let level = heading.split(' ').next().expect("a heading begins with its level").len();
     let end = (2..=level).filter_map(|level| text.find(&format!("\n{} ", "#".repeat(level)))).min();
     &text[..end.unwrap_or(text.len())]

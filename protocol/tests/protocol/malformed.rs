@@ -89,7 +89,7 @@ fn an_unknown_flag_is_refused_with_its_bit() {
     }
 }
 
-/// The flags of each message, as `docs/wire.md` has them.
+/// The flags of each message, as `docs/reference/wire.md` has them.
 fn known_flags(opcode: u8) -> u16 {
     match opcode {
         opcode::ACQUIRE => 0b1_1111_1111,

@@ -5,7 +5,7 @@ use crate::operation::Key;
 use std::collections::BTreeMap;
 use waymaker_protocol::LockId;
 
-/// The holds that some client may rely on, by the arithmetic that `docs/wire.md` gives it.
+/// The holds that some client may rely on, by the arithmetic that `docs/reference/wire.md` gives it.
 #[derive(Debug, Default)]
 pub(crate) struct SureHolds {
     keys: BTreeMap<Key, Vec<SureHold>>,

@@ -1,4 +1,4 @@
-//! Until when a client may rely on what it holds: the arithmetic of `docs/wire.md`.
+//! Until when a client may rely on what it holds: the arithmetic of `docs/reference/wire.md`.
 
 /// An answered round trip: the server's clock showed `stamp_ms` not before `sent_us`.
 #[derive(Clone, Copy, Debug)]

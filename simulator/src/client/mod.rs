@@ -41,7 +41,7 @@ struct SessionView {
 
 /// One client: up to two connections, perhaps a session, and what it believes to hold.
 ///
-/// It obeys `docs/wire.md`: it works out local deadlines from answered round trips alone, stops believing by itself,
+/// It obeys `docs/reference/wire.md`: it works out local deadlines from answered round trips alone, stops believing by itself,
 /// repeats unanswered requests under their numbers after a resume, and gives back what it was granted too late. Beyond
 /// that it does whatever the seed says: it pauses, crashes, leaves connections, asks for nonsense, and ends the holds of
 /// others.

@@ -1,7 +1,7 @@
 //! The published contract `models.Locket`.
 //!
 //! Everything lies in the registry of the namespace `locket`: a lock, or a presence, is what an owner registered under its key. The
-//! statuses and messages are those that its clients compare with. `docs/compatibility.md` has where the published document
+//! statuses and messages are those that its clients compare with. `docs/reference/compatibility.md` has where the published document
 //! and the later code differ, and which switch gives which.
 
 mod fault;

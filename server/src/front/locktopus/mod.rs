@@ -1,4 +1,4 @@
-//! Locktopus: sets of paths of a tree, locked over a WebSocket. `docs/compatibility.md` says where it differs from the
+//! Locktopus: sets of paths of a tree, locked over a WebSocket. `docs/reference/compatibility.md` says where it differs from the
 //! original.
 //!
 //! `message` and `session` are the protocol without I/O, `connection` is between a WebSocket and the worker, `handshake`

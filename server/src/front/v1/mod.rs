@@ -1,7 +1,7 @@
 //! Our own contract `waymaker.v1`: everything that the server can, for any language that has gRPC.
 //!
 //! One file for each service. `connection` has the lanes that they share, `claims` and `entries` say things as the contract
-//! does, `acquire` and `watch` are the streams, and `status` is the one table of errors. `docs/grpc.md` shows how it is used.
+//! does, `acquire` and `watch` are the streams, and `status` is the one table of errors. `docs/reference/grpc.md` shows how it is used.
 
 mod acquire;
 mod claims;

@@ -1,7 +1,7 @@
 //! The published contract `waymaker.WaymakerService`.
 //!
 //! Everything lies in the flat namespace `waymaker`. What a key's lock is, who waits and who is granted is the engine's; what
-//! stands here is how the contract says it. `docs/compatibility.md` has what it leaves open and how we read it.
+//! stands here is how the contract says it. `docs/reference/compatibility.md` has what it leaves open and how we read it.
 
 mod lease;
 mod lock_stream;
