@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_util::codec::Decoder;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
@@ -220,9 +220,16 @@ async fn connect(endpoint: &Endpoint) -> io::Result<Link> {
                     }
                 }
             }
+            #[cfg(unix)]
             ServerAddress::Unix(path) => {
-                let (reader, writer) = UnixStream::connect(path).await?.into_split();
+                let (reader, writer) = tokio::net::UnixStream::connect(path).await?.into_split();
                 (Box::new(reader), Box::new(writer))
+            }
+            #[cfg(not(unix))]
+            ServerAddress::Unix(path) => {
+                let message =
+                    format!("this system has no Unix sockets, so {} cannot be reached", path.display());
+                return Err(io::Error::new(io::ErrorKind::Unsupported, message));
             }
         };
     let codec = FrameCodec { frame_len_max: FRAME_LEN_MAX };

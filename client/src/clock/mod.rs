@@ -1,0 +1,164 @@
+//! The clock that leases are measured with, and its timers.
+//!
+//! The system clock has two forms behind one interface: `linux` uses kernel timers that fire right after a suspended
+//! machine wakes up; `portable` works on every other system. Both count the time that the machine is suspended.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(any(test, not(target_os = "linux")))]
+mod portable;
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(not(target_os = "linux"))]
+use portable as system;
+
+/// An instant in nanoseconds since the machine booted, the time it was suspended included.
+///
+/// `std::time::Instant` stands still while the machine sleeps; a lease on a server does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BootTime(u64);
+
+impl BootTime {
+    /// Later than every instant that will come.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The instant so many nanoseconds after the boot.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the boot.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// `duration` later, at most [`BootTime::NEVER`].
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// `duration` earlier, at least the boot.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Where a client reads the time. [`BootClock`] is the real one; a test hands in its own and lets time pass as it
+/// likes.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now. It never goes back.
+    fn now(&self) -> BootTime;
+
+    /// A timer on this clock, not armed. Called inside a tokio runtime.
+    fn timer(&self) -> std::io::Result<Box<dyn Timer>>;
+}
+
+/// Waits for one instant of its clock.
+pub trait Timer: Send {
+    /// Waits for `at` from here on, instead of whatever it waited for; [`BootTime::NEVER`] disarms it.
+    fn arm(&mut self, at: BootTime);
+
+    /// Ready once the instant has come. Fires once for each time it was armed.
+    fn poll_fired(&mut self, context: &mut Context<'_>) -> Poll<()>;
+}
+
+/// The clock of this machine. It keeps counting while the machine is suspended.
+///
+/// On Linux this is `CLOCK_BOOTTIME` with timers of the kernel. On other systems a timer may fire up to 100 ms late after
+/// the machine wakes up, and on systems other than Linux and macOS a step of the wall clock to a later time makes leases
+/// end earlier for this client, never later.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl BootClock {
+    /// Returns this clock in the form that [`ClientBuilder::clock`](crate::ClientBuilder::clock) takes.
+    pub fn shared() -> Arc<dyn Clock> {
+        Arc::new(Self)
+    }
+}
+
+impl Clock for BootClock {
+    fn now(&self) -> BootTime {
+        system::now()
+    }
+
+    fn timer(&self) -> std::io::Result<Box<dyn Timer>> {
+        Ok(Box::new(system::SystemTimer::new()?))
+    }
+}
+
+impl fmt::Display for BootTime {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?} after the boot", Duration::from_nanos(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a timer of each form, with the clock that it waits on.
+    fn forms() -> Vec<(fn() -> BootTime, Box<dyn Timer>)> {
+        let mut forms: Vec<(fn() -> BootTime, Box<dyn Timer>)> =
+            vec![(portable::now, Box::new(portable::SystemTimer::new().unwrap()))];
+        #[cfg(target_os = "linux")]
+        forms.push((linux::now, Box::new(linux::SystemTimer::new().unwrap())));
+        forms
+    }
+
+    async fn fired(timer: &mut dyn Timer) {
+        std::future::poll_fn(|context| timer.poll_fired(context)).await;
+    }
+
+    #[tokio::test]
+    async fn a_timer_fires_at_its_instant_and_not_before() {
+        for (now, mut timer) in forms() {
+            // The longest delay is above the longest single sleep of the portable timer.
+            for delay_ms in [0, 5, 250] {
+                let at = now().after(Duration::from_millis(delay_ms));
+                timer.arm(at);
+                fired(&mut *timer).await;
+                assert!(now() >= at);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_timer_armed_in_the_past_fires_at_once() {
+        for (_, mut timer) in forms() {
+            timer.arm(BootTime::from_nanos(0));
+            fired(&mut *timer).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_disarmed_timer_does_not_fire() {
+        for (now, mut timer) in forms() {
+            timer.arm(now().after(Duration::from_millis(1)));
+            timer.arm(BootTime::NEVER);
+            assert!(tokio::time::timeout(Duration::from_millis(20), fired(&mut *timer)).await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_timer_fires_once_each_time_it_is_armed() {
+        for (now, mut timer) in forms() {
+            timer.arm(now());
+            fired(&mut *timer).await;
+            assert!(tokio::time::timeout(Duration::from_millis(20), fired(&mut *timer)).await.is_err());
+        }
+    }
+}
