@@ -8,7 +8,7 @@ await client.connect();
 const order = { type: LOCK_TYPE.WRITE, path: ['orders', '17'] };
 const customers = { type: LOCK_TYPE.READ, path: ['customers'] };
 if (!(await client.lock(order, customers))) {
-  console.log('somebody else has it: waiting');
+  console.log('held by another client: waiting');
   await client.acquire();
 }
 console.log(`acquired as lock ${client.getLockId()}`);

@@ -10,7 +10,7 @@ with grpc.insecure_channel(address) as channel:
     request = LockRequest(key="jobs/nightly", max_wait_period=5_000, max_lease_period=30_000)
     for event in waymaker.Lock(request):
         if event.event_type != Acquired:
-            print(event.message or "somebody else has it: waiting")
+            print(event.message or "held by another client: waiting")
             continue
         print(f"acquired with fence {event.fence_token}")
         # ... the work, in less than 30 seconds, or with ExtendLease ...

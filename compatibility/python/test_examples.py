@@ -70,7 +70,7 @@ def test_the_python_example_waits_for_its_turn(server, client):
             process = start("lock.py", server)
             stack.callback(process.wait)
             stack.callback(process.kill)
-            assert first_line(process) == "somebody else has it: waiting\n"
+            assert first_line(process) == "held by another client: waiting\n"
             client.release(hold)
             limit.is_over()
             assert printed(process) == [f"acquired with fence {hold.fence_token + 1}", "released"]
@@ -80,7 +80,7 @@ def test_the_javascript_example_waits_for_its_turn(server):
     with Connection(server.http, "shop") as first:
         first.lock("W orders")
         process = start("lock.js", server)
-        assert first_line(process) == "somebody else has it: waiting\n"
+        assert first_line(process) == "held by another client: waiting\n"
         first.release()
         assert printed(process) == ["acquired as lock 2", "released"]
         first.lock("W")
