@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_a_second_and_vary() {
+    fn pauses_double_up_to_one_second_with_jitter() {
         for nanos in [0, 64 * 511, 123_456_789] {
             let mut backoff = Backoff::default();
             for nominal_ms in [20, 40, 80, 160, 320, 640, 1_000, 1_000] {

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_beyond_their_limits_are_refused_before_they_are_sent() {
+    fn fields_above_their_limit_are_rejected_before_sending() {
         let mut claim = Claim::key(&[b'k'; KEY_LEN_MAX], false);
         claim.check().unwrap();
         claim.owner = Some([0; OWNER_LEN_MAX + 1].into());
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_beyond_their_limits_are_refused_before_they_are_sent() {
+    fn lists_above_their_limit_are_rejected_before_sending() {
         let wanted = |len: usize| WantedKey { key: vec![b'k'; len].into(), shared: false };
         for (wanted, text) in [
             (Wanted::Keys(Vec::new()), "keys: must not be empty"),
@@ -399,7 +399,7 @@ mod tests {
 
     /// Some keys are prefixes of others, and the server knows the claim by the smallest in the order of bytes.
     #[test]
-    fn a_claim_on_several_keys_is_cancelled_by_the_smallest() {
+    fn a_multi_key_claim_is_cancelled_by_its_smallest_key() {
         let wanted = |key: &str| WantedKey { key: key.as_bytes().into(), shared: false };
         let claim = Claim::new(Wanted::Keys(vec![wanted("b"), wanted("aa"), wanted("a")]));
         assert_eq!(&*claim.cancel_key(), b"a");

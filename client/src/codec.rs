@@ -37,7 +37,7 @@ mod tests {
     use waymaker_protocol::{KeepAlive, Request};
 
     #[test]
-    fn frames_come_out_whole_however_they_arrive() {
+    fn frames_are_decoded_whole_however_the_bytes_are_split() {
         let mut stream = Vec::new();
         for number in 1..=3 {
             Request::KeepAlive(KeepAlive).encode(number, &mut stream);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_above_the_limit_ends_the_stream_before_its_bytes_arrive() {
+    fn a_frame_length_above_the_limit_fails_before_the_body_arrives() {
         let mut codec = FrameCodec { frame_len_max: 64 };
         let mut buffer = BytesMut::from(&100_u32.to_le_bytes()[..]);
         assert!(matches!(codec.decode(&mut buffer), Err(CodecError::Frame(FrameError::TooLong { .. }))));

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_names_the_holder_and_escapes_what_a_terminal_would_obey() {
+    fn the_message_names_the_holder_and_escapes_control_characters() {
         let contention = Contention {
             held: true,
             age: Duration::from_millis(1_250),
@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_shown_as_it_was_given() {
+    fn a_non_ascii_owner_name_is_shown_unescaped() {
         let contention = Contention { owner: "größe".as_bytes().to_vec(), ..Contention::default() };
         assert_eq!(contention.to_string(), "wanted first by \"größe\" for 0.0 s");
     }
 
     #[test]
-    fn a_nameless_waiter_in_front_is_described() {
+    fn a_first_waiter_without_a_name_is_described() {
         assert_eq!(Contention::default().to_string(), "wanted first by someone who gave no name for 0.0 s");
     }
 }

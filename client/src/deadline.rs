@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_is_a_tenth_of_a_short_lease_and_fifty_milliseconds_of_a_long_one_plus_a_hundredth() {
+    fn the_margin_is_a_tenth_up_to_50_ms_plus_one_percent() {
         assert_eq!(margin(Duration::from_millis(10)), Duration::from_micros(1_100));
         assert_eq!(margin(Duration::from_millis(500)), Duration::from_millis(55));
         assert_eq!(margin(LEASE), MARGIN);
     }
 
     #[test]
-    fn an_immediate_answer_counts_from_its_own_send_time_however_late_it_arrives() {
+    fn an_immediate_answer_counts_from_the_send_time_of_its_request() {
         let anchor = Anchor { sent: at_ms(1_000), stamp_ms: 77_000 };
         for received in [1_000, 1_001, 9_000] {
             let deadline = deadline(anchor, report(77_000, LEASE), at_ms(received));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_waited_an_hour_is_placed_by_another_round_trip() {
+    fn a_grant_after_a_long_wait_is_dated_by_a_newer_round_trip() {
         let anchor = Anchor { sent: at_ms(3_600_000), stamp_ms: 500_000 };
         // Decided 2 s after the anchor, read 1 s later still.
         let deadline = deadline(anchor, report(502_000, LEASE), at_ms(3_603_000));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_decided_before_the_anchor_is_placed_before_it() {
+    fn an_answer_older_than_the_anchor_is_dated_before_it() {
         let anchor = Anchor { sent: at_ms(20_000), stamp_ms: 9_000 };
         let deadline = deadline(anchor, report(4_000, LEASE), at_ms(20_500));
         assert_eq!(deadline, at_ms(15_000 + 10_000 - 150));
@@ -126,7 +126,7 @@ mod tests {
 
     /// The deadline must lie before the true end of the lease, wherever in its round trip the server decided.
     #[test]
-    fn no_delay_on_any_way_makes_the_deadline_late() {
+    fn the_deadline_is_never_late_whatever_the_network_delay() {
         for to_server in [0, 1, 40, 900] {
             for to_client in [0, 1, 40, 900] {
                 for wait in [0, 3, 5_000] {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_that_make_no_sense_neither_overflow_nor_lengthen_the_lease() {
+    fn invalid_stamps_neither_overflow_nor_lengthen_the_lease() {
         for anchor_ms in [0, u64::MAX] {
             for stamp_ms in [0, 5, u64::MAX] {
                 let anchor = Anchor { sent: at_ms(1_000), stamp_ms: anchor_ms };

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_with_a_number_say_what_it_means() {
+    fn refusals_explain_their_number_in_words() {
         let text = |code, value| {
             let detail = ErrorDetail::Text { value, field: b"", message: b"" };
             Error::from(ErrorAnswer { code, detail }).to_string()
@@ -353,7 +353,7 @@ mod tests {
 
     /// The number of such an answer is no reason: the server refuses an attempt to take up a lane with that of a later attempt.
     #[test]
-    fn a_cancelled_attempt_to_connect_is_not_taken_for_a_cancelled_claim() {
+    fn a_cancelled_connection_attempt_is_not_reported_as_a_cancelled_claim() {
         let message = b"a later attempt has taken up this lane";
         let detail = ErrorDetail::Text { value: 1, field: b"attempt", message };
         let error = Error::from(ErrorAnswer { code: ErrorCode::Cancelled, detail });
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_of_a_server_is_not_escaped_twice() {
+    fn a_server_message_is_not_escaped_twice() {
         let message = b"key \\xff\"\x1b[2J is frozen \xc3\xbc";
         let detail = ErrorDetail::Text { value: 0, field: b"", message };
         let error = Error::from(ErrorAnswer { code: ErrorCode::Frozen, detail });
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_available_says_when_to_come_again_or_what_is_full() {
+    fn an_unavailable_error_has_the_retry_delay_or_the_exceeded_limit() {
         let told = |code, value| {
             let detail = ErrorDetail::Text { value, field: b"", message: b"" };
             let error = Error::from(ErrorAnswer { code, detail });

@@ -139,7 +139,7 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test]
-    async fn all_who_wait_learn_the_first_reason() {
+    async fn every_call_of_wait_returns_the_first_reason() {
         let loss = Arc::new(Loss::default());
         let waiter = tokio::spawn({
             let loss = Arc::clone(&loss);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_release_before_any_loss_is_the_reason() {
+    async fn a_release_before_any_loss_becomes_the_reason() {
         let loss = Arc::new(Loss::default());
         let waiter = tokio::spawn({
             let loss = Arc::clone(&loss);

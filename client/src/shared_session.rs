@@ -224,7 +224,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn one_opens_the_session_and_the_others_wait_join_and_resume() {
+    fn one_connection_opens_the_session_and_the_others_join_or_resume() {
         let session = SharedSession::default();
         assert_eq!(session.request(None, 5), Some(SessionRequest::New { lease_ms: 5 }));
         assert_eq!(session.request(None, 5), None);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_that_it_is_gone_and_the_end_of_an_older_one_is_old_news() {
+    fn only_the_end_of_the_current_session_is_reported() {
         let session = SharedSession::default();
         let (sender, told) = mpsc::channel();
         session.enter(Member::new(move |id| sender.send(id).is_ok())).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lasts_as_long_as_any_connection_keeps_it() {
+    fn a_session_lasts_as_long_as_any_connection_keeps_it() {
         let session = SharedSession::default();
         let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
         session.opened(FIRST, LEASE);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_to_leave_says_goodbye_and_a_closed_client_lets_nobody_in() {
+    fn the_last_connection_sends_goodbye_and_a_closed_client_admits_none() {
         let session = SharedSession::default();
         for _ in 0..2 {
             session.enter(Member::new(|_| true)).unwrap();

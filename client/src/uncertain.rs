@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn everybody_who_asks_learns_the_outcome_early_or_late() {
+    async fn resolve_returns_the_outcome_before_and_after_it_is_known() {
         let (uncertain, resolver) = Uncertain::new("cut");
         let early = tokio::spawn({
             let uncertain = uncertain.clone();
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_resolves_stays_unknown() {
+    async fn a_dropped_resolver_leaves_the_outcome_unknown() {
         let (uncertain, resolver) = Uncertain::new("cut");
         drop(resolver);
         assert_eq!(uncertain.resolve().await, Outcome::Unknown);
     }
 
     #[test]
-    fn nobody_waits_for_an_outcome_once_the_error_is_gone() {
+    fn an_outcome_is_not_awaited_once_all_errors_are_dropped() {
         let (uncertain, resolver) = Uncertain::new("cut");
         let clone = uncertain.clone();
         drop(uncertain);

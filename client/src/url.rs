@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_understood_and_print_as_they_are_written() {
+    fn addresses_are_parsed_and_printed() {
         for (text, address, printed) in [
             ("waymaker://127.0.0.1:7500", tcp("127.0.0.1", 7500), "waymaker://127.0.0.1:7500"),
             ("waymaker://locks.example", tcp("locks.example", 7420), "waymaker://locks.example:7420"),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_address_is_refused_with_an_example() {
+    fn an_invalid_address_is_rejected_with_an_example() {
         for text in [
             "",
             "127.0.0.1:7420",

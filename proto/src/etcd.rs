@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_leases_are_those_of_etcd() {
+    fn lease_messages_are_encoded_as_in_etcd() {
         assert_eq!(LeaseGrantRequest { ttl: 60, id: 7 }.encode_to_vec(), [0x08, 60, 0x10, 7]);
         assert_eq!(LeaseRevokeRequest { id: 7 }.encode_to_vec(), [0x08, 7]);
         let granted = LeaseGrantResponse { header: None, id: 7, ttl: 60, error: "no".to_owned() };
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_locks_are_those_of_etcd() {
+    fn lock_messages_are_encoded_as_in_etcd() {
         let lock = LockRequest { name: b"key".to_vec(), lease: 7 };
         assert_eq!(lock.encode_to_vec(), b"\x0a\x03key\x10\x07");
         assert_eq!(UnlockRequest { key: b"key".to_vec() }.encode_to_vec(), b"\x0a\x03key");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_keys_are_those_of_etcd() {
+    fn key_messages_are_encoded_as_in_etcd() {
         let [key, range_end] = ["k", "l"].map(|text| text.as_bytes().to_vec());
         let range =
             RangeRequest { key, range_end, limit: 5, revision: 9, serializable: true, keys_only: true };
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_conditions_are_those_of_etcd() {
+    fn compare_messages_are_encoded_as_in_etcd() {
         let (equal, less) = (CompareResult::Equal, CompareResult::Less);
         let (greater, not_equal) = (CompareResult::Greater, CompareResult::NotEqual);
         let value = TargetUnion::Value(b"v".to_vec());
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_transactions_are_those_of_etcd() {
+    fn transaction_messages_are_encoded_as_in_etcd() {
         let operation = |request| RequestOp { request: Some(request) };
         let range =
             operation(Request::RequestRange(RangeRequest { key: b"k".to_vec(), ..Default::default() }));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_members_and_users_are_those_of_etcd() {
+    fn member_and_user_messages_are_encoded_as_in_etcd() {
         let status =
             StatusResponse { header: Some(HEADER), version: "3".to_owned(), leader: 8, raft_term: 9 };
         assert_eq!(status.encode_to_vec(), [HEADER_BYTES, b"\x12\x013\x20\x08\x30\x09"].concat());

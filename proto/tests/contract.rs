@@ -119,12 +119,12 @@ message waymaker.ListAcquiredLocksResponse
 const V1: &str = include_str!("v1.contract");
 
 #[test]
-fn the_descriptor_set_holds_the_published_contract_and_nothing_else() {
+fn the_descriptor_set_contains_only_the_published_contract() {
     assert_contract("waymaker", PUBLISHED);
 }
 
 #[test]
-fn names_and_numbers_of_our_own_contract_stay() {
+fn names_and_numbers_of_waymaker_v1_never_change() {
     assert_contract("waymaker.v1", V1);
 }
 
@@ -139,7 +139,7 @@ fn assert_contract(package: &str, published: &str) {
 }
 
 #[test]
-fn values_of_enums_begin_with_the_name_of_their_enum_and_zero_says_nothing() {
+fn enum_values_have_the_enum_prefix_and_zero_is_unspecified() {
     let pool = pool();
     let ours = pool.all_enums().filter(|enumeration| enumeration.package_name() == "waymaker.v1");
     for enumeration in ours {
@@ -159,7 +159,7 @@ fn values_of_enums_begin_with_the_name_of_their_enum_and_zero_says_nothing() {
 }
 
 #[test]
-fn the_go_package_is_the_published_one() {
+fn the_go_package_matches_the_published_contract() {
     let file = pool().get_file_by_name("waymaker.proto").expect("the set holds the contract");
     let options = file.file_descriptor_proto().options.clone().expect("the contract has options");
     assert_eq!(options.go_package(), "/apis/waymaker");
@@ -167,7 +167,7 @@ fn the_go_package_is_the_published_one() {
 }
 
 #[test]
-fn generated_code_answers_under_the_published_path() {
+fn the_generated_service_uses_the_published_name() {
     use tonic::server::NamedService as _;
     use waymaker_proto::waymaker::waymaker_service_server::WaymakerServiceServer;
     assert_eq!(WaymakerServiceServer::<()>::NAME, "waymaker.WaymakerService");

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_known_capability_is_one_bit_with_a_name_of_its_own() {
+    fn every_known_capability_has_its_own_bit_and_name() {
         let mut all = Capabilities::NONE;
         for (capability, name) in Capabilities::NAMES {
             assert_eq!(capability.bits().count_ones(), 1, "{name}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_bits_are_kept_and_told_apart() {
+    fn unknown_bits_are_kept_and_reported_separately() {
         let newer = Capabilities::from_bits(1 << 63 | 1);
         assert_eq!((newer.bits(), newer.unknown_bits()), (1 << 63 | 1, 1 << 63));
         assert_eq!(newer.names().collect::<Vec<_>>(), ["scope_local"]);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn printed_it_names_what_is_known_and_shows_the_rest_as_hexadecimal() {
+    fn debug_output_names_known_bits_and_shows_others_in_hexadecimal() {
         for (bits, text) in [
             (0, "{}"),
             (0b01, "{scope_local}"),

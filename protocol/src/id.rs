@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_bytes_give_the_same_id_back() {
+    fn an_id_round_trips_through_text_and_bytes() {
         let id = LockId { place: 0x0102_0304_0506_0708, secret: 0xfedc_ba98_7654_3210 };
         assert_eq!(id.to_string(), "0102030405060708fedcba9876543210");
         assert_eq!(id.to_string().parse(), Ok(id));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_id_is_refused() {
+    fn invalid_id_text_is_rejected() {
         for text in [
             "",
             "1",

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_come_back_as_they_were_given() {
+    fn segments_round_trip_through_a_path_key() {
         for segments in [&[][..], &[""], &["a"], &["a", "", "bc"], &["", ""]] {
             let bytes = key(segments);
             let path = PathKey::new(&bytes).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ancestor_is_a_prefix_and_a_longer_name_is_none() {
+    fn only_ancestors_are_prefixes_of_a_path() {
         assert!(key(&["a", "b"]).starts_with(&key(&["a"])));
         assert!(key(&["a"]).starts_with(&key(&[])));
         assert!(!key(&["ab"]).starts_with(&key(&["a"])));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_segment_is_refused_where_it_begins() {
+    fn a_truncated_segment_is_rejected_at_its_start_offset() {
         let bytes = key(&["abc", "defg"]);
         for end in 0..bytes.len() {
             let offset = match end {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_refused_beyond_them_and_append_nothing() {
+    fn paths_above_the_limits_are_rejected_and_append_nothing() {
         let longest = "s".repeat(SEGMENT_LEN_MAX);
         let deepest = vec!["s"; SEGMENT_COUNT_MAX];
         for legal in [&vec![longest.as_str(); 63], &deepest] {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readable_text_stays_and_the_rest_is_escaped() {
+    fn printable_text_is_kept_and_the_rest_is_escaped() {
         for (bytes, expected) in [
             ("schlüssel 鍵 🔑 \"x\" \\".as_bytes(), "schlüssel 鍵 🔑 \"x\" \\"),
             (b"a\x1b[2Jb\n\x7f", r"a\x1b[2Jb\n\x7f"),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_makes_a_terminal_obey() {
+    fn output_never_contains_terminal_control_characters() {
         for byte in 0..=u8::MAX {
             for bytes in [&[byte][..], &[0xc2, byte], &[0xe2, 0x80, byte], &[b'a', byte, b'b']] {
                 let text = Readable(bytes).to_string();

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn other_refusals_and_other_servers_change_nothing() {
+    fn only_a_refusal_of_the_flags_changes_the_offer_to_that_server() {
         let mut greeting = Greeting::default();
         for field in ["version", "worker", "kind", "magic", ""] {
             assert!(!greeting.handle_refused(0, field), "{field}");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn each_outage_begins_with_capabilities_again() {
+    fn each_outage_offers_capabilities_again() {
         let mut greeting = Greeting::default();
         assert!(greeting.handle_refused(0, "flags"));
         greeting.begin_outage();

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_known_to_wait_makes_room_for_another() {
+    fn a_queued_acquire_frees_a_slot_of_the_window() {
         let mut window = window(8, 20);
         assert_eq!(transmit(&mut window).len(), 8);
         for _ in 0..2 {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_requests_go_before_acquires() {
+    fn prompt_requests_are_sent_before_acquires() {
         let mut window = window(8, 2);
         window.push(Job::KeepAlive);
         assert_eq!(transmit(&mut window), [(1, 0x02), (2, 0x10), (3, 0x10)]);
@@ -416,7 +416,7 @@ mod tests {
     /// The server remembers its answers to so many numbers. Sending one that is that far ahead of an unanswered
     /// request would say that its answer has arrived.
     #[test]
-    fn no_number_runs_ahead_of_an_unanswered_prompt_request_by_more_than_the_window() {
+    fn numbers_stay_within_the_window_of_an_unanswered_prompt_request() {
         let mut window = Window::new(8);
         for _ in 0..20 {
             window.push(Job::KeepAlive);
@@ -432,7 +432,7 @@ mod tests {
 
     /// It may have been granted with the answer lost, and would then stand in its own way for ever.
     #[test]
-    fn a_waiting_acquire_that_has_become_too_old_is_released_and_asked_for_under_a_new_number() {
+    fn a_waiting_acquire_older_than_the_window_gets_a_new_number() {
         let mut window = window(8, 2);
         transmit(&mut window);
         window.queued(1, place(1));
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_wrap_without_zero_and_repeats_keep_their_order() {
+    fn numbers_skip_zero_when_they_wrap_and_repeats_keep_their_order() {
         let mut window = window(16, 4);
         window.next = Sequence(3 * NUMBER_COUNT - 2);
         let sent = transmit(&mut window);

@@ -18,7 +18,7 @@ async fn the_first_address_that_answers_is_used() {
 }
 
 #[tokio::test]
-async fn where_nobody_answers_the_last_address_is_named() {
+async fn the_error_names_the_last_address_if_no_server_answers() {
     let closed = [Nowhere::new(), Nowhere::new()];
     let [first, last] = closed.each_ref().map(Nowhere::url);
     let error = soon(Client::connect(&format!("{first},{last}"))).await.unwrap_err();
@@ -29,7 +29,7 @@ async fn where_nobody_answers_the_last_address_is_named() {
 
 /// Two ways to one server, of which one breaks.
 #[tokio::test]
-async fn a_session_is_resumed_over_another_address_and_nothing_is_lost() {
+async fn a_session_resumes_over_another_address_without_losing_locks() {
     let server = server!();
     let (first, second) = (Relay::to(server.url()).await, Relay::to(server.url()).await);
     let client = soon(patient().connect(&format!("{},{}", first.url(), second.url()))).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_session_is_resumed_over_another_address_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn what_was_held_on_a_server_is_lost_with_it_and_the_next_one_serves() {
+async fn locks_of_a_dead_server_are_lost_and_the_next_server_serves() {
     let (mut first, second) = (server!(), server!());
     let client = soon(patient().connect(&format!("{},{}", first.url(), second.url()))).await.unwrap();
     let lock = soon(client.write("k").session_lease().into_future()).await.unwrap();

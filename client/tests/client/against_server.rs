@@ -38,7 +38,7 @@ pub(crate) async fn waiting(client: &Client, key: &str, count: u32) {
 }
 
 #[tokio::test]
-async fn a_writer_is_alone_and_whoever_tries_learns_who_it_is() {
+async fn a_writer_excludes_others_and_a_try_names_the_holder() {
     let server = server!();
     let (alice, bob) = (connect(&server, "alice").await, connect(&server, "bob").await);
     let lock = alice.write("k").await.unwrap();
@@ -69,7 +69,7 @@ async fn readers_share_and_a_writer_waits_for_all_of_them() {
 }
 
 #[tokio::test]
-async fn whoever_has_to_wait_can_be_told_so_and_where_it_stands() {
+async fn enqueue_reports_the_queue_position_of_a_waiter() {
     let server = server!();
     let client = connect(&server, "").await;
     let Enqueued::Granted(lock) = soon(client.write("k").enqueue()).await.unwrap() else {
@@ -112,7 +112,7 @@ async fn waiters_are_served_in_the_order_of_their_arrival() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_goes_away_leaves_the_queue_and_blocks_nobody() {
+async fn a_dropped_waiter_leaves_the_queue_and_blocks_nobody() {
     let server = server!();
     let client = connect(&server, "").await;
     let lock = client.write("k").await.unwrap();
@@ -128,7 +128,7 @@ async fn a_waiter_that_goes_away_leaves_the_queue_and_blocks_nobody() {
 
 /// The grant and the cancel cross again and again, and no hold is left that nobody knows of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn futures_dropped_at_any_moment_leave_nothing_behind() {
+async fn acquire_futures_dropped_at_any_moment_leave_nothing_behind() {
     let server = server!();
     let client = connect(&server, "").await;
     for round in 0..300 {
@@ -149,7 +149,7 @@ async fn futures_dropped_at_any_moment_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn dropping_a_guard_lets_the_next_one_in() {
+async fn dropping_a_guard_frees_the_key() {
     let server = server!();
     let client = connect(&server, "").await;
     for _ in 0..100 {
@@ -185,7 +185,7 @@ async fn increments_under_the_lock_are_never_lost() {
 
 /// More than a connection may have in flight. The release must get through while they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_may_wait_on_one_connection() {
+async fn thousands_of_acquires_may_wait_on_one_connection() {
     let server = server!();
     let client = connect(&server, "").await;
     let lock = client.write("k").await.unwrap();
@@ -200,7 +200,7 @@ async fn thousands_may_wait_on_one_connection() {
 }
 
 #[tokio::test]
-async fn all_pages_of_a_list_come_back() {
+async fn list_returns_all_pages() {
     let server = server!();
     let client = connect(&server, "me").await;
     let mut locks = Vec::new();
@@ -219,7 +219,7 @@ async fn all_pages_of_a_list_come_back() {
 }
 
 #[tokio::test]
-async fn a_lock_on_the_session_outlives_its_lease_by_being_kept_alive() {
+async fn keep_alives_keep_a_session_lock_beyond_its_lease() {
     let (server, clock) = (server!(), ManualClock::new());
     let builder = patient().session_lease(LEASE).clock(clock.shared());
     let client = soon(builder.connect(server.url())).await.unwrap();
@@ -239,7 +239,7 @@ async fn a_lock_on_the_session_outlives_its_lease_by_being_kept_alive() {
 }
 
 #[tokio::test]
-async fn a_renewed_lease_outlives_its_length_and_an_unrenewed_one_does_not() {
+async fn only_a_renewed_lock_is_held_beyond_its_lease() {
     let (server, clock) = (server!(), ManualClock::new());
     let (client, other) = (connect_by(&server, &clock).await, connect(&server, "").await);
     let renewed = client.write("renewed").lease(LEASE).await.unwrap();
@@ -256,7 +256,7 @@ async fn a_renewed_lease_outlives_its_length_and_an_unrenewed_one_does_not() {
 
 /// Uses the real clock: the holder stops to believe in its lock before the server grants the key to another client.
 #[tokio::test]
-async fn a_lock_is_no_longer_believed_in_when_the_next_client_has_it() {
+async fn a_guard_is_lost_before_the_key_is_granted_to_another_client() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let lock = client.write("k").lease(Duration::from_millis(300)).renew(false).await.unwrap();
@@ -269,7 +269,7 @@ async fn a_lock_is_no_longer_believed_in_when_the_next_client_has_it() {
 
 /// Uses the real clock. A client that is not scheduled for most of a lease loses it, so longer leases follow.
 #[tokio::test]
-async fn a_lease_is_renewed_by_the_clock_of_the_machine() {
+async fn a_lease_is_renewed_with_the_real_clock() {
     let server = server!();
     let client = connect(&server, "").await;
     for seconds in [1, 10, 90] {
@@ -289,7 +289,7 @@ async fn a_lease_is_renewed_by_the_clock_of_the_machine() {
 }
 
 #[tokio::test]
-async fn leases_can_be_lengthened_shortened_and_are_cut_at_the_cap() {
+async fn leases_can_be_changed_and_are_clamped_to_the_maximum() {
     let (server, clock) = (server!(), ManualClock::new());
     let client = connect_by(&server, &clock).await;
     let day = Duration::from_secs(86_400);
@@ -310,7 +310,7 @@ async fn leases_can_be_lengthened_shortened_and_are_cut_at_the_cap() {
 }
 
 #[tokio::test]
-async fn a_lock_released_by_somebody_else_is_lost_at_once() {
+async fn a_lock_released_by_another_client_is_lost_at_once() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let lock = client.write("k").await.unwrap();
@@ -345,7 +345,7 @@ async fn the_same_request_id_finds_the_same_claim() {
 }
 
 #[tokio::test]
-async fn namespaces_do_not_see_each_other() {
+async fn namespaces_are_independent() {
     let server = server!();
     let connect = |namespace: &str| patient().namespace(namespace).connect(server.url());
     let (blue, red) = (connect("blue").await.unwrap(), connect("red").await.unwrap());
@@ -355,7 +355,7 @@ async fn namespaces_do_not_see_each_other() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_serves_as_well() {
+async fn a_client_connects_over_a_unix_socket() {
     let server = server!();
     let client = patient().connect(&server.unix_url()).await.unwrap();
     client.write("k").await.unwrap().release().await.unwrap();
@@ -363,7 +363,7 @@ async fn a_unix_socket_serves_as_well() {
 }
 
 #[tokio::test]
-async fn locks_and_waiters_outlive_a_cut_connection() {
+async fn locks_and_waiters_survive_a_cut_connection() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
     let (client, other) = (patient().connect(relay.url()).await.unwrap(), connect(&server, "other").await);
@@ -390,7 +390,7 @@ async fn locks_and_waiters_outlive_a_cut_connection() {
 
 /// Whatever was on its way when the wire was cut is answered once, and takes effect once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wire_cut_again_and_again_loses_no_request_and_doubles_none() {
+async fn repeated_connection_cuts_lose_and_duplicate_no_request() {
     const TASK_COUNT: u64 = 8;
     const ROUND_COUNT: u64 = 100;
     let server = server!();
@@ -421,7 +421,7 @@ async fn a_wire_cut_again_and_again_loses_no_request_and_doubles_none() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_loses_the_lock_at_the_local_deadline() {
+async fn a_lock_of_a_killed_server_is_lost_at_the_local_deadline() {
     let (mut server, clock) = (server!(), ManualClock::new());
     let client = connect_by(&server, &clock).await;
     let lock = client.write("k").lease(LEASE).await.unwrap();

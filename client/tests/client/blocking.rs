@@ -37,7 +37,7 @@ fn a_program_without_a_runtime_locks_waits_and_releases() {
 }
 
 #[test]
-fn leases_are_renewed_by_the_thread_of_the_client() {
+fn the_client_thread_renews_leases() {
     let (server, clock) = (server!(), ManualClock::new());
     let client = patient().clock(clock.shared()).connect_blocking(server.url()).unwrap();
     let lock = client.write("k").lease(LEASE).block().unwrap();
@@ -48,7 +48,7 @@ fn leases_are_renewed_by_the_thread_of_the_client() {
 }
 
 #[test]
-fn dropping_the_client_releases_what_is_left() {
+fn dropping_the_client_releases_its_locks() {
     let server = server!();
     let (client, other) = (connect(&server), connect(&server));
     let lock = client.write("k").block().unwrap();
@@ -58,14 +58,14 @@ fn dropping_the_client_releases_what_is_left() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_and_leaves_no_thread_waiting() {
+fn connecting_to_a_missing_server_fails_and_leaves_no_thread() {
     let error = blocking::connect(&Nowhere::new().url()).unwrap_err();
     assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })), "{error}");
 }
 
 /// It would wait for itself.
 #[test]
-fn blocking_the_only_thread_of_a_runtime_is_refused_at_once() {
+fn blocking_the_only_thread_of_a_runtime_panics_at_once() {
     let server = server!();
     let url = server.url().to_owned();
     let (ended, end) = std::sync::mpsc::channel();

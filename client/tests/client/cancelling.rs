@@ -13,7 +13,7 @@ use crate::real::server;
 use crate::relay::Relay;
 
 #[tokio::test]
-async fn dropping_a_future_that_waits_cancels_its_claim() {
+async fn dropping_a_waiting_future_cancels_its_claim() {
     let (client, mut connection, _server) = connected().await;
     let caller = tokio::spawn(client.write("k").into_future());
     let (number, _) = connection.next().await;
@@ -34,7 +34,7 @@ async fn a_grant_that_crosses_the_cancel_is_released() {
 
 /// The grant lies in the future, which was not polled again before it was dropped.
 #[tokio::test]
-async fn a_grant_that_arrived_unseen_is_released() {
+async fn a_grant_in_a_dropped_future_is_released() {
     let (client, mut connection, _server) = connected().await;
     {
         let mut future = pin!(client.write("k").into_future());
@@ -52,7 +52,7 @@ async fn a_grant_that_arrived_unseen_is_released() {
 }
 
 #[tokio::test]
-async fn a_future_that_was_never_polled_asks_for_nothing() {
+async fn a_future_that_is_never_polled_sends_nothing() {
     let (client, mut connection, _server) = connected().await;
     drop(client.write("never").into_future());
     drop(client.write("nor this"));
@@ -71,7 +71,7 @@ async fn a_guard_dropped_on_a_thread_without_a_runtime_is_released() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_not_awaited_to_its_end_still_happens() {
+async fn a_dropped_release_future_still_releases() {
     let (client, mut connection, _server) = connected().await;
     for place in [8, 9] {
         let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(place, 30_000));
@@ -140,7 +140,7 @@ fn impatient() -> ClientBuilder {
 }
 
 #[tokio::test]
-async fn every_call_ends_with_the_request_timeout_although_the_server_is_silent() {
+async fn every_call_to_a_silent_server_ends_after_the_request_timeout() {
     let (client, mut connection, _server) = connected_with(impatient()).await;
     let (lock, ()) = tokio::join!(client.write("k").wait(HOUR), connection.grant_next(9, 3_600_000));
     soon(calls_that_nobody_answers(&client, lock.unwrap())).await;
@@ -148,7 +148,7 @@ async fn every_call_ends_with_the_request_timeout_although_the_server_is_silent(
 
 /// New connections are accepted and not greeted, as if the server hung.
 #[tokio::test]
-async fn every_call_ends_with_the_request_timeout_although_the_connection_is_lost() {
+async fn every_call_without_a_connection_ends_after_the_request_timeout() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
     let client = impatient().connect(relay.url()).await.unwrap();

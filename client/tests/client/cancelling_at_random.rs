@@ -64,7 +64,7 @@ async fn cancel_after(
 
 /// The client lives on: its session does not clean up behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_acquires_given_up_at_random_leave_neither_holds_nor_waiters() {
+async fn randomly_cancelled_acquires_leave_neither_holds_nor_waiters() {
     let server = server!();
     let client = connect(&server, "").await;
     let mut tasks = JoinSet::new();
@@ -122,7 +122,7 @@ async fn ten_thousand_acquires_given_up_at_random_leave_neither_holds_nor_waiter
 
 /// The cancel is the next frame that the client sends; it does not wait for a timer.
 #[tokio::test]
-async fn a_waiter_that_gives_up_has_left_the_queue_before_its_client_is_answered_again() {
+async fn a_cancelled_waiter_leaves_the_queue_before_the_next_answer() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let _lock = other.write("k").await.unwrap();
@@ -137,7 +137,7 @@ async fn a_waiter_that_gives_up_has_left_the_queue_before_its_client_is_answered
 
 /// The lease of their session lasts an hour, so only the lost connection can remove them.
 #[tokio::test]
-async fn the_waiters_of_a_lost_connection_leave_their_queues_with_it() {
+async fn waiters_leave_their_queues_when_their_connection_is_lost() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
     let (client, other) = (soon(patient().connect(relay.url())).await.unwrap(), connect(&server, "").await);

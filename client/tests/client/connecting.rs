@@ -14,7 +14,7 @@ use crate::patience::soon;
 use crate::real::server;
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_with_what_starts_it() {
+async fn the_error_for_an_unreachable_server_says_how_to_start_it() {
     let closed = Nowhere::new();
     let url = closed.url();
     let error = Client::connect(&url).await.unwrap_err();
@@ -24,7 +24,7 @@ async fn a_server_that_is_not_there_is_named_with_what_starts_it() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_that_is_not_there_is_named_too() {
+async fn the_error_for_a_missing_unix_socket_names_its_path() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("waymaker+unix://{}/socket", directory.path().display());
     let text = Client::connect(&url).await.unwrap_err().to_string();
@@ -32,7 +32,7 @@ async fn a_unix_socket_that_is_not_there_is_named_too() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up_after_the_timeout() {
+async fn connecting_to_a_silent_server_fails_after_the_connect_timeout() {
     let server = FakeServer::new();
     let builder = Client::builder().connect_timeout(Duration::from_millis(50));
     let error = soon(builder.connect(&server.url())).await.unwrap_err();
@@ -40,7 +40,7 @@ async fn a_server_that_never_answers_is_given_up_after_the_timeout() {
 }
 
 #[tokio::test]
-async fn something_that_speaks_another_protocol_is_told_apart() {
+async fn the_connect_error_names_the_protocol_of_another_server() {
     let server = FakeServer::new();
     let url = server.url();
     for (bytes, name) in [
@@ -60,7 +60,7 @@ async fn something_that_speaks_another_protocol_is_told_apart() {
 }
 
 #[tokio::test]
-async fn the_other_ports_of_the_server_are_named_for_what_they_are() {
+async fn connecting_to_another_port_of_the_server_names_its_protocol() {
     let server = server!(None, &["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
     for (front, name) in [("grpc", "gRPC"), ("http", "HTTP")] {
         let url = format!("waymaker://{}", server.listener(front));
@@ -70,7 +70,7 @@ async fn the_other_ports_of_the_server_are_named_for_what_they_are() {
 }
 
 #[tokio::test]
-async fn a_refusal_shows_a_name_as_it_was_given() {
+async fn a_refusal_shows_non_ascii_names_unescaped() {
     let server = server!();
     let client = Client::builder().namespace("größe").connect(server.url()).await.unwrap();
     soon(client.pools("")).await.unwrap();
@@ -99,7 +99,7 @@ async fn every_client_names_the_protocol_of_a_wrong_port() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_greeting_reaches_the_caller() {
+async fn a_refused_hello_is_reported_to_the_caller() {
     let server = FakeServer::new();
     let url = server.url();
     let (result, ()) = tokio::join!(still().connect(&url), async {
@@ -111,7 +111,7 @@ async fn a_refusal_of_the_greeting_reaches_the_caller() {
 }
 
 #[tokio::test]
-async fn closing_releases_what_is_held_and_says_goodbye() {
+async fn closing_releases_all_locks_and_sends_goodbye() {
     let (client, mut connection, _server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let lock = lock.unwrap();
@@ -130,7 +130,7 @@ async fn closing_releases_what_is_held_and_says_goodbye() {
 }
 
 #[tokio::test]
-async fn the_last_handle_to_go_ends_the_session() {
+async fn dropping_the_last_handle_ends_the_session() {
     let (client, mut connection, _server) = connected().await;
     drop(client);
     let (number, seen) = connection.next().await;
@@ -140,7 +140,7 @@ async fn the_last_handle_to_go_ends_the_session() {
 }
 
 #[tokio::test]
-async fn requests_of_many_callers_share_the_connection_and_are_answered_in_any_order() {
+async fn callers_share_a_connection_and_are_answered_in_any_order() {
     let (client, mut connection, _server) = connected().await;
     let callers: Vec<_> = (0..100)
         .map(|index| {

@@ -101,7 +101,7 @@ pub(crate) async fn whole(server_url: &str, other: &Client) -> [u64; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_that_is_cut_at_any_byte_grants_nothing_twice_and_leaves_nothing() {
+async fn a_connection_cut_at_any_byte_duplicates_and_leaks_no_hold() {
     let server = server!();
     let other = connect(&server, "").await;
     let whole = whole(server.url(), &other).await;

@@ -37,7 +37,7 @@ fn run(name: &str, address: &str) -> Output {
 }
 
 #[test]
-fn every_example_does_what_it_shows_and_says_so() {
+fn every_example_succeeds_and_prints_its_steps() {
     let server = server!(None, &["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
     let grpc = format!("http://{}", server.listener("grpc"));
     let websocket = format!("ws://{}", server.listener("http"));
@@ -90,7 +90,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn the_leader_survives_outages_of_the_server_and_leads_again() {
+fn the_leader_example_leads_again_after_server_outages() {
     let nowhere = Path::new("none");
     let mut server = server!();
     let url = server.unix_url();

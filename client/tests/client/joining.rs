@@ -27,7 +27,7 @@ async fn with_pool(client: &Client, server: &FakeServer) -> (FakeConnection, way
 }
 
 #[tokio::test]
-async fn another_kind_joins_the_session_with_a_namespace_of_its_own_and_only_when_it_is_used() {
+async fn the_first_use_of_another_kind_joins_the_session() {
     let (client, connection, server) = connected_with(still().namespace("blue")).await;
     assert_eq!(connection.namespace, (NamespaceKind::Flat, b"blue".to_vec()));
     let unused = client.tree();
@@ -41,7 +41,7 @@ async fn another_kind_joins_the_session_with_a_namespace_of_its_own_and_only_whe
 }
 
 #[tokio::test]
-async fn each_connection_comes_back_by_itself() {
+async fn each_connection_reconnects_on_its_own() {
     let (client, mut connection, server) = connected().await;
     let (pool, permit) = with_pool(&client, &server).await;
     drop(pool);
@@ -52,7 +52,7 @@ async fn each_connection_comes_back_by_itself() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_session_on_one_connection_is_the_end_on_all_and_one_of_them_opens_the_next() {
+async fn session_expiry_on_one_connection_reaches_all_and_one_opens_the_next() {
     let (client, mut connection, server) = connected().await;
     let (mut pool, permit) = with_pool(&client, &server).await;
     let (lock, ()) = tokio::join!(client.write("k").session_lease(), connection.grant_next(7, 10_000));
@@ -98,7 +98,7 @@ async fn a_session_that_is_gone_when_another_kind_joins_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_refused_tells_its_callers_at_once_and_leaves_the_others_alone() {
+async fn a_refused_kind_fails_only_its_own_callers_at_once() {
     let (client, mut connection, server) = connected().await;
     let asked = client.limiter("b", 1, Duration::from_secs(1), 1);
     let asked = tokio::spawn(async move { asked.take(1).await });
@@ -111,7 +111,7 @@ async fn a_kind_that_is_refused_tells_its_callers_at_once_and_leaves_the_others_
 }
 
 #[tokio::test]
-async fn closing_drains_every_connection_and_the_last_one_says_goodbye() {
+async fn closing_drains_every_connection_and_the_last_one_sends_goodbye() {
     let (client, mut connection, server) = connected().await;
     let (mut pool, permit) = with_pool(&client, &server).await;
     let closing = tokio::spawn(client.clone().close());
@@ -129,7 +129,7 @@ async fn closing_drains_every_connection_and_the_last_one_says_goodbye() {
 }
 
 #[tokio::test]
-async fn a_watch_is_asked_for_again_on_the_next_connection_and_ended_when_it_is_dropped() {
+async fn a_watch_is_repeated_after_a_reconnect_and_ended_when_dropped() {
     let (client, mut connection, server) = connected().await;
     let watching =
         |fence, holder_count| Response::Watching(Watching { fence, holder_count, ..Watching::default() });
@@ -151,7 +151,7 @@ async fn a_watch_is_asked_for_again_on_the_next_connection_and_ended_when_it_is_
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_its_client_is_closed_or_the_server_takes_no_more() {
+async fn a_watch_ends_if_its_client_closes_or_the_server_refuses_it() {
     let (client, mut connection, _server) = connected().await;
     let (refused, ()) = tokio::join!(client.watch("k"), async {
         let (number, _) = connection.next().await;

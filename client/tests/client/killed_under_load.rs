@@ -38,7 +38,7 @@ async fn granted_again(known: &[Known]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_killed_again_and_again_grants_nothing_twice_and_keeps_nothing_that_was_released() {
+async fn repeated_server_kills_duplicate_no_grant_and_keep_no_released_lock() {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = directory.path().join("data");
     let mut server = server!(Some(&data_dir));

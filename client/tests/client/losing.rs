@@ -37,7 +37,7 @@ async fn a_lease_is_renewed_each_time_a_third_of_it_has_passed() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_loses_the_lock_before_the_lease_ends() {
+async fn a_lock_on_a_silent_server_is_lost_before_its_lease_ends() {
     let clock = ManualClock::new();
     let (client, mut connection, _server) = connected_with(still().clock(clock.shared())).await;
     let (told, telling) = mpsc::channel();
@@ -56,7 +56,7 @@ async fn a_server_that_falls_silent_loses_the_lock_before_the_lease_ends() {
 
 /// The lease may not have ended on the server yet.
 #[tokio::test]
-async fn a_lock_that_is_lost_at_the_local_deadline_is_given_back_all_the_same() {
+async fn a_lock_lost_at_its_local_deadline_is_still_released() {
     let clock = ManualClock::new();
     let (client, mut connection, _server) = connected_with(still().clock(clock.shared())).await;
     let acquire = client.write("k").lease(SHORT).renew(false);
@@ -69,7 +69,7 @@ async fn a_lock_that_is_lost_at_the_local_deadline_is_given_back_all_the_same() 
 }
 
 #[tokio::test]
-async fn what_the_server_takes_away_is_lost_at_once_and_not_released() {
+async fn a_revoked_lock_is_lost_at_once_and_not_released() {
     let (client, mut connection, _server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let lock = lock.unwrap();
@@ -80,7 +80,7 @@ async fn what_the_server_takes_away_is_lost_at_once_and_not_released() {
 }
 
 #[tokio::test]
-async fn a_callback_that_panics_harms_no_other_lock() {
+async fn a_panicking_callback_affects_no_other_lock() {
     let (client, mut connection, _server) = connected().await;
     let acquire = client.write("k").on_loss(|_| panic!("a defect of the user"));
     let (lock, ()) = tokio::join!(acquire, connection.grant_next(9, 30_000));
@@ -101,7 +101,7 @@ impl Drop for PanicsWhenDropped {
 }
 
 #[tokio::test]
-async fn what_a_callback_carries_may_panic_when_it_is_dropped() {
+async fn values_captured_by_a_callback_may_panic_when_dropped() {
     let (client, mut connection, _server) = connected().await;
     let (other, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let other = other.unwrap();
@@ -121,7 +121,7 @@ async fn what_a_callback_carries_may_panic_when_it_is_dropped() {
 
 /// As at the end of `main`: the guard and the client are dropped, and then the runtime.
 #[test]
-fn a_guard_that_is_dropped_right_before_its_runtime_is_released() {
+fn a_guard_dropped_just_before_its_runtime_is_released() {
     let server = server!();
     let other = patient().connect_blocking(server.url()).unwrap();
     for threads in [1, 2] {
@@ -139,7 +139,7 @@ fn a_guard_that_is_dropped_right_before_its_runtime_is_released() {
 }
 
 #[test]
-fn a_runtime_that_ends_takes_the_locks_along_and_says_so() {
+fn locks_are_reported_lost_when_their_runtime_ends() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let lock = runtime.block_on(async {
         let (client, mut connection, _server) = connected().await;
@@ -152,7 +152,7 @@ fn a_runtime_that_ends_takes_the_locks_along_and_says_so() {
 }
 
 #[test]
-fn whatever_is_asked_for_after_the_end_of_the_runtime_is_refused_as_closed() {
+fn calls_after_the_end_of_the_runtime_fail_as_closed() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(async { connected().await.0 });
     drop(runtime);
@@ -163,7 +163,7 @@ fn whatever_is_asked_for_after_the_end_of_the_runtime_is_refused_as_closed() {
 
 /// The socket is never empty, so only reads are ever ready.
 #[tokio::test]
-async fn a_server_that_never_stops_sending_keeps_no_caller_and_no_loss_waiting() {
+async fn a_flooding_server_delays_neither_timeouts_nor_losses() {
     let (client, mut connection, _server) =
         connected_with(Client::builder().connect_timeout(HOUR).request_timeout(Duration::from_millis(100)))
             .await;

@@ -182,7 +182,7 @@ fn asks_for_taken_up(mut hello: Vec<u8>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_server_of_version_1_is_greeted_once_more_and_spoken_to_in_its_own_bytes() {
+async fn a_version_1_server_gets_a_second_hello_and_version_1_messages() {
     let server = Scripted::new().await;
     let (client, mut connection) = connected(&server).await;
     let session = client.session();
@@ -197,7 +197,7 @@ async fn a_server_of_version_1_is_greeted_once_more_and_spoken_to_in_its_own_byt
 }
 
 #[tokio::test]
-async fn a_server_of_version_1_is_asked_for_scope_local_although_it_offers_nothing() {
+async fn scope_local_is_requested_from_a_version_1_server_without_capabilities() {
     let server = Scripted::new().await;
     let (client, mut connection) = connected(&server).await;
     let acquire = client.write("k").scope(FenceScope::Local);
@@ -222,7 +222,7 @@ async fn greet_again(server: &Scripted, answer: Vec<u8>) -> Connection {
 }
 
 #[tokio::test]
-async fn each_outage_costs_one_more_connection_to_a_server_of_version_1() {
+async fn each_outage_costs_one_extra_connection_to_a_version_1_server() {
     let server = Scripted::new().await;
     let (client, mut connection) = connected(&server).await;
     let lock = locked(&client, &mut connection).await;
@@ -242,7 +242,7 @@ async fn each_outage_costs_one_more_connection_to_a_server_of_version_1() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_upgraded_is_spoken_to_in_version_2_after_the_next_outage() {
+async fn an_upgraded_server_is_used_with_version_2_after_the_next_outage() {
     let server = Scripted::new().await;
     let (client, connection) = connected(&server).await;
     drop(connection);
@@ -264,7 +264,7 @@ async fn a_server_that_was_upgraded_is_spoken_to_in_version_2_after_the_next_out
 }
 
 #[tokio::test]
-async fn capabilities_that_the_client_does_not_know_are_ignored() {
+async fn unknown_capabilities_are_ignored() {
     let server = Scripted::new().await;
     let url = server.url();
     let served = async {
@@ -282,7 +282,7 @@ async fn capabilities_that_the_client_does_not_know_are_ignored() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_every_hello_is_greeted_twice_and_no_more() {
+async fn a_server_that_refuses_every_hello_gets_only_two() {
     let server = Scripted::new().await;
     let url = server.url();
     let served = async {
@@ -298,7 +298,7 @@ async fn a_server_that_refuses_every_hello_is_greeted_twice_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_only_newer_versions_is_named_and_not_asked_again() {
+async fn a_server_with_only_newer_versions_is_reported_and_not_retried() {
     let server = Scripted::new().await;
     let url = server.url();
     let message = "the client speaks versions 1 to 2, this server versions 3 to 4";
@@ -311,7 +311,7 @@ async fn a_server_that_speaks_only_newer_versions_is_named_and_not_asked_again()
 }
 
 #[tokio::test]
-async fn a_version_that_was_not_offered_is_a_defect_of_the_server() {
+async fn a_welcome_with_a_version_that_was_not_offered_is_an_error() {
     for version in [0, 3] {
         let server = Scripted::new().await;
         let url = server.url();
@@ -330,7 +330,7 @@ async fn a_version_that_was_not_offered_is_a_defect_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_offered_only_version_1_may_not_choose_another() {
+async fn a_server_offered_only_version_1_must_choose_it() {
     let server = Scripted::new().await;
     let url = server.url();
     let served = async {
@@ -347,7 +347,7 @@ async fn a_server_that_was_offered_only_version_1_may_not_choose_another() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_any_worker_is_not_asked_again() {
+async fn a_refusal_of_the_worker_is_not_retried() {
     let server = Scripted::new().await;
     let url = server.url();
     let served = server.refuse(ErrorDetail::Text { value: 0, field: b"worker", message: b"none" });
@@ -357,7 +357,7 @@ async fn a_server_that_refuses_any_worker_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_of_this_version_tells_what_it_offers() {
+async fn a_current_server_announces_its_capabilities() {
     let directory = tempfile::tempdir().unwrap();
     let durable = server!(Some(&directory.path().join("data")));
     let in_memory = server!();

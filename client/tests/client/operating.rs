@@ -15,7 +15,7 @@ use crate::real::server;
 use crate::relay::Relay;
 
 #[tokio::test]
-async fn a_bucket_gives_its_burst_and_then_says_when_to_come_again() {
+async fn a_bucket_grants_its_burst_and_then_reports_the_retry_delay() {
     let server = server!();
     let client = connect(&server, "").await;
     let limiter = client.limiter("mail", 1, HOUR, 3);
@@ -35,7 +35,7 @@ async fn a_bucket_gives_its_burst_and_then_says_when_to_come_again() {
 }
 
 #[tokio::test]
-async fn several_buckets_give_together_or_not_at_all() {
+async fn several_buckets_grant_together_or_not_at_all() {
     let server = server!();
     let client = connect(&server, "").await;
     let (small, large) = (client.limiter("small", 1, HOUR, 1), client.limiter("large", 1, HOUR, 10));
@@ -74,7 +74,7 @@ async fn waiting_for_a_token_takes_as_long_as_the_server_says() {
 
 /// A take whose answer was lost counts once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_are_counted_once_over_a_wire_that_is_cut_again_and_again() {
+async fn tokens_are_taken_once_despite_repeated_connection_cuts() {
     const TAKE_COUNT: u64 = 300;
     let server = server!();
     let relay = Relay::to(server.url()).await;
@@ -96,7 +96,7 @@ async fn tokens_are_counted_once_over_a_wire_that_is_cut_again_and_again() {
 }
 
 #[tokio::test]
-async fn an_entry_has_one_owner_who_keeps_it_changes_it_and_takes_it_out() {
+async fn only_the_owner_can_renew_change_or_remove_a_registration() {
     let server = server!();
     let client = connect(&server, "host-1").await;
     let registry = client.registry();
@@ -125,7 +125,7 @@ async fn an_entry_has_one_owner_who_keeps_it_changes_it_and_takes_it_out() {
 }
 
 #[tokio::test]
-async fn a_lazy_entry_may_be_over_and_is_still_there() {
+async fn a_lazy_registration_stays_after_it_has_expired() {
     let server = server!();
     let client = connect(&server, "me").await;
     let entry = client.lazy().entry("k");
@@ -145,7 +145,7 @@ async fn a_lazy_entry_may_be_over_and_is_still_there() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_who_holds_a_key_and_that_it_is_free() {
+async fn a_watch_reports_the_holder_of_a_key_and_when_it_is_free() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "other").await);
     let lock = other.write("k").await.unwrap();
@@ -163,7 +163,7 @@ async fn a_watch_tells_who_holds_a_key_and_that_it_is_free() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_over_a_lost_connection_and_tells_what_changed_meanwhile() {
+async fn a_watch_survives_cut_connections_and_reports_missed_changes() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
     let (client, other) = (patient().connect(relay.url()).await.unwrap(), connect(&server, "").await);
@@ -179,7 +179,7 @@ async fn a_watch_goes_on_over_a_lost_connection_and_tells_what_changed_meanwhile
 }
 
 #[tokio::test]
-async fn a_place_that_is_written_to_asks_whether_a_fence_is_the_newest() {
+async fn verify_reports_whether_a_fence_is_the_newest_and_held() {
     let server = server!();
     let client = connect(&server, "").await;
     client.write("k").await.unwrap().release().await.unwrap();
@@ -194,7 +194,7 @@ async fn a_place_that_is_written_to_asks_whether_a_fence_is_the_newest() {
 }
 
 #[tokio::test]
-async fn an_inspected_key_names_who_waits_in_the_order_in_which_they_are_served() {
+async fn inspect_lists_waiters_in_the_order_in_which_they_are_served() {
     let server = server!();
     let (first, last) = (connect(&server, "first").await, connect(&server, "last").await);
     let operator = connect(&server, "").await;
@@ -226,7 +226,7 @@ async fn an_inspected_key_names_who_waits_in_the_order_in_which_they_are_served(
 }
 
 #[tokio::test]
-async fn waiters_beyond_what_an_answer_holds_are_counted() {
+async fn inspect_counts_waiters_beyond_those_it_lists() {
     let server = server!();
     let client = connect(&server, "me").await;
     let _lock = client.write("k").await.unwrap();
@@ -238,7 +238,7 @@ async fn waiters_beyond_what_an_answer_holds_are_counted() {
 }
 
 #[tokio::test]
-async fn an_inspected_path_names_who_waits_for_what_lies_above_and_below_it() {
+async fn inspecting_a_path_shows_waiters_for_paths_above_and_below() {
     let server = server!();
     let client = connect(&server, "me").await;
     let tree = client.tree();
@@ -255,7 +255,7 @@ async fn an_inspected_path_names_who_waits_for_what_lies_above_and_below_it() {
 }
 
 #[tokio::test]
-async fn a_lock_released_by_force_is_lost_with_the_reason_and_a_waiter_is_cancelled() {
+async fn a_forced_release_reports_its_reason_and_grants_the_waiter() {
     let server = server!();
     let (client, operator) = (connect(&server, "client").await, connect(&server, "").await);
     let lock = client.write("k").await.unwrap();
@@ -273,7 +273,7 @@ async fn a_lock_released_by_force_is_lost_with_the_reason_and_a_waiter_is_cancel
 }
 
 #[tokio::test]
-async fn frozen_keys_are_not_granted_and_what_is_held_stays_held() {
+async fn frozen_keys_are_not_granted_and_held_locks_stay_held() {
     let server = server!();
     let (client, operator) = (connect(&server, "").await, connect(&server, "").await);
     let held = client.write("eu/held").await.unwrap();
@@ -293,7 +293,7 @@ async fn frozen_keys_are_not_granted_and_what_is_held_stays_held() {
 }
 
 #[tokio::test]
-async fn all_namespaces_are_listed_with_what_is_held_in_them() {
+async fn namespaces_are_listed_with_their_number_of_holds() {
     let server = server!();
     let client = patient().namespace("blue").connect(server.url()).await.unwrap();
     let _lock = client.write("k").await.unwrap();
@@ -310,7 +310,7 @@ async fn all_namespaces_are_listed_with_what_is_held_in_them() {
 }
 
 #[tokio::test]
-async fn all_connections_of_a_client_share_one_session_that_lists_what_they_hold() {
+async fn all_connections_of_a_client_share_one_session_and_its_holds() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let lock = client.write("k").session_lease().await.unwrap();
@@ -334,7 +334,7 @@ async fn all_connections_of_a_client_share_one_session_that_lists_what_they_hold
 
 /// The guard of a permit needs its connection, and the session that its lease hangs on.
 #[tokio::test]
-async fn a_guard_outlives_the_handles_of_its_client_and_keeps_the_session() {
+async fn a_guard_keeps_the_session_after_all_handles_are_dropped() {
     let (server, clock) = (server!(), ManualClock::new());
     let builder = patient().session_lease(LEASE).clock(clock.shared());
     let client = soon(builder.connect(server.url())).await.unwrap();
@@ -352,7 +352,7 @@ async fn a_guard_outlives_the_handles_of_its_client_and_keeps_the_session() {
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_kept_is_told_lost_on_all_connections() {
+async fn a_session_without_keep_alives_is_lost_on_all_connections() {
     let (server, clock) = (server!(), ManualClock::new());
     let relay = Relay::to(server.url()).await;
     let client = patient().session_lease(LEASE).clock(clock.shared()).connect(relay.url()).await.unwrap();
@@ -371,7 +371,7 @@ async fn a_session_that_cannot_be_kept_is_told_lost_on_all_connections() {
 
 /// With nothing held the client gives up connecting long before, and must still say so.
 #[tokio::test]
-async fn a_session_on_which_nothing_is_held_is_told_lost_too() {
+async fn a_session_without_holds_is_reported_lost() {
     let (server, clock) = (server!(), ManualClock::new());
     let relay = Relay::to(server.url()).await;
     let client = patient().session_lease(LEASE).clock(clock.shared()).connect(relay.url()).await.unwrap();
@@ -382,7 +382,7 @@ async fn a_session_on_which_nothing_is_held_is_told_lost_too() {
 }
 
 #[tokio::test]
-async fn everything_outlives_a_cut_connection_of_whatever_kind() {
+async fn permits_and_paths_survive_cut_connections() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
     let client = patient().connect(relay.url()).await.unwrap();
@@ -403,7 +403,7 @@ async fn everything_outlives_a_cut_connection_of_whatever_kind() {
 }
 
 #[tokio::test]
-async fn a_wait_for_a_frozen_key_ends_with_the_word_that_it_is_frozen() {
+async fn a_wait_for_a_frozen_key_fails_as_frozen() {
     let server = server!();
     let client = connect(&server, "").await;
     client.freeze("k").await.unwrap();

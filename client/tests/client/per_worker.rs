@@ -10,7 +10,7 @@ use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 
 #[tokio::test]
-async fn each_worker_has_a_session_and_all_of_them_serve() {
+async fn each_worker_gets_its_own_session_and_serves() {
     let server = server!(None, &["--workers", "3"]);
     let client = soon(patient().connection_per_worker(true).connect(server.url())).await.unwrap();
     let sessions = client.sessions();
@@ -34,7 +34,7 @@ async fn each_worker_has_a_session_and_all_of_them_serve() {
 
 /// One that asked for a worker that is no more would be refused for ever.
 #[tokio::test]
-async fn a_server_that_comes_back_with_fewer_workers_is_used_all_the_same() {
+async fn a_server_restarted_with_fewer_workers_stays_usable() {
     let directory = tempfile::tempdir().unwrap();
     let server = server!(Some(directory.path()), &["--workers", "7"]);
     let builder = patient().connection_per_worker(true);
@@ -48,7 +48,7 @@ async fn a_server_that_comes_back_with_fewer_workers_is_used_all_the_same() {
 }
 
 #[tokio::test]
-async fn everything_else_works_as_over_one_connection() {
+async fn other_calls_work_as_with_one_connection() {
     let server = server!(None, &["--workers", "2"]);
     let client = soon(patient().connection_per_worker(true).connect(server.url())).await.unwrap();
     let lock = soon(client.write("a").into_future()).await.unwrap();

@@ -9,7 +9,7 @@ use crate::fake::{Seen, connected, id};
 use crate::patience::soon;
 
 #[tokio::test]
-async fn a_lock_outlives_its_connection_and_is_asked_for_again() {
+async fn a_lock_survives_its_connection_and_is_renewed() {
     let (client, mut connection, server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let lock = lock.unwrap();
@@ -30,7 +30,7 @@ async fn a_lock_outlives_its_connection_and_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_request_whose_answer_was_lost_is_repeated_under_its_number() {
+async fn a_request_with_a_lost_answer_is_repeated_with_its_number() {
     let (client, mut connection, server) = connected().await;
     let caller = tokio::spawn(client.write("k").into_future());
     let (number, seen) = connection.next().await;
@@ -42,7 +42,7 @@ async fn a_request_whose_answer_was_lost_is_repeated_under_its_number() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_again_and_again_is_made_again_and_again() {
+async fn the_client_reconnects_after_repeated_failures() {
     let (client, connection, server) = connected().await;
     drop(connection);
     let caller = tokio::spawn(client.write("k").into_future());
@@ -55,7 +55,7 @@ async fn a_connection_that_breaks_again_and_again_is_made_again_and_again() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_is_replaced_and_its_own_leases_are_asked_for() {
+async fn a_lost_session_is_replaced_and_locks_with_own_leases_are_renewed() {
     let (client, mut connection, server) = connected().await;
     let (own, ()) = tokio::join!(client.write("own"), connection.grant_next(9, 30_000));
     let (on_session, ()) =
@@ -75,7 +75,7 @@ async fn a_session_that_is_gone_is_replaced_and_its_own_leases_are_asked_for() {
 
 /// The pauses between attempts to connect take the clock along, to the end of the client's patience.
 #[tokio::test]
-async fn callers_are_told_when_the_server_stays_away() {
+async fn calls_fail_while_the_server_is_unreachable() {
     let (client, mut connection, mut server) = connected().await;
     let caller = tokio::spawn(client.write("k").into_future());
     connection.next().await;
@@ -90,7 +90,7 @@ async fn callers_are_told_when_the_server_stays_away() {
 }
 
 #[tokio::test]
-async fn a_client_that_gave_up_comes_back_when_it_is_needed() {
+async fn a_client_that_stopped_reconnecting_reconnects_for_the_next_call() {
     let (client, connection, mut server) = connected().await;
     server.stop();
     drop(connection);

@@ -12,7 +12,7 @@ use crate::relay::{Fault, Relay};
 /// Whatever is asked for has its effect once: fences rise by one, tokens are taken once, and a refusal is one of its
 /// request and not of the connection.
 #[tokio::test]
-async fn a_request_of_any_kind_that_comes_twice_counts_once() {
+async fn a_duplicated_request_of_any_kind_takes_effect_once() {
     let server = server!();
     let other = connect(&server, "other").await;
     let relay = Relay::with(server.url(), Fault::Repeat).await;
@@ -48,7 +48,7 @@ async fn a_request_of_any_kind_that_comes_twice_counts_once() {
 /// Each connection brings all requests of those before it once more: acquires of locks that were released, releases of
 /// locks whose keys are held again.
 #[tokio::test]
-async fn a_copy_that_arrives_on_the_next_connection_neither_grants_nor_releases() {
+async fn a_late_copy_of_a_request_neither_grants_nor_releases() {
     let server = server!();
     let other = connect(&server, "other").await;
     let relay = Relay::with(server.url(), Fault::RepeatLate).await;

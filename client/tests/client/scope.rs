@@ -7,7 +7,7 @@ use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 
 #[tokio::test]
-async fn a_lock_of_scope_local_and_its_fence_outlive_a_server_that_is_killed() {
+async fn local_scope_locks_and_fences_survive_a_server_kill() {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = directory.path().join("data");
     let mut server = server!(Some(&data_dir));
@@ -26,7 +26,7 @@ async fn a_lock_of_scope_local_and_its_fence_outlive_a_server_that_is_killed() {
 }
 
 #[tokio::test]
-async fn a_client_notices_nothing_of_a_kill_but_the_delay() {
+async fn a_client_survives_a_server_kill_with_only_a_delay() {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = directory.path().join("data");
     let server = server!(Some(&data_dir));
@@ -47,7 +47,7 @@ async fn a_client_notices_nothing_of_a_kill_but_the_delay() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_log_refuses_scope_local_by_name() {
+async fn a_server_without_a_log_refuses_local_and_quorum_scope() {
     let server = server!();
     let client = connect(&server, "alice").await;
     for scope in [FenceScope::Local, FenceScope::Quorum] {

@@ -66,7 +66,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 #[test]
-fn a_server_that_is_missing_or_older_than_its_sources_is_refused() {
+fn a_missing_or_outdated_server_program_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let [program, rules, source] =
         ["waymaker-server", "waymaker-server.d", "a source.rs"].map(|name| folder.path().join(name));

@@ -37,7 +37,7 @@ async fn several_keys_are_granted_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn the_locks_of_several_keys_go_their_own_ways() {
+async fn the_locks_of_a_multi_key_claim_are_independent() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let multi = client.multi(["a"]).read("b").write("c").session_lease().await.unwrap();
@@ -55,7 +55,7 @@ async fn the_locks_of_several_keys_go_their_own_ways() {
 }
 
 #[tokio::test]
-async fn a_dropped_future_of_several_keys_leaves_no_queue_behind() {
+async fn a_dropped_multi_key_acquire_leaves_all_queues() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let held = other.write("b").await.unwrap();
@@ -70,7 +70,7 @@ async fn a_dropped_future_of_several_keys_leaves_no_queue_behind() {
 
 /// The wire is cut while keys are granted, awaited and released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_keys_outlive_a_wire_that_is_cut_again_and_again() {
+async fn multi_key_claims_survive_repeated_connection_cuts() {
     const SEAT_COUNT: u64 = 5;
     const MEAL_COUNT: u64 = 40;
     let server = server!();
@@ -103,7 +103,7 @@ async fn several_keys_outlive_a_wire_that_is_cut_again_and_again() {
 const NO_PATH: [&str; 0] = [];
 
 #[tokio::test]
-async fn a_path_blocks_what_lies_below_and_above_it_but_not_beside_it() {
+async fn a_path_blocks_its_ancestors_and_descendants_but_not_its_siblings() {
     let server = server!();
     let (client, other) = (connect(&server, "owner").await, connect(&server, "").await);
     let lock = client.tree().write(["shop", "orders"]).read(["prices"]).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_path_blocks_what_lies_below_and_above_it_but_not_beside_it() {
 }
 
 #[tokio::test]
-async fn a_path_without_lease_stays_until_its_connection_has_been_lost_for_long_enough() {
+async fn a_path_without_a_lease_is_lost_only_after_its_connection() {
     let (server, clock) = (server!(), ManualClock::new());
     let relay = Relay::to(server.url()).await;
     let client = patient().clock(clock.shared()).connect(relay.url()).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_path_without_lease_stays_until_its_connection_has_been_lost_for_long_
 
 /// Uses the real clock: the holder stops to believe in its lock before the server grants the path to another client.
 #[tokio::test]
-async fn a_path_without_lease_is_no_longer_believed_in_when_the_next_client_has_it() {
+async fn a_path_without_a_lease_is_lost_before_another_client_gets_it() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
     let (client, other) = (patient().connect(relay.url()).await.unwrap(), connect(&server, "").await);
@@ -161,7 +161,7 @@ async fn a_path_without_lease_is_no_longer_believed_in_when_the_next_client_has_
 }
 
 #[tokio::test]
-async fn a_tree_that_an_operator_froze_grants_nothing_until_it_is_thawed() {
+async fn a_frozen_tree_grants_nothing_until_it_is_thawed() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     assert!(client.operator(NamespaceKind::Tree).freeze("").await.unwrap().changed);
@@ -172,7 +172,7 @@ async fn a_tree_that_an_operator_froze_grants_nothing_until_it_is_thawed() {
 }
 
 #[tokio::test]
-async fn a_pool_gives_as_many_permits_as_it_has_and_a_dropped_one_lets_the_next_in() {
+async fn a_pool_grants_up_to_its_capacity_and_then_queues() {
     let server = server!();
     let (client, other) = (connect(&server, "client").await, connect(&server, "other").await);
     let pool = client.semaphore("workers", 3);
@@ -199,7 +199,7 @@ async fn a_pool_gives_as_many_permits_as_it_has_and_a_dropped_one_lets_the_next_
 }
 
 #[tokio::test]
-async fn a_pool_has_one_capacity_for_all_until_somebody_sets_another() {
+async fn a_pool_keeps_its_first_capacity_until_another_is_set() {
     let server = server!();
     let client = connect(&server, "").await;
     let _permit = client.semaphore("p", 2).acquire().await.unwrap();
@@ -249,7 +249,7 @@ async fn pools_of_the_namespace_are_listed_by_prefix() {
 }
 
 #[tokio::test]
-async fn a_pool_by_timestamp_serves_the_earlier_first() {
+async fn a_pool_ordered_by_timestamp_serves_the_earliest_first() {
     let server = server!();
     let client = connect(&server, "").await;
     let pool = client.semaphore("p", 1).by_timestamp();
@@ -269,7 +269,7 @@ async fn a_pool_by_timestamp_serves_the_earlier_first() {
 }
 
 #[tokio::test]
-async fn a_permit_taken_by_force_is_lost_with_the_reason() {
+async fn a_force_released_permit_is_lost_with_the_reason() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();

@@ -42,7 +42,7 @@ async fn stall_for_long(url: &str, other: &Client, fault: Fault) {
 }
 
 #[tokio::test]
-async fn a_link_that_stalls_anywhere_loses_nothing_and_what_arrives_late_grants_nothing() {
+async fn a_stalled_connection_loses_nothing_and_late_frames_grant_nothing() {
     let server = server!();
     let other = connect(&server, "").await;
     let whole = whole(server.url(), &other).await;

@@ -34,14 +34,14 @@ async fn take_up(first: &Client, second: &Client, name: &str) {
 }
 
 #[tokio::test]
-async fn of_two_guards_of_one_hold_in_one_client_the_newer_one_has_it() {
+async fn the_newer_of_two_guards_in_one_client_has_the_hold() {
     let server = server!();
     let client = connect(&server, "job").await;
     take_up(&client, &client.clone(), "k").await;
 }
 
 #[tokio::test]
-async fn a_guard_learns_that_another_client_took_up_its_hold() {
+async fn a_guard_is_superseded_when_another_client_takes_over_its_hold() {
     let server = server!();
     let (first, second) = (connect(&server, "job").await, connect(&server, "job").await);
     take_up(&first, &second, "k").await;
@@ -49,7 +49,7 @@ async fn a_guard_learns_that_another_client_took_up_its_hold() {
 
 /// Later requests of the older guard must not reach the hold of the newer guard.
 #[tokio::test]
-async fn a_superseded_guard_that_is_dropped_releases_nothing() {
+async fn dropping_a_superseded_guard_releases_nothing() {
     let server = server!();
     let (client, other) = (connect(&server, "job").await, connect(&server, "other").await);
     let older = client.write("k").request_id("r").await.unwrap();
@@ -66,7 +66,7 @@ async fn a_superseded_guard_that_is_dropped_releases_nothing() {
 /// Until a client reads that another one took up its hold, its guard believes in it. The other client may release it meanwhile. So a caller that moves
 /// to another client counts on its older guards no longer, and first waits for the answers to its older acquires.
 #[test]
-fn a_guard_whose_client_has_not_heard_of_a_newer_owner_believes_until_it_does() {
+fn a_guard_counts_as_held_until_its_client_receives_the_takeover() {
     let server = server!();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (stopped, running) = (runtime(), runtime());
@@ -89,7 +89,7 @@ fn a_guard_whose_client_has_not_heard_of_a_newer_owner_believes_until_it_does() 
 
 /// A try waits if its request id finds a claim that waits. A client that does not know this can send at most 1,024 further requests.
 #[tokio::test]
-async fn a_try_that_takes_the_place_of_a_waiting_acquire_leaves_room_for_other_requests() {
+async fn a_try_that_takes_over_a_waiting_acquire_leaves_room_for_requests() {
     let server = server!();
     let (client, other) = (connect(&server, "job").await, connect(&server, "other").await);
     let held = other.write("k").lease(HOUR).await.unwrap();

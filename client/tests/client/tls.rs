@@ -12,7 +12,7 @@ async fn connect(url: &str, tls: Tls) -> waymaker_client::Result<Client> {
 }
 
 #[tokio::test]
-async fn a_client_that_believes_the_authority_is_served() {
+async fn a_client_that_trusts_the_ca_is_served() {
     let authority = Authority::new();
     let issued = authority.issue("server");
     let server = server!(None, &["--tls-cert", issued.cert(), "--tls-key", issued.key()]);
@@ -46,7 +46,7 @@ async fn a_lock_survives_the_loss_of_an_encrypted_connection() {
 }
 
 #[tokio::test]
-async fn who_is_not_believed_is_told_apart() {
+async fn an_untrusted_ca_and_a_wrong_server_name_are_reported() {
     let (authority, another) = (Authority::new(), Authority::new());
     let issued = authority.issue("server");
     let server = server!(None, &["--tls-cert", issued.cert(), "--tls-key", issued.key()]);
@@ -59,7 +59,7 @@ async fn who_is_not_believed_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_who_one_is_lets_in_only_whom_it_believes() {
+async fn a_server_with_a_client_ca_admits_only_trusted_clients() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let (issued, ca) = (authority.issue("server"), clients.ca());
     let ca = ca.to_str().unwrap();
@@ -78,7 +78,7 @@ async fn a_server_that_asks_who_one_is_lets_in_only_whom_it_believes() {
 }
 
 #[tokio::test]
-async fn an_address_of_the_wrong_kind_is_met_with_a_hint() {
+async fn a_mismatch_of_tls_and_plain_tcp_gives_a_hint() {
     let authority = Authority::new();
     let issued = authority.issue("server");
     let plain = server!();
@@ -90,7 +90,7 @@ async fn an_address_of_the_wrong_kind_is_met_with_a_hint() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_named() {
+async fn unusable_tls_files_are_named_in_the_error() {
     let authority = Authority::new();
     let (one, other) = (authority.issue("one"), authority.issue("other"));
     let tls = || Tls::new().ca_file(authority.ca());

@@ -8,7 +8,7 @@ use crate::patience::soon;
 use crate::real::server;
 
 #[tokio::test]
-async fn waiting_and_holding_are_spans_and_a_loss_is_told() {
+async fn acquires_and_holds_are_spans_and_a_loss_is_logged() {
     let kept = KeptTraces::begin();
     let server = server!();
     let (client, operator) = (connect(&server, "").await, connect(&server, "").await);

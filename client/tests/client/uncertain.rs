@@ -25,7 +25,7 @@ async fn seen(connection: &mut FakeConnection, is_it: impl Fn(&Seen) -> bool) ->
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_turns_out_to_have_been_done() {
+async fn an_uncertain_release_resolves_to_done_after_a_reconnect() {
     let (client, mut connection, mut server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let release = tokio::spawn(lock.unwrap().release());
@@ -43,7 +43,7 @@ async fn a_release_whose_answer_was_lost_turns_out_to_have_been_done() {
 }
 
 #[tokio::test]
-async fn a_grant_that_came_too_late_is_given_back() {
+async fn a_grant_that_arrives_too_late_is_released() {
     let (client, mut connection, mut server) = connected().await;
     let acquire = tokio::spawn(client.write("k").into_future());
     connection.next().await;
@@ -59,7 +59,7 @@ async fn a_grant_that_came_too_late_is_given_back() {
 }
 
 #[tokio::test]
-async fn nobody_can_tell_once_the_client_is_closed() {
+async fn an_uncertain_outcome_is_unknown_after_the_client_closes() {
     let (client, mut connection, mut server) = connected().await;
     let (lock, ()) = tokio::join!(client.write("k"), connection.grant_next(9, 30_000));
     let release = tokio::spawn(lock.unwrap().release());

@@ -62,7 +62,7 @@ async fn outcome(future: impl Future<Output = ()>) -> Result<(), Box<dyn Any + S
 }
 
 #[tokio::test]
-async fn an_attempt_that_fails_is_repeated_only_after_a_stall() {
+async fn a_failed_attempt_is_repeated_only_after_a_stall() {
     let attempt = async |stall: Duration| {
         let times = Cell::new(0);
         let failing = undisturbed(

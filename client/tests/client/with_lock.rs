@@ -15,7 +15,7 @@ use crate::real::server;
 use crate::relay::Relay;
 
 #[tokio::test]
-async fn the_lock_is_held_while_the_work_runs_and_free_when_it_has_ended() {
+async fn the_lock_is_held_during_the_work_and_released_afterwards() {
     let server = server!();
     let (client, other) = (connect(&server, "alice").await, connect(&server, "bob").await);
     let fence = client.with_lock("k", async |lock| {
@@ -58,7 +58,7 @@ async fn the_work_is_dropped_when_the_lock_is_lost() {
 }
 
 #[tokio::test]
-async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
+async fn the_lease_is_renewed_while_the_work_runs() {
     let (server, clock) = (server!(), ManualClock::new());
     let client = connect_by(&server, &clock).await;
     let held = client.write("k").lease(LEASE).run(async |lock| {
@@ -69,7 +69,7 @@ async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
 }
 
 #[tokio::test]
-async fn who_gives_up_the_work_gives_up_the_lock() {
+async fn dropping_the_work_releases_the_lock() {
     let server = server!();
     let (client, other) = (connect(&server, "").await, connect(&server, "").await);
     let (begun, begins) = oneshot::channel();
@@ -87,7 +87,7 @@ async fn who_gives_up_the_work_gives_up_the_lock() {
 }
 
 #[tokio::test]
-async fn everything_that_is_acquired_can_be_worked_under() {
+async fn multi_key_path_and_permit_claims_can_run_work() {
     let server = server!();
     let client = connect(&server, "").await;
     let keys = client.multi(["a", "b"]).run(async |locks: &MultiLock| locks.locks().len());
@@ -101,7 +101,7 @@ async fn everything_that_is_acquired_can_be_worked_under() {
 
 /// The task that would tell of the loss had no turn while the work blocked the only thread, and then no server to ask.
 #[tokio::test]
-async fn work_that_outlasted_its_lease_is_no_success_although_nobody_told_it() {
+async fn work_longer_than_its_lease_fails_even_without_a_loss_event() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
     let builder = Client::builder().connect_timeout(Duration::from_millis(50));
@@ -117,7 +117,7 @@ async fn work_that_outlasted_its_lease_is_no_success_although_nobody_told_it() {
 
 /// The server still has the lock, and takes the release.
 #[tokio::test]
-async fn work_that_outlasted_its_local_deadline_is_no_success_although_the_lock_is_released() {
+async fn work_past_its_local_deadline_fails_even_if_the_release_succeeds() {
     let (server, clock) = (server!(), ManualClock::new());
     let client = connect_by(&server, &clock).await;
     let done = client.write("k").lease(LEASE).run(async |_| clock.pass_blocked(LEASE)).into_future();
@@ -126,7 +126,7 @@ async fn work_that_outlasted_its_local_deadline_is_no_success_although_the_lock_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_during_which_the_client_was_closed_is_no_success() {
+async fn work_fails_if_the_client_is_closed_meanwhile() {
     let server = server!();
     let client = connect(&server, "").await;
     let (closed, closes) = mpsc::channel();
@@ -142,7 +142,7 @@ async fn work_during_which_the_client_was_closed_is_no_success() {
 
 /// A guard may be moved to another task or thread, and so may the future of work under one.
 #[test]
-fn guards_can_be_sent_anywhere() {
+fn guards_are_send_and_sync() {
     fn owned<T: Send + Sync + 'static>() {}
     owned::<Lock>();
     owned::<MultiLock>();

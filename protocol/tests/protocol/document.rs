@@ -88,7 +88,7 @@ const SECTIONS: [(&str, &str); 72] = [
 ];
 
 #[test]
-fn every_message_has_the_fields_that_its_table_says() {
+fn every_message_has_the_fields_in_its_table() {
     for (title, name) in SECTIONS {
         let sample = sample(name);
         let bytes = sample.message.encode(sample.number);
@@ -122,7 +122,7 @@ fn assert_row(title: &str, row: &[&str], field: &Field, bytes: &[u8]) {
 }
 
 #[test]
-fn the_header_has_the_fields_that_its_table_says() {
+fn the_header_has_the_fields_in_its_table() {
     let rows = table(part("## Frames"), "Offset");
     for (row, field) in rows.iter().zip(HEADER) {
         assert_eq!(row[..3], [&*field.offset.to_string(), &*field.len.to_string(), field.name]);
@@ -131,7 +131,7 @@ fn the_header_has_the_fields_that_its_table_says() {
 }
 
 #[test]
-fn every_message_has_the_flags_that_its_table_says() {
+fn every_message_accepts_the_flags_in_its_table() {
     for (title, name) in SECTIONS {
         let rows = table(section(title), "Bit");
         let documented: Vec<u16> = rows.iter().map(|row| row[0].parse().expect("a bit")).collect();
@@ -149,7 +149,7 @@ fn every_message_has_the_flags_that_its_table_says() {
 }
 
 #[test]
-fn every_message_has_the_opcode_that_its_table_says() {
+fn every_message_has_the_opcode_in_the_table() {
     let requests = table(part("## Opcodes"), "Opcode | Request");
     let unasked = table(part("## Opcodes"), "Opcode | Sent");
     let mut documented: Vec<(String, &str)> = Vec::new();
@@ -175,7 +175,7 @@ fn every_message_has_the_opcode_that_its_table_says() {
 }
 
 #[test]
-fn the_error_table_is_the_closed_table() {
+fn the_error_table_lists_exactly_the_error_codes() {
     let rows = table(section("Codes"), "Number");
     let documented: Vec<_> = rows.iter().map(|row| (row[0].to_owned(), row[1])).collect();
     let known: Vec<_> = ErrorCode::ALL.iter().map(|code| (code.number().to_string(), code.name())).collect();
@@ -183,7 +183,7 @@ fn the_error_table_is_the_closed_table() {
 }
 
 #[test]
-fn the_table_of_capabilities_has_every_known_bit() {
+fn the_capability_table_lists_every_known_bit() {
     let rows = table(section("Capabilities"), "Bit");
     let documented: Vec<_> = rows.iter().map(|row| (row[0].to_owned(), row[1].to_lowercase())).collect();
     let known = Capabilities::NAMES
@@ -193,7 +193,7 @@ fn the_table_of_capabilities_has_every_known_bit() {
 }
 
 #[test]
-fn the_table_of_versions_has_every_version_that_is_spoken() {
+fn the_version_table_lists_every_supported_version() {
     let rows = table(part("## Versions"), "Version");
     let documented: Vec<_> = rows.iter().map(|row| row[0].to_owned()).collect();
     let spoken: Vec<_> = (VERSION_MIN..=VERSION).map(|version| version.to_string()).collect();
@@ -201,7 +201,7 @@ fn the_table_of_versions_has_every_version_that_is_spoken() {
 }
 
 #[test]
-fn the_limits_table_has_the_limits_of_the_codec() {
+fn the_limits_table_matches_the_codec() {
     let rows = table(part("## Limits"), "Limit");
     for (name, limit) in [
         ("frame, with its length field", limits::FRAME_LEN_MAX),
@@ -233,7 +233,7 @@ fn the_limits_table_has_the_limits_of_the_codec() {
 }
 
 #[test]
-fn the_worked_example_is_what_the_codec_writes() {
+fn the_worked_example_matches_the_codec() {
     let example = part("## A worked example");
     let blocks: Vec<_> = example.split("```").skip(1).step_by(2).collect();
     let names = ["hello_session_none", "acquire", "granted", "release", "released"];

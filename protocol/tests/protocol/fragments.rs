@@ -25,7 +25,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_appears_with_its_last_byte(message in message()) {
+    fn a_frame_is_complete_only_with_its_last_byte(message in message()) {
         let bytes = message.encode(1);
         for end in 0..bytes.len() {
             prop_assert_eq!(next_frame(&bytes[..end], FRAME_LEN_MAX), Ok(None));
@@ -52,7 +52,7 @@ fn receive<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_length_above_the_limit_is_refused_before_the_frame_arrives() {
+fn a_length_above_the_limit_is_rejected_before_the_frame_arrives() {
     for limit in [FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX] {
         let length = u32::try_from(limit - 4).expect("the limit is a u32");
         assert_eq!(next_frame(&length.to_le_bytes(), limit), Ok(None), "just the limit is not above it");
@@ -64,7 +64,7 @@ fn a_length_above_the_limit_is_refused_before_the_frame_arrives() {
 }
 
 #[test]
-fn a_length_below_a_header_is_refused() {
+fn a_length_shorter_than_a_header_is_rejected() {
     for length in 0..8_u32 {
         let error = FrameError::TooShort { length };
         assert_eq!(next_frame(&length.to_le_bytes(), FRAME_LEN_MAX), Err(error));

@@ -27,7 +27,7 @@ pub(crate) fn frozen_paths() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_frozen_golden_file_is_as_it_was_released() {
+fn every_frozen_golden_file_is_unchanged_since_its_release() {
     frozen_folders().for_each(|frozen| frozen.assert_unchanged());
 }
 
@@ -47,7 +47,7 @@ fn every_folder_of_golden_files_is_frozen() {
 
 /// Shows that the test above can fail.
 #[test]
-fn a_frozen_file_that_was_changed_added_or_dropped_is_found() {
+fn changed_added_and_removed_frozen_files_are_detected() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("frozen");
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).expect("a folder");

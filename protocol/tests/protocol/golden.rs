@@ -61,7 +61,7 @@ fn every_golden_file_belongs_to_a_message() {
 }
 
 #[test]
-fn the_hot_messages_stay_small() {
+fn acquire_and_granted_messages_stay_small() {
     let acquire = Request::Acquire(Acquire { key: &[b'k'; 16], ..Acquire::default() });
     assert_eq!(HEADER_LEN, 12);
     assert!(Message::Request(acquire).encode(1).len() <= 64);

@@ -12,7 +12,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn no_bytes_panic(bytes in vec(any::<u8>(), 0..256)) {
+    fn decoding_arbitrary_bytes_never_panics(bytes in vec(any::<u8>(), 0..256)) {
         let mut rest = &bytes[..];
         while let Ok(Some(frame)) = next_frame(rest, FRAME_LEN_MAX) {
             decode_all(frame.bytes());
@@ -21,7 +21,7 @@ proptest! {
     }
 
     #[test]
-    fn no_body_panics(header: [u8; 12], body in vec(any::<u8>(), 0..256)) {
+    fn decoding_an_arbitrary_body_never_panics(header: [u8; 12], body in vec(any::<u8>(), 0..256)) {
         let mut bytes = [&header[..], &body].concat();
         patch_length(&mut bytes);
         // Every opcode, so that every decoder sees these bytes.
@@ -32,12 +32,12 @@ proptest! {
     }
 
     #[test]
-    fn no_change_to_a_valid_frame_panics(message in message(), damage in damage()) {
+    fn decoding_a_damaged_frame_never_panics(message in message(), damage in damage()) {
         decode_all(&damaged(message.encode(1), &damage));
     }
 
     #[test]
-    fn whatever_decodes_encodes_to_the_same_bytes(message in message(), damage in damage()) {
+    fn a_damaged_frame_that_decodes_encodes_to_the_same_bytes(message in message(), damage in damage()) {
         let bytes = damaged(message.encode(1), &damage);
         let frame = only_frame(&bytes);
         match Message::decode(message.sender(), frame) {

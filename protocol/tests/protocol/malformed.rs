@@ -76,7 +76,7 @@ const PATHS: [u8; 10] = [
 ];
 
 #[test]
-fn an_unknown_flag_is_refused_with_its_bit() {
+fn an_unknown_flag_is_rejected_with_its_bit() {
     for sample in samples() {
         let bytes = sample.message.encode(sample.number);
         let known = known_flags(bytes[8]);
@@ -111,7 +111,7 @@ fn known_flags(opcode: u8) -> u16 {
 }
 
 #[test]
-fn a_zero_byte_that_is_not_zero_is_refused() {
+fn a_reserved_byte_that_is_not_zero_is_rejected() {
     for sample in samples() {
         let bytes = sample.message.encode(sample.number);
         let error = decode_changed(&bytes, sample.message.sender(), 9, &[0x5a]);
@@ -120,7 +120,7 @@ fn a_zero_byte_that_is_not_zero_is_refused() {
 }
 
 #[test]
-fn bytes_behind_the_last_field_are_counted_and_refused() {
+fn trailing_bytes_are_counted_and_rejected() {
     for sample in samples() {
         for count in [1, 2, 100] {
             let mut bytes = sample.message.encode(sample.number);
@@ -134,7 +134,7 @@ fn bytes_behind_the_last_field_are_counted_and_refused() {
 }
 
 #[test]
-fn a_string_above_its_limit_is_refused_with_the_limit() {
+fn a_string_above_its_limit_is_rejected_with_the_limit() {
     let mut seen = Vec::new();
     for sample in samples() {
         let bytes = sample.message.encode(sample.number);
@@ -164,7 +164,7 @@ fn a_string_above_its_limit_is_refused_with_the_limit() {
 }
 
 #[test]
-fn a_list_above_its_limit_is_refused_with_the_limit() {
+fn a_list_above_its_limit_is_rejected_with_the_limit() {
     let mut seen = Vec::new();
     for sample in samples() {
         let bytes = sample.message.encode(sample.number);
@@ -191,7 +191,7 @@ fn a_list_above_its_limit_is_refused_with_the_limit() {
 }
 
 #[test]
-fn a_list_of_a_request_must_not_be_empty() {
+fn an_empty_list_in_a_request_is_rejected() {
     for name in ["acquire_set", "acquire_keys", "throttle_all"] {
         let sample = sample(name);
         let bytes = sample.message.encode(1);
@@ -203,7 +203,7 @@ fn a_list_of_a_request_must_not_be_empty() {
 }
 
 #[test]
-fn keys_whose_grant_would_not_fit_a_frame_are_refused() {
+fn keys_are_rejected_if_their_grant_would_exceed_a_frame() {
     let key = [b'k'; KEY_LEN_MAX];
     let most = KEYS_BYTES_MAX / (3 + KEY_LEN_MAX);
     for (count, fits) in [(most, true), (most + 1, false)] {
@@ -229,7 +229,7 @@ fn keys_whose_grant_would_not_fit_a_frame_are_refused() {
 }
 
 #[test]
-fn a_path_that_is_none_is_refused_with_its_field() {
+fn an_invalid_path_is_rejected_with_its_field() {
     let sample = sample("acquire_set");
     let bytes = sample.message.encode(1);
     let fields = layout(Sender::Client, &bytes);
@@ -259,7 +259,7 @@ fn a_path_that_is_none_is_refused_with_its_field() {
 }
 
 #[test]
-fn a_list_is_refused_when_it_is_made_as_it_would_be_when_it_is_read() {
+fn building_a_list_checks_the_same_limits_as_decoding_it() {
     let item = |key| KeyItem { shared: false, key };
     let long = vec![b'k'; KEY_LEN_MAX + 1];
     let too_long = DecodeError::TooLong { field: "item.key", actual: KEY_LEN_MAX + 1, limit: KEY_LEN_MAX };
@@ -279,7 +279,7 @@ fn a_list_is_refused_when_it_is_made_as_it_would_be_when_it_is_read() {
 }
 
 #[test]
-fn a_string_that_must_not_be_empty_is_named() {
+fn an_empty_required_string_is_rejected_with_its_field() {
     for (name, field) in [
         ("acquire", "key"),
         ("acquire_everything", "request_id"),
@@ -308,7 +308,7 @@ fn a_string_that_must_not_be_empty_is_named() {
 }
 
 #[test]
-fn a_number_without_meaning_is_refused_with_its_field() {
+fn an_undefined_value_is_rejected_with_its_field() {
     for (name, field, values) in [
         ("hello_session_none", "kind", 6..=255_u8),
         ("hello_session_none", "session_mode", 4..=255),
@@ -342,7 +342,7 @@ fn a_number_without_meaning_is_refused_with_its_field() {
 }
 
 #[test]
-fn a_number_that_must_not_be_zero_is_named() {
+fn a_zero_in_a_nonzero_field_is_rejected_with_its_field() {
     for (name, field) in [
         ("acquire_permits", "capacity"),
         ("acquire_permits", "permits"),
@@ -362,7 +362,7 @@ fn a_number_that_must_not_be_zero_is_named() {
 }
 
 #[test]
-fn an_opcode_of_the_other_direction_or_of_none_is_unknown() {
+fn undefined_opcodes_and_those_of_the_other_direction_are_unknown() {
     let opcodes = |sender| -> Vec<u8> {
         let samples = samples().into_iter().filter(|sample| sample.message.sender() == sender);
         samples.map(|sample| sample.message.encode(0)[8]).collect()
@@ -384,7 +384,7 @@ fn an_opcode_of_the_other_direction_or_of_none_is_unknown() {
 }
 
 #[test]
-fn whoever_speaks_something_else_learns_that_first() {
+fn a_bad_magic_is_reported_before_other_errors() {
     let sample = sample("hello_session_none");
     let bytes = sample.message.encode(1);
     for offset in 12..20 {
@@ -403,7 +403,7 @@ fn whoever_speaks_something_else_learns_that_first() {
 }
 
 #[test]
-fn an_error_is_answered_with_its_field_its_limit_and_its_words() {
+fn an_error_answer_has_the_field_the_limit_and_the_message() {
     let error = DecodeError::TooLong { field: "key", actual: 1025, limit: 1024 };
     let words = error.to_string();
     let expected = ErrorAnswer {

@@ -10,7 +10,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_message_decodes_to_itself(message in message(), number: u32) {
+    fn a_message_round_trips_through_its_encoding(message in message(), number: u32) {
         let bytes = message.encode(number);
         let frame = only_frame(&bytes);
         prop_assert_eq!(frame.number(), number);
@@ -18,7 +18,7 @@ proptest! {
     }
 
     #[test]
-    fn encoding_appends_and_leaves_what_stood_before(message in message(), before: Vec<u8>) {
+    fn encoding_appends_and_keeps_existing_bytes(message in message(), before: Vec<u8>) {
         let mut out = before.clone();
         match &message {
             Message::Request(request) => request.encode(7, &mut out),
@@ -30,7 +30,7 @@ proptest! {
 }
 
 #[test]
-fn a_detail_of_the_wrong_kind_still_makes_a_readable_error() {
+fn an_error_with_a_mismatched_detail_still_decodes() {
     let text = ErrorDetail::Text { value: 1, field: b"key", message: b"no" };
     let contention = ErrorDetail::Contention(Contention { held: true, ..Contention::default() });
     // `Other` with the number of a known code is read as that code, and so must be written as it.
@@ -49,7 +49,7 @@ fn a_detail_of_the_wrong_kind_still_makes_a_readable_error() {
 }
 
 #[test]
-fn an_error_text_beyond_its_limit_is_cut_not_refused() {
+fn an_error_text_above_its_limit_is_truncated() {
     let long = [b'x'; 2000];
     let detail = ErrorDetail::Text { value: 0, field: &long, message: &long };
     let bytes =

@@ -12,14 +12,14 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn the_route_of_a_request_is_what_decoding_it_says(request in request()) {
+    fn the_route_of_a_request_matches_its_decoded_message(request in request()) {
         let mut bytes = Vec::new();
         request.encode(1, &mut bytes);
         prop_assert_eq!(route(only_frame(&bytes)), decoded_route(&request));
     }
 
     #[test]
-    fn whatever_decodes_has_the_route_that_decoding_says(bytes in request_bytes()) {
+    fn the_route_of_arbitrary_bytes_matches_if_they_decode(bytes in request_bytes()) {
         let frame = only_frame(&bytes);
         if let Ok(request) = Request::decode(frame) {
             prop_assert_eq!(route(frame), decoded_route(&request));
@@ -27,7 +27,7 @@ proptest! {
     }
 
     #[test]
-    fn a_malformed_route_never_decodes(opcode: u8, body in vec(any::<u8>(), 0..24)) {
+    fn a_request_with_a_malformed_route_never_decodes(opcode: u8, body in vec(any::<u8>(), 0..24)) {
         let mut bytes = vec![0; 12];
         bytes[8] = opcode;
         bytes.extend(body);

@@ -12,7 +12,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_truncated_body_names_the_field_that_is_cut(message in message()) {
+    fn the_error_for_a_truncated_body_names_the_cut_field(message in message()) {
         let bytes = message.encode(1);
         for cut in HEADER_LEN..bytes.len() {
             match cut_error(message.sender(), &bytes, cut) {
@@ -31,7 +31,7 @@ proptest! {
 }
 
 #[test]
-fn every_field_is_named_wherever_it_is_cut() {
+fn every_field_is_named_if_it_is_cut_at_any_byte() {
     for sample in samples() {
         let (sender, bytes) = (sample.message.sender(), sample.message.encode(sample.number));
         for field in layout(sender, &bytes).into_iter().skip_while(|field| field.offset < HEADER_LEN) {

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_its_version_and_variant_and_comes_once() {
+    fn a_uuid_has_version_4_and_its_variant_and_is_unique() {
         let (one, another) = (v4(), v4());
         assert_ne!(one, another);
         let parts: Vec<_> = one.split('-').map(str::len).collect();

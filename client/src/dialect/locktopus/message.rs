@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_look_as_those_of_the_original_clients() {
+    fn requests_are_encoded_as_by_the_original_clients() {
         let resources = [Resource::write(["a", ""]), Resource::read([""; 0])];
         assert_eq!(
             Request::Lock { resources: &resources }.encode(),

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_ip_version_6_stands_in_brackets() {
+    fn an_ipv6_address_is_put_in_brackets() {
         assert_eq!(ConnectionOptions::new("::1", 9009, "a").url(), "ws://[::1]:9009/v1?namespace=a");
     }
 }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquired_that_crosses_a_release_is_skipped() {
+    fn an_acquired_message_that_crosses_a_release_is_ignored() {
         let mut session = enqueued();
         assert_eq!(session.ask_release(), Ok(true));
         session.handle(answer("7", Action::Lock, State::Acquired)).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_may_overtake_the_answer_to_its_lock() {
+    fn a_release_may_be_sent_before_the_lock_is_answered() {
         let mut session = Session::default();
         assert_eq!((session.ask_lock(), session.ask_release()), (Ok(true), Ok(true)));
         assert_eq!(session.ask_lock(), Ok(false));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_is_unexpected() {
+    fn unrequested_messages_are_errors() {
         for (action, state) in [
             (Action::Lock, State::Ready),
             (Action::Lock, State::Enqueued),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_lost_with_its_connection_and_the_first_reason_counts() {
+    fn a_lock_is_lost_with_its_connection_for_the_first_reason() {
         let mut session = enqueued();
         session.handle(answer("7", Action::Lock, State::Acquired)).unwrap();
         assert!(session.is_acquired());

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_code_of_the_contract_is_an_error_of_its_own_and_prints_as_that() {
+    fn each_contract_code_has_its_own_error_and_prints_its_code() {
         for code in [
             "timeout",
             "bad_input",
@@ -100,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn a_code_that_the_contract_does_not_know_is_internal_and_told() {
+    fn an_unknown_code_becomes_an_internal_error_that_names_it() {
         assert_eq!(Error::of("novel", "why").to_string(), "internal: novel: why");
     }
 
     #[test]
-    fn the_message_of_an_event_begins_with_its_code() {
+    fn an_event_message_starts_with_its_error_code() {
         assert!(
             matches!(Error::of_event("timeout: held by: x"), Error::Timeout(text) if text == "held by: x")
         );

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn periods_are_whole_milliseconds_and_a_short_one_is_not_none() {
+    fn periods_round_up_to_whole_milliseconds() {
         for (period, ms) in [
             (Duration::ZERO, 0),
             (Duration::from_nanos(1), 1),

@@ -6,7 +6,7 @@ use super::*;
 
 /// A copy of a request that came late was answered as the first time: refused.
 #[test]
-fn a_second_answer_to_a_request_is_no_end_of_the_connection_and_an_error_without_a_number_is() {
+fn a_second_answer_keeps_the_connection_but_an_unnumbered_error_ends_it() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Try);
     rig.sent();

@@ -5,7 +5,7 @@ use waymaker_protocol::Released;
 use super::*;
 
 #[test]
-fn closing_without_a_connection_is_done_at_once_if_nothing_is_held() {
+fn closing_without_a_connection_and_without_holds_finishes_at_once() {
     let mut rig = Rig::new();
     rig.lose_connection();
     rig.lane.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
@@ -13,7 +13,7 @@ fn closing_without_a_connection_is_done_at_once_if_nothing_is_held() {
 }
 
 #[test]
-fn closing_cancels_what_waits_releases_what_is_held_and_then_says_goodbye() {
+fn closing_cancels_waits_and_releases_holds_before_goodbye() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
     let mut waiting = rig.acquire(OWN, Wait::Forever);
@@ -37,14 +37,14 @@ fn closing_cancels_what_waits_releases_what_is_held_and_then_says_goodbye() {
 }
 
 #[test]
-fn a_client_without_handles_says_goodbye() {
+fn a_client_without_handles_sends_goodbye() {
     let mut rig = Rig::new();
     rig.lane.handle_deserted();
     rig.sends(&[(1, "goodbye")]);
 }
 
 #[test]
-fn only_the_last_connection_of_a_client_says_goodbye() {
+fn only_the_last_connection_of_a_client_sends_goodbye() {
     let mut rig = Rig::new();
     rig.common.enter(rig.shared.member()).unwrap();
     rig.lane.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
@@ -55,7 +55,7 @@ fn only_the_last_connection_of_a_client_says_goodbye() {
 
 /// The server may still keep the hold.
 #[test]
-fn closing_releases_what_was_lost_at_its_local_deadline() {
+fn closing_releases_locks_that_were_lost_at_their_local_deadline() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| job.renew = false);
     rig.advance_to(12_990);

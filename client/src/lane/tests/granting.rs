@@ -5,7 +5,7 @@ use crate::lane::grants::GRANTS_LATE_MAX;
 use waymaker_protocol::{Event, RevokeReason};
 
 #[test]
-fn a_grant_that_waited_is_dated_by_the_last_keep_alive_and_not_by_its_own_request() {
+fn a_grant_after_a_wait_is_dated_by_the_last_keep_alive() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Forever);
     rig.sends(&[(1, "acquire k wait 4294967295")]);
@@ -23,7 +23,7 @@ fn a_grant_that_waited_is_dated_by_the_last_keep_alive_and_not_by_its_own_reques
 }
 
 #[test]
-fn a_caller_that_gave_up_has_its_claim_cancelled_and_a_crossing_grant_released() {
+fn an_abandoned_acquire_is_cancelled_and_a_crossing_grant_is_released() {
     let mut rig = Rig::new();
     let answer = rig.acquire(OWN, Wait::Forever);
     rig.sent();
@@ -36,7 +36,7 @@ fn a_caller_that_gave_up_has_its_claim_cancelled_and_a_crossing_grant_released()
 }
 
 #[test]
-fn a_grant_whose_caller_went_unnoticed_is_released_by_its_guard() {
+fn a_grant_to_a_dropped_future_is_released_by_its_guard() {
     let mut rig = Rig::new();
     drop(rig.acquire(OWN, Wait::Forever));
     rig.sent();
@@ -47,7 +47,7 @@ fn a_grant_whose_caller_went_unnoticed_is_released_by_its_guard() {
 }
 
 #[test]
-fn an_acquire_given_up_before_it_was_sent_is_never_sent() {
+fn an_acquire_abandoned_before_sending_is_never_sent() {
     let mut rig = Rig::new();
     let _answer = rig.acquire(OWN, Wait::Forever);
     rig.lane.handle_command(Command::Abandon { token: 0 }, at(10_000));
@@ -56,7 +56,7 @@ fn an_acquire_given_up_before_it_was_sent_is_never_sent() {
 
 /// Its lease may be almost over, and what happened to it may have been told to somebody else.
 #[test]
-fn a_grant_found_by_its_request_id_is_renewed_before_the_caller_sees_it() {
+fn a_grant_found_by_its_request_id_is_renewed_before_delivery() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Try);
     rig.sent();
@@ -70,7 +70,7 @@ fn a_grant_found_by_its_request_id_is_renewed_before_the_caller_sees_it() {
 }
 
 #[test]
-fn an_answer_later_than_its_lease_is_confirmed_and_then_given_up() {
+fn a_grant_whose_confirmation_also_arrives_late_is_released() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Try);
     rig.sent();
@@ -87,7 +87,7 @@ fn an_answer_later_than_its_lease_is_confirmed_and_then_given_up() {
 
 /// A single pause of the client is no reason to fail. A round trip that takes longer than the lease is.
 #[test]
-fn an_acquire_whose_grants_are_over_on_arrival_again_and_again_fails() {
+fn an_acquire_fails_if_its_grants_repeatedly_arrive_expired() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Forever);
     let mut now_ms = 10_000;
@@ -113,7 +113,7 @@ fn an_acquire_whose_grants_are_over_on_arrival_again_and_again_fails() {
 
 /// The claim would wait in its queue without a caller.
 #[test]
-fn an_acquire_whose_caller_went_during_the_confirmation_is_not_sent_again() {
+fn an_acquire_abandoned_during_confirmation_is_not_sent_again() {
     for is_over_before in [false, true] {
         let (mut rig, answer) = confirming();
         drop(answer);
@@ -142,7 +142,7 @@ fn confirming() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
 
 /// Another caller moves the end of the lease by the id of the hold, and the server may have confirmed the grant before that.
 #[test]
-fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
+fn a_grant_is_confirmed_again_if_its_lease_is_extended_meanwhile() {
     let (mut rig, mut answer) = confirming();
     let _extended = rig.extend(9);
     rig.sends(&[(3, "extend 9 by 60000")]);
@@ -159,7 +159,7 @@ fn a_grant_whose_lease_moved_while_it_was_confirmed_is_confirmed_again() {
 
 /// The answer waited for the log while another client released the hold.
 #[test]
-fn a_grant_that_ended_while_it_was_confirmed_is_asked_for_again() {
+fn an_acquire_is_sent_again_if_its_grant_ends_during_confirmation() {
     let (mut rig, mut answer) = confirming();
     rig.receive(
         0,
@@ -172,7 +172,7 @@ fn a_grant_that_ended_while_it_was_confirmed_is_asked_for_again() {
 }
 
 #[test]
-fn a_grant_whose_lease_another_client_moved_while_it_was_confirmed_is_confirmed_again() {
+fn a_grant_is_confirmed_again_if_another_client_changes_its_lease() {
     let (mut rig, mut answer) = confirming();
     let stamp_ms = rig.stamp_ms();
     rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(9), remaining_ms: 1_000, stamp_ms }));
@@ -183,7 +183,7 @@ fn a_grant_whose_lease_another_client_moved_while_it_was_confirmed_is_confirmed_
 }
 
 #[test]
-fn a_grant_after_the_last_guard_and_handle_is_given_back() {
+fn a_grant_after_the_last_handle_is_dropped_is_released() {
     let mut rig = Rig::new();
     let _answer = rig.acquire(OWN, Wait::Try);
     rig.sends(&[(1, "acquire k wait 0")]);
@@ -216,7 +216,7 @@ fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
 
 /// Another client may have taken the hold up during the outage, which a confirmation would not tell.
 #[test]
-fn a_grant_that_was_being_confirmed_when_the_connection_was_lost_is_asked_for_again() {
+fn an_acquire_is_sent_again_if_an_outage_interrupts_its_confirmation() {
     let (mut rig, _answer) = confirming();
     rig.lose_connection();
     rig.come_back(true);

@@ -8,7 +8,7 @@ fn refused_flags() -> Error {
 }
 
 #[test]
-fn an_older_server_is_asked_for_the_same_again_with_the_hello_of_version_1() {
+fn an_older_server_gets_the_same_session_request_in_a_version_1_hello() {
     let mut rig = Rig::new();
     rig.lose_connection();
     let resume = rig.lane.request();
@@ -28,7 +28,7 @@ fn an_older_server_is_asked_for_the_same_again_with_the_hello_of_version_1() {
 }
 
 #[test]
-fn a_session_that_an_older_server_did_not_open_may_be_opened_by_another_connection() {
+fn another_connection_may_open_the_session_after_a_refused_hello() {
     let mut rig = Rig::new();
     let id = rig.common.state().id.expect("it is open");
     rig.common.gone(id);
@@ -41,7 +41,7 @@ fn a_session_that_an_older_server_did_not_open_may_be_opened_by_another_connecti
 }
 
 #[test]
-fn other_refusals_of_hello_are_not_taken_for_an_older_server() {
+fn other_hello_refusals_do_not_cause_a_version_1_hello() {
     let mut rig = Rig::new();
     rig.lose_connection();
     assert!(rig.lane.request().is_some());

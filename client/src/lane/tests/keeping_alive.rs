@@ -5,7 +5,7 @@ use waymaker_protocol::{Event, Released};
 use super::*;
 
 #[test]
-fn one_keep_alive_moves_every_lock_on_the_session() {
+fn one_keep_alive_renews_every_lock_on_the_session() {
     let mut rig = Rig::new();
     let mut locks = Vec::new();
     for number in 1..=50 {
@@ -28,7 +28,7 @@ fn one_keep_alive_moves_every_lock_on_the_session() {
 }
 
 #[test]
-fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
+fn a_silent_connection_counts_as_dead_after_a_third_of_the_session_lease() {
     let mut rig = Rig::new();
     rig.advance_to(13_400);
     rig.sends(&[(1, "keep alive")]);
@@ -40,7 +40,7 @@ fn a_silent_server_is_doubted_after_a_third_of_the_session_lease() {
 
 /// The keep-alive was sent before the connection fell silent, and so was another frame of the server.
 #[test]
-fn a_server_that_spoke_after_the_keep_alive_without_answering_it_is_doubted_once_it_is_silent() {
+fn a_connection_with_an_unanswered_keep_alive_counts_as_dead_once_silent() {
     let mut rig = Rig::new();
     rig.advance_to(13_400);
     rig.sends(&[(1, "keep alive")]);
@@ -52,7 +52,7 @@ fn a_server_that_spoke_after_the_keep_alive_without_answering_it_is_doubted_once
 }
 
 #[test]
-fn a_server_that_goes_on_to_speak_is_not_doubted() {
+fn a_connection_with_incoming_frames_does_not_count_as_dead() {
     let mut rig = Rig::new();
     rig.advance_to(13_400);
     rig.sends(&[(1, "keep alive")]);
@@ -65,7 +65,7 @@ fn a_server_that_goes_on_to_speak_is_not_doubted() {
 
 /// The welcome keeps the session too.
 #[test]
-fn a_keep_alive_from_before_an_outage_causes_no_other() {
+fn a_keep_alive_repeated_after_an_outage_causes_no_extra_one() {
     let mut rig = Rig::new();
     rig.advance_to(13_400);
     rig.sends(&[(1, "keep alive")]);
@@ -83,7 +83,7 @@ fn a_keep_alive_from_before_an_outage_causes_no_other() {
 }
 
 #[test]
-fn a_hold_without_a_lease_is_believed_in_as_long_as_its_connection_is_known_to_live() {
+fn a_lock_without_a_lease_is_held_while_keep_alives_are_answered() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire_with(Lease::Without, Wait::Try, |job| {
         job.claim.release_after_ms = Some(5_000);
@@ -106,7 +106,7 @@ fn a_hold_without_a_lease_is_believed_in_as_long_as_its_connection_is_known_to_l
 }
 
 #[test]
-fn keep_alives_are_as_rare_as_before_once_a_lock_that_ends_with_its_connection_is_released() {
+fn keep_alives_slow_down_after_a_connection_bound_lock_is_released() {
     let mut rig = Rig::new();
     let lease = Lease::Own { ms: 60_000 };
     let lock = rig.lock_with(lease, 1, 9, 60_000, |job| job.claim.release_after_ms = Some(3_000));
@@ -124,7 +124,7 @@ fn keep_alives_are_as_rare_as_before_once_a_lock_that_ends_with_its_connection_i
 }
 
 #[test]
-fn a_keep_alive_that_the_server_refused_is_followed_by_the_next() {
+fn a_refused_keep_alive_is_followed_by_the_next() {
     let mut rig = Rig::new();
     rig.advance_to(13_400);
     rig.sends(&[(1, "keep alive")]);

@@ -7,7 +7,7 @@ use crate::hold::Key;
 use crate::loss::LossCallback;
 
 #[test]
-fn a_lock_that_cannot_be_renewed_is_lost_at_its_local_deadline_without_any_network() {
+fn an_unrenewed_lock_is_lost_at_its_local_deadline_without_a_connection() {
     let mut rig = Rig::new();
     let told = Arc::new(Mutex::new(Vec::new()));
     let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
@@ -27,7 +27,7 @@ fn a_lock_that_cannot_be_renewed_is_lost_at_its_local_deadline_without_any_netwo
 }
 
 #[test]
-fn the_guard_says_lost_by_the_clock_alone_even_if_no_timer_has_fired() {
+fn a_guard_expires_by_the_clock_even_if_no_timer_fires() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
     *rig.clock.0.lock().unwrap() = at(60_000);
@@ -36,7 +36,7 @@ fn the_guard_says_lost_by_the_clock_alone_even_if_no_timer_has_fired() {
 }
 
 #[test]
-fn a_lock_that_ends_with_its_connection_is_lost_with_the_session() {
+fn a_connection_bound_lock_is_lost_with_its_session() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire_with(OWN, Wait::Try, |job| job.claim.release_after_ms = Some(2_000));
     rig.sent();
@@ -50,7 +50,7 @@ fn a_lock_that_ends_with_its_connection_is_lost_with_the_session() {
 }
 
 #[test]
-fn events_of_the_server_end_the_lock_with_their_reason() {
+fn server_events_end_a_lock_with_their_reason() {
     for (event, reason) in [
         (Event::Expired { id: id(9) }, LossReason::Expired),
         (
@@ -66,7 +66,7 @@ fn events_of_the_server_end_the_lock_with_their_reason() {
 }
 
 #[test]
-fn releasing_by_id_what_this_client_guards_ends_the_guard() {
+fn release_by_id_ends_the_guard_of_this_client() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
     rig.submit(Job::Release {
@@ -83,7 +83,7 @@ fn releasing_by_id_what_this_client_guards_ends_the_guard() {
 }
 
 #[test]
-fn guards_learn_that_nobody_renews_any_more_when_the_task_goes() {
+fn guards_are_lost_when_the_connection_task_ends() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
     drop(rig.lane);
@@ -91,7 +91,7 @@ fn guards_learn_that_nobody_renews_any_more_when_the_task_goes() {
 }
 
 #[test]
-fn what_an_operator_wrote_reaches_the_guard() {
+fn the_operators_message_reaches_the_guard() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
     let reason = RevokeReason::Forced;
@@ -101,7 +101,7 @@ fn what_an_operator_wrote_reaches_the_guard() {
 }
 
 #[test]
-fn a_lock_that_was_lost_at_its_local_deadline_is_released_when_its_guard_goes() {
+fn a_guard_lost_at_its_local_deadline_releases_its_hold_when_dropped() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| job.renew = false);
     rig.advance_to(12_990);
@@ -111,7 +111,7 @@ fn a_lock_that_was_lost_at_its_local_deadline_is_released_when_its_guard_goes() 
 }
 
 #[test]
-fn whoever_waits_for_the_loss_of_a_released_lock_learns_that_it_was_released() {
+fn waiting_for_the_loss_of_a_released_lock_returns_released() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
     let mut lost = pin!(lock.lost());

@@ -4,7 +4,7 @@ use super::*;
 
 /// What an earlier client forgot, or a grant that went to nobody, would block others for as long as the session lives.
 #[test]
-fn what_is_listed_after_an_outage_and_nobody_knows_is_released() {
+fn listed_holds_without_a_guard_are_released_after_an_outage() {
     let mut rig = Rig::new();
     let _lock = rig.lock(1, 9, 30_000);
     let forgotten = rig.lock(2, 8, 30_000).forget();
@@ -22,7 +22,7 @@ fn what_is_listed_after_an_outage_and_nobody_knows_is_released() {
 }
 
 #[test]
-fn a_lock_that_is_forgotten_while_holds_are_listed_is_not_released_after_the_next_outage() {
+fn a_lock_forgotten_while_holds_are_listed_is_never_released() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     rig.lose_connection();
@@ -43,7 +43,7 @@ fn a_lock_that_is_forgotten_while_holds_are_listed_is_not_released_after_the_nex
 }
 
 #[test]
-fn a_lock_on_the_session_that_is_not_listed_is_asked_for_and_lost_if_it_is_not_found() {
+fn an_unlisted_session_lock_is_looked_up_and_lost_if_not_found() {
     let mut rig = Rig::new();
     let mut locks = Vec::new();
     for number in 1..=3 {
@@ -65,7 +65,7 @@ fn a_lock_on_the_session_that_is_not_listed_is_asked_for_and_lost_if_it_is_not_f
 }
 
 #[test]
-fn a_list_that_a_lost_connection_cut_short_is_begun_again() {
+fn a_listing_interrupted_by_an_outage_restarts() {
     let mut rig = Rig::new();
     rig.lose_connection();
     rig.come_back(true);
@@ -81,7 +81,7 @@ fn a_list_that_a_lost_connection_cut_short_is_begun_again() {
 
 /// The release ended with its session and may never have been served. An acquire with the request id of the hold then finds the hold.
 #[test]
-fn a_hold_that_an_earlier_session_was_about_to_give_back_can_be_granted_again() {
+fn a_hold_whose_release_ended_with_its_session_can_be_granted_again() {
     let mut rig = Rig::new();
     rig.lose_connection();
     rig.come_back(true);
@@ -102,7 +102,7 @@ fn a_hold_that_an_earlier_session_was_about_to_give_back_can_be_granted_again() 
 
 /// The server served the acquire before the release, so its answer names a hold that is over.
 #[test]
-fn a_grant_of_a_hold_that_was_given_back_is_asked_for_again() {
+fn an_acquire_granted_an_already_released_hold_is_sent_again() {
     let mut rig = Rig::new();
     rig.lose_connection();
     rig.come_back(true);
@@ -121,7 +121,7 @@ fn a_grant_of_a_hold_that_was_given_back_is_asked_for_again() {
 
 /// Another lane had taken the hold up before the release, so the hold lives. A later acquire of this client takes it up again.
 #[test]
-fn a_hold_that_another_lane_kept_from_being_given_back_can_be_granted_again() {
+fn a_hold_whose_release_was_refused_can_be_granted_again() {
     let mut rig = Rig::new();
     rig.lose_connection();
     rig.come_back(true);
@@ -141,7 +141,7 @@ fn a_hold_that_another_lane_kept_from_being_given_back_can_be_granted_again() {
 
 /// The pages to come say whether another lane has the hold.
 #[test]
-fn an_answer_about_a_lock_that_is_not_listed_yet_moves_no_deadline() {
+fn an_answer_about_a_lock_not_yet_listed_extends_no_deadline() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| {
         named(job);
@@ -159,7 +159,7 @@ fn an_answer_about_a_lock_that_is_not_listed_yet_moves_no_deadline() {
 
 /// Without a list nothing says that another lane has the hold.
 #[test]
-fn a_hold_that_another_acquire_may_take_up_is_kept_if_the_server_refuses_to_list() {
+fn a_hold_with_a_request_id_is_kept_if_listing_is_refused() {
     let mut rig = Rig::new();
     let lock = rig.named_lock(1, 9);
     rig.lose_connection();

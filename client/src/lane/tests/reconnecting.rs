@@ -6,7 +6,7 @@ use super::*;
 use crate::lane::holds::LeaseEnd;
 
 #[test]
-fn unanswered_requests_are_repeated_under_their_numbers_with_what_is_left_of_their_wait() {
+fn unanswered_requests_are_repeated_with_their_numbers_and_remaining_wait() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     let mut waiting = rig.acquire(OWN, Wait::Until(at(14_000)));
@@ -25,7 +25,7 @@ fn unanswered_requests_are_repeated_under_their_numbers_with_what_is_left_of_the
 }
 
 #[test]
-fn a_grant_of_before_the_outage_is_confirmed_before_the_caller_sees_it() {
+fn a_grant_from_before_an_outage_is_confirmed_before_delivery() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Try);
     rig.sent();
@@ -44,7 +44,7 @@ fn a_grant_of_before_the_outage_is_confirmed_before_the_caller_sees_it() {
 }
 
 #[test]
-fn a_grant_that_died_in_the_outage_is_asked_for_again() {
+fn an_acquire_is_sent_again_if_its_grant_ended_in_the_outage() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Try);
     rig.sent();
@@ -65,7 +65,7 @@ fn a_grant_that_died_in_the_outage_is_asked_for_again() {
 /// The answer to a repeated request may be as old as its first sending. Dating its stamp by the second sending would
 /// put every later deadline too late.
 #[test]
-fn a_repeated_request_dates_its_answer_by_its_first_sending() {
+fn the_answer_to_a_repeated_request_is_dated_by_its_first_send() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     rig.advance_to(20_000);
@@ -85,7 +85,7 @@ fn a_repeated_request_dates_its_answer_by_its_first_sending() {
 }
 
 #[test]
-fn after_an_outage_each_lock_keeps_its_old_deadline_until_the_server_has_answered_for_it() {
+fn a_lock_keeps_its_deadline_after_an_outage_until_the_server_confirms_it() {
     let mut rig = Rig::new();
     let own = rig.lock(1, 9, 3_000);
     let on_session = rig.lock_with(Lease::Session, 2, 8, 10_000, |_| {});
@@ -104,7 +104,7 @@ fn after_an_outage_each_lock_keeps_its_old_deadline_until_the_server_has_answere
 }
 
 #[test]
-fn a_lock_that_ends_with_its_connection_is_believed_in_no_longer_than_the_connection_is_known_to_live() {
+fn a_connection_bound_lock_is_held_only_while_its_connection_is_confirmed() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire_with(Lease::Own { ms: 60_000 }, Wait::Try, |job| {
         job.claim.release_after_ms = Some(3_000);
@@ -132,7 +132,7 @@ fn a_lock_that_ends_with_its_connection_is_believed_in_no_longer_than_the_connec
 }
 
 #[test]
-fn a_lock_released_by_somebody_during_the_outage_is_found_lost() {
+fn a_lock_released_during_the_outage_is_reported_lost() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
     rig.lose_connection();
@@ -143,7 +143,7 @@ fn a_lock_released_by_somebody_during_the_outage_is_found_lost() {
 }
 
 #[test]
-fn a_lock_keeps_the_client_trying_until_its_local_deadline() {
+fn the_client_reconnects_until_the_local_deadline_of_its_lock() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 60_000);
     rig.lose_connection();
@@ -156,7 +156,7 @@ fn a_lock_keeps_the_client_trying_until_its_local_deadline() {
 
 /// Until the server has answered for the hold, its guard believes no longer than before the outage.
 #[test]
-fn a_question_about_a_hold_that_the_server_could_not_serve_is_asked_again() {
+fn a_refused_status_request_about_a_hold_is_sent_again() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(Lease::Own { ms: 30_000 }, 1, 9, 30_000, |job| job.renew = false);
     rig.lose_connection();
@@ -178,7 +178,7 @@ fn a_question_about_a_hold_that_the_server_could_not_serve_is_asked_again() {
 
 /// The server has heard nothing of the client since the hello.
 #[test]
-fn a_lock_that_is_listed_outlives_its_connection_from_the_hello_on() {
+fn the_deadline_of_a_listed_connection_bound_lock_counts_from_the_hello() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(Lease::Session, 1, 9, 10_000, |job| job.claim.release_after_ms = Some(3_000));
     rig.advance_to(10_500);

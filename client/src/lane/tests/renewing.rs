@@ -21,7 +21,7 @@ fn a_lock_is_renewed_each_time_a_third_of_its_lease_has_passed() {
 
 /// Thousands of them would each be written, and wake the task, for itself.
 #[test]
-fn locks_granted_one_after_the_other_are_renewed_together() {
+fn locks_granted_close_together_are_renewed_together() {
     let mut rig = Rig::new();
     let mut locks = Vec::new();
     for number in 1..=3 {
@@ -35,7 +35,7 @@ fn locks_granted_one_after_the_other_are_renewed_together() {
 }
 
 #[test]
-fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
+fn a_shortening_takes_effect_locally_before_it_is_answered() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
@@ -50,7 +50,7 @@ fn a_shortened_lease_is_believed_in_no_longer_than_the_server_may_keep_it() {
 
 /// The answer to the extend would make the guard believe in a lease that the renewal behind it has shortened.
 #[test]
-fn no_renewal_of_the_old_length_is_sent_behind_an_extend() {
+fn no_renewal_with_the_old_length_follows_an_extend() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 300);
     let extend = Job::Extend { id: id(9), lease_ms: 30_000, is_own: false, reply: Reply::Nobody };
@@ -91,7 +91,7 @@ fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
 
 /// The renewal asked for a longer lease, which had to be durable before its answer.
 #[test]
-fn the_answer_to_an_earlier_renewal_that_comes_after_that_to_a_shortening_changes_nothing() {
+fn a_late_renewal_answer_does_not_undo_an_answered_shortening() {
     for apart_ms in [0, 5] {
         let mut rig = Rig::new();
         let lock = rig.lock(1, 9, 30_000);
@@ -124,7 +124,7 @@ fn a_lock_may_be_extended_twice_in_one_millisecond() {
 
 /// Another client shortened it in the same millisecond. The order of the two is not known.
 #[test]
-fn of_a_renewal_and_a_shortening_by_another_client_in_one_millisecond_the_shorter_lease_counts() {
+fn the_shorter_lease_wins_if_a_renewal_and_a_shortening_share_a_millisecond() {
     for event_is_first in [true, false] {
         let mut rig = Rig::new();
         let lock = rig.lock(1, 9, 30_000);
@@ -152,7 +152,7 @@ fn of_a_renewal_and_a_shortening_by_another_client_in_one_millisecond_the_shorte
 
 /// The other client may have shortened it after both extends.
 #[test]
-fn of_two_extends_and_a_shortening_by_another_client_in_one_millisecond_the_shortest_lease_counts() {
+fn the_shortest_lease_wins_if_three_changes_share_a_millisecond() {
     for event_is_first in [true, false] {
         let mut rig = Rig::new();
         let lock = rig.lock(1, 9, 30_000);
@@ -179,7 +179,7 @@ fn of_two_extends_and_a_shortening_by_another_client_in_one_millisecond_the_shor
 
 /// The server may have served only the first of them.
 #[test]
-fn of_two_pending_extends_the_shorter_lease_counts() {
+fn the_shorter_of_two_pending_extends_wins() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     rig.advance_to(20_000);
@@ -194,7 +194,7 @@ fn of_two_pending_extends_the_shorter_lease_counts() {
 
 /// The server may have served the other extend before the client reads the answer to this one.
 #[test]
-fn the_answer_to_one_of_two_extends_leaves_the_lock_within_the_lease_of_the_other() {
+fn the_answer_to_one_extend_does_not_override_a_shorter_pending_one() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     for lease_ms in [20_000, 1_000] {
@@ -208,7 +208,7 @@ fn the_answer_to_one_of_two_extends_leaves_the_lock_within_the_lease_of_the_othe
 
 /// Another client lengthened it in the same millisecond. The order of the two is not known.
 #[test]
-fn of_an_extend_and_a_longer_lease_by_another_client_in_one_millisecond_the_shorter_lease_counts() {
+fn the_shorter_lease_wins_if_an_extend_and_a_lengthening_share_a_millisecond() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
@@ -223,7 +223,7 @@ fn of_an_extend_and_a_longer_lease_by_another_client_in_one_millisecond_the_shor
 }
 
 #[test]
-fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
+fn an_extend_below_the_minimum_lease_is_rejected_without_effect() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     let (reply, mut answer) = Reply::channel();
@@ -233,7 +233,7 @@ fn a_lease_below_the_minimum_is_refused_and_leaves_the_lock_as_it_was() {
 }
 
 #[test]
-fn a_lease_that_somebody_else_shortened_is_believed_in_no_longer() {
+fn a_shortening_by_another_client_moves_the_local_deadline() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     let Response::Extended(Extended { remaining_ms, stamp_ms, .. }) = rig.extended(1_000) else {
@@ -254,7 +254,7 @@ fn a_forgotten_lock_is_neither_renewed_nor_released() {
 }
 
 #[test]
-fn a_lock_that_is_not_to_be_renewed_ends_with_its_lease() {
+fn a_lock_without_renewal_ends_with_its_lease() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| job.renew = false);
     rig.advance_to(13_000);
@@ -263,7 +263,7 @@ fn a_lock_that_is_not_to_be_renewed_ends_with_its_lease() {
 }
 
 #[test]
-fn a_renewal_that_the_server_cannot_serve_now_is_tried_again_soon() {
+fn a_renewal_refused_as_overloaded_is_retried_soon() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 3_000);
     rig.advance_to(11_000);
@@ -276,7 +276,7 @@ fn a_renewal_that_the_server_cannot_serve_now_is_tried_again_soon() {
 
 /// The machine of the server was booted again, so the clock of the server began anew and shows less than at the last renewal.
 #[test]
-fn a_lock_is_renewed_by_a_server_that_began_anew() {
+fn a_lock_is_renewed_after_the_server_clock_restarts() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     rig.lose_connection();
@@ -291,7 +291,7 @@ fn a_lock_is_renewed_by_a_server_that_began_anew() {
 
 /// A lock without a lease is never renewed, so no later answer corrects its deadline.
 #[test]
-fn an_extend_that_the_server_refused_leaves_the_deadline_as_it_was() {
+fn a_refused_extend_restores_the_previous_deadline() {
     let shortened = Duration::from_millis(1_000 - 60);
     for (code, is_shortened) in [(ErrorCode::BadInput, false), (ErrorCode::Unknown, true)] {
         let mut rig = Rig::new();

@@ -37,7 +37,7 @@ impl Rig {
 }
 
 #[test]
-fn a_request_that_a_silent_server_does_not_answer_ends_with_the_request_timeout() {
+fn a_request_to_a_silent_server_ends_after_the_request_timeout() {
     let mut rig = Rig::impatient();
     let mut lock = rig.lock(1, 9, 30_000);
     let mut extend = rig.extend(9);
@@ -62,7 +62,7 @@ fn a_request_that_a_silent_server_does_not_answer_ends_with_the_request_timeout(
 
 /// The claim that the try found under its request id had waited in vain.
 #[test]
-fn a_try_that_is_asked_for_again_ends_with_the_request_timeout() {
+fn a_try_that_is_sent_again_ends_at_the_original_request_timeout() {
     let mut rig = Rig::impatient();
     let mut answer = rig.acquire(OWN, Wait::Try);
     rig.sent();
@@ -77,7 +77,7 @@ fn a_try_that_is_asked_for_again_ends_with_the_request_timeout() {
 }
 
 #[test]
-fn a_connection_that_comes_and_goes_keeps_no_caller_longer_than_the_request_timeout() {
+fn repeated_outages_do_not_extend_the_request_timeout() {
     let mut rig = Rig::impatient();
     let mut ask = rig.ask();
     rig.sent();
@@ -92,7 +92,7 @@ fn a_connection_that_comes_and_goes_keeps_no_caller_longer_than_the_request_time
 }
 
 #[test]
-fn a_request_that_is_never_sent_is_unavailable_after_the_request_timeout() {
+fn an_unsent_request_fails_as_unavailable_after_the_request_timeout() {
     let mut rig = Rig::impatient();
     let mut lock = rig.lock(1, 9, 30_000);
     rig.lose_connection();
@@ -109,7 +109,7 @@ fn a_request_that_is_never_sent_is_unavailable_after_the_request_timeout() {
 }
 
 #[test]
-fn closing_waits_for_a_silent_server_no_longer_than_the_request_timeout() {
+fn closing_waits_at_most_the_request_timeout_for_a_silent_server() {
     let mut rig = Rig::impatient();
     let _lock = rig.lock(1, 9, 30_000);
     let mut close = rig.close();
@@ -123,7 +123,7 @@ fn closing_waits_for_a_silent_server_no_longer_than_the_request_timeout() {
 }
 
 #[test]
-fn requests_that_are_answered_in_time_leave_one_timer_at_most() {
+fn answered_requests_leave_at_most_one_timer() {
     let mut rig = Rig::impatient();
     for number in 1..=3 {
         let mut ask = rig.ask();
@@ -137,7 +137,7 @@ fn requests_that_are_answered_in_time_leave_one_timer_at_most() {
 }
 
 #[test]
-fn an_extend_that_was_never_sent_does_not_stop_the_renewals() {
+fn an_unsent_extend_does_not_stop_renewals() {
     for mut rig in [Rig::new(), Rig::impatient()] {
         let _lock = rig.lock(1, 9, 30_000);
         rig.lose_connection();
@@ -151,7 +151,7 @@ fn an_extend_that_was_never_sent_does_not_stop_the_renewals() {
 
 /// A session that ended may have served it, and the next one has not been asked yet.
 #[test]
-fn a_request_of_an_earlier_session_is_not_said_to_be_unsent() {
+fn a_request_of_an_earlier_session_is_reported_as_uncertain() {
     for mut rig in [Rig::new(), Rig::impatient()] {
         let (mut ask, mut acquire) = (rig.ask(), rig.acquire(OWN, Wait::Forever));
         rig.sent();

@@ -5,7 +5,7 @@ use waymaker_protocol::Event;
 use super::*;
 
 #[test]
-fn a_session_that_is_gone_takes_its_locks_along_and_others_are_asked_for_by_id() {
+fn a_lost_session_ends_its_locks_and_others_are_renewed_by_id() {
     let mut rig = Rig::new();
     let own = rig.lock(1, 9, 30_000);
     let on_session = rig.lock_with(Lease::Session, 2, 8, 10_000, |_| {});
@@ -22,7 +22,7 @@ fn a_session_that_is_gone_takes_its_locks_along_and_others_are_asked_for_by_id()
 }
 
 #[test]
-fn the_end_of_the_session_ends_its_locks_and_the_connection() {
+fn session_expiry_ends_its_locks_and_the_connection() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(Lease::Session, 1, 8, 10_000, |_| {});
     assert!(rig.try_receive(0, &Response::Event(Event::SessionExpired)).is_err());
@@ -32,7 +32,7 @@ fn the_end_of_the_session_ends_its_locks_and_the_connection() {
 
 /// Otherwise the hold would stay as long as the session, although its guard was dropped.
 #[test]
-fn a_release_is_worth_a_connection_as_long_as_another_connection_keeps_the_session() {
+fn the_client_reconnects_to_release_while_another_connection_keeps_the_session() {
     for kept_by_another in [false, true] {
         let mut rig = Rig::new();
         let lock = rig.lock_with(Lease::Session, 1, 8, 10_000, |_| {});
@@ -56,7 +56,7 @@ fn a_release_is_worth_a_connection_as_long_as_another_connection_keeps_the_sessi
 
 /// A second connection of the same client that found out first.
 #[test]
-fn a_session_that_is_over_for_another_connection_is_over_for_this_one() {
+fn a_session_that_ends_on_one_connection_ends_on_all() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(Lease::Session, 1, 8, 10_000, |_| {});
     rig.common.gone(SessionId { place: 1, secret: 2 });

@@ -32,7 +32,7 @@ impl Rig {
 }
 
 #[test]
-fn several_keys_become_locks_that_are_renewed_lost_and_released_one_by_one() {
+fn the_locks_of_a_multi_key_claim_are_renewed_and_released_independently() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire_keys();
     rig.sent();
@@ -70,7 +70,7 @@ fn confirming_the_second() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) 
 
 /// Half of the keys are worth nothing.
 #[test]
-fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_are_asked_for_again() {
+fn a_partly_lost_multi_key_grant_is_released_and_acquired_again() {
     let (mut rig, mut answer) = confirming_the_second();
     rig.receive(4, &not_found());
     assert!(answer.try_recv().is_err());
@@ -85,7 +85,7 @@ fn of_several_keys_that_died_in_part_in_an_outage_the_rest_is_released_and_all_a
 
 /// The server confirms one key after the other.
 #[test]
-fn several_keys_of_which_one_ends_after_its_confirmation_are_asked_for_again() {
+fn a_multi_key_claim_is_sent_again_if_a_confirmed_key_ends() {
     let (mut rig, mut answer) = confirming_the_second();
     rig.receive(0, &Response::Event(Event::Expired { id: id(8) }));
     let extended = rig.extended(3_000);
@@ -97,7 +97,7 @@ fn several_keys_of_which_one_ends_after_its_confirmation_are_asked_for_again() {
 }
 
 #[test]
-fn several_keys_of_which_one_lease_moves_after_its_confirmation_are_confirmed_again_from_that_one_on() {
+fn confirmation_restarts_at_a_confirmed_key_whose_lease_changes() {
     let (mut rig, mut answer) = confirming_the_second();
     let stamp_ms = rig.stamp_ms();
     rig.receive(0, &Response::Event(Event::LeaseMoved { id: id(8), remaining_ms: 1_000, stamp_ms }));
@@ -108,7 +108,7 @@ fn several_keys_of_which_one_lease_moves_after_its_confirmation_are_confirmed_ag
 }
 
 #[test]
-fn a_callback_for_several_keys_is_called_once() {
+fn the_loss_callback_of_a_multi_key_claim_runs_once() {
     let mut rig = Rig::new();
     let told = Arc::new(Mutex::new(Vec::new()));
     let (reply, mut answer) = Reply::channel();
@@ -143,7 +143,7 @@ fn a_callback_for_several_keys_is_called_once() {
 
 /// Its holds have other ids than the claim had while it waited, so only its request id finds them under a new number.
 #[test]
-fn a_claim_on_several_keys_has_a_request_id_that_outlives_its_number() {
+fn a_multi_key_claim_keeps_its_request_id_in_a_new_session() {
     let mut rig = Rig::new();
     let _answer = rig.acquire_keys();
     let (_, first) = rig.sent().remove(0);

@@ -5,7 +5,7 @@ use waymaker_protocol::Released;
 use super::*;
 
 #[test]
-fn a_grant_that_was_given_up_and_found_again_is_not_released_behind_its_new_owner() {
+fn an_abandoned_grant_is_not_released_if_a_new_acquire_found_it() {
     let mut rig = Rig::new();
     drop(rig.acquire_with(OWN, Wait::Forever, named));
     rig.sent();
@@ -27,7 +27,7 @@ fn a_grant_that_was_given_up_and_found_again_is_not_released_behind_its_new_owne
 }
 
 #[test]
-fn a_release_that_was_sent_is_served_before_the_grant_of_the_next_attempt_is_confirmed() {
+fn an_earlier_release_makes_the_next_attempt_acquire_again() {
     let mut rig = Rig::new();
     let lock = rig.named_lock(1, 9);
     let mut answer = rig.acquire_with(OWN, Wait::Forever, named);
@@ -46,7 +46,7 @@ fn a_release_that_was_sent_is_served_before_the_grant_of_the_next_attempt_is_con
 }
 
 #[test]
-fn a_newer_guard_of_a_hold_supersedes_the_older_one_before_it_comes_to_be() {
+fn a_repeated_grant_supersedes_the_older_guard_before_its_confirmation() {
     let mut rig = Rig::new();
     let older = rig.named_lock(1, 9);
     let mut answer = rig.acquire_with(OWN, Wait::Try, named);
@@ -72,7 +72,7 @@ fn a_newer_guard_of_a_hold_supersedes_the_older_one_before_it_comes_to_be() {
 
 /// The older guard may have been lost at its local deadline, while the server still kept the hold.
 #[test]
-fn a_guard_that_was_lost_at_its_deadline_does_not_release_what_a_newer_one_has() {
+fn a_guard_lost_at_its_deadline_does_not_release_a_newer_guards_hold() {
     let mut rig = Rig::new();
     let older = rig.lock_with(OWN, 1, 9, 3_000, |job| {
         named(job);
@@ -92,7 +92,7 @@ fn a_guard_that_was_lost_at_its_deadline_does_not_release_what_a_newer_one_has()
 }
 
 #[test]
-fn a_superseded_guard_that_is_dropped_late_leaves_the_newer_one_its_hold() {
+fn dropping_a_superseded_guard_does_not_release_the_newer_guards_hold() {
     let mut rig = Rig::new();
     let older = rig.named_lock(1, 9);
     let mut answer = rig.acquire_with(OWN, Wait::Try, named);
@@ -111,7 +111,7 @@ fn a_superseded_guard_that_is_dropped_late_leaves_the_newer_one_its_hold() {
 }
 
 #[test]
-fn a_hold_that_is_granted_twice_has_one_owner_although_no_grant_is_marked_as_repeated() {
+fn a_second_grant_of_a_hold_supersedes_the_first_even_if_unmarked() {
     let mut rig = Rig::new();
     let older = rig.lock(1, 9, 3_000);
     let newer = rig.lock(2, 9, 3_000);
@@ -122,7 +122,7 @@ fn a_hold_that_is_granted_twice_has_one_owner_although_no_grant_is_marked_as_rep
 }
 
 #[test]
-fn of_two_guards_of_a_hold_that_is_overdue_only_the_owner_releases_it() {
+fn only_the_newest_guard_releases_an_overdue_hold() {
     let mut rig = Rig::new();
     let older = rig.named_lock(1, 9);
     let mut answer = rig.acquire_with(OWN, Wait::Try, named);

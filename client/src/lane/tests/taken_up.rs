@@ -12,7 +12,7 @@ impl Rig {
 }
 
 #[test]
-fn a_guard_learns_that_another_client_took_up_its_hold_and_gives_nothing_back() {
+fn a_guard_is_superseded_by_a_takeover_and_releases_nothing() {
     let mut rig = Rig::new();
     let lock = rig.named_lock(1, 9);
     rig.taken_up(7, 9);
@@ -43,7 +43,7 @@ fn sent_for_a_guard(offered: Option<Capabilities>, change: impl FnOnce(&mut Acqu
 
 /// Another client may take the hold up before the server has read such a request.
 #[test]
-fn requests_about_a_hold_that_may_be_taken_up_are_for_its_own_lane_alone() {
+fn requests_about_a_hold_with_a_request_id_carry_the_own_flag() {
     let plain = ["extend 9 by 3000", "extend 9 by 5000", "release 9"];
     let own = plain.map(|text| format!("{text}, if it is its own"));
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), named), own);
@@ -56,7 +56,7 @@ fn requests_about_a_hold_that_may_be_taken_up_are_for_its_own_lane_alone() {
 
 /// No guard of this client has it, and one of another client may have taken it up.
 #[test]
-fn what_no_guard_has_is_released_only_if_it_is_its_own() {
+fn a_release_of_a_hold_without_a_guard_carries_the_own_flag() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
     let mut abandoned = 0;
     let _answer = rig.acquire_with(OWN, Wait::Try, |job| {
@@ -75,7 +75,7 @@ fn what_no_guard_has_is_released_only_if_it_is_its_own() {
 }
 
 #[test]
-fn requests_of_a_session_after_an_outage_are_for_its_own_lane_alone() {
+fn requests_after_an_outage_carry_the_own_flag() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
     let _guard = rig.named_lock(1, 9);
     rig.lose_connection();
@@ -88,7 +88,7 @@ fn requests_of_a_session_after_an_outage_are_for_its_own_lane_alone() {
 
 /// Its lane has ended with the session, so no later lane may release it.
 #[test]
-fn a_release_that_was_not_answered_ends_with_its_session_if_another_client_may_have_the_hold() {
+fn an_unanswered_release_with_a_request_id_ends_with_its_session() {
     for is_sent in [false, true] {
         let mut rig = Rig::new();
         let lock = rig.named_lock(1, 9);
@@ -107,7 +107,7 @@ fn a_release_that_was_not_answered_ends_with_its_session_if_another_client_may_h
 }
 
 #[test]
-fn a_renewal_that_is_refused_because_another_client_took_up_the_hold_supersedes_the_guard() {
+fn a_renewal_refused_after_a_takeover_supersedes_the_guard() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
     let lock = rig.named_lock(1, 9);
     rig.advance_to(11_000);
@@ -120,7 +120,7 @@ fn a_renewal_that_is_refused_because_another_client_took_up_the_hold_supersedes_
 
 /// The event about it may come later, once the log has it.
 #[test]
-fn a_confirmation_that_is_refused_because_another_client_took_up_the_hold_takes_nothing_back() {
+fn a_confirmation_refused_after_a_takeover_releases_nothing() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
     let mut answer = rig.acquire_with(OWN, Wait::Try, named);
     rig.sent();
@@ -133,7 +133,7 @@ fn a_confirmation_that_is_refused_because_another_client_took_up_the_hold_takes_
 }
 
 #[test]
-fn a_release_that_was_not_sent_is_dropped_if_another_client_took_up_the_hold() {
+fn an_unsent_release_is_dropped_after_a_takeover() {
     let mut rig = Rig::new();
     let lock = rig.named_lock(1, 9);
     let (reply, mut answer) = Reply::channel();
@@ -144,7 +144,7 @@ fn a_release_that_was_not_sent_is_dropped_if_another_client_took_up_the_hold() {
 }
 
 #[test]
-fn a_grant_that_another_client_took_up_while_it_was_confirmed_is_delivered_to_nobody() {
+fn a_grant_taken_over_during_its_confirmation_is_not_delivered() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire_with(OWN, Wait::Try, named);
     rig.sent();
@@ -160,7 +160,7 @@ fn a_grant_that_another_client_took_up_while_it_was_confirmed_is_delivered_to_no
 
 /// The event was lost with the connection. The hold lives, but not in this lane.
 #[test]
-fn a_hold_that_was_taken_up_during_an_outage_is_superseded_once_the_lane_was_listed() {
+fn a_hold_taken_over_during_an_outage_is_superseded_after_listing() {
     for (listed_holds, reason) in [(&[][..], Some(LossReason::Superseded)), (&[(9, "k")][..], None)] {
         let mut rig = Rig::new();
         let lock = rig.named_lock(1, 9);
@@ -183,7 +183,7 @@ fn a_hold_that_was_taken_up_during_an_outage_is_superseded_once_the_lane_was_lis
 }
 
 #[test]
-fn what_another_client_may_have_taken_up_is_lost_with_the_session_and_not_released() {
+fn a_hold_with_a_request_id_is_lost_with_its_session_and_not_released() {
     let mut rig = Rig::new();
     let (lock, released) = (rig.named_lock(1, 9), rig.named_lock(2, 10));
     rig.lose_connection();
@@ -195,7 +195,7 @@ fn what_another_client_may_have_taken_up_is_lost_with_the_session_and_not_releas
 }
 
 #[test]
-fn a_grant_of_before_an_outage_that_another_client_may_have_taken_up_is_asked_for_again() {
+fn an_acquire_with_a_request_id_granted_before_an_outage_is_sent_again() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire_with(OWN, Wait::Try, named);
     rig.sent();
@@ -216,7 +216,7 @@ fn a_grant_of_before_an_outage_that_another_client_may_have_taken_up_is_asked_fo
 
 /// The grant came after the list of holds, so the list cannot show that the hold has no guard.
 #[test]
-fn a_grant_of_a_repeated_acquire_whose_caller_gave_up_is_released() {
+fn the_grant_of_an_abandoned_repeated_acquire_is_released() {
     for gives_up_before_the_grant in [true, false] {
         let mut rig = Rig::new();
         let _answer = rig.acquire_with(Lease::Session, Wait::Forever, named);
@@ -243,7 +243,7 @@ fn a_grant_of_a_repeated_acquire_whose_caller_gave_up_is_released() {
 
 /// The server of this connection does not know requests about own claims, so a release would end the hold of another client.
 #[test]
-fn a_grant_of_before_an_outage_whose_caller_gave_up_is_released_only_if_the_lane_still_has_it() {
+fn an_abandoned_grant_from_before_an_outage_is_released_only_if_listed() {
     let mut rig = Rig::new();
     let _answer = rig.acquire_with(Lease::Session, Wait::Forever, named);
     rig.sent();
@@ -260,7 +260,7 @@ fn a_grant_of_before_an_outage_whose_caller_gave_up_is_released_only_if_the_lane
 
 /// The server may still keep the hold, and another client may have it by now.
 #[test]
-fn what_was_lost_at_its_local_deadline_before_its_session_ended_is_not_released() {
+fn a_lock_lost_at_its_local_deadline_is_not_released_in_a_new_session() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(OWN, 1, 9, 3_000, |job| {
         named(job);

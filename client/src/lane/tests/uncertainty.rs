@@ -5,7 +5,7 @@ use waymaker_protocol::Released;
 use super::*;
 
 #[test]
-fn whoever_was_left_uncertain_can_learn_how_it_ended() {
+fn an_uncertain_outcome_is_resolved_after_a_reconnect() {
     let mut rig = Rig::new();
     let mut granted = rig.acquire(OWN, Wait::Forever);
     let mut refused = rig.acquire(OWN, Wait::Forever);
@@ -43,7 +43,7 @@ fn whoever_was_left_uncertain_can_learn_how_it_ended() {
 }
 
 #[test]
-fn what_was_asked_of_a_session_that_is_gone_stays_unknown() {
+fn a_request_of_a_lost_session_stays_unknown() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Forever);
     rig.sent();
@@ -55,7 +55,7 @@ fn what_was_asked_of_a_session_that_is_gone_stays_unknown() {
 }
 
 #[test]
-fn callers_learn_of_an_outage_when_their_patience_or_their_wait_is_over() {
+fn calls_fail_after_the_maximum_outage_or_their_wait() {
     let mut rig = Rig::new();
     let mut short = rig.acquire(OWN, Wait::Until(at(11_000)));
     let mut long = rig.acquire(OWN, Wait::Forever);
@@ -79,7 +79,7 @@ fn callers_learn_of_an_outage_when_their_patience_or_their_wait_is_over() {
 
 /// Otherwise each connection that breaks early would add one.
 #[test]
-fn a_cancellation_without_an_answer_is_repeated_and_not_sent_anew() {
+fn an_unanswered_cancel_is_repeated_with_its_number() {
     let mut rig = Rig::new();
     let answer = rig.acquire(OWN, Wait::Forever);
     rig.sent();

@@ -5,7 +5,7 @@ use waymaker_protocol::Contention;
 use super::*;
 
 #[test]
-fn a_wait_that_ran_out_while_the_request_was_repeated_is_a_timeout_and_not_busy() {
+fn a_busy_answer_to_an_acquire_with_a_wait_is_a_timeout() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
     rig.sent();
@@ -15,7 +15,7 @@ fn a_wait_that_ran_out_while_the_request_was_repeated_is_a_timeout_and_not_busy(
 }
 
 #[test]
-fn an_acquire_that_a_silent_server_does_not_answer_ends_soon_after_its_wait_and_is_taken_back() {
+fn an_unanswered_acquire_ends_soon_after_its_wait_and_is_cancelled() {
     for (wait, ends) in [(Wait::Until(at(10_500)), 11_000), (Wait::Try, 15_000)] {
         let mut rig = Rig::new();
         let mut answer = rig.acquire(OWN, wait);
@@ -34,7 +34,7 @@ fn an_acquire_that_a_silent_server_does_not_answer_ends_soon_after_its_wait_and_
 /// Its request id may find a claim that waits. Until the server says so, the acquire counts as in flight, and then renewals soon
 /// find no room behind it.
 #[test]
-fn a_try_that_may_take_the_place_of_a_waiting_claim_asks_to_hear_that_it_waits() {
+fn a_try_with_a_request_id_asks_for_the_queued_event() {
     for (change, asks) in [((|_| {}) as fn(&mut AcquireJob), false), (named, true)] {
         let mut rig = Rig::new();
         let _answer = rig.acquire_with(OWN, Wait::Try, change);
@@ -47,7 +47,7 @@ fn a_try_that_may_take_the_place_of_a_waiting_claim_asks_to_hear_that_it_waits()
 }
 
 #[test]
-fn a_grant_that_a_silent_server_does_not_confirm_ends_with_the_wait_too() {
+fn an_unconfirmed_grant_ends_with_the_wait_of_its_acquire() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire_with(OWN, Wait::Until(at(10_500)), named);
     rig.sent();
@@ -59,7 +59,7 @@ fn a_grant_that_a_silent_server_does_not_confirm_ends_with_the_wait_too() {
 }
 
 #[test]
-fn an_acquire_that_was_answered_leaves_no_timer() {
+fn an_answered_acquire_leaves_no_timer() {
     let mut rig = Rig::new();
     let next = rig.lane.next_timeout();
     for (number, wait) in [(1, Wait::Until(at(10_100))), (2, Wait::Try)] {
@@ -81,7 +81,7 @@ fn an_acquire_that_was_answered_leaves_no_timer() {
 }
 
 #[test]
-fn an_acquire_that_is_asked_for_again_is_not_waited_for_any_longer() {
+fn sending_an_acquire_again_does_not_extend_its_wait() {
     let mut rig = Rig::new();
     let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
     rig.sent();
@@ -96,7 +96,7 @@ fn an_acquire_that_is_asked_for_again_is_not_waited_for_any_longer() {
 }
 
 #[test]
-fn the_answer_to_an_acquire_that_was_sent_late_is_waited_for_beyond_its_wait() {
+fn the_answer_to_a_late_sent_acquire_may_arrive_after_its_wait() {
     let mut rig = Rig::new();
     rig.lose_connection();
     let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
@@ -111,7 +111,7 @@ fn the_answer_to_an_acquire_that_was_sent_late_is_waited_for_beyond_its_wait() {
 
 /// An operator has frozen the key, or the claim that a request id found had waited before.
 #[test]
-fn an_acquire_whose_wait_the_server_has_ended_early_is_asked_for_again_as_a_try() {
+fn an_acquire_that_times_out_early_is_sent_again_as_a_try() {
     let mut rig = Rig::new();
     let _answer = rig.acquire(OWN, Wait::Until(at(12_000)));
     rig.sent();

@@ -24,7 +24,7 @@ impl Rig {
 const WATCH: &str = "Watch(Watch { key: [107] })";
 
 #[test]
-fn a_watch_tells_the_present_state_and_then_each_change() {
+fn a_watch_reports_the_current_state_and_then_each_change() {
     let mut rig = Rig::new();
     let (mut states, mut answer) = rig.watch();
     rig.sends(&[(1, WATCH)]);
@@ -45,7 +45,7 @@ fn a_watch_tells_the_present_state_and_then_each_change() {
 }
 
 #[test]
-fn a_watch_begins_again_on_the_next_connection_and_tells_only_what_has_changed() {
+fn a_watch_restarts_after_a_reconnect_and_reports_only_changes() {
     let mut rig = Rig::new();
     let (mut states, _answer) = rig.watch();
     rig.sent();
@@ -69,7 +69,7 @@ fn a_watch_begins_again_on_the_next_connection_and_tells_only_what_has_changed()
 }
 
 #[test]
-fn a_watch_whose_events_were_dropped_begins_anew() {
+fn a_watch_restarts_after_an_overrun() {
     let mut rig = Rig::new();
     let (states, _answer) = rig.watch();
     rig.sent();
@@ -84,7 +84,7 @@ fn a_watch_whose_events_were_dropped_begins_anew() {
 
 /// A stopping server refuses to begin watches.
 #[test]
-fn a_watch_survives_a_server_that_stops() {
+fn a_watch_survives_a_stopping_server() {
     let mut rig = Rig::new();
     let (states, _answer) = rig.watch();
     rig.sent();
@@ -101,7 +101,7 @@ fn a_watch_survives_a_server_that_stops() {
 }
 
 #[test]
-fn a_watch_given_up_before_it_began_is_ended_when_it_begins() {
+fn a_watch_dropped_before_it_starts_is_ended_when_it_starts() {
     let mut rig = Rig::new();
     let _watch = rig.watch();
     rig.sent();

@@ -144,7 +144,7 @@ async fn a_lock_is_acquired_and_released_in_an_empty_table() {
 }
 
 #[tokio::test]
-async fn a_lock_that_has_been_over_for_minutes_is_taken() {
+async fn a_lock_that_expired_minutes_ago_is_granted_to_another_owner() {
     let server = server!();
     let locker = locker(&server).await;
     let old = acquire_over(&locker, "key", "owner1", LEASE).await;
@@ -154,7 +154,7 @@ async fn a_lock_that_has_been_over_for_minutes_is_taken() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_released_is_taken() {
+async fn a_released_lock_is_granted_to_another_owner() {
     let server = server!();
     let locker = locker(&server).await;
     let lock = acquire(&locker, "key", "owner1").await.unwrap();
@@ -163,7 +163,7 @@ async fn a_lock_that_was_released_is_taken() {
 }
 
 #[tokio::test]
-async fn its_owner_acquires_a_lock_again_also_for_a_shorter_lease() {
+async fn the_owner_can_acquire_its_lock_again_with_a_shorter_lease() {
     let server = server!();
     let locker = locker(&server).await;
     let first = acquire(&locker, "key", "owner1").await.unwrap();
@@ -174,7 +174,7 @@ async fn its_owner_acquires_a_lock_again_also_for_a_shorter_lease() {
 }
 
 #[tokio::test]
-async fn another_owner_neither_acquires_nor_releases_nor_keeps_a_lock_that_is_leased() {
+async fn another_owner_cannot_acquire_release_or_renew_a_leased_lock() {
     let server = server!();
     let locker = locker(&server).await;
     let lock = acquire(&locker, "key", "owner1").await.unwrap();
@@ -186,7 +186,7 @@ async fn another_owner_neither_acquires_nor_releases_nor_keeps_a_lock_that_is_le
 }
 
 #[tokio::test]
-async fn a_heartbeat_gives_a_new_lease() {
+async fn a_heartbeat_renews_the_lease() {
     let server = server!();
     let locker = locker(&server).await;
     let lock = acquire(&locker, "key", "owner1").await.unwrap();
@@ -197,7 +197,7 @@ async fn a_heartbeat_gives_a_new_lease() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_with_an_end_gives_just_this_end() {
+async fn a_heartbeat_sets_the_given_lease_end() {
     let server = server!();
     let locker = locker(&server).await;
     let lock = acquire(&locker, "key", "owner1").await.unwrap();
@@ -207,7 +207,7 @@ async fn a_heartbeat_with_an_end_gives_just_this_end() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_revives_a_lock_that_is_over() {
+async fn a_heartbeat_revives_an_expired_lock() {
     let server = server!();
     let locker = locker(&server).await;
     let lock = acquire_over(&locker, "key", "owner1", LEASE).await;
@@ -227,7 +227,7 @@ async fn a_heartbeat_fails_once_another_owner_took_the_lock() {
 }
 
 #[tokio::test]
-async fn an_acquire_and_each_heartbeat_say_when_they_were() {
+async fn acquire_and_heartbeat_set_created_at() {
     let server = server!();
     let locker = locker(&server).await;
     let before = SystemTime::now();
@@ -247,7 +247,7 @@ async fn an_acquire_and_each_heartbeat_say_when_they_were() {
 }
 
 #[tokio::test]
-async fn the_current_lock_is_shown_with_all_it_has() {
+async fn get_current_lock_returns_all_fields() {
     let server = server!();
     let locker = locker(&server).await;
     let begin = Instant::now();
@@ -263,7 +263,7 @@ async fn the_current_lock_is_shown_with_all_it_has() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_over_is_shown_too() {
+async fn get_current_lock_returns_an_expired_lock() {
     let server = server!();
     let locker = locker(&server).await;
     let lock = acquire_over(&locker, "key", "owner1", LEASE).await;
@@ -272,7 +272,7 @@ async fn a_lock_that_is_over_is_shown_too() {
 }
 
 #[tokio::test]
-async fn there_is_no_current_lock_of_an_unknown_key() {
+async fn get_current_lock_returns_none_for_an_unknown_key() {
     let server = server!();
     assert_eq!(soon(locker(&server).await.get_current_lock("nobody's")).await.unwrap(), None);
 }
@@ -280,7 +280,7 @@ async fn there_is_no_current_lock_of_an_unknown_key() {
 /// An instant has no time zone here, so what the original has a test for cannot go wrong: whatever is made of local times
 /// is compared as an instant, also to fractions of a second.
 #[tokio::test]
-async fn ends_of_leases_are_compared_as_instants() {
+async fn lease_ends_are_compared_as_instants() {
     let server = server!();
     let locker = locker(&server).await;
     let second = SystemTime::UNIX_EPOCH
@@ -299,7 +299,7 @@ async fn ends_of_leases_are_compared_as_instants() {
 }
 
 #[tokio::test]
-async fn a_lock_is_its_owners_for_the_grace_and_then_anybodys() {
+async fn an_expired_lock_stays_with_its_owner_during_the_grace_period() {
     let server = server!();
     let locker = locker(&server).await;
     let error =
@@ -310,7 +310,7 @@ async fn a_lock_is_its_owners_for_the_grace_and_then_anybodys() {
 }
 
 #[tokio::test]
-async fn another_owner_takes_a_lock_out_beyond_the_grace_and_its_late_owner_learns_it() {
+async fn another_owner_can_release_an_expired_lock_after_the_grace_period() {
     let server = server!();
     let locker = locker(&server).await;
     let others = |lock: &Lock| Lock { owner: "owner2".to_owned(), ..lock.clone() };
@@ -324,7 +324,7 @@ async fn another_owner_takes_a_lock_out_beyond_the_grace_and_its_late_owner_lear
 }
 
 #[tokio::test]
-async fn the_first_of_several_locks_that_can_be_had_is_taken() {
+async fn acquire_any_lock_takes_the_first_available_key() {
     let server = server!();
     let locker = locker(&server).await;
     acquire(&locker, "a", "owner1").await.unwrap();
@@ -335,7 +335,7 @@ async fn the_first_of_several_locks_that_can_be_had_is_taken() {
 }
 
 #[tokio::test]
-async fn several_locks_of_others_are_unavailable_together() {
+async fn acquire_any_lock_lists_all_unavailable_keys() {
     let server = server!();
     let locker = locker(&server).await;
     acquire(&locker, "a", "owner1").await.unwrap();
@@ -353,7 +353,7 @@ async fn several_locks_of_others_are_unavailable_together() {
 
 /// It goes on behind the one that failed, and says which failed for what.
 #[tokio::test]
-async fn several_locks_of_which_one_fails_otherwise_are_not_just_unavailable() {
+async fn acquire_any_lock_reports_other_failures_and_tries_the_next_key() {
     let server = server!();
     let (client, locker) = locker_by(&server, &ManualClock::new()).await;
     client.operator(NamespaceKind::Lazy).freeze("frozen").await.unwrap();
@@ -371,7 +371,7 @@ async fn several_locks_of_which_one_fails_otherwise_are_not_just_unavailable() {
 
 /// With four keys, one that is never the first in 64 orders is one in a hundred million.
 #[tokio::test]
-async fn a_random_order_reaches_every_key_first() {
+async fn every_key_can_come_first_in_a_random_order() {
     let server = server!();
     let locker = locker(&server).await;
     let mut firsts = std::collections::BTreeSet::new();
@@ -398,7 +398,7 @@ async fn a_random_order_tries_all_keys() {
 }
 
 #[tokio::test]
-async fn input_that_makes_no_sense_is_refused_and_named() {
+async fn invalid_input_is_rejected_with_the_field_name() {
     let server = server!();
     let locker = locker(&server).await;
     let good = lasting("key", "owner", LEASE);
@@ -428,7 +428,7 @@ async fn input_that_makes_no_sense_is_refused_and_named() {
 }
 
 #[tokio::test]
-async fn tables_know_nothing_of_each_other() {
+async fn tables_are_independent() {
     let server = server!();
     let one = locker(&server).await;
     let other = soon(async {
@@ -485,7 +485,7 @@ async fn background_heartbeats_stop_when_they_are_dropped() {
 
 /// Nobody reads the error until long after.
 #[tokio::test]
-async fn background_heartbeats_end_with_the_error_that_the_lock_was_stolen() {
+async fn background_heartbeats_fail_if_another_owner_takes_the_lock() {
     let (server, clock) = (server!(), ManualClock::new());
     let (client, locker) = locker_by(&server, &clock).await;
     let lost = acquire_over(&locker, "key", "owner1", LEASE).await;
@@ -501,7 +501,7 @@ async fn background_heartbeats_end_with_the_error_that_the_lock_was_stolen() {
 }
 
 #[tokio::test]
-async fn background_heartbeats_end_when_the_server_is_gone() {
+async fn background_heartbeats_fail_if_the_server_dies() {
     let (mut server, clock) = (server!(), ManualClock::new());
     let (_, locker) = locker_by(&server, &clock).await;
     let lock = acquire(&locker, "key", "owner1").await.unwrap();
@@ -515,7 +515,7 @@ async fn background_heartbeats_end_when_the_server_is_gone() {
 
 /// A call waits for the connection for much longer than the lease lasts.
 #[tokio::test]
-async fn background_heartbeats_that_are_not_answered_end_before_the_lease_does() {
+async fn unanswered_background_heartbeats_end_before_the_lease() {
     let (mut server, clock) = (server!(), ManualClock::new());
     let builder = patient().connect_timeout(HOUR).namespace("clever/table").clock(clock.shared());
     let locker = Locker::new(soon(builder.connect(server.url())).await.unwrap());
@@ -531,7 +531,7 @@ async fn background_heartbeats_that_are_not_answered_end_before_the_lease_does()
 /// Whatever speaks gRPC finds the same locks.
 #[cfg(feature = "grpc")]
 #[tokio::test]
-async fn the_locks_of_a_table_are_those_of_the_grpc_interface() {
+async fn the_grpc_interface_shows_the_same_locks_of_a_table() {
     use waymaker_proto::v1;
     use waymaker_proto::v1::owned_lock_service_client::OwnedLockServiceClient;
 

@@ -125,7 +125,7 @@ mod queue {
     use super::*;
 
     #[tokio::test]
-    async fn what_fits_is_granted_at_once() {
+    async fn a_request_that_fits_the_capacity_is_granted_at_once() {
         let server = server!();
         let mut queue = Queue::new(&server, 10).await;
         queue.insert(1, 3).await;
@@ -135,7 +135,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn nobody_overtakes_though_it_would_fit() {
+    async fn a_small_request_does_not_overtake_an_earlier_waiter() {
         let server = server!();
         let mut queue = Queue::new(&server, 10).await;
         for (number, permits) in [(1, 3), (2, 5), (3, 4), (4, 4), (5, 2), (6, 1)] {
@@ -149,7 +149,7 @@ mod queue {
     /// There two clients might have waited for each other otherwise, so the late one was let in beyond the capacity. Here
     /// is one queue: it is the next, and no more.
     #[tokio::test]
-    async fn a_late_entry_with_an_early_time_is_the_next_and_never_one_too_many() {
+    async fn a_late_entry_with_an_early_time_is_granted_next_within_capacity() {
         let server = server!();
         let mut queue = Queue::by_time(&server, 1).await;
         for number in [2, 3, 1] {
@@ -161,7 +161,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn entries_stand_in_the_order_of_their_times_however_they_arrive() {
+    async fn entries_are_queued_by_time_whatever_their_arrival_order() {
         let server = server!();
         for numbers in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
             let mut queue = Queue::by_time(&server, 1).await;
@@ -179,7 +179,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn all_clients_see_one_queue() {
+    async fn all_clients_share_one_queue() {
         let server = server!();
         let (mut one, other) = (Queue::new(&server, 10).await, Queue::new(&server, 10).await);
         for (number, permits) in [(1, 6), (2, 5), (3, 1)] {
@@ -201,7 +201,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn a_removed_holder_lets_in_as_many_as_fit() {
+    async fn removing_a_holder_grants_all_waiters_that_fit() {
         let server = server!();
         let mut queue = four(&server).await;
         queue.remove(1).await;
@@ -209,7 +209,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn a_removed_holder_lets_in_no_more_than_fit() {
+    async fn removing_a_holder_grants_no_waiter_beyond_the_capacity() {
         let server = server!();
         let mut queue = four(&server).await;
         queue.insert(8, 8).await;
@@ -218,7 +218,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn a_removed_holder_lets_in_nobody_if_the_first_does_not_fit() {
+    async fn removing_a_holder_grants_nothing_if_the_first_waiter_does_not_fit() {
         let server = server!();
         let mut queue = Queue::new(&server, 10).await;
         for (number, permits) in [(1, 3), (2, 4), (8, 8)] {
@@ -229,7 +229,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn a_removed_waiter_lets_in_those_behind_it_as_far_as_they_fit() {
+    async fn removing_a_waiter_grants_those_behind_it_that_fit() {
         let server = server!();
         for (permits, held) in [(2, 10), (3, 8)] {
             let mut queue = Queue::new(&server, 10).await;
@@ -250,7 +250,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn removing_what_is_not_there_changes_nothing() {
+    async fn removing_an_unknown_entry_changes_nothing() {
         let server = server!();
         let queue = four(&server).await;
         let pools = queue.client.operator(NamespaceKind::Pool);
@@ -259,7 +259,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn the_first_that_does_not_fit_ends_the_grants() {
+    async fn granting_stops_at_the_first_waiter_that_does_not_fit() {
         let server = server!();
         let mut queue = Queue::new(&server, 5).await;
         for (number, permits) in [(1, 3), (2, 3), (3, 2), (4, 1)] {
@@ -271,7 +271,7 @@ mod queue {
     }
 
     #[tokio::test]
-    async fn grants_and_removals_come_in_order() {
+    async fn grant_and_removal_events_arrive_in_order() {
         let server = server!();
         let mut queue = Queue::new(&server, 10).await;
         let mut events = Vec::new();
@@ -287,7 +287,7 @@ mod queue {
 }
 
 #[tokio::test]
-async fn no_more_permits_than_the_capacity_are_held() {
+async fn permits_never_exceed_the_capacity() {
     let server = server!();
     let client = connect(&server).await;
     let mut first = Vec::new();
@@ -301,7 +301,7 @@ async fn no_more_permits_than_the_capacity_are_held() {
 }
 
 #[tokio::test]
-async fn no_more_permits_than_the_capacity_are_held_in_the_order_of_times() {
+async fn permits_never_exceed_the_capacity_in_time_order() {
     let server = server!();
     let client = connect(&server).await;
     let acquire =
@@ -314,7 +314,7 @@ async fn no_more_permits_than_the_capacity_are_held_in_the_order_of_times() {
 }
 
 #[tokio::test]
-async fn times_may_be_given_and_lie_long_ago() {
+async fn the_time_of_an_acquire_may_lie_far_in_the_past() {
     let server = server!();
     let client = connect(&server).await;
     let acquire = |seconds| {
@@ -327,7 +327,7 @@ async fn times_may_be_given_and_lie_long_ago() {
 }
 
 #[tokio::test]
-async fn one_of_one_blocks_the_second_and_five_of_five_do_not() {
+async fn the_capacity_decides_how_many_acquires_succeed_at_once() {
     let server = server!();
     let client = connect(&server).await;
     let _one = acquire(&client, "one", 1, "a").await.unwrap();
@@ -341,7 +341,7 @@ async fn one_of_one_blocks_the_second_and_five_of_five_do_not() {
 }
 
 #[tokio::test]
-async fn a_permit_that_is_dropped_lets_the_next_in() {
+async fn dropping_a_permit_grants_the_next_waiter() {
     let server = server!();
     let client = connect(&server).await;
     let mut held = Vec::new();
@@ -358,7 +358,7 @@ async fn a_permit_that_is_dropped_lets_the_next_in() {
 }
 
 #[tokio::test]
-async fn an_acquire_that_is_dropped_leaves_its_semaphore_and_others_usable() {
+async fn a_dropped_acquire_leaves_all_semaphores_usable() {
     let server = server!();
     let client = connect(&server).await;
     let held = acquire(&client, "s1", 1, "held").await.unwrap();
@@ -369,7 +369,7 @@ async fn an_acquire_that_is_dropped_leaves_its_semaphore_and_others_usable() {
 }
 
 #[tokio::test]
-async fn a_permit_outlasts_its_lease_by_far() {
+async fn a_permit_is_renewed_beyond_its_lease() {
     let (server, clock) = (server!(), ManualClock::new());
     let client = connect_by(&server, &clock).await;
     let mut permit = acquire(&client, "s", 1, "id").await.unwrap();
@@ -382,7 +382,7 @@ async fn a_permit_outlasts_its_lease_by_far() {
 }
 
 #[tokio::test]
-async fn a_permit_of_a_long_lease_is_stable() {
+async fn a_permit_with_a_long_lease_stays_held() {
     let server = server!();
     let client = connect(&server).await;
     let permit = acquire(&client, "s", 1, "id").await.unwrap();
@@ -391,7 +391,7 @@ async fn a_permit_of_a_long_lease_is_stable() {
 }
 
 #[tokio::test]
-async fn a_very_short_lease_is_usable() {
+async fn a_permit_with_a_very_short_lease_is_usable() {
     let server = server!();
     let client = connect(&server).await;
     let lease = Duration::from_millis(100);
@@ -425,7 +425,7 @@ async fn a_permit_ends_at_once_when_its_entry_is_removed() {
 
 /// Its client has no connection, so the permit is not renewed and the server removes it. The client learns nothing of that.
 #[tokio::test]
-async fn a_permit_ends_with_an_error_before_anybody_else_gets_it() {
+async fn a_disconnected_permit_fails_before_another_client_gets_it() {
     let server = server!();
     let other = connect(&server).await;
     for lease in [1, 5, 30].map(Duration::from_secs) {
@@ -446,7 +446,7 @@ async fn a_permit_ends_with_an_error_before_anybody_else_gets_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_ends_permits_and_waits_with_an_error() {
+async fn permits_and_waits_fail_when_the_server_dies() {
     let (mut server, clock) = (server!(), ManualClock::new());
     let client = connect_by(&server, &clock).await;
     let permit = acquire(&client, "s", 1, "holds").await.unwrap();
@@ -461,7 +461,7 @@ async fn a_server_that_stops_ends_permits_and_waits_with_an_error() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_closed_ends_its_permits_with_an_error() {
+async fn closing_the_client_ends_its_permits_with_an_error() {
     let server = server!();
     let client = connect(&server).await;
     let permit = acquire(&client, "s", 1, "id").await.unwrap();
@@ -473,7 +473,7 @@ async fn a_client_that_is_closed_ends_its_permits_with_an_error() {
 
 /// The grant arrived after the end of its lease, and so did the confirmation: another client may hold the permit by now.
 #[tokio::test]
-async fn a_grant_that_comes_after_its_lease_is_none() {
+async fn a_grant_that_arrives_after_its_lease_is_an_error() {
     let clock = ManualClock::new();
     let (client, _first, server) = connected_with(still().clock(clock.shared())).await;
     let lease = Duration::from_secs(2);
@@ -492,7 +492,7 @@ async fn a_grant_that_comes_after_its_lease_is_none() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_an_operator_removes_is_told() {
+async fn a_waiter_removed_by_an_operator_gets_an_error() {
     let server = server!();
     let client = connect(&server).await;
     let _held = acquire(&client, "s", 1, "holds").await.unwrap();
@@ -505,7 +505,7 @@ async fn a_waiter_that_an_operator_removes_is_told() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_granted_is_refused_at_once() {
+async fn an_acquire_that_can_never_be_granted_is_rejected_at_once() {
     let server = server!();
     let client = connect(&server).await;
     let asking = async |capacity, permits, prefix: &str, lease| {
@@ -533,7 +533,7 @@ async fn what_can_never_be_granted_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn slashes_at_the_end_of_a_prefix_are_dropped() {
+async fn trailing_slashes_of_a_prefix_are_ignored() {
     let server = server!();
     let client = connect(&server).await;
     let _held = acquire(&client, "a/b//", 1, "holds").await.unwrap();
@@ -542,7 +542,7 @@ async fn slashes_at_the_end_of_a_prefix_are_dropped() {
 }
 
 #[tokio::test]
-async fn the_order_of_arrival_can_be_set_again_and_an_acquirer_gets_one_permit() {
+async fn the_arrival_order_can_be_restored_and_an_acquirer_gets_one_permit() {
     let server = server!();
     let client = connect(&server).await;
     let _held = acquire(&client, "s", 2, "holds").await.unwrap();

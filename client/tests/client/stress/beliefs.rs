@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_guards_that_exclude_each_other_contradict_each_other() {
+    fn only_overlapping_exclusive_guards_contradict_each_other() {
         let one = belief(1, 1, false, 10, 20);
         let found = |other: Belief| contradictions(vec![one.clone(), other]).len();
         assert_eq!(found(belief(2, 2, false, 20, 30)), 0, "one after the other");

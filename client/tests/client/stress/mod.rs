@@ -86,7 +86,7 @@ async fn believe(server_url: &str, process: u64, lock_count: u64) -> Vec<Belief>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_two_guards_believe_in_one_lock_whatever_is_given_up_repeated_late_or_cut() {
+async fn no_two_guards_hold_one_lock_under_cancels_repeats_delays_and_cuts() {
     let lock_count = std::env::var("WAYMAKER_STRESS_LOCKS");
     let lock_count = lock_count.map_or(LOCK_COUNT_DEFAULT, |count| count.parse().expect("a number of locks"));
     let server = server!();

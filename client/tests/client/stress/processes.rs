@@ -27,7 +27,7 @@ pub(crate) fn start(server_url: &str, lock_count: u64) -> Vec<Participant> {
     (1..=CHILD_COUNT)
         .map(|process| {
             let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "stress::processes::takes_part", "--nocapture", "--test-threads=1"])
+                .args(["--exact", "stress::processes::subprocess_entry", "--nocapture", "--test-threads=1"])
                 .env(TASK, format!("{server_url} {process} {share}"))
                 .stdout(Stdio::piped())
                 .spawn()
@@ -58,7 +58,7 @@ impl Drop for Participant {
 
 /// The part of a process that [`start`] started. Without a task the test does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn takes_part() {
+async fn subprocess_entry() {
     let Ok(task) = std::env::var(TASK) else { return };
     let [url, process, lock_count] = task.split(' ').collect::<Vec<_>>().try_into().unwrap();
     for belief in believe(url, process.parse().unwrap(), lock_count.parse().unwrap()).await {

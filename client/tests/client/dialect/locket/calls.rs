@@ -12,7 +12,7 @@ fn filter(type_code: i32, r#type: &str) -> FetchAllRequest {
 }
 
 #[tokio::test]
-async fn what_is_locked_is_fetched_and_another_owner_collides() {
+async fn fetch_returns_the_locked_resource_and_another_owner_collides() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     let jims = Resource { value: "test-data".to_owned(), r#type: "lock".to_owned(), ..lock("test", "jim") };
@@ -23,7 +23,7 @@ async fn what_is_locked_is_fetched_and_another_owner_collides() {
 }
 
 #[tokio::test]
-async fn the_same_owner_locks_again_and_replaces_value_and_type() {
+async fn a_second_lock_by_the_same_owner_replaces_value_and_type() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     locket.lock(lock("k", "jim"), TTL_S).await.unwrap();
@@ -36,7 +36,7 @@ async fn the_same_owner_locks_again_and_replaces_value_and_type() {
 }
 
 #[tokio::test]
-async fn what_is_not_renewed_ends_after_its_ttl() {
+async fn an_unrenewed_resource_expires_after_its_ttl() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     let began = Instant::now();
@@ -48,7 +48,7 @@ async fn what_is_not_renewed_ends_after_its_ttl() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_and_started_again_still_ends_it_after_its_ttl_and_not_before() {
+async fn a_resource_keeps_its_ttl_across_a_server_crash() {
     let directory = tempfile::tempdir().unwrap();
     let server = server!(Some(directory.path()), GRPC);
     let before = client(&server).await;
@@ -64,7 +64,7 @@ async fn a_server_that_is_killed_and_started_again_still_ends_it_after_its_ttl_a
 }
 
 #[tokio::test]
-async fn only_the_owner_releases_and_what_is_released_is_gone() {
+async fn only_the_owner_can_release_a_resource() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     locket.lock(lock("k", "jim"), TTL_S).await.unwrap();
@@ -77,7 +77,7 @@ async fn only_the_owner_releases_and_what_is_released_is_gone() {
 }
 
 #[tokio::test]
-async fn a_release_of_what_nobody_has_is_judged_as_the_server_was_told() {
+async fn releasing_a_missing_resource_depends_on_the_compatibility_option() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     assert!(matches!(locket.release(lock("k", "jim")).await, Err(Error::ResourceNotFound)));
@@ -86,7 +86,7 @@ async fn a_release_of_what_nobody_has_is_judged_as_the_server_was_told() {
 }
 
 #[tokio::test]
-async fn each_type_lists_exactly_its_own_with_types_filled_in() {
+async fn fetch_all_returns_only_resources_of_the_type_with_its_name() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     assert_eq!(locket.fetch_all(filter(1, "")).await.unwrap(), []);
@@ -111,7 +111,7 @@ async fn each_type_lists_exactly_its_own_with_types_filled_in() {
 
 /// The code, the text, what a filter makes of them, and what a lock does.
 #[tokio::test]
-async fn types_are_valid_as_the_tables_say() {
+async fn the_type_code_and_type_name_must_agree() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     for (type_code, r#type, is_filter, is_type) in [
@@ -143,7 +143,7 @@ async fn types_are_valid_as_the_tables_say() {
 }
 
 #[tokio::test]
-async fn what_is_checked_first_is_told_first() {
+async fn errors_are_checked_in_the_order_type_ttl_owner_collision() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     locket.lock(lock("k", "jim"), TTL_S).await.unwrap();
@@ -157,7 +157,7 @@ async fn what_is_checked_first_is_told_first() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_none_of_lockets_is_told_as_it_is() {
+async fn an_unknown_grpc_status_is_returned_unchanged() {
     let server = server!(None, GRPC);
     let locket = client(&server).await;
     let long = Resource { value: "x".repeat(4097), ..lock("k", "jim") };

@@ -78,7 +78,7 @@ fn start(joint: JointLock) -> Running {
 }
 
 #[tokio::test]
-async fn each_starts_when_the_one_before_is_ready_and_the_first_may_be_slow() {
+async fn each_member_starts_when_the_previous_one_is_ready() {
     let (diary, (ready, told)) = (Diary::default(), oneshot::channel());
     let start_timeout = Duration::from_millis(20);
     let joint = JointLock::new(start_timeout)
@@ -96,7 +96,7 @@ async fn each_starts_when_the_one_before_is_ready_and_the_first_may_be_slow() {
 }
 
 #[tokio::test]
-async fn one_without_members_is_ready_and_waits_for_the_signal() {
+async fn a_joint_lock_without_members_is_ready_until_the_signal() {
     let running = start(JointLock::new(HOUR));
     soon(running.ready).await.unwrap();
     assert!(!running.end.is_finished());
@@ -105,7 +105,7 @@ async fn one_without_members_is_ready_and_waits_for_the_signal() {
 }
 
 #[tokio::test]
-async fn a_first_that_fails_ends_it_and_no_other_starts() {
+async fn a_failing_first_member_ends_the_joint_lock() {
     let diary = Diary::default();
     let joint = JointLock::new(HOUR)
         .member("one", member(&diary, "one", When::Never, When::AtOnce))
@@ -118,7 +118,7 @@ async fn a_first_that_fails_ends_it_and_no_other_starts() {
 }
 
 #[tokio::test]
-async fn a_second_that_fails_before_or_after_it_is_ready_stops_the_first() {
+async fn a_failing_second_member_stops_the_first() {
     for ready_when in [When::Never, When::AtOnce] {
         let (diary, (fail, told)) = (Diary::default(), oneshot::channel());
         let joint = JointLock::new(HOUR)
@@ -134,7 +134,7 @@ async fn a_second_that_fails_before_or_after_it_is_ready_stops_the_first() {
 }
 
 #[tokio::test]
-async fn a_second_that_is_not_ready_in_time_ends_it_and_both_are_stopped() {
+async fn a_member_that_is_not_ready_in_time_stops_all_members() {
     let diary = Diary::default();
     let joint = JointLock::new(Duration::from_millis(20))
         .member("one", member(&diary, "one", When::AtOnce, When::Never))

@@ -40,12 +40,12 @@ fn start_lock(locket: &Locket, owner: &str, interval: Duration) -> Running<Resul
 }
 
 #[test]
-fn the_times_of_a_runner_are_those_of_the_original() {
+fn the_default_ttl_and_retry_interval_match_the_original_client() {
     assert_eq!((DEFAULT_TTL, RETRY_INTERVAL), (Duration::from_secs(15), Duration::from_secs(5)));
 }
 
 #[tokio::test]
-async fn a_runner_locks_its_key_and_names_each_call() {
+async fn a_runner_locks_its_key_with_a_unique_uuid_per_call() {
     undisturbed(
         INTERVAL,
         async || {},
@@ -71,7 +71,7 @@ async fn a_runner_locks_its_key_and_names_each_call() {
 }
 
 #[tokio::test]
-async fn a_runner_that_cannot_lock_writes_down_the_owner_and_asks_again_with_a_deadline() {
+async fn a_blocked_runner_logs_the_owner_and_retries_with_a_deadline() {
     let mut server = FakeServer::start().await;
     let log = KeptTraces::begin();
     let mut running = start_lock(&server.locket, "jim", INTERVAL);
@@ -96,7 +96,7 @@ async fn the_first_attempt_has_no_deadline() {
 }
 
 #[tokio::test]
-async fn a_collision_is_not_written_down_again_and_other_failures_are() {
+async fn a_repeated_collision_is_logged_once_and_other_failures_each_time() {
     undisturbed(
         INTERVAL,
         async || {},
@@ -121,7 +121,7 @@ async fn a_collision_is_not_written_down_again_and_other_failures_are() {
 }
 
 #[tokio::test]
-async fn a_lock_that_becomes_free_is_taken_renewed_and_released() {
+async fn a_runner_takes_renews_and_releases_a_lock_that_becomes_free() {
     let server = server!(None, GRPC_OF_ONE_WORKER);
     let locket = client(&server).await;
     // The locks of Locket are entries of its registry.
@@ -155,7 +155,7 @@ async fn a_lock_that_becomes_free_is_taken_renewed_and_released() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_is_refused_ends_the_runner() {
+async fn a_refused_renewal_ends_the_runner() {
     undisturbed(
         INTERVAL,
         async || {},
@@ -176,7 +176,7 @@ async fn a_renewal_that_is_refused_ends_the_runner() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_is_not_answered_in_time_ends_the_runner() {
+async fn a_renewal_timeout_ends_the_runner() {
     let mut server = FakeServer::start().await;
     let running = start_lock(&server.locket, "jim", INTERVAL);
     server.answer_lock(Ok(())).await;
@@ -188,7 +188,7 @@ async fn a_renewal_that_is_not_answered_in_time_ends_the_runner() {
 
 /// It waits for the server until the deadline, as the original does, which is why it times out.
 #[tokio::test]
-async fn a_server_that_cannot_be_reached_is_waited_for_until_the_deadline() {
+async fn a_runner_waits_for_an_unreachable_server_until_the_deadline() {
     let server = server!(None, GRPC_OF_ONE_WORKER);
     let beside = connect(&server, "").await;
     let pulse = async || drop(soon(beside.inspect("pulse")).await.unwrap());
@@ -219,7 +219,7 @@ async fn a_runner_may_start_before_its_server() {
 }
 
 #[tokio::test]
-async fn a_signal_releases_and_whatever_the_answer_ends_without_an_error() {
+async fn a_signal_releases_the_lock_and_ends_the_runner_without_an_error() {
     let mut server = FakeServer::start().await;
     for answer in [Ok(()), Err(collision())] {
         let mut running = start_lock(&server.locket, "jim", HOUR);
@@ -233,7 +233,7 @@ async fn a_signal_releases_and_whatever_the_answer_ends_without_an_error() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_a_first_attempt_that_is_not_answered() {
+async fn a_signal_ends_an_unanswered_first_attempt() {
     let mut server = FakeServer::start().await;
     let running = start_lock(&server.locket, "jim", HOUR);
     let (_, _, _unanswered) = server.lock().await;
@@ -243,7 +243,7 @@ async fn a_signal_ends_a_first_attempt_that_is_not_answered() {
 }
 
 #[tokio::test]
-async fn a_presence_outlives_a_loss_and_is_taken_again() {
+async fn a_presence_runner_acquires_its_key_again_after_a_loss() {
     undisturbed(
         INTERVAL,
         async || {},

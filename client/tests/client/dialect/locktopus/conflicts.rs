@@ -14,7 +14,7 @@ async fn locked(server: &RealServer, text: &str, is_granted: bool) -> LocktopusC
 }
 
 #[tokio::test]
-async fn sets_wait_for_each_other_where_paths_overlap_and_one_is_written() {
+async fn sets_conflict_if_paths_overlap_and_one_is_written() {
     let server = locktopus_server!();
     for (number, (held, asked, is_granted)) in [
         ("W a/b/c", "W a/b/c", false),
@@ -61,7 +61,7 @@ async fn resources_of_one_lock_never_wait_for_each_other() {
 
 /// AdjacentReads.
 #[tokio::test]
-async fn reads_that_wait_are_granted_together_and_the_write_behind_them_after_all() {
+async fn waiting_reads_are_granted_together_and_the_write_behind_them_last() {
     let server = locktopus_server!();
     let holder = locked(&server, "W a", true).await;
     let mut readers = Vec::new();
@@ -86,7 +86,7 @@ async fn reads_that_wait_are_granted_together_and_the_write_behind_them_after_al
 
 /// PartialWriteOverlapping: no circle, no gap.
 #[tokio::test]
-async fn a_place_in_the_queue_is_one_for_all_resources() {
+async fn a_lock_has_one_queue_position_for_all_resources() {
     let server = locktopus_server!();
     let first = locked(&server, "W a/1, W a/2, W a/3", true).await;
     let second = locked(&server, "R a/3, R a/4, R a/5", false).await;
@@ -102,7 +102,7 @@ async fn a_place_in_the_queue_is_one_for_all_resources() {
 
 /// PartialReadOverlapping.
 #[tokio::test]
-async fn sets_that_share_only_what_is_read_are_held_together() {
+async fn sets_that_share_only_reads_are_held_together() {
     let server = locktopus_server!();
     locked(&server, "W a/1, W a/2, R a/3", true).await;
     locked(&server, "R a/3, W a/4, R a/5", true).await;
@@ -111,7 +111,7 @@ async fn sets_that_share_only_what_is_read_are_held_together() {
 
 /// HeadAfterTail.
 #[tokio::test]
-async fn a_read_waits_behind_a_set_in_front_that_writes_the_same() {
+async fn a_read_waits_behind_an_earlier_set_that_writes_its_path() {
     let server = locktopus_server!();
     let first = locked(&server, "W a/1", true).await;
     let second = locked(&server, "R a/1/2, W a/1", false).await;
@@ -125,7 +125,7 @@ async fn a_read_waits_behind_a_set_in_front_that_writes_the_same() {
 
 /// Complex_3 and Complex_4.
 #[tokio::test]
-async fn a_read_queues_behind_a_read_in_front_of_it_that_waits() {
+async fn a_read_queues_behind_an_earlier_waiting_read() {
     let server = locktopus_server!();
     let reader = locked(&server, "R a", true).await;
     let writer = locked(&server, "W a/1, W a/2", false).await;

@@ -10,7 +10,7 @@ async fn refusal(url: &str) -> LocktopusError {
 }
 
 #[tokio::test]
-async fn what_is_no_address_is_refused_with_an_example() {
+async fn an_invalid_address_is_rejected_with_an_example() {
     for url in [
         "",
         "127.0.0.1:7422",
@@ -26,7 +26,7 @@ async fn what_is_no_address_is_refused_with_an_example() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named() {
+async fn the_error_names_an_unreachable_server() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let error = refusal(&format!("ws://127.0.0.1:{port}/v1?namespace=a")).await;
     assert!(error.to_string().contains(&port.to_string()), "{error}");
@@ -34,7 +34,7 @@ async fn a_server_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_no_such_connection_says_why() {
+async fn a_refused_connection_reports_the_servers_reason() {
     let server = locktopus_server!();
     for (url, expected_status, text) in [
         (url(&server, ""), 400, "URL parameter 'namespace' is required"),
@@ -49,7 +49,7 @@ async fn a_server_that_wants_no_such_connection_says_why() {
 }
 
 #[tokio::test]
-async fn a_set_beyond_the_limits_of_the_server_is_an_error_with_its_text() {
+async fn a_set_above_the_server_limit_fails_with_the_servers_message() {
     let server = locktopus_server!();
     let client = connect(&server).await;
     let many: Vec<_> = (0..1025).flat_map(|number| set(&format!("W {number}"))).collect();
@@ -59,7 +59,7 @@ async fn a_set_beyond_the_limits_of_the_server_is_an_error_with_its_text() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_loses_the_lock() {
+async fn a_lock_is_lost_when_the_server_dies() {
     let mut server = locktopus_server!();
     let client = connect(&server).await;
     assert_eq!(client.lock(&set("W a")).await, Ok(true));
@@ -72,7 +72,7 @@ async fn a_server_that_dies_loses_the_lock() {
 }
 
 #[test]
-fn a_runtime_that_goes_takes_its_connections_along() {
+fn connections_close_when_their_runtime_shuts_down() {
     let server = locktopus_server!();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
@@ -83,7 +83,7 @@ fn a_runtime_that_goes_takes_its_connections_along() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up() {
+async fn connecting_to_a_silent_server_times_out() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("ws://{}/v1?namespace=a", listener.local_addr().unwrap());
     let error = soon(refusal(&url)).await;

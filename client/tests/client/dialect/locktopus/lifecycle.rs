@@ -49,7 +49,7 @@ async fn the_first_lock_is_acquired_at_once_and_has_an_id() {
 }
 
 #[tokio::test]
-async fn the_second_waits_and_is_acquired_after_the_release_of_the_first() {
+async fn a_second_lock_waits_for_the_release_of_the_first() {
     let server = locktopus_server!();
     let (first, second) = (connect(&server).await, connect(&server).await);
     assert_eq!(first.lock(&set("W a")).await, Ok(true));
@@ -61,7 +61,7 @@ async fn the_second_waits_and_is_acquired_after_the_release_of_the_first() {
 }
 
 #[tokio::test]
-async fn a_connection_locks_again_after_each_release() {
+async fn a_connection_can_lock_again_after_each_release() {
     let server = locktopus_server!();
     let client = connect(&server).await;
     for id in 1..=10 {
@@ -72,7 +72,7 @@ async fn a_connection_locks_again_after_each_release() {
 }
 
 #[tokio::test]
-async fn a_lock_that_waits_can_be_released_and_then_is_acquired_by_nobody() {
+async fn a_waiting_lock_can_be_released_and_is_then_never_acquired() {
     let server = locktopus_server!();
     let (first, second) = (connect(&server).await, connect(&server).await);
     for path in ["W a", "W []"] {
@@ -86,7 +86,7 @@ async fn a_lock_that_waits_can_be_released_and_then_is_acquired_by_nobody() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_fails_when_its_lock_is_released() {
+async fn a_waiting_acquire_call_fails_when_its_lock_is_released() {
     let server = locktopus_server!();
     let (first, second) = (connect(&server).await, connect(&server).await);
     for path in ["W a", "W []"] {
@@ -101,7 +101,7 @@ async fn a_call_that_waits_fails_when_its_lock_is_released() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_given_up_loses_nothing() {
+async fn dropping_an_acquire_call_keeps_the_lock_waiting() {
     let server = locktopus_server!();
     let (first, second) = (connect(&server).await, connect(&server).await);
     for released_while_waiting in [false, true] {
@@ -126,7 +126,7 @@ async fn a_wait_that_is_given_up_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_question_that_is_given_up_is_asked_all_the_same_and_can_be_released() {
+async fn a_dropped_call_is_still_sent_to_the_server() {
     let server = locktopus_server!();
     let (first, second) = (connect(&server).await, connect(&server).await);
     let resources = set("W a");
@@ -147,7 +147,7 @@ async fn a_question_that_is_given_up_is_asked_all_the_same_and_can_be_released()
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_the_connection_goes_on() {
+async fn invalid_calls_are_rejected_and_the_connection_stays_usable() {
     let server = locktopus_server!();
     let client = connect(&server).await;
     assert_eq!(client.lock(&[]).await, Err(LocktopusError::NoResources));
@@ -161,7 +161,7 @@ async fn what_makes_no_sense_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_released_does_not_stay_for_the_abandon_timeout() {
+async fn a_released_lock_does_not_stay_for_the_abandon_timeout() {
     let server = locktopus_server!();
     let long = options(&server, "test").abandon_timeout(Duration::from_secs(3_600));
     let first = LocktopusClient::connect_with(&long).await.unwrap();
@@ -172,7 +172,7 @@ async fn a_lock_that_was_released_does_not_stay_for_the_abandon_timeout() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_not_released_stays_for_the_abandon_timeout() {
+async fn an_unreleased_lock_stays_for_the_abandon_timeout() {
     let server = locktopus_server!();
     let timeout = Duration::from_millis(100);
     let short = options(&server, "test").abandon_timeout(timeout);
@@ -188,7 +188,7 @@ async fn a_lock_that_was_not_released_stays_for_the_abandon_timeout() {
 }
 
 #[tokio::test]
-async fn closing_is_told_to_whoever_listens_and_once_closed_nothing_goes_on() {
+async fn closing_is_reported_to_listeners_and_later_calls_fail() {
     let server = locktopus_server!();
     let client = connect(&server).await;
     assert_eq!(client.lock(&set("W a")).await, Ok(true));
@@ -207,7 +207,7 @@ async fn closing_is_told_to_whoever_listens_and_once_closed_nothing_goes_on() {
 }
 
 #[tokio::test]
-async fn a_guard_releases_when_it_is_dropped_and_a_wait_for_one_leaves_the_queue() {
+async fn a_dropped_guard_releases_and_a_dropped_hold_call_leaves_the_queue() {
     let server = locktopus_server!();
     let (mut first, mut second) = (connect(&server).await, connect(&server).await);
     let third = connect(&server).await;
@@ -236,7 +236,7 @@ async fn a_guard_releases_when_it_is_dropped_and_a_wait_for_one_leaves_the_queue
 }
 
 #[tokio::test]
-async fn statistics_are_there_once_somebody_has_connected() {
+async fn statistics_exist_after_the_first_connection_to_a_namespace() {
     let server = locktopus_server!();
     let get = async || {
         let mut socket = TcpStream::connect(server.listener("http")).await.unwrap();

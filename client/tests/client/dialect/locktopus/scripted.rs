@@ -50,7 +50,7 @@ const LOCK: &str = r#"{"action":"lock","resources":[{"type":"write","path":["a"]
 const RELEASE: &str = r#"{"action":"release"}"#;
 
 #[tokio::test]
-async fn a_lock_and_its_release_are_four_messages() {
+async fn a_lock_and_its_release_exchange_four_messages() {
     let (client, mut server) = connected().await;
     let script = async move {
         server.expect(LOCK).await;
@@ -68,7 +68,7 @@ async fn a_lock_and_its_release_are_four_messages() {
 }
 
 #[tokio::test]
-async fn an_acquired_that_crosses_the_release_is_skipped() {
+async fn an_acquired_message_that_crosses_the_release_is_ignored() {
     let (client, mut server) = connected().await;
     let script = async {
         server.expect(LOCK).await;
@@ -90,7 +90,7 @@ async fn an_acquired_that_crosses_the_release_is_skipped() {
 }
 
 #[tokio::test]
-async fn what_nobody_asked_for_closes_the_connection_with_3000() {
+async fn an_unexpected_message_closes_the_connection_with_code_3000() {
     for (text, what) in [
         (r#"{"id":"7","action":"release","state":"ready"}"#, "another action"),
         (r#"{"id":"7","action":"lock","state":"ready"}"#, "another state"),
@@ -120,7 +120,7 @@ async fn what_nobody_asked_for_closes_the_connection_with_3000() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_server_comes_with_its_text() {
+async fn a_server_error_is_reported_with_its_text() {
     let (client, mut server) = connected().await;
     let script = async {
         server.expect(LOCK).await;
@@ -137,7 +137,7 @@ async fn an_error_of_the_server_comes_with_its_text() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_lost() {
+async fn a_broken_connection_is_reported_as_lost() {
     let (client, server) = connected().await;
     let closed = client.closed();
     drop(server);
@@ -146,7 +146,7 @@ async fn a_connection_that_breaks_is_lost() {
 
 /// No byte of a server makes the client panic.
 #[tokio::test]
-async fn bytes_that_are_no_websocket_end_the_connection() {
+async fn invalid_websocket_bytes_end_the_connection() {
     use tokio::io::AsyncWriteExt;
     for bytes in
         [&[0xff; 16][..], &[0x81, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[b'H'; 128]]

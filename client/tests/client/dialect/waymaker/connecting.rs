@@ -7,7 +7,7 @@ use waymaker_client::Tls;
 use waymaker_client::dialect::ConnectError;
 
 #[tokio::test]
-async fn text_that_is_no_address_is_refused_with_an_example() {
+async fn an_invalid_address_is_rejected_with_an_example() {
     for address in [
         "",
         "127.0.0.1:7421",
@@ -25,7 +25,7 @@ async fn text_that_is_no_address_is_refused_with_an_example() {
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_listens_is_named() {
+async fn the_error_names_an_unreachable_address() {
     let nowhere = Nowhere::new();
     let address = format!("http://{}", nowhere.address());
     let error = Waymaker::connect(&address).await.unwrap_err().to_string();
@@ -34,7 +34,7 @@ async fn an_address_where_nobody_listens_is_named() {
 }
 
 #[tokio::test]
-async fn a_connection_is_encrypted_and_both_sides_may_show_who_they_are() {
+async fn a_tls_connection_authenticates_the_server_and_the_client() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let (issued, ca) = (authority.issue("server"), clients.ca());
     let files =

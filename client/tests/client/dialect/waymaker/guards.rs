@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use waymaker_client::dialect::waymaker::Loss;
 
 #[tokio::test]
-async fn a_guard_that_is_dropped_unlocks() {
+async fn a_dropped_guard_unlocks() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let held = client.acquire(patient("k")).await.unwrap();
@@ -25,7 +25,7 @@ async fn a_guard_may_be_dropped_on_a_thread_without_a_runtime() {
 }
 
 #[tokio::test]
-async fn an_unlocked_guard_has_freed_the_key() {
+async fn unlocking_a_guard_frees_the_key() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     client.acquire(patient("k")).await.unwrap().unlock().await.unwrap();
@@ -34,7 +34,7 @@ async fn an_unlocked_guard_has_freed_the_key() {
 
 /// As with a deadline of the caller that passes before the answer comes.
 #[tokio::test]
-async fn an_unlock_that_the_caller_gives_up_goes_on() {
+async fn a_dropped_unlock_call_still_unlocks() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let held = client.acquire(patient("k")).await.unwrap();
@@ -43,7 +43,7 @@ async fn an_unlock_that_the_caller_gives_up_goes_on() {
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_else_unlocks_is_lost() {
+async fn a_lock_unlocked_by_its_id_is_lost() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let held = client.acquire(patient("k")).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_lock_that_somebody_else_unlocks_is_lost() {
 }
 
 #[tokio::test]
-async fn a_lock_that_another_stream_takes_over_is_lost_to_the_first() {
+async fn a_guard_is_superseded_when_another_stream_takes_over_its_lock() {
     let server = server!(None, GRPC);
     let (client, other) = (client(&server).await, client(&server).await);
     let first = client.acquire(patient("k").request_id("r")).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_lock_that_another_stream_takes_over_is_lost_to_the_first() {
 
 /// The id of the lock is the same, so an unlock by the first guard would end it for the second.
 #[tokio::test]
-async fn a_guard_that_another_stream_superseded_unlocks_nothing() {
+async fn a_superseded_guard_unlocks_nothing() {
     let server = server!(None, GRPC);
     let (client, other) = (client(&server).await, client(&server).await);
     for drops in [true, false] {
@@ -85,7 +85,7 @@ async fn a_guard_that_another_stream_superseded_unlocks_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_drops_an_acquire_gives_up_its_place() {
+async fn dropping_an_acquire_leaves_the_queue() {
     let server = server!(None, GRPC);
     let (client, beside) = (client(&server).await, connect(&server, "").await);
     let held = client.acquire(patient("k")).await.unwrap();
@@ -100,7 +100,7 @@ async fn whoever_drops_an_acquire_gives_up_its_place() {
 
 /// The grant has the id of the place, so an unlock of the place would end the lock that the next attempt finds.
 #[tokio::test]
-async fn an_acquire_that_is_dropped_when_it_is_granted_leaves_the_lock_to_the_next_attempt() {
+async fn an_acquire_dropped_at_its_grant_leaves_the_lock_to_the_next_attempt() {
     let server = server!(None, GRPC);
     let (client, other, beside) = (client(&server).await, client(&server).await, connect(&server, "").await);
     let holder = other.acquire(patient("k")).await.unwrap();
@@ -119,7 +119,7 @@ async fn an_acquire_that_is_dropped_when_it_is_granted_leaves_the_lock_to_the_ne
 }
 
 #[tokio::test]
-async fn an_attempt_does_not_find_a_lock_that_its_client_is_about_to_unlock() {
+async fn an_acquire_does_not_find_a_lock_that_is_being_unlocked() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     for _ in 0..20 {

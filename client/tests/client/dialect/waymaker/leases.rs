@@ -11,7 +11,7 @@ const SHORT: Duration = Duration::from_secs(2);
 const MARGIN: Duration = Duration::from_millis(152);
 
 #[tokio::test]
-async fn a_lease_that_ends_is_told_and_the_next_is_granted() {
+async fn an_expired_lease_is_reported_and_the_next_waiter_is_granted() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let mut first = client.lock(patient("k").max_lease_period(SHORT));
@@ -23,7 +23,7 @@ async fn a_lease_that_ends_is_told_and_the_next_is_granted() {
 }
 
 #[tokio::test]
-async fn a_lease_is_extended_and_shortened() {
+async fn a_lease_can_be_extended_and_shortened() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let held = client.acquire(patient("k")).await.unwrap();
@@ -40,7 +40,7 @@ async fn a_lease_is_extended_and_shortened() {
 }
 
 #[tokio::test]
-async fn events_go_on_after_an_extension_beyond_the_first_deadline() {
+async fn heartbeats_continue_after_the_first_deadline_of_an_extended_lease() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     for first_lease in LONGER_AND_LONGER {
@@ -64,7 +64,7 @@ async fn events_go_on_after_an_extension_beyond_the_first_deadline() {
 }
 
 #[tokio::test]
-async fn what_is_over_waits_or_is_given_no_time_is_not_extended() {
+async fn an_extension_fails_for_ended_and_waiting_locks_and_zero_periods() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let mut events = client.lock(patient("k"));
@@ -82,7 +82,7 @@ async fn what_is_over_waits_or_is_given_no_time_is_not_extended() {
 }
 
 #[tokio::test]
-async fn a_refused_extension_leaves_the_deadline_alone() {
+async fn a_refused_extension_keeps_the_deadline() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let held = client.acquire(patient("k")).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_refused_extension_leaves_the_deadline_alone() {
 }
 
 #[tokio::test]
-async fn the_status_of_a_lease_says_whether_it_is_held_or_waits() {
+async fn lease_status_says_whether_the_lease_is_held_or_waiting() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let mut events = client.lock(patient("k").priority(3));
@@ -109,7 +109,7 @@ async fn the_status_of_a_lease_says_whether_it_is_held_or_waits() {
 
 /// The local deadline counts from the grant, which may be long after the request.
 #[tokio::test]
-async fn a_lock_that_was_waited_for_is_believed_in_for_its_whole_lease() {
+async fn a_lock_granted_after_a_wait_is_held_for_its_whole_lease() {
     let server = server!(None, GRPC);
     let (client, beside) = (client(&server).await, connect(&server, "").await);
     let holder = client.acquire(patient("k")).await.unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn what_is_free_is_acquired_at_once_without_waiting() {
+async fn a_free_key_is_acquired_at_once() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let mut events = client.lock(patient("k"));
@@ -13,7 +13,7 @@ async fn what_is_free_is_acquired_at_once_without_waiting() {
 }
 
 #[tokio::test]
-async fn what_is_held_is_waited_for_until_it_is_unlocked() {
+async fn a_waiter_is_granted_when_the_key_is_unlocked() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let mut first = client.lock(patient("k"));
@@ -27,7 +27,7 @@ async fn what_is_held_is_waited_for_until_it_is_unlocked() {
 }
 
 #[tokio::test]
-async fn a_try_fails_at_once() {
+async fn a_try_on_a_held_key_fails_at_once() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let _held = client.acquire(patient("k")).await.unwrap();
@@ -36,7 +36,7 @@ async fn a_try_fails_at_once() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_after_its_period() {
+async fn a_wait_times_out_after_its_period() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let _held = client.acquire(patient("k")).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_wait_ends_after_its_period() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_while_waiting_frees_the_place() {
+async fn a_dropped_waiter_leaves_the_queue() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let reader = client.acquire_read(patient("k")).await.unwrap();
@@ -62,7 +62,7 @@ async fn whoever_leaves_while_waiting_frees_the_place() {
 }
 
 #[tokio::test]
-async fn readers_share_and_a_writer_is_alone() {
+async fn readers_share_a_key_and_a_writer_excludes_them() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let first = client.acquire_read(patient("k")).await.unwrap();
@@ -79,7 +79,7 @@ async fn readers_share_and_a_writer_is_alone() {
 }
 
 #[tokio::test]
-async fn no_reader_overtakes_a_writer_that_waits() {
+async fn no_reader_overtakes_a_waiting_writer() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let reader = client.acquire_read(patient("k")).await.unwrap();
@@ -95,7 +95,7 @@ async fn no_reader_overtakes_a_writer_that_waits() {
 }
 
 #[tokio::test]
-async fn a_larger_priority_is_served_earlier() {
+async fn a_higher_priority_is_served_earlier() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let holder = client.acquire(patient("k")).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_larger_priority_is_served_earlier() {
 
 /// Six make up a minute, and more than that is no more: the earlier of the two is first.
 #[tokio::test]
-async fn a_priority_moves_ahead_by_at_most_a_minute() {
+async fn a_priority_gains_at_most_one_minute() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let holder = client.acquire(patient("k")).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_priority_moves_ahead_by_at_most_a_minute() {
 }
 
 #[tokio::test]
-async fn what_waits_is_given_up_by_its_id() {
+async fn a_waiter_is_cancelled_by_its_id() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let _held = client.acquire(patient("k")).await.unwrap();
@@ -142,7 +142,7 @@ async fn what_waits_is_given_up_by_its_id() {
 }
 
 #[tokio::test]
-async fn a_second_unlock_finds_nothing() {
+async fn a_second_unlock_fails_with_not_found() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let hold = acquired(&mut client.lock(patient("k"))).await;
@@ -151,7 +151,7 @@ async fn a_second_unlock_finds_nothing() {
 }
 
 #[tokio::test]
-async fn a_list_has_what_is_held_of_a_prefix_and_nobody_who_waits() {
+async fn a_list_shows_the_holds_of_a_prefix_and_no_waiters() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let request =
@@ -171,7 +171,7 @@ async fn a_list_has_what_is_held_of_a_prefix_and_nobody_who_waits() {
 }
 
 #[tokio::test]
-async fn what_the_contract_does_not_allow_is_bad_input() {
+async fn invalid_keys_and_lock_ids_are_bad_input() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     for key in [String::new(), "k".repeat(1025)] {
@@ -183,7 +183,7 @@ async fn what_the_contract_does_not_allow_is_bad_input() {
 
 /// The client made up the request id, so no other attempt could find the lock.
 #[tokio::test]
-async fn events_that_are_dropped_while_the_lock_is_held_unlock_it() {
+async fn dropping_the_event_stream_of_a_held_lock_unlocks_it() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let mut events = client.lock(patient("k").max_lease_period(HOUR));

@@ -18,7 +18,7 @@ fn granted(id: &str, fence_token: u64, lease_expires_at: i64) -> Event {
 }
 
 #[tokio::test]
-async fn a_cut_connection_takes_no_lock_along_and_the_holder_sees_nothing_of_it() {
+async fn a_lock_survives_cut_connections_and_only_heartbeats_arrive() {
     let server = server!(None, GRPC_OF_ONE_WORKER);
     let (direct, beside) = (client(&server).await, connect(&server, "").await);
     let pulse = async || drop(soon(beside.inspect("pulse")).await.unwrap());
@@ -46,7 +46,7 @@ async fn a_cut_connection_takes_no_lock_along_and_the_holder_sees_nothing_of_it(
 }
 
 #[tokio::test]
-async fn a_guard_outlives_its_connection() {
+async fn a_guard_survives_the_loss_of_its_connection() {
     let server = server!(None, GRPC);
     let direct = client(&server).await;
     let relay = Relay::to(server.listener("grpc")).await;
@@ -63,7 +63,7 @@ async fn a_guard_outlives_its_connection() {
 }
 
 #[tokio::test]
-async fn a_wait_whose_connection_is_cut_goes_on_at_a_place_of_its_own() {
+async fn a_wait_continues_in_a_new_queue_position_after_a_lost_connection() {
     let server = server!(None, GRPC);
     let (direct, beside) = (client(&server).await, connect(&server, "").await);
     let holder = direct.acquire(patient("k")).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_wait_whose_connection_is_cut_goes_on_at_a_place_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_lock_whose_server_cannot_be_reached_is_over_at_the_local_deadline() {
+async fn a_lock_is_lost_at_the_local_deadline_if_its_server_is_unreachable() {
     let server = server!(None, GRPC);
     let relay = Relay::to(server.listener("grpc")).await;
     let client = client_at(&relay.grpc_url()).await;
@@ -95,7 +95,7 @@ async fn a_lock_whose_server_cannot_be_reached_is_over_at_the_local_deadline() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_loses_the_lock_at_the_local_deadline() {
+async fn a_lock_is_lost_at_the_local_deadline_if_its_server_is_silent() {
     let mut server = FakeServer::start().await;
     let client = client_at(&server.address).await;
     let mut events = client.lock(LockRequest::new("k"));
@@ -111,7 +111,7 @@ async fn a_server_that_falls_silent_loses_the_lock_at_the_local_deadline() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_forgotten_the_lock_expires_it_and_what_it_grants_instead_is_unlocked() {
+async fn a_lock_unknown_to_the_server_expires_and_its_replacement_is_unlocked() {
     let mut server = FakeServer::start().await;
     let client = client_at(&server.address).await;
     // Another lock, and the same id with another token: neither is the one that was held.
@@ -139,7 +139,7 @@ async fn a_server_that_has_forgotten_the_lock_expires_it_and_what_it_grants_inst
 
 /// It may have been granted to the attempt before or to this one.
 #[tokio::test]
-async fn a_lock_that_is_granted_to_a_later_attempt_is_believed_in_for_its_whole_lease() {
+async fn a_lock_granted_to_a_later_attempt_is_held_for_its_whole_lease() {
     let mut server = FakeServer::start().await;
     let client = client_at(&server.address).await;
     let lease = Duration::from_secs(10);
@@ -162,7 +162,7 @@ async fn a_lock_that_is_granted_to_a_later_attempt_is_believed_in_for_its_whole_
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_what_was_held_expires_it_and_one_that_stops_is_asked_again() {
+async fn a_held_lock_survives_a_shutdown_message_but_expires_if_refused() {
     let mut server = FakeServer::start().await;
     let client = client_at(&server.address).await;
     let mut events = client.lock(LockRequest::new("k"));
@@ -190,7 +190,7 @@ async fn a_server_that_refuses_what_was_held_expires_it_and_one_that_stops_is_as
 }
 
 #[tokio::test]
-async fn a_wait_that_cannot_be_gone_on_with_ends_with_its_period() {
+async fn a_wait_without_a_reachable_server_ends_with_its_period() {
     let server = server!(None, GRPC);
     let direct = client(&server).await;
     let _holder = direct.acquire(patient("k")).await.unwrap();
@@ -211,7 +211,7 @@ async fn a_wait_that_cannot_be_gone_on_with_ends_with_its_period() {
 }
 
 #[tokio::test]
-async fn events_of_a_later_contract_are_left_out() {
+async fn unknown_event_types_are_ignored() {
     let mut server = FakeServer::start().await;
     let client = client_at(&server.address).await;
     let mut events = client.lock(LockRequest::new("k"));
@@ -229,7 +229,7 @@ async fn events_of_a_later_contract_are_left_out() {
 
 /// The server serves the longer extension and then the shorter one; the answers come in the other order.
 #[tokio::test]
-async fn the_late_answer_to_an_extension_does_not_undo_a_later_one() {
+async fn a_late_extension_answer_does_not_undo_a_later_extension() {
     let mut server = FakeServer::start().await;
     let client = client_at(&server.address).await;
     let script = async {
@@ -248,7 +248,7 @@ async fn the_late_answer_to_an_extension_does_not_undo_a_later_one() {
 }
 
 #[tokio::test]
-async fn the_answer_to_an_extension_after_the_local_deadline_revives_no_lock() {
+async fn an_extension_answered_after_the_local_deadline_does_not_revive_the_lock() {
     let mut server = FakeServer::start().await;
     let client = client_at(&server.address).await;
     let script = async {

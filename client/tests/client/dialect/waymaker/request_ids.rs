@@ -12,7 +12,7 @@ fn named(key: &str) -> LockRequest {
 }
 
 #[tokio::test]
-async fn the_same_id_while_it_waits_takes_over_the_place() {
+async fn repeating_the_id_of_a_waiter_takes_over_its_queue_position() {
     let server = server!(None, GRPC);
     let (client, other) = (client(&server).await, client(&server).await);
     let holder = client.acquire(patient("k")).await.unwrap();
@@ -28,7 +28,7 @@ async fn the_same_id_while_it_waits_takes_over_the_place() {
 }
 
 #[tokio::test]
-async fn a_place_that_was_taken_over_ends_when_it_would_have() {
+async fn a_wait_that_is_taken_over_keeps_its_deadline() {
     let server = server!(None, GRPC);
     let (client, other) = (client(&server).await, client(&server).await);
     let _holder = client.acquire(patient("k")).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_place_that_was_taken_over_ends_when_it_would_have() {
 }
 
 #[tokio::test]
-async fn the_same_id_while_it_is_held_finds_the_same_lock() {
+async fn repeating_the_id_of_a_held_lock_returns_the_same_lock() {
     let server = server!(None, GRPC);
     let (client, other) = (client(&server).await, client(&server).await);
     let mut first = client.lock(named("k"));
@@ -59,7 +59,7 @@ async fn the_same_id_while_it_is_held_finds_the_same_lock() {
 }
 
 #[tokio::test]
-async fn a_lock_outlives_its_stream_and_is_found_again() {
+async fn a_lock_survives_its_stream_and_is_found_by_its_id() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let mut first = client.lock(named("k"));
@@ -72,7 +72,7 @@ async fn a_lock_outlives_its_stream_and_is_found_again() {
 
 /// Nothing in the answer says how much of the lease is left.
 #[tokio::test]
-async fn a_lock_that_was_found_has_its_whole_lease_again() {
+async fn finding_a_lock_by_its_id_renews_its_lease() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let (lease, pause) = (Duration::from_secs(10), Duration::from_millis(300));
@@ -98,7 +98,7 @@ async fn a_lock_that_was_found_has_its_whole_lease_again() {
 }
 
 #[tokio::test]
-async fn the_same_id_in_the_other_mode_is_refused() {
+async fn repeating_an_id_in_the_other_mode_is_rejected() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let mut held = client.lock(named("k"));
@@ -113,7 +113,7 @@ async fn the_same_id_in_the_other_mode_is_refused() {
 }
 
 #[tokio::test]
-async fn an_id_is_free_again_after_whatever_ended_the_attempt() {
+async fn an_id_can_be_reused_after_its_attempt_has_ended() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     // Unlocked.
@@ -143,7 +143,7 @@ async fn an_id_is_free_again_after_whatever_ended_the_attempt() {
 }
 
 #[tokio::test]
-async fn ids_belong_to_an_application_and_a_key() {
+async fn request_ids_are_separate_per_application_and_key() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let _held = client.acquire(named("k").requester_application("one")).await.unwrap();
@@ -154,7 +154,7 @@ async fn ids_belong_to_an_application_and_a_key() {
 }
 
 #[tokio::test]
-async fn an_attempt_without_an_id_gets_one_of_its_own() {
+async fn an_attempt_without_a_request_id_gets_a_generated_one() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let (first, second) = (client.lock(patient("k")), client.lock(patient("k")));

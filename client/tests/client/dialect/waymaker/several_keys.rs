@@ -10,7 +10,7 @@ fn patient_for(keys: &[&str]) -> MultiLockRequest {
 }
 
 #[tokio::test]
-async fn all_keys_are_held_in_the_order_of_their_bytes() {
+async fn a_multi_lock_returns_its_keys_in_byte_order() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let leases = client.multi_lock(patient_for(&["b", "a", "B"])).await.unwrap();
@@ -24,7 +24,7 @@ async fn all_keys_are_held_in_the_order_of_their_bytes() {
 }
 
 #[tokio::test]
-async fn two_that_name_the_same_keys_in_opposite_order_never_deadlock() {
+async fn multi_locks_with_opposite_key_orders_never_deadlock() {
     let server = server!(None, GRPC);
     let rounds = |keys: [&'static str; 2]| {
         let connecting = client(&server);
@@ -41,7 +41,7 @@ async fn two_that_name_the_same_keys_in_opposite_order_never_deadlock() {
 }
 
 #[tokio::test]
-async fn a_batch_that_runs_out_of_time_leaves_nothing_held_and_spends_no_token() {
+async fn a_timed_out_multi_lock_holds_nothing_and_uses_no_token() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let held = client.acquire(patient("b")).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_batch_that_runs_out_of_time_leaves_nothing_held_and_spends_no_token()
 }
 
 #[tokio::test]
-async fn modes_mix_and_of_a_key_named_twice_writing_wins() {
+async fn modes_can_be_mixed_and_write_wins_for_a_repeated_key() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let request = MultiLockRequest::new().read_lock("a").write_lock("b").read_lock("b").read_lock("a");
@@ -68,7 +68,7 @@ async fn modes_mix_and_of_a_key_named_twice_writing_wins() {
 }
 
 #[tokio::test]
-async fn what_a_batch_may_not_be_is_refused_by_its_own_code() {
+async fn an_invalid_multi_lock_is_rejected_with_a_specific_code() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     assert!(matches!(client.multi_lock(MultiLockRequest::new()).await, Err(Error::NoKeys(_))));
@@ -79,7 +79,7 @@ async fn what_a_batch_may_not_be_is_refused_by_its_own_code() {
 }
 
 #[tokio::test]
-async fn a_batch_that_is_repeated_by_its_id_finds_its_locks() {
+async fn a_multi_lock_repeated_by_its_request_id_finds_its_locks() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let request = || patient_for(&["a", "b"]).request_id("r");

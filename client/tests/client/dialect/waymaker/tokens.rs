@@ -19,7 +19,7 @@ async fn each_grant_of_a_key_has_the_next_token() {
 }
 
 #[tokio::test]
-async fn a_local_token_outlives_a_crash_of_the_server_and_an_ephemeral_one_does_not() {
+async fn only_local_tokens_survive_a_server_crash() {
     let directory = tempfile::tempdir().unwrap();
     let server = server!(Some(directory.path()), GRPC);
     let before = client(&server).await;
@@ -38,7 +38,7 @@ async fn a_local_token_outlives_a_crash_of_the_server_and_an_ephemeral_one_does_
 }
 
 #[tokio::test]
-async fn a_scope_that_the_server_does_not_have_is_bad_input() {
+async fn an_unavailable_scope_is_bad_input() {
     let server = server!(None, GRPC);
     let client = client(&server).await;
     let error = failed(&mut client.lock(patient("k").fence_scope(FenceScope::Quorum))).await;
