@@ -1,23 +1,47 @@
-//! `completions`: what a shell has to know to complete our words.
+//! `completions`: completion scripts for shells.
 
-use clap::{Command, CommandFactory};
+use clap::{Args, Command, CommandFactory};
+use clap_complete::Shell;
 
-use crate::arguments::{Arguments, CompletionsArguments};
+use crate::command_line::CommandLine;
 use crate::exit::Exit;
-use crate::print;
+use crate::output::print;
 
 const NAME: &str = "waymaker-ctl";
 
+pub(crate) const HELP: &str = "\
+The shell reads the script when it starts.
+
+Examples:
+  bash, with the package bash-completion:
+      mkdir -p ~/.local/share/bash-completion/completions
+      waymaker-ctl completions bash \\
+          > ~/.local/share/bash-completion/completions/waymaker-ctl
+  zsh, with `fpath=(~/.zfunc $fpath)` before `compinit` in ~/.zshrc:
+      mkdir -p ~/.zfunc
+      waymaker-ctl completions zsh > ~/.zfunc/_waymaker-ctl
+  fish:
+      waymaker-ctl completions fish > ~/.config/fish/completions/waymaker-ctl.fish
+  The current bash only:
+      source <(waymaker-ctl completions bash)
+";
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// Shell that runs the script
+    shell: Shell,
+}
+
 pub(crate) fn run(arguments: &CompletionsArguments) -> Exit {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut shown(), NAME, &mut script);
+    clap_complete::generate(arguments.shell, &mut visible(), NAME, &mut script);
     print(&String::from_utf8_lossy(&script));
     Exit::Success
 }
 
-/// The command line without what the help hides, which scripts would offer.
-fn shown() -> Command {
-    let all = Arguments::command();
+/// Returns the command line without hidden commands, which scripts would offer.
+fn visible() -> Command {
+    let all = CommandLine::command();
     let subcommands = all.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned();
     Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))

@@ -1,46 +1,46 @@
-//! What the exit code tells.
+//! Exit codes.
 //!
-//! `lock` passes on the code of its command, so its own codes stand where commands rarely have theirs: just below
-//! those that shells use for a command that could not be run.
+//! `lock` passes on the exit code of its command. The codes of waymaker-ctl itself are therefore just below the codes that shells use
+//! for a command that cannot run. Few commands use these.
 
 use std::process::ExitCode;
 
 use waymaker_client::{Error, ErrorCode, Unavailable};
 
-/// How the program ends.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Success,
     /// A server would not start on this data directory.
     Damaged,
-    /// There is no such presence.
+    /// The registry has no registration of this key.
     Absent,
-    /// The limiter said no.
+    /// The bucket has too few tokens.
     Throttled,
-    /// Somebody else has the lock, and did not let go in time.
+    /// The lock was not free in time.
     Busy,
-    /// The lock was lost while the command ran; the command was stopped.
+    /// The lock was lost while the command ran, and the command was stopped. Or a fence is not the newest.
     Lost,
-    /// The server cannot be reached, or stopped answering.
+    /// The server cannot be reached, or it stopped responding.
     Unreachable,
-    /// The server said no.
+    /// The server refused the request.
     Refused,
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage,
-    /// This program failed.
+    /// waymaker-ctl failed.
     Internal,
-    /// The command exists and cannot be run.
+    /// The command exists but cannot be executed.
     NotExecutable,
-    /// There is no such command.
+    /// The command does not exist.
     NotFound,
-    /// What the command ended with.
+    /// Exit code of the command.
     Command(u8),
-    /// What shells say of a command that this signal ended, or of this program if it was told to stop while it waited.
+    /// A signal ended the command, or ended waymaker-ctl while it waited.
     Signal(u8),
 }
 
 impl Exit {
-    /// The name of the problem behind it, for programs.
+    /// Name of the failure, for programs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Success | Self::Command(_) => "none",
@@ -78,40 +78,149 @@ impl Exit {
     }
 }
 
-/// For the help of subcommands that run a command; a test compares it with [`Exit::code`].
-pub(crate) const HELP: &str = "\
-Exit codes:
-  CMD's own   CMD ran, and the lock was held all the while
-  128+N       signal N ended CMD, or ended waymaker-ctl while it waited
-  118         absent: there is no such entry (`presence get` alone)
-  119         throttled: the bucket has not enough tokens (`throttle` alone)
-  120         busy: the lock was not free within --wait
-  121         lost: the lock was lost while CMD ran, so CMD was stopped
-  122         the server cannot be reached, or did not answer in time
-  123         the server refused
-  125         wrong usage, or a failure of waymaker-ctl itself
-  126         CMD cannot be executed
-  127         CMD was not found";
+/// One line of the table of exit codes.
+pub(crate) struct Row {
+    pub(crate) code: &'static str,
+    /// Meaning, for help pages and the reference document.
+    pub(crate) meaning: &'static str,
+    /// Example of a cause, for the reference document.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference document shows examples"))]
+    pub(crate) example: &'static str,
+    /// Kinds of commands whose help shows the line.
+    uses: &'static [Use],
+}
 
-/// For the help of the other subcommands.
-pub(crate) const QUESTION_HELP: &str = "\
-Exit codes:
-  0    done
-  121  not the newest fence (`verify` alone)
-  122  the server cannot be reached, or did not answer in time
-  123  the server refused
-  125  wrong usage, or a failure of waymaker-ctl itself
-  141  the reader of stdout has closed it";
+/// Kind of a command, by its exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Runs a command of the user.
+    Command,
+    /// Sends requests to the server.
+    Request,
+    /// Reads a data directory.
+    Directory,
+}
 
-/// For the help of the program.
+use Use::{Command, Directory, Request};
+
+/// Every exit code. Help pages and `docs/reference/command-line.md` show this table.
+pub(crate) const TABLE: [Row; 15] = [
+    Row {
+        code: "0",
+        meaning: "success",
+        example: "`locks list` printed the list; `log verify` found a log on which a server starts",
+        uses: &[Request, Directory],
+    },
+    Row {
+        code: "CMD's own",
+        meaning: "CMD ran, and the lock was held until it ended",
+        example: "`lock backup -- sh -c 'exit 7'` exits with 7",
+        uses: &[Command],
+    },
+    Row {
+        code: "1",
+        meaning: "a server would not start on this data directory (`log` only)",
+        example: "`log verify` found a frame with a wrong checksum",
+        uses: &[Directory],
+    },
+    Row {
+        code: "118",
+        meaning: "absent: there is no such registration (`registry get` and `presence get` only)",
+        example: "`presence get worker/7` while no worker/7 runs",
+        uses: &[Command, Request],
+    },
+    Row {
+        code: "119",
+        meaning: "throttled: the bucket has too few tokens (`throttle` only)",
+        example: "the sixth `throttle alerts --rate 5/m` within a minute",
+        uses: &[Command],
+    },
+    Row {
+        code: "120",
+        meaning: "busy: the lock was not free within --wait",
+        example: "`lock backup --wait 0s -- true` while another client holds `backup`",
+        uses: &[Command, Request],
+    },
+    Row {
+        code: "121",
+        meaning: "lost: the lock was lost while CMD ran, and CMD was stopped",
+        example: "an operator released the lock with `locks force-release`",
+        uses: &[Command],
+    },
+    Row {
+        code: "121",
+        meaning: "the fence is not the newest of its key (`locks verify` only)",
+        example: "`locks verify feed 41` after the key was granted with fence 42",
+        uses: &[Request],
+    },
+    Row {
+        code: "122",
+        meaning: "the server cannot be reached, or did not respond in time",
+        example: "no server listens at the address of --server",
+        uses: &[Command, Request],
+    },
+    Row {
+        code: "123",
+        meaning: "the server refused the request",
+        example: "`semaphore jobs --capacity 3 -- true` while the pool has a capacity of 2",
+        uses: &[Command, Request],
+    },
+    Row {
+        code: "125",
+        meaning: "wrong usage, or a failure of waymaker-ctl itself",
+        example: "an unknown option; a data directory that cannot be read",
+        uses: &[Command, Request, Directory],
+    },
+    Row {
+        code: "126",
+        meaning: "CMD cannot be executed",
+        example: "`lock backup -- /etc/passwd`",
+        uses: &[Command],
+    },
+    Row {
+        code: "127",
+        meaning: "CMD was not found",
+        example: "`lock backup -- no-such-command`",
+        uses: &[Command],
+    },
+    Row {
+        code: "128+N",
+        meaning: "signal N ended CMD, or ended waymaker-ctl while it waited",
+        example: "Ctrl-C (SIGINT, 2) while `lock` waits: 130",
+        uses: &[Command, Request],
+    },
+    Row {
+        code: "141",
+        meaning: "the reader of stdout closed it",
+        example: "`locks list | head -1` with a long list",
+        uses: &[Request, Directory],
+    },
+];
+
+/// Returns the exit codes for the help of a command.
+pub(crate) fn help(used_by: Use) -> String {
+    let rows: Vec<_> = TABLE.iter().filter(|row| row.uses.contains(&used_by)).collect();
+    let width = rows.iter().map(|row| row.code.len()).max().unwrap_or_default();
+    let lines: Vec<_> = rows.iter().map(|row| format!("  {:width$}  {}", row.code, row.meaning)).collect();
+    format!("Exit codes:\n{}", lines.join("\n"))
+}
+
+/// Returns the whole table, for the help of the program.
+pub(crate) fn whole_help() -> String {
+    let width = TABLE.iter().map(|row| row.code.len()).max().unwrap_or_default();
+    let lines: Vec<_> = TABLE.iter().map(|row| format!("  {:width$}  {}", row.code, row.meaning)).collect();
+    format!("Exit codes:\n{}", lines.join("\n"))
+}
+
+/// Returns the text that follows the options in the help of a command: examples, then exit codes.
+pub(crate) fn after(text: &str, used_by: Use) -> String {
+    format!("{}\n\n{}", text.trim_end(), help(used_by))
+}
+
+/// Describes errors and notes, for the help of the program.
 pub(crate) const ERRORS_HELP: &str = "\
-Errors and notes go to stderr. With --json each is an object on a line. An error
-has `code`, `message` and `exit_code`; `holder` if a named holder is in the way,
-and `retry_after_ms` if the time of another attempt is known. `code` is the name
-of the server's error, such as busy, timeout, frozen or bad_input, or one of
-  absent, command_not_executable, command_not_found, damaged, internal, lost,
-  unreachable, usage, wrong_protocol
-A note has `note`.";
+Errors and notes go to stderr. With --json each is one JSON object on one line.
+`waymaker-ctl schema error` and `waymaker-ctl schema note` print their schemas.";
 
 impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {
@@ -145,12 +254,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_help_names_every_code_of_our_own() {
+    fn the_table_has_every_code_of_waymaker_ctl() {
         use Exit::*;
-        for exit in
-            [Absent, Throttled, Busy, Lost, Unreachable, Refused, Usage, Internal, NotExecutable, NotFound]
-        {
-            assert!(HELP.contains(&format!("\n  {}  ", exit.code())), "{exit:?}");
+        for exit in [
+            Success,
+            Damaged,
+            Absent,
+            Throttled,
+            Busy,
+            Lost,
+            Unreachable,
+            Refused,
+            Usage,
+            Internal,
+            NotExecutable,
+            NotFound,
+        ] {
+            let code = exit.code().to_string();
+            assert!(TABLE.iter().any(|row| row.code == code), "{exit:?}");
         }
         assert_eq!(Signal(9).code(), 137);
     }

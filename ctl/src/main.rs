@@ -1,52 +1,49 @@
-//! waymaker-ctl: locks from the shell.
+//! waymaker-ctl: locks of a Waymaker server from the shell.
 //!
-//! `lock`, `semaphore` and `elect` run a command while something is held; how is in `guarded/`, and `guarded/group.rs`
-//! explains how the command is kept from outliving what it runs under. `presence` keeps an entry of the registry.
-//! `log/` reads a data directory without any server. The other subcommands ask one question each. `reach` finds the
-//! server, `output` prints, and `problem` describes failures.
+//! `command_line` lists the commands. The arguments, the help and the code of a command are in one module, named after the command.
+//! `guarded` runs a command while something is held; `guarded/group.rs` explains how the command is stopped in time. `log` reads a data
+//! directory without a server. `connection` connects, `output` prints, `problem` describes failures and `exit` lists the exit codes.
 
-mod arguments;
+mod command_line;
 mod completions;
+mod connection;
 mod elect;
-mod entries;
 mod exit;
+mod former;
 mod guarded;
-mod list;
+mod kind;
 mod lock;
+mod locks;
 mod log;
 mod namespaces;
-mod operate;
 mod output;
-mod pool;
+mod pools;
+mod prefixes;
 mod presence;
 mod problem;
-mod reach;
-mod release;
+mod registry;
 mod semaphore;
-mod status;
+mod server;
 mod text;
 mod throttle;
-mod verify;
-mod watch;
+mod values;
 mod watchdog;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use arguments::{Arguments, Command, LocksCommand, NamespaceCommand};
+use command_line::{Command, CommandLine};
 use exit::Exit;
-use output::{Format, complain, complain_about, complain_of, note, print, show};
-use reach::connect;
+use output::{Format, complain};
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
         Err(error) => return output::finish(refuse(&error)).into(),
     };
-    output::choose(arguments.output.format());
-    output::finish(run(arguments)).into()
+    output::choose(line.output.format());
+    output::finish(run(line)).into()
 }
 
 /// Prints the help, the version (clap reports both as errors), or the error in the command line.
@@ -55,27 +52,34 @@ fn refuse(error: &clap::Error) -> Exit {
         output::note_written(error.print());
         return Exit::Success;
     }
-    if asks_for_json(std::env::args_os().skip(1)) {
+    let words: Vec<_> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    if asks_for_json(&words) {
         output::choose(Format::Json);
+    }
+    if let Some(replacement) = former::replacement(&words) {
+        return complain(&replacement, Exit::Usage);
+    }
+    if output::is_json() {
         let text = error.render().to_string();
         let (problem, _usage) = text.split_once("\n\n").unwrap_or((&text, ""));
         let words: Vec<_> = problem.trim_start_matches("error: ").split_whitespace().collect();
         return complain(&words.join(" "), Exit::Usage);
     }
-    // A stderr that is gone takes no report of that.
+    // A write to stderr that fails cannot be reported.
     let _ = error.print();
     Exit::Usage
 }
 
-/// Whether this command line, which makes no sense as a whole, asks for JSON.
-fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
-    let words: Vec<_> = words.take_while(|word| word != "--").collect();
-    let is_format = |pair: &[OsString]| pair[0] == "--output" && pair[1] == "json";
+/// Whether a command line that cannot be parsed asks for JSON.
+fn asks_for_json(words: &[String]) -> bool {
+    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let words = &words[..end];
+    let is_format = |pair: &[String]| pair[0] == "--output" && pair[1] == "json";
     words.iter().any(|word| word == "--json" || word == "--output=json") || words.windows(2).any(is_format)
 }
 
-fn run(arguments: Arguments) -> Exit {
-    match &arguments.command {
+fn run(line: CommandLine) -> Exit {
+    match &line.command {
         Command::Watchdog => return watchdog::run(),
         Command::Log { command } => return log::run(command),
         Command::Completions(arguments) => return completions::run(arguments),
@@ -83,42 +87,30 @@ fn run(arguments: Arguments) -> Exit {
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no event loop: {error}"), Exit::Internal),
+        Err(error) => return complain(&format!("cannot start the event loop: {error}"), Exit::Internal),
     };
-    let exit = runtime.block_on(serve(arguments));
-    // A host name that is still being looked up must not keep this process.
+    let exit = runtime.block_on(serve(line));
+    // A lookup of a host name may still run; it must not keep this process.
     runtime.shutdown_background();
     exit
 }
 
-async fn serve(arguments: Arguments) -> Exit {
-    let Arguments { connection, command, .. } = arguments;
-    let result = match command {
-        Command::Lock(arguments) => return lock::run(&connection, &arguments).await,
-        Command::Semaphore(arguments) => return semaphore::run(&connection, &arguments).await,
-        Command::Elect(arguments) => return elect::run(&connection, &arguments).await,
-        Command::Presence { command } => return presence::run(&connection, &command).await,
-        Command::Throttle(arguments) => return throttle::run(&connection, &arguments).await,
-        Command::Locks { command: LocksCommand::List(arguments) } => list::run(&connection, &arguments).await,
-        Command::Status(arguments) => status::run(&connection, &arguments).await,
-        Command::Verify(arguments) => return verify::run(&connection, &arguments).await,
-        Command::Entries(arguments) => entries::run(&connection, &arguments).await,
-        Command::Pools(arguments) => pool::list(&connection, &arguments).await,
-        Command::SetCapacity(arguments) => pool::set_capacity(&connection, &arguments).await,
-        Command::Release(arguments) => release::run(&connection, &arguments).await,
-        Command::Watch(arguments) => watch::run(&connection, &arguments).await,
-        Command::ForceRelease(arguments) => operate::force_release(&connection, &arguments).await,
-        Command::Freeze(arguments) => operate::freeze(&connection, &arguments).await,
-        Command::Namespaces => namespaces::run(&connection).await,
-        Command::Namespace { command: NamespaceCommand::Remove(arguments) } => {
-            namespaces::remove(&connection, &arguments).await
-        }
+async fn serve(line: CommandLine) -> Exit {
+    let CommandLine { connection, command, .. } = line;
+    match command {
+        Command::Lock(arguments) => lock::run(&connection, &arguments).await,
+        Command::Elect(arguments) => elect::run(&connection, &arguments).await,
+        Command::Semaphore(arguments) => semaphore::run(&connection, &arguments).await,
+        Command::Throttle(arguments) => throttle::run(&connection, &arguments).await,
+        Command::Locks { command } => locks::run(&connection, &command).await,
+        Command::Pools { command } => pools::run(&connection, &command).await,
+        Command::Prefixes { command } => prefixes::run(&connection, &command).await,
+        Command::Registry { command } => registry::run(&connection, &command).await,
+        Command::Presence { command } => presence::run(&connection, &command).await,
+        Command::Namespaces { command } => namespaces::run(&connection, &command).await,
+        Command::Server { command } => server::run(&connection, &command).await,
         Command::Log { .. } | Command::Completions(_) | Command::Watchdog => {
-            unreachable!("they were served without a runtime")
+            unreachable!("these commands run without an event loop")
         }
-    };
-    match result {
-        Ok(()) => Exit::Success,
-        Err(error) => complain_of(&error),
     }
 }

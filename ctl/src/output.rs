@@ -1,46 +1,106 @@
-//! How this run speaks: tables and sentences for people, JSON for programs.
+//! Output: tables and sentences for people, JSON for programs.
 //!
-//! Results go to stdout; notes and problems go to stderr. The format is chosen once for the whole process, since problems
-//! come from everywhere.
+//! Results go to stdout, errors and notes to stderr. The format is chosen once for the process.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use waymaker_client::Error;
 
 use crate::exit::Exit;
-use crate::problem::Problem;
+use crate::problem::{ErrorObject, Problem};
 
-/// The reader of the output.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArguments {
+    /// Output format
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT",
+        help_heading = "Output"
+    )]
+    output: Format,
+    /// The same as --output json
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
+}
+
+impl OutputArguments {
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+}
+
+/// Format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Tables and sentences, for people
     Table,
-    /// JSON objects, one a line, for programs
+    /// One JSON object per line, for programs
     Json,
+}
+
+/// A note on stderr about the progress of a command.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[schemars(title = "Note")]
+pub(crate) struct NoteObject {
+    /// Text of the note.
+    pub(crate) note: String,
+    /// Key, pool or election that the command waits for. Present only in a note about a wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    /// Hexadecimal digits of the key. Present only if the key is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_hex: Option<String>,
+    /// Owner of the first hold in the way. Present only if the owner is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) holder: Option<String>,
+    /// Hexadecimal digits of the holder. Present only if the holder is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) holder_hex: Option<String>,
+    /// Age of that hold in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) held_ms: Option<u64>,
 }
 
 static FORMAT: OnceLock<Format> = OnceLock::new();
 /// The first failure of a write to stdout.
 static WRITE_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Chooses the format. Must be called before anything is printed.
+/// Chooses the format. Must be called before the first output.
 pub(crate) fn choose(format: Format) {
-    // The first choice stays, and nothing makes another.
+    // Only one call is made.
     let _ = FORMAT.set(format);
 }
 
-/// Whether programs read the output.
+/// Whether the output is JSON.
 pub(crate) fn is_json() -> bool {
     FORMAT.get() == Some(&Format::Json)
 }
 
-/// Prints a result: the text for people, or lines of JSON.
-pub(crate) fn show(people: impl FnOnce() -> String, programs: impl FnOnce() -> String) {
-    print(&if is_json() { programs() } else { people() });
+/// Prints a result: the text, or one JSON object per line. Returns whether that succeeded; [`finish`] reports a failure.
+pub(crate) fn show<T: Serialize>(
+    text: impl FnOnce() -> String,
+    objects: impl IntoIterator<Item = T>,
+) -> bool {
+    if is_json() {
+        print(&objects.into_iter().map(|object| line(&object)).collect::<String>())
+    } else {
+        print(&text())
+    }
+}
+
+/// Returns an object as one line of JSON.
+pub(crate) fn line(object: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(object).expect("objects have text keys only");
+    line.push('\n');
+    line
 }
 
 /// Writes to stdout. Returns whether that succeeded; [`finish`] reports a failure.
@@ -54,19 +114,24 @@ pub(crate) fn note_written(written: io::Result<()>) -> bool {
     written.map_err(|error| WRITE_FAILURE.set(error)).is_ok()
 }
 
-/// Returns the exit of a run that ended with `exit`, after a report of lost output.
+/// Reports lost output, if there is any. Returns the final exit of a run that ended with `exit`.
 pub(crate) fn finish(exit: Exit) -> Exit {
     match WRITE_FAILURE.get() {
         None => exit,
-        // The reader has seen enough, such as `head`. Shells expect this of a program at the front of a pipeline.
+        // The reader, such as `head`, closed the pipe. Shells expect the exit of SIGPIPE then.
         Some(error) if error.kind() == ErrorKind::BrokenPipe => Exit::Signal(Signal::SIGPIPE as u8),
         Some(error) => complain(&format!("cannot write to stdout: {error}"), Exit::Internal),
     }
 }
 
-/// Says on stderr what goes on.
+/// Prints a note on stderr.
 pub(crate) fn note(text: &str) {
-    say(text, || json!({ "note": text }));
+    note_object(NoteObject { note: text.to_owned(), ..NoteObject::default() });
+}
+
+/// Prints a note with more members on stderr.
+pub(crate) fn note_object(note: NoteObject) {
+    say(&note.note, &note);
 }
 
 /// Prints an error on stderr and returns `exit`.
@@ -74,29 +139,24 @@ pub(crate) fn complain(text: &str, exit: Exit) -> Exit {
     report(&Problem::new(exit.name(), text), exit)
 }
 
-/// Says on stderr why a call failed.
+/// Prints the error of a request on stderr and returns its exit.
 pub(crate) fn complain_of(error: &Error) -> Exit {
     report(&Problem::from(error), Exit::from(error))
 }
 
-/// Says on stderr why a call about `name` failed.
+/// Prints the error of a request about `name` on stderr and returns its exit.
 pub(crate) fn complain_about(name: &[u8], error: &Error) -> Exit {
     report(&Problem::from(error).about(name), Exit::from(error))
 }
 
-/// Prints a problem on stderr, as JSON if programs read the output, and returns `exit`.
+/// Prints a problem on stderr and returns `exit`.
 pub(crate) fn report(problem: &Problem, exit: Exit) -> Exit {
-    say(&problem.message, || {
-        let mut object = Map::new();
-        problem.insert_into(&mut object);
-        object.insert("exit_code".to_owned(), exit.code().into());
-        object.into()
-    });
+    say(&problem.message, &ErrorObject::new(problem, exit));
     exit
 }
 
-fn say(text: &str, object: impl FnOnce() -> Value) {
-    let line = if is_json() { format!("{}\n", object()) } else { format!("waymaker-ctl: {text}\n") };
-    // A stderr that is gone takes no report of that.
+fn say(text: &str, object: &impl Serialize) {
+    let line = if is_json() { line(object) } else { format!("waymaker-ctl: {text}\n") };
+    // A write to stderr that fails cannot be reported.
     let _ = io::stderr().write_all(line.as_bytes());
 }

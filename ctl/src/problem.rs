@@ -1,22 +1,24 @@
-//! Failures, as people and programs read them.
+//! Failures, for people and for programs.
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use schemars::JsonSchema;
+use serde::Serialize;
 use waymaker_client::{Contention, Error, ErrorCode, Unavailable};
 
+use crate::exit::Exit;
 use crate::text;
 
 /// A failure of this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// The name of the server's error, or a name of our own if the failure has none.
+    /// Name of the server's error, or a name of waymaker-ctl if the failure is not an error of the server.
     pub(crate) code: &'static str,
-    /// The sentence for people.
+    /// Sentence for people.
     pub(crate) message: String,
-    /// The owner of the hold that is in the way, if its client gave a name.
+    /// Owner of the hold that is in the way, if its client gave one.
     pub(crate) holder: Option<Vec<u8>>,
-    /// The time after which another attempt can succeed, if that is known.
+    /// Time after which another attempt can succeed, if it is known.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -30,18 +32,44 @@ impl Problem {
         self.message = format!("{}: {}", text::printable(subject), self.message);
         self
     }
+}
 
-    /// Puts the members of this problem into an object.
-    pub(crate) fn insert_into(&self, object: &mut Map<String, Value>) {
-        object.insert("code".to_owned(), self.code.into());
-        object.insert("message".to_owned(), self.message.as_str().into());
-        if let Some(holder) = &self.holder {
-            text::insert_bytes(object, "holder", holder);
-        }
-        if let Some(retry_after) = self.retry_after {
-            // Rounded up: an attempt that is a fraction of a millisecond too early fails again.
-            let milliseconds = u64::try_from(retry_after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-            object.insert("retry_after_ms".to_owned(), milliseconds.into());
+/// An error on stderr.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "Error")]
+pub(crate) struct ErrorObject {
+    /// Name of the server's error, such as busy, timeout, frozen or bad_input, or one of absent, command_not_executable,
+    /// command_not_found, damaged, internal, lost, unreachable, usage and wrong_protocol.
+    code: &'static str,
+    /// Message for people.
+    message: String,
+    /// Exit code of waymaker-ctl.
+    exit_code: u8,
+    /// Owner of the hold that is in the way. Present only if the owner is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<String>,
+    /// Hexadecimal digits of the holder. Present only if the holder is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder_hex: Option<String>,
+    /// Time in milliseconds after which another attempt can succeed. Present only if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+impl ErrorObject {
+    pub(crate) fn new(problem: &Problem, exit: Exit) -> Self {
+        let holder = problem.holder.as_deref().map(text::json);
+        let (holder, holder_hex) = holder.map_or((None, None), |(text, hex)| (Some(text), hex));
+        // Rounded up: an attempt that is a fraction of a millisecond too early fails again.
+        let milliseconds =
+            |time: Duration| u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        Self {
+            code: problem.code,
+            message: problem.message.clone(),
+            exit_code: exit.code(),
+            holder,
+            holder_hex,
+            retry_after_ms: problem.retry_after.map(milliseconds),
         }
     }
 }
@@ -66,13 +94,13 @@ impl From<&Error> for Problem {
         }
         problem.retry_after = error.retry_after();
         if let (Error::Throttled { .. }, Some(retry_after)) = (error, problem.retry_after) {
-            problem.message = format!("throttled: come again in {}", text::pause(retry_after));
+            problem.message = format!("throttled: try again in {}", text::pause(retry_after));
         }
         problem
     }
 }
 
-/// Says who is in front. Names are shown as [`text::printable`] shows all names.
+/// Describes the holder or the waiter that is in the way.
 fn sentence(contention: &Contention) -> String {
     let Contention { held, shared, age, remaining, waiter_count, owner } = contention;
     let verb = match (held, shared) {
@@ -81,12 +109,12 @@ fn sentence(contention: &Contention) -> String {
         (false, _) => "wanted first",
     };
     let owner = match owner.as_slice() {
-        b"" => "someone who gave no name".to_owned(),
+        b"" => "a client without a name".to_owned(),
         owner => format!("\"{}\"", text::printable(owner)),
     };
     let mut sentence = format!("{verb} by {owner} for {}", text::time(Some(*age)));
     if let (true, Some(remaining)) = (held, remaining) {
-        sentence.push_str(&format!(", lease ends in {} unless renewed", text::time(Some(*remaining))));
+        sentence.push_str(&format!(", lease expires in {} unless renewed", text::time(Some(*remaining))));
     }
     if *waiter_count > 0 {
         sentence.push_str(&format!(", {waiter_count} waiting"));
@@ -111,11 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_named_as_it_named_itself() {
+    fn a_busy_error_names_the_holder() {
         let problem = busy("größe \\".as_bytes());
         assert_eq!(
             problem.message,
-            "schlüssel: busy: held by \"größe \\\" for 1.2s, lease ends in 3.0s unless renewed, 2 waiting"
+            "schlüssel: busy: held by \"größe \\\" for 1.2s, lease expires in 3.0s unless renewed, 2 waiting"
         );
         assert_eq!(problem.holder.as_deref(), Some("größe \\".as_bytes()));
         assert!(busy(b"a\x1b[2J").message.contains(r#""a\x1b[2J""#));
@@ -123,19 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_in_front_is_no_holder() {
+    fn a_waiter_is_not_named_as_the_holder() {
         let contention = Contention { owner: b"a".to_vec(), ..Contention::default() };
         assert_eq!(Problem::from(&Error::Timeout(contention)).holder, None);
     }
 
     #[test]
-    fn the_time_of_another_attempt_is_rounded_up() {
+    fn retry_after_is_rounded_up() {
         let retry_after = Some(Duration::from_nanos(1_000_001));
         let problem = Problem::from(&Error::Throttled { retry_after, bucket: None });
-        let mut object = Map::new();
-        problem.insert_into(&mut object);
-        assert_eq!(object["retry_after_ms"], 2);
-        assert_eq!(object["message"], "throttled: come again in 2ms");
+        let object = ErrorObject::new(&problem, Exit::Throttled);
+        assert_eq!(object.retry_after_ms, Some(2));
+        assert_eq!(object.message, "throttled: try again in 2ms");
         let never = Problem::from(&Error::Throttled { retry_after: None, bucket: None });
         assert_eq!(never.retry_after, None);
     }

@@ -1,13 +1,52 @@
-//! `semaphore`: a command under permits of a pool.
+//! `semaphore`: runs a command while permits of a pool are held.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::Args;
 use waymaker_client::{Client, Lock, Permit, Result, Semaphore};
 
-use crate::arguments::{Connection, GuardedArguments, SemaphoreArguments};
+use crate::connection::Connection;
 use crate::exit::Exit;
-use crate::guarded::{self, Guarded};
-use crate::text;
+use crate::guarded::{self, FirstHolder, Guarded, GuardedArguments, Holders, WaitArguments, Wanted};
+use crate::{text, values};
+
+pub(crate) const HELP: &str = "\
+A pool has a fixed number of permits, its capacity. CMD runs while its permits
+are held, with the rules and the environment of `lock`; WAYMAKER_KEY is the name
+of the pool. All users of a pool must give the same --capacity.
+
+Examples:
+  Run at most three conversions at once, on all machines together:
+      waymaker-ctl semaphore converters --capacity 3 -- ./convert.sh
+  Take two permits for a large file; give up if the wait takes over a minute:
+      waymaker-ctl semaphore converters --capacity 3 --permits 2 --wait 1m -- ./convert.sh large
+  Show who holds permits and who waits:
+      waymaker-ctl pools inspect converters
+";
+
+#[derive(Debug, Args)]
+pub(crate) struct SemaphoreArguments {
+    /// Name of the pool
+    #[arg(value_name = "POOL", value_parser = values::key())]
+    name: OsString,
+    /// Number of permits of the pool
+    #[arg(long, value_name = "NUMBER", value_parser = values::count, help_heading = "Permits")]
+    capacity: u64,
+    /// Number of permits to take
+    #[arg(
+        long,
+        default_value = "1",
+        value_name = "NUMBER",
+        value_parser = values::count,
+        help_heading = "Permits"
+    )]
+    permits: u64,
+    #[command(flatten)]
+    wait: WaitArguments,
+    #[command(flatten)]
+    guarded: GuardedArguments,
+}
 
 pub(crate) async fn run(connection: &Connection, arguments: &SemaphoreArguments) -> Exit {
     guarded::run(connection, arguments).await
@@ -19,13 +58,9 @@ impl SemaphoreArguments {
     }
 }
 
-impl Guarded for SemaphoreArguments {
+impl Wanted for SemaphoreArguments {
     fn name(&self) -> &[u8] {
         text::bytes(&self.name)
-    }
-
-    fn arguments(&self) -> &GuardedArguments {
-        &self.guarded
     }
 
     fn wait(&self) -> Option<Duration> {
@@ -37,8 +72,16 @@ impl Guarded for SemaphoreArguments {
         self.guarded.apply(acquire).await.map(Permit::into_lock)
     }
 
-    async fn holder(&self, client: &Client) -> Result<Vec<u8>> {
+    async fn holders(&self, client: &Client) -> Result<Holders> {
         let status = self.pool(client).describe().await?;
-        Ok(status.holders.into_iter().next().map(|holder| holder.owner).unwrap_or_default())
+        let first = status.holders.into_iter().next();
+        let first = first.map(|holder| FirstHolder { id: holder.id, owner: holder.owner, held: holder.age });
+        Ok(Holders { count: status.holder_count, first })
+    }
+}
+
+impl Guarded for SemaphoreArguments {
+    fn arguments(&self) -> &GuardedArguments {
+        &self.guarded
     }
 }

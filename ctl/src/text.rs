@@ -1,4 +1,4 @@
-//! Bytes and times for people.
+//! Text for tables and sentences, and the parts that JSON objects share.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use waymaker_client::{Readable, path_segments};
 
-use crate::arguments::Kind;
+use crate::kind::Kind;
 
-/// Bytes as a terminal can show them: a key must not move the cursor, nor the words around it.
+/// Escapes bytes for a terminal: control characters and text direction marks of a key must not take effect.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     Readable(bytes).to_string()
 }
 
-/// The bytes of an argument.
+/// Returns the bytes of an argument.
 pub(crate) fn bytes(argument: &OsStr) -> &[u8] {
     argument.as_bytes()
 }
 
-/// A key as text: the segments of a path with slashes in between.
+/// Returns a key as text. The segments of a path have slashes between them.
 pub(crate) fn key(kind: Kind, key: &[u8]) -> String {
     match kind {
         Kind::Tree => {
@@ -30,14 +30,19 @@ pub(crate) fn key(kind: Kind, key: &[u8]) -> String {
     }
 }
 
-/// The segments of a path that was written with slashes. An empty one, or a slash alone, is the whole tree.
+/// Returns the segments of a path, for JSON.
+pub(crate) fn path(key: &[u8]) -> Vec<String> {
+    path_segments(key).into_iter().map(|segment| String::from_utf8_lossy(segment).into_owned()).collect()
+}
+
+/// Returns the segments of a path that is written with slashes. An empty path, or a slash alone, is the whole tree.
 pub(crate) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let whole = path.is_empty();
     path.split(|byte| *byte == b'/').filter(move |_| !whole)
 }
 
-/// A time in at most two units, or `-` where there is no end.
+/// Returns a time in at most two units, or `-` if there is no end.
 pub(crate) fn time(duration: Option<Duration>) -> String {
     let Some(duration) = duration else { return "-".to_owned() };
     let seconds = duration.as_secs();
@@ -50,43 +55,46 @@ pub(crate) fn time(duration: Option<Duration>) -> String {
     }
 }
 
-/// A time in all its units, rounded up to milliseconds.
+/// Returns a time in all its units, rounded up to milliseconds.
 pub(crate) fn pause(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     humantime::format_duration(Duration::from_millis(milliseconds)).to_string()
 }
 
-/// Whole milliseconds, as JSON has them.
-pub(crate) fn milliseconds(duration: Option<Duration>) -> Value {
-    duration.map_or(Value::Null, |duration| Value::from(duration.as_millis() as u64))
-}
-
-/// Puts bytes into an object: as text, and if they are not UTF-8 also in hexadecimal digits, so that nothing is lost.
-pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
-    object.insert(name.to_owned(), String::from_utf8_lossy(bytes).into());
-    if std::str::from_utf8(bytes).is_err() {
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        object.insert(format!("{name}_hex"), digits.into());
-    }
-}
-
-/// Puts a key into an object: as `key`, or as the segments of a `path`.
-pub(crate) fn insert_key(object: &mut Map<String, Value>, kind: Kind, key: &[u8]) {
-    match kind {
-        Kind::Tree => {
-            let segments = path_segments(key).into_iter().map(String::from_utf8_lossy);
-            object.insert("path".to_owned(), segments.collect());
+/// Returns a number with a comma after each group of three digits.
+pub(crate) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
         }
-        _ => insert_bytes(object, "key", key),
+        text.push(digit);
     }
+    text
 }
 
-/// One JSON object a line.
-pub(crate) fn lines(objects: impl IntoIterator<Item = Value>) -> String {
-    objects.into_iter().map(|object| format!("{object}\n")).collect()
+/// Returns whole milliseconds, for JSON.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A title and rows below it. Columns as wide as their widest cell, two blanks apart. The last one is not padded.
+/// Returns bytes as two members of a JSON object: the text, and the hexadecimal digits if the bytes are not UTF-8.
+pub(crate) fn json(bytes: &[u8]) -> (String, Option<String>) {
+    let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let is_text = std::str::from_utf8(bytes).is_ok();
+    (String::from_utf8_lossy(bytes).into_owned(), (!is_text).then(hex))
+}
+
+/// Inserts bytes into a JSON object as [`json`] returns them.
+pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    let (text, hex) = json(bytes);
+    object.insert(name.to_owned(), text.into());
+    object.extend(hex.map(|hex| (format!("{name}_hex"), hex.into())));
+}
+
+/// Returns a table: a title row and the other rows. Each column is as wide as its widest cell, with two blanks between columns. Lines have
+/// no trailing blanks.
 pub(crate) fn table<const N: usize>(title: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let rows: Vec<_> = std::iter::once(title.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -103,7 +111,7 @@ pub(crate) fn table<const N: usize>(title: [&str; N], rows: impl IntoIterator<It
     text
 }
 
-/// A table of the first of so many, and how many it leaves out. Nothing where there are none.
+/// Returns a table of the first rows of `count`, and a line with the number of the others. Returns an empty text if there are no rows.
 pub(crate) fn first_of<const N: usize>(
     count: u32,
     title: [&str; N],
@@ -118,18 +126,29 @@ pub(crate) fn first_of<const N: usize>(
     text
 }
 
-/// Who runs this program, where, and in which process.
-pub(crate) fn default_owner() -> String {
+/// Longest owner in bytes.
+const OWNER_LEN_MAX: usize = 256;
+
+/// Returns the default owner: user, host and process.
+pub(crate) fn process_owner() -> String {
+    owner(&format!(", process {}", std::process::id()))
+}
+
+/// Returns the default owner of something that stays when this process has ended: user and host.
+pub(crate) fn user_and_host() -> String {
+    owner("")
+}
+
+fn owner(process: &str) -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
     let user = user.map_or_else(|| nix::unistd::getuid().to_string(), |user| user.name);
     let host = nix::unistd::gethostname().unwrap_or_default();
-    let mut owner = format!("{user}@{}, process {}", host.to_string_lossy(), std::process::id());
-    // Longer than the server takes only on a machine with a very long name.
-    owner.truncate(owner.floor_char_boundary(256));
+    let mut owner = format!("{user}@{}{process}", host.to_string_lossy());
+    owner.truncate(owner.floor_char_boundary(OWNER_LEN_MAX));
     owner
 }
 
-/// Read or write.
+/// Mode of a hold or a claim: `read` or `write`.
 pub(crate) fn mode(shared: bool) -> &'static str {
     if shared { "read" } else { "write" }
 }
@@ -139,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("schlüssel".as_bytes()), "schlüssel");
         assert_eq!(printable(b"a\x1b[2Jb\n"), r"a\x1b[2Jb\n");
         assert_eq!(printable(b"\xff"), r"\xff");
@@ -178,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_and_lines_have_no_tail() {
+    fn columns_are_aligned_and_lines_have_no_trailing_blanks() {
         let rows = [["longer", ""]].map(|row| row.map(str::to_owned));
         assert_eq!(table(["KEY", "ID"], rows), "KEY     ID\nlonger\n");
     }
 
     #[test]
-    fn what_a_table_does_not_name_is_counted() {
+    fn rows_that_a_table_leaves_out_are_counted() {
         let rows = || [["a"], ["b"]].map(|row| row.map(str::to_owned)).into_iter();
         assert_eq!(first_of(2, ["KEY"], rows()), "KEY\na\nb\n");
         assert_eq!(first_of(5, ["KEY"], rows()), "KEY\na\nb\nand 3 more\n");
@@ -192,9 +211,15 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_lose_nothing_in_json() {
-        let mut object = Map::new();
-        insert_bytes(&mut object, "key", b"\xffk");
-        assert_eq!(object["key_hex"], "ff6b");
+    fn bytes_that_are_not_utf8_also_have_hexadecimal_digits() {
+        assert_eq!(json(b"k"), ("k".to_owned(), None));
+        assert_eq!(json(b"\xffk"), ("\u{fffd}k".to_owned(), Some("ff6b".to_owned())));
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_three_digits() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_024, "1,024"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
     }
 }

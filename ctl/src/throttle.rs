@@ -1,18 +1,78 @@
-//! `throttle`: tokens of a bucket.
+//! `throttle`: takes tokens of a bucket.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
+use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use waymaker_client::{Allowance, Client, Error, Limiter, Result};
 
-use crate::arguments::{Connection, ThrottleArguments};
+use crate::connection::{Connection, connect};
 use crate::exit::Exit;
-use crate::{complain, complain_about, connect, show, text};
+use crate::output::{complain, complain_about, show};
+use crate::{text, values};
 
-/// How many tokens come back in which time.
+pub(crate) const HELP: &str = "\
+A bucket holds at most --burst tokens and gains --rate. If it has enough tokens
+for --cost, they are taken and CMD replaces waymaker-ctl; without CMD the number
+of tokens left is printed. If not, an error names the time of the next attempt
+and the exit code is 119. All users of a bucket should give the same rate and
+burst.
+
+Examples:
+  Send at most five alerts a minute, and drop the others:
+      waymaker-ctl throttle alerts --rate 5/m -- ./alert.sh
+  Send a hundred mails a second, at most twenty at once; wait up to ten seconds:
+      waymaker-ctl throttle mail --rate 100/s --burst 20 --wait 10s -- ./send.sh
+  Show the tokens left:
+      waymaker-ctl throttle mail --rate 100/s --burst 20 --peek
+";
+
+#[derive(Debug, Args)]
+pub(crate) struct ThrottleArguments {
+    /// Name of the bucket
+    #[arg(value_parser = values::key())]
+    name: OsString,
+    /// Rate at which the bucket gains tokens, such as 100/s, 5/m or 1/250ms
+    #[arg(long, value_name = "NUMBER/TIME", help_heading = "Bucket")]
+    rate: Rate,
+    /// Most tokens that the bucket holds [default: the number of --rate]
+    #[arg(long, value_name = "NUMBER", value_parser = values::tokens, help_heading = "Bucket")]
+    burst: Option<u32>,
+    /// Number of tokens to take
+    #[arg(long, default_value = "1", value_name = "NUMBER", value_parser = values::tokens, help_heading = "Bucket")]
+    cost: u32,
+    /// Show the bucket without taking tokens
+    #[arg(long, conflicts_with_all = ["cost", "wait", "command"], help_heading = "Bucket")]
+    peek: bool,
+    /// Longest wait for enough tokens [default: 0s]
+    #[arg(long, value_parser = values::time, value_name = "TIME", help_heading = "Bucket")]
+    wait: Option<Duration>,
+    /// Command to run, with its arguments [default: none]
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// A bucket with the tokens that are left.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "Bucket")]
+pub(crate) struct BucketObject {
+    /// Name of the bucket.
+    bucket: String,
+    /// Hexadecimal digits of the name. Present only if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bucket_hex: Option<String>,
+    /// Number of tokens left.
+    remaining: u64,
+    /// Time in milliseconds until the bucket is full.
+    full_in_ms: u64,
+}
+
+/// Rate of a bucket: it gains `count` tokens in the time `per`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     pub(crate) count: u32,
@@ -26,7 +86,7 @@ impl FromStr for Rate {
         let bad = |problem: &str| format!("{problem}; a rate looks like 100/s, 5/m or 1/250ms");
         let (count, per) = text.split_once('/').ok_or_else(|| bad("a slash is missing"))?;
         let count = count.parse().ok().filter(|count| *count > 0);
-        let count = count.ok_or_else(|| bad("the number must be from 1 to 4294967295"))?;
+        let count = count.ok_or_else(|| bad("the number must be from 1 to 4,294,967,295"))?;
         let unit = if per.starts_with(|first: char| first.is_ascii_digit()) { "" } else { "1" };
         let per =
             humantime::parse_duration(&format!("{unit}{per}")).map_err(|error| bad(&error.to_string()))?;
@@ -41,7 +101,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ThrottleArguments) 
     };
     match arguments.command.split_first() {
         Some((program, words)) => {
-            // Nothing is held, so nobody needs to stay.
+            // Nothing is held, so waymaker-ctl need not stay.
             let error = Command::new(program).args(words).exec();
             let exit = match error.kind() {
                 std::io::ErrorKind::NotFound => Exit::NotFound,
@@ -51,7 +111,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ThrottleArguments) 
         }
         None => {
             let name = text::bytes(&arguments.name);
-            show(|| sentence(name, allowance), || text::lines([object(name, allowance)]));
+            show(|| sentence(name, allowance), [object(name, allowance)]);
             Exit::Success
         }
     }
@@ -62,12 +122,10 @@ fn sentence(name: &[u8], allowance: Allowance) -> String {
     format!("{}: {remaining} left, full in {}\n", text::printable(name), text::pause(reset_after))
 }
 
-fn object(name: &[u8], allowance: Allowance) -> Value {
-    let mut object = Map::new();
-    text::insert_bytes(&mut object, "bucket", name);
-    object.insert("remaining".to_owned(), allowance.remaining.into());
-    object.insert("full_in_ms".to_owned(), text::milliseconds(Some(allowance.reset_after)));
-    object.into()
+fn object(name: &[u8], allowance: Allowance) -> BucketObject {
+    let (bucket, bucket_hex) = text::json(name);
+    let Allowance { remaining, reset_after } = allowance;
+    BucketObject { bucket, bucket_hex, remaining, full_in_ms: text::milliseconds(reset_after) }
 }
 
 async fn ask(connection: &Connection, arguments: &ThrottleArguments) -> Result<Allowance> {
@@ -83,7 +141,7 @@ async fn ask(connection: &Connection, arguments: &ThrottleArguments) -> Result<A
 async fn take(limiter: &Limiter, arguments: &ThrottleArguments) -> Result<Allowance> {
     let (begin, wait) = (Instant::now(), arguments.wait.unwrap_or_default());
     loop {
-        // Never given up half way: nobody would know whether the tokens were taken.
+        // Each request is awaited to its end: otherwise it would be unknown whether the tokens were taken.
         match limiter.take(arguments.cost).await {
             Err(Error::Throttled { retry_after: Some(pause), .. })
                 if begin.elapsed().saturating_add(pause) <= wait =>
@@ -95,7 +153,7 @@ async fn take(limiter: &Limiter, arguments: &ThrottleArguments) -> Result<Allowa
     }
 }
 
-/// The answer is there; a server out of reach changes nothing about it.
+/// Closes the connection. An error does not change the result of the request.
 async fn close(client: Client) {
     let _: std::result::Result<(), Error> = client.close().await;
 }
@@ -105,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_a_number_and_a_time() {
+    fn a_rate_is_a_number_and_a_time() {
         for (text, count, per) in [
             ("100/s", 100, Duration::from_secs(1)),
             ("5/m", 5, Duration::from_secs(60)),

@@ -1,8 +1,8 @@
 //! The process group of the command, and the watchdog that leads it.
 //!
-//! A command is more than one process: a shell starts others, and killing the shell leaves them running without the
-//! lock. So all of them share a process group, and what is sent goes to the group. See `watchdog.rs` for what becomes
-//! of the group when this process is not there to send anything.
+//! A command can be more than one process: a shell starts others, and these would go on without the lock if only the shell were
+//! killed. So all of them share a process group, and signals go to the group. `watchdog.rs` describes what happens to the group if
+//! this process dies.
 
 use std::ffi::OsString;
 use std::io::{PipeWriter, Write};
@@ -21,11 +21,11 @@ use tokio::sync::mpsc;
 use waymaker_client::BootTime;
 
 use super::signals::{self, Signals};
-use crate::complain;
 use crate::exit::Exit;
+use crate::output::complain;
 use crate::text;
 
-/// Something happened to the command itself.
+/// An event of the command itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupEvent {
     Ended(Ended),
@@ -38,7 +38,7 @@ pub(crate) enum GroupEvent {
 pub(crate) enum Ended {
     Exited(i32),
     Killed(Signal),
-    /// Somebody else waited for it, so nobody knows.
+    /// Another part of the process waited for it, so its exit status is unknown.
     Unknown,
 }
 
@@ -63,10 +63,10 @@ pub(crate) struct StartError {
 /// A process group with its watchdog.
 pub(crate) struct Group {
     watchdog: Child,
-    /// The only writing end there is: closed with this process, whatever ends it.
+    /// The only writing end of the pipe. The kernel closes it when this process ends, however it ends.
     leash: PipeWriter,
-    /// The command itself, which may have left the group, as an interactive shell does. Its number may belong to another
-    /// process once the command has ended; its descriptor cannot.
+    /// Process id and descriptor of the command. The command may have left the group, as an interactive shell does. After the command has
+    /// ended, its id may belong to another process; its descriptor cannot.
     command: Option<(Pid, OwnedFd)>,
     events: mpsc::UnboundedReceiver<GroupEvent>,
     events_sender: mpsc::UnboundedSender<GroupEvent>,
@@ -92,7 +92,7 @@ impl Group {
     /// Starts the watchdog. It writes one byte when it is ready.
     fn spawn() -> std::io::Result<(Self, pipe::Receiver)> {
         let (reader, leash) = std::io::pipe()?;
-        // The very program that runs now, even if its file has been replaced meanwhile.
+        // The program that runs now, even if its file was replaced since.
         let mut watchdog = Command::new("/proc/self/exe")
             .arg("watchdog")
             .current_dir("/")
@@ -101,7 +101,7 @@ impl Group {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let stdout = watchdog.stdout.take().expect("it was asked for");
+        let stdout = watchdog.stdout.take().expect("stdout is piped");
         let ready = pipe::Receiver::from_owned_fd(stdout.into())?;
         let (events_sender, events) = mpsc::unbounded_channel();
         Ok((Self { watchdog, leash, command: None, events, events_sender, ended: true }, ready))
@@ -111,13 +111,13 @@ impl Group {
         Pid::from_raw(self.watchdog.id() as i32)
     }
 
-    /// Runs the command in the group, with these variables in its environment.
+    /// Starts the command in the group, with these variables in its environment.
     pub(crate) fn run(
         &mut self,
         words: &[OsString],
         environment: impl IntoIterator<Item = (&'static str, OsString)>,
     ) -> Result<(), StartError> {
-        let (program, arguments) = words.split_first().expect("the command line asks for one");
+        let (program, arguments) = words.split_first().expect("the command line requires a command");
         let mut command = Command::new(program);
         command.args(arguments).envs(environment).process_group(self.id().as_raw());
         let child = signals::unblocked(|| command.spawn());
@@ -133,58 +133,58 @@ impl Group {
         self.ended = false;
         let events = self.events_sender.clone();
         let pid = Pid::from_raw(child.id() as i32);
-        // Without it, which takes an old kernel, signals reach the group alone.
+        // Old kernels have no descriptors of processes. Signals then reach the group only.
         let descriptor = rustix::process::Pid::from_raw(pid.as_raw())
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         self.command = descriptor.map(|descriptor| (pid, descriptor));
-        // Waiting for a stop as well as an end has no form without a thread.
+        // Only a blocking call reports stops as well as the end, so it needs a thread.
         let waiting = std::thread::Builder::new().name("wait".to_owned()).spawn(move || wait(pid, &events));
         waiting.map(|_| ()).map_err(|error| {
-            // Nobody would see it end, and the lock is about to be given back.
+            // Without the thread nothing would notice the end of the command, and the lock is released next.
             let _ = killpg(self.id(), Signal::SIGKILL);
             let _ = child.wait();
             failed(error, Exit::Internal)
         })
     }
 
-    /// The next thing that happens to the command. May be dropped at any time.
+    /// Returns the next event of the command. The future may be dropped at any time.
     pub(crate) async fn next_event(&mut self) -> GroupEvent {
         let event = self.events.recv().await.expect("a sender is kept here");
         self.ended |= matches!(event, GroupEvent::Ended(_));
         event
     }
 
-    /// The command is not running: it has ended, or was never started.
+    /// Whether the command is not running: it has ended, or it was never started.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Returns whether the command is stopped now. A signal may have continued it since it was reported as stopped.
+    /// Returns whether the command is stopped now. A signal may have continued it since its stop was reported.
     pub(crate) fn is_stopped(&self) -> bool {
         self.command.as_ref().is_none_or(|(pid, _)| is_stopped(*pid))
     }
 
-    /// Sends a signal to all processes of the group, and to the command if it has left the group. The watchdog hears none
-    /// but KILL.
+    /// Sends a signal to all processes of the group, and to the command if it has left the group. The watchdog blocks all signals except
+    /// KILL.
     pub(crate) fn signal(&self, signal: Signal) {
-        // The watchdog is in it, so the group is there.
+        // The group exists as long as the watchdog.
         let _ = killpg(self.id(), signal);
         let Some((id, descriptor)) = &self.command else { return };
-        // In the group it has the signal already.
+        // In the group it has received the signal already.
         let has_left = getpgid(Some(*id)).is_ok_and(|group| group != self.id());
         if has_left && let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
-            // It may have ended.
+            // The command may have ended; ignore the error.
             let _ = pidfd_send_signal(descriptor, signal);
         }
     }
 
-    /// The watchdog kills the group at this time, unless told another one before.
+    /// Sets the time at which the watchdog kills the group. A later call replaces it.
     pub(crate) fn set_deadline(&mut self, deadline: BootTime) {
-        // A pipe takes eight bytes at once or not at all. The write fails if the watchdog has ended, which needs no deadline then.
+        // A pipe takes eight bytes at once or not at all. The write fails only if the watchdog has ended, which needs no deadline then.
         let _ = self.leash.write_all(&deadline.as_nanos().to_le_bytes());
     }
 
-    /// Kills all processes of the group and waits for the command to be gone.
+    /// Kills all processes of the group and waits for the end of the command.
     pub(crate) async fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
         while !self.ended {
@@ -193,7 +193,7 @@ impl Group {
         let _ = self.watchdog.wait();
     }
 
-    /// Ends the watchdog and nothing else. KILL reaches it even if it is stopped.
+    /// Ends the watchdog only. KILL ends it even if it is stopped.
     pub(crate) fn dismiss(mut self) {
         let _ = self.watchdog.kill();
         let _ = self.watchdog.wait();
@@ -203,12 +203,12 @@ impl Group {
 /// Returns whether this process is stopped by a signal.
 fn is_stopped(pid: Pid) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name of the program stands before, in parentheses, and may have any bytes.
+    // The name of the program stands before the state, in parentheses, and may contain any byte.
     let name_end = stat.iter().rposition(|byte| *byte == b')');
     name_end.is_some_and(|end| stat[end..].starts_with(b") T"))
 }
 
-/// Waits for the command and tells what happens to it, to its end.
+/// Reports the events of the command until it has ended.
 fn wait(pid: Pid, events: &mpsc::UnboundedSender<GroupEvent>) {
     loop {
         let event = match waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {

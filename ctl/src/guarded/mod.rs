@@ -1,64 +1,51 @@
-//! Running a command while something is held: `lock`, `semaphore` and `elect`.
+//! Runs a command while something is held: `lock`, `semaphore` and `elect`.
 //!
 //! ```text
-//!  lock -- renews --> server          (1) the watchdog starts, leads a new process group
+//!  lock -- renews --> server          (1) the watchdog starts and leads a new process group
 //!   |  \                              (2) the command starts in that group
-//!   |   `-- deadline --> watchdog     (3) signals to `lock` are passed on to the group
-//!   |                       |         (4) the lock is lost, or its deadline comes near: TERM, then KILL to the group
+//!   |   `-- deadline --> watchdog     (3) `lock` passes signals on to the group
+//!   |                       |         (4) the lock is lost, or its deadline is near: TERM, then KILL to the group
 //!   `-- signals --> command-'         (5) the command ends: the watchdog is dismissed, the lock released
 //!                 (one group)
 //! ```
 
+mod arguments;
 mod group;
 mod job;
 mod schedule;
 mod signals;
 mod terminal;
+mod waiting;
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use waymaker_client::{BootClock, Client, Clock, Error, Lock, LossReason};
 
-use crate::arguments::{Connection, GuardedArguments};
+use crate::connection::{Connection, connect_within};
 use crate::exit::Exit;
-use crate::output::report;
+use crate::output::{complain, complain_about, complain_of, note, report};
 use crate::problem::Problem;
-use crate::reach::{connect_within, no_answer};
-use crate::{complain, complain_about, complain_of, note, text};
+use crate::text;
+pub(crate) use arguments::{GuardedArguments, Scope, ScopeArguments, WaitArguments};
 pub(crate) use group::{Ended, Group, GroupEvent, StartError};
 pub(crate) use job::{Job, NoTerminal};
 use schedule::Schedule;
 pub(crate) use signals::Signals;
+use waiting::acquire_in_time;
+pub(crate) use waiting::{FirstHolder, Holders, Wanted, holders_of_key};
 
-/// After so long a wait, people wonder what is being waited for.
-const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long the server may take to say that a wait is over.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// How long to wait for the server's goodbye.
+/// Time limit for the end of the session when waymaker-ctl ends.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
-/// After so long a server that is not available is asked again, where there is no limit to that.
+/// Pause before another request to a server that is unavailable, for a wait without a limit.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What a command runs under.
-pub(crate) trait Guarded {
-    /// What it is called.
-    fn name(&self) -> &[u8];
-
-    /// How the command runs under it.
+/// Something that a command runs under.
+pub(crate) trait Guarded: Wanted {
+    /// Options of the run.
     fn arguments(&self) -> &GuardedArguments;
-
-    /// How long to wait for it; `None` without a limit.
-    fn wait(&self) -> Option<Duration>;
-
-    /// Asks for it.
-    async fn acquire(&self, client: &Client) -> waymaker_client::Result<Lock>;
-
-    /// The owner of one who has it; empty if that one gave no name, or nobody has it.
-    async fn holder(&self, client: &Client) -> waymaker_client::Result<Vec<u8>>;
 }
 
 /// Runs the command once.
@@ -73,7 +60,7 @@ pub(crate) async fn run(connection: &Connection, guarded: &impl Guarded) -> Exit
     exit
 }
 
-/// Runs the command until it ends by itself: anew whenever what it runs under was lost and is held again.
+/// Runs the command until it ends by itself. If the lock is lost, waits for it and starts the command again.
 pub(crate) async fn run_until_ended(connection: &Connection, guarded: &impl Guarded) -> Exit {
     let mut run = match Run::begin(connection, guarded.wait()).await {
         Ok(run) => run,
@@ -99,16 +86,16 @@ pub(crate) async fn run_until_ended(connection: &Connection, guarded: &impl Guar
     exit
 }
 
-/// What it takes to run commands: a server, and an ear for signals.
+/// A connection to the server and the signals of this process.
 pub(crate) struct Run {
     pub(crate) client: Client,
     pub(crate) signals: Signals,
 }
 
 impl Run {
-    /// Connects to the server. `wait` is how long the caller is going to wait after that.
+    /// Connects to the server. `wait` is the time that the caller is going to wait after that.
     pub(crate) async fn begin(connection: &Connection, wait: Option<Duration>) -> Result<Self, Exit> {
-        // From here on they are kept, so that none is lost between two steps.
+        // Signals are queued from here on, so that none is lost between two steps.
         let mut signals = Signals::new()
             .map_err(|error| complain(&format!("cannot receive signals: {error}"), Exit::Internal))?;
         let client = tokio::select! {
@@ -118,23 +105,33 @@ impl Run {
         Ok(Self { client, signals })
     }
 
-    /// Waits for what is to be held, and runs the command under it. Fails where that could not be had.
+    /// Acquires the lock, unless a signal ends the wait. The wait is then cancelled.
+    pub(crate) async fn acquire(
+        &mut self,
+        connection: &Connection,
+        wanted: &impl Wanted,
+    ) -> waymaker_client::Result<Result<Lock, Exit>> {
+        tokio::select! {
+            lock = acquire_in_time(&self.client, connection, wanted) => lock.map(Ok),
+            exit = self.signals.end() => Ok(Err(exit)),
+        }
+    }
+
+    /// Acquires the lock and runs the command under it. Fails if the lock cannot be acquired.
     async fn once(
         &mut self,
         connection: &Connection,
         guarded: &impl Guarded,
     ) -> waymaker_client::Result<Exit> {
-        let lock = tokio::select! {
-            lock = acquire_in_time(&self.client, connection, guarded) => lock?,
-            exit = self.signals.end() => return Ok(exit),
+        let lock = match self.acquire(connection, guarded).await? {
+            Ok(lock) => lock,
+            Err(exit) => return Ok(exit),
         };
         if lock.is_clamped() {
             let key = text::printable(lock.key());
             let lease = lock.lease_ms().map(|ms| Duration::from_millis(ms.into()));
             let lease = text::pause(lease.unwrap_or_default());
-            note(&format!(
-                "{key}: the server grants a lease of {lease}, which is shorter than --lease asks for"
-            ));
+            note(&format!("{key}: the server granted a lease of {lease}, which is shorter than --lease"));
         }
         Ok(match hold(lock, guarded.arguments(), &mut self.signals).await {
             (exit, Some(lock)) => release(lock, exit).await,
@@ -142,54 +139,13 @@ impl Run {
         })
     }
 
-    /// Gives back a grant that crosses with a signal. A server out of reach is no reason to stay.
+    /// Ends the session. A grant that arrives at the same time is released. Does not wait for a server that is out of reach.
     pub(crate) async fn end(self) {
         let _ = tokio::time::timeout(FAREWELL_MAX, self.client.close()).await;
     }
 }
 
-/// The owner of one who holds the key; empty if that one gave no name, or nobody does.
-pub(crate) async fn holder_of_key(client: &Client, key: &[u8]) -> waymaker_client::Result<Vec<u8>> {
-    let status = client.inspect(key).await?;
-    Ok(status.holders.into_iter().next().map(|holder| holder.owner).unwrap_or_default())
-}
-
-/// Acquires it, or fails when the wait is over, even if the server never answers.
-async fn acquire_in_time(
-    client: &Client,
-    connection: &Connection,
-    guarded: &impl Guarded,
-) -> waymaker_client::Result<Lock> {
-    let acquire = acquire(client, guarded);
-    let Some(wait) = guarded.wait() else { return acquire.await };
-    let limit = wait.saturating_add(ANSWER_MAX);
-    tokio::time::timeout(limit, acquire).await.unwrap_or_else(|_| Err(no_answer(connection, limit)))
-}
-
-async fn acquire(client: &Client, guarded: &impl Guarded) -> waymaker_client::Result<Lock> {
-    let explanation = async {
-        if std::io::stderr().is_terminal() {
-            tokio::time::sleep(EXPLAIN_AFTER).await;
-            explain(client, guarded).await;
-        }
-        std::future::pending().await
-    };
-    tokio::select! {
-        biased;
-        lock = guarded.acquire(client) => lock,
-        never = explanation => never,
-    }
-}
-
-/// Tells a person at the terminal what is being waited for.
-async fn explain(client: &Client, guarded: &impl Guarded) {
-    if let Ok(holder) = guarded.holder(client).await {
-        let holder = if holder.is_empty() { "somebody".into() } else { text::printable(&holder) };
-        note(&format!("waiting for {}, held by {holder}", text::printable(guarded.name())));
-    }
-}
-
-/// Runs the command to its end. Hands the lock back unless it is lost.
+/// Runs the command to its end. Returns the lock unless it is lost.
 async fn hold(lock: Lock, arguments: &GuardedArguments, signals: &mut Signals) -> (Exit, Option<Lock>) {
     let schedule = Schedule::new(lock.remaining(), arguments.grace);
     let mut group = match Group::start(signals).await {
@@ -230,7 +186,7 @@ async fn hold(lock: Lock, arguments: &GuardedArguments, signals: &mut Signals) -
         }
     };
     let verdict = match verdict {
-        // Ended and lost at the same time: what counts is whether the lock was good to the end.
+        // The command ended and the lock is lost: it is not known whether the lock was held until the end.
         Verdict::Ended(_) if !lock.is_held() => {
             Verdict::Lost(lock.loss_reason().unwrap_or(LossReason::Expired))
         }
@@ -262,7 +218,7 @@ async fn hold(lock: Lock, arguments: &GuardedArguments, signals: &mut Signals) -
     }
 }
 
-/// What the command finds in its environment.
+/// Returns the variables for the environment of the command.
 fn environment(lock: &Lock) -> impl IntoIterator<Item = (&'static str, OsString)> {
     let lease_ms = lock.lease_ms().map(|ms| ("WAYMAKER_LEASE_MS", ms.to_string().into()));
     [
@@ -280,7 +236,7 @@ enum Verdict {
     NoTerminal,
 }
 
-/// Says what happens to a job that stops now. Its lock is not renewed until it goes on.
+/// Returns the note before this job stops. Its lock is not renewed until the job is continued.
 fn stop_warning(lock: &Lock) -> String {
     let left = text::time(Some(lock.remaining()));
     format!(
@@ -289,25 +245,25 @@ fn stop_warning(lock: &Lock) -> String {
     )
 }
 
-/// Says why a command was stopped that wanted the terminal.
+/// Returns the error for a command that was stopped because it used the terminal.
 pub(crate) fn no_terminal(command: &[OsString]) -> String {
     let program = text::printable(text::bytes(&command[0]));
     format!("{program}: stopped, because it needs the terminal and its job cannot get into the foreground")
 }
 
-/// Until when the group may run should nothing be heard from here again.
+/// Tells the watchdog the time at which it must kill the group.
 fn tell_watchdog(group: &mut Group, lock: &Lock) {
     group.set_deadline(BootClock.now().after(lock.remaining()));
 }
 
-/// TERM, and KILL when the grace is over or the command has ended: what it started may still be there.
+/// Sends TERM to the group, and KILL after the grace or when the command has ended, since its children may still run.
 async fn stop(group: &mut Group, grace: Duration) {
     if !grace.is_zero() && !group.has_ended() {
         group.signal(Signal::SIGTERM);
-        // Stopped processes take no TERM.
+        // A stopped process does not handle TERM.
         group.signal(Signal::SIGCONT);
         let ended = async { while !matches!(group.next_event().await, GroupEvent::Ended(_)) {} };
-        // Either way the next step is the same.
+        // The next step is the same after a timeout.
         let _ = tokio::time::timeout(grace, ended).await;
     }
     group.kill().await;
@@ -317,10 +273,13 @@ async fn stop(group: &mut Group, grace: Duration) {
 async fn release(lock: Lock, exit: Exit) -> Exit {
     match lock.release().await {
         Ok(()) => exit,
-        Err(error @ Error::Lost(_)) => complain(&format!("{error}, just as the command ended"), Exit::Lost),
+        Err(error @ Error::Lost(_)) => {
+            complain(&format!("{error}, at the moment the command ended"), Exit::Lost)
+        }
         Err(error) => {
-            // The command ran under the lock to its end; its result stands.
-            let problem = Problem::from(&error).about(b"not released, so it stays to the end of its lease");
+            // The command held the lock to its end, so its exit code is passed on.
+            let problem =
+                Problem::from(&error).about(b"not released, so the lock stays held until its lease expires");
             report(&problem, exit)
         }
     }

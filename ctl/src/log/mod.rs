@@ -1,8 +1,8 @@
-//! `log`: a data directory as it lies on the disk, without a server.
+//! `log`: reads a data directory without a server.
 //!
-//! Nothing is changed and nothing is locked, so a server may run on the directory meanwhile; `directory` says why what is
-//! read is still one that a crash could have left. `look` reads it by the rules of the engine, which are those of a server that
-//! starts; `page` and `objects` say it to people and to programs.
+//! Nothing is changed and nothing is locked, so a server may run on the directory at the same time. `directory` explains why the bytes
+//! that are read are a state that a crash could have left. `look` reads the log by the rules of the engine, as a server that starts
+//! does. `page` and `objects` print the result for people and for programs.
 
 mod arguments;
 mod directory;
@@ -17,18 +17,18 @@ mod reader;
 use std::io::Write;
 
 use crate::exit::Exit;
-use crate::{complain, output, show};
+use crate::output::{self, complain, show};
 
-pub(crate) use arguments::{Command, EXAMPLES};
+pub(crate) use arguments::{HELP, LogCommand};
 
 use arguments::{InspectArguments, VerifyArguments};
 use look::Look;
 use reader::RecordSink;
 
-pub(crate) fn run(command: &Command) -> Exit {
+pub(crate) fn run(command: &LogCommand) -> Exit {
     match command {
-        Command::Inspect(arguments) => inspect(arguments),
-        Command::Verify(arguments) => verify(arguments),
+        LogCommand::Inspect(arguments) => inspect(arguments),
+        LogCommand::Verify(arguments) => verify(arguments),
     }
 }
 
@@ -38,7 +38,7 @@ fn inspect(arguments: &InspectArguments) -> Exit {
         Ok(look) => look,
         Err(error) => return unreadable(&arguments.directory, &error),
     };
-    show(|| page::whole(&look), || objects::all(&look));
+    show(|| page::whole(&look), objects::all(&look));
     if look.problem().is_some() { Exit::Damaged } else { Exit::Success }
 }
 
@@ -49,7 +49,7 @@ fn verify(arguments: &VerifyArguments) -> Exit {
     };
     match look.problem() {
         None => {
-            show(|| page::summary(&look), || objects::summary(&look));
+            show(|| page::summary(&look), [objects::directory(&look)]);
             Exit::Success
         }
         Some(problem) => complain(&format!("{}: {problem}", arguments.directory.display()), Exit::Damaged),
@@ -60,7 +60,7 @@ fn unreadable(directory: &std::path::Path, error: &std::io::Error) -> Exit {
     complain(&format!("{} cannot be read: {error}", directory.display()), Exit::Internal)
 }
 
-/// Prints records as they are read, so that a log of any length needs no memory.
+/// Returns a sink that prints each record when it is read. Memory does not grow with the length of the log.
 fn record_sink(json: bool) -> RecordSink {
     let mut out = Some(Records(std::io::BufWriter::new(std::io::stdout())));
     Box::new(move |place, fields| {
@@ -71,7 +71,7 @@ fn record_sink(json: bool) -> RecordSink {
     })
 }
 
-/// Records on their way to stdout.
+/// Buffered records for stdout.
 struct Records(std::io::BufWriter<std::io::Stdout>);
 
 impl Drop for Records {

@@ -1,4 +1,4 @@
-//! A data directory for programs: one JSON object a line, of which `about` says what it is about.
+//! A data directory for programs: one JSON object per line. The member `about` names the subject of the object.
 
 use serde_json::{Map, Value};
 use waymaker_client::path_segments;
@@ -8,10 +8,10 @@ use super::fields::{Field, Namespaces, fields, kind_name};
 use super::lease::{Left, Now};
 use super::look::{Look, Outcome};
 use super::reader::Place;
-use crate::text;
+use crate::{output, text};
 
-/// Everything but the records themselves.
-pub(crate) fn all(look: &Look) -> String {
+/// Returns all objects except the records.
+pub(crate) fn all(look: &Look) -> Vec<Value> {
     let mut objects = vec![directory(look)];
     objects.extend(superblock(look));
     objects.extend(files(look));
@@ -45,32 +45,27 @@ pub(crate) fn all(look: &Look) -> String {
         };
         let mut object = state_object("hold", &Record::Held(hold), &namespaces);
         object.insert("lease".to_owned(), state.into());
-        object.insert("remaining_ms".to_owned(), text::milliseconds(left));
+        object.insert("remaining_ms".to_owned(), left.map(text::milliseconds).into());
         objects.push(object.into());
     }
-    text::lines(objects)
+    objects
 }
 
-/// The one object about the log itself.
-pub(crate) fn summary(look: &Look) -> String {
-    text::lines([directory(look)])
-}
-
-/// One record.
+/// Returns one record as a line.
 pub(crate) fn record(place: &Place, fields: &[(&'static str, Field<'_>)]) -> String {
     let mut object = about("record");
     object.insert("lsn".to_owned(), place.lsn.into());
     object.insert("file".to_owned(), place.file.to_string().into());
     object.insert("offset".to_owned(), place.offset.into());
     insert_fields(&mut object, fields);
-    text::lines([object.into()])
+    output::line(&object)
 }
 
 fn about(what: &str) -> Map<String, Value> {
     Map::from_iter([("about".to_owned(), what.into())])
 }
 
-/// What holds after all records, in the words of the record that says so.
+/// Returns an object about the state after all records, with the members of the record that set the state.
 fn state_object(what: &str, record: &Record<'_>, namespaces: &Namespaces) -> Map<String, Value> {
     let mut object = about(what);
     insert_fields(&mut object, &fields(record, namespaces));
@@ -101,7 +96,8 @@ fn path_object(path: &[u8], write: bool) -> Value {
     Map::from_iter([("path".to_owned(), segments), ("mode".to_owned(), text::mode(!write).into())]).into()
 }
 
-fn directory(look: &Look) -> Value {
+/// Returns the object about the log itself.
+pub(crate) fn directory(look: &Look) -> Value {
     let image = &look.reader.image;
     let mut object = about("log");
     object.insert("directory".to_owned(), look.directory.path().display().to_string().into());

@@ -10,7 +10,7 @@ use super::fields::{Field, id_text, kind_name, scope_name};
 use super::lease::{Left, Now};
 use super::look::{Look, Outcome};
 use super::reader::Place;
-use crate::arguments::Kind;
+use crate::kind::Kind;
 use crate::text;
 
 /// Everything but the records themselves.

@@ -36,7 +36,7 @@ fn a_hundred_processes_count_to_exactly_a_hundred() {
         assert!(child.wait().unwrap().success());
     }
     assert_eq!(fs::read_to_string(directory.path().join("count")).unwrap(), "100\n");
-    let status = run(&server, &["status", "count"]);
+    let status = run(&server, &["locks", "inspect", "count"]);
     assert_eq!(stdout(&status), "count: free, 0 waiting, fence 100\n");
 }
 
@@ -62,7 +62,7 @@ fn readers_run_together_and_a_writer_does_not_join_them() {
         assert_eq!(reader.line().unwrap(), "held");
     }
     assert_eq!(run(&server, &["lock", "k", "--wait", "0s", "--", "true"]).status.code(), Some(120));
-    let status = stdout(&run(&server, &["status", "k"]));
+    let status = stdout(&run(&server, &["locks", "inspect", "k"]));
     assert!(status.starts_with("k: held by 2 for reading, 0 waiting"), "{status}");
 }
 
@@ -71,7 +71,7 @@ fn a_command_waits_for_the_one_before_it() {
     let server = server!();
     let first = holder(&server, "k");
     let mut second = Running::start(ctl(server.url(), &["lock", "k", "--", "echo", "second"]));
-    while !stdout(&run(&server, &["status", "k"])).contains("1 waiting") {}
+    while !stdout(&run(&server, &["locks", "inspect", "k"])).contains("1 waiting") {}
     first.signal(Signal::SIGTERM);
     assert_eq!(second.line().unwrap(), "second");
     assert_eq!(second.wait().code(), Some(0));
@@ -82,11 +82,11 @@ fn a_program_that_is_ended_while_it_waits_leaves_the_queue() {
     let server = server!();
     let _first = holder(&server, "k");
     let mut second = Running::start(ctl(server.url(), &["lock", "k", "--", "echo", "never"]));
-    while !stdout(&run(&server, &["status", "k"])).contains("1 waiting") {}
+    while !stdout(&run(&server, &["locks", "inspect", "k"])).contains("1 waiting") {}
     second.signal(Signal::SIGINT);
     assert_eq!(second.wait().code(), Some(130));
     assert_eq!(second.line(), None);
-    assert!(stdout(&run(&server, &["status", "k"])).contains("0 waiting"));
+    assert!(stdout(&run(&server, &["locks", "inspect", "k"])).contains("0 waiting"));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn the_status_of_a_key_names_who_waits_below_who_holds() {
         let words = [&["lock", "k", "--owner", owner], options, &["--", "echo", owner]].concat();
         Running::start(ctl(server.url(), &words))
     };
-    let status = |options: &[&str]| stdout(&run(&server, &[&["status", "k"], options].concat()));
+    let status = |options: &[&str]| stdout(&run(&server, &[&["locks", "inspect", "k"], options].concat()));
     let mut late = lock("late", &["--wait", "1h"]);
     while !status(&[]).contains("1 waiting") {}
     let mut early = lock("early", &["--read", "--priority", "2"]);
@@ -121,10 +121,10 @@ fn the_status_of_a_key_names_who_waits_below_who_holds() {
     assert!((3_000_000..=3_600_000).contains(&left), "{left}");
     // A wait is ended by its id, as a hold is.
     let id = second["id"].as_str().unwrap();
-    assert_eq!(run(&server, &["release", "k", id]).status.code(), Some(0));
+    assert_eq!(run(&server, &["locks", "release", "k", id]).status.code(), Some(0));
     assert_eq!(late.wait().code(), Some(123));
     let id = json["holders"][0]["id"].as_str().unwrap();
-    assert_eq!(run(&server, &["release", "k", id]).status.code(), Some(0));
+    assert_eq!(run(&server, &["locks", "release", "k", id]).status.code(), Some(0));
     assert_eq!(early.line().unwrap(), "early");
 }
 
@@ -152,14 +152,14 @@ fn the_list_is_ordered_by_key_and_tells_everything_in_json() {
 fn releasing_by_id_stops_the_command_of_the_holder() {
     let server = server!();
     let mut running = holder(&server, "k");
-    let status = stdout(&run(&server, &["status", "k", "--json"]));
+    let status = stdout(&run(&server, &["locks", "inspect", "k", "--json"]));
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     let id = status["holders"][0]["id"].as_str().unwrap();
-    assert_eq!(run(&server, &["release", "another", id]).status.code(), Some(123));
-    assert_eq!(run(&server, &["release", "k", id]).status.code(), Some(0));
+    assert_eq!(run(&server, &["locks", "release", "another", id]).status.code(), Some(123));
+    assert_eq!(run(&server, &["locks", "release", "k", id]).status.code(), Some(0));
     assert_eq!(running.line(), None);
     assert_eq!(running.wait().code(), Some(121));
-    assert_eq!(run(&server, &["release", "k", id]).status.code(), Some(123));
+    assert_eq!(run(&server, &["locks", "release", "k", id]).status.code(), Some(123));
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn namespaces_and_sockets_are_chosen_by_flag() {
     let server = server!();
     let _holder = holder(&server, "k");
     let socket = server.unix_url();
-    let other = output(ctl("", &["--server", &socket, "--namespace", "red", "status", "k"]));
+    let other = output(ctl("", &["--server", &socket, "--namespace", "red", "locks", "inspect", "k"]));
     assert_eq!(stdout(&other), "k: free, 0 waiting, fence 0\n");
-    let same = output(ctl("", &["--server", &socket, "status", "k"]));
+    let same = output(ctl("", &["--server", &socket, "locks", "inspect", "k"]));
     assert!(stdout(&same).starts_with("k: held, 0 waiting, fence 1\n"));
 }

@@ -33,24 +33,24 @@ fn every_failure_has_a_code_and_a_message_in_json() {
     let server = server!();
     let _holder = holder(&server, "k", "größe \"x\" \\");
     assert_eq!(output(ctl(server.url(), &["throttle", "b", "--rate", "1/h"])).status.code(), Some(0));
-    assert_eq!(output(ctl(server.url(), &["freeze", "eu/"])).status.code(), Some(0));
+    assert_eq!(output(ctl(server.url(), &["prefixes", "freeze", "eu/"])).status.code(), Some(0));
     let id = "00000000000000010000000000000002";
     for (words, code) in [
         (&["lock", "k", "--wait", "0s", "--", "true"][..], "busy"),
         (&["lock", "k", "--wait", "50ms", "--", "true"], "timeout"),
         (&["lock", "eu/k", "--wait", "0s", "--", "true"], "frozen"),
-        (&["lock", "", "--", "true"], "bad_input"),
+        (&["lock", "", "--", "true"], "usage"),
         (&["lock", "free", "--", "./no-such-command"], "command_not_found"),
         (&["lock", "free", "--", "/etc/passwd"], "command_not_executable"),
         (&["throttle", "b", "--rate", "1/h"], "throttled"),
-        (&["release", "k", id], "not_found"),
-        (&["force-release", id, "--reason", "a test"], "not_found"),
+        (&["locks", "release", "k", id], "not_found"),
+        (&["locks", "force-release", id, "--reason", "a test"], "not_found"),
         (&["presence", "get", "nobody"], "absent"),
         (&["log", "verify", "/no/such/directory"], "internal"),
-        (&["status"], "usage"),
-        (&["status", "k", "--nonsense"], "usage"),
+        (&["locks", "inspect"], "usage"),
+        (&["locks", "inspect", "k", "--nonsense"], "usage"),
         (&["nonsense"], "usage"),
-        (&["--server", "http://localhost", "status", "k"], "usage"),
+        (&["--server", "http://localhost", "locks", "inspect", "k"], "usage"),
     ] {
         let object = complaint(server.url(), words);
         assert_eq!(object["code"], code, "{object}");
@@ -64,7 +64,7 @@ fn every_failure_has_a_code_and_a_message_in_json() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = format!("waymaker://{}", listener.local_addr().unwrap());
     drop(listener);
-    let object = complaint(&gone, &["--connect-timeout", "0s", "status", "k"]);
+    let object = complaint(&gone, &["--connect-timeout", "0s", "locks", "inspect", "k"]);
     assert_eq!(object["code"], "unreachable");
 }
 
@@ -72,10 +72,10 @@ fn every_failure_has_a_code_and_a_message_in_json() {
 #[test]
 fn wrong_usage_is_told_as_json_wherever_the_option_stands() {
     for words in [
-        &["status", "--json"][..],
+        &["locks", "inspect", "--json"][..],
         &["nonsense", "--json"],
-        &["status", "--output", "json"],
-        &["status", "--output=json"],
+        &["locks", "inspect", "--output", "json"],
+        &["locks", "inspect", "--output=json"],
     ] {
         let output = output(ctl("", words));
         assert_eq!(output.status.code(), Some(125));
@@ -113,11 +113,11 @@ fn names_are_shown_as_they_were_given() {
 /// Subcommands that print something, each in its own way.
 fn printing(data_dir: &str) -> Vec<Vec<&str>> {
     let words: [&[&str]; 8] = [
-        &["namespaces"],
+        &["namespaces", "list"],
         &["--json", "locks", "list"],
-        &["status", "k"],
-        &["watch", "k"],
-        &["verify", "k", "1"],
+        &["locks", "inspect", "k"],
+        &["locks", "watch", "k"],
+        &["locks", "verify", "k", "1"],
         &["completions", "bash"],
         &["--help"],
         &["log", "inspect", data_dir, "--records"],

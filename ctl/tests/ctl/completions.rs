@@ -16,7 +16,7 @@ fn every_shell_learns_the_subcommands_and_nothing_hidden() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = script(shell);
         for word in
-            ["lock", "semaphore", "elect", "presence", "completions", "set-capacity", "connect-timeout"]
+            ["lock", "semaphore", "elect", "presence", "completions", "force-release", "connect-timeout"]
         {
             assert!(script.contains(word), "{shell}: {word}");
         }

@@ -14,7 +14,7 @@ fn candidate(server: &RealServer) -> Running {
 }
 
 fn status(server: &RealServer) -> String {
-    stdout(&output(ctl(server.url(), &["status", "k"])))
+    stdout(&output(ctl(server.url(), &["locks", "inspect", "k"])))
 }
 
 /// One that leads, and one that stands by.
@@ -49,10 +49,10 @@ fn another_leads_when_the_leader_is_told_to_stop() {
 fn a_leader_that_is_deposed_is_stopped_and_stands_by_again() {
     let server = server!();
     let [mut leader, mut other] = two(&server);
-    let json = stdout(&output(ctl(server.url(), &["status", "k", "--output", "json"])));
+    let json = stdout(&output(ctl(server.url(), &["locks", "inspect", "k", "--output", "json"])));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let id = json["holders"][0]["id"].as_str().unwrap();
-    assert!(output(ctl(server.url(), &["release", "k", id])).status.success());
+    assert!(output(ctl(server.url(), &["locks", "release", "k", id])).status.success());
     assert_eq!(leader.line().unwrap(), "stopped");
     assert_eq!(other.line().unwrap(), "leads 2");
     eventually(|| status(&server).contains("1 waiting"));

@@ -28,13 +28,13 @@ fn as_many_commands_run_as_the_pool_has_permits() {
     assert_eq!(refused.status.code(), Some(120), "{}", stderr(&refused));
     let words = ["semaphore", "pool", "--capacity", "2", "--owner", "third", "--", "echo", "third"];
     let mut third = Running::start(ctl(server.url(), &words));
-    let status = || stdout(&run(&server, &["inspect", "--pool", "pool"]));
+    let status = || stdout(&run(&server, &["pools", "inspect", "pool"]));
     while !status().contains("2 of 2 held, 1 waiting") {}
     let page = status();
     for owner in ["first", "second", "third"] {
         assert!(page.contains(owner), "{page}");
     }
-    let json = stdout(&run(&server, &["status", "--pool", "pool", "--json"]));
+    let json = stdout(&run(&server, &["pools", "inspect", "pool", "--json"]));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["capacity"], &json["waiters"][0]["owner"]), (&2.into(), &"third".into()));
     assert!(json["waiters"][0]["ticket"].is_u64() && json["holders"][0]["ticket"].is_null());
@@ -55,45 +55,51 @@ fn a_pool_of_another_capacity_is_refused_with_the_right_one() {
 #[test]
 fn a_pool_gets_another_capacity_and_those_who_wait_get_what_is_free_by_then() {
     let server = server!();
-    assert_eq!(stdout(&run(&server, &["set-capacity", "pool", "2"])), "pool: 2 permits, there was none\n");
+    assert_eq!(
+        stdout(&run(&server, &["pools", "resize", "pool", "2"])),
+        "pool: 2 permits, there was no such pool\n"
+    );
     let _permits = [permit(&server, &[]), permit(&server, &[])];
     let mut third =
         Running::start(ctl(server.url(), &["semaphore", "pool", "--capacity", "2", "--", "echo", "third"]));
-    while !stdout(&run(&server, &["status", "--pool", "pool"])).contains("2 of 2 held, 1 waiting") {}
-    assert_eq!(stdout(&run(&server, &["set-capacity", "pool", "3"])), "pool: 3 permits, it had 2\n");
+    while !stdout(&run(&server, &["pools", "inspect", "pool"])).contains("2 of 2 held, 1 waiting") {}
+    assert_eq!(stdout(&run(&server, &["pools", "resize", "pool", "3"])), "pool: 3 permits, it had 2\n");
     assert_eq!(third.line().unwrap(), "third");
-    assert_eq!(run(&server, &["set-capacity", "pool", "-1"]).status.code(), Some(125));
-    assert!(!run(&server, &["set-capacity", "pool", "0"]).status.success(), "the pool is in use");
-    run(&server, &["set-capacity", "other", "2"]);
-    assert_eq!(stdout(&run(&server, &["set-capacity", "other", "0"])), "other: removed, it had 2\n");
+    assert_eq!(run(&server, &["pools", "resize", "pool", "-1"]).status.code(), Some(125));
+    assert!(!run(&server, &["pools", "remove", "pool"]).status.success(), "the pool is in use");
+    run(&server, &["pools", "resize", "other", "2"]);
+    assert_eq!(stdout(&run(&server, &["pools", "remove", "other"])), "other: removed, it had 2\n");
 }
 
 #[test]
 fn pools_are_listed_by_name_with_their_capacity_and_use() {
     let server = server!();
-    assert_eq!(stdout(&run(&server, &["pools"])), "POOL  CAPACITY  HELD  WAITING  SET  ORDER  FENCE\n");
-    run(&server, &["set-capacity", "queue/b", "5"]);
-    run(&server, &["set-capacity", "queue/a", "3"]);
+    assert_eq!(
+        stdout(&run(&server, &["pools", "list"])),
+        "POOL  CAPACITY  HELD  WAITING  SET  ORDER  FENCE\n"
+    );
+    run(&server, &["pools", "resize", "queue/b", "5"]);
+    run(&server, &["pools", "resize", "queue/a", "3"]);
     let _permit = permit(&server, &[]);
     let rows = |words: &[&str]| -> Vec<String> {
         let table = stdout(&run(&server, words));
         table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
     };
     let all = ["pool 2 1 0 no arrival 1", "queue/a 3 0 0 yes arrival 0", "queue/b 5 0 0 yes arrival 0"];
-    assert_eq!(rows(&["pools"]), all);
-    assert_eq!(rows(&["pools", "--prefix", "queue/"]), all[1..]);
-    assert_eq!(rows(&["--namespace", "other", "pools"]), [""; 0]);
-    let line = stdout(&run(&server, &["pools", "--prefix", "queue/b", "--json"]));
+    assert_eq!(rows(&["pools", "list"]), all);
+    assert_eq!(rows(&["pools", "list", "--prefix", "queue/"]), all[1..]);
+    assert_eq!(rows(&["--namespace", "other", "pools", "list"]), [""; 0]);
+    let line = stdout(&run(&server, &["pools", "list", "--prefix", "queue/b", "--json"]));
     let pool: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let status = stdout(&run(&server, &["status", "--pool", "queue/b", "--json"]));
+    let status = stdout(&run(&server, &["pools", "inspect", "queue/b", "--json"]));
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     for (member, value) in pool.as_object().unwrap() {
-        assert_eq!(value, &status[member], "{member} is as in `status --pool`");
+        assert_eq!(value, &status[member], "{member} is as in `pools inspect`");
     }
     assert_eq!((&pool["pool"], &pool["capacity_is_set"]), (&"queue/b".into(), &true.into()));
-    run(&server, &["set-capacity", "queue/b", "0"]);
-    assert_eq!(rows(&["pools", "--prefix", "queue/"]), all[1..2]);
-    let long = run(&server, &["pools", "--prefix", &"p".repeat(1025)]);
+    run(&server, &["pools", "remove", "queue/b"]);
+    assert_eq!(rows(&["pools", "list", "--prefix", "queue/"]), all[1..2]);
+    let long = run(&server, &["pools", "list", "--prefix", &"p".repeat(1025)]);
     assert!(!long.status.success());
     assert!(stderr(&long).contains("prefix"), "{}", stderr(&long));
 }
@@ -102,18 +108,18 @@ fn pools_are_listed_by_name_with_their_capacity_and_use() {
 fn a_fence_is_verified_for_scripts() {
     let server = server!();
     let verify = |fence: &str| {
-        let output = run(&server, &["verify", "k", fence]);
+        let output = run(&server, &["locks", "verify", "k", fence]);
         (output.status.code(), stdout(&output))
     };
     let words = ["lock", "k", "--read", "--", "sh", "-c", "echo held; sleep 1000"];
     let mut holder = Running::start(ctl(server.url(), &words));
     assert_eq!(holder.line().unwrap(), "held");
     assert_eq!(verify("1"), (Some(0), "k: fence 1 is the newest, and held\n".to_owned()));
-    assert_eq!(verify("2"), (Some(121), "k: fence 2 is of no grant, the newest is 1\n".to_owned()));
+    assert_eq!(verify("2"), (Some(121), "k: fence 2 is not granted yet; the newest is 1\n".to_owned()));
     assert!(run(&server, &["lock", "k", "--read", "--", "true"]).status.success());
-    assert_eq!(verify("1"), (Some(121), "k: fence 1 is old, the newest is 2\n".to_owned()));
+    assert_eq!(verify("1"), (Some(121), "k: fence 1 is old; the newest is 2\n".to_owned()));
     assert_eq!(verify("2"), (Some(0), "k: fence 2 is the newest, and no longer held\n".to_owned()));
-    assert_eq!(run(&server, &["verify", "k", "one"]).status.code(), Some(125));
+    assert_eq!(run(&server, &["locks", "verify", "k", "one"]).status.code(), Some(125));
 }
 
 #[test]
@@ -132,10 +138,10 @@ fn entries_are_listed_by_key_with_type_and_value() {
         let table = stdout(&run(&server, words));
         table.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     };
-    assert_eq!(first_cells(&["entries"]), ["KEY", "db", "web/1", "web/2"]);
-    assert_eq!(first_cells(&["entries", "--type", "presence"]), ["KEY", "web/1", "web/2"]);
-    assert_eq!(first_cells(&["entries", "--lazy"]), ["KEY"]);
-    let line = stdout(&run(&server, &["entries", "--type", "lock", "--json"]));
+    assert_eq!(first_cells(&["registry", "list"]), ["KEY", "db", "web/1", "web/2"]);
+    assert_eq!(first_cells(&["registry", "list", "--type", "presence"]), ["KEY", "web/1", "web/2"]);
+    assert_eq!(first_cells(&["registry", "list", "--lazy"]), ["KEY"]);
+    let line = stdout(&run(&server, &["registry", "list", "--type", "lock", "--json"]));
     let entry: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
         (&entry["key"], &entry["owner"], &entry["value"]),
@@ -156,7 +162,7 @@ fn a_permit_taken_by_force_stops_its_command_and_tells_it_why() {
     let held: serde_json::Value = serde_json::from_str(&list).unwrap();
     assert_eq!(held["key"], "pool");
     let id = held["id"].as_str().unwrap();
-    let words = ["force-release", id, "--reason", "the host is gone"];
+    let words = ["locks", "force-release", id, "--reason", "the host is gone"];
     assert_eq!(run(&server, &words).status.code(), Some(123), "it is no plain key");
     let released = run(&server, &[&words[..], &["--kind", "pool"]].concat());
     assert!(stdout(&released).starts_with("pool: taken from "), "{}", stdout(&released));
@@ -178,7 +184,7 @@ fn a_throttled_command_does_not_run_and_says_when_to_come_again() {
     assert!(stdout(&left).starts_with("b: 1 left, full in "), "{}", stdout(&left));
     let refused = throttle(&["--cost", "2", "--", "echo", "ran"]);
     assert_eq!((refused.status.code(), stdout(&refused)), (Some(119), String::new()));
-    assert!(stderr(&refused).contains("come again in"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("try again in"), "{}", stderr(&refused));
     assert_eq!(throttle(&["--cost", "2", "--wait", "20ms"]).status.code(), Some(119));
     assert_eq!(throttle(&["--", "sh", "-c", "exit 7"]).status.code(), Some(7));
     let never = throttle(&["--cost", "4", "--wait", "1h"]);
@@ -213,7 +219,7 @@ fn a_command_of_a_throttle_that_cannot_be_run_is_told_apart_as_shells_do() {
 #[test]
 fn a_watch_says_how_a_key_is_and_then_what_happens_to_it() {
     let server = server!();
-    let mut watch = Running::start(ctl(server.url(), &["watch", "k"]));
+    let mut watch = Running::start(ctl(server.url(), &["locks", "watch", "k"]));
     assert_eq!(watch.line().unwrap(), "k: free, fence 0");
     let lock = |options: &[&str]| {
         let words = [&["lock", "k", "--owner", "me"], options, &["--", "cat"]].concat();
@@ -222,7 +228,7 @@ fn a_watch_says_how_a_key_is_and_then_what_happens_to_it() {
     lock(&[]);
     // What was held for too short a time may be left out; that it is free again may not.
     while watch.line().unwrap() != "k: free, fence 1" {}
-    let mut json = Running::start(ctl(server.url(), &["watch", "k", "--json"]));
+    let mut json = Running::start(ctl(server.url(), &["locks", "watch", "k", "--json"]));
     let first: serde_json::Value = serde_json::from_str(&json.line().unwrap()).unwrap();
     assert_eq!((&first["held"], &first["fence"]), (&false.into(), &1.into()));
     let words = ["lock", "k", "--owner", "me", "--read", "--", "sh", "-c", "echo held; sleep 1000"];
@@ -239,18 +245,21 @@ fn a_watch_says_how_a_key_is_and_then_what_happens_to_it() {
 #[test]
 fn frozen_keys_start_nothing_until_they_are_thawed() {
     let server = server!();
-    assert_eq!(stdout(&run(&server, &["freeze", "eu/"])), "eu/: frozen, 1 frozen in all\n");
-    assert_eq!(stdout(&run(&server, &["freeze", "eu/"])), "eu/: was frozen already, 1 frozen in all\n");
+    assert_eq!(stdout(&run(&server, &["prefixes", "freeze", "eu/"])), "eu/: frozen; frozen prefixes: 1\n");
+    assert_eq!(
+        stdout(&run(&server, &["prefixes", "freeze", "eu/"])),
+        "eu/: already frozen; frozen prefixes: 1\n"
+    );
     let try_it = ["lock", "eu/k", "--wait", "0s", "--", "true"];
     let refused = run(&server, &try_it);
     assert_eq!(refused.status.code(), Some(123));
     assert!(stderr(&refused).contains("frozen"), "{}", stderr(&refused));
-    assert_eq!(stdout(&run(&server, &["freeze", "--thaw", "eu/"])), "eu/: thawed, 0 frozen in all\n");
-    assert_eq!(stdout(&run(&server, &["freeze", "--thaw", "eu/"])), "eu/: was not frozen, 0 frozen in all\n");
+    assert_eq!(stdout(&run(&server, &["prefixes", "thaw", "eu/"])), "eu/: thawed; frozen prefixes: 0\n");
+    assert_eq!(stdout(&run(&server, &["prefixes", "thaw", "eu/"])), "eu/: not frozen; frozen prefixes: 0\n");
     assert_eq!(run(&server, &try_it).status.code(), Some(0));
     assert_eq!(
-        stdout(&run(&server, &["freeze", "--kind", "tree", ""])),
-        "everything: frozen, 1 frozen in all\n"
+        stdout(&run(&server, &["prefixes", "freeze", "--kind", "tree", ""])),
+        "the whole namespace: frozen; frozen prefixes: 1\n"
     );
 }
 
@@ -258,11 +267,11 @@ fn frozen_keys_start_nothing_until_they_are_thawed() {
 fn namespaces_are_listed_with_what_is_held_in_them() {
     let server = server!();
     let _permits = [permit(&server, &["--namespace", "blue"]), permit(&server, &["--namespace", "blue"])];
-    let table = stdout(&run(&server, &["namespaces"]));
+    let table = stdout(&run(&server, &["namespaces", "list"]));
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let line = table.lines().find(|line| line.starts_with("sem/blue ")).unwrap();
     assert_eq!(cells(line), ["sem/blue", "pool", "2", "0", "0", "0", "0"]);
-    let lines = stdout(&run(&server, &["namespaces", "--json"]));
+    let lines = stdout(&run(&server, &["namespaces", "list", "--json"]));
     let namespaces: Vec<serde_json::Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let pool = namespaces.iter().find(|namespace| namespace["namespace"] == "sem/blue").unwrap();
@@ -273,16 +282,56 @@ fn namespaces_are_listed_with_what_is_held_in_them() {
 fn a_namespace_is_removed_once_nothing_is_in_it() {
     let server = server!();
     let mut holder = permit(&server, &["--namespace", "blue"]);
-    let refused = run(&server, &["namespace", "remove", "sem/blue"]);
+    let refused = run(&server, &["namespaces", "remove", "sem/blue"]);
     assert!(!refused.status.success());
     assert!(stderr(&refused).contains("use the namespace"), "{}", stderr(&refused));
-    let built_in = run(&server, &["namespace", "remove", "waymaker"]);
+    let built_in = run(&server, &["namespaces", "remove", "waymaker"]);
     assert!(stderr(&built_in).contains("belongs to a front end"), "{}", stderr(&built_in));
-    let unknown = run(&server, &["namespace", "remove", "none"]);
+    let unknown = run(&server, &["namespaces", "remove", "none"]);
     assert!(stderr(&unknown).contains("there is no namespace of this name"), "{}", stderr(&unknown));
     // A holder that is killed keeps its session for the length of the lease.
     holder.signal(Signal::SIGTERM);
     holder.wait();
-    eventually(|| stdout(&run(&server, &["namespace", "remove", "sem/blue"])) == "sem/blue: removed\n");
-    assert!(!stdout(&run(&server, &["namespaces"])).contains("sem/blue"));
+    eventually(|| stdout(&run(&server, &["namespaces", "remove", "sem/blue"])) == "sem/blue: removed\n");
+    assert!(!stdout(&run(&server, &["namespaces", "list"])).contains("sem/blue"));
+}
+
+#[test]
+fn a_registration_is_set_once_and_read_back() {
+    let server = server!();
+    let set = |options: &[&str]| run(&server, &[&["registry", "set", "k", "--value", "v"], options].concat());
+    assert_eq!(run(&server, &["registry", "get", "k"]).status.code(), Some(118));
+    let first = set(&["--type", "t", "--ttl", "1h"]);
+    assert!(stdout(&first).starts_with("k: registered, fence 1, "), "{}", stdout(&first));
+    let second = set(&[]);
+    assert!(
+        stdout(&second).starts_with("k: renewed, fence 1, "),
+        "the owner is not the process: {}",
+        stdout(&second)
+    );
+    let entry = stdout(&run(&server, &["registry", "get", "k", "--json"]));
+    let entry: serde_json::Value = serde_json::from_str(&entry).unwrap();
+    assert_eq!((&entry["value"], &entry["type"]), (&"v".into(), &"".into()));
+    assert!(entry["remaining_ms"].as_u64().unwrap() <= 300_000);
+    assert_eq!(set(&["--owner", "another"]).status.code(), Some(120));
+    assert_eq!(run(&server, &["registry", "get", "k", "--lazy"]).status.code(), Some(118));
+    assert_eq!(set(&["--lazy", "--owner", "another"]).status.code(), Some(0));
+    assert_eq!(run(&server, &["registry", "get", "k", "--lazy"]).status.code(), Some(0));
+}
+
+#[test]
+fn the_status_of_a_server_has_its_version_capabilities_and_counts() {
+    let server = server!();
+    let _permit = permit(&server, &[]);
+    let status = run(&server, &["server", "status"]);
+    assert_eq!(status.status.code(), Some(0), "{}", stderr(&status));
+    let page = stdout(&status);
+    assert!(page.starts_with(&format!("{} responded in ", server.url())), "{page}");
+    let status = stdout(&run(&server, &["server", "status", "--json"]));
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["protocol_version"], 2);
+    let capabilities = status["capabilities"].as_array().unwrap();
+    assert!(capabilities.contains(&"ping".into()) && !capabilities.contains(&"scope_local".into()));
+    let pools = status["kinds"].as_array().unwrap().iter().find(|kind| kind["kind"] == "pool").unwrap();
+    assert_eq!(pools["held"], 1);
 }

@@ -1,6 +1,7 @@
 //! The program from the outside: against a server that falls silent or takes locks away on demand, and against the
 //! real one.
 
+mod acquire;
 mod against_server;
 #[path = "../../../server/tests/server/authority.rs"]
 mod authority;

@@ -40,7 +40,7 @@ fn a_presence_is_there_while_its_command_runs_and_then_it_is_not() {
     assert_eq!((&entry["value"], &entry["type"]), (&"10.0.0.7:80".into(), &"presence".into()));
     assert!(entry["remaining_ms"].as_u64().unwrap() <= 15_000);
     let _device = Running::start(ctl(server.url(), &["presence", "set", "d", "--type", "device"]));
-    eventually(|| first_cells(&stdout(&run(&server, &["entries"]))) == ["KEY", "d", "w/1"]);
+    eventually(|| first_cells(&stdout(&run(&server, &["registry", "list"]))) == ["KEY", "d", "w/1"]);
     assert_eq!(first_cells(&stdout(&run(&server, &["presence", "list"]))), ["KEY", "w/1"]);
     assert_eq!(first_cells(&stdout(&run(&server, &["presence", "list", "--type", "device"]))), ["KEY", "d"]);
     running.signal(Signal::SIGTERM);

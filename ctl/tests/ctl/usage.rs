@@ -18,8 +18,8 @@ fn a_server_that_does_not_run_is_named_with_how_to_start_it() {
         &["presence", "set", "k", "--", "true"],
         &["presence", "get", "k"],
         &["locks", "list"],
-        &["status", "k"],
-        &["release", "k", "00000000000000010000000000000002"],
+        &["locks", "inspect", "k"],
+        &["locks", "release", "k", "00000000000000010000000000000002"],
     ] {
         let output = output(ctl(&server, &[&["--connect-timeout", "100ms"], words].concat()));
         assert_eq!(output.status.code(), Some(122), "{words:?}");
@@ -41,8 +41,8 @@ fn wrong_usage_has_a_code_that_commands_rarely_have() {
         &["presence", "set"],
         &["locks", "list", "--output", "xml"],
         &["completions", "cobol"],
-        &["release", "k", "7"],
-        &["--server", "http://localhost", "status", "k"],
+        &["locks", "release", "k", "7"],
+        &["--server", "http://localhost", "locks", "inspect", "k"],
         &["nonsense"],
     ] {
         assert_eq!(output(ctl(&server, words)).status.code(), Some(125), "{words:?}");
@@ -81,9 +81,42 @@ fn a_command_that_cannot_be_run_is_told_apart_as_shells_do_and_the_lock_is_relea
 }
 
 #[test]
-fn an_empty_key_is_refused() {
-    let server = FakeServer::start();
-    let output = output(ctl(server.url(), &["lock", "", "--", "true"]));
-    assert_eq!(output.status.code(), Some(123));
-    assert!(stderr(&output).contains("must not be empty"), "{}", stderr(&output));
+fn a_key_of_a_wrong_length_is_rejected_with_the_limit() {
+    for (key, said) in [("", "it is empty"), (&*"k".repeat(1_300), "1,300 bytes long; the maximum is 1,024")]
+    {
+        for words in [&["lock", key, "--", "true"][..], &["locks", "watch", key], &["pools", "remove", key]] {
+            let output = output(ctl(&nobody(), words));
+            assert_eq!(output.status.code(), Some(125));
+            assert!(stderr(&output).contains(said), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn former_commands_name_the_new_command() {
+    for (words, new) in [
+        (&["status", "k"][..], "status is now: waymaker-ctl locks inspect KEY"),
+        (&["inspect", "k"], "inspect is now: waymaker-ctl locks inspect KEY"),
+        (&["status", "--pool", "p"], "status is now: waymaker-ctl pools inspect POOL"),
+        (&["watch", "k"], "watch is now: waymaker-ctl locks watch KEY"),
+        (&["verify", "k", "1"], "verify is now: waymaker-ctl locks verify KEY FENCE"),
+        (&["release", "k", "7"], "release is now: waymaker-ctl locks release KEY ID"),
+        (&["force-release", "7"], "force-release is now: waymaker-ctl locks force-release ID --reason TEXT"),
+        (&["freeze", "eu/"], "freeze is now: waymaker-ctl prefixes freeze PREFIX"),
+        (&["freeze", "--thaw", "eu/"], "freeze is now: waymaker-ctl prefixes thaw PREFIX"),
+        (&["pools"], "pools is now: waymaker-ctl pools list"),
+        (&["pools", "--prefix", "eu/"], "pools is now: waymaker-ctl pools list"),
+        (&["set-capacity", "p", "2"], "set-capacity is now: waymaker-ctl pools resize POOL CAPACITY"),
+        (&["set-capacity", "p", "0"], "set-capacity is now: waymaker-ctl pools remove POOL"),
+        (&["entries"], "entries is now: waymaker-ctl registry list"),
+        (&["namespaces"], "namespaces is now: waymaker-ctl namespaces list"),
+        (&["namespace", "remove", "n"], "namespace remove is now: waymaker-ctl namespaces remove NAME"),
+    ] {
+        let printed = output(ctl(&nobody(), words));
+        assert_eq!(printed.status.code(), Some(125), "{words:?}");
+        assert_eq!(stderr(&printed), format!("waymaker-ctl: {new}\n"));
+        let printed = output(ctl(&nobody(), &[words, &["--json"]].concat()));
+        let object: serde_json::Value = serde_json::from_str(&stderr(&printed)).unwrap();
+        assert_eq!((&object["message"], &object["exit_code"]), (&new.into(), &125.into()));
+    }
 }

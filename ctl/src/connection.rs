@@ -1,0 +1,164 @@
+//! Connection options, and connecting to the server.
+
+use std::io::{self, ErrorKind, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use waymaker_client::{Client, Error, Result, Tls, Unavailable};
+
+use crate::output::note;
+use crate::{text, values};
+
+#[derive(Debug, Args)]
+pub(crate) struct Connection {
+    /// Server address: waymaker://HOST:PORT, waymaker+tls://HOST:PORT or waymaker+unix:///PATH
+    #[arg(
+        long,
+        global = true,
+        env = "WAYMAKER_SERVER",
+        default_value = "waymaker://127.0.0.1:7420",
+        value_name = "URL",
+        help_heading = "Connection"
+    )]
+    pub(crate) server: String,
+    /// CA certificates that sign the server's certificate, a PEM file [default: the CAs of the system]
+    #[arg(long, global = true, env = "WAYMAKER_TLS_CA", value_name = "FILE", help_heading = "Connection")]
+    tls_ca: Option<PathBuf>,
+    /// Client certificate, a PEM file
+    #[arg(
+        long,
+        global = true,
+        env = "WAYMAKER_TLS_CERT",
+        value_name = "FILE",
+        requires = "tls_key",
+        help_heading = "Connection"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the client certificate, a PEM file
+    #[arg(
+        long,
+        global = true,
+        env = "WAYMAKER_TLS_KEY",
+        value_name = "FILE",
+        requires = "tls_cert",
+        help_heading = "Connection"
+    )]
+    tls_key: Option<PathBuf>,
+    /// Namespace of the keys, pools, buckets and registrations
+    #[arg(
+        long,
+        global = true,
+        env = "WAYMAKER_NAMESPACE",
+        default_value = "default",
+        value_name = "NAME",
+        help_heading = "Connection"
+    )]
+    namespace: String,
+    /// Owner name that other clients see [default: USER@HOST and the process]
+    #[arg(long, global = true, env = "WAYMAKER_OWNER", value_name = "TEXT", help_heading = "Connection")]
+    owner: Option<String>,
+    /// Time limit for each attempt to connect or reconnect, and for each response [default: 5s; to connect, --wait if that is shorter,
+    /// but at least 1s]
+    #[arg(long, global = true, value_parser = values::time, value_name = "TIME", help_heading = "Connection")]
+    connect_timeout: Option<Duration>,
+}
+
+/// Time limit to connect if the command line has none.
+const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+/// The shortest such limit before a short wait.
+const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The client itself ends an attempt in time, with a better message.
+const SLACK: Duration = Duration::from_millis(100);
+
+impl Connection {
+    /// Returns the time limit to connect.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT)
+    }
+
+    /// Returns the time limit to connect before a wait of this length.
+    pub(crate) fn connect_timeout_before(&self, wait: Option<Duration>) -> Duration {
+        match (self.connect_timeout, wait) {
+            (None, Some(wait)) => wait.clamp(CONNECT_TIMEOUT_MIN, CONNECT_TIMEOUT_DEFAULT),
+            _ => self.connect_timeout(),
+        }
+    }
+
+    /// Returns the owner name of something that stays when this process has ended.
+    pub(crate) fn lasting_owner(&self) -> String {
+        self.owner.clone().unwrap_or_else(text::user_and_host)
+    }
+
+    fn tls(&self) -> Tls {
+        let mut tls = Tls::new();
+        if let Some(ca) = &self.tls_ca {
+            tls = tls.ca_file(ca);
+        }
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            tls = tls.identity_files(cert, key);
+        }
+        tls
+    }
+}
+
+/// Connects within the time limit of the command line.
+pub(crate) async fn connect(connection: &Connection) -> Result<Client> {
+    connect_within(connection, connection.connect_timeout()).await
+}
+
+/// Connects. Tries again until `limit` has passed, if another attempt can succeed.
+pub(crate) async fn connect_within(connection: &Connection, limit: Duration) -> Result<Client> {
+    let begin = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    let mut last = None;
+    loop {
+        let left = limit.saturating_sub(begin.elapsed());
+        let attempt = Client::builder()
+            .namespace(&connection.namespace)
+            .owner(connection.owner.clone().unwrap_or_else(text::process_owner))
+            .connect_timeout(connection.connect_timeout())
+            .tls(connection.tls())
+            .connect(&connection.server);
+        let error = match tokio::time::timeout(left + SLACK, attempt).await {
+            Ok(Err(error)) if may_pass(&error) => error,
+            Ok(result) => return result,
+            // The error of an earlier attempt says more than the timeout.
+            Err(_) => return Err(last.unwrap_or_else(|| no_answer(connection, limit))),
+        };
+        if begin.elapsed() + pause >= limit {
+            return Err(error);
+        }
+        if last.is_none() && io::stderr().is_terminal() {
+            note(&format!("{error}; trying again for {}", text::pause(limit)));
+        }
+        last = Some(error);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Returns whether another attempt can succeed: the server may be starting, stopping or full.
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Unavailable(Unavailable::Unreachable { source, .. }) => !matches!(
+            source.kind(),
+            ErrorKind::PermissionDenied
+                | ErrorKind::InvalidData
+                | ErrorKind::InvalidInput
+                | ErrorKind::Unsupported
+        ),
+        Error::Unavailable(_) => true,
+        _ => false,
+    }
+}
+
+/// Returns the error for a server that has not responded within `limit`.
+pub(crate) fn no_answer(connection: &Connection, limit: Duration) -> Error {
+    let source = io::Error::new(ErrorKind::TimedOut, format!("no answer within {}", text::pause(limit)));
+    let address = connection.server.clone();
+    Unavailable::Unreachable { address, hint: "", source: Arc::new(source) }.into()
+}

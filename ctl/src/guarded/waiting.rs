@@ -1,0 +1,142 @@
+//! Waiting for a lock, and notes about who holds it.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use waymaker_client::{Client, Lock, LockId, Result};
+
+use crate::connection::{Connection, no_answer};
+use crate::output::{NoteObject, note_object};
+use crate::text;
+
+/// Length of a wait after which a note names the holder.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
+/// Pause between two requests for the holder of a lock that is still awaited.
+const EXPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// Time that the server gets to respond when a wait has ended.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// Something to acquire: a lock, permits or the leadership.
+pub(crate) trait Wanted {
+    /// How a note describes the hold.
+    const HELD_BY: &'static str = "held by";
+
+    /// Name of the key or pool.
+    fn name(&self) -> &[u8];
+
+    /// Longest wait; `None` without a limit.
+    fn wait(&self) -> Option<Duration>;
+
+    /// Acquires it.
+    async fn acquire(&self, client: &Client) -> Result<Lock>;
+
+    /// Returns the current holders.
+    async fn holders(&self, client: &Client) -> Result<Holders>;
+}
+
+/// The holders of a key or pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Holders {
+    /// Number of holds.
+    pub(crate) count: u32,
+    /// The first of the holds.
+    pub(crate) first: Option<FirstHolder>,
+}
+
+/// The first hold of a key or pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FirstHolder {
+    pub(crate) id: LockId,
+    /// Owner; empty if the client has no name.
+    pub(crate) owner: Vec<u8>,
+    /// Age of the hold.
+    pub(crate) held: Duration,
+}
+
+/// Returns the holders of a key.
+pub(crate) async fn holders_of_key(client: &Client, key: &[u8]) -> Result<Holders> {
+    let status = client.inspect(key).await?;
+    let first = status.holders.into_iter().next();
+    let first = first.map(|holder| FirstHolder { id: holder.id, owner: holder.owner, held: holder.held });
+    Ok(Holders { count: status.holder_count, first })
+}
+
+/// Acquires the lock. Fails when the wait ends, even if the server never responds.
+pub(crate) async fn acquire_in_time(
+    client: &Client,
+    connection: &Connection,
+    wanted: &impl Wanted,
+) -> Result<Lock> {
+    let acquire = acquire(client, wanted);
+    let Some(wait) = wanted.wait() else { return acquire.await };
+    let limit = wait.saturating_add(ANSWER_MAX);
+    tokio::time::timeout(limit, acquire).await.unwrap_or_else(|_| Err(no_answer(connection, limit)))
+}
+
+async fn acquire<W: Wanted>(client: &Client, wanted: &W) -> Result<Lock> {
+    tokio::select! {
+        biased;
+        lock = wanted.acquire(client) => lock,
+        never = explain(client, wanted) => match never {},
+    }
+}
+
+/// Prints a note about the holder when the wait takes long, and again when the holder has changed.
+async fn explain<W: Wanted>(client: &Client, wanted: &W) -> Infallible {
+    let mut told = None;
+    let mut pause = EXPLAIN_AFTER;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = EXPLAIN_EVERY;
+        let Ok(holders) = wanted.holders(client).await else { continue };
+        let id = holders.first.as_ref().map(|first| first.id);
+        if told != Some(id) {
+            told = Some(id);
+            note_object(waiting_note(wanted.name(), W::HELD_BY, &holders));
+        }
+    }
+}
+
+fn waiting_note(name: &[u8], held_by: &str, holders: &Holders) -> NoteObject {
+    let (key, key_hex) = text::json(name);
+    let mut object = NoteObject { key: Some(key), key_hex, ..NoteObject::default() };
+    let name = text::printable(name);
+    let Some(first) = &holders.first else {
+        object.note = format!("waiting for {name}, which nobody holds at the moment");
+        return object;
+    };
+    let mut owner = "a client without a name".to_owned();
+    if !first.owner.is_empty() {
+        owner = text::printable(&first.owner);
+        let (holder, holder_hex) = text::json(&first.owner);
+        (object.holder, object.holder_hex) = (Some(holder), holder_hex);
+    }
+    object.held_ms = Some(text::milliseconds(first.held));
+    object.note = format!("waiting for {name}, {held_by} {owner} for {}", text::time(Some(first.held)));
+    match holders.count {
+        0 | 1 => {}
+        2 => object.note.push_str(" and by 1 other"),
+        count => object.note.push_str(&format!(" and by {} others", count - 1)),
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_names_the_first_holder_and_counts_the_others() {
+        let first = FirstHolder {
+            id: LockId { place: 1, secret: 2 },
+            owner: b"web-3".to_vec(),
+            held: Duration::from_secs(12),
+        };
+        let note = |count| waiting_note(b"backup", "held by", &Holders { count, first: Some(first.clone()) });
+        assert_eq!(note(1).note, "waiting for backup, held by web-3 for 12s");
+        assert_eq!(note(3).note, "waiting for backup, held by web-3 for 12s and by 2 others");
+        assert_eq!((note(1).holder.as_deref(), note(1).held_ms), (Some("web-3"), Some(12_000)));
+        let free = waiting_note(b"backup", "held by", &Holders::default());
+        assert_eq!((free.holder, free.key.as_deref()), (None, Some("backup")));
+    }
+}

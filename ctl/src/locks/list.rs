@@ -1,0 +1,153 @@
+//! `locks list`: the locks of the namespace.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
+use waymaker_client::{Client, HeldLock, Result};
+
+use crate::connection::{Connection, connect};
+use crate::exit::Exit;
+use crate::kind::Kind;
+use crate::output::show;
+use crate::text;
+
+pub(crate) const HELP: &str = "\
+The list contains the holds of every kind: plain keys, paths of trees, permits
+of pools, and registrations.
+
+Examples:
+  waymaker-ctl locks list
+  waymaker-ctl locks list --prefix deploy/ --kind flat
+  waymaker-ctl locks list --json | jq -r .owner";
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// List only keys that begin with PREFIX, or paths at or below it, written with slashes [default: all]
+    #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
+    prefix: OsString,
+    /// List only one kind [default: all kinds]
+    #[arg(long, value_enum, value_name = "KIND")]
+    kind: Option<Kind>,
+}
+
+/// A hold.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "Held lock")]
+pub(crate) struct HeldObject {
+    /// Key, or name of the pool. Absent if the kind is tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// Hexadecimal digits of the key. Present only if the key is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    /// Segments of the path. Present only if the kind is tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<Vec<String>>,
+    /// Kind of the namespace: flat, tree, pool, registry or lazy.
+    kind: &'static str,
+    /// Id of the hold, 32 hexadecimal digits.
+    id: String,
+    /// Mode: read or write.
+    mode: &'static str,
+    /// Fence of the grant.
+    fence: u64,
+    /// Age of the hold in milliseconds.
+    held_ms: u64,
+    /// Remaining lease in milliseconds; null without a lease.
+    remaining_ms: Option<u64>,
+    /// Priority of the claim.
+    priority: u32,
+    /// Owner; empty if the client has no name.
+    owner: String,
+    /// Hexadecimal digits of the owner. Present only if the owner is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_hex: Option<String>,
+    /// Request id that the client gave; empty without one.
+    request_id: String,
+    /// Hexadecimal digits of the request id. Present only if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id_hex: Option<String>,
+    /// Metadata that the client gave; empty without metadata.
+    metadata: String,
+    /// Hexadecimal digits of the metadata. Present only if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata_hex: Option<String>,
+}
+
+pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> Result<Exit> {
+    let client = connect(connection).await?;
+    let kinds = match arguments.kind {
+        Some(kind) => vec![kind],
+        None => kinds(&client).await?,
+    };
+    let prefix = text::bytes(&arguments.prefix);
+    let mut locks = Vec::new();
+    for kind in kinds {
+        let mut of_kind = match kind {
+            Kind::Tree => client.tree().list(text::segments(prefix)).await?,
+            kind => client.operator(kind.into()).list(prefix).await?,
+        };
+        // The server lists in no particular order.
+        of_kind.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
+        locks.extend(of_kind.into_iter().map(|lock| (kind, lock)));
+    }
+    show(|| table(&locks), locks.iter().map(|(kind, lock)| object(lock, *kind)));
+    client.close().await?;
+    Ok(Exit::Success)
+}
+
+/// Returns the kinds that exist under the name of the namespace.
+async fn kinds(client: &Client) -> Result<Vec<Kind>> {
+    let known = client.kinds().await?;
+    Ok(Kind::ALL.into_iter().filter(|kind| known.contains(&(*kind).into())).collect())
+}
+
+fn table(locks: &[(Kind, HeldLock)]) -> String {
+    let title = ["KEY", "KIND", "MODE", "OWNER", "FENCE", "HELD", "LEFT", "ID"];
+    let rows = locks.iter().map(|(kind, lock)| {
+        [
+            text::key(*kind, &lock.key),
+            kind.name().to_owned(),
+            text::mode(lock.shared).to_owned(),
+            text::printable(&lock.owner),
+            lock.fence.to_string(),
+            text::time(Some(lock.held)),
+            text::time(lock.remaining),
+            lock.id.to_string(),
+        ]
+    });
+    text::table(title, rows)
+}
+
+fn object(lock: &HeldLock, kind: Kind) -> HeldObject {
+    let (key, key_hex, path) = match kind {
+        Kind::Tree => (None, None, Some(text::path(&lock.key))),
+        _ => {
+            let (key, key_hex) = text::json(&lock.key);
+            (Some(key), key_hex, None)
+        }
+    };
+    let (owner, owner_hex) = text::json(&lock.owner);
+    let (request_id, request_id_hex) = text::json(&lock.request_id);
+    let (metadata, metadata_hex) = text::json(&lock.metadata);
+    HeldObject {
+        key,
+        key_hex,
+        path,
+        kind: kind.name(),
+        id: lock.id.to_string(),
+        mode: text::mode(lock.shared),
+        fence: lock.fence,
+        held_ms: text::milliseconds(lock.held),
+        remaining_ms: lock.remaining.map(text::milliseconds),
+        priority: lock.priority,
+        owner,
+        owner_hex,
+        request_id,
+        request_id_hex,
+        metadata,
+        metadata_hex,
+    }
+}

@@ -1,0 +1,71 @@
+//! `locks`: commands about the locks of the namespace.
+
+pub(crate) mod acquire;
+pub(crate) mod extend;
+pub(crate) mod force_release;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod release;
+pub(crate) mod verify;
+pub(crate) mod watch;
+
+use clap::Subcommand;
+
+use crate::connection::Connection;
+use crate::exit::{self, Exit, Use};
+use crate::output::complain_of;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  List all locks, and the locks below a prefix:
+      waymaker-ctl locks list
+      waymaker-ctl locks list --prefix deploy/
+  Show who holds a key and who waits for it:
+      waymaker-ctl locks inspect backup
+  Hold a lock over several steps of a script:
+      id=$(waymaker-ctl locks acquire deploy/eu --wait 10m --release-after 30m)
+      ./deploy.sh
+      waymaker-ctl locks release deploy/eu \"$id\"
+";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LocksCommand {
+    /// List the locks of the namespace, ordered by key and id
+    #[command(after_help = exit::after(list::HELP, Use::Request))]
+    List(list::ListArguments),
+    /// Show who holds a key and who waits for it
+    #[command(after_help = exit::after(inspect::HELP, Use::Request))]
+    Inspect(inspect::InspectArguments),
+    /// Acquire a lock that does not belong to a process, and print its id
+    #[command(after_help = exit::after(acquire::HELP, Use::Request))]
+    Acquire(acquire::AcquireArguments),
+    /// Move the end of the lease of a lock
+    #[command(after_help = exit::after(extend::HELP, Use::Request))]
+    Extend(extend::ExtendArguments),
+    /// Release a lock, or cancel a wait, by its id
+    #[command(after_help = exit::after(release::HELP, Use::Request))]
+    Release(release::ReleaseArguments),
+    /// Release a lock as an operator, and tell its holder the reason
+    #[command(after_help = exit::after(force_release::HELP, Use::Request))]
+    ForceRelease(force_release::ForceReleaseArguments),
+    /// Print the state of a key now and after each change
+    #[command(after_help = exit::after(watch::HELP, Use::Request))]
+    Watch(watch::WatchArguments),
+    /// Check whether a fence is still the newest of its key
+    #[command(after_help = exit::after(verify::HELP, Use::Request))]
+    Verify(verify::VerifyArguments),
+}
+
+pub(crate) async fn run(connection: &Connection, command: &LocksCommand) -> Exit {
+    let result = match command {
+        LocksCommand::Acquire(arguments) => return acquire::run(connection, arguments).await,
+        LocksCommand::Verify(arguments) => verify::run(connection, arguments).await,
+        LocksCommand::List(arguments) => list::run(connection, arguments).await,
+        LocksCommand::Inspect(arguments) => inspect::run(connection, arguments).await,
+        LocksCommand::Extend(arguments) => extend::run(connection, arguments).await,
+        LocksCommand::Release(arguments) => release::run(connection, arguments).await,
+        LocksCommand::ForceRelease(arguments) => force_release::run(connection, arguments).await,
+        LocksCommand::Watch(arguments) => watch::run(connection, arguments).await,
+    };
+    result.unwrap_or_else(|error| complain_of(&error))
+}

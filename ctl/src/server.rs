@@ -1,0 +1,170 @@
+//! `server`: the state of the server.
+
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+use schemars::JsonSchema;
+use serde::Serialize;
+use waymaker_client::{Capabilities, NamespaceStatus, Result};
+
+use crate::connection::{Connection, connect};
+use crate::exit::{self, Exit, Use};
+use crate::kind::Kind;
+use crate::output::{complain_of, show};
+use crate::text;
+
+pub(crate) const HELP: &str = "\
+Examples:
+  Check whether the server responds:
+      waymaker-ctl server status
+  Wait up to a minute for a server that is starting:
+      waymaker-ctl server status --connect-timeout 1m";
+
+const STATUS_HELP: &str = "\
+The response time is that of one request for the list of namespaces. The counts
+are sums over all namespaces of a kind. TIMEOUTS, EXPIRED and REVOKED count
+events since the server started: waits that ended without a grant, holds whose
+lease expired, and holds that were taken away.
+If the server does not respond, the exit code is 122.
+
+Examples:
+  waymaker-ctl server status
+  waymaker-ctl server status --json | jq .response_ms";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServerCommand {
+    /// Show the address, response time, protocol version, capabilities and counts of the server
+    #[command(after_help = exit::after(STATUS_HELP, Use::Request))]
+    Status,
+}
+
+/// The state of the server.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "Server")]
+pub(crate) struct ServerObject {
+    /// Address of the server, from --server.
+    server: String,
+    /// Response time of one request in milliseconds.
+    response_ms: f64,
+    /// Version of the binary protocol on this connection.
+    protocol_version: u16,
+    /// Names of the server's optional capabilities; null if the server speaks version 1 of the protocol.
+    capabilities: Option<Vec<&'static str>>,
+    /// Counts for each kind of namespaces that exists.
+    kinds: Vec<KindObject>,
+}
+
+/// Counts over all namespaces of one kind.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "Counts of a kind")]
+struct KindObject {
+    /// Kind of the namespaces: flat, tree, pool, registry or lazy.
+    kind: &'static str,
+    /// Number of namespaces.
+    namespaces: u64,
+    /// Number of holds.
+    held: u64,
+    /// Number of waiters.
+    waiting: u64,
+    /// Number of waits that ended without a grant.
+    timeouts: u64,
+    /// Number of holds whose lease expired.
+    expired: u64,
+    /// Number of holds that were taken away.
+    revoked: u64,
+}
+
+pub(crate) async fn run(connection: &Connection, command: &ServerCommand) -> Exit {
+    let ServerCommand::Status = command;
+    status(connection).await.map_or_else(|error| complain_of(&error), |()| Exit::Success)
+}
+
+async fn status(connection: &Connection) -> Result<()> {
+    let client = connect(connection).await?;
+    let begin = Instant::now();
+    let namespaces = client.namespaces().await?;
+    let response = begin.elapsed();
+    let session = client.session();
+    let capabilities = session.server_capabilities();
+    let object = ServerObject {
+        server: connection.server.clone(),
+        response_ms: rounded_ms(response),
+        protocol_version: session.protocol_version(),
+        capabilities: capabilities.map(|capabilities| capabilities.names().collect()),
+        kinds: counts(&namespaces),
+    };
+    show(|| page(&object, capabilities), [&object]);
+    client.close().await
+}
+
+/// Returns milliseconds with three decimals.
+fn rounded_ms(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1_000.0
+}
+
+fn counts(namespaces: &[NamespaceStatus]) -> Vec<KindObject> {
+    let of_kind = |kind: Kind| {
+        let same = namespaces.iter().filter(|namespace| namespace.kind == kind.into());
+        let mut counts = KindObject {
+            kind: kind.name(),
+            namespaces: 0,
+            held: 0,
+            waiting: 0,
+            timeouts: 0,
+            expired: 0,
+            revoked: 0,
+        };
+        for namespace in same {
+            counts.namespaces += 1;
+            counts.held += namespace.held;
+            counts.waiting += namespace.waiting;
+            counts.timeouts += namespace.timeouts;
+            counts.expired += namespace.expired;
+            counts.revoked += namespace.revoked;
+        }
+        counts
+    };
+    Kind::ALL.into_iter().map(of_kind).filter(|counts| counts.namespaces > 0).collect()
+}
+
+fn page(object: &ServerObject, capabilities: Option<Capabilities>) -> String {
+    let mut page = format!(
+        "{} responded in {} ms; protocol version {}\n\n",
+        text::printable(object.server.as_bytes()),
+        object.response_ms,
+        object.protocol_version
+    );
+    match capabilities {
+        None => page.push_str("The server does not tell its capabilities.\n"),
+        Some(capabilities) => {
+            let rows = Capabilities::NAMES.map(|(capability, name)| {
+                let state = if capabilities.contains(capability) { "yes" } else { "no" };
+                [name.to_owned(), state.to_owned(), meaning(capability).to_owned()]
+            });
+            page.push_str(&text::table(["CAPABILITY", "", ""], rows));
+        }
+    }
+    let title = ["KIND", "NAMESPACES", "HELD", "WAITING", "TIMEOUTS", "EXPIRED", "REVOKED"];
+    let rows = object.kinds.iter().map(|counts| {
+        let KindObject { kind, namespaces, held, waiting, timeouts, expired, revoked } = counts;
+        let [namespaces, held, waiting, timeouts, expired, revoked] =
+            [namespaces, held, waiting, timeouts, expired, revoked].map(u64::to_string);
+        [(*kind).to_owned(), namespaces, held, waiting, timeouts, expired, revoked]
+    });
+    page.push('\n');
+    page.push_str(&text::table(title, rows));
+    page
+}
+
+/// Describes a capability.
+fn meaning(capability: Capabilities) -> &'static str {
+    match capability {
+        Capabilities::SCOPE_LOCAL => "fences survive a crash of the server (--scope local)",
+        Capabilities::SCOPE_QUORUM => "fences survive the loss of the server's disk (--scope quorum)",
+        Capabilities::LIST_POOLS => "the server lists pools (pools list)",
+        Capabilities::REMOVE_NAMESPACE => "the server removes namespaces (namespaces remove)",
+        Capabilities::OWN_CLAIM => "a client can restrict a release or extend to its own claims",
+        Capabilities::PING => "the server detects silent clients",
+        _ => "",
+    }
+}

@@ -1,0 +1,95 @@
+//! Parsers of option values. Each error names the value and the limit.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use waymaker_client::LockId;
+
+use crate::text;
+
+/// Longest key, pool name and bucket name in bytes.
+const KEY_LEN_MAX: usize = 1_024;
+/// Longest lease that a server grants.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// Returns the parser of a key, or of the name of a pool or a bucket.
+pub(crate) fn key() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|key: OsString| match text::bytes(&key).len() {
+        0 => Err("it is empty; the minimum is 1 byte".to_owned()),
+        len if len > KEY_LEN_MAX => Err(format!(
+            "it is {} bytes long; the maximum is {}",
+            text::grouped(len),
+            text::grouped(KEY_LEN_MAX)
+        )),
+        _ => Ok(key),
+    })
+}
+
+/// Parses a time.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|_| "a time is a number and a unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
+}
+
+/// Parses a lease. The server would shorten a longer lease.
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        lease if lease > LEASE_MAX => Err("it is too long; the maximum is 24h".to_owned()),
+        lease if lease.is_zero() => Err("it is zero; the minimum is 10ms".to_owned()),
+        lease => Ok(lease),
+    }
+}
+
+/// Parses the id of a lock.
+pub(crate) fn lock_id(text: &str) -> Result<LockId, String> {
+    text.parse().map_err(|_| {
+        "an id has 32 hexadecimal digits; `waymaker-ctl locks list` and `waymaker-ctl locks inspect KEY` show the ids"
+            .to_owned()
+    })
+}
+
+/// Parses a number of permits or tokens, from 1.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "it is not a whole number of at least 1".to_owned())
+}
+
+/// Parses a number of tokens, from 1 to 4,294,967,295.
+pub(crate) fn tokens(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "it is not a whole number from 1 to 4,294,967,295".to_owned())
+}
+
+/// Parses the capacity that a pool gets.
+pub(crate) fn capacity(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) => Err("the minimum is 1; `waymaker-ctl pools remove POOL` removes a pool".to_owned()),
+        Ok(capacity) => Ok(capacity),
+        Err(_) => Err("it is not a whole number of at least 1".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_have_a_minimum_and_a_maximum() {
+        assert_eq!(lease("24h"), Ok(LEASE_MAX));
+        assert!(lease("24h1ms").unwrap_err().contains("the maximum is 24h"));
+        assert!(lease("0s").unwrap_err().contains("the minimum is 10ms"));
+        assert!(lease("soon").unwrap_err().contains("such as 500ms"));
+    }
+
+    #[test]
+    fn a_capacity_of_zero_names_the_command_that_removes_a_pool() {
+        assert_eq!(capacity("3"), Ok(3));
+        assert!(capacity("0").unwrap_err().contains("pools remove"));
+        assert!(capacity("six").unwrap_err().contains("whole number"));
+    }
+}
