@@ -15,12 +15,13 @@ use crate::pools::PoolsCommand;
 use crate::prefixes::PrefixesCommand;
 use crate::presence::PresenceCommand;
 use crate::registry::RegistryCommand;
+use crate::schema::SchemaArguments;
 use crate::semaphore::SemaphoreArguments;
 use crate::server::ServerCommand;
 use crate::throttle::ThrottleArguments;
 use crate::{
-    completions, elect, lock, locks, log, namespaces, pools, prefixes, presence, registry, semaphore, server,
-    throttle,
+    completions, elect, lock, locks, log, namespaces, pools, prefixes, presence, registry, schema, semaphore,
+    server, throttle,
 };
 
 const HELP: &str = "\
@@ -137,6 +138,9 @@ pub(crate) enum Command {
     /// Print a completion script for a shell
     #[command(after_help = exit::after(completions::HELP, Use::Request))]
     Completions(CompletionsArguments),
+    /// Print the JSON Schema of the output of a command
+    #[command(after_help = exit::after(schema::HELP, Use::Request))]
+    Schema(SchemaArguments),
     /// Kill its own process group when its stdin ends
     #[command(hide = true)]
     Watchdog,

@@ -7,6 +7,8 @@
 mod command_line;
 mod completions;
 mod connection;
+#[cfg(test)]
+mod document;
 mod elect;
 mod exit;
 mod former;
@@ -15,6 +17,7 @@ mod kind;
 mod lock;
 mod locks;
 mod log;
+mod missing_dashes;
 mod namespaces;
 mod output;
 mod pools;
@@ -22,6 +25,7 @@ mod prefixes;
 mod presence;
 mod problem;
 mod registry;
+mod schema;
 mod semaphore;
 mod server;
 mod text;
@@ -29,9 +33,11 @@ mod throttle;
 mod values;
 mod watchdog;
 
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 use command_line::{Command, CommandLine};
 use exit::Exit;
@@ -59,15 +65,34 @@ fn refuse(error: &clap::Error) -> Exit {
     if let Some(replacement) = former::replacement(&words) {
         return complain(&replacement, Exit::Usage);
     }
+    if let Some(corrected) = missing_dashes::corrected(&words) {
+        return complain(&format!("put -- before the command: {corrected}"), Exit::Usage);
+    }
+    let text = shortened(error);
     if output::is_json() {
-        let text = error.render().to_string();
         let (problem, _usage) = text.split_once("\n\n").unwrap_or((&text, ""));
         let words: Vec<_> = problem.trim_start_matches("error: ").split_whitespace().collect();
         return complain(&words.join(" "), Exit::Usage);
     }
     // A write to stderr that fails cannot be reported.
-    let _ = error.print();
+    let _ = io::stderr().write_all(text.as_bytes());
     Exit::Usage
+}
+
+/// Returns the text of an error, in which a long value is cut.
+fn shortened(error: &clap::Error) -> String {
+    const VALUE_LEN_MAX: usize = 60;
+    let text = match io::stderr().is_terminal() && !output::is_json() {
+        true => error.render().ansi().to_string(),
+        false => error.render().to_string(),
+    };
+    match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) if value.len() > VALUE_LEN_MAX => {
+            let end = value.floor_char_boundary(VALUE_LEN_MAX);
+            text.replace(value, &format!("{}...", &value[..end]))
+        }
+        _ => text,
+    }
 }
 
 /// Whether a command line that cannot be parsed asks for JSON.
@@ -83,6 +108,7 @@ fn run(line: CommandLine) -> Exit {
         Command::Watchdog => return watchdog::run(),
         Command::Log { command } => return log::run(command),
         Command::Completions(arguments) => return completions::run(arguments),
+        Command::Schema(arguments) => return schema::run(arguments),
         _ => {}
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -109,7 +135,7 @@ async fn serve(line: CommandLine) -> Exit {
         Command::Presence { command } => presence::run(&connection, &command).await,
         Command::Namespaces { command } => namespaces::run(&connection, &command).await,
         Command::Server { command } => server::run(&connection, &command).await,
-        Command::Log { .. } | Command::Completions(_) | Command::Watchdog => {
+        Command::Log { .. } | Command::Completions(_) | Command::Schema(_) | Command::Watchdog => {
             unreachable!("these commands run without an event loop")
         }
     }

@@ -65,6 +65,16 @@ pub(crate) fn tokens(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "it is not a whole number from 1 to 4,294,967,295".to_owned())
 }
 
+/// Parses the fence of a grant.
+pub(crate) fn fence(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a fence is a whole number; CMD finds it in WAYMAKER_FENCE".to_owned())
+}
+
+/// Parses a priority.
+pub(crate) fn priority(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "it is not a whole number from 0 to 4,294,967,295".to_owned())
+}
+
 /// Parses the capacity that a pool gets.
 pub(crate) fn capacity(text: &str) -> Result<u64, String> {
     match text.parse() {

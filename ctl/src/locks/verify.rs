@@ -25,6 +25,7 @@ pub(crate) struct VerifyArguments {
     #[arg(value_parser = values::key())]
     key: OsString,
     /// Fence of the grant, as in WAYMAKER_FENCE
+    #[arg(value_parser = values::fence)]
     fence: u64,
 }
 

@@ -13,6 +13,7 @@ mod objects;
 mod page;
 mod problem;
 mod reader;
+mod schema;
 
 use std::io::Write;
 
@@ -20,6 +21,7 @@ use crate::exit::Exit;
 use crate::output::{self, complain, show};
 
 pub(crate) use arguments::{HELP, LogCommand};
+pub(crate) use schema::LogObject;
 
 use arguments::{InspectArguments, VerifyArguments};
 use look::Look;

@@ -16,6 +16,7 @@ fn complaint(server: &str, words: &[&str]) -> Value {
     assert_eq!(stdout(&output), "", "{words:?}");
     assert_eq!(text.lines().count(), 1, "{words:?}: {text}");
     let object: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{words:?}: {text}"));
+    crate::schema::check("error", &object);
     assert_eq!(object["exit_code"], output.status.code().unwrap(), "{words:?}");
     assert!(object["message"].as_str().is_some_and(|message| !message.is_empty()), "{object}");
     object

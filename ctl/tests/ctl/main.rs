@@ -23,7 +23,9 @@ mod reaching;
 #[path = "../../../client/tests/client/real.rs"]
 mod real;
 mod running;
+mod schema;
 mod scope;
 mod terminal;
 mod tls;
 mod usage;
+mod waiting;

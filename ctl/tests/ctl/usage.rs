@@ -120,3 +120,39 @@ fn former_commands_name_the_new_command() {
         assert_eq!((&object["message"], &object["exit_code"]), (&new.into(), &125.into()));
     }
 }
+
+#[test]
+fn missing_dashes_before_the_command_are_named() {
+    for (words, corrected) in [
+        (&["lock", "backup", "pg_dump", "my db"][..], "lock backup -- pg_dump 'my db'"),
+        (&["elect", "k", "--lease", "9s", "./run", "--fast"], "elect k --lease 9s -- ./run --fast"),
+        (&["semaphore", "p", "--capacity", "2", "ls"], "semaphore p --capacity 2 -- ls"),
+        (&["throttle", "b", "--rate", "1/s", "ls"], "throttle b --rate 1/s -- ls"),
+        (&["presence", "set", "w", "ls"], "presence set w -- ls"),
+    ] {
+        let printed = output(ctl(&nobody(), words));
+        assert_eq!(printed.status.code(), Some(125), "{words:?}");
+        let said = format!("waymaker-ctl: put -- before the command: waymaker-ctl {corrected}\n");
+        assert_eq!(stderr(&printed), said);
+    }
+}
+
+#[test]
+fn wrong_values_are_named_with_their_limit_and_long_values_are_cut() {
+    for (words, parts) in [
+        (&["pools", "resize", "x", "six"][..], ["'six'", "a whole number of at least 1"]),
+        (&["pools", "resize", "x", "0"], ["'0'", "`waymaker-ctl pools remove POOL`"]),
+        (&["lock", "k", "--wait", "soon", "--", "ls"], ["'soon'", "such as 500ms"]),
+        (&["lock", "k", "--lease", "25h", "--", "ls"], ["'25h'", "the maximum is 24h"]),
+        (&["locks", "release", "k", "7"], ["'7'", "32 hexadecimal digits; `waymaker-ctl locks list`"]),
+        (&["locks", "verify", "k", "one"], ["'one'", "a fence is a whole number"]),
+        (&["throttle", "b", "--rate", "5"], ["'5'", "a rate looks like 100/s"]),
+    ] {
+        let printed = output(ctl(&nobody(), words));
+        assert_eq!(printed.status.code(), Some(125), "{words:?}");
+        let text = stderr(&printed);
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+    let text = stderr(&output(ctl(&nobody(), &["locks", "watch", &"k".repeat(2_000)])));
+    assert!(text.len() < 400 && text.contains("kkk...'"), "{text}");
+}

@@ -1,0 +1,91 @@
+//! `schema`: the JSON Schemas of the output.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+
+use crate::exit::Exit;
+use crate::output::{NoteObject, complain, print};
+use crate::problem::ErrorObject;
+use crate::{locks, log, namespaces, pools, prefixes, registry, server, throttle};
+
+pub(crate) const HELP: &str = "\
+With --json each command prints one object per line; a schema describes one such
+object. `error` and `note` describe the objects on stderr. Without COMMAND, one
+JSON object with all schemas is printed. Later versions may add members.
+
+Examples:
+  waymaker-ctl schema locks list
+  waymaker-ctl schema error
+  waymaker-ctl schema | jq keys";
+
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArguments {
+    /// Command such as `locks list`, or `error`, or `note` [default: all]
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// The output of one command, or of stderr.
+pub(crate) struct Output {
+    /// The command without the name of the program, or `error`, or `note`.
+    pub(crate) name: &'static str,
+    pub(crate) schema: fn() -> Schema,
+}
+
+/// Every JSON output.
+pub(crate) const OUTPUTS: [Output; 26] = [
+    output::<locks::acquire::AcquiredObject>("locks acquire"),
+    output::<locks::extend::ExtendedObject>("locks extend"),
+    output::<locks::force_release::ReleasedObject>("locks force-release"),
+    output::<locks::inspect::KeyObject>("locks inspect"),
+    output::<locks::list::HeldObject>("locks list"),
+    output::<locks::verify::VerificationObject>("locks verify"),
+    output::<locks::watch::StateObject>("locks watch"),
+    output::<log::LogObject>("log inspect"),
+    output::<log::LogObject>("log verify"),
+    output::<namespaces::NamespaceObject>("namespaces list"),
+    output::<namespaces::RemovedObject>("namespaces remove"),
+    output::<pools::PoolDetailsObject>("pools inspect"),
+    output::<pools::PoolObject>("pools list"),
+    output::<pools::CapacityObject>("pools remove"),
+    output::<pools::CapacityObject>("pools resize"),
+    output::<prefixes::PrefixObject>("prefixes freeze"),
+    output::<prefixes::PrefixObject>("prefixes thaw"),
+    output::<registry::RegistrationObject>("presence get"),
+    output::<registry::RegistrationObject>("presence list"),
+    output::<registry::RegistrationObject>("registry get"),
+    output::<registry::RegistrationObject>("registry list"),
+    output::<registry::RegisteredObject>("registry set"),
+    output::<server::ServerObject>("server status"),
+    output::<throttle::BucketObject>("throttle"),
+    output::<ErrorObject>("error"),
+    output::<NoteObject>("note"),
+];
+
+const fn output<T: JsonSchema>(name: &'static str) -> Output {
+    Output { name, schema: schema_of::<T> }
+}
+
+fn schema_of<T: JsonSchema>() -> Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
+}
+
+pub(crate) fn run(arguments: &SchemaArguments) -> Exit {
+    let name = arguments.command.join(" ");
+    let text = if name.is_empty() {
+        let all: BTreeMap<_, _> = OUTPUTS.iter().map(|output| (output.name, (output.schema)())).collect();
+        serde_json::to_string_pretty(&all)
+    } else {
+        let Some(output) = OUTPUTS.iter().find(|output| output.name == name) else {
+            let names: Vec<_> = OUTPUTS.iter().map(|output| output.name).collect();
+            let problem = format!("`{name}` has no JSON output; the outputs are: {}", names.join(", "));
+            return complain(&problem, Exit::Usage);
+        };
+        serde_json::to_string_pretty(&(output.schema)())
+    };
+    print(&format!("{}\n", text.expect("schemas have text keys only")));
+    Exit::Success
+}

@@ -1,0 +1,58 @@
+//! Notes on stderr during a wait, without a terminal.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::program::{ctl, output, soon};
+use crate::real::{RealServer, server};
+use crate::schema::check;
+
+/// Kills a process at the end of a test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns the first line on stderr that is about a wait.
+fn note(server: &RealServer, words: &[&str]) -> String {
+    let mut child = Killed(ctl(server.url(), words).stderr(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
+    soon(move || lines.map(Result::unwrap).find(|line| line.contains("waiting for")).unwrap())
+}
+
+#[test]
+fn a_wait_names_the_holder() {
+    let server = server!();
+    for words in [
+        &["locks", "acquire", "k", "--owner", "web-3"][..],
+        &["locks", "acquire", "leader", "--owner", "web-3"],
+    ] {
+        assert_eq!(output(ctl(server.url(), words)).status.code(), Some(0));
+    }
+    let semaphore = ["semaphore", "pool", "--capacity", "1", "--owner", "web-3", "--", "sleep", "1000"];
+    let _permit = Killed(ctl(server.url(), &semaphore).spawn().unwrap());
+    let inspect = ["pools", "inspect", "pool"];
+    crate::program::eventually(|| {
+        crate::program::stdout(&output(ctl(server.url(), &inspect))).contains("1 of 1 held")
+    });
+    for (words, begin) in [
+        (&["lock", "k", "--", "true"][..], "waiting for k, held by web-3 for "),
+        (&["locks", "acquire", "k"], "waiting for k, held by web-3 for "),
+        (&["elect", "leader", "--", "true"], "waiting for leader, led by web-3 for "),
+        (&["semaphore", "pool", "--capacity", "1", "--", "true"], "waiting for pool, held by web-3 for "),
+    ] {
+        let line = note(&server, words);
+        assert!(line.starts_with(&format!("waymaker-ctl: {begin}")), "{line}");
+        let note: Value = serde_json::from_str(&note(&server, &[&["--json"], words].concat())).unwrap();
+        check("note", &note);
+        assert!(note["note"].as_str().unwrap().starts_with(begin), "{note}");
+        assert_eq!(note["holder"], "web-3");
+        assert!(note["held_ms"].is_u64() && note["key"].is_string(), "{note}");
+    }
+}
