@@ -130,9 +130,8 @@ fn add_members(text: &mut String, schema: &Value, shared: Option<&Value>) {
     let Some(properties) = schema["properties"].as_object() else { return };
     let shared = shared.and_then(|shared| shared["properties"].as_object());
     let has_all = shared.is_some_and(|shared| shared.keys().all(|name| properties.contains_key(name)));
-    let is_shown = |name: &str| {
-        !name.ends_with("_hex") && !(has_all && shared.is_some_and(|all| all.contains_key(name)))
-    };
+    let is_shown =
+        |name: &str| !(name.ends_with("_hex") || has_all && shared.is_some_and(|all| all.contains_key(name)));
     text.push_str("| Member | Type | Meaning |\n|---|---|---|\n");
     let required: Vec<_> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();

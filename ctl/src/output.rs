@@ -126,12 +126,12 @@ pub(crate) fn finish(exit: Exit) -> Exit {
 
 /// Prints a note on stderr.
 pub(crate) fn note(text: &str) {
-    note_object(NoteObject { note: text.to_owned(), ..NoteObject::default() });
+    note_object(&NoteObject { note: text.to_owned(), ..NoteObject::default() });
 }
 
 /// Prints a note with more members on stderr.
-pub(crate) fn note_object(note: NoteObject) {
-    say(&note.note, &note);
+pub(crate) fn note_object(note: &NoteObject) {
+    say(&note.note, note);
 }
 
 /// Prints an error on stderr and returns `exit`.

@@ -1,18 +1,17 @@
-//! The process that ends the command's process group when nobody else can.
+//! The watchdog: a process that kills the command's process group if waymaker-ctl cannot.
 //!
-//! `lock` starts it before the command and makes it the leader of the group that the command joins. Then it does
-//! nothing but wait for one of two things:
+//! `lock` starts the watchdog before the command and makes it the leader of the group that the command joins. The watchdog waits for one
+//! of two events:
 //!
-//! - its stdin ends: `lock`, which alone has the other end, has died, even by SIGKILL;
-//! - its last deadline passes: `lock` is stopped, or starved.
+//! - Its stdin ends. `lock` has the only writing end, so `lock` has died, perhaps by SIGKILL.
+//! - Its last deadline passes. `lock` is stopped, or it gets no CPU time.
 //!
-//! In both cases it kills the group and itself. It leads the group, so no other group can have the same number, and the kill cannot
-//! hit strangers. It is there before the command, so the command never runs unwatched. When the command has ended,
+//! In both cases the watchdog kills the group and itself. The id of a group stays reserved while its leader lives, so the kill cannot reach
+//! other processes. The watchdog runs before the command starts, so the command never runs unwatched. When the command has ended,
 //! `lock` kills the watchdog.
 //!
-//! On stdin it gets records of eight bytes, little endian: a deadline in nanoseconds of `CLOCK_BOOTTIME`. On stdout it
-//! writes one byte once it is ready, which is when no signal but SIGKILL ends it any more: signals for the group are
-//! meant for the command.
+//! On stdin the watchdog reads records of eight bytes, little endian: a deadline in nanoseconds of `CLOCK_BOOTTIME`. On stdout it writes
+//! one byte when it is ready. From then on it blocks all signals except SIGKILL: signals for the group are meant for the command.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -29,7 +28,7 @@ use crate::exit::Exit;
 /// Length of a record.
 const RECORD_LEN: usize = 8;
 
-/// Watches until it is killed, or kills its group.
+/// Runs the watchdog. It ends when it is killed or kills its group.
 pub(crate) fn run() -> Exit {
     let Err(_) = watch();
     kill_group();
@@ -42,7 +41,7 @@ fn watch() -> std::io::Result<Infallible> {
     stdout.write_all(b"\n")?;
     stdout.flush()?;
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
-    // Unlocked and unbuffered, so that poll sees what is there.
+    // Unlocked and unbuffered, so that poll reports all bytes that are not read.
     let mut stdin = std::fs::File::from(rustix::io::dup(std::io::stdin())?);
     let mut record = [0; RECORD_LEN];
     let mut filled = 0;
@@ -50,7 +49,7 @@ fn watch() -> std::io::Result<Infallible> {
         let mut descriptors = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
         poll(&mut descriptors, None)?;
         let [input, deadline] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
-        // The input first: it may hold a later deadline.
+        // The input is handled first: it may contain a later deadline.
         if input {
             match stdin.read(&mut record[filled..])? {
                 0 => kill_group(),
@@ -74,9 +73,9 @@ fn set(timer: &impl std::os::fd::AsFd, nanos: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Does not return if this process leads its group, as it should: it is hit too.
+/// Kills the group of this process and ends the process.
 fn kill_group() {
-    // By hand from a shell it is in the group of others, who are none of its business.
+    // If a user starts the watchdog from a shell, its group has other processes, which must not be killed.
     if getpgrp() == Pid::this() {
         let _ = killpg(getpgrp(), Signal::SIGKILL);
     }

@@ -1,4 +1,4 @@
-//! Job control: the shell stops, continues and foregrounds a job, which the command is no part of.
+//! Job control. The shell stops and continues its job and moves it to the foreground. The command is not part of that job.
 //!
 //! ```text
 //!  shell's job: waymaker-ctl | less         command's group: watchdog, ssh
@@ -9,8 +9,8 @@
 //!    it stops                            <-   stopped by TSTP: Ctrl-Z, and the command has the foreground
 //! ```
 //!
-//! So the job stops whenever its command does, and continues the command whenever it is continued. A command that
-//! SIGSTOP has stopped stays stopped, and its lock is renewed.
+//! The job stops when its command stops, and continues the command when it is continued. A command that SIGSTOP has stopped stays stopped,
+//! and its lock is renewed.
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -20,23 +20,24 @@ use super::group::Group;
 use super::signals::Signals;
 use super::terminal::Terminal;
 
-/// The job of this process, beside the group of its command.
+/// The job of this process and the group of its command.
 pub(crate) struct Job {
     terminal: Terminal,
     command: Pid,
     /// Whether this process gave the foreground to the command.
     is_lent: bool,
-    /// A stop that was passed on and that the command has not followed yet.
+    /// A stop signal that was passed on, before the stop of the command was reported.
     passed_stop: Option<Signal>,
 }
 
-/// The command wants the terminal, and no shell can bring its job into the foreground.
+/// The command uses the terminal, and no shell can move its job to the foreground.
 #[derive(Debug)]
 pub(crate) struct NoTerminal;
 
 impl Job {
-    /// Prepares job control for a command that is about to start. It has the foreground at once if nothing else of the job uses the
-    /// terminal: some programs say less if they begin in the background. Otherwise it has to ask for it.
+    /// Prepares job control for a command that is about to start. The command gets the foreground at once if no other process of the job
+    /// uses the terminal: some programs print less if they start in the background. Otherwise it gets the foreground when it uses the
+    /// terminal.
     pub(crate) fn new(group: &Group) -> Self {
         let mut job =
             Self { terminal: Terminal::open(), command: group.id(), is_lent: false, passed_stop: None };
@@ -67,14 +68,14 @@ impl Job {
             }
             _ => {
                 group.signal(signal);
-                // Stopped processes take no other signal.
+                // A stopped process does not handle other signals.
                 group.signal(Signal::SIGCONT);
             }
         }
     }
 
-    /// Handles a stop of the command: gives it the foreground if it wants that, or else stops this job too and returns
-    /// when both are continued. Calls `before_stop` before the job stops.
+    /// Handles a stop of the command: gives it the foreground if it uses the terminal. Otherwise stops this job too and returns when both
+    /// are continued. Calls `before_stop` before the job stops.
     pub(crate) fn command_stopped(
         &mut self,
         signal: Signal,
@@ -88,18 +89,18 @@ impl Job {
             _ => return Ok(()),
         };
         if signals.has_ending() {
-            // It is passed on next, and continues the command. This process could not do that once it is stopped.
+            // The signal is passed on next and continues the command. This process could not pass it on while it is stopped.
             return Ok(());
         }
         if !group.is_stopped() {
-            // A signal was passed on after this stop, and has continued or ended the command. If this process stopped now, nothing might continue it.
+            // A signal was passed on after this stop, and has continued or ended the command. If this process stopped now, it might stay stopped.
             return Ok(());
         }
         let passed_stop = self.passed_stop.take();
         if wants_terminal && (self.has_lent() || self.lend()) {
             group.signal(Signal::SIGCONT);
             if let Some(stop) = passed_stop {
-                // It came while the command was stopped already, so CONT has revoked it.
+                // The command was stopped already when the signal came, so CONT has discarded the signal.
                 group.signal(stop);
                 self.passed_stop = passed_stop;
             }
@@ -130,8 +131,8 @@ impl Job {
     }
 
     fn take_back(&mut self) {
-        // An interactive shell that is killed under a lock leaves one of its jobs in the foreground. A living group there
-        // belongs to the shell that this process was started from, which has stopped it meanwhile.
+        // An interactive shell that is killed under a lock leaves one of its jobs in the foreground. If the foreground group still lives,
+        // it belongs to the shell that started this process and has stopped it meanwhile.
         let is_left = |front| front == self.command || killpg(front, None) == Err(Errno::ESRCH);
         if self.is_lent && self.terminal.front().is_some_and(is_left) {
             self.terminal.give_to(getpgrp());

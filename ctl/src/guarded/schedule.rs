@@ -1,4 +1,4 @@
-//! When to stop a command whose lock cannot be kept.
+//! The times at which a command is stopped when its lock cannot be renewed.
 //!
 //! ```text
 //!  grant                                  TERM         KILL  local deadline   lease end on the server
@@ -6,20 +6,19 @@
 //!                                           |<-- notice ------->|    margin
 //! ```
 //!
-//! The local deadline already lies before the end of the lease on the server. KILL lies a little before the deadline,
-//! and TERM a grace before KILL. The grace is at most a third of the lease: a lease that is renewed in time always has
-//! about two thirds left.
+//! The local deadline is earlier than the end of the lease on the server. KILL is sent a little before the deadline, and TERM one grace
+//! before KILL. The grace is at most a third of the lease, since a lease that is renewed in time always has about two thirds left.
 
 use std::time::Duration;
 
 use waymaker_client::LossReason;
 
-/// Between KILL and the deadline, for the processes to be gone.
+/// Time between KILL and the deadline, in which the processes end.
 const RESERVE_MAX: Duration = Duration::from_millis(50);
-/// How often in a lease the watchdog is told the new deadline.
+/// Number of messages to the watchdog about a new deadline, per lease.
 const LOOKS_PER_LEASE: u32 = 10;
 
-/// Fixed when the lock was granted.
+/// The schedule of one grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     lease: Duration,
@@ -28,28 +27,28 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// `lease` is what a fresh grant or renewal gives, `grace` what the user would like.
+    /// Creates the schedule for a lease. `grace` is the grace of the command line.
     pub(crate) fn new(lease: Duration, grace: Duration) -> Self {
         Self { lease, grace: grace.min(lease / 3), reserve: RESERVE_MAX.min(lease / 20) }
     }
 
-    /// With so much left it is time for TERM.
+    /// Returns whether TERM must be sent now.
     pub(crate) fn must_stop(&self, remaining: Duration) -> bool {
         remaining <= self.grace + self.reserve
     }
 
-    /// When to look at the remaining time again: at the latest when it would be time for TERM.
+    /// Returns the time until the next check, which is never later than the time of TERM.
     pub(crate) fn look_again_in(&self, remaining: Duration) -> Duration {
         remaining.saturating_sub(self.grace + self.reserve).min(self.lease / LOOKS_PER_LEASE)
     }
 
-    /// How long the command has between TERM and KILL. `remaining` is until the local deadline; zero once lost.
+    /// Returns the time between TERM and KILL. `remaining` is the time until the local deadline, or zero if the lock is lost.
     pub(crate) fn grace_after(&self, reason: LossReason, remaining: Duration) -> Duration {
         match reason {
-            // Somebody decided so and may wait for it, but a command that is cut short does more harm than a moment's
-            // delay; the fence covers it.
+            // An operator took the lock and may be waiting, but an aborted command does more harm than a short delay. The fence
+            // protects the data meanwhile.
             LossReason::Revoked(_) => self.grace,
-            // Somebody else may hold it from the deadline on.
+            // Another client may hold the lock from the deadline on.
             _ => remaining.saturating_sub(self.reserve).min(self.grace),
         }
     }
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn kill_falls_before_the_deadline_and_term_a_grace_before_it() {
+    fn kill_is_sent_before_the_deadline_and_term_one_grace_before_kill() {
         let schedule = Schedule::new(seconds(30), seconds(5));
         assert!(!schedule.must_stop(Duration::from_millis(5_051)));
         let left = Duration::from_millis(5_050);
@@ -77,14 +76,14 @@ mod tests {
     fn a_short_lease_shortens_the_grace() {
         for lease in [Duration::from_millis(30), seconds(3)] {
             let schedule = Schedule::new(lease, seconds(5));
-            // A lease that is renewed in time has about two thirds left, and must not be mistaken for one that is not.
+            // A lease that is renewed in time has about two thirds left. TERM must not be sent then.
             assert!(!schedule.must_stop(lease * 6 / 10));
             assert!(schedule.grace_after(LossReason::LocalDeadline, lease / 3) < lease / 3);
         }
     }
 
     #[test]
-    fn the_next_look_is_never_after_the_time_for_term() {
+    fn the_next_check_is_never_after_the_time_of_term() {
         let schedule = Schedule::new(seconds(30), seconds(5));
         assert_eq!(schedule.look_again_in(seconds(30)), seconds(3));
         assert_eq!(schedule.look_again_in(seconds(6)), Duration::from_millis(950));
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_deadline_there_is_no_grace_unless_somebody_took_the_lock_by_hand() {
+    fn after_the_deadline_only_a_revoked_lock_has_a_grace() {
         let schedule = Schedule::new(seconds(30), seconds(5));
         assert_eq!(schedule.grace_after(LossReason::Expired, Duration::ZERO), Duration::ZERO);
         let revoked = LossReason::Revoked(RevokeReason::ReleasedElsewhere);

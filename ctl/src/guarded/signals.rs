@@ -15,23 +15,22 @@ use crate::exit::Exit;
 
 /// Signals that end a wait, and that are passed on to a command.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
-/// Signals of job control: the three by which a terminal stops a job, and the one by which a shell continues it.
+/// Signals of job control: three by which a terminal stops a job, and one by which a shell continues it.
 const JOB: [Signal; 4] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGCONT];
 
 /// Receives signals, in order and without losing any.
 ///
-/// Signals of job control are blocked rather than handled: a blocked SIGTSTP still stops this process when
-/// [`Self::stop_job`] lets it through, and with SIGTTOU blocked this process may write to the terminal and pass its
-/// foreground on from the background.
+/// Signals of job control are blocked instead of handled. A blocked SIGTSTP still stops this process when [`Self::stop_job`] unblocks it.
+/// With SIGTTOU blocked, this process can write to the terminal and give the foreground to another group while it is in the background.
 pub(crate) struct Signals {
     ending: mpsc::UnboundedReceiver<Signal>,
-    /// Whether a signal is in `ending` or on its way there.
+    /// Whether `ending` contains a signal, or will soon.
     has_ending: Arc<AtomicBool>,
     job: AsyncFd<SignalFd>,
 }
 
 impl Signals {
-    /// Must be called before the process has other threads: they inherit which signals are blocked.
+    /// Must be called before the process has other threads, since threads inherit the blocked signals.
     pub(crate) fn new() -> io::Result<Self> {
         let (sender, ending) = mpsc::unbounded_channel();
         let has_ending = Arc::new(AtomicBool::new(false));
@@ -52,7 +51,7 @@ impl Signals {
         Ok(Self { ending, has_ending, job })
     }
 
-    /// Returns the next signal. May be dropped at any time.
+    /// Returns the next signal. The future may be dropped at any time.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             Some(signal) = self.ending.recv() => {
@@ -63,7 +62,7 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that ends this process while no command runs. Meanwhile the process stops as any other does.
+    /// Waits for a signal that ends this process while no command runs. Signals of job control stop and continue the process as usual.
     pub(crate) async fn end(&mut self) -> Exit {
         loop {
             match self.next().await {
@@ -80,15 +79,15 @@ impl Signals {
         }
     }
 
-    /// Whether a signal has arrived that ends this process or is passed on, and [`Self::next`] has not returned it yet.
+    /// Returns whether an ending signal has arrived that [`Self::next`] has not returned yet.
     pub(crate) fn has_ending(&self) -> bool {
         self.has_ending.load(Ordering::Relaxed)
     }
 
-    /// Stops all processes of this job, as its terminal does, and returns `true` when the job is continued. Returns
-    /// `false` at once if no shell looks after the job: the system does not stop an orphaned process group.
+    /// Stops all processes of this job, as its terminal does. Returns `true` when the job is continued. Returns `false` at once if no shell
+    /// controls the job, since the kernel does not stop an orphaned process group.
     pub(crate) fn stop_job(&self, signal: Signal) -> bool {
-        // An older SIGCONT would look like the end of this stop.
+        // An earlier SIGCONT would be taken for the end of this stop.
         while let Ok(Some(_)) = self.job.get_ref().read_signal() {}
         let _ = killpg(getpgrp(), signal);
         self.let_through(signal);
@@ -125,8 +124,8 @@ async fn next_of_job(job: &AsyncFd<SignalFd>) -> Signal {
     }
 }
 
-/// Signals that were ignored when this process began, as `nohup` and shells without job control leave them. Its command
-/// ignores them too, and a handler would end that.
+/// Signals that were ignored when this process started, such as under `nohup` and shells without job control. The command must ignore them
+/// too, and a handler in this process would prevent that.
 struct Ignored(u64);
 
 impl Ignored {
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_count_from_signal_one() {
+    fn the_first_bit_is_signal_one() {
         let ignored = Ignored(0b101);
         assert!(ignored.contains(Signal::SIGHUP) && ignored.contains(Signal::SIGQUIT));
         assert!(!ignored.contains(Signal::SIGINT));

@@ -1,15 +1,15 @@
 //! The controlling terminal and its foreground process group.
 //!
-//! A terminal has one foreground process group, which alone may read from it and gets its Ctrl-C and Ctrl-Z. The shell
-//! puts its job there: this program, and what shares a pipeline or a script with it. The command has a process group of
-//! its own. So it can use the terminal only if this program passes the foreground on, and gives it back in time.
+//! A terminal has one foreground process group. Only that group may read from the terminal, and only it gets the signals of Ctrl-C and
+//! Ctrl-Z. The shell puts its job there: waymaker-ctl and the other processes of its pipeline or script. The command has its own process
+//! group. It can use the terminal only if waymaker-ctl gives it the foreground; waymaker-ctl takes the foreground back in time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, stdin, stdout};
 
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The controlling terminal of this session, independent of stdin. Without one every operation fails.
+/// The controlling terminal of this session, independent of stdin. Without a terminal, every operation fails.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     device: Option<File>,
@@ -21,22 +21,22 @@ impl Terminal {
         Self { device: OpenOptions::new().read(true).write(true).open("/dev/tty").ok() }
     }
 
-    /// Whether this process reads the terminal and writes to it, so nothing else of its job is likely to do so.
+    /// Returns whether stdin and stdout of this process are the terminal. Other processes of its job are then unlikely to use it.
     pub(crate) fn is_for_us_alone(&self) -> bool {
         self.device.is_some() && stdin().is_terminal() && stdout().is_terminal()
     }
 
-    /// Returns the group in the foreground.
+    /// Returns the foreground process group.
     pub(crate) fn front(&self) -> Option<Pid> {
         self.device.as_ref().and_then(|device| tcgetpgrp(device).ok())
     }
 
-    /// Whether the job of this process is in the foreground.
+    /// Returns whether the job of this process is in the foreground.
     pub(crate) fn is_ours(&self) -> bool {
         self.is_of(getpgrp())
     }
 
-    /// Whether this group is in the foreground.
+    /// Returns whether this group is in the foreground.
     pub(crate) fn is_of(&self, group: Pid) -> bool {
         self.front() == Some(group)
     }

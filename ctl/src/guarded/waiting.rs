@@ -92,7 +92,7 @@ async fn explain<W: Wanted>(client: &Client, wanted: &W) -> Infallible {
         let id = holders.first.as_ref().map(|first| first.id);
         if told != Some(id) {
             told = Some(id);
-            note_object(waiting_note(wanted.name(), W::HELD_BY, &holders));
+            note_object(&waiting_note(wanted.name(), W::HELD_BY, &holders));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The files of a data directory, read beside whoever may write to them.
+//! Reads the files of a data directory, also while a server writes to them.
 
 use std::fs::File;
 use std::io;
@@ -13,14 +13,14 @@ pub(crate) struct DataDirectory {
     path: PathBuf,
 }
 
-/// What lies in it.
+/// The files of a data directory.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// With their lengths in bytes, ordered by name.
+    /// Files of the log with their lengths in bytes, ordered by name.
     pub(crate) files: Vec<(FileName, u64)>,
-    /// The names of files that are no part of the log, in order. A server ignores them.
+    /// Names of the files that are not part of the log, in order. A server ignores them.
     pub(crate) foreign: Vec<String>,
-    /// An entry that has the name of a file of the log and is not a file. A server does not start.
+    /// Entry with the name of a file of the log that is not a file. A server does not start then.
     pub(crate) not_a_file: Option<FileName>,
 }
 
@@ -37,7 +37,7 @@ impl DataDirectory {
         let mut listing = Listing::default();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            // The file system's own, where the directory is its root.
+            // Exists if the directory is the root of a file system.
             if entry.file_name() == "lost+found" {
                 continue;
             }
@@ -46,7 +46,7 @@ impl DataDirectory {
                 listing.foreign.push(name);
                 continue;
             };
-            // A file that was removed meanwhile is left out.
+            // The file may have been removed since; skip it.
             let Ok(about) = entry.metadata() else { continue };
             listing.files.push((file, about.len()));
             if !about.is_file() && !about.is_symlink() {
@@ -58,13 +58,13 @@ impl DataDirectory {
         Ok(listing)
     }
 
-    /// All bytes of a file. One that may be written to meanwhile is read from its end to its beginning: frames are written
-    /// in order, so whatever is seen of a later one, all of those before it is seen too, as after a crash.
+    /// Returns all bytes of a file. A file that a server may be writing is read from its end to its beginning. Frames are written in order,
+    /// so if any part of a frame is read, all frames before it are read completely, as after a crash.
     pub(crate) fn read(&self, file: FileName, is_written: bool) -> Result<Vec<u8>, Damage> {
         let name = file.to_string();
         let path = self.path.join(&name);
         let read = || -> io::Result<Vec<u8>> {
-            // From front to back in any case, which is how disks are fast.
+            // Read from the front first, which is fast on disks.
             let mut bytes = std::fs::read(&path)?;
             if is_written {
                 let file = File::open(&path)?;
@@ -80,15 +80,15 @@ impl DataDirectory {
         })
     }
 
-    /// The beginning of a file.
+    /// Returns the first block of a file.
     pub(crate) fn read_block(&self, file: FileName) -> io::Result<[u8; BLOCK_LEN]> {
         let mut block = [0; BLOCK_LEN];
         File::open(self.path.join(file.to_string()))?.read_exact_at(&mut block, 0)?;
         Ok(block)
     }
 
-    /// What the server says of itself that has the directory now. Asks the kernel who has which lock: trying to get it could
-    /// keep a server from starting.
+    /// Returns the description that the server using the directory wrote. Reads the list of locks of the kernel: an attempt to take the lock
+    /// could prevent a server from starting.
     pub(crate) fn user(&self) -> Option<String> {
         let path = self.path.join(FileName::Lock.to_string());
         let inode = std::fs::metadata(&path).ok()?.ino().to_string();
@@ -98,7 +98,7 @@ impl DataDirectory {
         let pid = text.strip_prefix("pid ")?.split(',').next()?;
         let locks = std::fs::read_to_string("/proc/locks").ok()?;
         // 1: FLOCK  ADVISORY  WRITE 4711 fd:01:393227 0 EOF
-        // Another file system may have a file of this number, but then another process has it.
+        // A file of another file system may have the same inode number, but then another process holds its lock.
         let is_ours = |line: &str| {
             let words: Vec<_> = line.split_whitespace().collect();
             let place = words.get(5).and_then(|place| place.rsplit(':').next());
@@ -116,9 +116,9 @@ mod tests {
     const BLOCK_COUNT: u64 = 256;
     const READ_COUNT: u32 = 500;
 
-    /// Blocks are written in order, round after round, while the file is read.
+    /// One thread writes the blocks in order, again and again, while another reads the file.
     #[test]
-    fn of_a_file_that_is_written_to_nothing_is_seen_without_what_was_written_before_it() {
+    fn a_block_is_never_read_without_the_blocks_written_before_it() {
         let place = tempfile::tempdir().unwrap();
         let name = FileName::Segment(1);
         let file = File::create(place.path().join(name.to_string())).unwrap();

@@ -1,4 +1,4 @@
-//! What a record says, as names and values.
+//! The members of a record: names and values.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use waymaker_engine::{ClaimId, Scope};
 /// A value.
 #[derive(Debug)]
 pub(crate) enum Field<'a> {
-    /// Chosen by somebody: to be escaped.
+    /// Bytes that a client chose; output must escape them.
     Bytes(&'a [u8]),
-    /// A word of ours.
+    /// A fixed word.
     Word(&'a str),
     Text(String),
     Number(u64),
     Signed(i64),
     Flag(bool),
-    /// Paths, and whether each is held exclusively.
+    /// Paths, each with whether it is held exclusively.
     Paths(&'a [(&'a [u8], bool)]),
 }
 
-/// The namespaces that records name by number.
+/// Names of the namespaces, by the numbers that records use.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces(BTreeMap<u16, Box<[u8]>>);
 
@@ -38,17 +38,17 @@ impl Namespaces {
     }
 }
 
-/// The name of a kind of namespaces.
+/// Returns the name of a kind of namespaces.
 pub(crate) fn kind_name(kind: u8) -> &'static str {
     NamespaceKind::ALL.get(usize::from(kind)).map_or("unknown", |kind| kind.name())
 }
 
-/// The id as it is shown elsewhere.
+/// Returns the id in the form that all commands use.
 pub(crate) fn id_text(id: ClaimId) -> String {
     LockId { place: id.place, secret: id.secret }.to_string()
 }
 
-/// What survives a crash.
+/// Returns the name of a scope.
 pub(crate) fn scope_name(scope: Scope) -> &'static str {
     match scope {
         Scope::Ephemeral => "ephemeral",
@@ -57,7 +57,7 @@ pub(crate) fn scope_name(scope: Scope) -> &'static str {
     }
 }
 
-/// What a record says, its kind first.
+/// Returns the members of a record. The first member is its kind.
 pub(crate) fn fields<'a>(
     record: &'a Record<'a>,
     namespaces: &'a Namespaces,

@@ -1,24 +1,24 @@
-//! What is left of a lease that stands in a log.
+//! The remaining lease of a hold in a log.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use waymaker_engine::log::{Hold, Item, Started};
 
-/// What is left of a lease.
+/// Remaining lease of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// So much, or nothing: the machine still runs as when it was written.
+    /// Remaining time, perhaps zero. The machine has not been booted since the log was written.
     Known(Duration),
-    /// The machine was started anew, or it is not known when the lease began: the next start grants all of it again.
+    /// The machine was booted since, or the start of the lease is unknown. The next start of the server grants the full lease again.
     Anew(Duration),
-    /// It lasts as long as its session.
+    /// The hold is on the lease of its session.
     Session,
-    /// It has no end.
+    /// The hold has no lease.
     Endless,
 }
 
-/// The clocks by which leases are looked at.
+/// The clock for remaining leases.
 #[derive(Debug)]
 pub(crate) struct Now {
     is_same_boot: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// As they stand for a log that was written by this server last.
+    /// Returns the clock for a log whose last server start is `started`.
     pub(crate) fn of(started: Option<&Started>) -> Self {
         let now = clock_gettime(ClockId::Boottime);
         let boot_ms = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
@@ -59,7 +59,7 @@ impl Now {
     }
 }
 
-/// Names the boot of this machine, as servers write it.
+/// Returns the id of the current boot of this machine, in the form that servers write.
 fn boot_id() -> Option<[u8; 16]> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();

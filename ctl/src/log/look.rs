@@ -1,4 +1,4 @@
-//! One look at a data directory, by the rules of a server that starts.
+//! Reads a data directory by the rules of a server that starts.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -14,39 +14,39 @@ use super::directory::{DataDirectory, Listing};
 use super::problem::Problem;
 use super::reader::{Reader, RecordSink};
 
-/// How often a directory is looked at anew that changed under our eyes.
+/// Most attempts to read a directory that a server changes at the same time.
 const LOOKS_MAX: u32 = 20;
 
-/// What is there.
+/// The contents of a data directory.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) directory: DataDirectory,
-    /// Who uses it now.
+    /// Description of the server that uses the directory.
     pub(crate) user: Option<String>,
     pub(crate) listing: Listing,
     pub(crate) superblock: Option<Superblock>,
-    /// Only one copy of it is whole, or they differ as after a crash.
+    /// Whether only one copy of the superblock is valid, or the copies differ, as after a crash.
     pub(crate) is_superblock_uneven: bool,
-    /// What was read before the first damage.
+    /// Frames and records before the first damage.
     pub(crate) reader: Reader,
-    /// The last frame.
+    /// Number of the last frame.
     pub(crate) last_lsn: u64,
     outcome: Outcome,
 }
 
-/// How a server would find it.
+/// Outcome of a start of a server on this directory.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// There is no log yet: a server would begin one.
+    /// There is no log yet; a server would create one.
     Fresh,
-    /// All that was durable is there.
+    /// All durable records are present.
     Whole(Tail),
-    /// It would not start.
+    /// The server would not start.
     Problem(Problem),
 }
 
 impl Look {
-    /// Reads everything. Where a server changes the directory meanwhile it is read again, unless records were given away.
+    /// Reads the directory. If a server changes it at the same time, reads it again, unless the sink has received records.
     pub(crate) fn at(path: &Path, mut sink: Option<RecordSink>) -> io::Result<Self> {
         let is_repeatable = sink.is_none();
         let mut looks = 1;
@@ -61,7 +61,7 @@ impl Look {
         }
     }
 
-    /// Why a server would not start.
+    /// Returns the reason why a server would not start.
     pub(crate) fn problem(&self) -> Option<&Problem> {
         if let Outcome::Problem(problem) = &self.outcome { Some(problem) } else { None }
     }
@@ -70,24 +70,25 @@ impl Look {
         &self.outcome
     }
 
-    /// The server was stopped in order, and everything is there that it had.
+    /// Returns whether the server stopped cleanly, so that the log contains all its state.
     pub(crate) fn is_clean(&self) -> bool {
         self.superblock.is_some_and(|superblock| superblock.clean_lsn != 0)
     }
 
-    /// The first block of a segment, if it is one.
+    /// Returns the header of a segment, if it is valid.
     pub(crate) fn segment_header(&self, number: u64) -> Option<SegmentHeader> {
         let block = self.directory.read_block(FileName::Segment(number)).ok()?;
         SegmentHeader::decode(&block).ok()
     }
 
-    /// The first block of a snapshot, if it is one.
+    /// Returns the header of a snapshot, if it is valid.
     pub(crate) fn snapshot_header(&self, number: u64) -> Option<SnapshotHeader> {
         let block = self.directory.read_block(FileName::Snapshot(number)).ok()?;
         SnapshotHeader::decode(&block).ok()
     }
 
-    /// `superblock` was read before the names: so all files that it counts on are among them.
+    /// Reads the directory once. `superblock` must be read before the names of the files, so that the names include all files that it
+    /// refers to.
     fn once(path: &Path, superblock: Option<&[u8]>, sink: Option<RecordSink>) -> io::Result<Self> {
         let directory = DataDirectory::new(path);
         let user = directory.user();
@@ -160,7 +161,7 @@ impl Look {
 }
 
 impl Problem {
-    /// Another format than ours is no damage.
+    /// Whether the data is of a newer format instead of damaged.
     pub(crate) fn is_newer(&self) -> bool {
         match self {
             Self::Superblock(error) => matches!(error, SuperblockError::NewerVersion(_)),
@@ -171,7 +172,7 @@ impl Problem {
     }
 }
 
-/// For people who wait: on a terminal only, and where there is something to wait for.
+/// Returns a progress bar. It is hidden without a terminal and for a log that is read quickly.
 fn progress_bar(len: u64) -> ProgressBar {
     const SOON_READ: u64 = 256 << 20;
     if len < SOON_READ || !io::stderr().is_terminal() {

@@ -13,14 +13,12 @@ use super::reader::Place;
 use crate::kind::Kind;
 use crate::text;
 
-/// Everything but the records themselves.
+/// Returns the whole page except the records.
 pub(crate) fn whole(look: &Look) -> String {
     let path = look.directory.path().display();
     let mut page = String::new();
     if let Some(user) = &look.user {
-        page.push_str(&format!(
-            "{path} is in use ({user}): what it does meanwhile is missing here, or here in part\n"
-        ));
+        page.push_str(&format!("{path} is in use ({user}): its latest changes may be missing below\n"));
     }
     page.push_str(&superblock(look));
     page.push('\n');
@@ -32,7 +30,7 @@ pub(crate) fn whole(look: &Look) -> String {
     page
 }
 
-/// One line for a log on which a server would start.
+/// Returns one line for a log on which a server would start.
 pub(crate) fn summary(look: &Look) -> String {
     let image = &look.reader.image;
     let (mut frames, mut records) = (0, 0);
@@ -51,7 +49,7 @@ pub(crate) fn summary(look: &Look) -> String {
     )
 }
 
-/// One record on a line.
+/// Returns one record as a line.
 pub(crate) fn record(place: &Place, fields: &[(&'static str, Field<'_>)]) -> String {
     let mut line = format!("{} {}+{}", place.lsn, place.file, place.offset);
     for (name, value) in fields {
@@ -81,7 +79,7 @@ fn value_text(value: &Field<'_>) -> String {
     }
 }
 
-/// Escaped, and in quotes where it would not be told from the next field.
+/// Escapes bytes, and quotes them if they could not be distinguished from the next field.
 fn quoted(bytes: &[u8]) -> String {
     let text = text::printable(bytes);
     if text.is_empty() || text.contains([' ', '"', '=']) { Quoted(bytes).to_string() } else { text }
@@ -105,10 +103,11 @@ fn superblock(look: &Look) -> String {
         || "none".to_owned(),
         |Losses { fence_floor, wait_ms }| {
             let wait = text::time(Some(Duration::from_millis(wait_ms)));
-            format!("accepted; fences begin above {fence_floor}, grants wait {wait}")
+            format!("accepted; fences continue above {fence_floor}, grants resume after {wait}")
         },
     );
-    let uneven = if look.is_superblock_uneven { " (of one copy; the other is older or damaged)" } else { "" };
+    let uneven =
+        if look.is_superblock_uneven { " (from one copy; the other copy is older or damaged)" } else { "" };
     let rows = [
         ("log id", format!("{:016x}{uneven}", superblock.log_id)),
         ("generation", superblock.generation.to_string()),
@@ -141,17 +140,17 @@ fn files(look: &Look) -> String {
     let foreign = look.listing.foreign.iter().map(|name| {
         let name = text::printable(name.as_bytes());
         let [len, first, last, frames, records] = [(); 5].map(|()| "-".to_owned());
-        [name, len, first, last, frames, records, "is no part of the log, and ignored".to_owned()]
+        [name, len, first, last, frames, records, "not part of the log, ignored".to_owned()]
     });
     text::table(["FILE", "BYTES", "FIRST", "LAST", "FRAMES", "RECORDS", ""], rows.chain(foreign))
 }
 
-/// What a file is for, where its name does not say so.
+/// Describes a file, if its name does not.
 fn note(look: &Look, file: FileName) -> String {
     let superblock = look.superblock.unwrap_or_default();
     match file {
         FileName::Segment(number) if number < superblock.first_segment => {
-            "is in the snapshot, and removed by the next start".to_owned()
+            "contained in the snapshot; the next start removes it".to_owned()
         }
         FileName::Segment(number) => look.segment_header(number).map_or_else(String::new, |header| {
             format!("generation {}, after frame {}", header.generation, header.after.lsn)
@@ -159,35 +158,35 @@ fn note(look: &Look, file: FileName) -> String {
         FileName::Snapshot(number) => {
             let which = if number == superblock.snapshot { "" } else { ", not used" };
             look.snapshot_header(number).map_or_else(String::new, |header| {
-                format!("all up to frame {}, generation {}{which}", header.covers.lsn, header.generation)
+                format!("state up to frame {}, generation {}{which}", header.covers.lsn, header.generation)
             })
         }
-        FileName::Temporary(_) => "was being made, and means nothing".to_owned(),
-        FileName::Spare | FileName::Reserve => "made ahead".to_owned(),
+        FileName::Temporary(_) => "incomplete, ignored".to_owned(),
+        FileName::Spare | FileName::Reserve => "preallocated".to_owned(),
         FileName::Lock | FileName::Superblock => String::new(),
     }
 }
 
-/// How the log ends, or why it cannot be used.
+/// Describes the end of the log, or the reason why it cannot be used.
 fn end(look: &Look) -> String {
     let last = look.last_lsn;
     match look.outcome() {
-        Outcome::Fresh => "there is no log yet; a server would begin one".to_owned(),
+        Outcome::Fresh => "there is no log yet; a server would create one".to_owned(),
         Outcome::Whole(Tail::Clean) if look.is_clean() => {
-            format!("whole up to frame {last}, and stopped cleanly")
+            format!("complete up to frame {last}; the server stopped cleanly")
         }
-        Outcome::Whole(Tail::Clean) => format!("whole up to frame {last}"),
+        Outcome::Whole(Tail::Clean) => format!("complete up to frame {last}"),
         Outcome::Whole(Tail::Torn { offset }) => {
             format!(
-                "whole up to frame {last}; a torn end, never acknowledged, is dropped from byte {offset} on"
+                "complete up to frame {last}; a start drops an incomplete, unacknowledged end from byte {offset} on"
             )
         }
         Outcome::Whole(Tail::OutOfOrder { offset, frames }) => format!(
-            "whole up to frame {last}; {} without the one before, never acknowledged, dropped from byte {offset} on",
+            "complete up to frame {last}; a start drops {} without a predecessor, unacknowledged, from byte {offset} on",
             count((*frames).into(), "frame")
         ),
         Outcome::Problem(problem) if problem.is_newer() => format!("NEWER: {problem}"),
-        Outcome::Problem(problem) => format!("DAMAGED: {problem}\nwhat follows is up to frame {last}"),
+        Outcome::Problem(problem) => format!("DAMAGED: {problem}\nthe state below is up to frame {last}"),
     }
 }
 
@@ -195,12 +194,16 @@ fn state(look: &Look) -> String {
     let image = &look.reader.image;
     let now = Now::of(image.started());
     let mut page = match image.started() {
-        Some(_) if now.is_same_boot() => "written since this machine was booted: leases go on\n".to_owned(),
-        Some(_) => "written before this machine was booted: a start grants each lease anew\n".to_owned(),
+        Some(_) if now.is_same_boot() => {
+            "written since the last boot of this machine: leases continue\n".to_owned()
+        }
+        Some(_) => {
+            "written before the last boot of this machine: a start grants each lease again\n".to_owned()
+        }
         None => String::new(),
     };
     page.push_str(&format!(
-        "{}, {}, unknown keys begin above fence {}\n",
+        "{}, {}, keys without a counter continue above fence {}\n",
         count(image.hold_count() as u64, "hold"),
         count(image.counter_count() as u64, "counter"),
         image.floor()
@@ -209,11 +212,11 @@ fn state(look: &Look) -> String {
     page.push_str(&namespaces.table());
     for (namespace, name, capacity, _) in image.pools() {
         let (namespace, name) = (namespaces.name(namespace), text::printable(name));
-        page.push_str(&format!("pool {name} of {namespace} was set to capacity {capacity}\n"));
+        page.push_str(&format!("pool {name} in {namespace}: capacity set to {capacity}\n"));
     }
     for (namespace, prefix) in image.frozen() {
         let (namespace, prefix) = (namespaces.name(namespace), quoted(prefix));
-        page.push_str(&format!("frozen in {namespace}: what begins with {prefix}\n"));
+        page.push_str(&format!("frozen in {namespace}: prefix {prefix}\n"));
     }
     if image.hold_count() > 0 {
         page.push('\n');
@@ -226,9 +229,9 @@ fn holds(look: &Look, namespaces: &Namespaces, now: &Now) -> String {
     let title = ["KEY", "NAMESPACE", "MODE", "OWNER", "FENCE", "LEFT", "SCOPE", "ID"];
     let rows = look.reader.image.holds().map(|hold| {
         let left = match now.left(&hold) {
-            Left::Known(left) if left.is_zero() => "over".to_owned(),
+            Left::Known(left) if left.is_zero() => "expired".to_owned(),
             Left::Known(left) => text::time(Some(left)),
-            Left::Anew(full) => format!("{} anew", text::time(Some(full))),
+            Left::Anew(full) => format!("{} from start", text::time(Some(full))),
             Left::Session => "session".to_owned(),
             Left::Endless => "-".to_owned(),
         };
@@ -259,7 +262,7 @@ fn item_text(hold: &Hold<'_>) -> String {
     }
 }
 
-/// Namespaces by their numbers, with how much is in them.
+/// Namespaces by their numbers, with counts.
 struct Namespaces(BTreeMap<u16, Namespace>);
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Why a server would not start on a data directory.
+//! Reasons why a server would not start on a data directory.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use waymaker_engine::log::{Contradiction, Damage, FileName, SuperblockError};
 
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// An entry of the directory has the name of a file of the log and is something else.
+    /// An entry has the name of a file of the log but is not a file.
     NotAFile(FileName),
-    /// There is a log, and nothing says where it begins.
+    /// There are files of a log but no superblock.
     NoSuperblock,
-    /// No copy of it can be used.
+    /// No copy of the superblock is valid.
     Superblock(SuperblockError),
-    /// Something that was durable is damaged or gone.
+    /// Durable data is damaged or missing.
     Damage(Damage),
-    /// Two holds of one key.
+    /// The log contains two conflicting holds of one key.
     Contradiction(Contradiction),
-    /// A namespace of a kind that only newer servers know.
+    /// A namespace has a kind that only newer servers know.
     UnknownKind { namespace: u16, kind: u8 },
 }
 
 impl Problem {
-    /// Where it is, as far as it is at one place.
+    /// Returns the file and the byte of the problem, if the problem is in one file.
     pub(crate) fn place(&self) -> Option<(String, u64)> {
         match self {
             Self::NoSuperblock | Self::Superblock(_) => Some((FileName::Superblock.to_string(), 0)),

@@ -1,4 +1,4 @@
-//! What is kept of a log that is read: what it adds up to, and how much each file has.
+//! Folds a log into its final state, and counts the contents of each file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,20 +7,20 @@ use waymaker_engine::log::{BLOCK_LEN, BadRecord, Durable, FileName, Fold, FrameH
 
 use super::fields::{Field, Namespaces, fields};
 
-/// Where a record stands.
+/// Position of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) file: FileName,
-    /// Where its frame begins, in bytes.
+    /// First byte of its frame in the file.
     pub(crate) offset: u64,
-    /// Of its frame; in a snapshot they are counted anew.
+    /// Number of its frame. Frames of a snapshot have their own numbers.
     pub(crate) lsn: u64,
 }
 
-/// Takes each record, in order.
+/// Receives each record, in order.
 pub(crate) type RecordSink = Box<dyn FnMut(&Place, &[(&'static str, Field<'_>)])>;
 
-/// What one file has that counts.
+/// Contents of one file that the log uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Content {
     pub(crate) first_lsn: u64,
@@ -34,10 +34,10 @@ pub(crate) struct Content {
 pub(crate) struct Reader {
     pub(crate) image: Image,
     pub(crate) contents: BTreeMap<FileName, Content>,
-    /// The frame whose records are read.
+    /// Position of the frame whose records are read.
     place: Option<Place>,
     sink: Option<RecordSink>,
-    /// For the sink alone.
+    /// Used by the sink only.
     namespaces: Namespaces,
 }
 
@@ -46,7 +46,7 @@ impl Reader {
         Self { sink, ..Self::default() }
     }
 
-    /// All records were given away: whoever takes them may put them where they belong, before anything else is printed.
+    /// Drops the sink, which flushes its records before other output.
     pub(crate) fn without_sink(self) -> Self {
         Self { sink: None, ..self }
     }

@@ -1,4 +1,4 @@
-//! Against the real server.
+//! Locks of a real server.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::program::{Running, ctl, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
-/// Holds the key until it is dropped or told to end.
+/// Starts a command that holds the key until it is dropped or gets a signal.
 fn holder(server: &RealServer, key: &str) -> Running {
     let mut running =
         Running::start(ctl(server.url(), &["lock", key, "--", "sh", "-c", "echo held; sleep 1000"]));
@@ -19,9 +19,9 @@ fn run(server: &RealServer, words: &[&str]) -> std::process::Output {
     output(ctl(server.url(), words))
 }
 
-/// A read-modify-write without any protection of its own, by a hundred processes at once.
+/// Each process reads a counter from a file and writes it back, without any other protection.
 #[test]
-fn a_hundred_processes_count_to_exactly_a_hundred() {
+fn a_hundred_processes_under_one_lock_lose_no_update() {
     let server = server!();
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("count"), "0\n").unwrap();
@@ -41,7 +41,7 @@ fn a_hundred_processes_count_to_exactly_a_hundred() {
 }
 
 #[test]
-fn a_lock_that_is_taken_is_busy_at_once_or_after_the_wait_and_its_holder_is_named() {
+fn a_busy_lock_fails_at_once_or_after_the_wait_and_names_its_holder() {
     let server = server!();
     let words = ["lock", "k", "--owner", "the other one", "--", "sh", "-c", "echo held; sleep 1000"];
     let mut running = Running::start(ctl(server.url(), &words));
@@ -54,7 +54,7 @@ fn a_lock_that_is_taken_is_busy_at_once_or_after_the_wait_and_its_holder_is_name
 }
 
 #[test]
-fn readers_run_together_and_a_writer_does_not_join_them() {
+fn readers_share_a_lock_and_exclude_a_writer() {
     let server = server!();
     let words = ["lock", "k", "--read", "--", "sh", "-c", "echo held; sleep 1000"];
     let mut readers = [0, 1].map(|_| Running::start(ctl(server.url(), &words)));
@@ -67,7 +67,7 @@ fn readers_run_together_and_a_writer_does_not_join_them() {
 }
 
 #[test]
-fn a_command_waits_for_the_one_before_it() {
+fn a_command_waits_for_the_release_of_the_lock() {
     let server = server!();
     let first = holder(&server, "k");
     let mut second = Running::start(ctl(server.url(), &["lock", "k", "--", "echo", "second"]));
@@ -78,7 +78,7 @@ fn a_command_waits_for_the_one_before_it() {
 }
 
 #[test]
-fn a_program_that_is_ended_while_it_waits_leaves_the_queue() {
+fn a_signal_during_a_wait_cancels_the_wait() {
     let server = server!();
     let _first = holder(&server, "k");
     let mut second = Running::start(ctl(server.url(), &["lock", "k", "--", "echo", "never"]));
@@ -90,7 +90,7 @@ fn a_program_that_is_ended_while_it_waits_leaves_the_queue() {
 }
 
 #[test]
-fn the_status_of_a_key_names_who_waits_below_who_holds() {
+fn inspect_lists_holders_and_then_waiters() {
     let server = server!();
     let _holder = holder(&server, "k");
     let lock = |owner: &str, options: &[&str]| {
@@ -119,7 +119,7 @@ fn the_status_of_a_key_names_who_waits_below_who_holds() {
     assert!(first["ticket"].as_u64().unwrap() > second["ticket"].as_u64().unwrap());
     let left = second["remaining_ms"].as_u64().unwrap();
     assert!((3_000_000..=3_600_000).contains(&left), "{left}");
-    // A wait is ended by its id, as a hold is.
+    // An id also cancels a wait.
     let id = second["id"].as_str().unwrap();
     assert_eq!(run(&server, &["locks", "release", "k", id]).status.code(), Some(0));
     assert_eq!(late.wait().code(), Some(123));
@@ -129,7 +129,7 @@ fn the_status_of_a_key_names_who_waits_below_who_holds() {
 }
 
 #[test]
-fn the_list_is_ordered_by_key_and_tells_everything_in_json() {
+fn the_list_is_ordered_by_key_and_complete_in_json() {
     let server = server!();
     let _holders = ["b/2", "a", "b/1"].map(|key| holder(&server, key));
     let table = stdout(&run(&server, &["locks", "list"]));
@@ -149,7 +149,7 @@ fn the_list_is_ordered_by_key_and_tells_everything_in_json() {
 }
 
 #[test]
-fn releasing_by_id_stops_the_command_of_the_holder() {
+fn a_release_by_id_stops_the_command_of_the_holder() {
     let server = server!();
     let mut running = holder(&server, "k");
     let status = stdout(&run(&server, &["locks", "inspect", "k", "--json"]));
@@ -163,7 +163,7 @@ fn releasing_by_id_stops_the_command_of_the_holder() {
 }
 
 #[test]
-fn a_server_that_dies_stops_the_command_in_time() {
+fn a_command_is_stopped_in_time_after_a_crash_of_the_server() {
     let mut server = server!();
     let words = ["lock", "k", "--lease", "1s", "--", "sh", "-c", "echo held; sleep 1000"];
     let mut running = Running::start(ctl(server.url(), &words));
@@ -174,7 +174,7 @@ fn a_server_that_dies_stops_the_command_in_time() {
 }
 
 #[test]
-fn namespaces_and_sockets_are_chosen_by_flag() {
+fn options_choose_the_namespace_and_the_unix_socket() {
     let server = server!();
     let _holder = holder(&server, "k");
     let socket = server.unix_url();

@@ -1,4 +1,4 @@
-//! Messages for programs and people when something fails.
+//! Error messages, for people and as JSON.
 
 use std::fs::OpenOptions;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use crate::fake::FakeServer;
 use crate::program::{Running, ctl, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
-/// Runs it with --json and returns the one object on stderr.
+/// Runs the command with --json and returns the only object on stderr.
 fn complaint(server: &str, words: &[&str]) -> Value {
     let output = output(ctl(server, &[&["--json"], words].concat()));
     let text = stderr(&output);
@@ -69,9 +69,9 @@ fn every_failure_has_a_code_and_a_message_in_json() {
     assert_eq!(object["code"], "unreachable");
 }
 
-/// The option may stand behind the word that makes no sense, and words behind the dashes belong to the command.
+/// The option may come after the wrong word. Words after `--` belong to the command.
 #[test]
-fn wrong_usage_is_told_as_json_wherever_the_option_stands() {
+fn wrong_usage_is_reported_as_json_wherever_the_option_is() {
     for words in [
         &["locks", "inspect", "--json"][..],
         &["nonsense", "--json"],
@@ -88,7 +88,7 @@ fn wrong_usage_is_told_as_json_wherever_the_option_stands() {
 }
 
 #[test]
-fn a_server_that_recovers_says_when_to_come_again() {
+fn an_error_of_a_recovering_server_has_the_time_of_the_next_attempt() {
     let server = FakeServer::start();
     server.recover_for(2_500);
     let object = complaint(server.url(), &["lock", "k", "--wait", "0s", "--", "true"]);
@@ -100,7 +100,7 @@ fn a_server_that_recovers_says_when_to_come_again() {
 }
 
 #[test]
-fn names_are_shown_as_they_were_given() {
+fn messages_show_names_unchanged_except_control_characters() {
     let server = server!();
     let _holder = holder(&server, "schlüssel", "größe \"x\" \\");
     let text = stderr(&output(ctl(server.url(), &["lock", "schlüssel", "--wait", "0s", "--", "true"])));
@@ -111,7 +111,7 @@ fn names_are_shown_as_they_were_given() {
     assert!(text.contains(r#"held by "a\tb" for "#), "{text}");
 }
 
-/// Subcommands that print something, each in its own way.
+/// Returns commands that print in different ways.
 fn printing(data_dir: &str) -> Vec<Vec<&str>> {
     let words: [&[&str]; 8] = [
         &["namespaces", "list"],
@@ -127,7 +127,7 @@ fn printing(data_dir: &str) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_a_failure() {
+fn output_that_cannot_be_written_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let server = server!(Some(directory.path()));
     let _holder = holder(&server, "k", "somebody");
@@ -146,7 +146,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_it_quietly() {
+fn a_closed_pipe_on_stdout_ends_a_command_without_an_error_message() {
     let directory = tempfile::tempdir().unwrap();
     let server = server!(Some(directory.path()));
     let _holder = holder(&server, "k", "somebody");
@@ -163,7 +163,7 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
 }
 
 #[test]
-fn a_lease_that_no_server_grants_is_refused() {
+fn a_lease_above_the_maximum_is_rejected() {
     let server = server!();
     for words in [
         &["lock", "k", "--lease", "48h", "--", "true"][..],

@@ -1,4 +1,4 @@
-//! What shells are told about our words.
+//! Completion scripts.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ fn script(shell: &str) -> String {
 }
 
 #[test]
-fn every_shell_learns_the_subcommands_and_nothing_hidden() {
+fn every_script_has_all_commands_except_hidden_ones() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = script(shell);
         for word in
@@ -25,7 +25,7 @@ fn every_shell_learns_the_subcommands_and_nothing_hidden() {
 }
 
 #[test]
-fn bash_understands_its_script_and_completes_with_it() {
+fn bash_completes_with_its_script() {
     let mut bash = std::process::Command::new("bash")
         .args(["-n", "-s"])
         .stdin(Stdio::piped())
@@ -33,15 +33,24 @@ fn bash_understands_its_script_and_completes_with_it() {
         .expect("bash, which every machine has that runs these tests");
     bash.stdin.take().unwrap().write_all(script("bash").as_bytes()).unwrap();
     assert!(bash.wait().unwrap().success());
-    let ask = r#"
-        function=$(complete -p waymaker-ctl); function=${function#*-F }; function=${function%% *}
-        COMP_WORDS=(waymaker-ctl presence ""); COMP_CWORD=2
-        $function waymaker-ctl "" presence
-        echo "${COMPREPLY[@]}""#;
-    let answer = std::process::Command::new("bash").args(["-c", &(script("bash") + ask)]).output().unwrap();
-    let answer = stdout(&answer);
-    let words: Vec<_> = answer.split_whitespace().collect();
-    for word in ["set", "list", "get", "--output"] {
-        assert!(words.contains(&word), "{words:?}");
+    for (noun, verbs) in [
+        ("presence", &["set", "list", "get"][..]),
+        ("locks", &["acquire", "extend", "force-release", "inspect", "verify"]),
+        ("pools", &["resize", "remove"]),
+        ("registry", &["list", "get", "set"]),
+        ("server", &["status"]),
+        ("log", &["inspect", "verify"]),
+    ] {
+        let ask = r#"
+            function=$(complete -p waymaker-ctl); function=${function#*-F }; function=${function%% *}
+            COMP_WORDS=(waymaker-ctl NOUN ""); COMP_CWORD=2
+            $function waymaker-ctl "" NOUN
+            echo "${COMPREPLY[@]}""#;
+        let script = script("bash") + &ask.replace("NOUN", noun);
+        let answer = stdout(&std::process::Command::new("bash").args(["-c", &script]).output().unwrap());
+        let words: Vec<_> = answer.split_whitespace().collect();
+        for word in verbs.iter().chain(&["--output"]) {
+            assert!(words.contains(word), "{noun}: {words:?}");
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! Elections against the real server.
+//! Elections with a real server.
 
 use nix::sys::signal::Signal;
 
 use crate::program::{Running, ctl, eventually, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
-/// Says when it leads, and when it is told to stop.
+/// Prints a line when it leads and when it gets SIGTERM.
 const LEADER: &str =
     "trap 'echo stopped; exit 3' TERM; echo leads $WAYMAKER_FENCE; while :; do sleep 0.02; done";
 
@@ -17,7 +17,7 @@ fn status(server: &RealServer) -> String {
     stdout(&output(ctl(server.url(), &["locks", "inspect", "k"])))
 }
 
-/// One that leads, and one that stands by.
+/// Starts a leader and a candidate that stands by.
 fn two(server: &RealServer) -> [Running; 2] {
     let mut leader = candidate(server);
     assert_eq!(leader.line().unwrap(), "leads 1");
@@ -27,7 +27,7 @@ fn two(server: &RealServer) -> [Running; 2] {
 }
 
 #[test]
-fn another_leads_when_the_leader_is_killed() {
+fn another_candidate_leads_after_the_leader_is_killed() {
     let server = server!();
     let [mut leader, mut other] = two(&server);
     leader.signal(Signal::SIGKILL);
@@ -36,7 +36,7 @@ fn another_leads_when_the_leader_is_killed() {
 }
 
 #[test]
-fn another_leads_when_the_leader_is_told_to_stop() {
+fn another_candidate_leads_after_the_leader_is_stopped() {
     let server = server!();
     let [mut leader, mut other] = two(&server);
     leader.signal(Signal::SIGTERM);
@@ -46,7 +46,7 @@ fn another_leads_when_the_leader_is_told_to_stop() {
 }
 
 #[test]
-fn a_leader_that_is_deposed_is_stopped_and_stands_by_again() {
+fn a_leader_that_loses_its_lock_is_stopped_and_stands_by_again() {
     let server = server!();
     let [mut leader, mut other] = two(&server);
     let json = stdout(&output(ctl(server.url(), &["locks", "inspect", "k", "--output", "json"])));
@@ -61,10 +61,10 @@ fn a_leader_that_is_deposed_is_stopped_and_stands_by_again() {
 }
 
 #[test]
-fn a_server_that_is_gone_for_a_while_is_waited_for() {
+fn a_candidate_waits_for_an_unavailable_server() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = server!(Some(directory.path()));
-    // Its socket stays where it is over a restart, its port does not.
+    // A restart keeps the socket but not the port.
     let words = ["elect", "k", "--lease", "2s", "--connect-timeout", "5s", "--", "sh", "-c", LEADER];
     let errors = tempfile::NamedTempFile::new().unwrap();
     let mut command = ctl(&server.unix_url(), &words);
@@ -73,14 +73,14 @@ fn a_server_that_is_gone_for_a_while_is_waited_for() {
     assert_eq!(candidate.line().unwrap(), "leads 1");
     server.kill();
     assert_eq!(candidate.line().unwrap(), "stopped");
-    // It has tried, and has not given up.
+    // The candidate has tried to reconnect and continues to try.
     eventually(|| std::fs::read_to_string(errors.path()).unwrap().contains("cannot reach"));
     let _server = server.restart(directory.path());
     assert!(candidate.line().unwrap().starts_with("leads "));
 }
 
 #[test]
-fn a_command_that_ends_by_itself_is_the_end_and_its_code_is_passed_on() {
+fn elect_ends_with_the_exit_code_of_a_command_that_ends_by_itself() {
     let server = server!();
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 121", 121), ("kill -9 $$", 137)] {
         let output = output(ctl(server.url(), &["elect", "k", "--", "sh", "-c", script]));
@@ -94,7 +94,7 @@ fn a_command_that_ends_by_itself_is_the_end_and_its_code_is_passed_on() {
 }
 
 #[test]
-fn one_that_stands_by_leaves_the_queue_when_it_is_told_to_stop() {
+fn a_signal_removes_a_standby_candidate_from_the_queue() {
     let server = server!();
     let [_leader, mut other] = two(&server);
     other.signal(Signal::SIGINT);

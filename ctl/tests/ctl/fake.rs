@@ -1,4 +1,4 @@
-//! A server that grants everything, and then does what a real one never would on demand.
+//! A fake server that grants every lock and fails on demand.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -23,9 +23,9 @@ pub(crate) struct FakeServer {
 struct State {
     silent: AtomicBool,
     greets_only: AtomicBool,
-    /// Milliseconds until grants resume; 0 of a server that grants.
+    /// Milliseconds until grants resume; 0 if the server grants.
     recovering_ms: AtomicU64,
-    /// When the last request came that began a lease and was answered.
+    /// Time of the last answered request that began a lease.
     last_lease_begin: Mutex<Instant>,
     places: AtomicU64,
     stream: Mutex<Option<TcpStream>>,
@@ -73,27 +73,27 @@ impl FakeServer {
         &self.url
     }
 
-    /// Answers nothing from here on.
+    /// Stops answering.
     pub(crate) fn fall_silent(&self) {
         self.state.silent.store(true, Ordering::SeqCst);
     }
 
-    /// Refuses grants from here on, and says that they resume after this time.
+    /// Refuses grants from now on, with this time until they resume.
     pub(crate) fn recover_for(&self, milliseconds: u64) {
         self.state.recovering_ms.store(milliseconds, Ordering::SeqCst);
     }
 
-    /// Answers no request but HELLO from here on.
+    /// Answers no request except HELLO from now on.
     pub(crate) fn only_greet(&self) {
         self.state.greets_only.store(true, Ordering::SeqCst);
     }
 
-    /// When the last request came that began a lease and was answered. A lease is counted from here.
+    /// Time of the last answered request that began a lease. A lease is counted from here.
     pub(crate) fn last_lease_begin(&self) -> Instant {
         *self.state.last_lease_begin.lock().unwrap()
     }
 
-    /// Takes the lock that was granted last.
+    /// Revokes the lock that was granted last.
     pub(crate) fn revoke(&self) {
         let id = id(self.state.places.load(Ordering::SeqCst));
         let event = Event::Revoked { id, reason: RevokeReason::ReleasedElsewhere, message: b"" };
@@ -102,7 +102,7 @@ impl FakeServer {
         self.state.stream.lock().unwrap().as_ref().unwrap().write_all(&bytes).unwrap();
     }
 
-    /// The locks released so far.
+    /// Returns the locks released since the last call.
     pub(crate) fn released(&self) -> Vec<u64> {
         self.released.lock().unwrap().try_iter().collect()
     }

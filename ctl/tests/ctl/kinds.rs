@@ -1,11 +1,11 @@
-//! Semaphores, limits, watches and what operators do, against the real server.
+//! Semaphores, throttles, watches, registrations and commands of operators, with a real server.
 
 use nix::sys::signal::Signal;
 
 use crate::program::{Running, ctl, eventually, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
-/// Holds a permit of a pool of two until it is dropped or told to end.
+/// Starts a command that holds a permit of a pool of two until it is dropped or gets a signal.
 fn permit(server: &RealServer, options: &[&str]) -> Running {
     let words = ["semaphore", "pool", "--capacity", "2"];
     let command = ["--", "sh", "-c", "echo held $WAYMAKER_KEY $WAYMAKER_FENCE; sleep 1000"];
@@ -19,7 +19,7 @@ fn run(server: &RealServer, words: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn as_many_commands_run_as_the_pool_has_permits() {
+fn a_pool_limits_the_number_of_running_commands() {
     let server = server!();
     let first = permit(&server, &["--owner", "first"]);
     let _second = permit(&server, &["--owner", "second"]);
@@ -44,7 +44,7 @@ fn as_many_commands_run_as_the_pool_has_permits() {
 }
 
 #[test]
-fn a_pool_of_another_capacity_is_refused_with_the_right_one() {
+fn another_capacity_is_refused_with_the_capacity_of_the_pool() {
     let server = server!();
     let _permit = permit(&server, &["--permits", "2"]);
     let refused = run(&server, &["semaphore", "pool", "--capacity", "3", "--", "true"]);
@@ -53,7 +53,7 @@ fn a_pool_of_another_capacity_is_refused_with_the_right_one() {
 }
 
 #[test]
-fn a_pool_gets_another_capacity_and_those_who_wait_get_what_is_free_by_then() {
+fn a_larger_capacity_grants_permits_to_waiters() {
     let server = server!();
     assert_eq!(
         stdout(&run(&server, &["pools", "resize", "pool", "2"])),
@@ -72,7 +72,7 @@ fn a_pool_gets_another_capacity_and_those_who_wait_get_what_is_free_by_then() {
 }
 
 #[test]
-fn pools_are_listed_by_name_with_their_capacity_and_use() {
+fn pools_are_listed_by_name_with_capacity_and_permits_in_use() {
     let server = server!();
     assert_eq!(
         stdout(&run(&server, &["pools", "list"])),
@@ -105,7 +105,7 @@ fn pools_are_listed_by_name_with_their_capacity_and_use() {
 }
 
 #[test]
-fn a_fence_is_verified_for_scripts() {
+fn verify_compares_a_fence_with_the_newest_one() {
     let server = server!();
     let verify = |fence: &str| {
         let output = run(&server, &["locks", "verify", "k", fence]);
@@ -123,7 +123,7 @@ fn a_fence_is_verified_for_scripts() {
 }
 
 #[test]
-fn entries_are_listed_by_key_with_type_and_value() {
+fn registrations_are_listed_by_key_with_type_and_value() {
     let server = server!();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -150,7 +150,7 @@ fn entries_are_listed_by_key_with_type_and_value() {
 }
 
 #[test]
-fn a_permit_taken_by_force_stops_its_command_and_tells_it_why() {
+fn a_forced_release_of_a_permit_stops_its_command_and_reports_the_reason() {
     let server = server!();
     let words = ["semaphore", "pool", "--capacity", "1", "--", "sh", "-c", "echo held; sleep 1000"];
     let mut command = ctl(server.url(), &words);
@@ -174,7 +174,7 @@ fn a_permit_taken_by_force_stops_its_command_and_tells_it_why() {
 }
 
 #[test]
-fn a_throttled_command_does_not_run_and_says_when_to_come_again() {
+fn a_throttled_command_does_not_run_and_reports_the_time_of_the_next_attempt() {
     let server = server!();
     let throttle = |options: &[&str]| {
         run(&server, &[&["throttle", "b", "--rate", "2/h", "--burst", "3"], options].concat())
@@ -207,7 +207,7 @@ fn a_wait_for_tokens_ends_when_there_are_enough() {
 }
 
 #[test]
-fn a_command_of_a_throttle_that_cannot_be_run_is_told_apart_as_shells_do() {
+fn throttle_reports_a_command_that_cannot_run_with_the_exit_codes_of_shells() {
     let server = server!();
     for (command, code) in [("./no-such-command", 127), ("/etc/passwd", 126)] {
         let output = run(&server, &["throttle", "b", "--rate", "9/s", "--", command]);
@@ -217,7 +217,7 @@ fn a_command_of_a_throttle_that_cannot_be_run_is_told_apart_as_shells_do() {
 }
 
 #[test]
-fn a_watch_says_how_a_key_is_and_then_what_happens_to_it() {
+fn a_watch_prints_the_current_state_and_then_each_change() {
     let server = server!();
     let mut watch = Running::start(ctl(server.url(), &["locks", "watch", "k"]));
     assert_eq!(watch.line().unwrap(), "k: free, fence 0");
@@ -226,7 +226,7 @@ fn a_watch_says_how_a_key_is_and_then_what_happens_to_it() {
         assert!(run(&server, &words).status.success());
     };
     lock(&[]);
-    // What was held for too short a time may be left out; that it is free again may not.
+    // The watch may leave out the short hold, but not the state after it.
     while watch.line().unwrap() != "k: free, fence 1" {}
     let mut json = Running::start(ctl(server.url(), &["locks", "watch", "k", "--json"]));
     let first: serde_json::Value = serde_json::from_str(&json.line().unwrap()).unwrap();
@@ -237,13 +237,13 @@ fn a_watch_says_how_a_key_is_and_then_what_happens_to_it() {
     assert_eq!(watch.line().unwrap(), "k: held for reading by me, fence 2");
     let held: serde_json::Value = serde_json::from_str(&json.line().unwrap()).unwrap();
     assert_eq!((&held["mode"], &held["owner"]), (&"read".into(), &"me".into()));
-    // A shell lets what it starts in the background ignore SIGINT, and so whatever runs these tests there.
+    // SIGINT may be ignored: a shell starts background jobs with SIGINT ignored, perhaps these tests.
     watch.signal(Signal::SIGTERM);
     assert!(!watch.wait().success());
 }
 
 #[test]
-fn frozen_keys_start_nothing_until_they_are_thawed() {
+fn frozen_keys_are_not_granted_until_they_are_thawed() {
     let server = server!();
     assert_eq!(stdout(&run(&server, &["prefixes", "freeze", "eu/"])), "eu/: frozen; frozen prefixes: 1\n");
     assert_eq!(
@@ -264,7 +264,7 @@ fn frozen_keys_start_nothing_until_they_are_thawed() {
 }
 
 #[test]
-fn namespaces_are_listed_with_what_is_held_in_them() {
+fn namespaces_are_listed_with_the_number_of_holds() {
     let server = server!();
     let _permits = [permit(&server, &["--namespace", "blue"]), permit(&server, &["--namespace", "blue"])];
     let table = stdout(&run(&server, &["namespaces", "list"]));
@@ -279,7 +279,7 @@ fn namespaces_are_listed_with_what_is_held_in_them() {
 }
 
 #[test]
-fn a_namespace_is_removed_once_nothing_is_in_it() {
+fn only_an_empty_namespace_is_removed() {
     let server = server!();
     let mut holder = permit(&server, &["--namespace", "blue"]);
     let refused = run(&server, &["namespaces", "remove", "sem/blue"]);
@@ -289,7 +289,7 @@ fn a_namespace_is_removed_once_nothing_is_in_it() {
     assert!(stderr(&built_in).contains("belongs to a front end"), "{}", stderr(&built_in));
     let unknown = run(&server, &["namespaces", "remove", "none"]);
     assert!(stderr(&unknown).contains("there is no namespace of this name"), "{}", stderr(&unknown));
-    // A holder that is killed keeps its session for the length of the lease.
+    // The session of a killed holder would stay for the length of its lease.
     holder.signal(Signal::SIGTERM);
     holder.wait();
     eventually(|| stdout(&run(&server, &["namespaces", "remove", "sem/blue"])) == "sem/blue: removed\n");

@@ -1,4 +1,4 @@
-//! Data directories that a real server left behind: stopped, killed, damaged, and still in use.
+//! Data directories of a real server: stopped, killed, damaged, and in use.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -53,7 +53,7 @@ impl Place {
         stderr(&verified)
     }
 
-    /// Ends the server in order, and waits until it has let go of the directory.
+    /// Stops the server cleanly and waits until it has released the directory.
     fn stop(&self) {
         let lock = File::open(self.path().join("LOCK")).unwrap();
         let text = fs::read_to_string(self.path().join("LOCK")).unwrap();
@@ -67,7 +67,7 @@ fn about<'a>(objects: &'a [Value], what: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["about"] == what).collect()
 }
 
-/// Holds `key` until it is dropped.
+/// Starts a command that holds `key` until it is dropped.
 fn holder(server: &RealServer, key: &str, options: &[&str]) -> Running {
     let words =
         [&["lock", key, "--owner", "the holder"], options, &["--", "sh", "-c", "echo held; sleep 1000"]];
@@ -76,7 +76,7 @@ fn holder(server: &RealServer, key: &str, options: &[&str]) -> Running {
     running
 }
 
-/// A killed server that granted `he\nld`, then `freed` so often, and `last`.
+/// Kills a server that granted `he\nld`, `freed` `freed_count` times, and `last`.
 fn killed(place: &Place, freed_count: usize) {
     let mut server = RealServer::start(Some(&place.path()), &[]);
     let running = holder(&server, "he\nld", &["--scope", "local", "--lease", "1h"]);
@@ -84,15 +84,15 @@ fn killed(place: &Place, freed_count: usize) {
         let freed = output(ctl(server.url(), &["lock", "freed", "--scope", "local", "--", "true"]));
         assert_eq!(freed.status.code(), Some(0), "{}", stderr(&freed));
     }
-    // Nothing waits for a release to be durable, but what comes later is never durable before it. The frame of this also
-    // tells since when those before it were durable.
+    // No client waits until a release is durable, but a later record is never durable before it. The frame of this grant also proves
+    // that the frames before it were durable.
     let last = holder(&server, "last", &["--scope", "local"]);
     server.kill();
     drop((running, last));
 }
 
 #[test]
-fn after_a_kill_the_holds_and_counters_of_scope_local_are_shown_and_nothing_is_changed() {
+fn inspect_shows_holds_and_counters_of_scope_local_after_a_kill_and_changes_nothing() {
     let place = Place::new();
     killed(&place, 3);
     let files = |directory: &Path| {
@@ -104,7 +104,7 @@ fn after_a_kill_the_holds_and_counters_of_scope_local_are_shown_and_nothing_is_c
     let verified = place.log(&["verify"]);
     assert_eq!(verified.status.code(), Some(0), "{}", stderr(&verified));
     let line = stdout(&verified);
-    assert!(line.contains("whole up to frame ") && line.ends_with("; 2 holds, 3 counters\n"), "{line}");
+    assert!(line.contains("complete up to frame ") && line.ends_with("; 2 holds, 3 counters\n"), "{line}");
     let inspected = place.log(&["inspect"]);
     assert_eq!(inspected.status.code(), Some(0));
     let page = stdout(&inspected);
@@ -119,7 +119,7 @@ fn after_a_kill_the_holds_and_counters_of_scope_local_are_shown_and_nothing_is_c
 }
 
 #[test]
-fn programs_get_one_object_a_line_and_every_record_with_its_place() {
+fn json_has_one_object_per_line_and_every_record_with_its_position() {
     let place = Place::new();
     killed(&place, 2);
     let objects = place.objects(&["--records"]);
@@ -142,24 +142,24 @@ fn programs_get_one_object_a_line_and_every_record_with_its_place() {
     assert_eq!((&records[0]["file"], &records[0]["offset"]), (&SEGMENT.into(), &BLOCK_LEN.into()));
     let [superblock] = about(&objects, "superblock")[..] else { panic!("{objects:?}") };
     assert_eq!((&superblock["generation"], &superblock["clean_lsn"]), (&1.into(), &0.into()));
-    // The same for people, one record a line.
+    // The table format has the same records, one per line.
     let page = stdout(&place.log(&["inspect", "--records"]));
     assert!(page.starts_with(&format!("1 {SEGMENT}+4096 started boot_id=")), "{page}");
     assert!(page.contains(r" held namespace=default key=he\nld mode=write fence=1 "), "{page}");
 }
 
 #[test]
-fn after_a_clean_stop_what_was_kept_in_memory_is_there_too() {
+fn a_clean_stop_also_saves_ephemeral_holds() {
     let place = Place::new();
     let server = server!(Some(&place.path()));
     let _holder = holder(&server, "k", &[]);
     place.stop();
     let page = stdout(&place.log(&["inspect"]));
-    assert!(page.contains(", and stopped cleanly\n") && page.contains("  ephemeral  "), "{page}");
+    assert!(page.contains("; the server stopped cleanly\n") && page.contains("  ephemeral  "), "{page}");
     assert!(stdout(&place.log(&["verify"])).contains("stopped cleanly"));
     let objects = place.objects(&[]);
     assert_eq!(about(&objects, "log")[0]["end"], "stopped");
-    // The last frame of a clean stop has no successor, and is missed all the same.
+    // The damage of the last frame of a clean stop is detected although no frame follows.
     let frames = about(&objects, "file").iter().find_map(|file| file["frames"].as_u64()).unwrap();
     place.flip(SEGMENT, frames * BLOCK_LEN);
     let damage = place.damage();
@@ -168,7 +168,7 @@ fn after_a_clean_stop_what_was_kept_in_memory_is_there_too() {
 }
 
 #[test]
-fn a_server_that_runs_is_named_and_neither_disturbed_nor_taken_for_damage() {
+fn a_running_server_is_named_and_not_disturbed_and_its_log_is_not_damaged() {
     let place = Place::new();
     let server = server!(Some(&place.path()));
     let _holder = holder(&server, "k", &["--scope", "local"]);
@@ -187,7 +187,7 @@ fn a_server_that_runs_is_named_and_neither_disturbed_nor_taken_for_damage() {
 }
 
 #[test]
-fn a_damaged_frame_is_named_by_file_and_offset_and_what_is_before_it_is_shown() {
+fn a_damaged_frame_is_named_by_file_and_byte_and_earlier_frames_are_shown() {
     let place = Place::new();
     killed(&place, 3);
     let frame = 3;
@@ -199,28 +199,28 @@ fn a_damaged_frame_is_named_by_file_and_offset_and_what_is_before_it_is_shown() 
     let inspected = place.log(&["inspect"]);
     assert_eq!(inspected.status.code(), Some(1));
     let page = stdout(&inspected);
-    assert!(page.contains("DAMAGED: ") && page.contains("what follows is up to frame 2\n"), "{page}");
+    assert!(page.contains("DAMAGED: ") && page.contains("the state below is up to frame 2\n"), "{page}");
     let objects = place.objects(&[]);
     let log = about(&objects, "log")[0];
     assert_eq!((&log["problem_file"], &log["problem_offset"]), (&SEGMENT.into(), &12_288.into()));
 }
 
 #[test]
-fn a_foreign_file_is_shown_and_keeps_no_server_from_starting() {
+fn a_foreign_file_is_listed_and_is_not_damage() {
     let place = Place::new();
     killed(&place, 1);
     fs::write(place.path().join("no\ntes"), "").unwrap();
     assert_eq!(place.log(&["verify"]).status.code(), Some(0));
     let page = stdout(&place.log(&["inspect"]));
     let line = page.lines().find(|line| line.starts_with(r"no\ntes ")).unwrap_or_else(|| panic!("{page}"));
-    assert!(line.ends_with("is no part of the log, and ignored"), "{line}");
+    assert!(line.ends_with("not part of the log, ignored"), "{line}");
     let objects = place.objects(&[]);
     let file = about(&objects, "file").into_iter().find(|file| file["file"] == "no\ntes");
     assert_eq!(file.map(|file| file["foreign"] == true), Some(true));
 }
 
 #[test]
-fn whatever_else_keeps_a_server_from_starting_is_named() {
+fn every_other_reason_not_to_start_is_named() {
     let break_and_verify = |break_it: &dyn Fn(&Place)| {
         let place = Place::new();
         killed(&place, 1);
@@ -233,7 +233,7 @@ fn whatever_else_keeps_a_server_from_starting_is_named() {
     assert!(no_superblock.contains("superblock is missing"), "{no_superblock}");
     let not_a_file = break_and_verify(&|place| {
         let spare = place.path().join("spare");
-        // The server may have made the file.
+        // The server may have created the file.
         let _ = fs::remove_file(&spare);
         fs::create_dir(spare).unwrap();
     });
@@ -251,7 +251,7 @@ fn whatever_else_keeps_a_server_from_starting_is_named() {
 }
 
 #[test]
-fn a_newer_format_is_named_and_not_called_damage() {
+fn a_newer_format_is_named_and_is_not_damage() {
     let place = Place::new();
     killed(&place, 1);
     let path = place.path().join("superblock");
@@ -271,7 +271,7 @@ fn a_newer_format_is_named_and_not_called_damage() {
 }
 
 #[test]
-fn an_end_that_was_torn_by_a_crash_is_no_damage() {
+fn an_incomplete_end_after_a_crash_is_not_damage() {
     let place = Place::new();
     killed(&place, 1);
     let frames = about(&place.objects(&[]), "log")[0]["last_lsn"].as_u64().unwrap();
@@ -279,11 +279,15 @@ fn an_end_that_was_torn_by_a_crash_is_no_damage() {
     place.flip(SEGMENT, end);
     let verified = place.log(&["verify"]);
     assert_eq!(verified.status.code(), Some(0), "{}", stderr(&verified));
-    assert!(stdout(&verified).contains(&format!("dropped from byte {end} on")), "{}", stdout(&verified));
+    assert!(
+        stdout(&verified).contains(&format!("unacknowledged end from byte {end} on")),
+        "{}",
+        stdout(&verified)
+    );
 }
 
 #[test]
-fn an_empty_directory_is_fine_and_one_that_is_not_there_cannot_be_read() {
+fn an_empty_directory_is_valid_and_a_missing_directory_is_an_error() {
     let place = Place::new();
     let missing = place.log(&["verify"]);
     assert_eq!(missing.status.code(), Some(125));

@@ -1,4 +1,4 @@
-//! Logs that servers of released versions left behind, read by today's `waymaker-ctl`.
+//! Logs of released versions of the server, read by this version of waymaker-ctl.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::fixture::Fixture;
 use crate::program::{ctl, output, stderr, stdout};
 
 #[test]
-fn the_log_of_every_older_version_is_whole_and_shows_what_was_promised() {
+fn the_log_of_every_older_version_is_complete_and_has_its_promised_contents() {
     for fixture in Fixture::all() {
         let name = &fixture.name;
         let place = tempfile::tempdir().unwrap();
@@ -26,7 +26,8 @@ fn the_log_of_every_older_version_is_whole_and_shows_what_was_promised() {
             "{name}: {verified}"
         );
         let end = fixture.about("log").next().unwrap().text("end");
-        for (other, words) in [("stopped", "and stopped cleanly"), ("torn", "a torn end, never acknowledged")]
+        for (other, words) in
+            [("stopped", "the server stopped cleanly"), ("torn", "an incomplete, unacknowledged end")]
         {
             assert_eq!(verified.contains(words), end == other, "{name}: {verified}");
         }

@@ -1,4 +1,4 @@
-//! Commands that must not outlive their lock.
+//! Commands that lose their lock.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use nix::unistd::Pid;
 use crate::fake::FakeServer;
 use crate::program::{Running, ctl, rest, soon};
 
-/// Says what it gets and goes on.
+/// Prints a line for SIGTERM and continues.
 const STUBBORN: &str = "trap 'echo term' TERM; echo started; while :; do sleep 0.02; done";
-/// A shell with children that would go on without it.
+/// A shell with children that would continue without it.
 const FAMILY: &str = "sleep 1000 & (sleep 1000 & wait) & echo started; wait";
 
 fn start(server: &FakeServer, options: &[&str], script: &str) -> Running {
@@ -21,7 +21,7 @@ fn start(server: &FakeServer, options: &[&str], script: &str) -> Running {
 }
 
 #[test]
-fn a_command_whose_lock_was_taken_away_gets_term_and_then_kill() {
+fn a_command_whose_lock_is_revoked_gets_term_and_then_kill() {
     let server = FakeServer::start();
     let mut running = start(&server, &["--grace", "200ms"], STUBBORN);
     server.revoke();
@@ -31,7 +31,7 @@ fn a_command_whose_lock_was_taken_away_gets_term_and_then_kill() {
 }
 
 #[test]
-fn a_command_that_obeys_term_is_not_waited_for() {
+fn a_command_that_ends_on_term_ends_the_grace() {
     let server = FakeServer::start();
     let mut running = start(&server, &["--grace", "1h", "--lease", "23h"], FAMILY);
     server.revoke();
@@ -40,13 +40,13 @@ fn a_command_that_obeys_term_is_not_waited_for() {
 }
 
 #[test]
-fn a_command_whose_lease_cannot_be_renewed_is_gone_before_the_lease_is_over() {
-    /// Lengths of the lease. The reaction of a busy machine takes a smaller part of a longer lease, so one of them has to pass.
+fn a_command_whose_lease_cannot_be_renewed_ends_before_the_lease_expires() {
+    /// Lengths of the lease. The delays of a busy machine are a smaller part of a longer lease, so one of the lengths must pass.
     const LEASES_S: [u64; 4] = [3, 6, 12, 24];
     for lease_s in LEASES_S {
         let server = FakeServer::start();
         let directory = tempfile::tempdir().unwrap();
-        // The program outlives its command while it says goodbye, so the end of the command must show somewhere else.
+        // waymaker-ctl ends after its command, so a FIFO shows the end of the command.
         let fifo = directory.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let script = format!("exec 9> {}; {}", fifo.display(), STUBBORN);
@@ -72,7 +72,7 @@ fn a_command_whose_lease_cannot_be_renewed_is_gone_before_the_lease_is_over() {
 }
 
 #[test]
-fn a_program_that_is_killed_takes_the_whole_group_of_its_command_along() {
+fn the_group_of_the_command_is_killed_when_waymaker_ctl_is_killed() {
     let server = FakeServer::start();
     let mut running = start(&server, &[], FAMILY);
     running.signal(Signal::SIGKILL);
@@ -80,12 +80,12 @@ fn a_program_that_is_killed_takes_the_whole_group_of_its_command_along() {
     running.wait();
 }
 
-/// A program that is stopped cannot send anything. The watchdog knows the deadline.
+/// A stopped process cannot send signals. The watchdog knows the deadline.
 #[test]
-fn a_program_that_is_stopped_does_not_let_its_command_outlive_the_lease() {
+fn the_command_is_killed_before_the_lease_expires_while_waymaker_ctl_is_stopped() {
     let server = FakeServer::start();
     let directory = tempfile::tempdir().unwrap();
-    // The stopped program keeps its stdout open, so the end of the command must show somewhere else.
+    // The stopped process keeps its stdout open, so a FIFO shows the end of the command.
     let fifo = directory.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let script = format!("exec 9> {}; {FAMILY}", fifo.display());
@@ -99,9 +99,9 @@ fn a_program_that_is_stopped_does_not_let_its_command_outlive_the_lease() {
     assert_eq!(running.wait().code(), Some(121));
 }
 
-/// Signals for the group are meant for the command. A watchdog that died of one would leave it unwatched.
+/// Signals for the group are meant for the command. If one ended the watchdog, the command would be unwatched.
 #[test]
-fn a_command_that_signals_its_own_group_is_still_watched() {
+fn the_watchdog_survives_signals_that_the_command_sends_to_its_group() {
     let server = FakeServer::start();
     let script = "trap : TERM INT HUP; kill -TERM 0; kill -INT 0; kill -HUP 0; ps -o pgid= -p $$; sleep 1000";
     let words = ["lock", "k", "--", "sh", "-c", script];
@@ -113,7 +113,7 @@ fn a_command_that_signals_its_own_group_is_still_watched() {
     running.wait();
 }
 
-/// As an interactive shell does. What it starts in further groups is its own business.
+/// An interactive shell leaves the group. Processes that it starts in further groups are not watched.
 #[test]
 fn a_command_that_leaves_the_group_ends_with_its_lock_and_by_signals() {
     let server = FakeServer::start();

@@ -1,5 +1,4 @@
-//! The program from the outside: against a server that falls silent or takes locks away on demand, and against the
-//! real one.
+//! Runs waymaker-ctl as a process, with a fake server that stops answering or revokes locks on demand, and with the real server.
 
 mod acquire;
 mod against_server;

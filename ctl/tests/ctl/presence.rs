@@ -1,4 +1,4 @@
-//! Presences against the real server.
+//! Presences with a real server.
 
 use nix::sys::signal::Signal;
 
@@ -9,7 +9,7 @@ fn run(server: &RealServer, words: &[&str]) -> std::process::Output {
     output(ctl(server.url(), words))
 }
 
-/// Keeps `w/1` until it is dropped or told to end.
+/// Starts a command with the presence `w/1` until it is dropped or gets a signal.
 fn presence(server: &RealServer, options: &[&str]) -> Running {
     let words =
         [&["presence", "set", "w/1"], options, &["--", "sh", "-c", "echo there; sleep 1000"]].concat();
@@ -31,7 +31,7 @@ fn first_cells(table: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_presence_is_there_while_its_command_runs_and_then_it_is_not() {
+fn a_presence_is_registered_only_while_its_command_runs() {
     let server = server!();
     assert!(!is_there(&server));
     let mut running = presence(&server, &["--value", "10.0.0.7:80"]);
@@ -49,7 +49,7 @@ fn a_presence_is_there_while_its_command_runs_and_then_it_is_not() {
 }
 
 #[test]
-fn a_presence_without_a_command_ends_well_when_it_is_interrupted() {
+fn a_presence_without_a_command_succeeds_when_interrupted() {
     let server = server!();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut running = Running::start(ctl(server.url(), &["presence", "set", "w/1"]));
@@ -61,10 +61,10 @@ fn a_presence_without_a_command_ends_well_when_it_is_interrupted() {
 }
 
 #[test]
-fn a_presence_outlives_its_ttl_while_it_is_kept_and_goes_with_it_when_it_is_not() {
+fn a_presence_is_renewed_beyond_its_ttl_and_expires_after_a_kill() {
     let server = server!();
     let mut running = presence(&server, &["--ttl", "5s"]);
-    // The name is taken for longer than the ttl, so the presence is renewed.
+    // The name stays taken for longer than the ttl, so the presence is renewed.
     let begin = std::time::Instant::now();
     while begin.elapsed() < std::time::Duration::from_secs(6) {
         let refused = run(&server, &["presence", "set", "w/1", "--", "true"]);
@@ -77,7 +77,7 @@ fn a_presence_outlives_its_ttl_while_it_is_kept_and_goes_with_it_when_it_is_not(
 }
 
 #[test]
-fn the_exit_code_is_that_of_the_command_and_the_presence_is_taken_out() {
+fn presence_passes_on_the_exit_code_and_removes_the_registration() {
     let server = server!();
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
         let output = run(&server, &["presence", "set", "w/1", "--", "sh", "-c", script]);

@@ -1,4 +1,4 @@
-//! Running waymaker-ctl and looking at what comes out.
+//! Runs waymaker-ctl and reads its output.
 
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long a test waits for an event before the event counts as missing. It is far longer than any event takes on a busy
-/// machine, and no other verdict depends on it.
+/// Time after which an awaited event counts as missing. It is far longer than any event takes on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// waymaker-ctl with these words, against this server.
+/// Returns a waymaker-ctl command with these words, for this server.
 pub(crate) fn ctl(server: &str, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_waymaker-ctl"));
     command
@@ -48,7 +47,7 @@ pub(crate) fn soon<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
     receiver.recv_timeout(SOON).expect("it happens soon")
 }
 
-/// Asks until it is so. Fails the test instead of letting it hang.
+/// Repeats the check until it returns true. Fails the test instead of letting it hang.
 pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
@@ -56,7 +55,7 @@ pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// waymaker-ctl while it runs, its stdout read line by line.
+/// A running waymaker-ctl, whose stdout is read line by line.
 pub(crate) struct Running {
     /// `None` once waited for.
     child: Option<Child>,
@@ -70,7 +69,7 @@ impl Running {
         Self { child: Some(child), lines: Some(lines) }
     }
 
-    /// The next line of the command, or `None` when nobody is left who could write one.
+    /// Returns the next line, or `None` when all writers have closed the pipe.
     pub(crate) fn line(&mut self) -> Option<String> {
         let mut lines = self.lines.take().unwrap();
         let (line, lines) = soon(move || (lines.next().transpose().unwrap(), lines));
@@ -86,7 +85,7 @@ impl Running {
         kill(Pid::from_raw(self.id() as i32), signal).unwrap();
     }
 
-    /// Ends the stdin of a command that was started with a piped one.
+    /// Closes the piped stdin of the command.
     pub(crate) fn close_input(&mut self) {
         drop(self.child.as_mut().expect("not waited for yet").stdin.take());
     }
@@ -99,7 +98,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After a failed test, its watchdog takes the rest along.
+        // Its watchdog then kills the command.
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -107,7 +106,7 @@ impl Drop for Running {
     }
 }
 
-/// What a reader still holds, to its end.
+/// Returns the rest of the text of a reader.
 pub(crate) fn rest(mut reader: impl Read) -> String {
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();

@@ -1,4 +1,4 @@
-//! An interactive shell on a pseudo-terminal of its own, as a person has one.
+//! An interactive shell on its own pseudo-terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -24,14 +24,14 @@ pub(crate) struct Shell {
     shell: Child,
     master: File,
     chunks: mpsc::Receiver<Vec<u8>>,
-    /// Output that no `expect` has passed over yet.
+    /// Output after the last text that `expect` found.
     unread: String,
 }
 
 impl Shell {
     /// Starts the shell. `$CTL` is waymaker-ctl, which finds the server at `url`.
     pub(crate) fn start(words: &[&str], url: &str) -> Self {
-        // Other tests start processes meanwhile. One that inherited an end would keep this terminal from hanging up.
+        // Other tests start processes at the same time. A process that inherited an end would prevent the hang-up of this terminal.
         let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -74,28 +74,28 @@ impl Shell {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Types a line. The terminal echoes it, so a text that is expected later must not stand in it.
+    /// Types a line. The terminal echoes it, so it must not contain a text that is expected later.
     pub(crate) fn type_line(&mut self, line: &str) {
         self.press(&format!("{line}\n"));
     }
 
-    /// Waits for this text in the output and passes over it.
+    /// Waits for this text in the output and skips it.
     pub(crate) fn expect(&mut self, text: &str) {
         assert!(self.sees(text, SOON), "{text:?} is missing in {:?}", self.unread);
     }
 
-    /// Waits for the text `end` and says whether `text` stood before it.
+    /// Waits for the text `end` and returns whether `text` came before it.
     pub(crate) fn expect_before(&mut self, text: &str, end: &str) -> bool {
         let before = self.pass_over(end, SOON);
         before.unwrap_or_else(|| panic!("{end:?} is missing in {:?}", self.unread)).contains(text)
     }
 
-    /// Waits for this text for a while. Passes over it, and says whether it came.
+    /// Waits for this text for a limited time and skips it. Returns whether it came.
     pub(crate) fn sees(&mut self, text: &str, wait: Duration) -> bool {
         self.pass_over(text, wait).is_some()
     }
 
-    /// Waits for this text, passes over it and returns what stood before it.
+    /// Waits for this text, skips it and returns the text before it.
     fn pass_over(&mut self, text: &str, wait: Duration) -> Option<String> {
         let deadline = Instant::now() + wait;
         loop {

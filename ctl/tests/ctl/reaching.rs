@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, or not yet.
+//! Servers that cannot be reached, or that are still starting.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,7 +26,7 @@ fn silent_listener() -> String {
     url
 }
 
-/// A listener that accepts nothing, with as many connections before it as its backlog holds.
+/// A listener that accepts no connection and whose backlog is full.
 struct FullListener {
     url: String,
     _listener: OwnedFd,
@@ -46,7 +46,7 @@ impl FullListener {
 }
 
 #[test]
-fn a_wait_ends_in_time_whatever_the_server_does() {
+fn a_wait_ends_in_time_with_an_unresponsive_server() {
     let (silent, full, greeter) = (silent_listener(), FullListener::start(), FakeServer::start());
     greeter.only_greet();
     thread::scope(|scope| {
@@ -69,16 +69,16 @@ fn a_wait_ends_in_time_whatever_the_server_does() {
 }
 
 #[test]
-fn a_connect_timeout_that_is_given_counts_beside_the_wait() {
+fn an_explicit_connect_timeout_overrides_a_shorter_wait() {
     let words = ["lock", "k", "--wait", "0s", "--connect-timeout", "1500ms", "--", "true"];
     let begin = Instant::now();
     assert_eq!(output(ctl(&silent_listener(), &words)).status.code(), Some(122));
     assert!(begin.elapsed() >= Duration::from_millis(1500));
 }
 
-/// As a server does that is restarted: it hangs up, is gone for a while, and then serves.
+/// The server closes connections, is unavailable, and then serves again.
 #[test]
-fn a_server_that_is_started_again_is_reached_within_the_connect_timeout() {
+fn a_restarted_server_is_reached_within_the_connect_timeout() {
     for words in [&["lock", "k"][..], &["elect", "k"]] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Commands that run under a lock to their end.
+//! Commands that hold their lock until they end.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,7 +19,7 @@ fn the_exit_code_is_that_of_the_command() {
 }
 
 #[test]
-fn the_command_finds_its_lock_in_its_environment() {
+fn the_environment_of_the_command_describes_its_lock() {
     let server = FakeServer::start();
     let script = "echo $WAYMAKER_KEY; echo $WAYMAKER_LOCK_ID; echo $WAYMAKER_FENCE $WAYMAKER_LEASE_MS";
     let output = output(ctl(server.url(), &["lock", "some key", "--", "sh", "-c", script]));
@@ -35,7 +35,7 @@ fn the_command_reads_the_input_of_the_caller() {
 }
 
 #[test]
-fn signals_are_passed_on_and_the_lock_is_released_after_the_command_has_ended() {
+fn signals_are_passed_on_and_the_lock_is_released_when_the_command_has_ended() {
     let server = FakeServer::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         let name = signal.as_str().trim_start_matches("SIG");
@@ -63,7 +63,7 @@ fn is_watchdog(pid: i32) -> bool {
     words.split(|byte| *byte == 0).nth(1) == Some(b"watchdog")
 }
 
-/// Everything of the group may be stopped, and the watchdog is part of it.
+/// A user can stop the whole group, which includes the watchdog.
 #[test]
 fn signals_are_passed_on_while_the_watchdog_is_stopped() {
     let server = FakeServer::start();
@@ -93,15 +93,15 @@ fn a_command_ends_while_its_watchdog_is_stopped() {
     assert_eq!(server.released().len(), 1);
 }
 
-/// Returns the letter by which the kernel describes the state of this process. There is none for a process that is gone.
+/// Returns the letter of the kernel for the state of this process; `None` if there is no such process.
 fn state(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// It finds an old deadline that has passed, and behind it those of later renewals.
+/// The watchdog reads an old deadline that has passed, and then later deadlines.
 #[test]
-fn a_watchdog_that_is_continued_does_not_kill_a_command_whose_lock_was_renewed() {
+fn a_continued_watchdog_does_not_kill_a_command_whose_lock_was_renewed() {
     const LEASE: std::time::Duration = std::time::Duration::from_secs(1);
     let server = FakeServer::start();
     let words = ["lock", "k", "--lease", "1s", "--", "sh", "-c", "echo started; exec sleep 1000"];
@@ -117,9 +117,9 @@ fn a_watchdog_that_is_continued_does_not_kill_a_command_whose_lock_was_renewed()
     assert_eq!(running.wait().code(), Some(143), "it ran until it was told to end");
 }
 
-/// Both the shell and what it started belong to the group that a signal is passed on to.
+/// The shell and its children belong to the group that gets the signal.
 #[test]
-fn signals_reach_what_the_command_has_started() {
+fn signals_reach_the_children_of_the_command() {
     let server = FakeServer::start();
     let script = "sleep 1000 & sleep 1000 & echo started; wait";
     let mut running = Running::start(ctl(server.url(), &["lock", "k", "--", "sh", "-c", script]));
@@ -139,7 +139,7 @@ fn a_lease_is_renewed_while_the_command_runs() {
 }
 
 #[test]
-fn what_the_command_leaves_running_keeps_neither_the_lock_nor_the_program() {
+fn processes_that_the_command_leaves_running_do_not_keep_the_lock() {
     let server = FakeServer::start();
     let mut running = Running::start(ctl(
         server.url(),

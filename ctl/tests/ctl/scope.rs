@@ -1,10 +1,10 @@
-//! What a lock of the shell outlives.
+//! Scopes of the fence.
 
 use crate::program::{ctl, output, stderr, stdout};
 use crate::real::server;
 
 #[test]
-fn the_fence_of_a_lock_of_scope_local_goes_on_after_the_server_was_killed() {
+fn fences_of_scope_local_continue_after_the_server_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = directory.path().join("data");
     for fence in 1..=3 {
@@ -17,7 +17,7 @@ fn the_fence_of_a_lock_of_scope_local_goes_on_after_the_server_was_killed() {
 }
 
 #[test]
-fn a_server_without_a_log_refuses_it_and_says_what_is_missing() {
+fn a_server_without_a_log_refuses_scope_local_with_the_reason() {
     let server = server!();
     for words in [
         &["lock", "k", "--scope", "local", "--", "true"][..],

@@ -1,4 +1,4 @@
-//! Commands that want the terminal, and shells that stop and continue them.
+//! Commands that use the terminal, and shells that stop and continue them.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::program::{Running, ctl, eventually, output, soon, stdout};
 use crate::pty::{CTRL_C, CTRL_D, CTRL_Z, Shell};
 use crate::real::server;
 
-/// Interactive shells that do job control differently. Commands do not fork while a key is pressed: a process that dash
-/// has forked and that is stopped before it runs its program keeps dash from stopping.
+/// Interactive shells with different job control. Commands do not fork while a key is pressed: if a process that dash has forked is
+/// stopped before it runs its program, dash does not stop.
 const SHELLS: [&[&str]; 2] = [&["bash", "--norc", "--noprofile", "--noediting", "-i"], &["dash", "-i"]];
 
 fn in_each_shell(test: impl Fn(&mut Shell, &FakeServer)) {
@@ -55,7 +55,7 @@ fn a_command_with_piped_input_reads_the_terminal() {
     });
 }
 
-/// As ssh, sudo and psql do before they ask for a password.
+/// ssh, sudo and psql do this before they ask for a password.
 #[test]
 fn a_command_with_piped_input_changes_the_settings_of_the_terminal() {
     in_each_shell(|shell, server| {
@@ -68,9 +68,9 @@ fn a_command_with_piped_input_changes_the_settings_of_the_terminal() {
     });
 }
 
-/// A script has no job control of its own that would take the terminal back.
+/// A script has no job control that would take the terminal back.
 #[test]
-fn the_terminal_comes_back_to_a_script() {
+fn a_script_gets_the_terminal_back() {
     in_each_shell(|shell, server| {
         shell.type_line(
             "sh -c 'echo piped | $CTL lock k -- sh -c \"read a </dev/tty\"; echo over-$((1+1)); read b </dev/tty; echo back $b.'",
@@ -83,9 +83,9 @@ fn the_terminal_comes_back_to_a_script() {
     });
 }
 
-/// A pager reads its keys from the terminal, while the command before it writes to it alone.
+/// A pager reads keys from the terminal, while the command only writes to the pager.
 #[test]
-fn another_program_of_the_pipeline_reads_the_terminal() {
+fn another_process_of_the_pipeline_reads_the_terminal() {
     in_each_shell(|shell, server| {
         shell.type_line(
             "$CTL lock k -- echo data | sh -c 'read a; echo page-$((1+1)); read key </dev/tty; echo $key of $a.'",
@@ -114,7 +114,7 @@ fn the_command_and_a_pager_read_the_terminal_in_turn() {
 }
 
 #[test]
-fn a_suspended_command_goes_on_in_the_foreground() {
+fn a_suspended_command_continues_in_the_foreground() {
     for input in ["", "echo piped | "] {
         in_each_shell(|shell, server| {
             shell.type_line(&format!(
@@ -133,9 +133,9 @@ fn a_suspended_command_goes_on_in_the_foreground() {
     }
 }
 
-/// The terminal's Ctrl-Z goes to this program and not to its command if the command never asked for the terminal.
+/// Ctrl-Z goes to waymaker-ctl instead of the command if the command never used the terminal.
 #[test]
-fn a_suspended_command_that_never_wanted_the_terminal_goes_on_too() {
+fn a_suspended_command_that_never_used_the_terminal_continues_too() {
     in_each_shell(|shell, server| {
         shell.type_line(
             "echo piped | $CTL lock k -- bash -c 'while sleep 0.02; do echo beat-$((1+1)); done' | cat",
@@ -152,7 +152,7 @@ fn a_suspended_command_that_never_wanted_the_terminal_goes_on_too() {
 }
 
 #[test]
-fn a_background_job_that_wants_the_terminal_stops_until_it_is_in_the_foreground() {
+fn a_background_job_that_uses_the_terminal_stops_until_it_is_in_the_foreground() {
     in_each_shell(|shell, server| {
         shell.type_line("$CTL lock k -- sh -c 'echo begun-$((1+1)); read a </dev/tty; echo got $a.' &");
         shell.expect("begun-2");
@@ -164,9 +164,9 @@ fn a_background_job_that_wants_the_terminal_stops_until_it_is_in_the_foreground(
     });
 }
 
-/// The shell that started the job has ended, so no shell can bring the job into the foreground.
+/// The shell that started the job has ended, so no shell can move the job to the foreground.
 #[test]
-fn a_command_that_can_never_have_the_terminal_is_stopped() {
+fn a_command_that_cannot_get_the_terminal_is_stopped() {
     in_each_shell(|shell, server| {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
@@ -183,7 +183,7 @@ fn a_command_that_can_never_have_the_terminal_is_stopped() {
 }
 
 #[test]
-fn a_stopped_job_is_ended_and_its_lock_released() {
+fn a_signal_ends_a_stopped_job_and_releases_its_lock() {
     in_each_shell(|shell, server| {
         shell.type_line("$CTL lock k -- sh -c 'echo begun-$((1+1)); read a </dev/tty' &");
         shell.expect("begun-2");
@@ -209,7 +209,7 @@ fn the_interrupt_key_ends_the_command_that_has_the_terminal() {
     }
 }
 
-/// A shell asks for the foreground before it asks for anything else.
+/// A shell moves itself to the foreground first.
 #[test]
 fn an_interactive_shell_runs_under_a_lock() {
     in_each_shell(|shell, server| {
@@ -228,7 +228,7 @@ fn an_interactive_shell_runs_under_a_lock() {
 }
 
 #[test]
-fn a_command_whose_presence_is_kept_reads_the_terminal_and_is_suspended() {
+fn a_command_of_a_presence_reads_the_terminal_and_is_suspended() {
     let server = server!();
     let mut shell = Shell::start(SHELLS[0], server.url());
     shell.type_line(
@@ -245,7 +245,7 @@ fn a_command_whose_presence_is_kept_reads_the_terminal_and_is_suspended() {
 
 /// The command is continued before TERM can reach it.
 #[test]
-fn a_stopped_command_is_ended_by_every_signal_that_ends_it_otherwise() {
+fn every_ending_signal_ends_a_stopped_command() {
     let server = FakeServer::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         let script = "echo started; kill -STOP $$; sleep 1000";
@@ -260,7 +260,7 @@ fn a_stopped_command_is_ended_by_every_signal_that_ends_it_otherwise() {
 
 /// Under cron and systemd there is no terminal, and no shell continues a stopped process.
 #[test]
-fn a_command_that_stops_without_a_terminal_goes_on() {
+fn a_command_that_stops_without_a_terminal_is_continued() {
     let server = FakeServer::start();
     let template = ctl(server.url(), &[]);
     let mut command = std::process::Command::new("setsid");
@@ -279,9 +279,9 @@ fn the_command_blocks_no_signals() {
     assert_eq!(stdout(&output(ctl(server.url(), &words))), "SigBlk:\t0000000000000000\n");
 }
 
-/// As `nohup` does with HUP.
+/// `nohup` ignores HUP.
 #[test]
-fn signals_that_were_ignored_from_the_start_stay_ignored() {
+fn signals_ignored_at_the_start_stay_ignored() {
     let server = FakeServer::start();
     let template = ctl(server.url(), &[]);
     let mut command = std::process::Command::new("sh");

@@ -1,11 +1,11 @@
-//! Encrypted connections, to the real server.
+//! Encrypted connections to a real server.
 
 use crate::authority::Authority;
 use crate::program::{ctl, output, stderr};
 use crate::real::server;
 
 #[test]
-fn a_command_runs_under_a_lock_of_a_server_that_encrypts_and_asks_who_one_is() {
+fn a_command_runs_under_a_lock_over_mutual_tls() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let (issued, identity) = (authority.issue("server"), clients.issue("client"));
     let (ca, client_ca) = (authority.ca(), clients.ca());
@@ -29,7 +29,7 @@ fn a_command_runs_under_a_lock_of_a_server_that_encrypts_and_asks_who_one_is() {
 }
 
 #[test]
-fn files_of_tls_that_cannot_be_used_are_wrong_usage() {
+fn unusable_tls_files_are_wrong_usage() {
     let server = "waymaker+tls://127.0.0.1:1";
     for (words, named) in
         [(["--tls-cert", "c.pem"], "--tls-key"), (["--tls-ca", "/nonexistent.pem"], "/nonexistent.pem")]

@@ -1,16 +1,16 @@
-//! What goes wrong before a lock is held.
+//! Errors before a lock is held.
 
 use crate::fake::FakeServer;
 use crate::program::{ctl, output, stderr, stdout};
 
-/// A port on which nobody listens.
+/// Returns an address without a server.
 fn nobody() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("waymaker://{}", listener.local_addr().unwrap())
 }
 
 #[test]
-fn a_server_that_does_not_run_is_named_with_how_to_start_it() {
+fn an_unreachable_server_is_named_with_the_command_that_starts_it() {
     let server = nobody();
     for words in [
         &["lock", "k", "--", "true"][..],
@@ -29,7 +29,7 @@ fn a_server_that_does_not_run_is_named_with_how_to_start_it() {
 }
 
 #[test]
-fn wrong_usage_has_a_code_that_commands_rarely_have() {
+fn wrong_usage_has_exit_code_125() {
     let server = nobody();
     for words in [
         &[][..],
@@ -50,7 +50,7 @@ fn wrong_usage_has_a_code_that_commands_rarely_have() {
 }
 
 #[test]
-fn help_teaches_by_example_and_succeeds() {
+fn help_has_examples_and_succeeds() {
     for words in [
         &["--help"][..],
         &["lock", "--help"],
@@ -70,7 +70,7 @@ fn help_teaches_by_example_and_succeeds() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run_is_told_apart_as_shells_do_and_the_lock_is_released() {
+fn a_command_that_cannot_run_has_the_exit_codes_of_shells_and_its_lock_is_released() {
     let server = FakeServer::start();
     for (command, code) in [("./no-such-command", 127), ("/etc/passwd", 126), ("/", 126)] {
         let output = output(ctl(server.url(), &["lock", "k", "--", command]));
