@@ -76,70 +76,70 @@ pub(crate) struct CommandLine {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding a lock
-    #[command(after_help = exit::after(lock::HELP, Use::Command))]
+    #[command(after_help = exit::after(lock::HELP, &[Use::Guarded]))]
     Lock(LockArguments),
     /// Run a command on one of several machines, and on another if that one fails
-    #[command(after_help = exit::after(elect::HELP, Use::Command))]
+    #[command(after_help = exit::after(elect::HELP, &[Use::Guarded]))]
     Elect(ElectArguments),
     /// Run a command while holding permits of a pool
-    #[command(after_help = exit::after(semaphore::HELP, Use::Command))]
+    #[command(after_help = exit::after(semaphore::HELP, &[Use::Guarded]))]
     Semaphore(SemaphoreArguments),
     /// Run a command if a bucket has enough tokens
-    #[command(after_help = exit::after(throttle::HELP, Use::Command))]
+    #[command(after_help = exit::after(throttle::HELP, &[Use::Throttle]))]
     Throttle(ThrottleArguments),
     /// List, inspect, acquire and release locks
-    #[command(after_help = exit::after(locks::HELP, Use::Request))]
+    #[command(after_help = exit::after(locks::HELP, &[Use::Acquire, Use::Verify, Use::Request]))]
     Locks {
         #[command(subcommand)]
         command: LocksCommand,
     },
     /// List, inspect, resize and remove pools of permits
-    #[command(after_help = exit::after(pools::HELP, Use::Request))]
+    #[command(after_help = exit::after(pools::HELP, &[Use::Request]))]
     Pools {
         #[command(subcommand)]
         command: PoolsCommand,
     },
     /// Stop and resume new grants of keys with a prefix
-    #[command(after_help = exit::after(prefixes::HELP, Use::Request))]
+    #[command(after_help = exit::after(prefixes::HELP, &[Use::Request]))]
     Prefixes {
         #[command(subcommand)]
         command: PrefixesCommand,
     },
     /// List, look up and set registrations
-    #[command(after_help = exit::after(registry::HELP, Use::Request))]
+    #[command(after_help = exit::after(registry::HELP, &[Use::Acquire, Use::Get, Use::Request]))]
     Registry {
         #[command(subcommand)]
         command: RegistryCommand,
     },
     /// Announce that something is available, and list what is available
-    #[command(after_help = exit::after(presence::HELP, Use::Command))]
+    #[command(after_help = exit::after(presence::HELP, &[Use::Presence, Use::Get, Use::Request]))]
     Presence {
         #[command(subcommand)]
         command: PresenceCommand,
     },
     /// List and remove namespaces
-    #[command(after_help = exit::after(namespaces::HELP, Use::Request))]
+    #[command(after_help = exit::after(namespaces::HELP, &[Use::Request]))]
     Namespaces {
         #[command(subcommand)]
         command: NamespacesCommand,
     },
     /// Show the state of the server
-    #[command(after_help = exit::after(server::HELP, Use::Request))]
+    #[command(after_help = exit::after(server::HELP, &[Use::Request]))]
     Server {
         #[command(subcommand)]
         command: ServerCommand,
     },
     /// Inspect or check a data directory without a server
-    #[command(after_help = exit::after(log::HELP, Use::Directory))]
+    #[command(after_help = exit::after(log::HELP, &[Use::Directory]))]
     Log {
         #[command(subcommand)]
         command: LogCommand,
     },
     /// Print a completion script for a shell
-    #[command(after_help = exit::after(completions::HELP, Use::Request))]
+    #[command(after_help = exit::after(completions::HELP, &[Use::Local]))]
     Completions(CompletionsArguments),
     /// Print the JSON Schema of the output of a command
-    #[command(after_help = exit::after(schema::HELP, Use::Request))]
+    #[command(after_help = exit::after(schema::HELP, &[Use::Local]))]
     Schema(SchemaArguments),
     /// Kill its own process group when its stdin ends
     #[command(hide = true)]

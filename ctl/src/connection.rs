@@ -18,29 +18,39 @@ pub(crate) struct Connection {
         long,
         global = true,
         env = "WAYMAKER_SERVER",
+        hide_env_values = true,
         default_value = "waymaker://127.0.0.1:7420",
         value_name = "URL",
         help_heading = "Connection"
     )]
     pub(crate) server: String,
-    /// CA certificates that sign the server's certificate, a PEM file [default: the CAs of the system]
-    #[arg(long, global = true, env = "WAYMAKER_TLS_CA", value_name = "FILE", help_heading = "Connection")]
+    /// PEM file with the CA certificates that verify the server [default: the CAs of the system]
+    #[arg(
+        long,
+        global = true,
+        env = "WAYMAKER_TLS_CA",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = "Connection"
+    )]
     tls_ca: Option<PathBuf>,
-    /// Client certificate, a PEM file
+    /// PEM file with the client certificate
     #[arg(
         long,
         global = true,
         env = "WAYMAKER_TLS_CERT",
+        hide_env_values = true,
         value_name = "FILE",
         requires = "tls_key",
         help_heading = "Connection"
     )]
     tls_cert: Option<PathBuf>,
-    /// Private key of the client certificate, a PEM file
+    /// PEM file with the private key of the client certificate
     #[arg(
         long,
         global = true,
         env = "WAYMAKER_TLS_KEY",
+        hide_env_values = true,
         value_name = "FILE",
         requires = "tls_cert",
         help_heading = "Connection"
@@ -51,16 +61,24 @@ pub(crate) struct Connection {
         long,
         global = true,
         env = "WAYMAKER_NAMESPACE",
+        hide_env_values = true,
         default_value = "default",
         value_name = "NAME",
         help_heading = "Connection"
     )]
     namespace: String,
-    /// Owner name that other clients see [default: USER@HOST and the process]
-    #[arg(long, global = true, env = "WAYMAKER_OWNER", value_name = "TEXT", help_heading = "Connection")]
+    /// Owner name that other clients see [default: user, host and process]
+    #[arg(
+        long,
+        global = true,
+        env = "WAYMAKER_OWNER",
+        hide_env_values = true,
+        value_name = "TEXT",
+        help_heading = "Connection"
+    )]
     owner: Option<String>,
-    /// Time limit for each attempt to connect or reconnect, and for each response [default: 5s; to connect, --wait if that is shorter,
-    /// but at least 1s]
+    /// Time limit to connect or reconnect, and for each response [default: 5s; with a shorter --wait, the first connect gets that time,
+    /// at least 1s]
     #[arg(long, global = true, value_parser = values::time, value_name = "TIME", help_heading = "Connection")]
     connect_timeout: Option<Duration>,
 }

@@ -69,9 +69,11 @@ fn add_commands(text: &mut String, names: &str, command: &Command) {
 
 /// Returns the table of exit codes.
 fn exit_codes() -> String {
-    let mut text = "| Code | Meaning | Example |\n|---|---|---|\n".to_owned();
+    let mut text = "| Code | Meaning | Commands | Example |\n|---|---|---|---|\n".to_owned();
     for row in &exit::TABLE {
-        let _ = writeln!(text, "| {} | {} | {} |", row.code, row.meaning, row.example.replace('|', "\\|"));
+        let commands = if row.commands.is_empty() { "several" } else { row.commands };
+        let example = row.example.replace('|', "\\|");
+        let _ = writeln!(text, "| {} | {} | {commands} | {example} |", row.code, row.meaning);
     }
     text
 }

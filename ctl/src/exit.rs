@@ -83,6 +83,8 @@ pub(crate) struct Row {
     pub(crate) code: &'static str,
     /// Meaning, for help pages and the reference document.
     pub(crate) meaning: &'static str,
+    /// The only commands with this exit code; empty if many commands have it.
+    pub(crate) commands: &'static str,
     /// Example of a cause, for the reference document.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference document shows examples"))]
     pub(crate) example: &'static str,
@@ -93,128 +95,161 @@ pub(crate) struct Row {
 /// Kind of a command, by its exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Runs a command of the user.
-    Command,
-    /// Sends requests to the server.
+    /// Runs a command under a lock.
+    Guarded,
+    /// `throttle`.
+    Throttle,
+    /// `presence set`.
+    Presence,
+    /// Waits for a lock, or sets a key that may have another owner.
+    Acquire,
+    /// Looks up one registration.
+    Get,
+    /// `locks verify`.
+    Verify,
+    /// Sends another request to the server.
     Request,
     /// Reads a data directory.
     Directory,
+    /// Needs neither a server nor a data directory.
+    Local,
 }
 
-use Use::{Command, Directory, Request};
+use Use::{Acquire, Directory, Get, Guarded, Local, Presence, Request, Throttle, Verify};
 
 /// Every exit code. Help pages and `docs/reference/command-line.md` show this table.
 pub(crate) const TABLE: [Row; 15] = [
     Row {
         code: "0",
         meaning: "success",
+        commands: "",
         example: "`locks list` printed the list; `log verify` found a log on which a server starts",
-        uses: &[Request, Directory],
+        uses: &[Throttle, Presence, Acquire, Get, Verify, Request, Directory, Local],
     },
     Row {
         code: "CMD's own",
-        meaning: "CMD ran, and the lock was held until it ended",
+        meaning: "CMD ran; if it ran under a lock, the lock was held until CMD ended",
+        commands: "",
         example: "`lock backup -- sh -c 'exit 7'` exits with 7",
-        uses: &[Command],
+        uses: &[Guarded, Throttle, Presence],
     },
     Row {
         code: "1",
-        meaning: "a server would not start on this data directory (`log` only)",
+        meaning: "a server would not start on this data directory",
+        commands: "`log inspect`, `log verify`",
         example: "`log verify` found a frame with a wrong checksum",
         uses: &[Directory],
     },
     Row {
         code: "118",
-        meaning: "absent: there is no such registration (`registry get` and `presence get` only)",
+        meaning: "absent: there is no such registration",
+        commands: "`registry get`, `presence get`",
         example: "`presence get worker/7` while no worker/7 runs",
-        uses: &[Command, Request],
+        uses: &[Get],
     },
     Row {
         code: "119",
-        meaning: "throttled: the bucket has too few tokens (`throttle` only)",
+        meaning: "throttled: the bucket has too few tokens",
+        commands: "`throttle`",
         example: "the sixth `throttle alerts --rate 5/m` within a minute",
-        uses: &[Command],
+        uses: &[Throttle],
     },
     Row {
         code: "120",
-        meaning: "busy: the lock was not free within --wait",
+        meaning: "busy: the lock was not free within --wait, or the key has another owner",
+        commands: "",
         example: "`lock backup --wait 0s -- true` while another client holds `backup`",
-        uses: &[Command, Request],
+        uses: &[Guarded, Presence, Acquire],
     },
     Row {
         code: "121",
         meaning: "lost: the lock was lost while CMD ran, and CMD was stopped",
+        commands: "`lock`, `elect`, `semaphore`",
         example: "an operator released the lock with `locks force-release`",
-        uses: &[Command],
+        uses: &[Guarded],
     },
     Row {
         code: "121",
-        meaning: "the fence is not the newest of its key (`locks verify` only)",
+        meaning: "the fence is not the newest of its key",
+        commands: "`locks verify`",
         example: "`locks verify feed 41` after the key was granted with fence 42",
-        uses: &[Request],
+        uses: &[Verify],
     },
     Row {
         code: "122",
         meaning: "the server cannot be reached, or did not respond in time",
+        commands: "",
         example: "no server listens at the address of --server",
-        uses: &[Command, Request],
+        uses: &[Guarded, Throttle, Presence, Acquire, Get, Verify, Request],
     },
     Row {
         code: "123",
         meaning: "the server refused the request",
+        commands: "",
         example: "`semaphore jobs --capacity 3 -- true` while the pool has a capacity of 2",
-        uses: &[Command, Request],
+        uses: &[Guarded, Throttle, Presence, Acquire, Get, Verify, Request],
     },
     Row {
         code: "125",
         meaning: "wrong usage, or a failure of waymaker-ctl itself",
+        commands: "",
         example: "an unknown option; a data directory that cannot be read",
-        uses: &[Command, Request, Directory],
+        uses: &[Guarded, Throttle, Presence, Acquire, Get, Verify, Request, Directory, Local],
     },
     Row {
         code: "126",
         meaning: "CMD cannot be executed",
+        commands: "",
         example: "`lock backup -- /etc/passwd`",
-        uses: &[Command],
+        uses: &[Guarded, Throttle, Presence],
     },
     Row {
         code: "127",
         meaning: "CMD was not found",
+        commands: "",
         example: "`lock backup -- no-such-command`",
-        uses: &[Command],
+        uses: &[Guarded, Throttle, Presence],
     },
     Row {
         code: "128+N",
         meaning: "signal N ended CMD, or ended waymaker-ctl while it waited",
+        commands: "",
         example: "Ctrl-C (SIGINT, 2) while `lock` waits: 130",
-        uses: &[Command, Request],
+        uses: &[Guarded, Throttle, Presence, Acquire],
     },
     Row {
         code: "141",
         meaning: "the reader of stdout closed it",
+        commands: "",
         example: "`locks list | head -1` with a long list",
-        uses: &[Request, Directory],
+        uses: &[Acquire, Get, Verify, Request, Directory, Local],
     },
 ];
 
 /// Returns the exit codes for the help of a command.
-pub(crate) fn help(used_by: Use) -> String {
-    let rows: Vec<_> = TABLE.iter().filter(|row| row.uses.contains(&used_by)).collect();
-    let width = rows.iter().map(|row| row.code.len()).max().unwrap_or_default();
-    let lines: Vec<_> = rows.iter().map(|row| format!("  {:width$}  {}", row.code, row.meaning)).collect();
-    format!("Exit codes:\n{}", lines.join("\n"))
+fn help(uses: &[Use]) -> String {
+    let rows = TABLE.iter().filter(|row| row.uses.iter().any(|kind| uses.contains(kind)));
+    lines(rows.map(|row| (row.code, row.meaning.to_owned())).collect())
 }
 
 /// Returns the whole table, for the help of the program.
 pub(crate) fn whole_help() -> String {
-    let width = TABLE.iter().map(|row| row.code.len()).max().unwrap_or_default();
-    let lines: Vec<_> = TABLE.iter().map(|row| format!("  {:width$}  {}", row.code, row.meaning)).collect();
-    format!("Exit codes:\n{}", lines.join("\n"))
+    let meaning = |row: &Row| match row.commands {
+        "" => row.meaning.to_owned(),
+        commands => format!("{} ({commands})", row.meaning),
+    };
+    lines(TABLE.iter().map(|row| (row.code, meaning(row))).collect())
 }
 
-/// Returns the text that follows the options in the help of a command: examples, then exit codes.
-pub(crate) fn after(text: &str, used_by: Use) -> String {
-    format!("{}\n\n{}", text.trim_end(), help(used_by))
+fn lines(rows: Vec<(&str, String)>) -> String {
+    let width = rows.iter().map(|(code, _)| code.len()).max().unwrap_or_default();
+    let lines = rows.into_iter().map(|(code, meaning)| format!("\n  {code:width$}  {meaning}"));
+    format!("Exit codes:{}", lines.collect::<String>())
+}
+
+/// Returns the text that follows the options in the help of a command: explanations, examples, then exit codes.
+pub(crate) fn after(text: &str, uses: &[Use]) -> String {
+    format!("{}\n\n{}", text.trim_end(), help(uses))
 }
 
 /// Describes errors and notes, for the help of the program.

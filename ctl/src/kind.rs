@@ -3,18 +3,24 @@
 use clap::ValueEnum;
 use waymaker_client::NamespaceKind;
 
+/// Describes the kinds, for help pages.
+pub(crate) const HELP: &str = "\
+Kinds:
+  flat      plain keys
+  tree      paths
+  pool      permits of pools
+  registry  registrations that end when their lease expires
+  lazy      registrations that stay until another owner takes their key";
+
 /// Kind of a namespace. The namespaces of trees, pools and registrations are named after the namespace of the keys.
+///
+/// [`HELP`] describes the variants: a comment at a variant would make every help page longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// Plain keys
     Flat,
-    /// Paths
     Tree,
-    /// Permits of pools
     Pool,
-    /// Registrations that end when their lease expires
     Registry,
-    /// Registrations that stay until another owner takes their key
     Lazy,
 }
 

@@ -39,10 +39,10 @@ Example:
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespacesCommand {
     /// List the namespaces of the server with counts, ordered by name
-    #[command(after_help = exit::after(LIST_HELP, Use::Request))]
+    #[command(after_help = exit::after(LIST_HELP, &[Use::Request]))]
     List,
     /// Remove an empty namespace
-    #[command(after_help = exit::after(REMOVE_HELP, Use::Request))]
+    #[command(after_help = exit::after(REMOVE_HELP, &[Use::Request]))]
     Remove(RemoveArguments),
 }
 

@@ -16,13 +16,14 @@ use crate::problem::{ErrorObject, Problem};
 
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {
-    /// Output format
+    /// Output format: table for people, or json, one JSON object per line, for programs
     #[arg(
         long,
         global = true,
         value_enum,
         default_value = "table",
         value_name = "FORMAT",
+        hide_possible_values = true,
         help_heading = "Output"
     )]
     output: Format,
@@ -37,12 +38,10 @@ impl OutputArguments {
     }
 }
 
-/// Format of the output.
+/// Format of the output: tables and sentences for people, or one JSON object per line for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Tables and sentences, for people
     Table,
-    /// One JSON object per line, for programs
     Json,
 }
 

@@ -54,23 +54,23 @@ Example:
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolsCommand {
     /// List the pools of the namespace with capacity and permits in use, ordered by name
-    #[command(after_help = exit::after(LIST_HELP, Use::Request))]
+    #[command(after_help = exit::after(LIST_HELP, &[Use::Request]))]
     List(ListArguments),
     /// Show who holds permits of a pool and who waits for permits
-    #[command(after_help = exit::after(INSPECT_HELP, Use::Request))]
+    #[command(after_help = exit::after(INSPECT_HELP, &[Use::Request]))]
     Inspect(PoolArguments),
     /// Set the capacity of a pool
-    #[command(after_help = exit::after(RESIZE_HELP, Use::Request))]
+    #[command(after_help = exit::after(RESIZE_HELP, &[Use::Request]))]
     Resize(ResizeArguments),
     /// Remove a pool that is not in use
-    #[command(after_help = exit::after(REMOVE_HELP, Use::Request))]
+    #[command(after_help = exit::after(REMOVE_HELP, &[Use::Request]))]
     Remove(PoolArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
     /// List only pools whose names begin with PREFIX [default: all]
-    #[arg(long, default_value = "", value_name = "PREFIX", hide_default_value = true)]
+    #[arg(long, default_value = "", value_parser = values::prefix(), value_name = "PREFIX", hide_default_value = true)]
     prefix: OsString,
 }
 

@@ -9,9 +9,9 @@ use waymaker_client::{FreezeOutcome, Result};
 
 use crate::connection::{Connection, connect};
 use crate::exit::{self, Exit, Use};
-use crate::kind::Kind;
+use crate::kind::{self, Kind};
 use crate::output::{complain_of, show};
-use crate::text;
+use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
 While a prefix is frozen, holds stay and can be renewed, waiters continue to
@@ -27,16 +27,17 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum PrefixesCommand {
     /// Stop new grants of all keys that begin with a prefix
-    #[command(after_help = exit::after(HELP, Use::Request))]
+    #[command(after_help = exit::after(&format!("{HELP}\n\n{}", kind::HELP), &[Use::Request]))]
     Freeze(PrefixArguments),
     /// Resume the grants of a frozen prefix
-    #[command(after_help = exit::after(HELP, Use::Request))]
+    #[command(after_help = exit::after(&format!("{HELP}\n\n{}", kind::HELP), &[Use::Request]))]
     Thaw(PrefixArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PrefixArguments {
     /// First bytes of the keys; '' is the whole namespace, the only prefix that a tree accepts
+    #[arg(value_parser = values::prefix())]
     prefix: OsString,
     /// Kind of the keys
     #[arg(long, value_enum, default_value = "flat", value_name = "KIND")]

@@ -44,13 +44,13 @@ Example:
 #[derive(Debug, Subcommand)]
 pub(crate) enum PresenceCommand {
     /// Keep a registration while a command runs, or until interrupted
-    #[command(after_help = exit::after(HELP, Use::Command))]
+    #[command(after_help = exit::after(HELP, &[Use::Presence]))]
     Set(SetArguments),
     /// List all presences, ordered by name
-    #[command(after_help = exit::after(LIST_HELP, Use::Request))]
+    #[command(after_help = exit::after(LIST_HELP, &[Use::Request]))]
     List(ListArguments),
     /// Show one presence
-    #[command(after_help = exit::after(GET_HELP, Use::Request))]
+    #[command(after_help = exit::after(GET_HELP, &[Use::Get]))]
     Get(GetArguments),
 }
 

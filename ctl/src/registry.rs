@@ -52,13 +52,13 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum RegistryCommand {
     /// List the registrations of the namespace, ordered by key
-    #[command(after_help = exit::after(LIST_HELP, Use::Request))]
+    #[command(after_help = exit::after(LIST_HELP, &[Use::Request]))]
     List(ListArguments),
     /// Show the registration of a key
-    #[command(after_help = exit::after(GET_HELP, Use::Request))]
+    #[command(after_help = exit::after(GET_HELP, &[Use::Get]))]
     Get(GetArguments),
     /// Register a key once
-    #[command(after_help = exit::after(SET_HELP, Use::Request))]
+    #[command(after_help = exit::after(SET_HELP, &[Use::Acquire]))]
     Set(SetArguments),
 }
 

@@ -34,7 +34,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServerCommand {
     /// Show the address, response time, protocol version, capabilities and counts of the server
-    #[command(after_help = exit::after(STATUS_HELP, Use::Request))]
+    #[command(after_help = exit::after(STATUS_HELP, &[Use::Request]))]
     Status,
 }
 
@@ -141,7 +141,7 @@ fn page(object: &ServerObject, capabilities: Option<Capabilities>) -> String {
                 let state = if capabilities.contains(capability) { "yes" } else { "no" };
                 [name.to_owned(), state.to_owned(), meaning(capability).to_owned()]
             });
-            page.push_str(&text::table(["CAPABILITY", "", ""], rows));
+            page.push_str(&text::table(["CAPABILITY", "OFFERED", "MEANING"], rows));
         }
     }
     let title = ["KIND", "NAMESPACES", "HELD", "WAITING", "TIMEOUTS", "EXPIRED", "REVOKED"];

@@ -26,6 +26,18 @@ pub(crate) fn key() -> impl TypedValueParser<Value = OsString> {
     })
 }
 
+/// Returns the parser of the first bytes of keys, which may be empty.
+pub(crate) fn prefix() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|prefix: OsString| match text::bytes(&prefix).len() {
+        len if len > KEY_LEN_MAX => Err(format!(
+            "it is {} bytes long; the maximum is {}",
+            text::grouped(len),
+            text::grouped(KEY_LEN_MAX)
+        )),
+        _ => Ok(prefix),
+    })
+}
+
 /// Parses a time.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)

@@ -27,7 +27,8 @@ impl WaitArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ScopeArguments {
-    /// Durability of the fence and of the hold [default: ephemeral, or the scope of the key if that is more durable]
+    /// Durability: with local, the lock and its fence survive a crash of the server or its machine; with quorum, the fence also survives
+    /// the loss of the server's disk [default: ephemeral, or the earlier scope of the key if that is more durable]
     #[arg(long, value_enum, value_name = "SCOPE", help_heading = "Lock")]
     pub(crate) scope: Option<Scope>,
 }
@@ -67,14 +68,11 @@ impl GuardedArguments {
     }
 }
 
-/// Failures that a fence, and the hold under it, survives.
+/// Durability of a fence and of its hold. All scopes survive a clean stop of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scope {
-    /// Survives a clean stop of the server only
     Ephemeral,
-    /// Survives a crash of the server or of its machine
     Local,
-    /// Survives the loss of the server's disk
     Quorum,
 }
 

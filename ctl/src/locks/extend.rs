@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
-use waymaker_client::{ErrorCode, LockId, Result};
+use waymaker_client::{LockId, Result};
 
+use super::{is_unknown, report_unknown};
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
-use crate::output::{note, report, show};
-use crate::problem::Problem;
+use crate::output::{note, show};
 use crate::{text, values};
 
 /// Default of --release-after.
@@ -60,12 +60,16 @@ pub(crate) async fn run(connection: &Connection, arguments: &ExtendArguments) ->
     let client = connect(connection).await?;
     let key = text::bytes(&arguments.key);
     // The request has no key, so the key is compared first.
-    let claim = client.status(arguments.id).await?;
+    let claim = match client.status(arguments.id).await {
+        Err(error) if is_unknown(&error) => {
+            client.close().await?;
+            return Ok(report_unknown(arguments.id, Some(key)));
+        }
+        claim => claim?,
+    };
     if claim.key != key {
         client.close().await?;
-        let message = format!("the lock with the id {} has another key", arguments.id);
-        let problem = Problem::new(ErrorCode::NotFound.name(), message).about(key);
-        return Ok(report(&problem, Exit::Refused));
+        return Ok(report_unknown(arguments.id, Some(key)));
     }
     let lease = client.extend(arguments.id, arguments.release_after).await?;
     let end = SystemTime::now() + lease;

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use waymaker_client::{LockId, ReleasedClaim, Result};
 
+use super::{is_unknown, report_unknown};
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
 use crate::kind::Kind;
@@ -61,7 +62,14 @@ pub(crate) struct ReleasedObject {
 pub(crate) async fn run(connection: &Connection, arguments: &ForceReleaseArguments) -> Result<Exit> {
     let client = connect(connection).await?;
     let kind = arguments.kind;
-    let released = client.operator(kind.into()).force_release(arguments.id, &arguments.reason).await?;
+    let released = client.operator(kind.into()).force_release(arguments.id, &arguments.reason).await;
+    let released = match released {
+        Err(error) if is_unknown(&error) => {
+            client.close().await?;
+            return Ok(report_unknown(arguments.id, None));
+        }
+        released => released?,
+    };
     show(|| sentence(&released, kind), [object(&released, kind)]);
     client.close().await?;
     Ok(Exit::Success)

@@ -14,9 +14,6 @@ use crate::output::show;
 use crate::text;
 
 pub(crate) const HELP: &str = "\
-The list contains the holds of every kind: plain keys, paths of trees, permits
-of pools, and registrations.
-
 Examples:
   waymaker-ctl locks list
   waymaker-ctl locks list --prefix deploy/ --kind flat

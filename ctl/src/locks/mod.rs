@@ -10,10 +10,13 @@ pub(crate) mod verify;
 pub(crate) mod watch;
 
 use clap::Subcommand;
+use waymaker_client::{Error, ErrorCode, LockId};
 
 use crate::connection::Connection;
 use crate::exit::{self, Exit, Use};
-use crate::output::complain_of;
+use crate::output::{complain_of, report};
+use crate::problem::Problem;
+use crate::{kind, text};
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -31,28 +34,28 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum LocksCommand {
     /// List the locks of the namespace, ordered by key and id
-    #[command(after_help = exit::after(list::HELP, Use::Request))]
+    #[command(after_help = exit::after(&format!("{}\n\n{}", kind::HELP, list::HELP), &[Use::Request]))]
     List(list::ListArguments),
     /// Show who holds a key and who waits for it
-    #[command(after_help = exit::after(inspect::HELP, Use::Request))]
+    #[command(after_help = exit::after(inspect::HELP, &[Use::Request]))]
     Inspect(inspect::InspectArguments),
     /// Acquire a lock that does not belong to a process, and print its id
-    #[command(after_help = exit::after(acquire::HELP, Use::Request))]
+    #[command(after_help = exit::after(acquire::HELP, &[Use::Acquire]))]
     Acquire(acquire::AcquireArguments),
     /// Move the end of the lease of a lock
-    #[command(after_help = exit::after(extend::HELP, Use::Request))]
+    #[command(after_help = exit::after(extend::HELP, &[Use::Request]))]
     Extend(extend::ExtendArguments),
     /// Release a lock, or cancel a wait, by its id
-    #[command(after_help = exit::after(release::HELP, Use::Request))]
+    #[command(after_help = exit::after(release::HELP, &[Use::Request]))]
     Release(release::ReleaseArguments),
     /// Release a lock as an operator, and tell its holder the reason
-    #[command(after_help = exit::after(force_release::HELP, Use::Request))]
+    #[command(after_help = exit::after(&format!("{}\n\n{}", force_release::HELP, kind::HELP), &[Use::Request]))]
     ForceRelease(force_release::ForceReleaseArguments),
     /// Print the state of a key now and after each change
-    #[command(after_help = exit::after(watch::HELP, Use::Request))]
+    #[command(after_help = exit::after(watch::HELP, &[Use::Request]))]
     Watch(watch::WatchArguments),
     /// Check whether a fence is still the newest of its key
-    #[command(after_help = exit::after(verify::HELP, Use::Request))]
+    #[command(after_help = exit::after(verify::HELP, &[Use::Verify]))]
     Verify(verify::VerifyArguments),
 }
 
@@ -68,4 +71,18 @@ pub(crate) async fn run(connection: &Connection, command: &LocksCommand) -> Exit
         LocksCommand::Watch(arguments) => watch::run(connection, arguments).await,
     };
     result.unwrap_or_else(|error| complain_of(&error))
+}
+
+/// Reports that no claim of the key has this id. Returns the exit.
+fn report_unknown(id: LockId, key: Option<&[u8]>) -> Exit {
+    let of_key = key.map(|key| format!(" of {}", text::printable(key))).unwrap_or_default();
+    let message = format!(
+        "no lock and no wait{of_key} has the id {id}; the lock may have expired. `waymaker-ctl locks list` shows the ids of all locks"
+    );
+    report(&Problem::new(ErrorCode::NotFound.name(), message), Exit::Refused)
+}
+
+/// Whether the server knows no claim of the id in the request.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error, Error::Refused { code: ErrorCode::NotFound, .. })
 }

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use waymaker_client::{LockId, Result};
 
+use super::{is_unknown, report_unknown};
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
 use crate::{text, values};
@@ -28,7 +29,12 @@ pub(crate) struct ReleaseArguments {
 
 pub(crate) async fn run(connection: &Connection, arguments: &ReleaseArguments) -> Result<Exit> {
     let client = connect(connection).await?;
-    client.release(arguments.id, text::bytes(&arguments.key)).await?;
+    let released = client.release(arguments.id, text::bytes(&arguments.key)).await;
     client.close().await?;
-    Ok(Exit::Success)
+    match released {
+        Err(error) if is_unknown(&error) => {
+            Ok(report_unknown(arguments.id, Some(text::bytes(&arguments.key))))
+        }
+        released => released.map(|_| Exit::Success),
+    }
 }

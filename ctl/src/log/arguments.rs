@@ -24,10 +24,10 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Print the contents of a data directory: its files, the end of the log, and the holds
-    #[command(after_help = exit::after(HELP, Use::Directory))]
+    #[command(after_help = exit::after(HELP, &[Use::Directory]))]
     Inspect(InspectArguments),
     /// Check whether a server would start on a data directory; if not, name the damaged file and byte
-    #[command(after_help = exit::after(HELP, Use::Directory))]
+    #[command(after_help = exit::after(HELP, &[Use::Directory]))]
     Verify(VerifyArguments),
 }
 

@@ -69,9 +69,17 @@ fn an_extend_moves_the_end_of_a_lease() {
     assert_eq!((&object["remaining_ms"], &object["clamped"]), (&60_000.into(), &false.into()));
     let other = run(&server, &["locks", "extend", "other", &id]);
     assert_eq!(other.status.code(), Some(123));
-    assert!(stderr(&other).contains("has another key"), "{}", stderr(&other));
+    assert!(stderr(&other).contains("no lock and no wait of other has the id "), "{}", stderr(&other));
     let unknown = run(&server, &["locks", "extend", "k", "00000000000000010000000000000002"]);
     assert_eq!(unknown.status.code(), Some(123), "{}", stderr(&unknown));
+    for verb in ["extend", "release"] {
+        let unknown = run(&server, &["locks", verb, "k", "00000000000000010000000000000002"]);
+        let text = stderr(&unknown);
+        assert!(
+            text.contains("of k has the id 00000000000000010000000000000002; the lock may have expired"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

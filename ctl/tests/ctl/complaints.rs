@@ -180,7 +180,7 @@ fn a_lease_above_the_maximum_is_rejected() {
 }
 
 #[test]
-fn every_help_page_has_the_exit_codes() {
+fn every_help_page_has_examples_and_exit_codes() {
     let page = |words: &[&str]| stdout(&output(ctl("", &[words, &["--help"]].concat())));
     let subcommands = |page: &str| -> Vec<String> {
         let list = page.split("Commands:\n").nth(1).unwrap_or_default();
@@ -198,6 +198,7 @@ fn every_help_page_has_the_exit_codes() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let text = page(&words);
         assert!(text.contains("Exit codes:"), "{words:?}");
+        assert!(text.contains("Example:\n") || text.contains("Examples:\n"), "{words:?}");
         for name in subcommands(&text) {
             pages.push(words.iter().map(|word| (*word).to_owned()).chain([name]).collect());
         }

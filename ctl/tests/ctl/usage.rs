@@ -60,6 +60,9 @@ fn help_has_examples_and_succeeds() {
         &["presence", "--help"],
         &["completions", "--help"],
         &["log", "--help"],
+        &["locks", "--help"],
+        &["registry", "--help"],
+        &["server", "--help"],
     ] {
         let output = output(ctl("", words));
         assert_eq!(output.status.code(), Some(0));
