@@ -79,7 +79,7 @@ pub(crate) enum Command {
     #[command(after_help = exit::after(lock::HELP, &[Use::Guarded]))]
     Lock(LockArguments),
     /// Run a command on one of several machines, and on another if that one fails
-    #[command(after_help = exit::after(elect::HELP, &[Use::Guarded]))]
+    #[command(after_help = exit::after(elect::HELP, &[Use::Elect]))]
     Elect(ElectArguments),
     /// Run a command while holding permits of a pool
     #[command(after_help = exit::after(semaphore::HELP, &[Use::Guarded]))]

@@ -95,8 +95,10 @@ pub(crate) struct Row {
 /// Kind of a command, by its exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Runs a command under a lock.
+    /// Runs a command under a lock, which it can lose.
     Guarded,
+    /// `elect`, which waits without a limit and stands by again after a loss.
+    Elect,
     /// `throttle`.
     Throttle,
     /// `presence set`.
@@ -115,7 +117,7 @@ pub(crate) enum Use {
     Local,
 }
 
-use Use::{Acquire, Directory, Get, Guarded, Local, Presence, Request, Throttle, Verify};
+use Use::{Acquire, Directory, Elect, Get, Guarded, Local, Presence, Request, Throttle, Verify};
 
 /// Every exit code. Help pages and `docs/reference/command-line.md` show this table.
 pub(crate) const TABLE: [Row; 15] = [
@@ -131,7 +133,7 @@ pub(crate) const TABLE: [Row; 15] = [
         meaning: "CMD ran; if it ran under a lock, the lock was held until CMD ended",
         commands: "",
         example: "`lock backup -- sh -c 'exit 7'` exits with 7",
-        uses: &[Guarded, Throttle, Presence],
+        uses: &[Guarded, Elect, Throttle, Presence],
     },
     Row {
         code: "1",
@@ -164,7 +166,7 @@ pub(crate) const TABLE: [Row; 15] = [
     Row {
         code: "121",
         meaning: "lost: the lock was lost while CMD ran, and CMD was stopped",
-        commands: "`lock`, `elect`, `semaphore`",
+        commands: "`lock`, `semaphore`",
         example: "an operator released the lock with `locks force-release`",
         uses: &[Guarded],
     },
@@ -180,42 +182,42 @@ pub(crate) const TABLE: [Row; 15] = [
         meaning: "the server cannot be reached, or did not respond in time",
         commands: "",
         example: "no server listens at the address of --server",
-        uses: &[Guarded, Throttle, Presence, Acquire, Get, Verify, Request],
+        uses: &[Guarded, Elect, Throttle, Presence, Acquire, Get, Verify, Request],
     },
     Row {
         code: "123",
         meaning: "the server refused the request",
         commands: "",
         example: "`semaphore jobs --capacity 3 -- true` while the pool has a capacity of 2",
-        uses: &[Guarded, Throttle, Presence, Acquire, Get, Verify, Request],
+        uses: &[Guarded, Elect, Throttle, Presence, Acquire, Get, Verify, Request],
     },
     Row {
         code: "125",
         meaning: "wrong usage, or a failure of waymaker-ctl itself",
         commands: "",
         example: "an unknown option; a data directory that cannot be read",
-        uses: &[Guarded, Throttle, Presence, Acquire, Get, Verify, Request, Directory, Local],
+        uses: &[Guarded, Elect, Throttle, Presence, Acquire, Get, Verify, Request, Directory, Local],
     },
     Row {
         code: "126",
         meaning: "CMD cannot be executed",
         commands: "",
         example: "`lock backup -- /etc/passwd`",
-        uses: &[Guarded, Throttle, Presence],
+        uses: &[Guarded, Elect, Throttle, Presence],
     },
     Row {
         code: "127",
         meaning: "CMD was not found",
         commands: "",
         example: "`lock backup -- no-such-command`",
-        uses: &[Guarded, Throttle, Presence],
+        uses: &[Guarded, Elect, Throttle, Presence],
     },
     Row {
         code: "128+N",
         meaning: "signal N ended CMD, or ended waymaker-ctl while it waited",
         commands: "",
         example: "Ctrl-C (SIGINT, 2) while `lock` waits: 130",
-        uses: &[Guarded, Throttle, Presence, Acquire],
+        uses: &[Guarded, Elect, Throttle, Presence, Acquire],
     },
     Row {
         code: "141",

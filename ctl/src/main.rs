@@ -37,7 +37,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use command_line::{Command, CommandLine};
 use exit::Exit;
@@ -70,6 +70,9 @@ fn refuse(error: &clap::Error) -> Exit {
     }
     let text = shortened(error);
     if output::is_json() {
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return complain("the command is incomplete; --help lists the commands", Exit::Usage);
+        }
         let (problem, _usage) = text.split_once("\n\n").unwrap_or((&text, ""));
         let words: Vec<_> = problem.trim_start_matches("error: ").split_whitespace().collect();
         return complain(&words.join(" "), Exit::Usage);

@@ -93,7 +93,8 @@ impl Job {
             return Ok(());
         }
         if !group.is_stopped() {
-            // A signal was passed on after this stop, and has continued or ended the command. If this process stopped now, it might stay stopped.
+            // A signal was passed on after this stop, and has continued or ended the command. If this process stopped now, it might stay
+            // stopped.
             return Ok(());
         }
         let passed_stop = self.passed_stop.take();

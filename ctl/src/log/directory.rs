@@ -87,8 +87,8 @@ impl DataDirectory {
         Ok(block)
     }
 
-    /// Returns the description that the server using the directory wrote. Reads the list of locks of the kernel: an attempt to take the lock
-    /// could prevent a server from starting.
+    /// Returns the description that the server using the directory wrote. Reads the kernel's list of file locks: an attempt to take the
+    /// lock could prevent a server from starting.
     pub(crate) fn user(&self) -> Option<String> {
         let path = self.path.join(FileName::Lock.to_string());
         let inode = std::fs::metadata(&path).ok()?.ino().to_string();

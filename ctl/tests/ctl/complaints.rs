@@ -49,6 +49,7 @@ fn every_failure_has_a_code_and_a_message_in_json() {
         (&["presence", "get", "nobody"], "absent"),
         (&["log", "verify", "/no/such/directory"], "internal"),
         (&["locks", "inspect"], "usage"),
+        (&["locks"], "usage"),
         (&["locks", "inspect", "k", "--nonsense"], "usage"),
         (&["nonsense"], "usage"),
         (&["--server", "http://localhost", "locks", "inspect", "k"], "usage"),
