@@ -83,17 +83,30 @@ async fn acquire<W: Wanted>(client: &Client, wanted: &W) -> Result<Lock> {
 
 /// Prints a note about the holder when the wait takes long, and again when the holder has changed.
 async fn explain<W: Wanted>(client: &Client, wanted: &W) -> Infallible {
-    let mut told = None;
+    let mut change = Change::default();
     let mut pause = EXPLAIN_AFTER;
     loop {
         tokio::time::sleep(pause).await;
         pause = EXPLAIN_EVERY;
-        let Ok(holders) = wanted.holders(client).await else { continue };
-        let id = holders.first.as_ref().map(|first| first.id);
-        if told != Some(id) {
-            told = Some(id);
+        if let Ok(holders) = wanted.holders(client).await
+            && change.is_new(&holders)
+        {
             note_object(&waiting_note(wanted.name(), W::HELD_BY, &holders));
         }
+    }
+}
+
+/// Detects that the first holder has changed since the last note.
+#[derive(Default)]
+struct Change {
+    /// Id of the first hold in the last note. The outer `None` stands for no note, the inner one for no holder.
+    told: Option<Option<LockId>>,
+}
+
+impl Change {
+    fn is_new(&mut self, holders: &Holders) -> bool {
+        let id = Some(holders.first.as_ref().map(|first| first.id));
+        std::mem::replace(&mut self.told, id) != id
     }
 }
 
@@ -138,5 +151,16 @@ mod tests {
         assert_eq!((note(1).holder.as_deref(), note(1).held_ms), (Some("web-3"), Some(12_000)));
         let free = waiting_note(b"backup", "held by", &Holders::default());
         assert_eq!((free.holder, free.key.as_deref()), (None, Some("backup")));
+    }
+
+    #[test]
+    fn a_note_is_repeated_only_when_the_holder_has_changed() {
+        let held_by = |place| {
+            let id = LockId { place, secret: 2 };
+            Holders { count: 1, first: Some(FirstHolder { id, owner: Vec::new(), held: Duration::ZERO }) }
+        };
+        let mut change = Change::default();
+        let steps = [held_by(1), held_by(1), held_by(2), Holders::default(), Holders::default(), held_by(2)];
+        assert_eq!(steps.map(|holders| change.is_new(&holders)), [true, false, true, true, false, true]);
     }
 }
