@@ -28,6 +28,7 @@ mod registry;
 mod schema;
 mod semaphore;
 mod server;
+mod system;
 mod text;
 mod throttle;
 mod values;

@@ -1,6 +1,9 @@
 //! Asking the processor to bring a cache line while other work goes on.
 
-#![expect(unsafe_code, reason = "the instruction is only to be had as an intrinsic")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "the instruction is only to be had as an intrinsic")
+)]
 
 /// Brings the line in which this value begins. A hint: without effect on any result, and on processors other than
 /// x86-64 without any effect at all.

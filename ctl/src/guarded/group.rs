@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::io::{PipeWriter, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +13,6 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid};
-use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
@@ -23,6 +21,7 @@ use waymaker_client::BootTime;
 use super::signals::{self, Signals};
 use crate::exit::Exit;
 use crate::output::complain;
+use crate::system::{self, ProcessHandle};
 use crate::text;
 
 /// An event of the command itself.
@@ -65,9 +64,9 @@ pub(crate) struct Group {
     watchdog: Child,
     /// The only writing end of the pipe. The kernel closes it when this process ends, however it ends.
     leash: PipeWriter,
-    /// Process id and descriptor of the command. The command may have left the group, as an interactive shell does. After the command has
-    /// ended, its id may belong to another process; its descriptor cannot.
-    command: Option<(Pid, OwnedFd)>,
+    /// Process id and handle of the command. The command may have left the group, as an interactive shell does. After the command has
+    /// ended, its id may belong to another process; its handle cannot.
+    command: Option<(Pid, ProcessHandle)>,
     events: mpsc::UnboundedReceiver<GroupEvent>,
     events_sender: mpsc::UnboundedSender<GroupEvent>,
     ended: bool,
@@ -93,7 +92,7 @@ impl Group {
     fn spawn() -> std::io::Result<(Self, pipe::Receiver)> {
         let (reader, leash) = std::io::pipe()?;
         // The program that runs now, even if its file was replaced since.
-        let mut watchdog = Command::new("/proc/self/exe")
+        let mut watchdog = Command::new(system::program()?)
             .arg("watchdog")
             .current_dir("/")
             .process_group(0)
@@ -133,10 +132,8 @@ impl Group {
         self.ended = false;
         let events = self.events_sender.clone();
         let pid = Pid::from_raw(child.id() as i32);
-        // Old kernels have no descriptors of processes. Signals then reach the group only.
-        let descriptor = rustix::process::Pid::from_raw(pid.as_raw())
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        self.command = descriptor.map(|descriptor| (pid, descriptor));
+        // Without a handle, signals reach the group only.
+        self.command = ProcessHandle::open(pid).map(|process| (pid, process));
         // Only a blocking call reports stops as well as the end, so it needs a thread.
         let waiting = std::thread::Builder::new().name("wait".to_owned()).spawn(move || wait(pid, &events));
         waiting.map(|_| ()).map_err(|error| {
@@ -161,7 +158,7 @@ impl Group {
 
     /// Returns whether the command is stopped now. A signal may have continued it since its stop was reported.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.command.as_ref().is_none_or(|(pid, _)| is_stopped(*pid))
+        self.command.as_ref().is_none_or(|(pid, _)| system::is_stopped(*pid))
     }
 
     /// Sends a signal to all processes of the group, and to the command if it has left the group. The watchdog blocks all signals except
@@ -169,12 +166,11 @@ impl Group {
     pub(crate) fn signal(&self, signal: Signal) {
         // The group exists as long as the watchdog.
         let _ = killpg(self.id(), signal);
-        let Some((id, descriptor)) = &self.command else { return };
+        let Some((id, process)) = &self.command else { return };
         // In the group it has received the signal already.
         let has_left = getpgid(Some(*id)).is_ok_and(|group| group != self.id());
-        if has_left && let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
-            // The command may have ended; ignore the error.
-            let _ = pidfd_send_signal(descriptor, signal);
+        if has_left {
+            process.signal(signal);
         }
     }
 
@@ -200,14 +196,6 @@ impl Group {
     }
 }
 
-/// Returns whether this process is stopped by a signal.
-fn is_stopped(pid: Pid) -> bool {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name of the program stands before the state, in parentheses, and may contain any byte.
-    let name_end = stat.iter().rposition(|byte| *byte == b')');
-    name_end.is_some_and(|end| stat[end..].starts_with(b") T"))
-}
-
 /// Reports the events of the command until it has ended.
 fn wait(pid: Pid, events: &mpsc::UnboundedSender<GroupEvent>) {
     loop {
@@ -221,28 +209,5 @@ fn wait(pid: Pid, events: &mpsc::UnboundedSender<GroupEvent>) {
         if events.send(event).is_err() || matches!(event, GroupEvent::Ended(_)) {
             return;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use nix::sys::signal::kill;
-
-    use super::*;
-
-    #[test]
-    fn a_command_that_was_reported_as_stopped_and_continued_is_not_stopped() {
-        let mut child = Command::new("sleep").arg("1000").spawn().expect("a program");
-        let pid = Pid::from_raw(child.id() as i32);
-        assert!(!is_stopped(pid));
-        kill(pid, Signal::SIGSTOP).expect("it runs");
-        let reported = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("a child");
-        assert_eq!(reported, WaitStatus::Stopped(pid, Signal::SIGSTOP));
-        assert!(is_stopped(pid));
-        kill(pid, Signal::SIGTERM).expect("it is there");
-        kill(pid, Signal::SIGCONT).expect("it is there");
-        assert!(!is_stopped(pid), "it ends");
-        child.wait().expect("a child");
-        assert!(!is_stopped(pid));
     }
 }

@@ -5,18 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{SigSet, Signal, killpg, raise};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::getpgrp;
-use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::exit::Exit;
+use crate::system::{JOB, JobSignals, ignored_signals};
 
 /// Signals that end a wait, and that are passed on to a command.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
-/// Signals of job control: three by which a terminal stops a job, and one by which a shell continues it.
-const JOB: [Signal; 4] = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGCONT];
 
 /// Receives signals, in order and without losing any.
 ///
@@ -26,7 +23,7 @@ pub(crate) struct Signals {
     ending: mpsc::UnboundedReceiver<Signal>,
     /// Whether `ending` contains a signal, or will soon.
     has_ending: Arc<AtomicBool>,
-    job: AsyncFd<SignalFd>,
+    job: JobSignals,
 }
 
 impl Signals {
@@ -43,12 +40,8 @@ impl Signals {
                 async move { while stream.recv().await.is_some() && sender.send(number).is_ok() {} },
             );
         }
-        let set = SigSet::from_iter(JOB);
-        set.thread_block()?;
-        let job = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        #[expect(deprecated, reason = "a SignalFd owns its descriptor, and the successor is unsafe")]
-        let job = AsyncFd::new(job)?;
-        Ok(Self { ending, has_ending, job })
+        job_set().thread_block()?;
+        Ok(Self { ending, has_ending, job: JobSignals::new()? })
     }
 
     /// Returns the next signal. The future may be dropped at any time.
@@ -58,7 +51,7 @@ impl Signals {
                 self.has_ending.store(false, Ordering::Relaxed);
                 signal
             }
-            signal = next_of_job(&self.job) => signal,
+            signal = self.job.next() => signal,
         }
     }
 
@@ -88,10 +81,10 @@ impl Signals {
     /// controls the job, since the kernel does not stop an orphaned process group.
     pub(crate) fn stop_job(&self, signal: Signal) -> bool {
         // An earlier SIGCONT would be taken for the end of this stop.
-        while let Ok(Some(_)) = self.job.get_ref().read_signal() {}
+        self.job.discard();
         let _ = killpg(getpgrp(), signal);
         self.let_through(signal);
-        matches!(self.job.get_ref().read_signal(), Ok(Some(info)) if info.ssi_signo == Signal::SIGCONT as u32)
+        self.job.is_continued()
     }
 
     /// Delivers this signal, with its default action, if it is pending.
@@ -104,24 +97,15 @@ impl Signals {
 
 /// Runs `spawn` so that a process started by it blocks no signal of job control.
 pub(crate) fn unblocked<T>(spawn: impl FnOnce() -> T) -> T {
-    let set = SigSet::from_iter(JOB);
+    let set = job_set();
     let _ = set.thread_unblock();
     let spawned = spawn();
     let _ = set.thread_block();
     spawned
 }
 
-async fn next_of_job(job: &AsyncFd<SignalFd>) -> Signal {
-    loop {
-        let Ok(mut ready) = job.readable().await else { return std::future::pending().await };
-        let read =
-            ready.try_io(|fd| fd.get_ref().read_signal()?.ok_or_else(|| io::ErrorKind::WouldBlock.into()));
-        if let Ok(Ok(info)) = read
-            && let Ok(signal) = Signal::try_from(info.ssi_signo as i32)
-        {
-            return signal;
-        }
-    }
+fn job_set() -> SigSet {
+    SigSet::from_iter(JOB.iter().copied())
 }
 
 /// Signals that were ignored when this process started, such as under `nohup` and shells without job control. The command must ignore them
@@ -130,9 +114,7 @@ struct Ignored(u64);
 
 impl Ignored {
     fn read() -> Self {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        Self(digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0))
+        Self(ignored_signals())
     }
 
     fn contains(&self, signal: Signal) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use waymaker_client::{BootClock, Clock};
 use waymaker_engine::log::{Hold, Item, Started};
 
 /// Remaining lease of a hold.
@@ -28,8 +28,7 @@ pub(crate) struct Now {
 impl Now {
     /// Returns the clock for a log whose last server start is `started`.
     pub(crate) fn of(started: Option<&Started>) -> Self {
-        let now = clock_gettime(ClockId::Boottime);
-        let boot_ms = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
+        let boot_ms = BootClock.now().as_nanos() / 1_000_000;
         let is_same_boot = started.is_some_and(|started| Some(started.boot_id) == boot_id());
         Self { is_same_boot, boot_ms }
     }
