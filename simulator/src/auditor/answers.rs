@@ -29,7 +29,11 @@ impl Auditor {
             return;
         }
         let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
-            return self.accuse("answers", || format!("lane {lane}: the response has request number {number}, which was never sent: {response:?}"));
+            return self.accuse("answers", || {
+                format!(
+                    "lane {lane}: the response has request number {number}, which was never sent: {response:?}"
+                )
+            });
         };
         if !self.connections[connection].answered.insert(number) {
             return self.accuse("answers", || {
@@ -62,7 +66,9 @@ impl Auditor {
             Some(_) => {
                 let (lane, number) = (asked.lane, asked.number);
                 self.accuse("repeat", || {
-                    format!("lane {lane}: the repeated request {number} must get its first response again, but got {response:?}")
+                    format!(
+                        "lane {lane}: the repeated request {number} must get its first response again, but got {response:?}"
+                    )
                 });
                 false
             }
@@ -90,7 +96,11 @@ impl Auditor {
         };
         let sent_ms = self.requests[request].first_sent_ms;
         if stamp_ms < sent_ms || stamp_ms > now_ms {
-            self.accuse("stamp", || format!("the stamp must lie between the request, sent at {sent_ms} ms, and its response, sent at {now_ms} ms: {response:?}"));
+            self.accuse("stamp", || {
+                format!(
+                    "the stamp must lie between the request, sent at {sent_ms} ms, and its response, sent at {now_ms} ms: {response:?}"
+                )
+            });
         }
     }
 
@@ -112,7 +122,9 @@ impl Auditor {
                 if listener.is_session_gone && !listener.is_front =>
             {
                 self.accuse("session-gone", || {
-                    format!("connection {connection} knows that its session is over, but got a grant for request {number}: {response:?}")
+                    format!(
+                        "connection {connection} knows that its session is over, but got a grant for request {number}: {response:?}"
+                    )
                 });
             }
             _ => {}
@@ -135,7 +147,11 @@ impl Auditor {
             (Operation::Release { id, own: true, .. } | Operation::Extend { id, own: true, .. }, _)
                 if self.is_of_another_client(request, id) =>
             {
-                self.accuse("own-claim", || format!("lane {lane}: the request is limited to own claims, but {id} belongs to another client: {response:?}"));
+                self.accuse("own-claim", || {
+                    format!(
+                        "lane {lane}: the request is limited to own claims, but {id} belongs to another client: {response:?}"
+                    )
+                });
             }
             (
                 Operation::Acquire(acquire @ Acquire { form: Form::Keys(keys), .. }),

@@ -105,7 +105,11 @@ impl Auditor {
             || is_free && !throttled.allowed
             || !taking.refund && never != says_never;
         if is_wrong {
-            return self.accuse("answers", || format!("{taking:?} got {throttled:?}: `allowed` must agree with `retry_after_ns` and with the burst of the bucket"));
+            return self.accuse("answers", || {
+                format!(
+                    "{taking:?} got {throttled:?}: `allowed` must agree with `retry_after_ns` and with the burst of the bucket"
+                )
+            });
         }
         self.judge_tokens(request, taking, throttled, now_ms);
         if throttled.allowed && throttled.remaining > most {
@@ -259,20 +263,20 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_lacks_what_was_taken_and_did_not_come_back() {
+    fn a_bucket_lacks_taken_tokens_that_are_not_refilled() {
         assert!(lacks(&[(Some(100), 6)], 5, 110));
         assert!(!lacks(&[(Some(100), 6)], 4, 110));
         assert!(!lacks(&[(Some(100), 6)], 5, 120));
     }
 
     #[test]
-    fn what_came_back_is_not_lacking_because_more_was_taken_long_ago() {
+    fn refilled_tokens_are_not_missing_after_older_takings() {
         assert!(!lacks(&[(Some(100), 10), (Some(300), 3)], 5, 310));
         assert!(lacks(&[(Some(100), 10), (Some(150), 3)], 5, 155));
     }
 
     #[test]
-    fn what_has_no_answer_may_be_taken_at_any_time() {
+    fn an_unanswered_request_may_take_its_tokens_at_any_time() {
         assert!(lacks(&[(None, 6), (Some(100), 10)], 5, 10_000));
     }
 
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_has_no_room_only_beside_one_that_is_not_full_and_gives_nothing_then() {
+    fn a_bucket_lacks_room_only_if_another_is_not_full_and_then_grants_nothing() {
         assert_eq!(refused_for_room(true, false), None);
         assert_eq!(refused_for_room(false, false), Some("answers"));
         assert_eq!(refused_for_room(true, true), Some("rate"));

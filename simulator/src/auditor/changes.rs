@@ -94,6 +94,7 @@ impl Auditor {
         self.judge_neighbours(id);
     }
 
+    /// Records the response to a cancellation that ended a wait.
     pub(super) fn judge_cancellation(&mut self, request: usize, number: u32, now_ms: u64) {
         let lane = self.requests[request].lane;
         if let Some(acquire) = self.lanes[lane].asked.get(&number).copied() {
@@ -110,7 +111,9 @@ impl Auditor {
         if asked.is_granted {
             let (lane, number) = (asked.lane, asked.number);
             self.accuse("cancelled", || {
-                format!("lane {lane}, request {number}: the server acknowledges the end of its wait, but had already granted it")
+                format!(
+                    "lane {lane}, request {number}: the server acknowledges the end of its wait, but had already granted it"
+                )
             });
         }
     }

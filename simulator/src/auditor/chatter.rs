@@ -76,14 +76,22 @@ impl Auditor {
                 let count = self.chatter.questions.entry((connection, id)).or_default();
                 *count += 1;
                 if *count > QUESTIONS_MAX {
-                    self.accuse("chatter", || format!("lane {lane} has sent more than {QUESTIONS_MAX} STATUS requests about {id} on one connection"));
+                    self.accuse("chatter", || {
+                        format!(
+                            "lane {lane} has sent more than {QUESTIONS_MAX} STATUS requests about {id} on one connection"
+                        )
+                    });
                 }
             }
             Operation::Cancel { acquire, .. } => {
                 let count = self.chatter.cancellations.entry((connection, acquire)).or_default();
                 *count += 1;
                 if *count > CANCELLATIONS_MAX {
-                    self.accuse("chatter", || format!("lane {lane} has cancelled request {acquire} more than {CANCELLATIONS_MAX} times on one connection"));
+                    self.accuse("chatter", || {
+                        format!(
+                            "lane {lane} has cancelled request {acquire} more than {CANCELLATIONS_MAX} times on one connection"
+                        )
+                    });
                 }
             }
             Operation::Acquire(acquire) => self.judge_acquire_count(lane, &acquire),
@@ -103,6 +111,7 @@ impl Auditor {
             .is_none_or(|hold| hold.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID))
     }
 
+    /// Rule `chatter`: keep-alives of a session are not more frequent than its lease requires.
     fn judge_keep_alive(&mut self, connection: usize, request: usize, now_ms: u64) {
         let lane = self.requests[request].lane;
         let lease_ms = u64::from(self.lease_ms_of_session(self.lanes[lane].session));
@@ -114,11 +123,14 @@ impl Auditor {
         let [first_ms, last_ms] = std::mem::replace(sent, [sent[1], now_ms]);
         if first_ms > 0 && now_ms + 1 < first_ms + min_ms {
             self.accuse("chatter", || {
-                format!("lane {lane} sends keep-alives too often for a session lease of {lease_ms} ms: at {first_ms}, {last_ms} and {now_ms} ms")
+                format!(
+                    "lane {lane} sends keep-alives too often for a session lease of {lease_ms} ms: at {first_ms}, {last_ms} and {now_ms} ms"
+                )
             });
         }
     }
 
+    /// Rule `chatter`: renewals of a hold are not more frequent than its lease requires.
     fn judge_renewal(&mut self, connection: usize, request: usize, id: LockId, now_ms: u64) {
         let (last, sent) = self.chatter.renewals.entry((connection, id)).or_default();
         let last = std::mem::replace(last, request);
@@ -136,11 +148,14 @@ impl Auditor {
         if now_ms + 1 < first_ms + min_ms {
             let lane = self.requests[request].lane;
             self.accuse("chatter", || {
-                format!("lane {lane} renews {id} too often for a lease of {lease_ms} ms: at {first_ms}, {last_ms} and {now_ms} ms")
+                format!(
+                    "lane {lane} renews {id} too often for a lease of {lease_ms} ms: at {first_ms}, {last_ms} and {now_ms} ms"
+                )
             });
         }
     }
 
+    /// Rule `chatter`: a process sends only a limited number of acquires for each caller and connection.
     fn judge_acquire_count(&mut self, lane: usize, acquire: &Acquire) {
         if acquire.release_after_ms.is_some_and(|ms| ms >= RELEASE_AFTER_BELIEVED_MIN_MS) {
             self.chatter.tied.insert(lane);
@@ -188,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_renewed_a_few_times_in_its_lease_and_not_more() {
+    fn a_hold_is_renewed_only_a_few_times_within_its_lease() {
         let mut auditor = guarded();
         renews(&mut auditor, 2, 300);
         renews(&mut auditor, 3, 530);
@@ -219,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_is_not_sent_for_ever_for_one_caller() {
+    fn an_acquire_is_not_sent_forever_for_one_caller() {
         let mut auditor = guarded();
         let acquire = Acquire { request_id: None, key: 1, ..ACQUIRE };
         for number in 2..=20 {

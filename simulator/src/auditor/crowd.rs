@@ -19,7 +19,7 @@ pub(crate) struct Crowd {
 
 /// Time for which acquires are remembered after they left the queue.
 const REMEMBERED_MS: u64 = 3_000;
-/// Number of acquires after which those that left are removed.
+/// Number of acquires between two removals of acquires that have left the queue.
 const LOOK_EVERY: u32 = 32;
 
 impl Auditor {

@@ -33,7 +33,7 @@ fn granted_behind(found_ms: u64) -> Auditor {
 }
 
 #[test]
-fn a_durable_grant_is_answered_behind_the_sync_of_its_record() {
+fn a_durable_grant_is_answered_after_the_sync_of_its_record() {
     assert_eq!(granted_behind(1_000).violation(), None);
     assert_eq!(rule(&granted_behind(999)), Some("durable"));
 }
@@ -52,7 +52,7 @@ fn status_behind(found_ms: u64, remaining_ms: u32) -> Option<&'static str> {
 }
 
 #[test]
-fn a_status_shows_a_longer_lease_behind_the_sync_of_its_record() {
+fn a_status_shows_a_longer_lease_after_the_sync_of_its_record() {
     assert_eq!(status_behind(1_099, 2_000), Some("durable"));
     assert_eq!(status_behind(1_100, 2_000), None);
     assert_eq!(status_behind(1_099, 609), None, "the extend is not applied yet");
@@ -75,7 +75,7 @@ fn is_over_after_crash(is_synced: bool) -> bool {
 }
 
 #[test]
-fn a_crash_before_the_first_sync_of_a_server_ends_no_hold_that_it_found() {
+fn a_crash_before_the_first_sync_of_a_server_ends_no_restored_hold() {
     assert!(!is_over_after_crash(false));
     assert!(is_over_after_crash(true));
 }
@@ -97,7 +97,7 @@ fn returned_after_crash(durable_ms: u64) -> Option<&'static str> {
 }
 
 #[test]
-fn a_crash_brings_back_a_hold_whose_grant_was_not_heard_if_its_end_was_not_durable() {
+fn a_crash_restores_a_hold_with_an_unread_grant_if_its_end_was_not_durable() {
     assert_eq!(returned_after_crash(1_700), None);
     assert_eq!(returned_after_crash(1_850), Some("old-id"));
 }
@@ -128,7 +128,7 @@ fn extended_after_crash(is_asked_again: bool) -> Option<&'static str> {
 }
 
 #[test]
-fn a_request_that_an_earlier_server_answered_moves_a_lease_again() {
+fn a_repeated_request_moves_a_lease_again_on_the_next_server() {
     assert_eq!(extended_after_crash(true), None);
     assert_eq!(extended_after_crash(false), Some("overdue"));
 }
@@ -154,13 +154,13 @@ fn superseded_after(ending: Ending) -> Option<&'static str> {
 }
 
 #[test]
-fn only_damage_of_the_log_gives_a_hold_back_to_its_earlier_lane() {
+fn only_log_damage_returns_a_hold_to_its_earlier_lane() {
     assert_eq!(superseded_after(Ending::Damage), None);
     assert_eq!(superseded_after(Ending::Crash), Some("cancelled"));
 }
 
 #[test]
-fn a_request_that_is_sent_again_may_have_moved_a_lease_before() {
+fn a_repeated_request_may_already_have_moved_a_lease() {
     let mut auditor = logged();
     auditor.settings.start_ms = 0;
     asks(&mut auditor, 0, LOCAL, 1_000);
@@ -194,7 +194,7 @@ fn frozen_twice(first_ms: u64, second_ms: u64) -> Auditor {
 }
 
 #[test]
-fn a_freeze_that_changes_nothing_is_answered_once_the_first_one_is_durable() {
+fn a_repeated_freeze_is_answered_once_the_first_one_is_durable() {
     assert_eq!(frozen_twice(1_000, 1_100).violation(), None);
     assert_eq!(rule(&frozen_twice(1_001, 1_002)), Some("durable"));
 }
@@ -226,7 +226,7 @@ fn granted_after(code: ErrorCode) -> Option<&'static str> {
 }
 
 #[test]
-fn a_connection_that_was_told_that_its_session_is_gone_is_granted_nothing() {
+fn a_connection_gets_no_grant_after_session_gone() {
     assert_eq!(granted_after(ErrorCode::NotFound), None);
     assert_eq!(granted_after(ErrorCode::SessionGone), Some("session-gone"));
 }
@@ -244,7 +244,7 @@ fn granted_without_a_lease(remaining_ms: u32) -> Option<&'static str> {
 }
 
 #[test]
-fn a_hold_without_a_lease_has_no_rest_of_it() {
+fn a_hold_without_a_lease_has_no_remaining_lease() {
     assert_eq!(granted_without_a_lease(u32::MAX), None);
     assert_eq!(granted_without_a_lease(u32::MAX - 40), Some("answers"));
 }

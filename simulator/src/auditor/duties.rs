@@ -192,6 +192,7 @@ impl Auditor {
         }
     }
 
+    /// Reports a duty that the server has not fulfilled in time.
     fn accuse_of_silence(&mut self, duty: Duty, due_us: u64) {
         let due_ms = self.settings.server_ms(due_us);
         match duty {
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_answered_at_its_end_or_a_little_later() {
+    fn a_wait_is_answered_at_its_end_or_shortly_after() {
         assert_eq!(unanswered_after(190), None);
         assert_eq!(unanswered_after(260), Some("late-answer"));
     }
@@ -460,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_puts_the_end_of_a_wait_off() {
+    fn a_stall_postpones_the_end_of_a_wait() {
         let mut auditor = auditor_without_log();
         let start_ms = auditor.settings.start_ms;
         asks(&mut auditor, 0, Acquire { wait_ms: 100, ..FREE }, start_ms);
@@ -486,13 +487,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_hears_that_its_hold_expired() {
+    fn a_lane_gets_the_expiry_of_its_hold() {
         assert_eq!(after_a_lease(true), None);
         assert_eq!(after_a_lease(false), Some("late-expiry"));
     }
 
     #[test]
-    fn a_lane_hears_that_another_one_released_its_hold() {
+    fn a_lane_gets_the_release_of_its_hold_by_another_lane() {
         let mut auditor = auditor_without_log();
         let start_ms = auditor.settings.start_ms;
         auditor.connections[0].welcome_ms = Some(start_ms);

@@ -196,7 +196,9 @@ impl Auditor {
         }
         if !renewed && fence <= fence_before {
             self.accuse("fence-order", || {
-                format!("entry {key}: the fence must be above the known fence {fence_before}, but the server sent {registered:?}")
+                format!(
+                    "entry {key}: the fence must be above the known fence {fence_before}, but the server sent {registered:?}"
+                )
             });
             return;
         }
@@ -206,7 +208,9 @@ impl Auditor {
             let earlier = format!("{:?}", history.tenures.get(&before));
             if floor_ms > stamp_ms {
                 return self.accuse("early-grant", || {
-                    format!("entry {key}: {registered:?}, but the earlier registration lasts to {floor_ms} ms: {earlier}")
+                    format!(
+                        "entry {key}: {registered:?}, but the earlier registration lasts to {floor_ms} ms: {earlier}"
+                    )
                 });
             }
         }
@@ -287,7 +291,11 @@ impl Auditor {
         if was_expired {
             let is_lazy = kind_of(key) == NamespaceKind::Lazy;
             if !is_lazy || self.living_tenure(request, key, false, now_ms).is_some() {
-                self.accuse("early-grant", || format!("entry {key} was unregistered by another client at {now_ms} ms, while its owner still has the lease"));
+                self.accuse("early-grant", || {
+                    format!(
+                        "entry {key} was unregistered by another client at {now_ms} ms, while its owner still has the lease"
+                    )
+                });
             }
             return;
         }
@@ -326,7 +334,9 @@ impl Auditor {
         }
         if entry.fence < fence_before {
             self.accuse("view", || {
-                format!("entry {key}: fence {fence_before} was known before {sent_ms} ms, but LOOK_UP shows an older one: {looked_up:?}")
+                format!(
+                    "entry {key}: fence {fence_before} was known before {sent_ms} ms, but LOOK_UP shows an older one: {looked_up:?}"
+                )
             });
         }
         self.judge_entry(request, key, entry);
@@ -355,7 +365,11 @@ impl Auditor {
             })
         });
         if !is_owners || !is_typed || !is_known || is_stale {
-            self.accuse("view", || format!("entry {key}, requested at {sent_ms} ms, is shown with a wrong owner, type or id, or with an old value: {entry:?}"));
+            self.accuse("view", || {
+                format!(
+                    "entry {key}, requested at {sent_ms} ms, is shown with a wrong owner, type or id, or with an old value: {entry:?}"
+                )
+            });
         }
     }
 
@@ -421,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_was_given_back_and_got_anew_is_not_taken_from_its_owner() {
+    fn an_entry_registered_again_is_not_taken_from_its_owner() {
         let (mut auditor, key) = auditor();
         gets_it_anew(&mut auditor, key);
         assert_eq!(auditor.violation(), None);
@@ -430,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_may_be_anothers_where_its_owner_repeated_an_answered_request_for_its_end_after_a_restart() {
+    fn an_entry_may_change_owner_if_unregister_was_repeated_after_a_restart() {
         let (mut auditor, key) = auditor();
         gets_it_anew(&mut auditor, key);
         auditor.note_start(10_031, 0, false);
@@ -440,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_may_be_anothers_where_its_owner_asked_for_its_end_and_has_no_answer() {
+    fn an_entry_may_change_owner_after_an_unanswered_unregister() {
         let (mut auditor, key) = auditor();
         registers(&mut auditor, key, 0, 1, 10_000);
         auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);

@@ -55,13 +55,21 @@ impl Auditor {
             Event::Queued { id, ticket, position } => {
                 let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
                     return self
-                        .accuse("answers", || format!("lane {lane}: the event belongs to request {number}, which was never sent: {event:?}"));
+                        .accuse("answers", || {
+                            format!(
+                                "lane {lane}: the event belongs to request {number}, which was never sent: {event:?}"
+                            )
+                        });
                 };
                 let asked = &mut self.requests[request];
                 let acquire = asked.operation;
                 let notify = matches!(asked.operation, Operation::Acquire(acquire) if acquire.notify_queued);
                 if !notify || asked.is_answered {
-                    self.accuse("answers", || format!("lane {lane}: request {number} is answered or did not ask for this event: {event:?}"));
+                    self.accuse("answers", || {
+                        format!(
+                            "lane {lane}: request {number} is answered or did not ask for this event: {event:?}"
+                        )
+                    });
                 } else {
                     asked.queued = Some((id, ticket, now_ms));
                     self.waiters.insert(id, request);
@@ -75,7 +83,11 @@ impl Auditor {
                 self.note_expired(id, now_ms);
                 let floor_ms = self.floor_ms(id);
                 if now_ms < floor_ms {
-                    self.accuse("lost-lease", || format!("the server reports the expiry of {id} at {now_ms} ms, but the hold lasts to {floor_ms} ms"));
+                    self.accuse("lost-lease", || {
+                        format!(
+                            "the server reports the expiry of {id} at {now_ms} ms, but the hold lasts to {floor_ms} ms"
+                        )
+                    });
                 }
                 self.note_over(id, now_ms);
             }
@@ -89,7 +101,11 @@ impl Auditor {
                     RevokeReason::Other(_) => false,
                 };
                 if !is_fair {
-                    self.accuse("lost-lease", || format!("the server sent {event:?} at {now_ms} ms without a known reason; the hold lasts to {floor_ms} ms"));
+                    self.accuse("lost-lease", || {
+                        format!(
+                            "the server sent {event:?} at {now_ms} ms without a known reason; the hold lasts to {floor_ms} ms"
+                        )
+                    });
                 }
                 self.note_over(id, now_ms);
             }

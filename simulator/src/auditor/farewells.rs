@@ -40,14 +40,18 @@ impl Auditor {
         listener.has_farewell |= matches!(response, Response::Farewell(_));
         if was_over {
             return self.accuse("farewell", || {
-                format!("connection {connection} got a response to request {number} after its FAREWELL: {response:?}")
+                format!(
+                    "connection {connection} got a response to request {number} after its FAREWELL: {response:?}"
+                )
             });
         }
         let listener = &self.connections[connection];
         let Some(behind) = listener.behind_goodbye.as_ref().filter(|_| listener.has_farewell) else { return };
         if let Some(served) = behind.intersection(&listener.answered).next().copied() {
             self.accuse("farewell", || {
-                format!("connection {connection}: request {served} was sent after GOODBYE and must not be served, but has a response")
+                format!(
+                    "connection {connection}: request {served} was sent after GOODBYE and must not be served, but has a response"
+                )
             });
         }
     }
@@ -80,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_welcome_is_the_first_word() {
+    fn welcome_is_the_first_frame() {
         let hello =
             Operation::Hello { session: SessionRequest::None, worker: ANY_WORKER, kind: NamespaceKind::Flat };
         let heard_first = |response: &Response<'_>, number| {
@@ -95,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_is_the_last_word() {
+    fn farewell_is_the_last_frame() {
         let (mut auditor, now_ms) = leaving();
         says(&mut auditor, 0, 1, &kept(now_ms), now_ms);
         says(&mut auditor, 0, 2, &FAREWELL, now_ms);
@@ -107,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_a_goodbye_is_not_served() {
+    fn a_request_after_goodbye_is_not_served() {
         let (mut auditor, now_ms) = leaving();
         says(&mut auditor, 0, 3, &kept(now_ms), now_ms);
         assert_eq!(rule(&auditor), None, "the server may refuse GOODBYE");

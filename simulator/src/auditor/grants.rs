@@ -59,7 +59,11 @@ impl Auditor {
         let may_enter_later = matches!(acquire.form, Form::Paths(_));
         let is_new_try = acquire.wait_ms == 0 && acquire.request_id.is_none() && !may_enter_later;
         if granted.session_lease != acquire.session_lease || is_new_try && granted.waited {
-            self.accuse("answers", || format!("{acquire:?} got {granted:?}: `session_lease` must match, and a request without a wait cannot have waited"));
+            self.accuse("answers", || {
+                format!(
+                    "{acquire:?} got {granted:?}: `session_lease` must match, and a request without a wait cannot have waited"
+                )
+            });
         }
         self.requests[request].is_granted = true;
         self.requests[request].granted_ms = Some(stamp_ms);
@@ -102,14 +106,21 @@ impl Auditor {
             let (before, number) = (hold.request, self.requests[request].number);
             let before = (self.requests[before].lane, self.requests[before].number);
             return self.accuse("answers", || {
-                format!("{id} was granted to (lane, request) {before:?} with fence {other}, and again to {:?} with fence {fence}", (lane, number))
+                format!(
+                    "{id} was granted to (lane, request) {before:?} with fence {other}, and again to {:?} with fence {fence}",
+                    (lane, number)
+                )
             });
         }
         let is_clamped = !acquire.session_lease
             && !acquire.is_endless()
             && acquire.lease_ms > self.settings.limits.lease_max_ms;
         if acquire.request_id.is_none() && !granted.repeated && granted.clamped != is_clamped {
-            self.accuse("limit", || format!("{acquire:?} got {granted:?}: `clamped` must tell whether the requested lease exceeds the maximum"));
+            self.accuse("limit", || {
+                format!(
+                    "{acquire:?} got {granted:?}: `clamped` must tell whether the requested lease exceeds the maximum"
+                )
+            });
         }
         // An acquire that takes over a waiter gets the options of that waiter.
         let inherits = has_request_id

@@ -141,7 +141,9 @@ impl Auditor {
         if view.until_us > self.end_us(end_ms) {
             let hold = format!("{hold:?}");
             self.accuse("guard", || {
-                format!("process {process} moved the deadline of a guard after its hold was over at {over_ms} ms: {view:?}: {hold}")
+                format!(
+                    "process {process} moved the deadline of a guard after its hold was over at {over_ms} ms: {view:?}: {hold}"
+                )
             });
         }
     }
@@ -237,6 +239,7 @@ impl Auditor {
         self.guards.meddle(id, NOBODY);
     }
 
+    /// Rule `guard`: reports a guard without an excuse whose deadline is after `at_us`, although its hold is over.
     fn judge_guard_of(&mut self, id: LockId, since_ms: u64, at_us: u64, what: &str) {
         if let Some((process, until_us)) = self.guards.believer(id, at_us) {
             let hold = format!("{:?}", self.holds.get(&id));
@@ -253,7 +256,11 @@ impl Auditor {
         let Some(hold) = self.holds.get(&id) else { return };
         if hold.over_ms.is_none() && !self.guards.is_excused(process, id) {
             let hold = format!("{hold:?}");
-            self.accuse("needless-loss", || format!("process {process} lost {id} at its local deadline, but nothing prevented a renewal: {hold}"));
+            self.accuse("needless-loss", || {
+                format!(
+                    "process {process} lost {id} at its local deadline, but nothing prevented a renewal: {hold}"
+                )
+            });
         }
     }
 
@@ -362,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_must_not_believe_in_a_hold_behind_its_end() {
+    fn a_guard_must_not_report_a_hold_after_its_end() {
         let (mut auditor, connection) = guarded();
         believes(&mut auditor, 790, 110);
         expires(&mut auditor, connection, 800);
@@ -373,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_may_believe_in_a_stolen_hold_as_long_as_the_server_had_promised() {
+    fn a_guard_may_report_a_stolen_hold_until_the_promised_end() {
         let (mut auditor, _) = guarded();
         believes(&mut auditor, 790, 110);
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
@@ -398,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_without_a_guard_must_not_be_left() {
+    fn a_hold_without_a_guard_must_be_released() {
         let (mut auditor, _) = guarded();
         auditor.judge_unowned(900);
         assert_eq!(auditor.violation(), None, "its lease is over");

@@ -411,7 +411,9 @@ impl Auditor {
     pub(crate) fn judge_place(&mut self, process: usize, id: LockId, position: u32, ticket: u64) {
         if !self.heard.reader(process).places.contains(&(id, position, ticket)) {
             self.accuse("told", || {
-                format!("process {process} reports that {id} waits at position {position} with ticket {ticket}, which no QUEUED event contains")
+                format!(
+                    "process {process} reports that {id} waits at position {position} with ticket {ticket}, which no QUEUED event contains"
+                )
             });
         }
     }
@@ -518,7 +520,9 @@ impl Auditor {
         }
         if end_ms != u64::MAX && view.until_us > self.end_us(end_ms) {
             self.accuse("last-word", || {
-                format!("a guard of process {process} has the state {view:?}, but the newest lease that the process has read ends at {end_ms} ms")
+                format!(
+                    "a guard of process {process} has the state {view:?}, but the newest lease that the process has read ends at {end_ms} ms"
+                )
             });
         }
     }
@@ -543,7 +547,9 @@ impl Auditor {
         {
             let messages = format!("{messages:?}");
             return self.accuse("loss-reason", || {
-                format!("process {process} lost its guard of {id} by {reason:?} with the message {message:?}; the server sent {messages}")
+                format!(
+                    "process {process} lost its guard of {id} by {reason:?} with the message {message:?}; the server sent {messages}"
+                )
             });
         }
         let reader = self.heard.reader(process);
@@ -560,7 +566,9 @@ impl Auditor {
         };
         if !is_fair {
             self.accuse("loss-reason", || {
-                format!("process {process} lost its guard of {id} at {now_us} us by {reason:?}, which no response explains; its local deadline was {believed_us} us")
+                format!(
+                    "process {process} lost its guard of {id} at {now_us} us by {reason:?}, which no response explains; its local deadline was {believed_us} us"
+                )
             });
         }
     }
@@ -608,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_never_believes_longer_than_the_newest_word_that_was_read() {
+    fn no_deadline_is_later_than_the_newest_lease_that_was_read() {
         let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 100_000);
         believes(&mut auditor, 800, 110);
@@ -647,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_event_and_an_answer_of_one_millisecond_the_shorter_lease_counts() {
+    fn the_shorter_lease_of_an_event_and_a_response_of_one_millisecond_counts() {
         let mut auditor = extended_beside_another(false);
         auditor.note_guards(PROCESS, &[GuardView { lease_ms: Some(500), ..guard_view(240) }], 151_000);
         assert_eq!(auditor.violation(), None);
@@ -656,14 +664,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_if_its_request_was_sent_behind_the_event() {
+    fn a_response_counts_if_its_request_was_sent_after_the_event() {
         let mut auditor = extended_beside_another(true);
         auditor.note_guards(PROCESS, &[GuardView { lease_ms: Some(500), ..guard_view(600) }], 151_000);
         assert_eq!(auditor.violation(), None);
     }
 
     #[test]
-    fn a_guard_does_not_outlive_the_word_that_its_hold_is_over() {
+    fn a_guard_ends_when_the_end_of_its_hold_is_read() {
         let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 100_000);
         let revoked = Event::Revoked { id: id_of(1), reason: RevokeReason::ReleasedElsewhere, message: b"" };
@@ -677,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_loss_is_the_one_that_was_read() {
+    fn a_loss_has_the_reason_that_was_read() {
         let lost = |reason, now_us| {
             let mut auditor = granted_to_process();
             says(&mut auditor, CONNECTION, 0, &Response::Event(Event::Expired { id: id_of(1) }), 800);
@@ -693,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lane_sends_more_requests_than_may_be_unanswered() {
+    fn no_lane_exceeds_its_window_of_unanswered_requests() {
         let mut auditor = granted_to_process();
         let plan = (0..).find_map(|seed| {
             let mut settings = auditor.settings.clone();
@@ -710,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_was_released_may_be_back_after_a_crash() {
+    fn a_released_hold_may_be_restored_after_a_crash() {
         for (crashes, expected) in [(false, Some("guard")), (true, None)] {
             let mut auditor = granted_to_process();
             auditor.note_heard(CONNECTION, ALL, 101_000);
@@ -725,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_its_guard_forgot_is_not_released() {
+    fn a_hold_of_a_forgotten_guard_is_not_released() {
         let mut auditor = granted_to_process();
         auditor.note_forgotten(id_of(1), true);
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);

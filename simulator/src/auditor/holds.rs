@@ -259,7 +259,7 @@ impl Auditor {
         }
     }
 
-    /// Drops extends that an answered extend, sent at `sent_ms`, makes obsolete: those of sessions whose end
+    /// Drops extends that an answered extend, sent at `sent_ms`, makes obsolete: extends of sessions whose end
     /// was reported before, because the server executes nothing more for them.
     pub(super) fn forget_moves_of_ended_sessions(&mut self, id: LockId, sent_ms: u64) {
         let Self { holds, lanes, requests, sessions, .. } = self;

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_listens_hears_that_its_hold_expired() {
+    fn a_listening_stream_gets_the_expiry_of_its_hold() {
         assert_eq!(rule_without_expiry(true, false, 3_000), Some("late-expiry"));
         assert_eq!(rule_without_expiry(true, false, 1_500), None, "its client may not read for a while");
         assert_eq!(rule_without_expiry(true, true, 3_000), None, "the client has reset the stream");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_hears_once_that_its_hold_expired() {
+    fn a_stream_gets_the_expiry_of_its_hold_once() {
         let mut auditor = auditor_with_hold(true);
         says_expired(&mut auditor, 703);
         auditor.look_at_duties(3_000_000);
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_hears_of_the_newest_lease_that_another_stream_of_its_connection_gave() {
+    fn a_stream_gets_the_newest_lease_set_by_another_stream_of_its_connection() {
         assert_eq!(rule_of_moves(&[5_000, 5_500]), None);
         assert_eq!(rule_of_moves(&[5_500]), None, "only the newest is kept");
         assert_eq!(rule_of_moves(&[5_000]), Some("event"));
     }
 
     #[test]
-    fn a_hold_of_another_connection_ends_as_before() {
+    fn an_expiry_without_a_front_end_is_not_delayed() {
         let mut auditor = auditor_with_front();
         let start_ms = auditor.settings.start_ms;
         auditor.connections[0].welcome_ms = Some(start_ms);

@@ -57,7 +57,9 @@ impl Auditor {
         {
             let hold = format!("{hold:?}");
             return self.accuse("needless-loss", || {
-                format!("process {process} has a guard with a deadline that is too early: {view:?}; a response allows {floor_ms} ms: {hold}")
+                format!(
+                    "process {process} has a guard with a deadline that is too early: {view:?}; a response allows {floor_ms} ms: {hold}"
+                )
             });
         }
         if is_certain && view.until_us > self.end_us(latest_ms) {
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_believes_as_long_as_an_answer_allows() {
+    fn a_deadline_is_as_late_as_a_response_allows() {
         let mut auditor = granted_hold();
         believes(&mut auditor, 740, 110);
         assert_eq!(auditor.violation(), None);
@@ -198,7 +200,7 @@ mod tests {
     /// The auditor does not rely on a session that is not resumed between two restarts, but the server may
     /// have restored it.
     #[test]
-    fn a_guard_may_believe_in_a_session_that_two_restarts_may_have_kept() {
+    fn a_guard_may_rely_on_a_session_that_two_restarts_may_have_kept() {
         assert_eq!(rule_for_belief_in_session(0, 790), None);
         assert_eq!(rule_for_belief_in_session(2, 790), None);
         assert_eq!(rule_for_belief_in_session(2, 810), Some("last-word"));
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_believes_in_a_lease_that_began_anew_with_the_server_once_it_was_told() {
+    fn a_guard_relies_on_a_restarted_lease_once_its_process_has_read_it() {
         assert_eq!(rule_for_belief_in_lease_begun_anew(689, 950), None);
         assert_eq!(rule_for_belief_in_lease_begun_anew(489, 950), Some("last-word"));
         assert_eq!(rule_for_belief_in_lease_begun_anew(900, 1_200), Some("guard"));
@@ -226,7 +228,7 @@ mod tests {
 
     /// The server answers both extends, but the client has read only the response to the first.
     #[test]
-    fn a_guard_does_not_believe_behind_a_shorter_lease_that_it_asked_for() {
+    fn a_guard_does_not_rely_on_more_than_the_shorter_requested_lease() {
         let mut auditor = granted_hold();
         auditor.note_extend_of(PROCESS, id_of(1), 200_000);
         asks_for_extend(&mut auditor, 2, 700, 200);

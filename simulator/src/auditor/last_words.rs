@@ -19,7 +19,9 @@ impl Auditor {
         let Some(number) = listener.last_words.filter(|_| !listener.is_clogged) else { return };
         if !listener.answered.contains(&number) && !self.may_close(listener.lane) {
             self.accuse("last-words", || {
-                format!("the server closes connection {connection} without a response to {number}, the last request of its client")
+                format!(
+                    "the server closes connection {connection} without a response to {number}, the last request of its client"
+                )
             });
         }
     }
@@ -73,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_sends_no_more_gets_its_answers() {
+    fn a_client_that_closed_its_sending_side_gets_its_responses() {
         assert_eq!(rule(&closes(None, true)), None);
         assert_eq!(rule(&closes(None, false)), Some("last-words"));
     }
 
     #[test]
-    fn nothing_is_read_behind_a_goodbye_or_when_the_server_stops() {
+    fn no_request_is_read_after_goodbye_or_by_a_stopping_server() {
         assert_eq!(rule(&closes(Some(Operation::Goodbye), false)), None);
         let mut auditor = auditor();
         auditor.note_last_words(0, 2);

@@ -32,7 +32,9 @@ impl Auditor {
         let clear_ms = holders_ms.max(waiters_ms).max(queued_ms);
         if stamp_ms > self.latest_ms(clear_ms) {
             self.accuse("late-grant", || {
-                format!("key {key}: {id} waited and was granted at {stamp_ms} ms, but no claim conflicted with it since {clear_ms} ms")
+                format!(
+                    "key {key}: {id} waited and was granted at {stamp_ms} ms, but no claim conflicted with it since {clear_ms} ms"
+                )
             });
         }
     }
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_may_wait_for_the_first_hold_of_its_key_though_no_client_heard_of_that() {
+    fn a_claim_may_wait_for_a_hold_that_no_client_knows() {
         let after_ms = u64::from(FIRST_LEASE_MS) + 2;
         assert_eq!(granted_after(SHARED.lease_ms, 2, after_ms).violation(), None);
     }
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ends_while_no_server_runs_is_over_when_workers_run_again() {
+    fn a_lease_that_ended_while_no_server_ran_is_over_once_workers_run() {
         assert!(!is_overdue_after_a_start(400_000));
         assert!(is_overdue_after_a_start(100_000));
     }

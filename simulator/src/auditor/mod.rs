@@ -101,24 +101,26 @@ pub struct Violation {
 ///
 /// ```text
 /// guard         While a guard of a real client reports that it holds, the server holds the lock for this guard alone (guards).
-/// one-owner     No two guards of one process rely on the same hold (guards).
+/// one-owner     No two guards of one process rely on the same hold (real_client).
 /// last-word     No guard relies on its hold for longer than the newest lease that its process has read allows (heard).
-/// loss-reason   A lost guard has the reason that its process read; its loss callback runs exactly once (heard).
-/// forgotten     A client does not release a hold whose guard the program forgot on purpose (heard).
-/// window        A lane has no more unanswered requests than its window allows (chatter).
+/// loss-reason   A lost guard has the reason that its process read (heard); its callback runs exactly once (real_client).
+/// forgotten     A client does not release a hold whose guard the program left without a release (heard).
+/// window        A lane has no more unanswered requests than its window allows (heard).
 /// chatter       A lane sends no more requests than its holds and its callers explain (chatter).
 /// caller        A caller gets only errors that the run explains (real_client::caller).
 /// late-caller   A caller has its result in time (real_client::caller).
 /// needless-loss No guard is lost at its local deadline without a fault; no guard has less time than the responses allow (keeping).
-/// unowned       No hold is left without a guard (keeping).
+/// unowned       No hold is left without a guard (guards).
 /// renewal       A lane renews its leases in time (keeping).
 /// uncalled      A real client cancels an acquire whose caller has dropped it (uncalled).
 /// silence       A real client gives up a connection whose server is silent (real_client::silence).
 /// told          Callers and guards get the values that the server sent (heard).
 /// watcher       A watch shows the newest state that its process has read, and lasts until it is dropped (watchers).
 /// exclusion     Two clients never rely on conflicting holds at once, by the documented lease arithmetic (sure).
-/// early-grant   A conflicting grant follows the last acknowledged lease, a release, or another known end of the earlier hold (holds).
-/// lost-lease    A renewal that arrives before the lease ends finds the hold, however long the server stalls.
+/// early-grant   A conflicting grant follows the last acknowledged lease, a release, or another known end of the earlier
+///               hold or registration (holds, entries).
+/// lost-lease    A renewal that arrives before the lease ends finds the hold, however long the server stalls (refusals).
+///               The server reports no end of a hold that must still last (events).
 /// lost-session  The same for sessions and any received bytes (sessions).
 /// drained       No instant counts as read while a connection in transfer holds bytes from before it, nor while a worker has
 ///               unserved requests from before it that a sweep waits for.
@@ -127,15 +129,19 @@ pub struct Violation {
 /// fence-*       Fences are unique, without gaps, and rise in the order of the grants and in real time (keys).
 /// ticket-order  Waiters of equal priority are served in the order of their arrival (keys).
 /// priority-bound A priority moves a waiter forward by no more than its limit (keys).
-/// old-id        An id of an ended claim and a forged id have no effect.
-/// repeat        A repeated request number gets its first response.
+/// old-id        The id of an ended claim and a forged id have no effect.
+/// own-claim     A request that is limited to own claims has no effect on the claim of another client (answers).
+/// repeat        A repeated request number gets its first response (answers).
 /// request-id    A repeated request id finds its claim (request_ids).
 /// answers       Each request has exactly one response, of the right kind, and responses match their requests (answers).
-/// stamp         The server decides a response after the request was sent and before the response is sent.
-/// cancelled     A claim whose cancellation is acknowledged is not granted; no wait is reported as cancelled without a reason.
-/// early-timeout A wait does not end before its time.
+/// stamp         The server decides a response after the request was sent and before the response is sent (answers).
+/// cancelled     A claim whose cancellation is acknowledged is not granted (grants); no wait is reported as cancelled without
+///               a reason (refusals).
+/// early-timeout A wait does not end before its time (refusals).
 /// overtaking    No acquire is granted before an earlier waiter, except by its priority (keys).
-/// overdue       Except while workers stand still, no hold lasts long after its latest possible end (ceilings).
+/// overdue       Except while workers stand still, no hold lasts long after its latest possible end (views, ceilings).
+/// unanswered    After a time without faults, no client waits for a response (simulation).
+/// leftover      After all clients have left, the server has no claims and no connections (simulation).
 /// late-answer   The server answers each request that arrives in time, and each wait at its end (duties).
 /// late-expiry   A hold that ends with its lease ends in time, and its lane gets the event (duties).
 /// late-session  A session whose clients are silent ends in time, and each of its connections gets the event (duties).
@@ -151,7 +157,8 @@ pub struct Violation {
 /// tokens        The numbers of the rate limiter agree with each other and with earlier ones (tokens).
 /// limit         The server admits nothing beyond a limit, and refuses nothing for a limit that is not reached (table_limits).
 ///               Answered requests count against no limit of their connection (node::listeners).
-/// steps         No shard turn leaves more follow-up work than its limit.
+/// steps         No shard turn requests more steps of follow-up work than its limit, and a cluster gets only a few
+///               transactions at once.
 /// armed         A worker visits each shard in which a timer is due, and some worker is awake when it is due.
 /// view          INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP, DESCRIBE_POOL and NAMESPACES agree with earlier responses (views).
 /// page          An item that is held during a whole walk is in exactly one page of LIST, HOLDS or LIST_ENTRIES (walks). A pool
@@ -219,7 +226,7 @@ pub(crate) struct Auditor {
     restarts: Restarts,
     counted: Counted,
     visits: Visits,
-    /// Time at which the server was told to stop.
+    /// Time of the order to stop the server.
     stopping_ms: Option<u64>,
     /// Whether the auditor reports nothing, because another check decides about this run.
     is_silent: bool,
@@ -735,7 +742,9 @@ impl Auditor {
         if let Some(other) = self.sure.believe(hold.key, id, (hold.form, hold.shared), until_us, now_us) {
             let key = hold.key;
             self.accuse("exclusion", || {
-                format!("key {key}: clients rely on the conflicting holds {id} and {other} at the same time, at {now_us} us")
+                format!(
+                    "key {key}: clients rely on the conflicting holds {id} and {other} at the same time, at {now_us} us"
+                )
             });
         }
     }
@@ -777,7 +786,9 @@ impl Auditor {
         let wrong = counted.find(|(_, missing, unheard)| *missing > unheard + skipped);
         if let Some((key, missing, unheard)) = wrong {
             self.accuse("fence-step", || {
-                format!("key {key}: {missing} fences are missing, but only {unheard} grants can be unknown to clients")
+                format!(
+                    "key {key}: {missing} fences are missing, but only {unheard} grants can be unknown to clients"
+                )
             });
         }
     }

@@ -81,6 +81,7 @@ impl Auditor {
         }
     }
 
+    /// Rule `view` for one listed namespace.
     fn judge_namespace(&mut self, one: &ListedNamespace<'_>, sent_ms: u64, now_ms: u64) {
         let surely_held = self.holds.iter().filter(|(id, hold)| {
             kind_of(hold.key) == one.kind

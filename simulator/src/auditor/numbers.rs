@@ -25,6 +25,7 @@ fn is_left(shown_ms: u64, (end_from_ms, end_to_ms): Read, (from_ms, to_ms): Read
 }
 
 impl Auditor {
+    /// Rules `count` and `number` for INSPECTED.
     pub(super) fn judge_inspected_numbers(
         &mut self,
         request: usize,
@@ -47,6 +48,7 @@ impl Auditor {
         }
     }
 
+    /// Rules `view`, `count` and `number` for POOL_DESCRIBED.
     pub(super) fn judge_described_numbers(
         &mut self,
         request: usize,
@@ -65,7 +67,11 @@ impl Auditor {
             || (described.order == PoolOrder::Timestamp)
                 == (self.settings.pool_order(pool) == PoolOrder::Timestamp);
         if !is_asked || !is_ordered {
-            self.accuse("view", || format!("pool {pool} is shown with a wrong capacity or order: {described:?}; possible capacities: {possible:?}"));
+            self.accuse("view", || {
+                format!(
+                    "pool {pool} is shown with a wrong capacity or order: {described:?}; possible capacities: {possible:?}"
+                )
+            });
         }
         for holder in &described.holders {
             let shown = Shown { id: holder.id, age_ms: holder.age_ms, remaining_ms: holder.remaining_ms };
@@ -99,7 +105,9 @@ impl Auditor {
         if counts_waiters && finds_all {
             let least = self.waiters(key, None, sent_ms, now_ms);
             self.expect_at_least(least, waiter_count.into(), now_ms, || {
-                format!("key {key}: the response shows {waiter_count} waiters, but more waited from {sent_ms} to {now_ms} ms")
+                format!(
+                    "key {key}: the response shows {waiter_count} waiters, but more waited from {sent_ms} to {now_ms} ms"
+                )
             });
         }
         let is_possible = !counts_waiters || u64::from(waiter_count) <= most;
@@ -133,7 +141,9 @@ impl Auditor {
         if !is_aged || !lasts || !within_session {
             let hold = format!("{hold:?}");
             self.accuse("number", || {
-                format!("a response decided within {at:?} ms shows {shown:?}; the hold was granted at {since_ms:?} ms and ends at {end_ms:?} ms: {hold}")
+                format!(
+                    "a response decided within {at:?} ms shows {shown:?}; the hold was granted at {since_ms:?} ms and ends at {end_ms:?} ms: {hold}"
+                )
             });
         }
     }
@@ -185,7 +195,11 @@ impl Auditor {
         // A waiter for permits may get another lease, but its wait stays the same.
         if !lasts || !is_aged {
             let text = format!("{asked:?}");
-            self.accuse("number", || format!("a response decided within {at:?} ms shows a waiter with a wrong age or wait, {shown:?}: {text}"));
+            self.accuse("number", || {
+                format!(
+                    "a response decided within {at:?} ms shows a waiter with a wrong age or wait, {shown:?}: {text}"
+                )
+            });
         }
     }
 
@@ -242,7 +256,11 @@ impl Auditor {
             || contention.owner.starts_with(b"client-")
             || contention.owner.starts_with(b"deputy-");
         if u64::from(contention.waiter_count) > most || !is_named {
-            self.accuse("count", || format!("{acquire:?}, sent at {sent_ms} ms, was refused with {contention:?}; at most {most} waiters are possible"));
+            self.accuse("count", || {
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, was refused with {contention:?}; at most {most} waiters are possible"
+                )
+            });
         }
     }
 
@@ -259,12 +277,16 @@ impl Auditor {
         if is_first_come {
             let least = self.waiters_before(key, request, boost_ms, sent_ms, now_ms);
             self.expect_at_least(least, position.into(), now_ms, || {
-                format!("{acquire:?}, sent at {sent_ms} ms, has position {position}, but more waiters are ahead at {now_ms} ms")
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, has position {position}, but more waiters are ahead at {now_ms} ms"
+                )
             });
         }
         if u64::from(position) > most {
             self.accuse("count", || {
-                format!("{acquire:?}, sent at {sent_ms} ms, has position {position}, but at most {most} waiters are possible")
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, has position {position}, but at most {most} waiters are possible"
+                )
             });
         }
     }

@@ -212,7 +212,11 @@ impl Auditor {
         let over_before = hold.was_over_before(first_sent_ms);
         if !is_same || over_before {
             let hold = format!("{hold:?}");
-            self.accuse("old-id", || format!("{id} was released by force, but was over before or is reported with other values: {released:?}: {hold}"));
+            self.accuse("old-id", || {
+                format!(
+                    "{id} was released by force, but was over before or is reported with other values: {released:?}: {hold}"
+                )
+            });
         }
         self.note_over(id, now_ms);
         self.note_revoked(key, now_ms);

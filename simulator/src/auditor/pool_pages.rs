@@ -74,7 +74,11 @@ impl Auditor {
                     format!("pool {key} must be in one page of the walk, but is in two: {walk:?}")
                 });
             } else if let Some((_, key)) = missing {
-                self.accuse("page", || format!("the capacity of pool {key} was set before the walk, but none of the pages has the pool: {walk:?}"));
+                self.accuse("page", || {
+                    format!(
+                        "the capacity of pool {key} was set before the walk, but none of the pages has the pool: {walk:?}"
+                    )
+                });
             }
         }
         self.pool_walks.insert(walk_key, walk);

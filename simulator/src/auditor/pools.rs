@@ -88,7 +88,9 @@ impl Auditor {
         let possible = self.pools.possible(pool, sent_ms, now_ms);
         if previous > 0 && !possible.contains(&previous) {
             self.accuse("number", || {
-                format!("pool {pool} is reported with a previous capacity of {previous}, but only {possible:?} are possible")
+                format!(
+                    "pool {pool} is reported with a previous capacity of {previous}, but only {possible:?} are possible"
+                )
             });
         }
     }
@@ -169,7 +171,11 @@ impl Auditor {
             || described.waiters.is_sorted_by_key(|waiter| waiter.ticket);
         let is_too_low = described.fence < fence_before;
         if all_shown && held != described.held || is_too_low || !keeps_order {
-            self.accuse("view", || format!("pool {pool} is shown with a wrong sum of permits, an unordered queue, or a fence below {fence_before}, which was known before: {described:?}"));
+            self.accuse("view", || {
+                format!(
+                    "pool {pool} is shown with a wrong sum of permits, an unordered queue, or a fence below {fence_before}, which was known before: {described:?}"
+                )
+            });
         }
         // If the server never postpones work and freezes nothing, no waiter waits for free permits. Permits
         // that are not durable yet are taken but not shown.
@@ -179,7 +185,11 @@ impl Auditor {
         if let Some(first) = described.waiters.first().filter(|_| is_prompt)
             && described.held + first.permits <= described.capacity
         {
-            self.accuse("view", || format!("pool {pool} has enough free permits for its first waiter, but does not grant them: {described:?}"));
+            self.accuse("view", || {
+                format!(
+                    "pool {pool} has enough free permits for its first waiter, but does not grant them: {described:?}"
+                )
+            });
         }
         self.judge_described_numbers(request, pool, described, now_ms);
         self.judge_shown(&shown, sent_ms);

@@ -59,7 +59,9 @@ impl Auditor {
             (Operation::Acquire(acquire), ErrorCode::Busy) => {
                 if acquire.wait_ms == 0 && !self.may_be_busy(request, &acquire, now_ms) {
                     self.accuse("busy", || {
-                        format!("lane {lane}: {acquire:?} was refused as busy, but no conflicting claim is possible: {error:?}")
+                        format!(
+                            "lane {lane}: {acquire:?} was refused as busy, but no conflicting claim is possible: {error:?}"
+                        )
                     });
                 }
                 self.requests[request].is_try
@@ -71,7 +73,11 @@ impl Auditor {
                 let over_ms = sent_ms + u64::from(acquire.wait_ms.saturating_sub(drift_ms));
                 // An acquire that takes over a waiter has the deadline of that waiter.
                 if waits && now_ms < over_ms && acquire.request_id.is_none() {
-                    self.accuse("early-timeout", || format!("{acquire:?}, sent at {sent_ms} ms, timed out at {now_ms} ms, before its wait was over"));
+                    self.accuse("early-timeout", || {
+                        format!(
+                            "{acquire:?}, sent at {sent_ms} ms, timed out at {now_ms} ms, before its wait was over"
+                        )
+                    });
                 }
                 self.judge_waited_in_time(request, &acquire);
                 waits || acquire.request_id.is_some()
@@ -225,7 +231,9 @@ impl Auditor {
         // A GOODBYE on one connection does not wait for unread bytes of another one.
         if was_there && self.goodbye_ms(id) > now_ms {
             self.accuse("lost-session", || {
-                format!("HELLO for session {id} arrived at {arrived_ms:?} ms and was refused as gone, but the session lasts to {floor_ms} ms")
+                format!(
+                    "HELLO for session {id} arrived at {arrived_ms:?} ms and was refused as gone, but the session lasts to {floor_ms} ms"
+                )
             });
         }
         self.note_session_over(id, now_ms);
@@ -253,7 +261,9 @@ impl Auditor {
         if let Some(arrived_ms) = arrived_ms.filter(|arrived_ms| *arrived_ms < floor_ms && !is_over) {
             let hold = format!("{:?}", self.holds.get(&id));
             self.accuse("lost-lease", || {
-                format!("{operation:?} arrived at {arrived_ms} ms and got NOT_FOUND, but {id} lasts to {floor_ms} ms: {hold}")
+                format!(
+                    "{operation:?} arrived at {arrived_ms} ms and got NOT_FOUND, but {id} lasts to {floor_ms} ms: {hold}"
+                )
             });
         }
     }

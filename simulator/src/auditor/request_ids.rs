@@ -120,7 +120,11 @@ impl Auditor {
                 format!("{} was over before the request was sent, but is granted again", granted.id)
             });
         } else if lease_is_known && end_ms > known_end_ms {
-            self.accuse("request-id", || format!("the lease ends at {known_end_ms} ms, but the repeated grant shows a later end: {granted:?}"));
+            self.accuse("request-id", || {
+                format!(
+                    "the lease ends at {known_end_ms} ms, but the repeated grant shows a later end: {granted:?}"
+                )
+            });
         }
     }
 
@@ -165,7 +169,11 @@ impl Auditor {
         let request = self.lanes[lane].asked.get(&number).map(|request| self.requests[*request].operation);
         let is_fair = matches!(request, Some(Operation::Acquire(Acquire { request_id: Some(_), .. })));
         if !is_fair {
-            self.accuse("answers", || format!("lane {lane}, request {number}: TAKEN_UP names {id}, but the request is no acquire with a request id"));
+            self.accuse("answers", || {
+                format!(
+                    "lane {lane}, request {number}: TAKEN_UP names {id}, but the request is no acquire with a request id"
+                )
+            });
         }
     }
 
@@ -225,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_may_end_with_a_connection_on_which_its_request_id_was_asked_before_it_was_granted() {
+    fn a_hold_may_end_with_a_connection_that_requested_its_id_before_the_grant() {
         let mut auditor = auditor();
         asks(&mut auditor, 1, ACQUIRE, 100);
         auditor.lost(1, 110);
@@ -237,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_stays_where_every_acquire_with_its_request_id_was_answered() {
+    fn a_hold_stays_on_its_lane_if_every_acquire_with_its_id_was_answered() {
         let mut auditor = auditor();
         // Another client may be in the way.
         asks(&mut auditor, 2, Acquire { shared: true, request_id: None, ..ACQUIRE }, 95);
@@ -258,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_may_be_longer_than_its_grant_said_where_another_extended_it_before_that_was_heard() {
+    fn a_repeated_grant_may_show_a_longer_lease_after_an_extend_by_another_client() {
         let mut auditor = auditor();
         asks(&mut auditor, 0, Acquire { release_after_ms: None, ..ACQUIRE }, 120);
         // The other client has the id from a list.
@@ -268,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_nobody_extended_is_found_again_with_what_is_left_of_its_lease() {
+    fn a_repeated_grant_without_an_extend_shows_the_rest_of_the_lease() {
         let mut auditor = auditor();
         asks(&mut auditor, 0, Acquire { release_after_ms: None, ..ACQUIRE }, 120);
         is_found_longer(&mut auditor);

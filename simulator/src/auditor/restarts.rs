@@ -82,7 +82,7 @@ struct Losses {
 struct End {
     ending: Ending,
     at_ms: u64,
-    /// Time at which the server was told to stop.
+    /// Time of the order to stop the server.
     stopped_ms: Option<u64>,
     holds: BTreeSet<LockId>,
     entries: Vec<(Key, u64)>,
@@ -244,7 +244,9 @@ impl Auditor {
         let Losses { is_pending, longest_ms, .. } = self.restarts.losses;
         if is_pending && wait_ms.is_none_or(|wait_ms| wait_ms < longest_ms) {
             self.accuse("losses", || {
-                format!("the server starts after a loss of records and refuses grants for {wait_ms:?} ms, but a lost hold may have a lease of {longest_ms} ms")
+                format!(
+                    "the server starts after a loss of records and refuses grants for {wait_ms:?} ms, but a lost hold may have a lease of {longest_ms} ms"
+                )
             });
         }
         self.restarts.losses.grants_from_ms = if is_pending { now_ms + longest_ms } else { 0 };
@@ -434,7 +436,11 @@ impl Auditor {
         };
         if let Some(id) = held.find(|id| is_back(id)) {
             let hold = format!("{:?}", self.holds.get(&id));
-            self.accuse("start", || format!("{id} is held again after a crash, but its release was answered and must be durable: {hold}"));
+            self.accuse("start", || {
+                format!(
+                    "{id} is held again after a crash, but its release was answered and must be durable: {hold}"
+                )
+            });
         }
     }
 
@@ -606,7 +612,9 @@ impl Auditor {
             let (first, lane) = (*first, self.requests[request].lane);
             let number = self.requests[request].number;
             self.accuse("repeat", || {
-                format!("lane {lane}, request {number}: the first response granted {first}, which still lasts, but the repetition gets {granted:?}")
+                format!(
+                    "lane {lane}, request {number}: the first response granted {first}, which still lasts, but the repetition gets {granted:?}"
+                )
             });
         }
     }

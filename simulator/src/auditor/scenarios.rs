@@ -42,7 +42,7 @@ fn next_grant_after_a_reboot(next_ms: u64) -> Auditor {
 }
 
 #[test]
-fn a_lease_that_begins_anew_is_as_long_as_it_was_asked_for_not_as_what_a_late_answer_left_of_it() {
+fn a_restarted_lease_has_its_requested_length_not_the_rest_in_a_late_response() {
     assert_eq!(next_grant_after_a_reboot(1_181).violation(), None);
     assert_eq!(rule(&next_grant_after_a_reboot(1_180)), Some("early-grant"));
 }
@@ -79,7 +79,7 @@ fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
 }
 
 #[test]
-fn a_session_that_may_have_ended_before_a_restart_comes_back_without_what_lasted_as_long() {
+fn a_session_that_may_have_ended_is_restored_without_holds_on_its_lease() {
     assert_eq!(resumed_without_its_hold(1_060).violation(), None);
     assert_eq!(rule(&resumed_without_its_hold(1_020)), Some("lost-lease"));
 }
@@ -98,7 +98,7 @@ fn a_grant_below_a_fence_that_was_said(third: Acquire, waited: bool) -> Auditor 
 }
 
 #[test]
-fn a_claim_that_is_taken_over_has_the_fence_that_it_had_before() {
+fn a_claim_that_is_taken_over_keeps_its_fence() {
     let shared = Acquire { shared: true, wait_ms: 500, request_id: Some(1), ..LOCAL };
     assert_eq!(a_grant_below_a_fence_that_was_said(shared, true).violation(), None);
     let other = Acquire { request_id: Some(2), ..shared };
@@ -127,7 +127,7 @@ fn an_acquire_repeated_after_its_session(code: ErrorCode) -> Auditor {
 }
 
 #[test]
-fn an_acquire_of_a_session_that_is_gone_has_no_first_answer() {
+fn an_acquire_of_an_ended_session_has_no_first_response() {
     assert_eq!(an_acquire_repeated_after_its_session(ErrorCode::SessionGone).violation(), None);
     assert_eq!(rule(&an_acquire_repeated_after_its_session(ErrorCode::Cancelled)), Some("repeat"));
 }
@@ -154,7 +154,7 @@ fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
 }
 
 #[test]
-fn tokens_that_were_asked_for_while_there_was_no_server_are_taken_once() {
+fn tokens_requested_while_no_server_ran_are_taken_once() {
     assert_eq!(tokens_across_a_restart(1_000_000_000).violation(), None);
     assert_eq!(rule(&tokens_across_a_restart(1_000)), Some("rate"));
 }
@@ -209,7 +209,7 @@ fn uncounted_grant_after(ending: Ending, is_counted_again: bool) -> Auditor {
 }
 
 #[test]
-fn a_server_that_lost_records_counts_a_key_from_the_next_grant_of_scope_quorum_on() {
+fn a_server_that_lost_records_counts_a_key_after_its_next_quorum_grant() {
     assert_eq!(uncounted_grant_after(Ending::Damage, false).violation(), None);
     assert_eq!(rule(&uncounted_grant_after(Ending::Damage, true)), Some("fence-counted"));
     assert_eq!(rule(&uncounted_grant_after(Ending::Crash, false)), Some("fence-counted"));
@@ -238,7 +238,7 @@ fn permits_above_the_capacity(request_id: u8) -> Auditor {
 }
 
 #[test]
-fn permits_that_are_taken_over_were_given_by_an_earlier_capacity() {
+fn permits_that_are_taken_over_may_exceed_a_later_capacity() {
     assert_eq!(permits_above_the_capacity(1).violation(), None);
     assert_eq!(rule(&permits_above_the_capacity(2)), Some("capacity"));
 }
@@ -262,7 +262,7 @@ fn one_more_than(count: usize) -> Auditor {
 }
 
 #[test]
-fn a_session_is_full_with_as_many_connections_as_it_may_have() {
+fn a_session_is_full_at_its_maximum_of_connections() {
     assert_eq!(one_more_than(LANES_PER_SESSION_MAX).violation(), None);
     assert_eq!(rule(&one_more_than(LANES_PER_SESSION_MAX - 1)), Some("answers"));
 }
@@ -286,7 +286,7 @@ fn fence_held_by_an_unheard_grant(crashes: bool) -> Auditor {
 }
 
 #[test]
-fn a_fence_of_a_counter_that_began_anew_may_be_held_again() {
+fn a_fence_of_a_restarted_counter_may_be_held_again() {
     assert_eq!(fence_held_by_an_unheard_grant(true).violation(), None);
     assert_eq!(rule(&fence_held_by_an_unheard_grant(false)), Some("view"));
 }
@@ -315,7 +315,7 @@ fn pool_on_two_pages(is_set: bool) -> Auditor {
 }
 
 #[test]
-fn a_pool_that_may_have_begun_anew_may_be_on_two_pages() {
+fn a_pool_that_may_be_recreated_may_be_on_two_pages() {
     assert_eq!(pool_on_two_pages(false).violation(), None);
     assert_eq!(rule(&pool_on_two_pages(true)), Some("page"));
 }
@@ -339,7 +339,7 @@ fn grant_heard_after_an_extend(is_extended: bool) -> Auditor {
 }
 
 #[test]
-fn a_hold_may_be_extended_before_its_owner_hears_of_it() {
+fn a_hold_may_be_extended_before_its_owner_gets_the_grant() {
     assert_eq!(grant_heard_after_an_extend(true).violation(), None);
     assert_eq!(rule(&grant_heard_after_an_extend(false)), Some("answers"));
 }
@@ -357,7 +357,7 @@ fn listing_refused_after(count: usize) -> Auditor {
 }
 
 #[test]
-fn long_requests_are_refused_behind_many_that_wait() {
+fn a_long_request_is_refused_after_many_unanswered_ones() {
     assert_eq!(listing_refused_after(LEFT_COUNT_MIN).violation(), None);
     assert_eq!(rule(&listing_refused_after(LEFT_COUNT_MIN - 1)), Some("answers"));
 }
@@ -379,7 +379,7 @@ fn stream_refused_after(count: usize, answered_ms: u64) -> Auditor {
 }
 
 #[test]
-fn streams_that_were_answered_after_a_long_request_was_sent_may_have_waited_with_it() {
+fn streams_answered_after_a_long_request_was_sent_count_as_waiting() {
     assert_eq!(stream_refused_after(LEFT_COUNT_MIN, 1_003).violation(), None);
     assert_eq!(rule(&stream_refused_after(LEFT_COUNT_MIN, 1_001)), Some("answers"));
 }
@@ -414,7 +414,7 @@ fn frozen_after_a_thaw(asks_again: bool) -> Auditor {
 }
 
 #[test]
-fn a_freeze_that_is_asked_for_again_may_come_after_a_thaw() {
+fn a_repeated_freeze_may_take_effect_after_a_thaw() {
     assert_eq!(frozen_after_a_thaw(true).violation(), None);
     assert_eq!(rule(&frozen_after_a_thaw(false)), Some("answers"));
 }
@@ -436,7 +436,7 @@ fn frozen_after_a_restart(ending: Ending) -> Auditor {
 }
 
 #[test]
-fn damage_of_the_log_may_undo_a_thaw() {
+fn log_damage_may_undo_a_thaw() {
     assert_eq!(frozen_after_a_restart(Ending::Damage).violation(), None);
     assert_eq!(rule(&frozen_after_a_restart(Ending::Crash)), Some("answers"));
 }
@@ -472,7 +472,7 @@ fn given_up_without_an_answer(is_resumed: bool) -> Auditor {
 }
 
 #[test]
-fn an_acquire_is_answered_only_on_a_connection_that_asked() {
+fn an_acquire_is_answered_only_on_the_connection_that_sent_it() {
     assert_eq!(given_up_without_an_answer(true).violation(), None);
     assert_eq!(rule(&given_up_without_an_answer(false)), Some("late-answer"));
 }
@@ -489,7 +489,7 @@ fn freeze_refused_after(count: u32) -> Auditor {
 }
 
 #[test]
-fn a_freeze_is_refused_behind_as_many_requests_to_all_shards_as_may_be_in_flight() {
+fn a_freeze_is_refused_at_the_maximum_of_broadcasts_in_flight() {
     assert_eq!(freeze_refused_after(EVERYWHERE_IN_FLIGHT_MAX + 1).violation(), None);
     assert_eq!(rule(&freeze_refused_after(EVERYWHERE_IN_FLIGHT_MAX)), Some("answers"));
 }
@@ -534,7 +534,7 @@ fn granted_before_a_waiter_of_a_later_time(wait_ms: u32) -> Auditor {
 }
 
 #[test]
-fn a_try_with_an_early_timestamp_overtakes_no_waiter() {
+fn an_acquire_without_a_wait_and_with_an_early_timestamp_overtakes_no_waiter() {
     assert_eq!(granted_before_a_waiter_of_a_later_time(500).violation(), None);
     assert_eq!(rule(&granted_before_a_waiter_of_a_later_time(0)), Some("overtaking"));
 }

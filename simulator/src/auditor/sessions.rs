@@ -267,7 +267,9 @@ impl Auditor {
         session.over_ms.get_or_insert(now_ms);
         if now_ms < floor_ms {
             self.accuse("lost-session", || {
-                format!("the server reports the end of session {id} at {now_ms} ms, but the session lasts to {floor_ms} ms")
+                format!(
+                    "the server reports the end of session {id} at {now_ms} ms, but the session lasts to {floor_ms} ms"
+                )
             });
         }
         if !was_over && self.goodbye_ms(id) > now_ms {
@@ -309,7 +311,9 @@ impl Auditor {
         let until_ms = status.stamp_ms + u64::from(status.remaining_ms);
         if arrived_ms.is_some_and(|arrived_ms| until_ms < arrived_ms + lease_ms) {
             self.accuse("number", || {
-                format!("{id} has the lease of its session, which must last {lease_ms} ms from {arrived_ms:?} ms: {status:?}")
+                format!(
+                    "{id} has the lease of its session, which must last {lease_ms} ms from {arrived_ms:?} ms: {status:?}"
+                )
             });
         }
     }
@@ -416,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_without_a_connection_and_a_claim_may_end_before_its_lease() {
+    fn a_session_without_a_connection_or_a_claim_may_end_before_its_lease() {
         assert_eq!(rule_if_over(left_session(false), 10 + VACANT_MS), None);
         assert_eq!(rule_if_over(left_session(false), 9 + VACANT_MS), Some("lost-session"));
     }

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_put_off_by_each_stall_that_begins_before_it_is_served() {
+    fn each_stall_that_begins_before_pending_work_is_served_postpones_it() {
         let mut stalls = Stalls::default();
         stalls.note(0, 100);
         stalls.note(LEFT_US + 90, 40);

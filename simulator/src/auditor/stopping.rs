@@ -4,12 +4,12 @@ use super::Auditor;
 use crate::operation::{Acquire, Operation, Registering};
 
 impl Auditor {
-    /// Records that the server is told to stop.
+    /// Records the order to stop the server.
     pub(crate) fn note_stopping(&mut self, now_ms: u64) {
         self.stopping_ms = Some(now_ms);
     }
 
-    /// Returns whether the server was told to stop and refuses this operation then.
+    /// Returns whether the server is stopping and refuses this operation for this reason.
     pub(super) fn may_be_shut_out(&self, operation: &Operation) -> bool {
         let begins = matches!(
             operation,
@@ -31,7 +31,9 @@ impl Auditor {
         if sent_ms > stopping_ms || is_late {
             let operation = self.requests[request].operation;
             self.accuse("stopping", || {
-                format!("{operation:?}, sent at {sent_ms} ms, was granted at {stamp_ms} ms, but the server has been stopping since {stopping_ms} ms")
+                format!(
+                    "{operation:?}, sent at {sent_ms} ms, was granted at {stamp_ms} ms, but the server has been stopping since {stopping_ms} ms"
+                )
             });
         }
     }
@@ -47,7 +49,9 @@ impl Auditor {
             && over_ms > self.latest_ms(stopping_ms)
         {
             self.accuse("stopping", || {
-                format!("{acquire:?} waited to {over_ms} ms, but the server has been stopping since {stopping_ms} ms")
+                format!(
+                    "{acquire:?} waited to {over_ms} ms, but the server has been stopping since {stopping_ms} ms"
+                )
             });
         }
     }

@@ -50,18 +50,24 @@ impl Auditor {
             let (held, waiters) = self.linked(request, acquire, sent_ms, now_ms);
             let most = linked_max.saturating_sub(1 + held);
             self.expect_at_least(waiters, most, now_ms, || {
-                format!("{acquire:?}, sent at {sent_ms} ms, was admitted with {held} linked holds and too many waiters on its lane; the maximum is {linked_max}")
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, was admitted with {held} linked holds and too many waiters on its lane; the maximum is {linked_max}"
+                )
             });
             if held >= linked_max {
                 self.accuse("limit", || {
-                    format!("{acquire:?}, sent at {sent_ms} ms, was admitted with {held} linked holds on its lane; the maximum is {linked_max}")
+                    format!(
+                        "{acquire:?}, sent at {sent_ms} ms, was admitted with {held} linked holds on its lane; the maximum is {linked_max}"
+                    )
                 });
             }
         }
         let held = self.held_min(acquire, sent_ms, now_ms);
         if held >= u64::from(self.claims_max()) {
             self.accuse("limit", || {
-                format!("{acquire:?}, sent at {sent_ms} ms, was admitted although its shard already has {held} holds")
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, was admitted although its shard already has {held} holds"
+                )
             });
         }
     }

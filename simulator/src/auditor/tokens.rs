@@ -87,7 +87,9 @@ impl Auditor {
         let most = last.missing_ns.saturating_sub(least_passed_ns) + taken + taken_ns;
         if !(least..=most).contains(&missing_ns) {
             self.accuse("tokens", || {
-                format!("bucket {bucket}: {taking:?}, sent at {sent_ms} ms, got {throttled:?}; by {last:?}, `reset_after_ns` must be {least} to {most}")
+                format!(
+                    "bucket {bucket}: {taking:?}, sent at {sent_ms} ms, got {throttled:?}; by {last:?}, `reset_after_ns` must be {least} to {most}"
+                )
             });
         }
     }
@@ -117,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_are_left_agree_with_the_time_until_the_bucket_is_full() {
+    fn remaining_tokens_agree_with_the_time_until_the_bucket_is_full() {
         assert!(is_consistent(&RULE, 4, false, &throttled(6, 0, 40_000_000)));
         assert!(!is_consistent(&RULE, 4, false, &throttled(7, 0, 40_000_000)));
         assert!(!is_consistent(&RULE, 4, false, &throttled(6, 0, 50_000_001)));
     }
 
     #[test]
-    fn a_refusal_says_when_there_will_be_enough() {
+    fn a_refusal_contains_the_time_until_enough_tokens_are_refilled() {
         assert!(is_consistent(&RULE, 5, false, &throttled(3, 20_000_000, 70_000_000)));
         assert!(!is_consistent(&RULE, 5, false, &throttled(3, 40_000_000, 70_000_000)));
     }

@@ -33,7 +33,11 @@ impl Auditor {
         let left: BTreeSet<usize> = left.collect();
         if let Some(request) = left.intersection(&before).next() {
             let asked = format!("{:?}", self.requests[*request]);
-            self.accuse("uncalled", || format!("no caller of process {process} waits for this acquire, but the client has not cancelled it: {asked}"));
+            self.accuse("uncalled", || {
+                format!(
+                    "no caller of process {process} waits for this acquire, but the client has not cancelled it: {asked}"
+                )
+            });
         }
         self.uncalled.0.insert(lane, left);
     }

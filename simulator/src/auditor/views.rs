@@ -36,7 +36,9 @@ impl Auditor {
         let conflict = exclusive && inspected.holder_count > 1 && key != TREE;
         if conflict || inspected.fence < fence_before {
             return self.accuse("view", || {
-                format!("key {key}: INSPECT shows conflicting holders, or a fence below {fence_before}, which was known before: {inspected:?}")
+                format!(
+                    "key {key}: INSPECT shows conflicting holders, or a fence below {fence_before}, which was known before: {inspected:?}"
+                )
             });
         }
         let is_other = inspected.holders.iter().find(|holder| {
@@ -46,7 +48,11 @@ impl Auditor {
             })
         });
         if let Some(holder) = is_other {
-            return self.accuse("view", || format!("key {key}: INSPECT shows {holder:?} with another fence, mode or owner than it was granted"));
+            return self.accuse("view", || {
+                format!(
+                    "key {key}: INSPECT shows {holder:?} with another fence, mode or owner than it was granted"
+                )
+            });
         }
         self.judge_inspected_numbers(request, key, inspected, now_ms);
         let shown: Vec<LockId> = inspected.holders.iter().map(|holder| holder.id).collect();
@@ -87,7 +93,9 @@ impl Auditor {
             if let Some(end_ms) = self.is_overdue(*id, at_ms) {
                 let hold = format!("{:?}", self.holds.get(id));
                 self.accuse("overdue", || {
-                    format!("{id} is still held at {at_ms} ms, but its latest possible end was {end_ms} ms: {hold}")
+                    format!(
+                        "{id} is still held at {at_ms} ms, but its latest possible end was {end_ms} ms: {hold}"
+                    )
                 });
             }
         }
@@ -134,7 +142,9 @@ impl Auditor {
         });
         if !is_consistent || !agrees {
             self.accuse("view", || {
-                format!("key {key}: VERIFY of fence {fence} gives a wrong result; fence {fence_before} was known before: {verified:?}")
+                format!(
+                    "key {key}: VERIFY of fence {fence} gives a wrong result; fence {fence_before} was known before: {verified:?}"
+                )
             });
         }
     }
@@ -163,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_fence_of_a_key_is_said_to_be_it_unless_its_counter_was_forgotten() {
+    fn the_newest_fence_is_reported_as_newest_unless_its_counter_was_forgotten() {
         assert_eq!(newest_is_denied(false), Some("view"));
         assert_eq!(newest_is_denied(true), None);
     }

@@ -97,7 +97,9 @@ impl Auditor {
         let counted = if scope == Scope::Quorum { before.counted } else { 0 };
         if fence <= before.ephemeral.max(before.local).max(counted) {
             self.accuse("visit", || {
-                format!("key {place:?} (namespace, key): {id} got fence {fence}, which must be above the earlier fences {before:?}")
+                format!(
+                    "key {place:?} (namespace, key): {id} got fence {fence}, which must be above the earlier fences {before:?}"
+                )
             });
         }
         let has_log = self.settings.log().is_some();
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_rises_over_the_end_of_its_namespace_and_of_the_server() {
+    fn a_fence_rises_across_the_end_of_its_namespace_and_of_the_server() {
         assert_eq!(next(&mut visited(Scope::Ephemeral), 5), Some("visit"));
         assert_eq!(next(&mut visited(Scope::Ephemeral), 6), None);
         for (scope, ending, expected) in [
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visitor_hears_what_became_of_a_removal() {
+    fn a_visitor_gets_the_response_to_a_removal() {
         let mut answer = Vec::new();
         Response::NamespaceRemoved(NamespaceRemoved).encode(3, &mut answer);
         assert_eq!(broken_by_saying(&answer), None);

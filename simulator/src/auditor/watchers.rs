@@ -108,11 +108,17 @@ impl Auditor {
         let left = watched.states.iter().find(|((of, number), (key, _))| {
             *of == lane && !ended.contains(number) && !shown.contains_key(key)
         });
-        let left = left.map(|(name, _)| format!("process {process} has dropped its watch, but does not end it at the server; (lane, request): {name:?}"));
+        let left = left.map(|(name, _)| {
+            format!(
+                "process {process} has dropped its watch, but does not end it at the server; (lane, request): {name:?}"
+            )
+        });
         let settled = shown.iter().filter(|(key, _)| !asked.contains(key));
         let wrong = settled.into_iter().find_map(|(key, shown)| match (watched.newest(lane, *key), shown) {
             (None, _) => {
-                Some(format!("process {process} has a watch of key {key} that the server does not have, and shows {shown:?}"))
+                Some(format!(
+                    "process {process} has a watch of key {key} that the server does not have, and shows {shown:?}"
+                ))
             }
             (Some(state), Some(shown)) if !shown.is_as_good_as(state) => {
                 Some(format!("process {process} shows {shown:?} for key {key}, but has read {state:?}"))
@@ -191,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_whose_events_were_dropped_is_asked_for_again() {
+    fn a_watch_with_dropped_events_is_requested_again() {
         let mut auditor = watching();
         says(&mut auditor, CONNECTION, 1, &Response::Event(Event::Overrun), 110);
         auditor.note_heard(CONNECTION, 1, 111_000);
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_was_dropped_ends_at_the_server() {
+    fn a_dropped_watch_ends_at_the_server() {
         let mut auditor = watching();
         auditor.asks(CONNECTION, 2, Operation::Unwatch { watch: 1, key: KEY }, 0, 120);
         shows(&mut auditor, &[]);

@@ -37,7 +37,11 @@ impl Auditor {
         let Operation::Watch { key } = asked.operation else { return };
         let (number, fence_before) = (asked.number, asked.fence_before);
         if watching.fence < fence_before {
-            self.accuse("view", || format!("key {key}: fence {fence_before} was known before, but the watch shows an older one: {watching:?}"));
+            self.accuse("view", || {
+                format!(
+                    "key {key}: fence {fence_before} was known before, but the watch shows an older one: {watching:?}"
+                )
+            });
         }
         let counts = (watching.holder_count, watching.waiter_count);
         self.judge_counts(key, counts, None, self.requests[request].first_sent_ms, now_ms);
@@ -112,7 +116,11 @@ impl Auditor {
         }
         let Some(view) = self.watches.get_mut(&(connection, number)) else {
             if !is_late {
-                self.accuse("watch", || format!("connection {connection} got an event of watch {number}, which it never requested: {event:?}"));
+                self.accuse("watch", || {
+                    format!(
+                        "connection {connection} got an event of watch {number}, which it never requested: {event:?}"
+                    )
+                });
             }
             return;
         };
@@ -136,7 +144,7 @@ impl Auditor {
                 return;
             }
         };
-        // Durable holds may become held in another order than that of their fences, or never.
+        // The order in which durable holds become held may differ from the order of their fences.
         let is_prompt =
             self.settings.durability.is_none() || self.is_plain(before.key) && self.is_prompt(before.key);
         if !follows && is_prompt {
@@ -215,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_hears_each_grant_in_order() {
+    fn a_watch_gets_each_grant_in_order() {
         assert_eq!(heard(&[Event::KeyFreed { fence: 1 }, held(2)]), None);
         assert_eq!(heard(&[held(3)]), Some("watch"));
         assert_eq!(heard(&[Event::KeyFreed { fence: 2 }]), Some("watch"));
     }
 
     #[test]
-    fn a_watch_goes_on_behind_dropped_events() {
+    fn a_watch_continues_after_dropped_events() {
         assert_eq!(heard(&[Event::Overrun, held(4), held(5)]), None);
         assert_eq!(heard(&[Event::Overrun, Event::KeyFreed { fence: 1 }]), None);
         assert_eq!(heard(&[Event::Overrun, Event::KeyFreed { fence: 4 }]), None);
@@ -239,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_event_of_a_watch_says_whether_its_key_is_free() {
+    fn the_last_event_of_a_watch_shows_whether_its_key_is_free() {
         let judged = |events: &[Event<'_>]| {
             let mut auditor = auditor_of(events);
             auditor.judge_watches(|_| true);

@@ -35,7 +35,11 @@ impl Auditor {
         let is_spoken = (VERSION_MIN..=VERSION).contains(&welcome.version);
         if !is_spoken || welcome.worker >= welcome.worker_count || !self.is_session_as_asked(session, welcome)
         {
-            self.accuse("welcome", || format!("HELLO requested {session:?}, but WELCOME has another session, version or worker: {welcome:?}"));
+            self.accuse("welcome", || {
+                format!(
+                    "HELLO requested {session:?}, but WELCOME has another session, version or worker: {welcome:?}"
+                )
+            });
         }
     }
 
@@ -85,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_welcome_announces_the_limits_of_the_server_and_the_session_that_was_asked_for() {
+    fn welcome_announces_the_limits_of_the_server_and_the_requested_session() {
         assert_eq!(broken_by(|_| {}), None);
         let changes: [fn(&mut Welcome); 9] = [
             |welcome| welcome.lease_default_ms += 1,
