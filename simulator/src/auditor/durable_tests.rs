@@ -22,7 +22,7 @@ pub(super) fn logged() -> Auditor {
     auditor
 }
 
-/// A durable acquire, sent at 1,000 ms, is answered. Records written to the log after `found_ms` are not
+/// A durable acquire, sent at 1,000 ms, is answered. Records handed to the log after `found_ms` are not
 /// durable.
 fn granted_behind(found_ms: u64) -> Auditor {
     let mut auditor = logged();
@@ -38,7 +38,7 @@ fn a_durable_grant_is_answered_after_the_sync_of_its_record() {
     assert_eq!(rule(&granted_behind(999)), Some("durable"));
 }
 
-/// An extend arrives at 1,100 ms, and then a status shows `remaining_ms`. Records written to the log after
+/// An extend arrives at 1,100 ms, and then a status shows `remaining_ms`. Records handed to the log after
 /// `found_ms` are not durable.
 fn status_behind(found_ms: u64, remaining_ms: u32) -> Option<&'static str> {
     let mut auditor = granted_behind(1_000);
@@ -181,7 +181,7 @@ fn a_repeated_request_may_already_have_moved_a_lease() {
     assert_eq!(auditor.lease_floor_ms(id_of(1)), 1_250);
 }
 
-/// A client sends two equal freezes, and the second gets its response. Records written to the log after 1,000
+/// A client sends two equal freezes, and the second gets its response. Records handed to the log after 1,000
 /// ms are not durable.
 fn frozen_twice(first_ms: u64, second_ms: u64) -> Auditor {
     let mut auditor = logged();

@@ -18,7 +18,7 @@ const GRACE_MS: u64 = 5_000;
 pub(crate) struct EntryHistory {
     /// Tenures by fence.
     tenures: BTreeMap<u64, Tenure>,
-    /// Register requests by value. Values are unique.
+    /// Register requests, by value.
     asked: BTreeMap<u32, AskedValue>,
     /// Unregister requests.
     endings: Vec<Ending>,
@@ -355,7 +355,7 @@ impl Auditor {
             tenure.id == entry.id && given.is_some_and(|given| given.client == tenure.client)
         });
         // The shown value is stale if the request for a later value was sent after this one was confirmed,
-        // and was confirmed under the same fence before the listing was requested.
+        // and was confirmed under the same fence before this request was sent.
         let is_stale = given.and_then(|given| given.said).is_some_and(|(said_ms, fence)| {
             history.asked.values().any(|later| {
                 later.sent_ms > said_ms

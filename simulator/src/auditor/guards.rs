@@ -11,8 +11,8 @@ use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::LockId;
 
-/// Shortest `release_after_ms` that a client notices. A guard whose hold ends sooner after its connection
-/// still relies on the hold.
+/// Shortest `release_after_ms` that a client takes into account. Below it, a guard may report its hold after
+/// the hold has ended with its connection.
 pub(super) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 /// Time within which a client with a connection releases a hold without a guard. Its process may pause for most of it.
 const GIVEN_BACK_WITHIN_US: u64 = 5_000_000;
@@ -258,7 +258,7 @@ impl Auditor {
             let hold = format!("{hold:?}");
             self.accuse("needless-loss", || {
                 format!(
-                    "process {process} lost {id} at its local deadline, but nothing prevented a renewal: {hold}"
+                    "process {process} lost {id} at its local deadline, but the run has no fault that explains this: {hold}"
                 )
             });
         }

@@ -75,7 +75,7 @@ impl Auditor {
     /// Rule `renewal`: a request that renews the lease is in flight in time.
     fn judge_renewal_of_guard(&mut self, process: usize, view: &GuardView, now_us: u64) {
         let left_ms = view.until_us.saturating_sub(now_us) / 1000;
-        // The deadline of a hold that ends with its connection is not renewed.
+        // The deadline of a hold that ends with its connection also depends on the connection.
         let Some(hold) = self.holds.get(&view.id).filter(|hold| hold.release_after_ms.is_none()) else {
             return;
         };

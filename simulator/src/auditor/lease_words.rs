@@ -11,7 +11,7 @@ pub(super) struct LeaseWord {
     pub(super) stamp_ms: u64,
     pub(super) end_ms: u64,
     pub(super) remaining_ms: u32,
-    /// Requested lease, if the grant has a longer one.
+    /// Whole lease that the acquire requested; 0 for a response to another request and for an event.
     pub(super) lease_ms: u32,
     pub(super) by: SaidBy,
     /// Whether no earlier connection can have sent the request, so that the response proves that the hold

@@ -1,7 +1,7 @@
 //! Rules about the end of a server and its next start.
 //!
 //! A server that has a log either stops cleanly, and carries everything over, or crashes. A crash loses ephemeral state and
-//! all records that were not durable yet; a sync makes all records durable that were written before it began. The run
+//! all records that were not durable yet; a sync makes all records durable that the log had before it began. The run
 //! reports ends and syncs, because it knows the disk. The auditor knows from the requests which holds have scope local. If
 //! the disk is lost, or if there was no disk, all state is lost except the counters of a cluster (`counted`).
 
@@ -42,12 +42,12 @@ pub(crate) struct Restarts {
     pub(super) started_ms: Option<u64>,
     /// Boot time of the machine; the server's own clock starts there at 0.
     booted_ms: u64,
-    /// Records written before this time are durable.
+    /// Records handed to the log before this time are durable.
     durable_ms: u64,
-    /// History of `durable_ms`: records written before the first instant were durable at the second one, in
+    /// History of `durable_ms`: records handed to the log before the first instant were durable at the second one, in
     /// microseconds of the run.
     durable_since: Vec<(u64, u64)>,
-    /// Records written after this time are not durable. `None` right after a start.
+    /// Records handed to the log after this time are not durable. `None` right after a start.
     undurable_from_ms: Option<u64>,
     /// Times at which syncs ended.
     synced_ms: BTreeSet<u64>,
@@ -100,12 +100,12 @@ impl Restarts {
         self.losses.has_happened
     }
 
-    /// Returns the time before which all written records are durable.
+    /// Returns the time before which all records handed to the log are durable.
     pub(super) fn durable_ms(&self) -> u64 {
         self.durable_ms
     }
 
-    /// Returns when all records written up to `left_ms` were durable, in microseconds of the run; 0 without a
+    /// Returns when all records handed to the log up to `left_ms` were durable, in microseconds of the run; 0 without a
     /// log.
     pub(super) fn durable_since_us(&self, left_ms: u64) -> u64 {
         let place = self.durable_since.partition_point(|(before_ms, _)| *before_ms <= left_ms);
@@ -119,7 +119,7 @@ impl Restarts {
 }
 
 impl Auditor {
-    /// Records that everything written to the log before `before_ms` is durable.
+    /// Records that everything handed to the log before `before_ms` is durable.
     pub(crate) fn note_durable(&mut self, before_ms: u64, now_us: u64) {
         self.restarts.durable_ms = before_ms;
         if self.restarts.durable_since.last().is_none_or(|(last_ms, _)| *last_ms < before_ms) {
@@ -127,13 +127,13 @@ impl Auditor {
         }
     }
 
-    /// Records that nothing written to the log after this time is durable.
+    /// Records that nothing handed to the log after this time is durable.
     pub(crate) fn note_nothing_durable_since(&mut self, at_ms: u64) {
         self.restarts.undurable_from_ms = Some(at_ms);
     }
 
     /// Rule `durable`: a response that promises durability follows the sync of its record. The record was
-    /// written when the request had arrived, or later.
+    /// handed to the log when the request had arrived, or later.
     pub(super) fn judge_durable(&mut self, request: usize, response: &Response<'_>) {
         if let (Operation::Status { id }, Response::Status(status)) =
             (self.requests[request].operation, response)
@@ -149,7 +149,7 @@ impl Auditor {
         self.judge_durable_since(request, arrived_ms);
     }
 
-    /// Rule `durable`: everything written at `left_ms`, the earliest time of the record, is durable.
+    /// Rule `durable`: the record is durable; it was handed to the log at `left_ms` or later.
     pub(super) fn judge_durable_since(&mut self, request: usize, left_ms: u64) {
         let Some(undurable_from_ms) = self.restarts.undurable_from_ms else { return };
         if self.settings.log().is_some() && left_ms > undurable_from_ms {
@@ -157,7 +157,7 @@ impl Auditor {
             let (lane, number, operation) = (asked.lane, asked.number, asked.operation);
             self.accuse("durable", || {
                 format!(
-                    "lane {lane}, request {number}: the response depends on a record written at {left_ms} ms or later, but nothing written after {undurable_from_ms} ms is durable: {operation:?}"
+                    "lane {lane}, request {number}: the response depends on a record handed to the log at {left_ms} ms or later, but nothing from after {undurable_from_ms} ms is durable: {operation:?}"
                 )
             });
         }

@@ -28,7 +28,7 @@ pub(crate) struct Session {
     is_owed: bool,
     /// Earliest time at which the session lost its last connection.
     left_ms: Option<u64>,
-    /// The server was restarted since the last welcome, and the auditor does not know whether it restored the session.
+    /// Whether the server was restarted since the newest WELCOME, so that it may not have restored the session.
     is_in_doubt: bool,
 }
 

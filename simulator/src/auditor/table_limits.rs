@@ -72,7 +72,7 @@ impl Auditor {
         }
     }
 
-    /// Returns the number of holds in the shard of the key that surely end with the lane of a request, and
+    /// Returns the number of holds in the shard of the key that are surely linked to the lane of a request, and
     /// the waiters there that have no unreported grant.
     fn linked(&self, request: usize, acquire: &Acquire, sent_ms: u64, now_ms: u64) -> (u64, Vec<usize>) {
         let lane = self.requests[request].lane;
