@@ -220,7 +220,7 @@ impl Auditor {
         if let Some(later) = later {
             self.accuse("lost-session", || {
                 format!(
-                    "connection {connection} took lane {lane} from the later connection {later} at {stamp_ms}"
+                    "connection {connection} took lane {lane} from the later connection {later} at {stamp_ms} ms"
                 )
             });
         }
