@@ -1,4 +1,4 @@
-//! Each answer against what was asked.
+//! Checks each response against its request.
 
 use super::Auditor;
 use crate::form::Form;
@@ -6,7 +6,7 @@ use crate::operation::{Acquire, Operation};
 use waymaker_protocol::{ErrorCode, Event, Response};
 
 impl Auditor {
-    /// One frame for a connection.
+    /// Checks one frame that the server sends to a connection.
     pub(super) fn hear(
         &mut self,
         connection: usize,
@@ -25,15 +25,22 @@ impl Auditor {
             return self.hear_event(connection, number, event, now_ms);
         }
         if number == 0 {
-            // It is about the connection, which the server closes.
+            // The frame is about the connection, which the server closes.
             return;
         }
         let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
-            return self.accuse("answers", || format!("lane {lane}: nobody asked {number}: {response:?}"));
+            return self.accuse("answers", || {
+                format!(
+                    "lane {lane}: the response has request number {number}, which was never sent: {response:?}"
+                )
+            });
         };
         if !self.connections[connection].answered.insert(number) {
-            return self
-                .accuse("answers", || format!("lane {lane}: {number} is answered twice: {response:?}"));
+            return self.accuse("answers", || {
+                format!(
+                    "lane {lane}: request {number} has a second response on the same connection: {response:?}"
+                )
+            });
         }
         if !self.is_first(request, response, frame) {
             return;
@@ -47,7 +54,7 @@ impl Auditor {
         self.judge(connection, number, request, response, now_ms);
     }
 
-    /// Whether this answer is heard for the first time. A repetition must be equal.
+    /// Rule `repeat`: returns whether this is the first response to a request. A repetition must be equal.
     fn is_first(&mut self, request: usize, response: &Response<'_>, frame: &[u8]) -> bool {
         let asked = &mut self.requests[request];
         if !asked.operation.has_effect() || self.lanes[asked.lane].session.is_none() {
@@ -59,7 +66,9 @@ impl Auditor {
             Some(_) => {
                 let (lane, number) = (asked.lane, asked.number);
                 self.accuse("repeat", || {
-                    format!("lane {lane}: {number} is answered again, otherwise than before: {response:?}")
+                    format!(
+                        "lane {lane}: the repeated request {number} must get its first response again, but got {response:?}"
+                    )
                 });
                 false
             }
@@ -72,7 +81,8 @@ impl Auditor {
         }
     }
 
-    /// What was decided was decided after it was asked and before it was said.
+    /// Rule `stamp`: the server decides a response after its request was sent and before the response is
+    /// sent.
     fn judge_stamp(&mut self, request: usize, response: &Response<'_>, now_ms: u64) {
         let stamp_ms = match response {
             Response::Welcome(answer) => answer.stamp_ms,
@@ -86,11 +96,15 @@ impl Auditor {
         };
         let sent_ms = self.requests[request].first_sent_ms;
         if stamp_ms < sent_ms || stamp_ms > now_ms {
-            self.accuse("stamp", || format!("asked at {sent_ms}, said at {now_ms}: {response:?}"));
+            self.accuse("stamp", || {
+                format!(
+                    "the stamp must lie between the request, sent at {sent_ms} ms, and its response, sent at {now_ms} ms: {response:?}"
+                )
+            });
         }
     }
 
-    /// Checks that a connection gets no grant after the news that its session is over.
+    /// Rule `session-gone`: a connection gets no grant after the event that its session is over.
     fn judge_session_is_there(
         &mut self,
         connection: usize,
@@ -108,7 +122,9 @@ impl Auditor {
                 if listener.is_session_gone && !listener.is_front =>
             {
                 self.accuse("session-gone", || {
-                    format!("connection {connection}, whose session is gone, got {number}: {response:?}")
+                    format!(
+                        "connection {connection} knows that its session is over, but got a grant for request {number}: {response:?}"
+                    )
                 });
             }
             _ => {}
@@ -131,7 +147,11 @@ impl Auditor {
             (Operation::Release { id, own: true, .. } | Operation::Extend { id, own: true, .. }, _)
                 if self.is_of_another_client(request, id) =>
             {
-                self.accuse("own-claim", || format!("lane {lane}: {id} is another client's: {response:?}"));
+                self.accuse("own-claim", || {
+                    format!(
+                        "lane {lane}: the request is limited to own claims, but {id} belongs to another client: {response:?}"
+                    )
+                });
             }
             (
                 Operation::Acquire(acquire @ Acquire { form: Form::Keys(keys), .. }),
@@ -223,12 +243,13 @@ impl Auditor {
                 self.judge_announced(request, welcome);
                 self.note_welcome(connection, welcome, now_ms);
             }
-            _ => self.accuse("answers", || format!("{operation:?} is answered with {response:?}")),
+            _ => self
+                .accuse("answers", || format!("{operation:?} got a response of another kind: {response:?}")),
         }
     }
 }
 
-/// Whether a repetition must get this answer again: what had no effect may be tried anew.
+/// Returns whether a repetition must get this response again. A request without an effect may be tried again.
 fn is_kept(response: &Response<'_>) -> bool {
     match response {
         Response::Error(error) => {

@@ -1,4 +1,5 @@
-//! The limiter: never more than the burst and what came back, and no refusal without a reason.
+//! Rules of the rate limiter: no bucket grants more than its burst and refill, and no request is refused
+//! without a reason.
 
 use super::Auditor;
 use super::tokens::LastThrottled;
@@ -7,12 +8,12 @@ use crate::operation::{Key, Taking};
 use std::collections::BTreeMap;
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, Throttled};
 
-/// Requests that are looked at for each answer.
+/// Number of newest requests that are checked with each response.
 const WINDOW_COUNT: usize = 80;
-/// What the milliseconds of two instants may be wrong about the time between them.
+/// Largest rounding error of the difference of two instants, in milliseconds.
 const CLOCK_MS: u64 = 2;
 
-/// Everything that was ever asked of a bucket.
+/// All requests to a bucket.
 #[derive(Debug, Default)]
 pub(crate) struct BucketHistory {
     takings: Vec<Taken>,
@@ -32,14 +33,14 @@ pub(super) struct Taken {
     pub(super) cost: u64,
     pub(super) refund: bool,
     sent_ms: u64,
-    /// When the answer was said, and whether it was a yes.
+    /// Time of the response, and whether it allowed the request.
     said: Option<(u64, bool)>,
-    /// It will have no answer, and had its effect before then, if any.
+    /// Time before which the request took effect, if at all, for a request that will get no response.
     over_ms: Option<u64>,
 }
 
 impl Taken {
-    /// It may have changed the bucket at some time in between.
+    /// Returns whether the request may have changed the bucket between the two instants.
     pub(super) fn may_count(&self, from_ms: u64, to_ms: u64) -> bool {
         self.sent_ms <= to_ms && self.said.is_none_or(|(said_ms, allowed)| allowed && said_ms >= from_ms)
     }
@@ -62,13 +63,13 @@ impl Auditor {
         }
     }
 
-    /// Whether this request to the running server is already noted.
+    /// Returns whether this request to the running server is already recorded.
     pub(super) fn is_taking_noted(&self, request: usize, taking: &Taking) -> bool {
         let is_noted = |history: &BucketHistory| history.takings.iter().any(|taken| taken.request == request);
         taking.parts().any(|(bucket, _)| self.buckets.get(&bucket).is_some_and(is_noted))
     }
 
-    /// It is on its way, perhaps again: it may have its effect from now on.
+    /// Records that the request is sent, perhaps again: it may take effect from now on.
     pub(super) fn note_taking_sent(&mut self, request: usize, taking: &Taking) {
         for (bucket, _) in taking.parts() {
             let history = self.buckets.entry(bucket).or_default();
@@ -78,6 +79,7 @@ impl Auditor {
         }
     }
 
+    /// Rules `answers`, `tokens` and `rate` for one response of the rate limiter.
     pub(super) fn judge_taking(
         &mut self,
         request: usize,
@@ -94,7 +96,7 @@ impl Auditor {
         let burst = |bucket: Key| u64::from(self.settings.rule_of(bucket).burst);
         let never = taking.parts().any(|(bucket, cost)| u64::from(cost) > burst(bucket));
         let says_never = throttled.retry_after_ns == u64::MAX;
-        // The answer describes the tightest bucket, so no bucket has fewer tokens left.
+        // The response describes the bucket with the fewest tokens, so no bucket has fewer left.
         let left =
             |(bucket, cost)| burst(bucket).saturating_sub(if taking.refund { 0 } else { u64::from(cost) });
         let most = taking.parts().map(left).min().unwrap_or(0);
@@ -103,11 +105,17 @@ impl Auditor {
             || is_free && !throttled.allowed
             || !taking.refund && never != says_never;
         if is_wrong {
-            return self.accuse("answers", || format!("{taking:?} got {throttled:?}"));
+            return self.accuse("answers", || {
+                format!(
+                    "{taking:?} got {throttled:?}: `allowed` must agree with `retry_after_ns` and with the burst of the bucket"
+                )
+            });
         }
         self.judge_tokens(request, taking, throttled, now_ms);
         if throttled.allowed && throttled.remaining > most {
-            return self.accuse("tokens", || format!("{taking:?} left at most {most}: {throttled:?}"));
+            return self.accuse("tokens", || {
+                format!("{taking:?} leaves at most {most} tokens, but the response shows more: {throttled:?}")
+            });
         }
         if throttled.allowed {
             taking.parts().for_each(|(bucket, _)| self.judge_windows(bucket, now_ms));
@@ -116,7 +124,7 @@ impl Auditor {
         }
     }
 
-    /// In no window that ends now more was taken than the burst, what came back, and what was given back.
+    /// Rule `rate`: no window that ends now has more taken tokens than the burst, the refill and the refunds.
     fn judge_windows(&mut self, bucket: Key, now_ms: u64) {
         let rule = self.settings.rule_of(bucket);
         let all = &self.buckets[&bucket].takings;
@@ -138,14 +146,14 @@ impl Auditor {
             if u128::from(taken) > bound {
                 return self.accuse("rate", || {
                     format!(
-                        "bucket {bucket}: {taken} tokens from {from_ms} to {now_ms}, {bound} at most: {rule:?}"
+                        "bucket {bucket} granted {taken} tokens from {from_ms} to {now_ms} ms; the maximum is {bound}: {rule:?}"
                     )
                 });
             }
         }
     }
 
-    /// Takes down until when those had their effect that will have no answer.
+    /// Records when requests that will get no response took effect at the latest.
     fn settle(&mut self, bucket: Key, now_ms: u64) {
         let Some(mut history) = self.buckets.remove(&bucket) else { return };
         for taken in
@@ -156,7 +164,7 @@ impl Auditor {
         self.buckets.insert(bucket, history);
     }
 
-    /// The request was refused as a whole: it took nothing from any of its buckets.
+    /// Records that the whole request was refused and took nothing from its buckets.
     pub(super) fn note_nothing_taken(&mut self, request: usize, taking: &Taking, now_ms: u64) {
         for (bucket, _) in taking.parts() {
             let history = self.buckets.entry(bucket).or_default();
@@ -166,7 +174,8 @@ impl Auditor {
         }
     }
 
-    /// Returns whether a shard may have had no room for a bucket of this request. It keeps the buckets that are not full.
+    /// Returns whether a shard may have had no room for a bucket of this request. A shard keeps only buckets
+    /// that are not full.
     pub(super) fn may_lack_a_bucket(
         &mut self,
         taking: &Taking,
@@ -191,7 +200,7 @@ impl Auditor {
         value == u64::from(count_max) && !taking.refund && taking.parts().any(is_full)
     }
 
-    /// Returns whether a bucket may have lacked tokens at some time in between.
+    /// Returns whether a bucket may have lacked tokens at some time between the two instants.
     fn may_not_be_full(&mut self, bucket: Key, from_ms: u64, to_ms: u64) -> bool {
         self.settle(bucket, to_ms);
         let rule = self.settings.rule_of(bucket);
@@ -202,7 +211,7 @@ impl Auditor {
         may_lack(&rule, takings, u64::from(rule.burst), from_ms)
     }
 
-    /// Some bucket may not have had enough.
+    /// Rule `rate`: a request is refused only if some bucket may have lacked tokens.
     fn judge_no(&mut self, request: usize, taking: &Taking, now_ms: u64) {
         let sent_ms = self.requests[request].first_sent_ms;
         let may_lack = taking.parts().any(|(bucket, cost)| {
@@ -214,16 +223,18 @@ impl Auditor {
             may_lack(&self.settings.rule_of(bucket), takings, u64::from(cost), sent_ms)
         });
         if !may_lack {
-            self.accuse("rate", || format!("{taking:?} was refused at {now_ms} though there was enough"));
+            self.accuse("rate", || {
+                format!("{taking:?} was refused at {now_ms} ms, but all of its buckets had enough tokens")
+            });
         }
     }
 }
 
-/// Whether a bucket may have lacked some of these tokens at that time or later: there was an instant at which it was full,
-/// and what was taken since, less what came back, leaves too little.
-/// Of what was taken it is known how much, and until when it was.
+/// Returns whether a bucket may have lacked `cost` tokens at `at_ms` or later. That is so if, from some
+/// instant at which the bucket was full, the tokens taken since then minus the refill leave too few. Each
+/// taking has the latest time at which it took effect and its number of tokens.
 fn may_lack(rule: &Rule, takings: impl Iterator<Item = (Option<u64>, u64)>, cost: u64, at_ms: u64) -> bool {
-    // What may be served only now counts wherever the instant lies.
+    // A taking that may take effect only later counts from every instant.
     let mut said: Vec<(u64, u64)> =
         takings.map(|(said_ms, cost)| (said_ms.unwrap_or(u64::MAX), cost)).collect();
     said.sort_unstable_by(|one, other| other.cmp(one));
@@ -244,7 +255,7 @@ mod tests {
     use crate::operation::Operation;
     use waymaker_protocol::{ErrorCode, Response};
 
-    /// Ten tokens, one each 10 ms.
+    /// Burst of ten tokens, refilled with one token each 10 ms.
     const RULE: Rule = Rule { rate: 100, burst: 10, period_ns: 1_000_000_000 };
 
     fn lacks(takings: &[(Option<u64>, u64)], cost: u64, at_ms: u64) -> bool {
@@ -252,24 +263,25 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_lacks_what_was_taken_and_did_not_come_back() {
+    fn a_bucket_lacks_taken_tokens_that_are_not_refilled() {
         assert!(lacks(&[(Some(100), 6)], 5, 110));
         assert!(!lacks(&[(Some(100), 6)], 4, 110));
         assert!(!lacks(&[(Some(100), 6)], 5, 120));
     }
 
     #[test]
-    fn what_came_back_is_not_lacking_because_more_was_taken_long_ago() {
+    fn refilled_tokens_are_not_missing_after_older_takings() {
         assert!(!lacks(&[(Some(100), 10), (Some(300), 3)], 5, 310));
         assert!(lacks(&[(Some(100), 10), (Some(150), 3)], 5, 155));
     }
 
     #[test]
-    fn what_has_no_answer_may_be_taken_at_any_time() {
+    fn an_unanswered_request_may_take_its_tokens_at_any_time() {
         assert!(lacks(&[(None, 6), (Some(100), 10)], 5, 10_000));
     }
 
-    /// The answer to a second client, when the only bucket that has room is empty or full.
+    /// Returns the rule that is broken if a second client is refused for lack of room, and the first bucket
+    /// is empty or full. `is_taken_after` adds a refused request for the same bucket.
     fn refused_for_room(is_empty: bool, is_taken_after: bool) -> Option<&'static str> {
         let mut auditor = auditor();
         (auditor.settings.worker_count, auditor.settings.limits.bucket_count_max) = (1, 1);
@@ -300,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_has_no_room_only_beside_one_that_is_not_full_and_gives_nothing_then() {
+    fn a_bucket_lacks_room_only_if_another_is_not_full_and_then_grants_nothing() {
         assert_eq!(refused_for_room(true, false), None);
         assert_eq!(refused_for_room(false, false), Some("answers"));
         assert_eq!(refused_for_room(true, true), Some("rate"));

@@ -1,13 +1,13 @@
-//! Latest end of a hold. Stalls of workers come on top.
+//! Latest end of each hold, not counting stalls of workers.
 
 use super::Auditor;
 use super::holds::Hold;
 use waymaker_protocol::LockId;
 
 impl Auditor {
-    /// Returns the latest end of a hold, without stalls of workers. `None` if it is not known.
+    /// Returns the latest end of a hold, not counting stalls of workers. `None` if it is unknown.
     pub(super) fn ceiling_ms(&self, hold: &Hold) -> Option<u64> {
-        // A restart puts leases off.
+        // A restart postpones the ends of leases.
         if self.restarts.happened_since(hold.said_ms) {
             let ends = [self.lease_ceiling_ms(hold), self.restart_ceiling_ms(hold)];
             return hold.over_ms.or_else(|| ends.into_iter().flatten().min());
@@ -21,23 +21,24 @@ impl Auditor {
         ends.into_iter().flatten().min()
     }
 
-    /// Whether a hold surely was over before that time.
+    /// Returns whether a hold was surely over before `at_ms`.
     pub(super) fn surely_over_before(&self, hold: &Hold, at_ms: u64) -> bool {
         self.ceiling_ms(hold).is_some_and(|end_ms| end_ms < at_ms && self.over_by_ms(end_ms, at_ms) < at_ms)
     }
 
-    /// Returns when a hold with this latest end is over, as seen at `at_ms`. A server that has started in between ends it only then.
+    /// Returns when a hold with this latest end is over, as seen at `at_ms`. A server that has started in
+    /// between ends it only then.
     pub(super) fn over_by_ms(&self, end_ms: u64, at_ms: u64) -> u64 {
         let started_ms = self.restarts.started_ms.filter(|started_ms| *started_ms <= at_ms);
         self.latest_ms(end_ms.max(started_ms.unwrap_or(0)))
     }
 
-    /// The same of a hold by its id.
+    /// Like `ceiling_ms`, for a hold given by its id.
     pub(super) fn ceiling_of(&self, id: LockId) -> Option<u64> {
         self.holds.get(&id).and_then(|hold| self.ceiling_ms(hold))
     }
 
-    /// The end of its own lease, if that is certain.
+    /// Returns the end of the own lease of a hold, if that is certain.
     fn lease_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
         let is_certain = hold.session.is_none()
             && hold.may_move.is_empty()
@@ -47,28 +48,30 @@ impl Auditor {
         is_certain.then_some(hold.lease_end_ms.max(hold.late_ms))
     }
 
-    /// The end of its session, if it lasts as long as that.
+    /// Returns the end of the session of a hold, if the hold depends on its lease.
     fn session_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
         let session = self.sessions.get(&hold.session?).filter(|_| !hold.may_have_moved)?;
         Some(session.over_ms().unwrap_or(u64::MAX).min(session.ceiling_ms()))
     }
 
-    /// The end that the last start of the server gives it, which counts as the loss of its connection. `None` if its lane may have come
-    /// back since.
+    /// Returns the end of a hold by the last start of the server, which counts as the loss of its connection.
+    /// `None` if its lane may have been resumed since.
     fn restart_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
         let (_, release_after_ms) = self.lost_with(hold)?;
         let started_ms = self.restarts.started_ms.filter(|started_ms| hold.said_ms < *started_ms)?;
         Some(started_ms + 1 + release_after_ms)
     }
 
-    /// The end that the loss of its connection gives it. The loss counts from when the server learned of it.
+    /// Returns the end of a hold by the loss of its connection. The loss counts from when the server learned
+    /// of it.
     fn lane_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
         let (connection, release_after_ms) = self.lost_with(hold)?;
         let done_ms = self.settings.server_ms(self.connections[connection].done_us?);
         Some(done_ms + 1 + release_after_ms)
     }
 
-    /// Returns the lost connection with which it ends, and how long after the loss. `None` if the session has resumed its lane since.
+    /// Returns the lost connection with which a hold ends, and the time from the loss to the end. `None` if
+    /// the session has resumed its lane since.
     fn lost_with(&self, hold: &Hold) -> Option<(usize, u64)> {
         let release_after_ms = hold.release_after_ms.filter(|_| !hold.may_have_moved)?;
         let lane = &self.lanes[hold.lane];

@@ -1,4 +1,4 @@
-//! What clients do to their claims: they release them, extend them, and give up waiting.
+//! Rules about releases, extends and cancellations of claims.
 
 use super::Auditor;
 use super::duties::Word;
@@ -6,6 +6,7 @@ use crate::operation::Operation;
 use waymaker_protocol::{Extended, LockId};
 
 impl Auditor {
+    /// Rule `old-id`: RELEASED names a claim that was not over.
     pub(super) fn judge_release(
         &mut self,
         request: usize,
@@ -15,7 +16,9 @@ impl Auditor {
         now_ms: u64,
     ) {
         if forged {
-            return self.accuse("old-id", || format!("the forged id {id} was released"));
+            return self.accuse("old-id", || {
+                format!("the forged id {id} must not be found, but the server reports its release")
+            });
         }
         let first_sent_ms = self.requests[request].first_sent_ms;
         if was_waiting {
@@ -28,17 +31,20 @@ impl Auditor {
         let over_before = hold.was_over_before(first_sent_ms);
         let twice = hold.released_by.replace(request).is_some_and(|other| other != request);
         if over_before || twice {
-            self.accuse("old-id", || format!("{id} was over before it was released"));
+            self.accuse("old-id", || {
+                format!("{id} was over before the release was sent, but the server reports its release")
+            });
         }
         self.note_over(id, now_ms);
         self.owe_to_holder(request, id, now_ms, Word::Revoked(id));
     }
 
-    /// Another lane changed or ended this hold: its own lane must hear so.
+    /// Adds the duty to tell the lane of a hold that another lane changed or ended it.
     fn owe_to_holder(&mut self, request: usize, id: LockId, now_ms: u64, word: Word) {
         let (asked, Some(hold)) = (&self.requests[request], self.holds.get(&id)) else { return };
         let was_there = !hold.may_have_moved && hold.settled_ms < asked.first_sent_ms;
-        // The stream of a hold hears of changes by other streams of its connection, unless these act as the lane of the hold.
+        // A front end tells the stream of a hold about changes by other streams of its connection, unless
+        // these act as the lane of the hold.
         let is_own = matches!(
             asked.operation,
             Operation::Extend { own: true, .. } | Operation::Release { own: true, .. }
@@ -49,6 +55,7 @@ impl Auditor {
         }
     }
 
+    /// Rules `answers` and `old-id`: EXTENDED gives the requested lease, within the limit, to a hold that was not over.
     pub(super) fn judge_extension(
         &mut self,
         request: usize,
@@ -63,22 +70,31 @@ impl Auditor {
         let given_ms = self.settings.given_lease_ms(lease_ms);
         let Extended { remaining_ms, stamp_ms, clamped } = *extended;
         if remaining_ms != given_ms || clamped != (lease_ms > self.settings.limits.lease_max_ms) {
-            self.accuse("answers", || format!("a lease of {given_ms} ms was due: {extended:?}"));
+            self.accuse("answers", || {
+                format!("the extend must give a lease of {given_ms} ms, but gave {extended:?}")
+            });
         }
         self.note_lease(id, stamp_ms, remaining_ms);
         let Some(hold) = self.holds.get(&id) else { return };
         if hold.session.is_some() {
-            return self.accuse("answers", || format!("{id} has no lease of its own: {extended:?}"));
+            return self.accuse("answers", || {
+                format!(
+                    "{id} depends on the lease of its session and cannot be extended, but got {extended:?}"
+                )
+            });
         }
         let over_before = hold.was_over_before(first_sent_ms);
         if over_before {
-            self.accuse("old-id", || format!("{id} was over before it was extended"));
+            self.accuse("old-id", || {
+                format!("{id} was over before the extend was sent, but the server reports its extension")
+            });
         }
         self.moved.insert((id, remaining_ms), stamp_ms);
         self.owe_to_holder(request, id, now_ms, Word::LeaseMoved(id, remaining_ms));
         self.judge_neighbours(id);
     }
 
+    /// Records the response to a cancellation that ended a wait.
     pub(super) fn judge_cancellation(&mut self, request: usize, number: u32, now_ms: u64) {
         let lane = self.requests[request].lane;
         if let Some(acquire) = self.lanes[lane].asked.get(&number).copied() {
@@ -86,16 +102,18 @@ impl Auditor {
         }
     }
 
-    /// A request ended an acquire that waited.
+    /// Rule `cancelled`: an acquire that was acknowledged as waiting is not granted.
     fn note_cancelled(&mut self, acquire: usize, now_ms: u64) {
         self.owe_cancelled(acquire, now_ms);
         let asked = &mut self.requests[acquire];
         asked.is_cancelled = true;
-        // Its own answer comes after this one.
+        // The acquire gets its own response after this one.
         if asked.is_granted {
             let (lane, number) = (asked.lane, asked.number);
             self.accuse("cancelled", || {
-                format!("lane {lane}: {number} is acknowledged to have waited when it was granted")
+                format!(
+                    "lane {lane}, request {number}: the server acknowledges the end of its wait, but had already granted it"
+                )
             });
         }
     }

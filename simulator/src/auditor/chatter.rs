@@ -1,7 +1,7 @@
-//! Requests that a lane of a real client sends by itself, which are no more than its holds and its session need.
+//! Rule `chatter`: a lane of a real client sends only the requests that its holds, its session and its callers need.
 //!
-//! Requests that a caller asks for by itself are not counted. Each limit follows from a promise of the client: a renewal and a keep-alive
-//! are due after a third of a lease, and a lane lists its holds once for each connection.
+//! Requests that a caller makes directly are not counted. Each limit follows from the behaviour that the client documents: a
+//! renewal and a keep-alive are due after a third of a lease, and a lane lists its holds once for each connection.
 
 use super::Auditor;
 use super::guards::RELEASE_AFTER_BELIEVED_MIN_MS;
@@ -9,60 +9,65 @@ use crate::operation::{Acquire, MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::LockId;
 
-/// Shortest time between two keep-alives of a lane with a hold that ends soon after its connection and is believed in: a third of the shortest time that counts, less a margin.
+/// Shortest time between two keep-alives of a lane with a hold that ends shortly after its connection: a
+/// third of the shortest such `release_after_ms` that counts, minus a margin.
 const KEEP_ALIVE_MIN_MS: u64 = 295;
-/// Shortest time between a renewal that was refused and the next.
+/// Shortest time between a refused renewal and the next one.
 const RETRY_MIN_MS: u64 = 4;
-/// Renewals of a hold in the time of its lease, at most. A client sends three, and more when round trips become shorter.
+/// Maximum number of renewals of a hold within its lease. A client sends three, and more when round trips
+/// become shorter.
 const RENEWALS_PER_LEASE: u64 = 8;
-/// Acquires that are sent for each caller, at most: an attempt, and others after grants that were over when they arrived.
+/// Maximum number of acquires sent for each caller: the first, and repetitions after grants that were over
+/// when they arrived.
 const ACQUIRES_PER_CALL: usize = 4;
-/// Acquires that are sent anew for each connection, at most.
+/// Maximum number of acquires sent again for each connection.
 const ACQUIRES_PER_CONNECTION: usize = 16;
-/// Questions about one hold on one connection, at most.
+/// Maximum number of STATUS requests about one hold on one connection.
 const QUESTIONS_MAX: usize = 3;
 
-/// Cancellations of one acquire on one connection, at most: of a caller that leaves while the connection begins, two.
+/// Maximum number of cancellations of one acquire on one connection: two, if the caller drops it while the
+/// connection is being opened.
 const CANCELLATIONS_MAX: usize = 2;
 
-/// The requests of real clients.
+/// Requests of real clients.
 #[derive(Debug, Default)]
 pub(crate) struct Chatter {
-    /// Connections on which the holds were listed.
+    /// Connections on which the lane has listed its holds.
     listed: BTreeSet<usize>,
-    /// When the last two keep-alives of each connection were sent. A request from before the connection may be answered beside them.
+    /// Times of the last two keep-alives of each connection. A request from before the connection may be
+    /// answered in addition.
     keep_alives: BTreeMap<usize, [u64; 2]>,
-    /// The same of the renewals of each hold, with the last renewal.
+    /// Newest renewal of each hold, and the times of the last two, by connection.
     renewals: BTreeMap<(usize, LockId), (usize, [u64; 2])>,
     /// Holds that a caller has extended.
     extended: BTreeSet<LockId>,
     questions: BTreeMap<(usize, LockId), usize>,
     /// Cancellations of each acquire, by connection and number.
     cancellations: BTreeMap<(usize, u32), usize>,
-    /// Acquires that were sent by each process, and callers that asked for them.
+    /// Number of acquires sent by each process, and number of its callers.
     acquires: BTreeMap<usize, (usize, usize)>,
     /// Lanes with a hold that makes keep-alives more frequent.
     tied: BTreeSet<usize>,
 }
 
 impl Auditor {
-    /// A caller of a real client asks for a hold.
+    /// Records that a caller of a real client requests a hold.
     pub(crate) fn note_call(&mut self, process: usize) {
         self.chatter.acquires.entry(process).or_default().1 += 1;
     }
 
-    /// A caller of a real client moves the end of a lease.
+    /// Records that a caller of a real client moves the end of a lease.
     pub(crate) fn note_extend_call(&mut self, id: LockId) {
         self.chatter.extended.insert(id);
     }
 
-    /// A real client sends this request for the first time.
+    /// Rule `chatter`: checks a request that a real client sends for the first time.
     pub(super) fn judge_chatter(&mut self, connection: usize, request: usize, now_ms: u64) {
         let lane = self.requests[request].lane;
         match self.requests[request].operation {
             Operation::Holds { cursor: 0 } if !self.chatter.listed.insert(connection) => {
                 self.accuse("chatter", || {
-                    format!("lane {lane} lists its holds again on connection {connection}")
+                    format!("lane {lane} lists its holds a second time on connection {connection}")
                 });
             }
             Operation::KeepAlive => self.judge_keep_alive(connection, request, now_ms),
@@ -71,14 +76,22 @@ impl Auditor {
                 let count = self.chatter.questions.entry((connection, id)).or_default();
                 *count += 1;
                 if *count > QUESTIONS_MAX {
-                    self.accuse("chatter", || format!("lane {lane} asks for {id} again and again"));
+                    self.accuse("chatter", || {
+                        format!(
+                            "lane {lane} has sent more than {QUESTIONS_MAX} STATUS requests about {id} on one connection"
+                        )
+                    });
                 }
             }
             Operation::Cancel { acquire, .. } => {
                 let count = self.chatter.cancellations.entry((connection, acquire)).or_default();
                 *count += 1;
                 if *count > CANCELLATIONS_MAX {
-                    self.accuse("chatter", || format!("lane {lane} cancels {acquire} again and again"));
+                    self.accuse("chatter", || {
+                        format!(
+                            "lane {lane} has cancelled request {acquire} more than {CANCELLATIONS_MAX} times on one connection"
+                        )
+                    });
                 }
             }
             Operation::Acquire(acquire) => self.judge_acquire_count(lane, &acquire),
@@ -98,6 +111,7 @@ impl Auditor {
             .is_none_or(|hold| hold.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID))
     }
 
+    /// Rule `chatter`: keep-alives of a session are not more frequent than its lease requires.
     fn judge_keep_alive(&mut self, connection: usize, request: usize, now_ms: u64) {
         let lane = self.requests[request].lane;
         let lease_ms = u64::from(self.lease_ms_of_session(self.lanes[lane].session));
@@ -109,11 +123,14 @@ impl Auditor {
         let [first_ms, last_ms] = std::mem::replace(sent, [sent[1], now_ms]);
         if first_ms > 0 && now_ms + 1 < first_ms + min_ms {
             self.accuse("chatter", || {
-                format!("lane {lane} keeps its session of {lease_ms} ms alive at {first_ms}, {last_ms} and {now_ms}")
+                format!(
+                    "lane {lane} sends keep-alives too often for a session lease of {lease_ms} ms: at {first_ms}, {last_ms} and {now_ms} ms"
+                )
             });
         }
     }
 
+    /// Rule `chatter`: renewals of a hold are not more frequent than its lease requires.
     fn judge_renewal(&mut self, connection: usize, request: usize, id: LockId, now_ms: u64) {
         let (last, sent) = self.chatter.renewals.entry((connection, id)).or_default();
         let last = std::mem::replace(last, request);
@@ -131,11 +148,14 @@ impl Auditor {
         if now_ms + 1 < first_ms + min_ms {
             let lane = self.requests[request].lane;
             self.accuse("chatter", || {
-                format!("lane {lane} renews {id} of {lease_ms} ms at {first_ms}, {last_ms} and {now_ms}")
+                format!(
+                    "lane {lane} renews {id} too often for a lease of {lease_ms} ms: at {first_ms}, {last_ms} and {now_ms} ms"
+                )
             });
         }
     }
 
+    /// Rule `chatter`: a process sends only a limited number of acquires for each caller and connection.
     fn judge_acquire_count(&mut self, lane: usize, acquire: &Acquire) {
         if acquire.release_after_ms.is_some_and(|ms| ms >= RELEASE_AFTER_BELIEVED_MIN_MS) {
             self.chatter.tied.insert(lane);
@@ -163,7 +183,7 @@ mod tests {
     use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted};
     use waymaker_protocol::{Extended, Response};
 
-    /// Returns an auditor that has heard of a hold of a real client, on connection 3.
+    /// Returns an auditor that knows a hold of a real client on connection 3.
     fn guarded() -> Auditor {
         let mut auditor = auditor();
         auditor.settings.start_ms = 0;
@@ -183,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_renewed_a_few_times_in_its_lease_and_not_more() {
+    fn a_hold_is_renewed_only_a_few_times_within_its_lease() {
         let mut auditor = guarded();
         renews(&mut auditor, 2, 300);
         renews(&mut auditor, 3, 530);
@@ -214,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_is_not_sent_for_ever_for_one_caller() {
+    fn an_acquire_is_not_sent_forever_for_one_caller() {
         let mut auditor = guarded();
         let acquire = Acquire { request_id: None, key: 1, ..ACQUIRE };
         for number in 2..=20 {

@@ -1,4 +1,4 @@
-//! That a try is refused only where somebody may have been in its way.
+//! Rule `busy`: the server refuses an acquire without a wait only if a conflicting claim was possible.
 
 use super::Auditor;
 use super::holds::Hold;
@@ -6,8 +6,8 @@ use crate::form::Form;
 use crate::operation::{Acquire, Key, Operation};
 
 impl Auditor {
-    /// Whether somebody may have been in the way of a try at some time from the question to the answer: a hold that conflicts
-    /// and was not known to be over, or a claim that may have waited.
+    /// Returns whether a claim may have conflicted with an acquire without a wait at any time between request
+    /// and response: a hold that was not known to be over, or a claim that may have waited.
     pub(super) fn may_be_busy(&self, request: usize, acquire: &Acquire, now_ms: u64) -> bool {
         let since_ms = self.requests[request].first_sent_ms;
         let is_met = |hold: &Hold, (key, shared): (Key, bool)| {
@@ -29,28 +29,30 @@ impl Auditor {
             }
             _ => false,
         };
-        // Those who wait behind a freeze, or have not gone on after it, are in the way too.
+        // Claims that wait for a thaw, or have not continued after it, conflict too.
         self.may_be_frozen(acquire.key, since_ms, now_ms)
             || self.holds.values().any(held)
             || (0..self.requests.len()).any(waited)
     }
 
-    /// Whether a claim may have waited at that time or later, or be held without anybody having heard of it.
+    /// Returns whether a claim may have waited at `at_ms` or later, or be held without the knowledge of any
+    /// client.
     fn may_have_waited(&self, request: usize, at_ms: u64) -> bool {
         let asked = &self.requests[request];
         let over_ms = match asked.refused_ms {
             // An earlier attempt may have been granted.
             _ if asked.sent_count > 1 => self.unheard_until_ms(request),
-            // Of one over several keys some shards hear only later that it is over.
+            // Some shards learn only later that a multi-key claim is over.
             Some(refused_ms) => Some(self.latest_ms(refused_ms)),
-            // What became of it is known of its holds.
+            // Its holds are known.
             None if asked.is_granted => Some(0),
             None => self.unheard_until_ms(request),
         };
         over_ms.is_none_or(|over_ms| over_ms >= at_ms)
     }
 
-    /// How long a hold may last that an acquire got, and of which nobody heard: for its lease after it left the queue.
+    /// Returns how long an unreported hold of an acquire may last: for its lease after the acquire left the
+    /// queue. `None` if that is unknown.
     fn unheard_until_ms(&self, request: usize) -> Option<u64> {
         let asked = &self.requests[request];
         let Operation::Acquire(acquire) = asked.operation else { return None };

@@ -1,8 +1,8 @@
-//! Scope Quorum: what a cluster counts rises whatever becomes of the server and its disk.
+//! Rule `fence-counted`: fences that a cluster counts rise, whatever happens to the server and its disk.
 //!
-//! A key is counted from a grant under scope Quorum on: all later ones of it are, as long as the server knows the key. A server that
-//! has lost its disk, or records of a damaged log, learns that anew with the next grant under scope Quorum. The fence of that grant is
-//! above all of them.
+//! The first grant of a key under scope quorum makes the key counted. The cluster then counts all later grants of the key, as
+//! long as the server knows this. A server that has lost its disk, or records of a damaged log, learns it again with the next
+//! grant under scope quorum. The fence of that grant is above all earlier ones.
 
 use super::Auditor;
 use crate::cluster::FullName;
@@ -13,39 +13,40 @@ use waymaker_engine::Scope;
 use waymaker_protocol::{Granted, LockId};
 use waymaker_server::limits::{QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};
 
-/// What is known of the cluster, and of what was told of its counters.
+/// Known state of the cluster, and the counted fences that clients know.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// How far the cluster has counted.
+    /// Current counters of the cluster.
     counters: BTreeMap<FullName, u64>,
-    /// The fences of counted grants that were told.
+    /// Fences of counted grants that clients know.
     told: BTreeMap<Key, BTreeMap<u64, LockId>>,
-    /// Until then at least the cluster did not answer.
+    /// Time until which the cluster is unreachable, or did not answer.
     troubled_until_ms: u64,
 }
 
-/// What was known of one key when somebody asked for it.
+/// State of one key when an acquire requested it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CountedBefore {
     key: Key,
-    /// The newest fence that had been counted and told.
+    /// Newest fence that was counted and sent to a client.
     fence: u64,
-    /// Losses of the server before it knew that the key is counted. `None` if it does not know.
+    /// Number of losses before the server learned that the key is counted; `None` if the server does not
+    /// know.
     loss_count: Option<u32>,
 }
 
 impl Auditor {
-    /// The cluster has counted up to this fence.
+    /// Records that the cluster has counted up to this fence.
     pub(crate) fn note_counted(&mut self, namespace: Box<[u8]>, key: Box<[u8]>, fence: u64) {
         self.counted.counters.insert((namespace, key), fence);
     }
 
-    /// Until then the cluster does not answer, or something was not answered.
+    /// Records that the cluster does not answer until this time, or that a request to it had no answer.
     pub(crate) fn note_trouble(&mut self, until_ms: u64) {
         self.counted.troubled_until_ms = self.counted.troubled_until_ms.max(until_ms);
     }
 
-    /// What an acquire that is asked for now has to be above.
+    /// Returns the lower bounds for the fences of an acquire that is sent now.
     pub(super) fn counted_before(&mut self, acquire: &Acquire) -> Vec<CountedBefore> {
         let mut before = Vec::new();
         for (key, _) in acquire.keys() {
@@ -60,7 +61,7 @@ impl Auditor {
         before
     }
 
-    /// Judges a grant, also a repeated one after a restart.
+    /// Rule `fence-counted` for one grant, also for a grant that is repeated after a restart.
     pub(super) fn judge_counted(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let key = acquire.key;
         let before_of = |request: usize| {
@@ -80,13 +81,13 @@ impl Auditor {
         if fence > counted || fence <= before.fence || other.is_some_and(|other| other != id) {
             self.accuse("fence-counted", || {
                 format!(
-                    "key {key}: {id} got the fence {fence}, the cluster has counted to {counted}; before: {before:?}, {other:?}"
+                    "key {key}: {id} got fence {fence}, but fences must be above the earlier ones, unique, and at most {counted}, the counter of the cluster; known before: {before:?}, {other:?}"
                 )
             });
         }
     }
 
-    /// Whether the cluster may not have answered in time.
+    /// Returns whether the cluster may not have answered in time.
     pub(super) fn may_be_uncounted(&self, acquire: &Acquire, now_ms: u64) -> bool {
         let over_ms = self.counted.troubled_until_ms + QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS;
         acquire.keys().iter().any(|(key, _)| self.keys.get(key).is_some_and(|key| key.is_counted_asked))

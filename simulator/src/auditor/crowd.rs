@@ -1,4 +1,4 @@
-//! Waiters of each key: the acquires that may wait, and those that seem to wait.
+//! Waiters of each key: acquires that may be in its queue, and acquires that surely are.
 
 use super::{Asked, Auditor};
 use crate::mix::kind_of;
@@ -6,20 +6,20 @@ use crate::operation::{Acquire, Key, Operation};
 use std::collections::BTreeMap;
 use waymaker_protocol::NamespaceKind;
 
-/// The acquires of each key that may wait still, or have left only a while ago.
+/// Acquires of each key that may still wait, or left the queue only a short time ago.
 pub(crate) type Crowds = BTreeMap<Key, Crowd>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
     requests: Vec<usize>,
-    /// Acquires that had left by then are forgotten.
+    /// Acquires that had left the queue by this time are forgotten.
     since_ms: u64,
     count: u32,
 }
 
-/// How long those who have left are remembered.
+/// Time for which acquires are remembered after they left the queue.
 const REMEMBERED_MS: u64 = 3_000;
-/// Acquires between two looks at who has left.
+/// Number of acquires between two removals of acquires that have left the queue.
 const LOOK_EVERY: u32 = 32;
 
 impl Auditor {
@@ -33,7 +33,7 @@ impl Auditor {
                     |other: &usize| self.left_ms(*other).is_none_or(|left_ms| left_ms >= crowd.since_ms);
                 crowd.requests.retain(is_known);
             }
-            // One that is asked again may have been forgotten.
+            // A repeated acquire may have been removed.
             if !crowd.requests.contains(&request) {
                 crowd.requests.push(request);
             }
@@ -41,7 +41,7 @@ impl Auditor {
         }
     }
 
-    /// When an acquire had surely left the queues that it waited in; `None` if it may wait still.
+    /// Returns when an acquire had surely left its queues; `None` if it may still wait.
     pub(super) fn left_ms(&self, request: usize) -> Option<u64> {
         let asked = &self.requests[request];
         match asked.answered_ms.filter(|_| asked.is_answered) {
@@ -50,7 +50,7 @@ impl Auditor {
         }
     }
 
-    /// How many may wait for a key at some time from the first instant to the second, beside this request.
+    /// Returns the maximum number of waiters of a key, except `but`, at any time from `from_ms` to `to_ms`.
     pub(super) fn waiters_max(&self, key: Key, but: Option<usize>, from_ms: u64, to_ms: u64) -> u64 {
         let may_wait = |request: &&usize| {
             let asked = &self.requests[**request];
@@ -64,13 +64,15 @@ impl Auditor {
         others.filter(may_wait).map(|request| u64::from(self.requests[*request].sent_count)).sum()
     }
 
-    /// Those who wait for a key from the first instant to the second, unless they were granted and that was not said yet.
+    /// Returns the acquires that wait for a key from `from_ms` to `to_ms`, unless they have an unreported
+    /// grant.
     pub(super) fn waiters(&self, key: Key, but: Option<usize>, from_ms: u64, to_ms: u64) -> Vec<usize> {
         let crowd = self.crowd(key).filter(|request| Some(*request) != but);
         crowd.filter(|request| self.seems_to_wait(*request, from_ms, to_ms)).collect()
     }
 
-    /// The same of those who came before a request that is sent at `from_ms`, and are moved ahead at least as far as it is.
+    /// Like `waiters`, but only acquires that arrived before a request sent at `from_ms` and have at least
+    /// its priority boost.
     pub(super) fn waiters_before(
         &self,
         key: Key,
@@ -86,17 +88,17 @@ impl Auditor {
         self.waiters(key, Some(but), from_ms, to_ms).into_iter().filter(is_ahead).collect()
     }
 
-    /// Who may wait for a key, or has left it only a while ago.
+    /// Returns the acquires that may wait for a key, or left the queue only a short time ago.
     pub(super) fn crowd(&self, key: Key) -> impl Iterator<Item = usize> {
         self.crowds.get(&key).into_iter().flat_map(|crowd| crowd.requests.iter().copied())
     }
 
-    /// Whether all who left the queue of a key since that time are known.
+    /// Returns whether all acquires that left the queue of a key since `from_ms` are known.
     pub(super) fn knows_crowd_since(&self, key: Key, from_ms: u64) -> bool {
         self.crowds.get(&key).is_none_or(|crowd| crowd.since_ms <= from_ms)
     }
 
-    /// Whether a claim waits all the while, unless it was granted.
+    /// Returns whether an acquire waits during the whole interval, unless it has an unreported grant.
     pub(super) fn seems_to_wait(&self, request: usize, from_ms: u64, to_ms: u64) -> bool {
         let asked = &self.requests[request];
         let (
@@ -114,7 +116,7 @@ impl Auditor {
         let lane = &self.lanes[asked.lane];
         let is_there = lane.losses.iter().all(|loss| loss.at_ms < asked.first_sent_ms);
         let session_lives = lane.session.is_none_or(|id| self.session_floor_ms(Some(id)) > to_ms);
-        // One whose grant must be durable ceases to wait before that is said.
+        // A claim whose grant must become durable leaves the queue before the grant is reported.
         let is_prompt = acquire.keys().iter().all(|(key, _)| self.is_prompt(*key));
         *queued_ms < from_ms
             && wait_end_ms > to_ms
@@ -127,7 +129,7 @@ impl Auditor {
             && !self.restarts.happened_since(asked.first_sent_ms)
     }
 
-    /// Whether the grant of an acquire is said when it is decided, on whichever of its keys.
+    /// Returns whether the grant of an acquire is reported when it is decided, for all of its keys.
     pub(super) fn is_prompt_claim(&self, request: usize) -> bool {
         match self.requests[request].operation {
             Operation::Acquire(acquire) => acquire.keys().iter().all(|(key, _)| self.is_prompt(*key)),
@@ -135,14 +137,15 @@ impl Auditor {
         }
     }
 
-    /// Whether no claim over several keys may concern this key, so that its grants depend on no other key.
+    /// Returns whether no multi-key claim may include this key, so that its grants depend on no other key.
     pub(super) fn is_plain(&self, key: Key) -> bool {
         self.settings.durability.is_none()
             || kind_of(key) != NamespaceKind::Flat
             || self.settings.mix.key_count.is_none()
     }
 
-    /// Whether grants of a key are said when they are decided: nobody ever asked for it under a scope that must be durable.
+    /// Returns whether grants of a key are reported when they are decided: no acquire ever requested the key
+    /// under a durable scope.
     pub(super) fn is_prompt(&self, key: Key) -> bool {
         self.settings.durability.is_none()
             || self.keys.get(&key).is_none_or(|key| !key.is_local_asked && !key.is_counted_asked)

@@ -1,4 +1,4 @@
-//! Short runs of a server with a log.
+//! Tests with a server that has a log.
 
 use super::Auditor;
 use super::restarts::Ending;
@@ -14,7 +14,7 @@ use waymaker_protocol::{
 
 const LOCAL: Acquire = Acquire { scope: Scope::Local, request_id: None, release_after_ms: None, ..ACQUIRE };
 
-/// The auditor of a server with a log.
+/// Returns the auditor of a server with a log.
 pub(super) fn logged() -> Auditor {
     let mut auditor = auditor();
     let mut durabilities = (0..).filter_map(|seed| Durability::new(seed, None));
@@ -22,7 +22,8 @@ pub(super) fn logged() -> Auditor {
     auditor
 }
 
-/// The response to a durable acquire of 1,000 ms. Records that were left to the log after `found_ms` are not durable.
+/// A durable acquire, sent at 1,000 ms, is answered. Records handed to the log after `found_ms` are not
+/// durable.
 fn granted_behind(found_ms: u64) -> Auditor {
     let mut auditor = logged();
     auditor.note_nothing_durable_since(found_ms);
@@ -32,12 +33,13 @@ fn granted_behind(found_ms: u64) -> Auditor {
 }
 
 #[test]
-fn a_durable_grant_is_answered_behind_the_sync_of_its_record() {
+fn a_durable_grant_is_answered_after_the_sync_of_its_record() {
     assert_eq!(granted_behind(1_000).violation(), None);
     assert_eq!(rule(&granted_behind(999)), Some("durable"));
 }
 
-/// An extend arrives at 1,100 ms, and then a status shows this lease. Records that were left to the log after `found_ms` are not durable.
+/// An extend arrives at 1,100 ms, and then a status shows `remaining_ms`. Records handed to the log after
+/// `found_ms` are not durable.
 fn status_behind(found_ms: u64, remaining_ms: u32) -> Option<&'static str> {
     let mut auditor = granted_behind(1_000);
     auditor.note_nothing_durable_since(found_ms);
@@ -50,14 +52,15 @@ fn status_behind(found_ms: u64, remaining_ms: u32) -> Option<&'static str> {
 }
 
 #[test]
-fn a_status_shows_a_longer_lease_behind_the_sync_of_its_record() {
+fn a_status_shows_a_longer_lease_after_the_sync_of_its_record() {
     assert_eq!(status_behind(1_099, 2_000), Some("durable"));
     assert_eq!(status_behind(1_100, 2_000), None);
     assert_eq!(status_behind(1_099, 609), None, "the extend is not applied yet");
     assert_eq!(status_behind(1_099, 0), None, "nothing is left of the lease");
 }
 
-/// Returns whether an ephemeral hold is over after a crash. A stop that was interrupted carried the hold over to the server that crashed.
+/// Returns whether an ephemeral hold is over after a crash. An interrupted stop carried the hold over to the
+/// server that crashed.
 fn is_over_after_crash(is_synced: bool) -> bool {
     let mut auditor = logged();
     asks(&mut auditor, 0, Acquire { scope: Scope::Ephemeral, ..LOCAL }, 1_000);
@@ -72,13 +75,13 @@ fn is_over_after_crash(is_synced: bool) -> bool {
 }
 
 #[test]
-fn a_crash_before_the_first_sync_of_a_server_ends_no_hold_that_it_found() {
+fn a_crash_before_the_first_sync_of_a_server_ends_no_restored_hold() {
     assert!(!is_over_after_crash(false));
     assert!(is_over_after_crash(true));
 }
 
-/// A lease ends before its client hears of the grant. The server crashes, and all records from before `durable_ms` are durable. The next
-/// server repeats the grant.
+/// A lease ends before its client gets the grant. The server crashes, and all records from before
+/// `durable_ms` are durable. The next server repeats the grant.
 fn returned_after_crash(durable_ms: u64) -> Option<&'static str> {
     let mut auditor = logged();
     asks(&mut auditor, 0, Acquire { request_id: Some(1), ..LOCAL }, 1_000);
@@ -94,13 +97,13 @@ fn returned_after_crash(durable_ms: u64) -> Option<&'static str> {
 }
 
 #[test]
-fn a_crash_brings_back_a_hold_whose_grant_was_not_heard_if_its_end_was_not_durable() {
+fn a_crash_restores_a_hold_with_an_unread_grant_if_its_end_was_not_durable() {
     assert_eq!(returned_after_crash(1_700), None);
     assert_eq!(returned_after_crash(1_850), Some("old-id"));
 }
 
-/// A lease is made longer and the server crashes. The next server makes it short, and then has the first request again or not. It shows
-/// the longer lease.
+/// A client extends a lease and the server crashes. On the next server the client shortens the lease, perhaps
+/// after it repeats the first request. The server shows the longer lease.
 fn extended_after_crash(is_asked_again: bool) -> Option<&'static str> {
     let mut auditor = logged();
     auditor.settings.start_ms = 0;
@@ -125,12 +128,13 @@ fn extended_after_crash(is_asked_again: bool) -> Option<&'static str> {
 }
 
 #[test]
-fn a_request_that_an_earlier_server_answered_moves_a_lease_again() {
+fn a_repeated_request_moves_a_lease_again_on_the_next_server() {
     assert_eq!(extended_after_crash(true), None);
     assert_eq!(extended_after_crash(false), Some("overdue"));
 }
 
-/// A request on another lane takes up a hold. The server ends, and the next one says that the hold is of another lane.
+/// A request on another lane takes over a hold. The server ends, and the next one reports that the hold
+/// belongs to another lane.
 fn superseded_after(ending: Ending) -> Option<&'static str> {
     let mut auditor = logged();
     let acquire = Acquire { request_id: Some(1), ..LOCAL };
@@ -150,13 +154,13 @@ fn superseded_after(ending: Ending) -> Option<&'static str> {
 }
 
 #[test]
-fn only_damage_of_the_log_gives_a_hold_back_to_its_earlier_lane() {
+fn only_log_damage_returns_a_hold_to_its_earlier_lane() {
     assert_eq!(superseded_after(Ending::Damage), None);
     assert_eq!(superseded_after(Ending::Crash), Some("cancelled"));
 }
 
 #[test]
-fn a_request_that_is_sent_again_may_have_moved_a_lease_before() {
+fn a_repeated_request_may_already_have_moved_a_lease() {
     let mut auditor = logged();
     auditor.settings.start_ms = 0;
     asks(&mut auditor, 0, LOCAL, 1_000);
@@ -177,7 +181,8 @@ fn a_request_that_is_sent_again_may_have_moved_a_lease_before() {
     assert_eq!(auditor.lease_floor_ms(id_of(1)), 1_250);
 }
 
-/// A client sends two equal freezes, and the second has its response. Records that were left to the log after 1,000 ms are not durable.
+/// A client sends two equal freezes, and the second gets its response. Records handed to the log after 1,000
+/// ms are not durable.
 fn frozen_twice(first_ms: u64, second_ms: u64) -> Auditor {
     let mut auditor = logged();
     auditor.note_nothing_durable_since(1_000);
@@ -189,12 +194,12 @@ fn frozen_twice(first_ms: u64, second_ms: u64) -> Auditor {
 }
 
 #[test]
-fn a_freeze_that_changes_nothing_is_answered_once_the_first_one_is_durable() {
+fn a_repeated_freeze_is_answered_once_the_first_one_is_durable() {
     assert_eq!(frozen_twice(1_000, 1_100).violation(), None);
     assert_eq!(rule(&frozen_twice(1_001, 1_002)), Some("durable"));
 }
 
-/// A durable hold with the fence 1 and a lease of 700 ms, and the bounds on the disk after a crash.
+/// A durable hold has fence 1 and a lease of 700 ms. After a crash the bounds on the disk are checked.
 fn crashed_with_bounds(floor: u64, longest_lease_ms: u64) -> Auditor {
     let mut auditor = granted_behind(1_000);
     auditor.judge_bounds(floor, longest_lease_ms);
@@ -208,7 +213,7 @@ fn no_fence_and_no_lease_is_above_the_bounds_on_the_disk() {
     assert_eq!(rule(&crashed_with_bounds(1, 699)), Some("losses"));
 }
 
-/// A request of a connection is refused with this code. Then the acquire of this connection is granted.
+/// A request of a connection is refused with this code. Then an acquire of this connection is granted.
 fn granted_after(code: ErrorCode) -> Option<&'static str> {
     let mut auditor = auditor();
     auditor.settings.durability = None;
@@ -221,12 +226,12 @@ fn granted_after(code: ErrorCode) -> Option<&'static str> {
 }
 
 #[test]
-fn a_connection_that_was_told_that_its_session_is_gone_is_granted_nothing() {
+fn a_connection_gets_no_grant_after_session_gone() {
     assert_eq!(granted_after(ErrorCode::NotFound), None);
     assert_eq!(granted_after(ErrorCode::SessionGone), Some("session-gone"));
 }
 
-/// A grant of a set of paths without a lease, with this remaining lease.
+/// A set of paths is requested without a lease and granted with this remaining lease.
 fn granted_without_a_lease(remaining_ms: u32) -> Option<&'static str> {
     let mut auditor = auditor();
     auditor.settings.durability = None;
@@ -239,7 +244,7 @@ fn granted_without_a_lease(remaining_ms: u32) -> Option<&'static str> {
 }
 
 #[test]
-fn a_hold_without_a_lease_has_no_rest_of_it() {
+fn a_hold_without_a_lease_has_no_remaining_lease() {
     assert_eq!(granted_without_a_lease(u32::MAX), None);
     assert_eq!(granted_without_a_lease(u32::MAX - 40), Some("answers"));
 }

@@ -1,6 +1,7 @@
 //! Responses and events that the server must send within a bounded time, and holds and sessions that must end.
 //!
-//! A duty has a due time. Workers that do not run, and a client that does not take its bytes, put the duty off. Loss of the connection ends it.
+//! A duty has a due time. Stalls of workers, and a client that does not read, postpone the duty. The loss of the connection
+//! ends it.
 
 use super::stalls::LEFT_US;
 use super::{Asked, Auditor};
@@ -9,19 +10,20 @@ use std::collections::BTreeMap;
 use waymaker_protocol::{LockId, SessionId};
 use waymaker_server::limits::{HOUSEKEEPING_MS, QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};
 
-/// How long after its due time a duty is looked at again if it is not clear yet whether the server owes it.
+/// Time between two checks of a duty if it is not clear yet whether the server owes it.
 const AGAIN_US: u64 = 300_000;
-/// How long a front end may let an event or a response lie: its client takes nothing for a while, and housekeeping comes by.
+/// Longest time for which a front end may delay an event or a response: its client does not read for a while,
+/// and then housekeeping runs.
 const FRONT_LATE_US: u64 = 1000 * HOUSEKEEPING_MS + 600_000;
-/// Rounds of all shards that a removal may need: a removal that is under way goes first. Some shards look at a namespace over turns,
-/// so each round counts twice.
+/// Maximum number of rounds of all shards for a removal: a removal in progress goes first. Some shards check
+/// a namespace over several turns, so each round counts twice.
 const REMOVALS_IN_A_ROW: u32 = 4;
-/// How long workers that run take for one of these at most.
+/// Longest time that running workers need for one such round.
 const REMOVAL_US: u64 = 200_000;
-/// How often an unclear duty is looked at.
+/// Maximum number of checks of an unclear duty.
 const LOOK_COUNT_MAX: u32 = 40;
 
-/// An event that one connection must hear.
+/// An event that one connection must get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Word {
     Revoked(LockId),
@@ -31,25 +33,25 @@ pub(crate) enum Word {
     SessionExpired,
 }
 
-/// One thing that the server owes.
+/// A response, an event or an end that the server owes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Duty {
     /// The response to a request that arrived on this connection.
     Answer { connection: usize, request: usize },
-    /// An event.
+    /// An event for a connection.
     Event { connection: usize, word: Word },
-    /// The end of a hold with a lease of its own, said to its lane.
+    /// The end of a hold with its own lease, reported to its lane.
     Expiry(LockId),
-    /// The end of a session, said to each of its connections.
+    /// The end of a session, reported to each of its connections.
     SessionEnd(SessionId),
-    /// A count that was said, by its place among those that are open.
+    /// A reported count; the value is its index in `counts`.
     Count(usize),
     /// The response to a request of a visitor.
     Visit { connection: usize, number: u32 },
 }
 
-/// A count that is too low if more than that many of these requests really waited at that time. A claim that was granted and has not
-/// heard so waits no more, which shows only later.
+/// A reported count that is too low if more than `said` of these requests really waited at `at_ms`. A claim
+/// with an unreported grant does not wait any more, which shows only later.
 #[derive(Debug)]
 struct OpenCount {
     requests: Vec<usize>,
@@ -58,7 +60,7 @@ struct OpenCount {
     text: String,
 }
 
-/// All duties that are open, by when they are looked at next.
+/// All open duties, by the time of their next check.
 #[derive(Debug, Default)]
 pub(crate) struct Duties {
     open: BTreeMap<(u64, u64), (u64, u32, Duty)>,
@@ -66,13 +68,13 @@ pub(crate) struct Duties {
     counts: Vec<Option<OpenCount>>,
 }
 
-/// Result of a look at a duty.
+/// Result of the check of a duty.
 enum Found {
     /// The duty is fulfilled or void.
     Settled,
     /// Due at this time, in microseconds of the run.
     DueAt(u64),
-    /// Unclear until a later look.
+    /// Unclear until a later check.
     Unclear,
 }
 
@@ -82,19 +84,20 @@ impl Duties {
         self.open.insert((look_us, self.count), (due_us, looks, duty));
     }
 
-    /// The server is gone, and its duties with it.
+    /// Drops all duties: the server has ended.
     pub(super) fn clear(&mut self) {
         self.open.clear();
     }
 }
 
 impl Auditor {
-    /// The server owes something from this time on.
+    /// Adds a duty that is due at `due_us`.
     pub(super) fn owe(&mut self, due_us: u64, duty: Duty) {
         self.duties.add(due_us + LEFT_US, due_us, 0, duty);
     }
 
-    /// The server owes an event to the connection that a lane has, if the lane had it already at `since_ms`.
+    /// Adds the duty to send an event to the current connection of a lane, if the lane already had this
+    /// connection at `since_ms`.
     pub(super) fn owe_event(&mut self, lane: usize, since_ms: u64, now_ms: u64, word: Word) {
         let Some(connection) = self.lanes[lane].connections.last().copied() else { return };
         let listener = &self.connections[connection];
@@ -103,7 +106,7 @@ impl Auditor {
         }
     }
 
-    /// Adds the duty to answer a request that arrived whole.
+    /// Adds the duty to answer a request that has fully arrived.
     pub(super) fn owe_answer(&mut self, connection: usize, request: usize, now_ms: u64) {
         let due_ms = match self.requests[request].operation {
             Operation::Acquire(acquire) if acquire.wait_ms == u32::MAX => return,
@@ -113,8 +116,8 @@ impl Auditor {
         self.owe(self.to_us(due_ms + 1), Duty::Answer { connection, request });
     }
 
-    /// An acquire that waits was given up, so its answer is due on the connection that asked. A connection that has resumed the lane
-    /// since then hears it only if it asks again.
+    /// Adds the duty to answer a cancelled acquire on the connection that sent it. A connection that has
+    /// resumed the lane since then gets the response only if it repeats the request.
     pub(super) fn owe_cancelled(&mut self, request: usize, now_ms: u64) {
         let Asked { lane, connection, arrived_ms, sent_count, .. } = self.requests[request];
         let is_newest = self.lanes[lane].connections.last() == Some(&connection);
@@ -123,7 +126,8 @@ impl Auditor {
         }
     }
 
-    /// A response said that `said` wait, or that there was room beside so many, while these requests seemed to wait.
+    /// Records a response that counted `said` waiters, or left room for only that many, while these requests
+    /// seemed to wait.
     pub(super) fn expect_at_least(
         &mut self,
         requests: Vec<usize>,
@@ -138,7 +142,7 @@ impl Auditor {
         }
     }
 
-    /// Whether more waited than was said.
+    /// Rule `count`: no more requests waited than the response counted.
     fn find_count(&mut self, place: usize) -> Found {
         let Some(open) = self.duties.counts[place].take() else { return Found::Settled };
         let waited = |request: &&usize| {
@@ -146,7 +150,9 @@ impl Auditor {
             asked.granted_ms.is_some_and(|granted_ms| granted_ms > open.at_ms) || asked.is_timed_out
         };
         if open.requests.iter().filter(waited).count() as u64 > open.said {
-            self.accuse("count", || format!("{}: {:?}", open.text, open.requests));
+            self.accuse("count", || {
+                format!("{}; requests that may have waited: {:?}", open.text, open.requests)
+            });
             return Found::Settled;
         }
         if open.requests.iter().all(|request| self.requests[*request].is_answered) {
@@ -156,7 +162,7 @@ impl Auditor {
         Found::Unclear
     }
 
-    /// Looks at all duties that are due.
+    /// Checks all duties whose check is due.
     pub(crate) fn look_at_duties(&mut self, now_us: u64) {
         while let Some(entry) = self.duties.open.first_entry().filter(|entry| entry.key().0 < now_us) {
             let (due_us, looks, duty) = entry.remove();
@@ -186,40 +192,45 @@ impl Auditor {
         }
     }
 
+    /// Reports a duty that the server has not fulfilled in time.
     fn accuse_of_silence(&mut self, duty: Duty, due_us: u64) {
         let due_ms = self.settings.server_ms(due_us);
         match duty {
             Duty::Answer { request, .. } => {
                 let text = format!("{:?}", self.requests[request]);
-                self.accuse("late-answer", || format!("no answer, due at {due_ms}: {text}"));
+                self.accuse("late-answer", || {
+                    format!("the response, due at {due_ms} ms, is missing: {text}")
+                });
             }
             Duty::Event { connection, word } => {
                 self.accuse("event", || {
-                    format!("connection {connection} did not hear {word:?}, due at {due_ms}")
+                    format!("connection {connection} did not get the event {word:?}, due at {due_ms} ms")
                 });
             }
             Duty::Expiry(id) => {
                 let text = format!("{:?}", self.holds.get(&id));
                 self.accuse("late-expiry", || {
-                    format!("{id} ended at {due_ms}, its lane did not hear: {text}")
+                    format!("{id} ended at {due_ms} ms, but its lane got no event about it: {text}")
                 });
             }
             Duty::Count(_) => {}
             Duty::Visit { connection, number } => {
                 self.accuse("late-answer", || {
                     format!(
-                        "no answer to {number} of the visitor on connection {connection}, due at {due_ms}"
+                        "the response to request {number} of the visitor on connection {connection}, due at {due_ms} ms, is missing"
                     )
                 });
             }
             Duty::SessionEnd(id) => {
                 let text = format!("{:?}", self.sessions.get(&id));
-                self.accuse("late-session", || format!("session {id} did not end at {due_ms}: {text}"));
+                self.accuse("late-session", || {
+                    format!("the end of session {id}, due at {due_ms} ms, was not reported: {text}")
+                });
             }
         }
     }
 
-    /// Returns when a connection could hear an event or a response that was due at `due_us`.
+    /// Returns when a connection must have got an event or a response that was due at `due_us`.
     fn heard_from_us(&self, connection: usize, due_us: u64) -> Found {
         let listener = &self.connections[connection];
         if listener.is_lost {
@@ -228,14 +239,14 @@ impl Auditor {
         if listener.is_clogged {
             return Found::Unclear;
         }
-        // A worker leaves records to the log when it serves the request.
+        // A worker writes records to the log when it serves the request.
         let left_ms = self.settings.server_ms(self.stalls.latest_us(due_us));
         if self.settings.log().is_some() && self.restarts.durable_ms() <= left_ms {
             return Found::Unclear;
         }
         let durable_us = self.restarts.durable_since_us(left_ms);
         let heard_us = due_us.max(listener.flows_from_us).max(durable_us);
-        // A stream may be silent for a while.
+        // A stream of a front end may be silent for a while.
         Found::DueAt(if listener.is_front {
             self.stalls.latest_us(heard_us) + FRONT_LATE_US
         } else {
@@ -255,7 +266,7 @@ impl Auditor {
             return Found::Settled;
         }
         let Some(end_us) = self.wait_end_us(request) else { return Found::Unclear };
-        // One that was given up is due before.
+        // A cancelled acquire is due earlier.
         let due_us = if asked.is_cancelled { due_us } else { due_us.max(end_us) };
         let is_counted = |(key, _): &(Key, bool)| self.keys.get(key).is_some_and(|key| key.is_counted_asked);
         let waits_for_cluster =
@@ -263,7 +274,8 @@ impl Auditor {
         let cluster_ms =
             if waits_for_cluster { QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS } else { 0 };
         match self.heard_from_us(connection, due_us + 1000 * cluster_ms) {
-            // If the request took over a claim before that was durable, a worker leaves the answer to the log when the claim is.
+            // If the request took over a claim before that was durable, the response waits for the log once
+            // more after the claim is durable.
             Found::DueAt(durable_us) if self.may_have_taken_over(request) => {
                 self.heard_from_us(connection, durable_us)
             }
@@ -283,11 +295,12 @@ impl Auditor {
         }
     }
 
-    /// When the wait of an acquire ends at the latest. One that took over a waiter has the end of that one's wait. `None`: not known.
+    /// Returns the latest end of the wait of an acquire; `None` if it is unknown. An acquire that took over a
+    /// waiter has the deadline of that waiter.
     fn wait_end_us(&self, request: usize) -> Option<u64> {
         let asked = &self.requests[request];
         let Operation::Acquire(acquire) = asked.operation else { return Some(0) };
-        // A wait begins when a worker comes to the request.
+        // A wait begins when a worker serves the request.
         let begun_ms = asked.queued.map_or(u64::MAX, |(.., queued_ms)| queued_ms);
         let mut end_ms = self.latest_ms(asked.arrived_ms?).min(begun_ms) + u64::from(acquire.wait_ms) + 1;
         if acquire.request_id.is_none() {
@@ -304,7 +317,8 @@ impl Auditor {
         Some(self.to_us(end_ms))
     }
 
-    /// A removal may wait for the end of another one. All shards look for each of them, in turns of any worker.
+    /// A removal may wait for the end of another one. All shards check for each of them, in turns of any
+    /// worker.
     fn find_visit(&self, connection: usize, number: u32, due_us: u64) -> Found {
         if self.connections[connection].answered.contains(&number) {
             return Found::Settled;
@@ -324,7 +338,7 @@ impl Auditor {
         self.heard_from_us(connection, due_us)
     }
 
-    /// A hold ends with its lease, and its lane hears so.
+    /// Rule `late-expiry`: a hold ends with its lease, and its lane gets the event.
     fn find_expiry(&self, id: LockId) -> Found {
         let Some(hold) = self.holds.get(&id) else { return Found::Settled };
         if hold.over_ms.is_some() || hold.session.is_some() || hold.was_repeated {
@@ -349,12 +363,12 @@ impl Auditor {
         self.heard_from_us(connection, end_us)
     }
 
-    /// Whether the connection of a lane is one of a front end.
+    /// Returns whether the current connection of a lane belongs to a front end.
     pub(super) fn is_front(&self, lane: usize) -> bool {
         self.lanes[lane].connections.last().is_some_and(|last| self.connections[*last].is_front)
     }
 
-    /// The session of a lane has ended, or may end at any time.
+    /// Returns whether the session of a lane has ended, or may end at any time.
     pub(super) fn is_session_over(&self, lane: usize) -> bool {
         self.lanes[lane].session.and_then(|id| self.sessions.get(&id)).is_some_and(|session| {
             session.over_ms().is_some()
@@ -385,7 +399,7 @@ impl Auditor {
         Found::DueAt(due_us)
     }
 
-    /// An instant of the server's clock, as microseconds of the run.
+    /// Converts an instant of the server's clock to microseconds of the run.
     pub(super) fn to_us(&self, at_ms: u64) -> u64 {
         at_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000)
     }
@@ -407,7 +421,8 @@ mod tests {
         auditor
     }
 
-    /// The rule that is broken if an acquire that waits for 100 ms has no response after this time.
+    /// Returns the rule that is broken if an acquire with a wait of 100 ms has no response `after_ms` after
+    /// it was sent.
     fn unanswered_after(after_ms: u64) -> Option<&'static str> {
         let mut auditor = auditor_without_log();
         let start_ms = auditor.settings.start_ms;
@@ -418,13 +433,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_answered_at_its_end_or_a_little_later() {
+    fn a_wait_is_answered_at_its_end_or_shortly_after() {
         assert_eq!(unanswered_after(190), None);
         assert_eq!(unanswered_after(260), Some("late-answer"));
     }
 
-    /// The rule that is broken if an acquire has no response for 600 ms, and the log takes no more after 150 ms. Another acquire, with this
-    /// request id came just before.
+    /// Returns the rule that is broken if an acquire has no response for 600 ms, and the log makes no records
+    /// durable after 150 ms. Another acquire, with this request id, came just before.
     fn unanswered_behind(request_id: u8) -> Option<&'static str> {
         let mut auditor = auditor();
         let start_ms = auditor.settings.start_ms;
@@ -446,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_puts_the_end_of_a_wait_off() {
+    fn a_stall_postpones_the_end_of_a_wait() {
         let mut auditor = auditor_without_log();
         let start_ms = auditor.settings.start_ms;
         asks(&mut auditor, 0, Acquire { wait_ms: 100, ..FREE }, start_ms);
@@ -456,7 +471,8 @@ mod tests {
         assert_eq!(rule(&auditor), None);
     }
 
-    /// The rule that is broken if a hold with a lease of 700 ms has ended, and its lane heard so or not.
+    /// Returns the rule that is broken if a hold with a lease of 700 ms has ended. `hears`: its lane got the
+    /// event.
     fn after_a_lease(hears: bool) -> Option<&'static str> {
         let mut auditor = auditor_without_log();
         let start_ms = auditor.settings.start_ms;
@@ -471,13 +487,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_hears_that_its_hold_expired() {
+    fn a_lane_gets_the_expiry_of_its_hold() {
         assert_eq!(after_a_lease(true), None);
         assert_eq!(after_a_lease(false), Some("late-expiry"));
     }
 
     #[test]
-    fn a_lane_hears_that_another_one_released_its_hold() {
+    fn a_lane_gets_the_release_of_its_hold_by_another_lane() {
         let mut auditor = auditor_without_log();
         let start_ms = auditor.settings.start_ms;
         auditor.connections[0].welcome_ms = Some(start_ms);

@@ -1,4 +1,5 @@
-//! Registered keys: one owner at a time, for as long as it said, and the value that it gave last.
+//! Rules about registrations: a key has one owner at a time, for the requested lease, and shows the value of
+//! the newest request.
 
 use super::Auditor;
 use super::holds::Tampering;
@@ -9,28 +10,28 @@ use waymaker_protocol::{
     Entry, ErrorAnswer, ErrorCode, ErrorDetail, LockId, LookedUp, NamespaceKind, Registered,
 };
 
-/// How long after its lease a lazy entry is nobody else's, in milliseconds.
+/// Time after its lease in which a lazy registration still belongs to its owner, in milliseconds.
 const GRACE_MS: u64 = 5_000;
 
-/// One key of a registry.
+/// Known history of one key of a registry.
 #[derive(Debug, Default)]
 pub(crate) struct EntryHistory {
-    /// By fence.
+    /// Tenures by fence.
     tenures: BTreeMap<u64, Tenure>,
-    /// Everything that was asked to be registered, by its value.
+    /// Register requests, by value.
     asked: BTreeMap<u32, AskedValue>,
-    /// Every request for the end of a tenure.
+    /// Unregister requests.
     endings: Vec<Ending>,
 }
 
-/// One owner's time.
+/// Time during which one owner has the key.
 #[derive(Debug)]
 struct Tenure {
     client: usize,
     id: LockId,
-    /// Its beginning was heard of, not only a renewal.
+    /// Whether the auditor knows the first registration, not only a renewal.
     began: bool,
-    /// The newest word on its lease, and the earliest end by it.
+    /// Stamp of the newest known lease. `end_ms` is the earliest end by that lease.
     stamp_ms: u64,
     end_ms: u64,
     lease_ms: u64,
@@ -38,7 +39,7 @@ struct Tenure {
     over_ms: Option<u64>,
 }
 
-/// An owner asked for the end of what it has.
+/// A request of an owner to end its registration.
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     request: usize,
@@ -50,19 +51,18 @@ struct Ending {
 #[derive(Clone, Copy, Debug)]
 struct AskedValue {
     client: usize,
-    /// The earliest end of its lease.
+    /// Earliest end of the requested lease.
     end_ms: u64,
     sent_ms: u64,
-    /// When it was said that it is registered, and under which fence.
+    /// When the registration was confirmed, and its fence.
     said: Option<(u64, u64)>,
-    /// It was refused.
     is_refused: bool,
 }
 
 pub(crate) type Entries = BTreeMap<Key, EntryHistory>;
 
 impl EntryHistory {
-    /// The earliest instant at which somebody else may have the key after this tenure.
+    /// Returns the earliest instant at which another client may have the key after this tenure.
     fn floor_ms(&self, fence: u64, is_lazy: bool, tampered: &BTreeMap<LockId, Tampering>) -> u64 {
         let Some(tenure) = self.tenures.get(&fence) else { return 0 };
         let tampered_ms = tampered.get(&tenure.id).map_or(u64::MAX, |tampering| tampering.may_end_ms);
@@ -73,12 +73,12 @@ impl EntryHistory {
             .values()
             .filter(|asked| mine(asked.client) && asked.said.is_none() && !asked.is_refused);
         let moved = pending.map(|asked| asked.end_ms);
-        // An end before the beginning of the clock is 0 here, and its grace may be over too.
+        // An end before the beginning of the clock is 0 here; its grace period may be over too.
         let lease_ms = match moved.chain([tenure.end_ms]).min() {
             None | Some(0) => 0,
             Some(end_ms) => end_ms + grace_ms,
         };
-        // What was answered before the newest word on it did not end it.
+        // An unregister request that was answered before the newest lease did not end it.
         let may_end = |ending: &&Ending| {
             mine(ending.client) && ending.answered_ms.is_none_or(|at_ms| at_ms >= tenure.stamp_ms)
         };
@@ -110,7 +110,7 @@ impl Auditor {
         self.entries.entry(key).or_default().asked.insert(value, asked);
     }
 
-    /// It is asked of another server, which may register it once more.
+    /// Records that a register request is sent to another server, which may execute it once more.
     pub(super) fn note_registering_anew(&mut self, registering: &Registering) {
         let history = self.entries.entry(registering.key).or_default();
         if let Some(asked) = history.asked.get_mut(&registering.value) {
@@ -118,7 +118,7 @@ impl Auditor {
         }
     }
 
-    /// The newest tenure of each registry key of which one is surely there.
+    /// Returns each registry key that is surely registered now, with its newest fence.
     pub(super) fn surely_registered(&self, now_ms: u64) -> Vec<(Key, u64)> {
         let registries = self.entries.iter().filter(|(key, _)| kind_of(**key) == NamespaceKind::Registry);
         let newest = registries.filter_map(|(key, history)| {
@@ -130,7 +130,7 @@ impl Auditor {
         newest.collect()
     }
 
-    /// A server that starts again gives what is registered its full lease.
+    /// Records that a restarted server gives a registration its full lease.
     pub(super) fn note_registered_anew(&mut self, key: Key, fence: u64, now_ms: u64) {
         let history = self.entries.entry(key).or_default();
         if let Some(tenure) = history.tenures.get_mut(&fence) {
@@ -144,7 +144,8 @@ impl Auditor {
         self.entries.entry(key).or_default().endings.push(ending);
     }
 
-    /// Another server may have forgotten that it answered the request, and ends what is registered now.
+    /// Records that an unregister request is sent to another server. That server may have forgotten its
+    /// response, and ends the current registration.
     pub(super) fn note_unregistering_anew(&mut self, request: usize, key: Key) {
         let sent_ms = self.requests[request].sent_ms;
         let mut endings = self.entries.entry(key).or_default().endings.iter_mut();
@@ -154,6 +155,7 @@ impl Auditor {
         }
     }
 
+    /// Rules `answers`, `fence-unique`, `fence-order` and `early-grant` for one REGISTERED response.
     pub(super) fn judge_registered(
         &mut self,
         request: usize,
@@ -172,13 +174,15 @@ impl Auditor {
         }
         let lease_ms = registering.remaining_ms(stamp_ms);
         if remaining_ms != lease_ms || heartbeat && !renewed || !is_lazy && lease_ms <= 0 {
-            return self.accuse("answers", || format!("{registering:?} got {registered:?}"));
+            return self.accuse("answers", || {
+                format!("{registering:?} must get the requested lease, but got {registered:?}")
+            });
         }
         let end_ms = stamp_ms.saturating_add_signed(remaining_ms);
         let full_ms = u64::try_from(remaining_ms).unwrap_or(0);
         if let Some(tenure) = history.tenures.get_mut(&fence) {
             if tenure.client != client || tenure.id != id || !renewed && tenure.began {
-                let text = format!("{registered:?} of client {client}, it was {tenure:?}");
+                let text = format!("client {client} got {registered:?}, but the fence belongs to {tenure:?}");
                 return self.accuse("fence-unique", || format!("entry {key}: {text}"));
             }
             tenure.began |= !renewed;
@@ -192,7 +196,9 @@ impl Auditor {
         }
         if !renewed && fence <= fence_before {
             self.accuse("fence-order", || {
-                format!("entry {key}: {registered:?}, {fence_before} was said before")
+                format!(
+                    "entry {key}: the fence must be above the known fence {fence_before}, but the server sent {registered:?}"
+                )
             });
             return;
         }
@@ -202,7 +208,9 @@ impl Auditor {
             let earlier = format!("{:?}", history.tenures.get(&before));
             if floor_ms > stamp_ms {
                 return self.accuse("early-grant", || {
-                    format!("entry {key}: {registered:?}, the one before lives to {floor_ms}: {earlier}")
+                    format!(
+                        "entry {key}: {registered:?}, but the earlier registration lasts to {floor_ms} ms: {earlier}"
+                    )
                 });
             }
         }
@@ -219,7 +227,8 @@ impl Auditor {
         self.grant_count += 1;
     }
 
-    /// A tenure that was there when this was asked, and is so now for sure: of its client, or of anybody else.
+    /// Returns the fence of a registration that existed before the request was sent and surely still exists.
+    /// It belongs to the client of the request if `is_own`, otherwise to another client.
     fn living_tenure(&self, request: usize, key: Key, is_own: bool, now_ms: u64) -> Option<u64> {
         let asked = &self.requests[request];
         let (client, sent_ms) = (self.lanes[asked.lane].client, asked.first_sent_ms);
@@ -233,7 +242,7 @@ impl Auditor {
         ((tenure.client == client) == is_own && lives).then_some(newest)
     }
 
-    /// Whether what an owner asked for was refused for a reason.
+    /// Returns whether the server had a reason for this error to a register or unregister request.
     pub(super) fn is_entry_refusal_fair(
         &mut self,
         request: usize,
@@ -258,7 +267,8 @@ impl Auditor {
         match error.code {
             ErrorCode::BadInput => value.is_some() && lease_ms <= 0 && !is_lazy,
             ErrorCode::NotFound => heartbeat && self.living_tenure(request, key, true, now_ms).is_none(),
-            // Who would take the key meets its owner; who would keep it is not that.
+            // A client that wants the key gets Busy; a client that wants to keep or end its registration gets
+            // NotOwner.
             ErrorCode::Busy | ErrorCode::NotOwner if heartbeat == (error.code == ErrorCode::NotOwner) => {
                 let owner = format!("client-{client}");
                 let names_other = matches!(error.detail, ErrorDetail::Contention(contention)
@@ -275,19 +285,25 @@ impl Auditor {
         }
     }
 
+    /// Rule `early-grant`: unregistering removes another client's registration only after the lease and its grace period.
     pub(super) fn judge_unregistered(&mut self, request: usize, key: Key, was_expired: bool, now_ms: u64) {
         self.entries.entry(key).or_default().note_ending_answered(request, now_ms);
         if was_expired {
             let is_lazy = kind_of(key) == NamespaceKind::Lazy;
             if !is_lazy || self.living_tenure(request, key, false, now_ms).is_some() {
-                self.accuse("early-grant", || format!("entry {key} was taken from its owner at {now_ms}"));
+                self.accuse("early-grant", || {
+                    format!(
+                        "entry {key} was unregistered by another client at {now_ms} ms, while its owner still has the lease"
+                    )
+                });
             }
             return;
         }
         let sent_ms = self.requests[request].first_sent_ms;
         let client = self.lanes[self.requests[request].lane].client;
         let history = self.entries.entry(key).or_default();
-        // Only what it had before it asked is surely over; it may have registered anew meanwhile.
+        // Only the tenures that began before the request are surely over; the client may have registered
+        // again meanwhile.
         for tenure in history.tenures.values_mut() {
             if tenure.client == client && tenure.stamp_ms < sent_ms {
                 tenure.over_ms.get_or_insert(now_ms);
@@ -295,6 +311,7 @@ impl Auditor {
         }
     }
 
+    /// Rule `view`: LOOK_UP finds a registration that surely exists, and shows no fence older than a known one.
     pub(super) fn judge_look_up(&mut self, request: usize, key: Key, looked_up: &LookedUp<'_>, now_ms: u64) {
         let asked = &self.requests[request];
         let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
@@ -309,19 +326,23 @@ impl Auditor {
                 .is_some_and(|tenure| tenure.over_ms.is_none() && tenure.said_ms < sent_ms);
             if lives && history.floor_ms(newest, is_lazy, &self.tampered) > now_ms {
                 let tenure = format!("{:?}", history.tenures.get(&newest));
-                self.accuse("view", || format!("entry {key} is not found at {now_ms}: {tenure}"));
+                self.accuse("view", || {
+                    format!("entry {key} is not found at {now_ms} ms, but its registration lasts: {tenure}")
+                });
             }
             return;
         }
         if entry.fence < fence_before {
             self.accuse("view", || {
-                format!("entry {key}, fence {fence_before} said before {sent_ms}: {looked_up:?}")
+                format!(
+                    "entry {key}: fence {fence_before} was known before {sent_ms} ms, but LOOK_UP shows an older one: {looked_up:?}"
+                )
             });
         }
         self.judge_entry(request, key, entry);
     }
 
-    /// An entry is shown as its owner registered it last.
+    /// Rule `view`: a registration is shown with the owner, type and value of its newest register request.
     pub(super) fn judge_entry(&mut self, request: usize, key: Key, entry: &Entry<'_>) {
         let sent_ms = self.requests[request].first_sent_ms;
         let history = self.entries.entry(key).or_default();
@@ -333,7 +354,8 @@ impl Auditor {
         let is_known = history.tenures.get(&entry.fence).is_none_or(|tenure| {
             tenure.id == entry.id && given.is_some_and(|given| given.client == tenure.client)
         });
-        // A value that was known to be registered when a later one was asked for, and that one was said before.
+        // The shown value is stale if the request for a later value was sent after this one was confirmed,
+        // and was confirmed under the same fence before this request was sent.
         let is_stale = given.and_then(|given| given.said).is_some_and(|(said_ms, fence)| {
             history.asked.values().any(|later| {
                 later.sent_ms > said_ms
@@ -343,11 +365,15 @@ impl Auditor {
             })
         });
         if !is_owners || !is_typed || !is_known || is_stale {
-            self.accuse("view", || format!("entry {key}, asked at {sent_ms}: {entry:?}"));
+            self.accuse("view", || {
+                format!(
+                    "entry {key}, requested at {sent_ms} ms, is shown with a wrong owner, type or id, or with an old value: {entry:?}"
+                )
+            });
         }
     }
 
-    /// The entries of a kind that were there before this time and are so now for sure.
+    /// Returns the registrations of a kind that existed before `since_ms` and surely still exist.
     pub(super) fn living_entries(&self, kind: NamespaceKind, since_ms: u64, now_ms: u64) -> Vec<LockId> {
         let is_lazy = kind == NamespaceKind::Lazy;
         let histories = self.entries.iter().filter(|(key, _)| kind_of(**key) == kind);
@@ -370,7 +396,7 @@ mod tests {
     use crate::workload::Settings;
     use waymaker_protocol::{Response, Unregistered};
 
-    /// A client on each of two connections, and an entry.
+    /// Returns an auditor with one client on each of two connections, and a registry key.
     fn auditor() -> (Auditor, Key) {
         let mut random = Random::new(0);
         let settings = Settings::new(0, None, &mut random);
@@ -389,7 +415,7 @@ mod tests {
         auditor.said(connection, &frame, now_ms);
     }
 
-    /// A client gets the entry, with a lease that nobody outlives here.
+    /// The client of `connection` registers the key, with a lease that does not expire in these tests.
     fn registers(auditor: &mut Auditor, key: Key, connection: usize, fence: u64, now_ms: u64) {
         let (number, lease_ms) = (fence as u32, 4_000);
         let registering = Registering { key, lease_ms, absolute: false, value: number, heartbeat: false };
@@ -399,7 +425,7 @@ mod tests {
         says(auditor, connection, number, &Response::Registered(registered), now_ms);
     }
 
-    /// The first client gets the entry, gives it back with request 100, and gets it anew.
+    /// The first client registers the key, unregisters it with request 100, and registers it again.
     fn gets_it_anew(auditor: &mut Auditor, key: Key) {
         registers(auditor, key, 0, 1, 10_000);
         auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);
@@ -409,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_was_given_back_and_got_anew_is_not_taken_from_its_owner() {
+    fn an_entry_registered_again_is_not_taken_from_its_owner() {
         let (mut auditor, key) = auditor();
         gets_it_anew(&mut auditor, key);
         assert_eq!(auditor.violation(), None);
@@ -418,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_may_be_anothers_where_its_owner_repeated_an_answered_request_for_its_end_after_a_restart() {
+    fn an_entry_may_change_owner_if_unregister_was_repeated_after_a_restart() {
         let (mut auditor, key) = auditor();
         gets_it_anew(&mut auditor, key);
         auditor.note_start(10_031, 0, false);
@@ -428,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_may_be_anothers_where_its_owner_asked_for_its_end_and_has_no_answer() {
+    fn an_entry_may_change_owner_after_an_unanswered_unregister() {
         let (mut auditor, key) = auditor();
         registers(&mut auditor, key, 0, 1, 10_000);
         auditor.asks(0, 100, Operation::Unregister { key }, 0, 10_010);

@@ -1,4 +1,4 @@
-//! What clients hear without asking: that they wait, and what became of what they hold.
+//! Rules about events that clients get without a request: about their waits and about their holds.
 
 use super::Auditor;
 use super::duties::Word;
@@ -6,18 +6,23 @@ use crate::operation::{FORCED, Operation};
 use waymaker_protocol::{Event, LockId, RevokeReason};
 
 impl Auditor {
-    /// A connection hears of the changes of a hold only after the response that grants the hold. A request that was repeated on another
-    /// connection is answered later than the events.
+    /// Rule `event`: a connection gets events about a hold only after the response that grants the hold. A
+    /// request that was repeated on another connection may be answered after the events.
     pub(super) fn judge_order_of_events(&mut self, request: usize, id: LockId) {
         let (lane, number) = (self.requests[request].lane, self.requests[request].number);
         let is_first = self.lanes[lane].granted.insert(id);
         let last = self.lanes[lane].connections.last().map(|last| &self.connections[*last]);
         let heard_before = last.is_some_and(|last| !last.is_front && last.heard_of.contains(&id));
         if self.requests[request].sent_count == 1 && is_first && heard_before {
-            self.accuse("event", || format!("lane {lane} heard of {id} before {number} got it"));
+            self.accuse("event", || {
+                format!(
+                    "lane {lane} got an event about {id} before the response to request {number} granted it"
+                )
+            });
         }
     }
 
+    /// Rules `event`, `answers` and `lost-lease` for one event.
     pub(super) fn hear_event(&mut self, connection: usize, number: u32, event: &Event, now_ms: u64) {
         let lane = self.connections[connection].lane;
         let word = match *event {
@@ -29,7 +34,7 @@ impl Auditor {
         };
         let is_first = word.is_none_or(|word| self.connections[connection].heard.insert(word));
         if *event == Event::SessionExpired && !is_first {
-            self.accuse("event", || format!("connection {connection} hears twice that its session is over"));
+            self.accuse("event", || format!("connection {connection} got SESSION_EXPIRED twice"));
         }
         if let Event::Expired { id } | Event::Revoked { id, .. } | Event::LeaseMoved { id, .. } = *event {
             self.connections[connection].heard_of.insert(id);
@@ -37,7 +42,9 @@ impl Auditor {
         if let Event::Expired { id } | Event::Revoked { id, .. } = *event
             && !self.connections[connection].told_over.insert(id)
         {
-            self.accuse("event", || format!("lane {lane} hears a second time that {id} is over: {event:?}"));
+            self.accuse("event", || {
+                format!("lane {lane} got a second event about the end of {id}: {event:?}")
+            });
         }
         if let Event::Expired { id } | Event::Revoked { id, .. } = *event
             && !self.holds.contains_key(&id)
@@ -48,13 +55,21 @@ impl Auditor {
             Event::Queued { id, ticket, position } => {
                 let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
                     return self
-                        .accuse("answers", || format!("lane {lane}: nobody asked {number}: {event:?}"));
+                        .accuse("answers", || {
+                            format!(
+                                "lane {lane}: the event belongs to request {number}, which was never sent: {event:?}"
+                            )
+                        });
                 };
                 let asked = &mut self.requests[request];
                 let acquire = asked.operation;
                 let notify = matches!(asked.operation, Operation::Acquire(acquire) if acquire.notify_queued);
                 if !notify || asked.is_answered {
-                    self.accuse("answers", || format!("lane {lane}: {number} did not ask for {event:?}"));
+                    self.accuse("answers", || {
+                        format!(
+                            "lane {lane}: request {number} is answered or did not ask for this event: {event:?}"
+                        )
+                    });
                 } else {
                     asked.queued = Some((id, ticket, now_ms));
                     self.waiters.insert(id, request);
@@ -68,7 +83,11 @@ impl Auditor {
                 self.note_expired(id, now_ms);
                 let floor_ms = self.floor_ms(id);
                 if now_ms < floor_ms {
-                    self.accuse("lost-lease", || format!("{id} expired at {now_ms}, it lives to {floor_ms}"));
+                    self.accuse("lost-lease", || {
+                        format!(
+                            "the server reports the expiry of {id} at {now_ms} ms, but the hold lasts to {floor_ms} ms"
+                        )
+                    });
                 }
                 self.note_over(id, now_ms);
             }
@@ -82,7 +101,11 @@ impl Auditor {
                     RevokeReason::Other(_) => false,
                 };
                 if !is_fair {
-                    self.accuse("lost-lease", || format!("{event:?} at {now_ms}, it lives to {floor_ms}"));
+                    self.accuse("lost-lease", || {
+                        format!(
+                            "the server sent {event:?} at {now_ms} ms without a known reason; the hold lasts to {floor_ms} ms"
+                        )
+                    });
                 }
                 self.note_over(id, now_ms);
             }
@@ -95,7 +118,9 @@ impl Auditor {
             Event::TakenUp { .. } if self.guards.is_real(lane) => {}
             Event::TakenUp { id } => self.judge_taken_up(lane, number, id),
             Event::Ping => {
-                self.accuse("answers", || format!("lane {lane}: nobody asked for {event:?}"));
+                self.accuse("answers", || {
+                    format!("lane {lane} got {event:?}, which its client never requests")
+                });
             }
             Event::SessionExpired => {
                 self.connections[connection].is_session_gone = true;

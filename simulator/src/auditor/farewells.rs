@@ -1,5 +1,5 @@
-//! The first and the last word on a connection. Nothing comes before the welcome. A client that says goodbye is read no further, and hears
-//! nothing behind the answer.
+//! Rules `welcome` and `farewell`: no frame precedes WELCOME. After GOODBYE the server reads no more
+//! requests, and after FAREWELL it sends no more frames.
 
 use super::Auditor;
 use crate::operation::Operation;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use waymaker_protocol::Response;
 
 impl Auditor {
-    /// A client sends a request, maybe behind a goodbye on the same connection.
+    /// Records a request that a client sends, perhaps after a GOODBYE on the same connection.
     pub(super) fn note_behind_goodbye(&mut self, connection: usize, number: u32, operation: &Operation) {
         match &mut self.connections[connection].behind_goodbye {
             Some(behind) => _ = behind.insert(number),
@@ -16,37 +16,42 @@ impl Auditor {
         }
     }
 
-    /// Checks that a client that has said hello hears its welcome first, or why it is not welcome.
+    /// Rule `welcome`: the first frame after HELLO is WELCOME or an error.
     pub(super) fn judge_welcome(&mut self, connection: usize, response: &Response<'_>) {
         let is_first = std::mem::take(&mut self.connections[connection].is_greeting);
         if is_first && !matches!(response, Response::Welcome(_) | Response::Error(_)) {
             self.accuse("welcome", || {
-                format!("connection {connection} hears before its welcome: {response:?}")
+                format!("connection {connection} got a frame before its WELCOME: {response:?}")
             });
         }
     }
 
-    /// Returns whether the server does not read this request, because it stands behind a goodbye.
+    /// Returns whether the server does not read this request because it was sent after GOODBYE.
     pub(super) fn is_behind_goodbye(&self, connection: usize, request: usize) -> bool {
         let behind = self.connections[connection].behind_goodbye.as_ref();
         behind.is_some_and(|behind| behind.contains(&self.requests[request].number))
     }
 
-    /// Checks the order of farewells and other words. A goodbye that was refused is one request of many.
+    /// Rule `farewell`: no frame follows FAREWELL, and no request after GOODBYE is served. A refused GOODBYE
+    /// has no effect.
     pub(super) fn judge_farewell(&mut self, connection: usize, number: u32, response: &Response<'_>) {
         let listener = &mut self.connections[connection];
         let was_over = listener.has_farewell;
         listener.has_farewell |= matches!(response, Response::Farewell(_));
         if was_over {
             return self.accuse("farewell", || {
-                format!("connection {connection} hears {number} behind its farewell: {response:?}")
+                format!(
+                    "connection {connection} got a response to request {number} after its FAREWELL: {response:?}"
+                )
             });
         }
         let listener = &self.connections[connection];
         let Some(behind) = listener.behind_goodbye.as_ref().filter(|_| listener.has_farewell) else { return };
         if let Some(served) = behind.intersection(&listener.answered).next().copied() {
             self.accuse("farewell", || {
-                format!("connection {connection}: {served} was sent behind a goodbye, and is answered")
+                format!(
+                    "connection {connection}: request {served} was sent after GOODBYE and must not be served, but has a response"
+                )
             });
         }
     }
@@ -66,7 +71,7 @@ mod tests {
         Response::KeptAlive(KeptAlive { remaining_ms: 0, stamp_ms: now_ms })
     }
 
-    /// A client that keeps itself alive (1), says goodbye (2), and keeps itself alive (3).
+    /// Returns an auditor with a client that sends KEEP_ALIVE (1), GOODBYE (2) and KEEP_ALIVE (3).
     fn leaving() -> (Auditor, u64) {
         let mut auditor = auditor();
         let now_ms = auditor.settings.start_ms + 1;
@@ -79,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_welcome_is_the_first_word() {
+    fn welcome_is_the_first_frame() {
         let hello =
             Operation::Hello { session: SessionRequest::None, worker: ANY_WORKER, kind: NamespaceKind::Flat };
         let heard_first = |response: &Response<'_>, number| {
@@ -94,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_is_the_last_word() {
+    fn farewell_is_the_last_frame() {
         let (mut auditor, now_ms) = leaving();
         says(&mut auditor, 0, 1, &kept(now_ms), now_ms);
         says(&mut auditor, 0, 2, &FAREWELL, now_ms);
@@ -106,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_a_goodbye_is_not_served() {
+    fn a_request_after_goodbye_is_not_served() {
         let (mut auditor, now_ms) = leaving();
         says(&mut auditor, 0, 3, &kept(now_ms), now_ms);
-        assert_eq!(rule(&auditor), None, "the goodbye may be refused");
+        assert_eq!(rule(&auditor), None, "the server may refuse GOODBYE");
         says(&mut auditor, 0, 2, &FAREWELL, now_ms);
         assert_eq!(rule(&auditor), Some("farewell"));
     }

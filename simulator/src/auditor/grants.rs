@@ -1,4 +1,4 @@
-//! Each grant against what was asked, and what is known of the hold from then on.
+//! Checks each grant against its request, and records the state of the new hold.
 
 use super::Auditor;
 use super::duties::Duty;
@@ -10,8 +10,8 @@ use waymaker_engine::Scope;
 use waymaker_protocol::Granted;
 
 impl Auditor {
-    /// Returns whether any client asked for a lease of the hold that is as long as the rest of it. A client that finds the id in a list can
-    /// extend the hold before its owner hears of the grant.
+    /// Returns whether any client requested a lease of the hold as long as its remaining time. A client that
+    /// finds the id in a list can extend the hold before its owner gets the grant.
     fn may_be_extended(&self, granted: &Granted) -> bool {
         self.requests.iter().any(|asked| {
             matches!(asked.operation, Operation::Extend { id, lease_ms, .. }
@@ -19,13 +19,14 @@ impl Auditor {
         })
     }
 
-    /// Returns whether another acquire with the request id of this one asks for a lease. The claim of the other acquire may be granted.
+    /// Returns whether another acquire with the same request id asks for a lease. The claim of the other
+    /// acquire may be granted.
     fn may_find_a_lease(&self, request: usize, acquire: &Acquire) -> bool {
         let has_lease = |other: usize| matches!(self.requests[other].operation, Operation::Acquire(other) if !other.is_endless());
         acquire.request_id.is_some() && self.same_requests(request, acquire).any(has_lease)
     }
 
-    /// One hold: what it is, and that it was due.
+    /// Checks one grant: it matches the request, and the server was allowed to make it.
     pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted, now_ms: u64) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         self.note_word(id, stamp_ms, remaining_ms);
@@ -38,23 +39,31 @@ impl Auditor {
         let has_request_id = acquire.request_id.is_some();
         if self.is_session_closed_before(lane, stamp_ms) {
             self.accuse("farewell", || {
-                format!("{id} was granted at {stamp_ms} on lane {lane}, behind the FAREWELL of its session")
+                format!("{id} was granted at {stamp_ms} ms on lane {lane}, after the FAREWELL of its session")
             });
         }
         if acquire.is_endless() && remaining_ms != u32::MAX && !self.may_find_a_lease(request, acquire) {
-            self.accuse("answers", || format!("{acquire:?} has no lease and got {granted:?}"));
+            self.accuse("answers", || {
+                format!("{acquire:?} asks for a hold without a lease, but got a lease: {granted:?}")
+            });
         }
         if self.requests[request].is_cancelled {
             self.accuse("cancelled", || format!("{id} was granted after its cancellation was acknowledged"));
         }
         if asked_once && !is_one_of_several && queued.is_some_and(|(queued, ..)| queued != id) {
-            self.accuse("answers", || format!("{acquire:?} waited under another id than {id}"));
+            self.accuse("answers", || {
+                format!("{acquire:?} was granted as {id}, but QUEUED named another id")
+            });
         }
-        // A set may wait until it has entered its tree, even if the paths are free.
+        // A set of paths may wait until it is in its tree, even if the paths are free.
         let may_enter_later = matches!(acquire.form, Form::Paths(_));
         let is_new_try = acquire.wait_ms == 0 && acquire.request_id.is_none() && !may_enter_later;
         if granted.session_lease != acquire.session_lease || is_new_try && granted.waited {
-            self.accuse("answers", || format!("{acquire:?} got {granted:?}"));
+            self.accuse("answers", || {
+                format!(
+                    "{acquire:?} got {granted:?}: `session_lease` must match, and a request without a wait cannot have waited"
+                )
+            });
         }
         self.requests[request].is_granted = true;
         self.requests[request].granted_ms = Some(stamp_ms);
@@ -64,7 +73,11 @@ impl Auditor {
             return self.judge_repeated_grant(request, acquire, granted, now_ms);
         }
         if granted.repeated && !self.has_same_request_id(request, acquire) {
-            self.accuse("request-id", || format!("{acquire:?} of client {client} was never asked before"));
+            self.accuse("request-id", || {
+                format!(
+                    "client {client} got a repeated grant, but never sent this request id before: {acquire:?}"
+                )
+            });
         }
         if !granted.repeated && fence <= fence_before {
             let newest = self.holds.values().filter(|hold| hold.key == acquire.key && hold.fence >= fence);
@@ -72,7 +85,7 @@ impl Auditor {
             let number = self.requests[request].number;
             self.accuse("fence-order", || {
                 format!(
-                    "lane {lane}: {number} got {id} with fence {fence}, {fence_before} was said before: {newest}: {acquire:?}"
+                    "lane {lane}, request {number}: {id} must have a fence above the known fence {fence_before}, but got {fence}; holds with higher fences: {newest}: {acquire:?}"
                 )
             });
         }
@@ -80,7 +93,9 @@ impl Auditor {
         let is_told =
             asked_once && !is_front && acquire.notify_queued && !has_request_id && acquire.wait_ms > 0;
         if is_told && granted.waited && queued.is_none() {
-            self.accuse("event", || format!("{acquire:?} waited and heard nothing of it: {granted:?}"));
+            self.accuse("event", || {
+                format!("{acquire:?} waited, but got no QUEUED event before its grant: {granted:?}")
+            });
         }
         if let Some(hold) = self.holds.get(&id) {
             let other = hold.fence;
@@ -91,27 +106,34 @@ impl Auditor {
             let (before, number) = (hold.request, self.requests[request].number);
             let before = (self.requests[before].lane, self.requests[before].number);
             return self.accuse("answers", || {
-                format!("{id} is granted to lane and number {before:?} with fence {other}, and to {:?} with {fence}", (lane, number))
+                format!(
+                    "{id} was granted to (lane, request) {before:?} with fence {other}, and again to {:?} with fence {fence}",
+                    (lane, number)
+                )
             });
         }
         let is_clamped = !acquire.session_lease
             && !acquire.is_endless()
             && acquire.lease_ms > self.settings.limits.lease_max_ms;
         if acquire.request_id.is_none() && !granted.repeated && granted.clamped != is_clamped {
-            self.accuse("limit", || format!("{acquire:?} got {granted:?}"));
+            self.accuse("limit", || {
+                format!(
+                    "{acquire:?} got {granted:?}: `clamped` must tell whether the requested lease exceeds the maximum"
+                )
+            });
         }
-        // One that took over a waiter got what that one had asked for.
+        // An acquire that takes over a waiter gets the options of that waiter.
         let inherits = has_request_id
             && (granted.repeated
                 || (granted.waited || self.restarts.happened_since(self.requests[request].first_sent_ms))
                     && self.has_same_request_id(request, acquire));
         let lease_ms =
             if acquire.is_endless() { u32::MAX } else { self.settings.given_lease_ms(acquire.lease_ms) };
-        // The lease of what must be durable begins when that is, a little before or after the worker that says so had its
-        // time from the clock.
+        // The lease of a durable claim begins when the claim becomes durable, slightly before or after the
+        // stamp of the worker that sends the response.
         let end_ms = stamp_ms.saturating_add(remaining_ms.into());
         let from_ms = end_ms.saturating_sub(lease_ms.into());
-        // It may even be over by then.
+        // The lease may even be over by then.
         let is_over = remaining_ms == 0 && self.settings.durability.is_some();
         let is_restored = self.restarts.happened_since(self.requests[request].first_sent_ms);
         let is_late = from_ms <= now_ms && (is_over || self.restarts.has_synced_at(from_ms))
@@ -120,7 +142,7 @@ impl Auditor {
             let number = self.requests[request].number;
             self.accuse("answers", || {
                 format!(
-                    "lane {lane}: {number} was due a lease of {lease_ms} ms and got {granted:?}: {acquire:?}"
+                    "lane {lane}, request {number}: the grant must have a lease of {lease_ms} ms, but is {granted:?}: {acquire:?}"
                 )
             });
         }
@@ -133,7 +155,7 @@ impl Auditor {
         self.grant_count += 1;
         self.judge_neighbours(id);
         if !granted.repeated {
-            // A hold that was carried over may have begun before the freeze.
+            // A hold that a restart carried over may have begun before the freeze.
             if self.is_prompt_claim(request) && !self.is_from_before(request, stamp_ms) {
                 self.judge_freeze_at(acquire.key, id, stamp_ms);
             }
@@ -154,8 +176,8 @@ impl Auditor {
         }
     }
 
-    /// Returns the newest fence that the server had told before the claim was requested. A claim that was taken over while it
-    /// was reserved has the fence of its first request.
+    /// Returns the newest fence that was known when the claim was first requested. A claim that was taken
+    /// over while it was reserved has the fence of its first request.
     fn fence_before(&self, request: usize, acquire: &Acquire, granted: &Granted) -> u64 {
         let before = |request: usize| {
             let before = self.requests[request].fences_before.iter().find(|(key, _)| *key == acquire.key);
@@ -164,7 +186,7 @@ impl Auditor {
         self.taken_over(request, acquire, granted).map(before).fold(before(request), u64::min)
     }
 
-    /// Earlier requests whose claim this grant may be.
+    /// Returns earlier requests whose claim this grant may be.
     pub(super) fn taken_over(
         &self,
         request: usize,
@@ -176,7 +198,7 @@ impl Auditor {
         others.filter(move |other| may_take_over && !self.requests[*other].is_granted)
     }
 
-    /// Takes the grant down in the history of its key.
+    /// Adds the grant to the history of its key, which checks the order of fences.
     fn note_granting(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
         let asked = &self.requests[request];
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
@@ -185,11 +207,11 @@ impl Auditor {
         let asked_ms =
             taken_over.map(|other| self.requests[other].first_sent_ms).fold(asked.first_sent_ms, u64::min);
         let sent_ms = (asked.sent_count == 1 && acquire.request_id.is_none()).then_some(asked.first_sent_ms);
-        // The ticket is that of the first of several keys.
-        // What must be durable first was decided at some time before: its fence tells the order, not its stamp.
+        // The ticket belongs to the first of several keys. A durable claim was decided some time before its
+        // stamp, so only its fence tells the order.
         let is_prompt = self.is_prompt_claim(request);
         let is_first = matches!(asked.operation, Operation::Acquire(asked) if asked.key == acquire.key);
-        // Who takes over a waiter takes its place, not its own.
+        // An acquire that takes over a waiter gets the position of that waiter.
         let own = asked.queued.filter(|(queued, ..)| *queued == granted.id && acquire.request_id.is_none());
         let waited = own.map(|(_, ticket, queued_ms)| Waited {
             ticket: is_first.then_some(ticket),
@@ -202,7 +224,7 @@ impl Auditor {
             id: granted.id,
             shared: acquire.shared,
             form: acquire.form,
-            // An answer that was kept over a restart is stamped then.
+            // A response that was kept across a restart has a stamp of the earlier server.
             stamp_ms: (!granted.repeated && !self.is_from_before(request, granted.stamp_ms))
                 .then_some(granted.stamp_ms),
             is_prompt,
@@ -219,8 +241,9 @@ impl Auditor {
         }
     }
 
-    /// Returns the longest lease that any request for this claim asked for. By the stamp of a turn that began before the lease, more
-    /// than that can remain. But a restart that begins the lease anew gives no more than this.
+    /// Returns the longest lease that any request for this claim asked for. By the stamp of a turn that began
+    /// before the lease, more than that can remain. But a restart that begins the lease again gives no more
+    /// than this.
     fn longest_asked_ms(&self, request: usize, acquire: &Acquire) -> u32 {
         let given_ms = |acquire: &Acquire| match acquire.is_endless() || acquire.session_lease {
             true => u32::MAX,
@@ -234,7 +257,7 @@ impl Auditor {
         asked_ms.fold(given_ms(acquire), u32::max)
     }
 
-    /// How long a claim had waited before its grant, at least and at most.
+    /// Returns the bounds of the time that a claim waited before its grant, if known.
     fn waited_ms(&self, request: usize, acquire: &Acquire, granted: &Granted) -> Option<(u64, u64)> {
         let asked = &self.requests[request];
         let is_prompt = acquire.keys().iter().all(|(key, _)| self.is_prompt(*key));
@@ -249,7 +272,7 @@ impl Auditor {
         Some((since(queued_ms), since(asked.first_sent_ms)))
     }
 
-    /// Takes down what is known of the hold from here on. One that inherits got what another acquire had asked for.
+    /// Records the new hold. If `inherits` is set, the hold has the options of another acquire.
     fn note_hold(
         &mut self,
         request: usize,
@@ -276,7 +299,7 @@ impl Auditor {
             lane,
             has_no_options: acquire.is_plain() && !granted.waited && !granted.repeated,
             session: if acquire.session_lease { self.lanes[lane].session } else { None },
-            // It may have any.
+            // The option may have any value.
             release_after_ms: if inherits { Some(0) } else { acquire.release_after_ms },
             lease_stamp_ms: stamp_ms,
             lease_end_ms: stamp_ms + u64::from(remaining_ms),
@@ -300,7 +323,7 @@ impl Auditor {
             settled_ms: 0,
             over_ms: self.ended_unheard.contains_key(&id).then_some(now_ms),
             released_by: None,
-            // Whose words those were is not known any more.
+            // The senders of those requests are not known any more.
             release_count: if is_tampered { 2 } else { 0 },
         };
         for (stamp_ms, remaining_ms) in leases {
@@ -321,7 +344,8 @@ mod tests {
     use crate::form::{PathItem, PathSet};
     use crate::mix::TREE;
 
-    /// Returns the rule that is broken if a set of paths without a lease is granted with one. An earlier acquire has the same request id.
+    /// Returns the rule that is broken if the server grants a set of paths with a lease, although the request
+    /// has none. An earlier acquire has the same request id and a lease of `lease_ms_before`.
     fn rule_for_lease_of_endless(lease_ms_before: u32) -> Option<&'static str> {
         let mut auditor = auditor();
         let start_ms = auditor.settings.start_ms;

@@ -1,9 +1,9 @@
-//! Guards of real clients: the server holds the lock of a guard while the guard says that it is held.
+//! Rule `guard`: the server holds the lock of a guard of a real client while the guard reports that it holds.
 //!
-//! A guard says that its lock is held until its local deadline. Until then the server must neither report the end of the hold nor
-//! grant a conflicting claim. A guard is excused if others acted on the hold without its knowledge: another process asked for the end of
-//! the hold, for another lease, or for the same claim under its request id; the server crashed; or the hold ends with its connection
-//! sooner than the client can notice. An excused guard still believes no longer than the server promised before the end.
+//! A guard reports that it holds until its local deadline. Until then the server must neither report the end of the hold nor
+//! grant a conflicting claim. A guard is excused if others acted on the hold without its knowledge: another process requested
+//! the end of the hold, another lease, or the same claim under its request id; the server crashed; or the hold ends with its
+//! connection sooner than the client can notice. Even then, its local deadline is no later than the server promised before.
 
 use super::Auditor;
 use crate::form::Form;
@@ -11,20 +11,21 @@ use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::LockId;
 
-/// A hold that ends so soon after its connection is believed in all the same.
+/// Shortest `release_after_ms` that a client takes into account. Below it, a guard may report its hold after
+/// the hold has ended with its connection.
 pub(super) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 /// Time within which a client with a connection releases a hold without a guard. Its process may pause for most of it.
 const GIVEN_BACK_WITHIN_US: u64 = 5_000_000;
-/// Stands for adversarial clients and the server.
+/// Stands for all adversarial clients and for the server.
 const NOBODY: usize = usize::MAX;
 
-/// State of one guard that says that its lock is held.
+/// State of one guard that reports that it holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GuardView {
     pub(crate) id: LockId,
-    /// First microsecond in which the guard says that its lock is not held any more.
+    /// First microsecond in which the guard reports that it does not hold any more.
     pub(crate) until_us: u64,
-    /// The lane that was granted it.
+    /// Lane that was granted the hold.
     pub(crate) lane: usize,
     pub(crate) is_on_session: bool,
     /// Whether the client renews its own lease.
@@ -34,27 +35,27 @@ pub(crate) struct GuardView {
     pub(crate) fence: u64,
     pub(crate) is_shared: bool,
     pub(crate) is_clamped: bool,
-    /// The lease as the guard shows it.
+    /// Lease that the guard shows.
     pub(crate) lease_ms: Option<u32>,
 }
 
-/// All guards of real clients that say that their locks are held.
+/// All guards of real clients that report that they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
-    /// End of belief of each guard, by process.
+    /// Local deadline of each guard, by process.
     believed: BTreeMap<usize, BTreeMap<LockId, u64>>,
     /// Lanes of real clients.
     lanes: BTreeSet<usize>,
     /// Processes that may have ended a hold, or moved its end.
     meddlers: BTreeMap<LockId, BTreeSet<usize>>,
-    /// The latest end of its lease that the server has said of each hold.
+    /// Latest end of the lease that the server has reported for each hold.
     words: BTreeMap<LockId, u64>,
-    /// When each hold was last seen to have a guard.
+    /// Time at which each hold was last seen with a guard.
     guarded_us: BTreeMap<LockId, u64>,
-    /// Holds that their guards left without a release, and how often the server had started then, if the guard still believed in the
-    /// hold.
+    /// Holds that their guards left without a release. The value is the number of server starts until then,
+    /// if the guard still reported that it held.
     forgotten: BTreeMap<LockId, Option<u32>>,
-    /// Holds that a process has released by their ids, behind the backs of its guards.
+    /// Holds that a process has released by their ids, without the knowledge of its guards.
     released_by_id: BTreeSet<LockId>,
 }
 
@@ -64,12 +65,13 @@ impl Guards {
         self.lanes.contains(&lane)
     }
 
-    /// Returns whether the guard of this hold left it alive, and no crash may have brought back the hold since.
+    /// Returns whether the guard of this hold left it without a release, and no crash may have brought back
+    /// the hold since.
     pub(super) fn is_forgotten(&self, id: LockId, start_count: u32) -> bool {
         self.forgotten.get(&id).is_some_and(|count| *count == Some(start_count))
     }
 
-    /// Returns whether a process has released this hold behind the back of its guard.
+    /// Returns whether a process has released this hold by its id, without the knowledge of its guard.
     pub(super) fn is_released_by_id(&self, id: LockId) -> bool {
         self.released_by_id.contains(&id)
     }
@@ -82,7 +84,8 @@ impl Guards {
         self.meddlers.get(&id).is_some_and(|meddlers| meddlers.iter().any(|other| *other != process))
     }
 
-    /// Returns a process with a guard that believes in this hold after `at_us` and has no excuse.
+    /// Returns a process with a guard that has no excuse and a local deadline after `at_us`, and this
+    /// deadline.
     fn believer(&self, id: LockId, at_us: u64) -> Option<(usize, u64)> {
         let believed =
             self.believed.iter().filter_map(|(process, guards)| Some((*process, *guards.get(&id)?)));
@@ -93,20 +96,20 @@ impl Guards {
 }
 
 impl Auditor {
-    /// A real client has another lane.
+    /// Adds a lane of a real client.
     pub(crate) fn new_lane_of_process(&mut self, client: usize, process: usize) -> usize {
         let lane = self.new_lane_of(client, process);
         self.guards.lanes.insert(lane);
         lane
     }
 
-    /// Returns the holds of this lane that are not over, as far as the server has said.
+    /// Returns the holds of this lane whose end the server has not reported.
     pub(crate) fn holds_granted_to(&self, lane: usize) -> impl Iterator<Item = LockId> {
         let living = self.holds.iter().filter(move |(_, hold)| hold.lane == lane && hold.over_ms.is_none());
         living.map(|(id, _)| *id)
     }
 
-    /// Takes the state of all guards of a process.
+    /// Rule `guard` and others: checks the state of all guards of a process.
     pub(crate) fn note_guards(&mut self, process: usize, views: &[GuardView], now_us: u64) {
         let now = views.iter().map(|view| (view.id, view.until_us)).collect();
         let before = self.guards.believed.insert(process, now).unwrap_or_default();
@@ -126,41 +129,44 @@ impl Auditor {
         }
     }
 
-    /// Judges a guard that cannot know that its hold is over: later answers must not have moved its deadline.
+    /// Rule `guard`: if a guard cannot know that its hold is over, later responses must not have moved its
+    /// deadline.
     fn judge_last_word(&mut self, process: usize, view: &GuardView, over_ms: u64) {
         let Some(hold) = self.holds.get(&view.id).filter(|hold| !hold.may_have_moved) else { return };
         let end_ms = match hold.session {
-            // Workers still answered for the session until they heard of the end.
+            // Workers still renew the session until they know of its end.
             Some(_) => self.latest_ms(over_ms) + u64::from(self.lease_ms_of_session(hold.session)),
             None => self.word_ms(view.id),
         };
         if view.until_us > self.end_us(end_ms) {
             let hold = format!("{hold:?}");
             self.accuse("guard", || {
-                format!("a guard of process {process} went on to believe until {view:?}, over at {over_ms}: {hold}")
+                format!(
+                    "process {process} moved the deadline of a guard after its hold was over at {over_ms} ms: {view:?}: {hold}"
+                )
             });
         }
     }
 
-    /// The server reported the remaining lease of a hold.
+    /// Records the remaining lease of a hold that the server reported.
     pub(super) fn note_word(&mut self, id: LockId, stamp_ms: u64, remaining_ms: u32) {
         let end_ms = stamp_ms + u64::from(remaining_ms);
         let word = self.guards.words.entry(id).or_default();
         *word = end_ms.max(*word);
     }
 
-    /// Returns the latest end of the lease of a hold that the server has said.
+    /// Returns the latest end of the lease of a hold that the server has reported.
     pub(super) fn word_ms(&self, id: LockId) -> u64 {
         self.guards.words.get(&id).copied().unwrap_or(u64::MAX)
     }
 
-    /// A caller releases a hold of its process by its id.
+    /// Records that a caller releases a hold of its process by its id.
     pub(crate) fn note_release_by_id(&mut self, id: LockId) {
         self.guards.released_by_id.insert(id);
         self.guards.meddle(id, NOBODY);
     }
 
-    /// The holder left this hold without a release.
+    /// Records that the holder left this hold without a release.
     pub(crate) fn note_forgotten(&mut self, id: LockId, was_held: bool) {
         self.guards.forgotten.insert(id, was_held.then_some(self.restarts.count));
     }
@@ -170,7 +176,7 @@ impl Auditor {
         self.stopping_ms.is_some()
     }
 
-    /// Notes which holds a request may end or move.
+    /// Records which holds a request may end or move.
     pub(super) fn note_meddling(&mut self, lane: usize, operation: &Operation) {
         let process = self.lanes[lane].process;
         if let Operation::Release { id, .. } = operation {
@@ -192,7 +198,7 @@ impl Auditor {
         }
     }
 
-    /// Judges the guards of other holds when the auditor first hears of a hold.
+    /// Checks the guards of conflicting holds when a hold becomes known.
     pub(super) fn note_guarded(&mut self, id: LockId, now_ms: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let is_short = hold.release_after_ms.is_some_and(|ms| ms < RELEASE_AFTER_BELIEVED_MIN_MS);
@@ -210,7 +216,7 @@ impl Auditor {
             }
         }
         let conflicting = self.holds.iter().filter(|(_, hold)| {
-            // Only earlier holds: a grant with a smaller fence that the auditor hears of late is over already.
+            // Only earlier holds count: a hold with a smaller fence that becomes known late is over already.
             hold.key == key
                 && hold.fence < fence
                 && Form::conflict((&form, shared), (&hold.form, hold.shared))
@@ -218,42 +224,47 @@ impl Auditor {
         let conflicting: Vec<LockId> = conflicting.map(|(other, _)| *other).collect();
         let at_us = self.end_us(now_ms);
         for other in conflicting {
-            self.judge_guard_of(other, now_ms, at_us, "conflicts with what was granted");
+            self.judge_guard_of(other, now_ms, at_us, "conflicts with a granted claim");
         }
     }
 
-    /// The server reported the end of a hold.
+    /// Records that the server reported the end of a hold, and checks its guards.
     pub(super) fn note_guarded_over(&mut self, id: LockId, now_ms: u64) {
         let at_us = self.end_us(now_ms);
         self.judge_guard_of(id, now_ms, at_us, "is over");
     }
 
-    /// The server crashed and may have lost this hold.
+    /// Records that the server crashed and may have lost this hold.
     pub(super) fn note_guarded_lost(&mut self, id: LockId) {
         self.guards.meddle(id, NOBODY);
     }
 
+    /// Rule `guard`: reports a guard without an excuse whose deadline is after `at_us`, although its hold is over.
     fn judge_guard_of(&mut self, id: LockId, since_ms: u64, at_us: u64, what: &str) {
         if let Some((process, until_us)) = self.guards.believer(id, at_us) {
             let hold = format!("{:?}", self.holds.get(&id));
             self.accuse("guard", || {
                 format!(
-                    "a guard of process {process} believes in {id} until {until_us} us, which {what} since {since_ms}: {hold}"
+                    "a guard of process {process} reports that it holds {id} until {until_us} us, but the hold {what} since {since_ms} ms: {hold}"
                 )
             });
         }
     }
 
-    /// A guard was lost at its local deadline without any fault.
+    /// Rule `needless-loss`: reports a guard that was lost at its local deadline without any fault.
     pub(crate) fn accuse_of_needless_loss(&mut self, process: usize, id: LockId) {
         let Some(hold) = self.holds.get(&id) else { return };
         if hold.over_ms.is_none() && !self.guards.is_excused(process, id) {
             let hold = format!("{hold:?}");
-            self.accuse("needless-loss", || format!("process {process} gave up {id} by its clock: {hold}"));
+            self.accuse("needless-loss", || {
+                format!(
+                    "process {process} lost {id} at its local deadline, but the run has no fault that explains this: {hold}"
+                )
+            });
         }
     }
 
-    /// Judges the holds of a lane with a connection while the run goes on: a hold that has neither a guard nor a caller is given back soon.
+    /// Rule `unowned`: a connected lane soon releases a hold that has neither a guard nor a caller.
     pub(crate) fn judge_unowned_of(
         &mut self,
         lane: usize,
@@ -281,11 +292,13 @@ impl Auditor {
         });
         if let Some((id, hold)) = left {
             let (id, hold) = (*id, format!("{hold:?}"));
-            self.accuse("unowned", || format!("{id} has no guard and is not given back: {hold}"));
+            self.accuse("unowned", || {
+                format!("{id} has neither a guard nor a caller, but its lane does not release it: {hold}")
+            });
         }
     }
 
-    /// Judges the holds of a lane that has closed: each was released.
+    /// Rule `unowned`: a lane that has closed released all of its holds.
     pub(crate) fn judge_left_by(&mut self, lane: usize, now_us: u64) {
         let now_ms = self.settings.server_ms(now_us);
         let left = self.holds.iter().find(|(id, hold)| {
@@ -298,18 +311,19 @@ impl Auditor {
         });
         if let Some((id, hold)) = left {
             let (id, hold) = (*id, format!("{hold:?}"));
-            self.accuse("unowned", || format!("{id} was not given back when its client was closed: {hold}"));
+            self.accuse("unowned", || format!("{id} was not released when its client was closed: {hold}"));
         }
     }
 
-    /// Returns whether a question of this lane about a hold is unanswered. A grant is confirmed before it gets a guard.
+    /// Returns whether a STATUS or EXTEND request of this lane about a hold is unanswered. A client confirms
+    /// a grant before it makes a guard.
     fn is_asked_about(&self, lane: usize, id: LockId) -> bool {
         self.requests.iter().filter(|asked| asked.lane == lane && !asked.is_answered).any(
             |asked| matches!(asked.operation, Operation::Status { id: of } | Operation::Extend { id: of, .. } if of == id),
         )
     }
 
-    /// Judges that no hold of a real client is left after all guards were dropped.
+    /// Rule `unowned`: no hold of a real client is left after all guards were dropped.
     pub(crate) fn judge_unowned(&mut self, now_ms: u64) {
         let left = self.holds.iter().find(|(id, hold)| {
             self.guards.is_real(hold.lane)
@@ -318,11 +332,11 @@ impl Auditor {
         });
         if let Some((id, hold)) = left {
             let (id, hold) = (*id, format!("{hold:?}"));
-            self.accuse("unowned", || format!("{id} has no guard and was never given back: {hold}"));
+            self.accuse("unowned", || format!("{id} is still held after all guards were dropped: {hold}"));
         }
     }
 
-    /// The last microsecond of this millisecond of the run.
+    /// Returns the last microsecond of this millisecond, in the time of the run.
     pub(super) fn end_us(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000).saturating_add(999)
     }
@@ -338,7 +352,8 @@ mod tests {
 
     const START_MS: u64 = 100;
 
-    /// Returns an auditor of a real client that has heard of its hold, and the connection of that client.
+    /// Returns an auditor with a real client that has read the grant of its hold, and the connection of that
+    /// client.
     fn guarded() -> (Auditor, usize) {
         let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, START_MS * 1000);
@@ -354,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_must_not_believe_in_a_hold_behind_its_end() {
+    fn a_guard_must_not_report_a_hold_after_its_end() {
         let (mut auditor, connection) = guarded();
         believes(&mut auditor, 790, 110);
         expires(&mut auditor, connection, 800);
@@ -365,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_may_believe_in_a_stolen_hold_as_long_as_the_server_had_promised() {
+    fn a_guard_may_report_a_stolen_hold_until_the_promised_end() {
         let (mut auditor, _) = guarded();
         believes(&mut auditor, 790, 110);
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
@@ -390,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_without_a_guard_must_not_be_left() {
+    fn a_hold_without_a_guard_must_be_released() {
         let (mut auditor, _) = guarded();
         auditor.judge_unowned(900);
         assert_eq!(auditor.violation(), None, "its lease is over");

@@ -1,8 +1,8 @@
-//! Responses that real clients have read, and their consequences for guards.
+//! Rules about the responses that real clients have read, and about their consequences for guards.
 //!
-//! The server says more than a client reads, and later than the client acts. So these rules compare a guard with the responses that its
-//! process has read, in their order. A guard believes no longer than the newest of them allows, and not at all behind the end of its hold;
-//! the loss of a guard has the reason that they gave.
+//! A client reads fewer frames than the server sends, and reads them later. So these rules compare a guard with the responses
+//! that its process has read, in their order. The local deadline of a guard is no later than the newest of them allows, and a
+//! guard does not report a hold whose end its process has read. A lost guard has the reason that the responses gave.
 
 use super::Auditor;
 use super::guards::GuardView;
@@ -15,38 +15,38 @@ use std::time::Duration;
 use waymaker_client::LossReason;
 use waymaker_protocol::{ErrorCode, Event, LockId, Response, RevokeReason};
 
-/// The reason for the loss of a hold that ends with its connection, if the session is over.
+/// Loss reason of a hold that ends with its connection, if the session is over.
 const SESSION_LOST: LossReason = LossReason::Revoked(RevokeReason::ConnectionLost);
 
-/// The reason for the loss of a hold that was released by its id.
+/// Loss reason of a hold that was released by its id.
 const RELEASED_BY_ID: LossReason = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
 
-/// The part of a response that concerns the client.
+/// Part of a response that concerns the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// The request has its answer, or waits in its queue.
+    /// The request has its response, or waits in its queue.
     Settled {
         number: u32,
     },
-    /// A word on the own lease of a hold.
+    /// Report about the own lease of a hold.
     Lease {
         id: LockId,
         word: LeaseWord,
-        /// When its request was sent.
+        /// Time at which the request was sent.
         sent_ms: u64,
     },
-    /// The answer to a request that was sent then says when it was decided.
+    /// The response to a request sent at `sent_ms` contains the time of its decision.
     Anchor {
         sent_ms: u64,
     },
-    /// The lane is welcome. Until now, it repeats requests, some of which no connection has carried.
+    /// The lane got WELCOME. Before this, it repeats requests, some of which no connection has carried.
     Welcome,
-    /// Whether the server gave less than what a grant was asked for.
+    /// Whether the server granted less than the requested lease.
     Clamped {
         id: LockId,
         is_clamped: bool,
     },
-    /// An extend was answered.
+    /// Response to an extend.
     Extended {
         id: LockId,
         remaining_ms: u32,
@@ -54,18 +54,18 @@ pub(super) enum News {
     Released {
         id: LockId,
     },
-    /// A place in a queue.
+    /// Position in a queue.
     Place {
         id: LockId,
         position: u32,
         ticket: u64,
     },
-    /// A request about this hold was refused.
+    /// The server refused a request about this hold.
     NotMoved {
         id: LockId,
     },
     Watch(WatchNews),
-    /// A word on the lease of the session.
+    /// Report about the lease of the session.
     Session {
         end_ms: u64,
     },
@@ -75,25 +75,25 @@ pub(super) enum News {
         reason: LossReason,
         message: Box<str>,
     },
-    /// A request was refused.
+    /// The server refused a request.
     Refused {
         code: ErrorCode,
     },
     SessionOver,
 }
 
-/// What one process has read.
+/// Responses that one process has read.
 #[derive(Debug, Default)]
 struct Reader {
     leases: LeaseWords,
-    /// When each lane was last welcome.
+    /// Time of the newest WELCOME of each lane.
     welcome_ms: BTreeMap<usize, u64>,
-    /// When the newest request was sent whose answer says when it was decided, by lane.
+    /// Time of the newest request whose response contains the time of its decision, by lane.
     anchors: BTreeMap<usize, u64>,
-    /// When a request about a hold was last refused.
+    /// Time of the newest refusal of a request about each hold.
     not_moved_us: BTreeMap<LockId, u64>,
     clamped: BTreeMap<LockId, bool>,
-    /// What extends were answered.
+    /// Remaining leases in responses to extends.
     extended: BTreeSet<(LockId, u32)>,
     /// Holds that the process has released.
     released: BTreeSet<LockId>,
@@ -101,25 +101,25 @@ struct Reader {
     may_be_back: BTreeSet<LockId>,
     places: BTreeSet<(LockId, u32, u64)>,
     pub(super) watched: Watched,
-    /// When a word on the lease of a hold was last read.
+    /// Time at which a lease of each hold was last read.
     lease_read_us: BTreeMap<LockId, u64>,
     /// Latest end of the session, by lane.
     sessions: BTreeMap<usize, u64>,
     over: BTreeMap<LockId, Vec<(LossReason, Box<str>)>>,
-    /// The last refusal with each code, by lane.
+    /// Newest refusal with each code, by lane.
     refused: Vec<(usize, ErrorCode, u64)>,
-    /// Requests of each lane that have no answer and do not wait in a queue.
+    /// Requests of each lane that have no response and do not wait in a queue.
     in_flight: BTreeMap<usize, BTreeSet<u32>>,
-    /// A session of the process ended last then.
+    /// Time at which a session of the process last ended.
     session_over_us: Option<u64>,
 }
 
-/// What all real clients have read.
+/// Responses that all real clients have read.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// By process.
+    /// Readers by process.
     readers: BTreeMap<usize, Reader>,
-    /// Unread news by connection, with the place of its last byte in the stream.
+    /// Unread news by connection, each with the stream offset of its last byte.
     unread: BTreeMap<usize, VecDeque<(u64, News)>>,
     read_counts: BTreeMap<usize, u64>,
 }
@@ -134,7 +134,7 @@ impl Heard {
         self.readers.get(&process).map(|reader| &reader.watched)
     }
 
-    /// A crash may have brought back holds whose end was reported.
+    /// Records that a crash may have brought back holds whose end was reported.
     pub(super) fn forget_ends(&mut self) {
         for reader in self.readers.values_mut() {
             reader.over.clear();
@@ -192,7 +192,7 @@ impl Reader {
 }
 
 impl Auditor {
-    /// The server says a response whose last byte has this place in the stream.
+    /// Records a response that the server sends; `end` is the stream offset of its last byte.
     pub(super) fn note_unread(&mut self, connection: usize, end: u64, number: u32, response: &Response<'_>) {
         let lane = self.connections[connection].lane;
         let mut news = Vec::new();
@@ -224,7 +224,7 @@ impl Auditor {
             false => lease(id, stamp_ms, remaining_ms, by, is_fresh),
         };
         let over = |id, reason| News::Over { id, reason, message: Box::default() };
-        // A guard that has the hold already is superseded.
+        // A guard that already has the hold is superseded.
         let again = |id, repeated: bool| repeated.then(|| over(id, LossReason::Superseded));
         match response {
             Response::Welcome(welcome) => {
@@ -275,7 +275,7 @@ impl Auditor {
                     let (stamp_ms, remaining_ms) = (status.stamp_ms, status.remaining_ms);
                     let by = SaidBy::Status(number);
                     news.push(grant(id, stamp_ms, remaining_ms, status.session_lease, by, false));
-                    // It may be how a client learns that another lane has the hold.
+                    // This response may tell a client that another lane has the hold.
                     news.push(over(id, LossReason::Superseded));
                 }
                 news.push(News::Anchor { sent_ms });
@@ -316,7 +316,7 @@ impl Auditor {
         }
     }
 
-    /// A real client has read `count` more bytes of a connection.
+    /// Records that a real client has read `count` more bytes of a connection.
     pub(crate) fn note_heard(&mut self, connection: usize, count: usize, now_us: u64) {
         let lane = self.connections[connection].lane;
         let process = self.lanes[lane].process;
@@ -339,7 +339,8 @@ impl Auditor {
         }
     }
 
-    /// A real client greets the server. Once it is welcome it repeats requests without an answer, but not all kinds of requests.
+    /// Records that a real client sends HELLO. After WELCOME it repeats unanswered requests, but not all
+    /// kinds of them.
     pub(super) fn note_greeting(&mut self, lane: usize) {
         let process = self.lanes[lane].process;
         let reader = self.heard.reader(process);
@@ -348,15 +349,16 @@ impl Auditor {
         reader.watched.forget(lane);
     }
 
-    /// Returns the operations of this lane that have no answer and do not wait in a queue, as far as its process knows.
+    /// Returns the operations of this lane that have no response and do not wait in a queue, as far as its
+    /// process knows.
     pub(super) fn unanswered(&self, process: usize, lane: usize) -> impl Iterator<Item = Operation> {
         let numbers = self.heard.readers.get(&process).and_then(|reader| reader.in_flight.get(&lane));
         let asked = &self.lanes[lane].asked;
         numbers.into_iter().flatten().filter_map(|number| Some(self.requests[*asked.get(number)?].operation))
     }
 
-    /// Returns whether this lane may surely send one more request at once. While requests from before the connection are unanswered, the
-    /// lane may have used numbers behind them that no connection has carried.
+    /// Returns whether this lane can surely send one more request at once. While requests from before the
+    /// connection are unanswered, the lane may have used later numbers that no connection has carried.
     pub(super) fn has_room(&self, process: usize, lane: usize) -> bool {
         let Some(plan) = &self.settings.processes else { return true };
         let Some(reader) = self.heard.readers.get(&process) else { return true };
@@ -372,7 +374,8 @@ impl Auditor {
         numbers.len() < max as usize && newest + 1 < first + max
     }
 
-    /// Returns whether the server has refused a request of this lane because it stops, on the present connection.
+    /// Returns whether the server has refused a request of this lane on its current connection because the
+    /// server is stopping.
     pub(super) fn has_read_of_stop(&self, process: usize, lane: usize) -> bool {
         let Some(reader) = self.heard.readers.get(&process) else { return false };
         let welcome_ms = reader.welcome_ms.get(&lane).copied().unwrap_or(0);
@@ -381,39 +384,41 @@ impl Auditor {
         })
     }
 
-    /// Returns the newest word on the lease of a hold that this process has read.
+    /// Returns the newest lease of a hold that this process has read.
     pub(super) fn lease_word(&self, process: usize, id: LockId) -> Option<LeaseWord> {
         self.heard.readers.get(&process)?.leases.newest(id)
     }
 
-    /// Returns until when the guard of this hold believes at least.
+    /// Returns the earliest local deadline that the guard of this hold may have.
     pub(super) fn belief_floor_ms(&self, process: usize, id: LockId) -> Option<u64> {
         self.heard.readers.get(&process)?.leases.floor_ms(id)
     }
 
-    /// Returns when this process last read that a request about this hold was refused.
+    /// Returns when this process last read a refusal of a request about this hold.
     pub(super) fn not_moved_us(&self, process: usize, id: LockId) -> u64 {
         let reader = self.heard.readers.get(&process);
         reader.and_then(|reader| reader.not_moved_us.get(&id)).copied().unwrap_or(0)
     }
 
-    /// A caller of a process moves the end of a lease.
+    /// Records that a caller of a process moves the end of a lease.
     pub(crate) fn note_extend_of(&mut self, process: usize, id: LockId, now_us: u64) {
         let now_ms = self.settings.server_ms(now_us);
         self.note_extend_call(id);
         self.heard.reader(process).leases.note_extend_call(id, now_ms);
     }
 
-    /// Judges the place in a queue that a caller has received.
+    /// Rule `told`: a caller gets a queue position and a ticket that the server sent.
     pub(crate) fn judge_place(&mut self, process: usize, id: LockId, position: u32, ticket: u64) {
         if !self.heard.reader(process).places.contains(&(id, position, ticket)) {
             self.accuse("told", || {
-                format!("process {process} was told that {id} waits at {position} with ticket {ticket}")
+                format!(
+                    "process {process} reports that {id} waits at position {position} with ticket {ticket}, which no QUEUED event contains"
+                )
             });
         }
     }
 
-    /// Judges the remaining time that the caller of an extend has received.
+    /// Rule `told`: the caller of an extend gets a remaining time that the server sent.
     pub(crate) fn judge_extended(&mut self, process: usize, id: LockId, remaining: Duration) {
         let remaining_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX);
         let is_told = u32::try_from(remaining_ms)
@@ -421,13 +426,13 @@ impl Auditor {
         if !is_told {
             self.accuse("told", || {
                 format!(
-                    "process {process} was told that {id} lasts for {remaining_ms} ms, which no answer says"
+                    "process {process} reports that {id} lasts for {remaining_ms} ms, which no response to an extend contains"
                 )
             });
         }
     }
 
-    /// Judges the state that a guard shows of its hold.
+    /// Rule `told`: a guard shows the fence, mode, lease and clamping that the server sent.
     pub(super) fn judge_guard_shown(&mut self, process: usize, view: &GuardView) {
         let reader = self.heard.reader(process);
         let is_clamped = reader.clamped.get(&view.id).copied();
@@ -442,14 +447,14 @@ impl Auditor {
             let hold = format!("{hold:?}");
             self.accuse("told", || {
                 format!(
-                    "process {process} shows {view:?}, the server said {is_clamped:?} {lengths:?} of {hold}"
+                    "process {process} shows {view:?}, but the server sent clamped {is_clamped:?} and the newest leases {lengths:?} ms for {hold}"
                 )
             });
         }
     }
 
-    /// A real client sends a request, perhaps again. It never has more unanswered requests than the server allows, and no number runs
-    /// ahead of an unanswered one by more.
+    /// Rule `window`: a real client never has more unanswered requests than the server allows, and no number
+    /// runs ahead of an unanswered one by more than that.
     pub(super) fn judge_window(&mut self, connection: usize, number: u32, is_new: bool) {
         let lane = self.connections[connection].lane;
         let max = self.settings.processes.as_ref().map_or(u32::MAX, |plan| plan.in_flight_max.max(2));
@@ -460,36 +465,37 @@ impl Auditor {
         if is_new && (count > max as usize || number.saturating_sub(first) >= max) {
             self.accuse("window", || {
                 format!(
-                    "lane {lane} sends {number} with {count} unanswered since {first}, the limit is {max}"
+                    "lane {lane} sends request {number} as one of {count} unanswered requests, the oldest being {first}; the limit is {max}"
                 )
             });
         }
     }
 
-    /// A real client asks for a hold, or for another lease.
+    /// Records that a real client asks for the status of a hold, or for another lease.
     pub(super) fn note_asked_behind(&mut self, lane: usize, number: u32, id: LockId) {
         self.heard.reader(self.lanes[lane].process).leases.note_asked(lane, number, id);
     }
 
-    /// Returns whether a lane of this kind has read a refusal with this code since then.
+    /// Returns whether a lane of this process has read a refusal with one of these codes since `since_us`.
     pub(crate) fn has_heard_refusal(&self, process: usize, codes: &[ErrorCode], since_us: u64) -> bool {
         let Some(reader) = self.heard.readers.get(&process) else { return false };
         reader.refused.iter().any(|(_, code, at_us)| codes.contains(code) && *at_us >= since_us)
     }
 
-    /// Returns whether this process has read any refusal since then.
+    /// Returns whether this process has read any refusal since `since_us`.
     pub(super) fn has_heard_any_refusal(&self, process: usize, since_us: u64) -> bool {
         let Some(reader) = self.heard.readers.get(&process) else { return false };
         reader.refused.iter().any(|(_, _, at_us)| *at_us >= since_us)
     }
 
-    /// Returns whether a session of this process has ended since then, as far as the process knows.
+    /// Returns whether a session of this process has ended since `since_us`, as far as the process knows.
     pub(crate) fn has_heard_session_end(&self, process: usize, since_us: u64) -> bool {
         let ended_us = self.heard.readers.get(&process).and_then(|reader| reader.session_over_us);
         ended_us.is_some_and(|ended_us| ended_us >= since_us)
     }
 
-    /// Judges a guard that says that it holds by the responses that its process has read.
+    /// Rules `guard` and `last-word`: a guard that reports its hold agrees with the responses that its
+    /// process has read.
     pub(super) fn judge_by_heard(&mut self, process: usize, view: &GuardView) {
         let reader = self.heard.reader(process);
         let is_end = |reason: &LossReason| matches!(reason, LossReason::Expired | LossReason::Revoked(_));
@@ -507,19 +513,22 @@ impl Auditor {
         if let Some(reason) = end {
             self.accuse("guard", || {
                 format!(
-                    "process {process} was told that {} is over, and its guard holds on: {reason:?}",
+                    "process {process} has read that {} is over, but its guard still reports that it holds: {reason:?}",
                     view.id
                 )
             });
         }
         if end_ms != u64::MAX && view.until_us > self.end_us(end_ms) {
             self.accuse("last-word", || {
-                format!("a guard of process {process} believes in {view:?}, the last word is {end_ms}")
+                format!(
+                    "a guard of process {process} has the state {view:?}, but the newest lease that the process has read ends at {end_ms} ms"
+                )
             });
         }
     }
 
-    /// Judges the reason that a guard gives for its loss. `believed_us` is the local deadline that it had before.
+    /// Rule `loss-reason`: a guard is lost for the reason that its process has read. `believed_us` is its
+    /// local deadline before the loss.
     pub(crate) fn judge_loss(
         &mut self,
         process: usize,
@@ -538,12 +547,14 @@ impl Auditor {
         {
             let messages = format!("{messages:?}");
             return self.accuse("loss-reason", || {
-                format!("a guard of process {process} in {id} was lost by {reason:?} with {message:?}, not {messages}")
+                format!(
+                    "process {process} lost its guard of {id} by {reason:?} with the message {message:?}; the server sent {messages}"
+                )
             });
         }
         let reader = self.heard.reader(process);
         let is_fair = match reason {
-            // A new word may have moved the deadline back.
+            // A new lease may have moved the deadline back.
             LossReason::LocalDeadline => {
                 believed_us <= now_us || reader.lease_read_us.get(&id).is_some_and(|at_us| *at_us == now_us)
             }
@@ -555,24 +566,31 @@ impl Auditor {
         };
         if !is_fair {
             self.accuse("loss-reason", || {
-                format!("a guard of process {process} in {id} was lost at {now_us} by {reason:?}, it had until {believed_us}")
+                format!(
+                    "process {process} lost its guard of {id} at {now_us} us by {reason:?}, which no response explains; its local deadline was {believed_us} us"
+                )
             });
         }
     }
 
-    /// A real client releases a hold. A guard that was forgotten lets its hold live, unless another acquire may have found the hold, or a
-    /// caller has released it by its id.
+    /// Rule `forgotten`: a client does not release a hold whose guard the program left without a release. The
+    /// exceptions are that another acquire may have found the hold, or that a caller has released it by its
+    /// id.
     pub(super) fn judge_release_of_forgotten(&mut self, lane: usize, id: LockId) {
         let Some(hold) = self.holds.get(&id) else { return };
         let is_shared_id = hold.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID);
         let may_release = is_shared_id || self.guards.is_released_by_id(id);
         if self.guards.is_real(lane) && self.guards.is_forgotten(id, self.restarts.count) && !may_release {
-            self.accuse("forgotten", || format!("lane {lane} releases {id}, which its guard left alone"));
+            self.accuse("forgotten", || {
+                format!(
+                    "lane {lane} releases {id}, but the program left the guard of this hold without a release"
+                )
+            });
         }
     }
 }
 
-/// The reason for the loss of a hold that this refusal gives.
+/// Returns the reason for the loss of a hold that this refusal gives.
 fn reason_of(code: ErrorCode) -> Option<LossReason> {
     match code {
         ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::NotHeld | ErrorCode::NotOwner => {
@@ -598,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_never_believes_longer_than_the_newest_word_that_was_read() {
+    fn no_deadline_is_later_than_the_newest_lease_that_was_read() {
         let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 100_000);
         believes(&mut auditor, 800, 110);
@@ -608,13 +626,14 @@ mod tests {
         let moved = Event::LeaseMoved { id: id_of(1), remaining_ms: 100, stamp_ms: 150 };
         says(&mut auditor, CONNECTION, 0, &Response::Event(moved), 150);
         believes(&mut auditor, 800, 155);
-        assert_eq!(auditor.violation(), None, "it was not read yet");
+        assert_eq!(auditor.violation(), None, "the event is not read yet");
         auditor.note_heard(CONNECTION, 1, 160_000);
         believes(&mut auditor, 800, 160);
         assert_eq!(rule(&auditor), Some("last-word"));
     }
 
-    /// Another client shortens a lease to 100 ms. In the same millisecond the process extends it to 500 ms, before or after it has read that.
+    /// Another client shortens a lease to 100 ms. In the same millisecond the process extends it to 500 ms,
+    /// before or after it has read the event.
     fn extended_beside_another(is_behind: bool) -> Auditor {
         let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 100_000);
@@ -636,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_event_and_an_answer_of_one_millisecond_the_shorter_lease_counts() {
+    fn the_shorter_lease_of_an_event_and_a_response_of_one_millisecond_counts() {
         let mut auditor = extended_beside_another(false);
         auditor.note_guards(PROCESS, &[GuardView { lease_ms: Some(500), ..guard_view(240) }], 151_000);
         assert_eq!(auditor.violation(), None);
@@ -645,28 +664,28 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_if_its_request_was_sent_behind_the_event() {
+    fn a_response_counts_if_its_request_was_sent_after_the_event() {
         let mut auditor = extended_beside_another(true);
         auditor.note_guards(PROCESS, &[GuardView { lease_ms: Some(500), ..guard_view(600) }], 151_000);
         assert_eq!(auditor.violation(), None);
     }
 
     #[test]
-    fn a_guard_does_not_outlive_the_word_that_its_hold_is_over() {
+    fn a_guard_ends_when_the_end_of_its_hold_is_read() {
         let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 100_000);
         let revoked = Event::Revoked { id: id_of(1), reason: RevokeReason::ReleasedElsewhere, message: b"" };
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);
         says(&mut auditor, CONNECTION, 0, &Response::Event(revoked), 150);
         believes(&mut auditor, 790, 155);
-        assert_eq!(auditor.violation(), None, "it was not read yet");
+        assert_eq!(auditor.violation(), None, "the event is not read yet");
         auditor.note_heard(CONNECTION, 1, 160_000);
         believes(&mut auditor, 790, 160);
         assert_eq!(rule(&auditor), Some("guard"));
     }
 
     #[test]
-    fn the_reason_of_a_loss_is_the_one_that_was_read() {
+    fn a_loss_has_the_reason_that_was_read() {
         let lost = |reason, now_us| {
             let mut auditor = granted_to_process();
             says(&mut auditor, CONNECTION, 0, &Response::Event(Event::Expired { id: id_of(1) }), 800);
@@ -682,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lane_sends_more_requests_than_may_be_unanswered() {
+    fn no_lane_exceeds_its_window_of_unanswered_requests() {
         let mut auditor = granted_to_process();
         let plan = (0..).find_map(|seed| {
             let mut settings = auditor.settings.clone();
@@ -699,7 +718,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_was_released_may_be_back_after_a_crash() {
+    fn a_released_hold_may_be_restored_after_a_crash() {
         for (crashes, expected) in [(false, Some("guard")), (true, None)] {
             let mut auditor = granted_to_process();
             auditor.note_heard(CONNECTION, ALL, 101_000);
@@ -714,7 +733,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_its_guard_forgot_is_not_released() {
+    fn a_hold_of_a_forgotten_guard_is_not_released() {
         let mut auditor = granted_to_process();
         auditor.note_forgotten(id_of(1), true);
         auditor.asks(0, 9, Operation::Release { id: id_of(1), forged: false, own: false }, 0, 120);

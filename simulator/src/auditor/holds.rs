@@ -1,11 +1,11 @@
-//! What is known of each hold, above all when it may have ended at the earliest.
+//! State of each known hold, in particular its floor: the earliest instant at which it may have ended.
 
 use super::{Auditor, Loss};
 use crate::form::Form;
 use crate::operation::{Acquire, Key, label_of, request_id};
 use waymaker_protocol::{LockId, SessionId};
 
-/// One hold that was heard of.
+/// One known hold.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
@@ -16,62 +16,63 @@ pub(crate) struct Hold {
     pub(crate) request_id: Option<u8>,
     pub(crate) label: Option<u32>,
     pub(crate) lane: usize,
-    /// It was asked for without options, granted at once, and held without a restart since.
+    /// Whether the hold was requested without options, granted at once, and has not been through a restart.
     pub(crate) has_no_options: bool,
-    /// It lasts as long as this.
+    /// Session on whose lease the hold depends.
     pub(crate) session: Option<SessionId>,
     pub(crate) release_after_ms: Option<u32>,
-    /// The newest word on its own lease: decided then, to end then.
+    /// Stamp of the newest lease of the hold itself. `lease_end_ms` is the end of that lease.
     pub(crate) lease_stamp_ms: u64,
     pub(crate) lease_end_ms: u64,
-    /// Two words on it were given in one millisecond, and which was the last is not known.
+    /// Whether two leases have the same newest stamp, so that it is unknown which came last.
     pub(crate) lease_is_open: bool,
-    /// It has been its lane's since then.
+    /// Time since which the hold belongs to its lane.
     pub(crate) since_ms: u64,
-    /// Somebody may have ended it from then on.
+    /// Time from which a release by any client may have ended the hold.
     pub(crate) may_end_ms: u64,
-    /// Renewals without an answer, the earliest end that each would set, and the lease.
+    /// Unanswered extends: the request, the earliest end that it would set, and the requested lease.
     pub(crate) may_move: Vec<(usize, u64, u32)>,
-    /// The lease by the newest word, and the longest that was ever asked for.
+    /// Newest known lease. `longest_ms` is the longest lease ever requested.
     pub(crate) lease_ms: u32,
     pub(crate) longest_ms: u32,
-    /// A start of the server may have put its end off to here.
+    /// Latest end of the lease after a restart of the server, which may have postponed it.
     pub(crate) late_ms: u64,
-    /// The acquire that got it, and when it was told.
+    /// Acquire that got the hold. `said_ms` is the time of its response.
     pub(crate) request: usize,
     pub(crate) said_ms: u64,
-    /// How long it had waited, at least and at most, if that is known.
+    /// Bounds of the time that the claim waited, if known.
     pub(crate) waited_ms: Option<(u64, u64)>,
-    /// Somebody else than its client may have ended or shortened it.
+    /// Whether another client may have ended or shortened the hold.
     pub(crate) others_may_end: bool,
-    /// It was heard of first by a repetition.
+    /// Whether the first response about the hold was that to a repetition.
     pub(crate) was_repeated: bool,
-    /// Another acquire with its request id may have asked for it first, perhaps with other options.
+    /// Whether another acquire with the same request id may have requested the hold first, perhaps with other
+    /// options.
     pub(crate) is_inherited: bool,
-    /// It may hang on another lane by now.
+    /// Whether the hold may belong to another lane by now.
     pub(crate) may_have_moved: bool,
-    /// When it was said that it hangs on this lane, if it had hung on another one.
+    /// Time at which the server confirmed that the hold belongs to this lane, after it was on another one.
     pub(crate) settled_ms: u64,
-    /// It was said then that it is over.
+    /// Time at which the server reported the end of the hold.
     pub(crate) over_ms: Option<u64>,
     pub(crate) released_by: Option<usize>,
-    /// Releases that were asked for.
+    /// Number of requested releases.
     pub(crate) release_count: u32,
 }
 
-/// What was asked of a claim before it was known to be held.
+/// Requests about a claim that arrived before the auditor knew that it is held.
 #[derive(Debug, Default)]
 pub(crate) struct Tampering {
-    /// Somebody may have ended it from then on.
+    /// Time from which a release by any client may have ended the claim.
     pub(crate) may_end_ms: u64,
-    /// Renewals without an answer, as of a hold.
+    /// Unanswered extends, as in a hold.
     pub(crate) may_move: Vec<(usize, u64, u32)>,
-    /// Words on its lease: at what time, and what was left.
+    /// Reported leases: the stamp, and the remaining time then.
     pub(crate) leases: Vec<(u64, u32)>,
 }
 
 impl Hold {
-    /// The request id of an acquire of this client names it, as the claim of that key.
+    /// Returns whether the request id of this acquire names this hold, as the claim of `key`.
     pub(crate) fn is_named_by(&self, client: usize, key: Key, acquire: &Acquire) -> bool {
         self.key == key
             && self.form.is_same_request(&acquire.form)
@@ -79,7 +80,7 @@ impl Hold {
             && self.request_id == acquire.request_id
     }
 
-    /// What is shown of it: for whom it is, its request id and its metadata.
+    /// Returns the owner, the request id and the metadata that the server must show for the hold.
     pub(crate) fn shown(&self) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         let own = || (format!("client-{}", self.client).into_bytes(), Vec::new());
         let (owner, metadata) = self.label.map_or_else(own, label_of);
@@ -87,17 +88,18 @@ impl Hold {
         (owner, request_id, metadata)
     }
 
-    /// Whether its release was answered, which for a hold without a lease says that the release is durable.
+    /// Returns whether the release of a hold without a lease was answered, which means that the release is
+    /// durable.
     pub(super) fn is_released_durably(&self) -> bool {
         self.released_by.is_some() && self.session.is_none() && self.longest_ms == u32::MAX
     }
 
-    /// It was known to be over before then.
+    /// Returns whether the hold was known to be over before `at_ms`.
     pub(crate) fn was_over_before(&self, at_ms: u64) -> bool {
         self.over_ms.is_some_and(|over_ms| over_ms < at_ms)
     }
 
-    /// The server said that at `stamp_ms` so much of its own lease was left.
+    /// Records the remaining lease that the server reported at `stamp_ms`.
     pub(crate) fn note_lease(&mut self, stamp_ms: u64, remaining_ms: u32) {
         let end_ms = stamp_ms + u64::from(remaining_ms);
         if stamp_ms > self.lease_stamp_ms {
@@ -115,7 +117,8 @@ impl Hold {
 }
 
 impl Auditor {
-    /// When the loss of its lane ends a hold, at the earliest. The end of its session is such a loss too.
+    /// Returns the earliest time at which the loss of its lane ends a hold. The end of its session counts as
+    /// such a loss.
     pub(super) fn lane_end_of(&self, hold: &Hold) -> u64 {
         let Some(release_after_ms) = hold.release_after_ms else { return u64::MAX };
         if hold.may_have_moved {
@@ -133,29 +136,30 @@ impl Auditor {
         lost_ms.unwrap_or(u64::MAX).min(session_ms.saturating_add(release_after_ms))
     }
 
-    /// The earliest instant at which the server may have ended this hold.
+    /// Returns the earliest instant at which the server may have ended this hold.
     pub(super) fn floor_ms(&self, id: LockId) -> u64 {
         let Some(hold) = self.holds.get(&id) else { return 0 };
         self.lease_floor_ms(id).min(self.word_floor_ms(hold))
     }
 
-    /// Whether the server cannot have ended this hold by then.
+    /// Returns whether the server cannot have ended this hold by `now_ms`.
     pub(super) fn surely_lives(&self, id: LockId, now_ms: u64) -> bool {
         self.floor_ms(id) > now_ms && self.holds.get(&id).is_some_and(|hold| hold.over_ms.is_none())
     }
 
-    /// The earliest instant at which somebody's word or the loss of its lane may have ended it.
+    /// Returns the earliest instant at which a release, a GOODBYE or the loss of its lane may have ended the
+    /// hold.
     pub(super) fn word_floor_ms(&self, hold: &Hold) -> u64 {
         hold.may_end_ms.min(self.outer_floor_ms(hold))
     }
 
-    /// The same without releases.
+    /// Like `word_floor_ms`, without releases.
     pub(super) fn outer_floor_ms(&self, hold: &Hold) -> u64 {
         let goodbye_ms = hold.session.map_or(u64::MAX, |session| self.goodbye_ms(session));
         self.lane_end_of(hold).min(goodbye_ms)
     }
 
-    /// The earliest instant at which its lease may have ended.
+    /// Returns the earliest instant at which the lease of the hold may have ended.
     pub(super) fn lease_floor_ms(&self, id: LockId) -> u64 {
         let Some(hold) = self.holds.get(&id) else { return 0 };
         let lease_ms = match hold.session {
@@ -167,7 +171,7 @@ impl Auditor {
         lease_ms.min(moves_ms)
     }
 
-    /// Somebody asks for the end of a claim.
+    /// Records a request that may end a claim.
     pub(super) fn note_may_end(&mut self, id: LockId, now_ms: u64) {
         if let Some(request) = self.waiters.get(&id).copied() {
             self.requests[request].may_be_cancelled = true;
@@ -189,13 +193,14 @@ impl Auditor {
         self.tampered.entry(id).or_insert(Tampering { may_end_ms: now_ms, ..Tampering::default() })
     }
 
-    /// Returns whether this claim is surely another client's. A request about an own claim leaves it alone.
+    /// Returns whether this claim surely belongs to another client. A request about an own claim then has no
+    /// effect.
     pub(super) fn is_of_another_client(&self, request: usize, id: LockId) -> bool {
         let client = self.lanes[self.requests[request].lane].client;
         self.holds.get(&id).is_some_and(|hold| hold.client != client)
     }
 
-    /// Somebody asks for another lease.
+    /// Records a request for another lease.
     pub(super) fn note_may_move(&mut self, request: usize, id: LockId, lease_ms: u32, now_ms: u64) {
         let process = self.lanes[self.requests[request].lane].process;
         let given_ms = self.settings.given_lease_ms(lease_ms);
@@ -205,7 +210,7 @@ impl Auditor {
                 hold.may_move.push((request, end_ms, given_ms));
                 hold.longest_ms = hold.longest_ms.max(given_ms);
                 if self.lanes[hold.lane].process != process {
-                    // Its client learns of a shorter lease only later.
+                    // The client of the hold learns of a shorter lease only later.
                     hold.others_may_end = true;
                     self.sure.doubt(id);
                 }
@@ -214,8 +219,8 @@ impl Auditor {
         }
     }
 
-    /// No client believes in holds of this lane for longer than its loss lets them live. A hold whose request id was repeated on
-    /// another lane of its client may be on this lane by now.
+    /// Limits how long clients rely on holds of a lane to the time that the loss of the lane leaves. A hold
+    /// whose request id was repeated on another lane of its client may be on this lane by now.
     pub(super) fn limit_belief_in_lane(&mut self, lane: usize) {
         let client = self.lanes[lane].client;
         let may_be_here = |hold: &Hold| hold.lane == lane || hold.may_have_moved && hold.client == client;
@@ -228,7 +233,8 @@ impl Auditor {
         }
     }
 
-    /// The session has its lane back on this connection: what had not ended by now goes on as before.
+    /// Records that the session has its lane again on this connection. Holds that have not ended by now
+    /// continue as before.
     pub(super) fn note_lane_back(&mut self, connection: usize, now_ms: u64) {
         let lane = self.connections[connection].lane;
         for loss in self.lanes[lane].losses.iter_mut().filter(|loss| loss.connection < connection) {
@@ -236,7 +242,7 @@ impl Auditor {
         }
     }
 
-    /// A hold is known to be over.
+    /// Records that a hold is known to be over.
     pub(super) fn note_over(&mut self, id: LockId, now_ms: u64) {
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.over_ms.get_or_insert(now_ms);
@@ -244,7 +250,7 @@ impl Auditor {
         }
     }
 
-    /// A renewal has its answer, or none is expected any more.
+    /// Records that an extend has its response, or will never get one.
     pub(super) fn forget_move(&mut self, request: usize, id: LockId) {
         let hold = self.holds.get_mut(&id).map(|hold| &mut hold.may_move);
         let moves = hold.or_else(|| self.tampered.get_mut(&id).map(|tampering| &mut tampering.may_move));
@@ -253,7 +259,8 @@ impl Auditor {
         }
     }
 
-    /// A renewal that was sent then has its answer. Nothing was served behind it for a session whose end had been reported before.
+    /// Drops extends that an answered extend, sent at `sent_ms`, makes obsolete: extends of sessions whose end
+    /// was reported before, because the server executes nothing more for them.
     pub(super) fn forget_moves_of_ended_sessions(&mut self, id: LockId, sent_ms: u64) {
         let Self { holds, lanes, requests, sessions, .. } = self;
         let Some(hold) = holds.get_mut(&id) else { return };
@@ -264,7 +271,7 @@ impl Auditor {
         });
     }
 
-    /// The server said that at `stamp_ms` so much of the lease of a claim was left.
+    /// Records the remaining lease of a claim that the server reported at `stamp_ms`.
     pub(super) fn note_lease(&mut self, id: LockId, stamp_ms: u64, remaining_ms: u32) {
         self.note_word(id, stamp_ms, remaining_ms);
         if let Some(hold) = self.holds.get_mut(&id) {
@@ -274,8 +281,8 @@ impl Auditor {
         }
     }
 
-    /// Compares a hold with every other of its key: of two that conflict, the second was granted when the first could be
-    /// over.
+    /// Rule `early-grant`: compares a hold with every other hold of its key. Of two that conflict, the second
+    /// is granted only when the first may be over.
     pub(super) fn judge_neighbours(&mut self, id: LockId) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, fence, shared, form) = (hold.key, hold.fence, hold.shared, hold.form);
@@ -304,14 +311,14 @@ impl Auditor {
                 let hold = format!("{:?}", self.holds.get(&first));
                 self.accuse("early-grant", || {
                     format!(
-                        "key {key}: {second} was granted at {second_stamp_ms}, {first} lives to {floor_ms}: {hold}"
+                        "key {key}: {second} was granted at {second_stamp_ms} ms, but the conflicting hold {first} lasts to {floor_ms} ms: {hold}"
                     )
                 });
             }
         }
     }
 
-    /// When a grant was decided, as far as that is known.
+    /// Returns when a grant was decided, if that is known.
     pub(super) fn stamp_of(&self, key: Key, fence: u64) -> Option<u64> {
         self.keys.get(&key)?.get(fence)?.stamp_ms
     }

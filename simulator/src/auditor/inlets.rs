@@ -1,4 +1,5 @@
-//! Events and responses that a front end owes its clients: it listens for them until they reset their streams.
+//! Events and responses that a front end owes its clients. A client listens for them until it resets its
+//! stream.
 
 use super::Auditor;
 use super::duties::Word;
@@ -7,31 +8,33 @@ use crate::operation::Operation;
 use waymaker_protocol::LockId;
 
 impl Auditor {
-    /// A front end tells its client of the ends and leases of the holds that this acquire gets.
+    /// Records that a front end tells its client about the ends and leases of the holds that this acquire
+    /// gets.
     pub(crate) fn note_followed(&mut self, connection: usize, number: u32) {
         self.connections[connection].followed.insert(number);
     }
 
-    /// Returns whether the client of a hold hears of its end and of its lease.
+    /// Returns whether the client of a hold gets events about its end and its lease.
     pub(super) fn is_followed(&self, hold: &Hold) -> bool {
         let asked = &self.requests[hold.request];
         let listener = &self.connections[asked.connection];
         let is_reset = listener.reset.contains(&asked.number);
-        // Another request may have taken the hold up since.
+        // Another request may have taken over the hold since.
         let is_shared = matches!(asked.operation, Operation::Acquire(acquire)
             if acquire.request_id.is_some() && self.has_same_request_id(hold.request, &acquire));
         !listener.is_front || listener.followed.contains(&asked.number) && !is_reset && !is_shared
     }
 
-    /// Returns whether a front end may drop the response to a request. A reset and the end of a watch have none.
+    /// Returns whether a front end may drop the response to a request. A reset and the end of a watch have no
+    /// response.
     pub(super) fn is_unheard_request(&self, connection: usize, request: usize) -> bool {
         let (listener, asked) = (&self.connections[connection], &self.requests[request]);
         let is_reset = matches!(asked.operation, Operation::Cancel { .. } | Operation::Unwatch { .. });
         listener.is_front && (is_reset || listener.reset.contains(&asked.number))
     }
 
-    /// When an acquire whose stream was reset had surely left the queues that it waited in. A connection that broke before may have taken
-    /// the reset with it, unread.
+    /// Returns when an acquire whose stream was reset had surely left its queues. A connection that broke
+    /// earlier may have lost the reset unread.
     pub(super) fn abandoned_ms(&self, request: usize) -> Option<u64> {
         let reset = &self.requests[self.requests[request].reset_by?];
         let left_ms = self.latest_ms(self.latest_ms(reset.arrived_ms?));
@@ -47,14 +50,15 @@ impl Auditor {
         listener.is_front
             && match word {
                 Word::Revoked(id) => !is_followed(&id) || listener.told_over.contains(&id),
-                // Of several that the client did not take only the last is left, and none after the end of the hold.
+                // Of several leases that the client did not read only the newest is kept, and none after the
+                // end of the hold.
                 Word::LeaseMoved(id, remaining_ms) => {
                     let moved_ms = self.moved.get(&(id, remaining_ms));
                     !is_followed(&id)
                         || listener.told_over.contains(&id)
                         || listener.moved_ms.get(&id) >= moved_ms
                 }
-                // What took it up has a stream of its own.
+                // The acquire that took over the hold has its own stream.
                 Word::TakenUp(..) | Word::SessionExpired => true,
                 Word::KeyHeld(..) => false,
             }
@@ -69,7 +73,7 @@ mod tests {
     use waymaker_protocol::{Event, Extended, Granted, Response};
 
     const WAITS: Acquire = Acquire { request_id: None, release_after_ms: None, wait_ms: 100, ..ACQUIRE };
-    /// A client speaks to a front end on this connection.
+    /// Connection of a client to a front end.
     const FRONT: usize = 3;
 
     fn auditor_with_front() -> Auditor {
@@ -81,13 +85,14 @@ mod tests {
         auditor
     }
 
-    /// Says at this time of the run that the hold has expired.
+    /// Reports the expiry of the hold, `after_ms` after the beginning of the run.
     fn says_expired(auditor: &mut Auditor, after_ms: u64) {
         let now_ms = auditor.settings.start_ms + after_ms;
         says(auditor, FRONT, 0, &Response::Event(Event::Expired { id: id_of(1) }), now_ms);
     }
 
-    /// A hold of a stream of the front end, with a lease of 700 ms. Its client may listen to what happens to it.
+    /// Returns an auditor with a hold of a stream of the front end, with a lease of 700 ms. Its client may
+    /// follow the events of the hold.
     fn auditor_with_hold(is_followed: bool) -> Auditor {
         let mut auditor = auditor_with_front();
         let start_ms = auditor.settings.start_ms;
@@ -99,7 +104,7 @@ mod tests {
         auditor
     }
 
-    /// Returns the rule that is broken if a stream never hears that its hold has expired.
+    /// Returns the rule that is broken if a stream never gets the expiry of its hold.
     fn rule_without_expiry(is_followed: bool, is_reset: bool, after_ms: u64) -> Option<&'static str> {
         let mut auditor = auditor_with_hold(is_followed);
         if is_reset {
@@ -110,15 +115,15 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_listens_hears_that_its_hold_expired() {
+    fn a_listening_stream_gets_the_expiry_of_its_hold() {
         assert_eq!(rule_without_expiry(true, false, 3_000), Some("late-expiry"));
-        assert_eq!(rule_without_expiry(true, false, 1_500), None, "its client may take nothing for a while");
-        assert_eq!(rule_without_expiry(true, true, 3_000), None, "nobody listens any more");
-        assert_eq!(rule_without_expiry(false, false, 3_000), None, "only the answer was asked for");
+        assert_eq!(rule_without_expiry(true, false, 1_500), None, "its client may not read for a while");
+        assert_eq!(rule_without_expiry(true, true, 3_000), None, "the client has reset the stream");
+        assert_eq!(rule_without_expiry(false, false, 3_000), None, "the client requested only the response");
     }
 
     #[test]
-    fn a_stream_hears_once_that_its_hold_expired() {
+    fn a_stream_gets_the_expiry_of_its_hold_once() {
         let mut auditor = auditor_with_hold(true);
         says_expired(&mut auditor, 703);
         auditor.look_at_duties(3_000_000);
@@ -127,7 +132,8 @@ mod tests {
         assert_eq!(rule(&auditor), Some("event"));
     }
 
-    /// The rule that is broken if a stream has no answer, 3 s after its acquire of 100 ms arrived.
+    /// Returns the rule that is broken if a stream has no response 3 s after its acquire, with a wait of 100
+    /// ms, arrived.
     fn rule_without_answer(is_reset: bool) -> Option<&'static str> {
         let mut auditor = auditor_with_front();
         let start_ms = auditor.settings.start_ms;
@@ -146,7 +152,8 @@ mod tests {
         assert_eq!(rule_without_answer(true), None);
     }
 
-    /// How many may wait for the key 1 s after an acquire was reset, if the reset has arrived, and if the connection broke then.
+    /// Returns how many acquires may wait for the key 1 s after an acquire was reset. `arrives`: the reset
+    /// has arrived; `breaks`: the connection broke then.
     fn waiters_after_a_reset(arrives: bool, breaks: bool) -> u64 {
         let mut auditor = auditor_with_front();
         let start_ms = auditor.settings.start_ms;
@@ -173,7 +180,8 @@ mod tests {
         );
     }
 
-    /// Returns the rule that is broken if the lease of a hold is moved twice, and its stream hears of the moves to these lengths alone.
+    /// Returns the rule that is broken if the lease of a hold is moved twice, and its stream gets only the
+    /// moves to these lengths.
     fn rule_of_moves(heard_ms: &[u32]) -> Option<&'static str> {
         let mut auditor = auditor_with_hold(true);
         let start_ms = auditor.settings.start_ms;
@@ -192,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_hears_of_the_newest_lease_that_another_stream_of_its_connection_gave() {
+    fn a_stream_gets_the_newest_lease_set_by_another_stream_of_its_connection() {
         assert_eq!(rule_of_moves(&[5_000, 5_500]), None);
         assert_eq!(rule_of_moves(&[5_500]), None, "only the newest is kept");
         assert_eq!(rule_of_moves(&[5_000]), Some("event"));
     }
 
     #[test]
-    fn a_hold_of_another_connection_ends_as_before() {
+    fn an_expiry_without_a_front_end_is_not_delayed() {
         let mut auditor = auditor_with_front();
         let start_ms = auditor.settings.start_ms;
         auditor.connections[0].welcome_ms = Some(start_ms);
@@ -207,6 +215,6 @@ mod tests {
         let granted = Granted { waited: true, ..granted(1, start_ms + 2) };
         says(&mut auditor, 0, 1, &Response::Granted(granted), start_ms + 2);
         auditor.look_at_duties(1_500_000);
-        assert_eq!(rule(&auditor), Some("late-expiry"), "no front end, no delay");
+        assert_eq!(rule(&auditor), Some("late-expiry"), "only a front end may delay an event");
     }
 }

@@ -1,23 +1,24 @@
-//! Duties of a client that keeps its holds.
+//! Rules about a client that keeps its holds.
 //!
-//! A guard believes in its hold as long as an answer of the server allows, and no longer than the server surely keeps it. A lane with a
-//! connection renews each lease in time: once a third of a lease has passed, a renewal is on its way, and the same is true of the session.
+//! The local deadline of a guard is as late as a response of the server allows, and no later than the server surely keeps the
+//! hold. A connected lane renews each lease in time: after a third of a lease, a renewal is in flight. The same is true of
+//! the lease of its session.
 
 use super::Auditor;
 use super::guards::GuardView;
 use crate::operation::Operation;
 
-/// Clocks of clients drift, and times on the wire are whole milliseconds.
+/// Tolerance for the drift of client clocks and for whole milliseconds on the wire.
 const SLACK_MS: u64 = 4;
 /// The longest time between two keep-alives of a lane, and the longest delay of a renewal that was refused.
 const KEEP_ALIVE_MAX_MS: u64 = 5_000;
 const RETRY_MAX_MS: u64 = 1_000;
 
 impl Auditor {
-    /// Judges a guard that says that it holds.
+    /// Rules `needless-loss`, `guard` and `renewal` for a guard that reports that it holds.
     pub(super) fn judge_keeping(&mut self, process: usize, view: &GuardView, now_us: u64) {
         let Some(hold) = self.holds.get(&view.id) else { return };
-        // Another acquire with its request id may have found the hold.
+        // Another acquire with the same request id may have found the hold.
         if hold.request_id.is_some() || self.guards.is_excused(process, view.id) {
             return;
         }
@@ -27,11 +28,11 @@ impl Auditor {
         }
     }
 
-    /// Judges until when a guard believes.
+    /// Rules `needless-loss` and `guard`: checks the local deadline of a guard.
     fn judge_belief(&mut self, process: usize, view: &GuardView) {
         let Some(hold) = self.holds.get(&view.id) else { return };
         let floor_ms = self.belief_floor_ms(process, view.id).filter(|_| {
-            // A caller may ask for a shorter lease.
+            // A caller may request a shorter lease.
             let extends = |operation| matches!(operation, Operation::Extend { id, .. } if id == view.id);
             hold.release_after_ms.is_none()
                 && view.is_connected
@@ -40,10 +41,10 @@ impl Auditor {
         });
         let lease_ms = match hold.session {
             Some(session) => self.session_lease_floor_ms(session),
-            // A lease that began anew with the server may last longer, and its guard hears of it.
+            // A lease that restarted with the server may last longer, and its guard learns of this.
             None => self.lease_floor_ms(view.id).max(hold.late_ms.min(self.word_ms(view.id))),
         };
-        // A loss of its lane from before it was granted says nothing.
+        // A loss of the lane from before the grant has no effect.
         let outer_ms = Some(self.outer_floor_ms(hold)).filter(|outer_ms| *outer_ms > hold.said_ms);
         let latest_ms = lease_ms.min(outer_ms.unwrap_or(u64::MAX));
         let is_certain = hold.over_ms.is_none()
@@ -56,23 +57,25 @@ impl Auditor {
         {
             let hold = format!("{hold:?}");
             return self.accuse("needless-loss", || {
-                format!("process {process} believes in {view:?}, by an answer until {floor_ms}: {hold}")
+                format!(
+                    "process {process} has a guard with a deadline that is too early: {view:?}; a response allows {floor_ms} ms: {hold}"
+                )
             });
         }
         if is_certain && view.until_us > self.end_us(latest_ms) {
             let hold = format!("{hold:?}");
             self.accuse("guard", || {
                 format!(
-                    "process {process} believes in {view:?}, the server keeps it until {latest_ms}: {hold}"
+                    "process {process} has a guard with a deadline that is too late: {view:?}; the server keeps the hold to {latest_ms} ms: {hold}"
                 )
             });
         }
     }
 
-    /// Judges that a request which renews the lease is on its way in time.
+    /// Rule `renewal`: a request that renews the lease is in flight in time.
     fn judge_renewal_of_guard(&mut self, process: usize, view: &GuardView, now_us: u64) {
         let left_ms = view.until_us.saturating_sub(now_us) / 1000;
-        // A hold that ends with its connection is believed in no longer than that.
+        // The deadline of a hold that ends with its connection also depends on the connection.
         let Some(hold) = self.holds.get(&view.id).filter(|hold| hold.release_after_ms.is_none()) else {
             return;
         };
@@ -107,7 +110,7 @@ impl Auditor {
             let hold = format!("{hold:?}");
             self.accuse("renewal", || {
                 format!(
-                    "process {process} does not renew {view:?} with {left_ms} ms left of {lease_ms}: {hold}"
+                    "process {process} has no renewal in flight for {view:?}, with {left_ms} ms left of a lease of {lease_ms} ms: {hold}"
                 )
             });
         }
@@ -125,7 +128,7 @@ mod tests {
     use crate::operation::Acquire;
     use waymaker_protocol::{Extended, Granted, Response, SessionId, Welcome};
 
-    /// Returns an auditor of a real client that has heard of its hold.
+    /// Returns an auditor with a real client that has read the grant of its hold.
     fn granted_hold() -> Auditor {
         let mut auditor = granted_to_process();
         auditor.note_heard(CONNECTION, ALL, 101_000);
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_believes_as_long_as_an_answer_allows() {
+    fn a_deadline_is_as_late_as_a_response_allows() {
         let mut auditor = granted_hold();
         believes(&mut auditor, 740, 110);
         assert_eq!(auditor.violation(), None);
@@ -158,13 +161,14 @@ mod tests {
         assert_eq!(auditor.violation(), None);
         asks_for_extend(&mut auditor, 2, 700, 340);
         believes(&mut auditor, 740, 400);
-        assert_eq!(auditor.violation(), None, "the renewal is on its way");
+        assert_eq!(auditor.violation(), None, "the renewal is in flight");
         let mut auditor = granted_hold();
         believes(&mut auditor, 740, 400);
         assert_eq!(rule(&auditor), Some("renewal"));
     }
 
-    /// Returns the rule that is broken if a guard believes in a hold of a session behind restarts. No connection resumes the session.
+    /// Returns the rule that is broken if a guard reports a hold of a session until `until_ms`, after
+    /// restarts. No connection resumes the session.
     fn rule_for_belief_in_session(restart_count: u64, until_ms: u64) -> Option<&'static str> {
         let mut auditor = auditor();
         auditor.settings.start_ms = 0;
@@ -193,15 +197,17 @@ mod tests {
         rule(&auditor)
     }
 
-    /// The auditor does not rely on a session that is not resumed between two restarts. The server may have restored it.
+    /// The auditor does not rely on a session that is not resumed between two restarts, but the server may
+    /// have restored it.
     #[test]
-    fn a_guard_may_believe_in_a_session_that_two_restarts_may_have_kept() {
+    fn a_guard_may_rely_on_a_session_that_two_restarts_may_have_kept() {
         assert_eq!(rule_for_belief_in_session(0, 790), None);
         assert_eq!(rule_for_belief_in_session(2, 790), None);
         assert_eq!(rule_for_belief_in_session(2, 810), Some("last-word"));
     }
 
-    /// A server with a log starts again 200 ms after a grant of 700 ms, and then says how much of the lease is left.
+    /// A server with a log restarts 200 ms after a grant of 700 ms, and then reports `remaining_ms` of the
+    /// lease.
     fn rule_for_belief_in_lease_begun_anew(remaining_ms: u32, until_ms: u64) -> Option<&'static str> {
         let mut auditor = granted_hold();
         auditor.note_end(290, Ending::Clean);
@@ -214,15 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_believes_in_a_lease_that_began_anew_with_the_server_once_it_was_told() {
+    fn a_guard_relies_on_a_restarted_lease_once_its_process_has_read_it() {
         assert_eq!(rule_for_belief_in_lease_begun_anew(689, 950), None);
         assert_eq!(rule_for_belief_in_lease_begun_anew(489, 950), Some("last-word"));
         assert_eq!(rule_for_belief_in_lease_begun_anew(900, 1_200), Some("guard"));
     }
 
-    /// The server answers the second of two extends, and the client has read only the answer to the first.
+    /// The server answers both extends, but the client has read only the response to the first.
     #[test]
-    fn a_guard_does_not_believe_behind_a_shorter_lease_that_it_asked_for() {
+    fn a_guard_does_not_rely_on_more_than_the_shorter_requested_lease() {
         let mut auditor = granted_hold();
         auditor.note_extend_of(PROCESS, id_of(1), 200_000);
         asks_for_extend(&mut auditor, 2, 700, 200);

@@ -1,27 +1,32 @@
-//! Clients that send no more and still read: they get the answers that the server has.
+//! Rule `last-words`: a client that closed its sending side and still reads gets all responses that the
+//! server has for it.
 
 use super::Auditor;
 use crate::operation::Operation;
 use waymaker_protocol::{LockId, SessionId};
 
 impl Auditor {
-    /// The client sends nothing behind this request, which a worker answers without the turn of a shard.
+    /// Records that the client sends nothing after this request, which a worker answers without the turn of a
+    /// shard.
     pub(crate) fn note_last_words(&mut self, connection: usize, number: u32) {
         self.connections[connection].last_words = Some(number);
     }
 
-    /// The server closes a connection that is not broken.
+    /// Rule `last-words`: the server closes an unbroken connection only after it has answered the last
+    /// request.
     pub(crate) fn judge_last_words(&mut self, connection: usize) {
         let listener = &self.connections[connection];
         let Some(number) = listener.last_words.filter(|_| !listener.is_clogged) else { return };
         if !listener.answered.contains(&number) && !self.may_close(listener.lane) {
             self.accuse("last-words", || {
-                format!("connection {connection} closes without the answer to {number}, after which its client sent no more")
+                format!(
+                    "the server closes connection {connection} without a response to {number}, the last request of its client"
+                )
             });
         }
     }
 
-    /// Returns whether the server may close the connections of a lane with requests that it has not read.
+    /// Returns whether the server may close the connections of a lane with unread requests.
     fn may_close(&self, lane: usize) -> bool {
         let is_goodbye = |request: &usize| self.requests[*request].operation == Operation::Goodbye;
         self.stopping_ms.is_some()
@@ -51,7 +56,8 @@ mod tests {
     use crate::operation::Operation;
     use waymaker_protocol::{KeptAlive, Response};
 
-    /// A client that has said its last words, perhaps behind a goodbye. The connection closes with an answer to them or without.
+    /// Returns an auditor with a client that has sent its last request, perhaps after `before`. The
+    /// connection closes, with or without a response to this request.
     fn closes(before: Option<Operation>, is_answered: bool) -> Auditor {
         let mut auditor = auditor();
         let now_ms = auditor.settings.start_ms + 1;
@@ -69,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_sends_no_more_gets_its_answers() {
+    fn a_client_that_closed_its_sending_side_gets_its_responses() {
         assert_eq!(rule(&closes(None, true)), None);
         assert_eq!(rule(&closes(None, false)), Some("last-words"));
     }
 
     #[test]
-    fn nothing_is_read_behind_a_goodbye_or_when_the_server_stops() {
+    fn no_request_is_read_after_goodbye_or_by_a_stopping_server() {
         assert_eq!(rule(&closes(Some(Operation::Goodbye), false)), None);
         let mut auditor = auditor();
         auditor.note_last_words(0, 2);

@@ -1,4 +1,4 @@
-//! Late grants: a claim waits no longer than somebody is in its way.
+//! Rules `late-grant` and `overdue`: a claim waits no longer than a conflicting claim exists.
 
 use super::Auditor;
 use crate::form::Form;
@@ -6,7 +6,7 @@ use crate::operation::{Acquire, Key};
 use waymaker_protocol::{Granted, LockId};
 
 impl Auditor {
-    /// A claim that waited was granted when everybody in its way had gone, or a little later.
+    /// Rule `late-grant`: a waiting claim is granted shortly after the last conflicting claim is gone.
     pub(super) fn judge_late_grant(
         &mut self,
         request: usize,
@@ -32,12 +32,14 @@ impl Auditor {
         let clear_ms = holders_ms.max(waiters_ms).max(queued_ms);
         if stamp_ms > self.latest_ms(clear_ms) {
             self.accuse("late-grant", || {
-                format!("key {key}: {id} waited and was granted at {stamp_ms}, nobody was in its way since {clear_ms}")
+                format!(
+                    "key {key}: {id} waited and was granted at {stamp_ms} ms, but no claim conflicted with it since {clear_ms} ms"
+                )
             });
         }
     }
 
-    /// When all earlier holders of a key had gone, if that is known.
+    /// Returns when all earlier holders of a key had gone, if that is known.
     fn holders_left_ms(&self, key: Key, fence: u64) -> Option<u64> {
         let history = self.keys.get(&key)?;
         let mut next = fence;
@@ -49,14 +51,14 @@ impl Auditor {
             next = other;
             left_ms = left_ms.max(self.ceiling_of(grant.id)?);
         }
-        // A hold with a fence that no client heard of may last until now.
+        // A hold with a fence that no client knows may last until now.
         if next > 1 {
             return None;
         }
         Some(left_ms)
     }
 
-    /// When all others had left the queue of a key that may have stood before this claim.
+    /// Returns when all other claims had left the queue of a key that may have been ahead of this claim.
     fn waiters_left_ms(&self, request: usize, key: Key, queued_ms: u64, stamp_ms: u64) -> Option<u64> {
         if !self.knows_crowd_since(key, queued_ms) {
             return None;
@@ -76,10 +78,10 @@ impl Auditor {
         Some(left_ms)
     }
 
-    /// Whether a hold that is shown is over by now, workers running.
+    /// Returns the latest end of a hold that a response shows at `at_ms`, if the hold must be over by then.
     pub(super) fn is_overdue(&self, id: LockId, at_ms: u64) -> Option<u64> {
         let hold = self.holds.get(&id)?;
-        // What was said to be over has its own rule.
+        // A hold whose end was reported has its own rule.
         let end_ms = self.ceiling_ms(hold).filter(|_| hold.over_ms.is_none())?;
         (at_ms > end_ms && at_ms > self.over_by_ms(end_ms, at_ms)).then_some(end_ms)
     }
@@ -92,13 +94,14 @@ mod tests {
     use crate::operation::{Acquire, Operation};
     use waymaker_protocol::{Event, Granted, Response};
 
-    /// More holds than most rules look back.
+    /// More holds than most rules compare.
     const HOLD_COUNT: u64 = 80;
     const FIRST_LEASE_MS: u32 = 5_000;
     const SHARED: Acquire = Acquire { shared: true, request_id: None, release_after_ms: None, ..ACQUIRE };
 
-    /// Many holders share a key, the first of them with `first_lease_ms`. Clients hear of the grants from the fence `first_said` on. A claim
-    /// that waits behind all of them is granted `after_ms` after the start.
+    /// Many holders share a key, the first of them with a lease of `first_lease_ms`. Clients get the grants
+    /// from the fence `first_said` on. A claim that waits for all of them is granted `after_ms` after the
+    /// start.
     fn granted_after(first_lease_ms: u32, first_said: u64, after_ms: u64) -> Auditor {
         let mut auditor = auditor();
         auditor.settings.durability = None;
@@ -133,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_may_wait_for_the_first_hold_of_its_key_though_no_client_heard_of_that() {
+    fn a_claim_may_wait_for_a_hold_that_no_client_knows() {
         let after_ms = u64::from(FIRST_LEASE_MS) + 2;
         assert_eq!(granted_after(SHARED.lease_ms, 2, after_ms).violation(), None);
     }
 
-    /// Returns whether a hold is overdue 300 ms after a start, if its lease ended while no server ran. Workers stall after the start for
-    /// `stall_us`.
+    /// Returns whether a hold is overdue 300 ms after a start, if its lease ended while no server ran.
+    /// Workers stall for `stall_us` after the start.
     fn is_overdue_after_a_start(stall_us: u64) -> bool {
         let mut auditor = auditor();
         let start_ms = auditor.settings.start_ms;
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ends_while_no_server_runs_is_over_when_workers_run_again() {
+    fn a_lease_that_ended_while_no_server_ran_is_over_once_workers_run() {
         assert!(!is_overdue_after_a_start(400_000));
         assert!(is_overdue_after_a_start(100_000));
     }

@@ -1,4 +1,4 @@
-//! Who judges a run.
+//! The auditor: checks every run of the simulator against the documented guarantees.
 
 mod answers;
 mod buckets;
@@ -83,91 +83,108 @@ use watches::Watches;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{LockId, Response, SessionId, next_frame};
 
-/// A promise that was broken.
+/// A broken guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which promise.
+    /// Name of the broken rule, as listed at `Auditor`.
     pub rule: &'static str,
-    /// How.
+    /// What the rule requires and what the auditor saw instead.
     pub text: String,
 }
 
-/// Judges every word of the server against what it promises, from the outside alone.
+/// Checks all server output and all client beliefs of a run against the documented guarantees, as a black box.
 ///
-/// It hears what clients ask and when that arrives at the server (`asks`, `arrived`), when the server reads (`read`), what it
-/// says, lost or not (`said`), and what clients believe (`believes`). It knows nothing of shards, queues, wheels or workers; only the
-/// published rules, each under a name:
+/// The run reports requests when clients send them and when they arrive at the server (`asks`, `arrived`), when the server
+/// reads (`read`), what the server sends, even if it is lost on the way (`said`), and which holds clients rely on
+/// (`believes`). The auditor knows nothing of shards, queues, timer wheels or workers. It only knows the published rules, each
+/// under a name. The module that checks a rule is in parentheses.
 ///
 /// ```text
-/// guard         while a guard of a real client says that it holds, the server holds it for that guard alone (guards)
-/// one-owner     no two guards of one process believe in one hold
-/// last-word     no guard believes longer than the newest word that its process has read allows; loss-reason: a loss has the reason
-///               that was read, and its callback is called once; forgotten: a hold that its guard left is not released (heard)
-/// window        a lane has no more unanswered requests than it may; chatter: it sends no more than its holds and callers explain
-/// caller        a caller has no error that nothing explains; late-caller: it has its answer in time (`real_client::caller`)
-/// needless-loss no guard is lost at its local deadline without a fault, or believes shorter than an answer allows; unowned: no hold is
-///               left without a guard; renewal: a lane renews its leases in time (keeping)
-/// uncalled      a real client cancels an acquire whose caller has left (uncalled); silence: it gives up a connection whose server is
-///               silent (`real_client::silence`)
-/// told          callers and guards are told what the server said (heard)
-/// watcher       a watch shows the newest state that its process has read, and lasts until it is dropped (watchers)
-/// exclusion     two clients that by the documented arithmetic may believe in conflicting holds never do so at once
-/// early-grant   the next conflicting grant comes after the last acknowledged lease, a release, or another known end
-/// lost-lease    a renewal that arrived before the end of the lease finds the hold, however long the server stalled
-/// lost-session  the same for sessions and any bytes; drained: no instant counts as read while a connection is on its way with bytes from before,
-///               nor while a worker has unserved requests from before that a sweep waits for
-/// turns         connections that gave way go on in the order in which they did, and none while leases are due
-/// last-words    a client that sends no more still gets the answers that the server has (last_words)
-/// fence-*       unique, in the order of grants and of real time, without gaps
-/// ticket-order  equal priorities are served as they arrived; priority-bound: no boost above the limit
-/// old-id        what is over is never acted upon, and neither is what was forged
-/// repeat        a repeated number gets its first answer; request-id: a repeated id finds its claim
-/// answers       one answer for each request, of the right kind, and only for what was asked
-/// stamp         what was decided was decided after it was asked and before it was said
-/// cancelled     who was told that its wait is over is not granted, and nobody is told so without a reason
-/// early-timeout a wait does not end before its time
-/// overtaking    nobody who asks later than another waits is served before it, but for its priority
-/// overdue       but for the time in which workers do not run, nothing is held long after its latest end (ceilings)
-/// late-answer   each request that arrives is answered in time, a wait at its end (duties)
-/// late-expiry   a hold that ends with its lease does so in time, and its lane hears it
-/// late-session  a session whose clients are silent ends in time, and each of its connections hears it
-/// late-grant    a claim that waits is granted once nobody is in its way (late_grants)
-/// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED are said to whoever must hear them, and not
-///               before the grant of the hold that they are about; each connection hears once that a hold is over, through front ends too (inlets)
-/// welcome       nothing comes before the welcome of a connection (farewells), which announces the limits of the server and the session that
-///               was asked for (welcomes)
-/// farewell      what a session has is over when its goodbye is answered, and nothing is granted to it later; the connection hears
-///               nothing behind that answer, and nothing that was sent behind the goodbye is served (farewells)
-/// count, number counts, positions, ages and remaining times lie in the intervals that are known (numbers)
-/// tokens        the numbers of the limiter agree with each other and with those before (tokens)
-/// limit         nothing is let in beyond a limit, and nothing is refused for one that it does not reach (table_limits); requests that
-///               are answered count against no limit of their connection (`node::listeners`)
-/// steps         no turn asks for more follow-up work than it may do; armed: a worker comes by for what ends in each shard,
-///               and some worker is awake when it is due
-/// view          what INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP, DESCRIBE_POOL and NAMESPACES show agrees with what was said
-/// page          what is held all the while stands in exactly one of the pages of LIST, HOLDS and LIST_ENTRIES (walks);
-///               a pool whose capacity was set is in exactly one of the pages of LIST_POOLS (pool_pages)
-/// busy          a try is refused only where somebody may have been in its way (contention)
-/// all-or-none   of several keys all are granted, or none (several)
-/// capacity      the permits that are held are never more than there are (pools)
-/// rate          no bucket gives more than its rule allows, and refuses only what it may lack (buckets)
-/// listener      a stream of a front end hears that its hold is over and that its lane is closed, and no hold is left of which no stream
-///               has heard (`node::listeners`)
-/// watch         who watches hears of each grant, in order, and that a key is free only when it is (watches)
-/// frozen        nothing is granted where an operator froze (operators)
-/// stopping      a server that stops grants nothing, and nobody waits for it (stopping)
-/// losses        where records were lost, nothing is granted before the longest lease of what may be lost has expired (restarts)
-/// fence-counted a fence of scope Quorum is one that the cluster counted, above all of its key, whatever became of the server
-/// durable       a response that says that something is durable comes behind the sync of its record (restarts)
-/// session-gone  no grant follows the news on its connection that the session is over (answers)
-/// visit         fences rise though their namespace is removed, and no namespace is removed that is in use (visits)
-/// start, log    a server starts on whatever its disk has and restores all of it, and its log takes what it is given (restarts,
-///               `node::contents`)
+/// guard         While a guard of a real client reports that it holds, the server holds the lock for this guard alone (guards).
+/// one-owner     No two guards of one process rely on the same hold (real_client).
+/// last-word     No guard relies on its hold for longer than the newest lease that its process has read allows (heard).
+/// loss-reason   A lost guard has the reason that its process read (heard); its callback runs exactly once (real_client).
+/// forgotten     A client does not release a hold whose guard the program left without a release (heard).
+/// window        A lane has no more unanswered requests than its window allows (heard).
+/// chatter       A lane sends no more requests than its holds and its callers explain (chatter).
+/// caller        A caller gets only errors that the run explains (real_client::caller).
+/// late-caller   A caller has its result in time (real_client::caller).
+/// needless-loss No guard is lost at its local deadline without a fault; no guard has less time than the responses allow (keeping).
+/// unowned       No hold is left without a guard (guards).
+/// renewal       A lane renews its leases in time (keeping).
+/// uncalled      A real client cancels an acquire whose caller has dropped it (uncalled).
+/// silence       A real client gives up a connection whose server is silent (real_client::silence).
+/// told          Callers and guards get the values that the server sent (heard).
+/// watcher       A watch shows the newest state that its process has read, and lasts until it is dropped (watchers).
+/// exclusion     Two clients never rely on conflicting holds at once, by the documented lease arithmetic (sure).
+/// early-grant   A conflicting grant follows the last acknowledged lease, a release, or another known end of the earlier
+///               hold or registration (holds, entries).
+/// lost-lease    A renewal that arrives before the lease ends finds the hold, however long the server stalls (refusals).
+///               The server reports no end of a hold that must still last (events).
+/// lost-session  The same for sessions and any received bytes (sessions).
+/// drained       No instant counts as read while a connection in transfer holds bytes from before it, nor while a worker has
+///               unserved requests from before it that a sweep waits for.
+/// turns         Connections that yielded continue in the order in which they yielded, and none while leases are due.
+/// last-words    A client that closed its sending side still gets all responses that the server has for it (last_words).
+/// fence-*       Fences are unique, without gaps, and rise in the order of the grants and in real time (keys).
+/// ticket-order  Waiters of equal priority are served in the order of their arrival (keys).
+/// priority-bound A priority moves a waiter forward by no more than its limit (keys).
+/// old-id        The id of an ended claim and a forged id have no effect.
+/// own-claim     A request that is limited to own claims has no effect on the claim of another client (answers).
+/// repeat        A repeated request number gets its first response (answers).
+/// request-id    A repeated request id finds its claim (request_ids).
+/// answers       Each request has exactly one response, of the right kind, and responses match their requests (answers).
+/// stamp         The server decides a response after the request was sent and before the response is sent (answers).
+/// cancelled     A claim whose cancellation is acknowledged is not granted (grants); no wait is reported as cancelled without
+///               a reason (refusals).
+/// early-timeout A wait does not end before its time (refusals).
+/// overtaking    No acquire is granted before an earlier waiter, except by its priority (keys).
+/// overdue       Except while workers stand still, no hold lasts long after its latest possible end (views, ceilings).
+/// unanswered    After a time without faults, no client waits for a response (simulation).
+/// leftover      After all clients have left, the server has no claims and no connections (simulation).
+/// late-answer   The server answers each request that arrives in time, and each wait at its end (duties).
+/// late-expiry   A hold that ends with its lease ends in time, and its lane gets the event (duties).
+/// late-session  A session whose clients are silent ends in time, and each of its connections gets the event (duties).
+/// late-grant    A waiting claim is granted in time after the last conflicting claim is gone (late_grants).
+/// event         REVOKED, LEASE_MOVED, TAKEN_UP, QUEUED, KEY_HELD and SESSION_EXPIRED reach every connection that must get them,
+///               and not before the grant of the hold that they are about (events). Each connection gets the end of a hold
+///               once, front ends included (inlets).
+/// welcome       No frame precedes the WELCOME of a connection (farewells). WELCOME announces the limits of the server and the
+///               session that the client requested (welcomes).
+/// farewell      All holds of a session are over once its GOODBYE is answered, and it gets no later grant. The connection gets
+///               no frame after that response, and the server serves no request sent after GOODBYE (farewells).
+/// count, number Reported counts, positions, ages and remaining times lie within the known bounds (numbers).
+/// tokens        The numbers of the rate limiter agree with each other and with earlier ones (tokens).
+/// limit         The server admits nothing beyond a limit, and refuses nothing for a limit that is not reached (table_limits).
+///               Answered requests count against no limit of their connection (node::listeners).
+/// steps         No shard turn requests more steps of follow-up work than its limit, and a cluster gets only a few
+///               transactions at once.
+/// armed         A worker visits each shard in which a timer is due, and some worker is awake when it is due.
+/// view          INSPECT, STATUS, LIST, HOLDS, VERIFY, LOOK_UP, DESCRIBE_POOL and NAMESPACES agree with earlier responses (views).
+/// page          An item that is held during a whole walk is in exactly one page of LIST, HOLDS or LIST_ENTRIES (walks). A pool
+///               whose capacity was set is in exactly one page of LIST_POOLS (pool_pages).
+/// busy          The server refuses an acquire without a wait only if a conflicting claim was possible (contention).
+/// all-or-none   A multi-key claim gets all of its keys or none (several).
+/// capacity      The permits held never exceed the capacity of the pool (pools).
+/// rate          No bucket grants more tokens than its rate allows, or refuses tokens that it must have (buckets).
+/// listener      A stream of a front end gets the end of its hold and of its lane; no hold remains that no stream knows
+///               (node::listeners).
+/// watch         A watching client gets each grant, in order, and gets "free" only while the key is free (watches).
+/// frozen        The server grants nothing under a frozen prefix (operators).
+/// stopping      A stopping server grants nothing and keeps no waiters (stopping).
+/// losses        After a loss of records the server grants nothing before the longest lease that may be lost has expired (restarts).
+/// fence-counted The cluster counted each fence of scope quorum, and it is above all earlier ones of its key, whatever happened
+///               to the server (counted).
+/// durable       A response that promises durability follows the sync of its record (restarts).
+/// session-gone  A connection gets no grant after the event that its session is over (answers).
+/// visit         Fences rise across removals of their namespace; the server removes no namespace that is in use (visits).
+/// start, log    A server starts from any content of its disk and restores all of it; the log accepts what the server writes
+///               (restarts, node::contents).
 /// ```
 ///
-/// What it does not know it gives the benefit of the doubt: an answer that was never heard may have been any. For each
-/// hold it keeps the **floor**, the earliest instant at which the server may have ended it. Every rule about time compares
-/// with that.
+/// The auditor gives the server the benefit of the doubt: a response that no client received may have had any content. For
+/// each hold the auditor keeps the **floor**, the earliest instant at which the server may have ended the hold. Every rule
+/// about time compares with the floor.
 #[derive(Debug)]
 pub(crate) struct Auditor {
     settings: Settings,
@@ -176,11 +193,12 @@ pub(crate) struct Auditor {
     requests: Vec<Asked>,
     sessions: BTreeMap<SessionId, Session>,
     holds: BTreeMap<LockId, Hold>,
-    /// Claims that are known to wait, and their acquires.
+    /// Claims that are known to wait, each with its acquire.
     waiters: BTreeMap<LockId, usize>,
-    /// Claims whose end the server reported before their grant, and when: it kept the grant for a repetition.
+    /// Claims whose end the server reported before their grant, with the time of the report. The server kept
+    /// the grant for a repetition.
     ended_unheard: BTreeMap<LockId, u64>,
-    /// What was asked of ids before it was known that they are held.
+    /// Requests about ids that no response had named as held yet.
     tampered: BTreeMap<LockId, Tampering>,
     crowds: Crowds,
     keys: BTreeMap<Key, KeyHistory>,
@@ -196,102 +214,104 @@ pub(crate) struct Auditor {
     namespaces: Namespaces,
     watches: Watches,
     duties: Duties,
-    /// When leases were moved for this long, the last time by hold and lease.
+    /// Time of the last event that moved a lease, by hold and new lease.
     moved: BTreeMap<(LockId, u32), u64>,
-    /// Of what is held in a namespace, by client and number.
+    /// Walks over the holds of a namespace, by client and number of the walk.
     walks: BTreeMap<(usize, u32), Walk>,
-    /// Of the pools of a namespace, by client and number.
+    /// Walks over the pools of a namespace, by client and number of the walk.
     pool_walks: BTreeMap<(usize, u32), PoolWalk>,
-    /// Sessions that were said to be over, and when they might have ended at the earliest.
+    /// Sessions that the server reported as over, each with its earliest possible end.
     ended_sessions: VecDeque<(SessionId, u64)>,
     stalls: Stalls,
     restarts: Restarts,
     counted: Counted,
     visits: Visits,
-    /// The server was told then to stop.
+    /// Time of the order to stop the server.
     stopping_ms: Option<u64>,
-    /// Somebody else judges.
+    /// Whether the auditor reports nothing, because another check decides about this run.
     is_silent: bool,
-    /// Responses that were decoded since the trace last took them, if there is a trace to read.
+    /// Responses decoded since the trace last took them; `None` without a trace.
     spoken: Option<Vec<String>>,
     violation: Option<Violation>,
     grant_count: u64,
 }
 
-/// One connection as the auditor hears it.
+/// One connection, as the auditor knows it.
 #[derive(Debug, Default)]
 struct Listener {
     lane: usize,
-    /// It is one of a front end, whose streams take events and responses in their own time, or not at all.
+    /// Whether the connection belongs to a front end, whose streams take events and responses at their own
+    /// pace, or never.
     is_front: bool,
-    /// Its requests are judged by themselves (visits).
+    /// Whether the connection belongs to a visitor, whose requests the `visits` module checks.
     is_visitor: bool,
-    /// Requests of a visitor that are owed an answer once their last byte arrives, by its place in the stream.
+    /// Requests of a visitor that have not fully arrived at the server, each with the stream offset of its
+    /// end. The server owes a response once all bytes have arrived.
     unarrived_visits: VecDeque<(u64, u32)>,
-    /// The beginning of a frame, and the place of that in the stream.
+    /// Undecoded beginning of a frame; `said_from` is its offset in the stream.
     said: Vec<u8>,
     said_from: u64,
     answered: BTreeSet<u32>,
-    /// The watches that were asked for on it.
+    /// Request numbers of the watches that the client requested on this connection.
     asked_watches: BTreeSet<u32>,
-    /// Requests whose last byte has not arrived at the server, by its place in the stream.
+    /// Requests that have not fully arrived at the server, each with the stream offset of its end.
     unarrived: VecDeque<(u64, usize)>,
-    /// Its session is settled since then.
+    /// Time since which the session of the connection is settled.
     welcome_ms: Option<u64>,
-    /// It heard that its session is over.
+    /// Whether the connection got the event that its session is over.
     is_session_gone: bool,
-    /// When the server decided that, by its clock.
+    /// Server clock at which the server decided to send WELCOME.
     welcomed_ms: Option<u64>,
-    /// Events that it heard and must hear.
+    /// Required events that the connection got.
     heard: BTreeSet<Word>,
-    /// Holds of whose changes it heard.
+    /// Holds of which the connection got a change of the lease.
     heard_of: BTreeSet<LockId>,
-    /// When the newest lease was decided that it heard of, by hold.
+    /// Server clock of the newest lease that the connection got, by hold.
     moved_ms: BTreeMap<LockId, u64>,
-    /// The server has bytes for it that it does not take.
+    /// Whether the server has bytes for the connection that the connection does not take.
     is_clogged: bool,
-    /// It took the last of such bytes then.
+    /// Time at which the connection took the last of such bytes.
     flows_from_us: u64,
     is_lost: bool,
-    /// The request behind which its client sent no more.
+    /// Request after which the client closed its sending side.
     last_words: Option<u32>,
-    /// Requests that were sent behind a goodbye; `None` before one.
+    /// Requests that were sent after GOODBYE; `None` before a GOODBYE.
     behind_goodbye: Option<BTreeSet<u32>>,
-    /// Its client has said hello, and has no welcome yet.
+    /// Whether the client has sent HELLO and has no WELCOME yet.
     is_greeting: bool,
-    /// Its goodbye was answered.
+    /// Whether the server answered GOODBYE.
     has_farewell: bool,
-    /// Acquires of which a front end tells its client what happens to their holds.
+    /// Acquires for which a front end tells its client about later events of their holds.
     followed: BTreeSet<u32>,
-    /// Requests that the client does not listen to any more.
+    /// Requests whose stream the client has reset.
     reset: BTreeSet<u32>,
-    /// Holds of whose ends it heard.
+    /// Holds whose end the connection got.
     told_over: BTreeSet<LockId>,
-    /// The server was done with it then.
+    /// Time at which the server was done with the connection.
     done_us: Option<u64>,
 }
 
-/// One lane of a client, over all its connections.
+/// One lane of a client, across all its connections.
 #[derive(Debug, Default)]
 struct LaneRecord {
-    /// Of the same owner.
+    /// Client that stands for the owner: all processes of one owner count as one client.
     client: usize,
     process: usize,
     session: Option<SessionId>,
     connections: Vec<usize>,
     asked: BTreeMap<u32, usize>,
     losses: Vec<Loss>,
-    /// Holds that it was granted.
+    /// Holds that the lane was granted.
     granted: BTreeSet<LockId>,
     holds_walk: Walk,
 }
 
-/// A connection of a lane was lost.
+/// The loss of one connection of a lane.
 #[derive(Debug)]
 struct Loss {
     connection: usize,
     at_ms: u64,
-    /// When the session had the lane back.
+    /// Time at which the lane was connected to its session again.
     back_ms: Option<u64>,
 }
 
@@ -299,44 +319,43 @@ struct Loss {
 #[derive(Debug)]
 struct Asked {
     lane: usize,
-    /// It was last sent on this connection.
+    /// Connection on which the request was last sent.
     connection: usize,
     number: u32,
     operation: Operation,
     first_sent_ms: u64,
     sent_ms: u64,
-    /// When it had last arrived whole.
+    /// Time at which the last byte of the newest copy arrived.
     arrived_ms: Option<u64>,
-    /// The newest fence that was said of its key when it was first sent.
+    /// Newest known fence of the key when the request was first sent.
     fence_before: u64,
-    /// The same of all keys of an acquire.
+    /// Newest known fence of each key of an acquire when the acquire was first sent.
     fences_before: Vec<(Key, u64)>,
-    /// Of what a cluster counts.
+    /// State of the keys that a cluster counts when the acquire was first sent.
     counted_before: Vec<CountedBefore>,
-    /// Times that it was sent.
+    /// Number of times that the request was sent.
     sent_count: u32,
-    /// Whether it was sent, or sent again, without a wait.
+    /// Whether at least one copy of the request asked not to wait.
     is_try: bool,
-    /// Somebody gave a reason why its wait may be over.
+    /// Whether any request or event gave a reason why the wait may be over.
     may_be_cancelled: bool,
-    /// Its cancellation was acknowledged.
+    /// Whether the server acknowledged the cancellation of the request.
     is_cancelled: bool,
-    /// The reset of its stream.
+    /// Request that reset the stream of this request.
     reset_by: Option<usize>,
-    /// It was granted.
     is_granted: bool,
-    /// The answer that a repetition must get.
+    /// Response that a repetition must get.
     kept: Option<Vec<u8>>,
     is_answered: bool,
-    /// When its grant was decided.
+    /// Server clock at which the grant was decided.
     granted_ms: Option<u64>,
-    /// When it last had an answer.
+    /// Time of the latest response.
     answered_ms: Option<u64>,
-    /// It waited to the end of its wait.
+    /// Whether the acquire waited until its wait ended.
     is_timed_out: bool,
-    /// It was refused then.
+    /// Time at which the request was refused.
     refused_ms: Option<u64>,
-    /// Told by `QUEUED`: the id, the ticket, and when it was said.
+    /// Content of `QUEUED`: the id and the ticket; then the time at which it was sent.
     queued: Option<(LockId, u64, u64)>,
 }
 
@@ -382,14 +401,14 @@ impl Auditor {
         }
     }
 
-    /// A promise was broken. The first one is what counts.
+    /// Records a broken guarantee. Only the first one of a run counts.
     pub(crate) fn accuse(&mut self, rule: &'static str, text: impl FnOnce() -> String) {
         if self.violation.is_none() && !self.is_silent {
             self.violation = Some(Violation { rule, text: text() });
         }
     }
 
-    /// Says nothing from here on, so that a run goes on whatever happens.
+    /// Reports nothing from here on, so that a run continues after a violation.
     pub(crate) fn silence(&mut self) {
         self.is_silent = true;
     }
@@ -412,32 +431,34 @@ impl Auditor {
         self.grant_count
     }
 
-    /// A client that shares its owner with no other has another lane.
+    /// Adds a lane for a client that shares its owner with no other client.
     #[cfg(test)]
     pub(crate) fn new_lane(&mut self, client: usize) -> usize {
         self.new_lane_of(client, client)
     }
 
-    /// Adds a lane of a process. The auditor counts all processes of one owner as one client, and each knows only its own requests.
+    /// Adds a lane of a process. All processes of one owner count as one client, but each process knows only
+    /// its own requests.
     pub(crate) fn new_lane_of(&mut self, client: usize, process: usize) -> usize {
         self.lanes.push(LaneRecord { client, process, ..LaneRecord::default() });
         self.lanes.len() - 1
     }
 
-    /// A connection is opened for a lane. Connections are numbered in the order in which they are opened.
+    /// Opens a connection for a lane. Connections are numbered in the order in which they are opened.
     pub(crate) fn open(&mut self, lane: usize, is_front: bool) {
         self.lanes[lane].connections.push(self.connections.len());
         self.connections.push(Listener { lane, is_front, ..Listener::default() });
     }
 
-    /// Opens a connection for a visitor. Its responses are judged one by one (visits).
+    /// Opens a connection for a visitor. The `visits` module checks its responses one by one.
     pub(crate) fn open_to_visitor(&mut self, client: usize) {
         let lane = self.new_lane_of(client, client);
         self.open(lane, false);
         self.connections.last_mut().into_iter().for_each(|listener| listener.is_visitor = true);
     }
 
-    /// A client sends a request, whose last byte is at that place in the stream. The same number again is a repetition.
+    /// Records a request that a client sends; `end` is the stream offset of its last byte. The same number
+    /// again is a repetition.
     pub(crate) fn asks(
         &mut self,
         connection: usize,
@@ -467,7 +488,7 @@ impl Auditor {
                 if is_other_server {
                     self.note_asked_anew(request, &operation);
                 }
-                // The server does nothing if a request that it has answered comes again.
+                // A repeated request that the server has already answered has no effect.
                 if self.requests[request].kept.is_none() {
                     self.note_if_freeze(request, &operation, now_ms);
                 }
@@ -475,7 +496,7 @@ impl Auditor {
                 if let Operation::Acquire(acquire) = operation {
                     self.note_in_crowd(request, &acquire);
                 }
-                // It may wait anew, under another id.
+                // The repeated request may wait again, under another id.
                 self.requests[request].queued = None;
                 self.requests[request].is_answered &= self.requests[request].kept.is_some();
                 request
@@ -592,13 +613,13 @@ impl Auditor {
         request
     }
 
-    /// The newest fence of a key that was said.
+    /// Returns the newest known fence of a key, of grants and of registrations.
     pub(crate) fn newest_fence(&self, key: Key) -> u64 {
         let granted = self.keys.get(&key).map_or(0, KeyHistory::newest_said);
         granted.max(self.newest_entry_fence(key))
     }
 
-    /// So many bytes of a connection have arrived at the server.
+    /// Records that the first `count` bytes of a connection have arrived at the server.
     pub(crate) fn arrived(&mut self, connection: usize, count: u64, now_ms: u64) {
         let next = |connection: &mut Listener| connection.unarrived.pop_front_if(|(end, _)| *end <= count);
         while let Some((_, request)) = next(&mut self.connections[connection]) {
@@ -612,7 +633,7 @@ impl Auditor {
         }
     }
 
-    /// The connection is broken or closed: from here on the server may know.
+    /// Records that a connection is broken or closed: from now on the server may know of it.
     pub(crate) fn lost(&mut self, connection: usize, now_ms: u64) {
         if std::mem::replace(&mut self.connections[connection].is_lost, true) {
             return;
@@ -623,7 +644,7 @@ impl Auditor {
         self.limit_belief_in_lane(lane);
     }
 
-    /// The server says something to a connection, whether or not that arrives.
+    /// Decodes and checks what the server sends to a connection, even if it never arrives.
     pub(crate) fn said(&mut self, connection: usize, bytes: &[u8], now_ms: u64) {
         if self.connections[connection].is_visitor {
             return self.note_said_to_visitor(connection, bytes);
@@ -635,7 +656,9 @@ impl Auditor {
             match next_frame(&said[offset..], FRAME_LEN_MAX) {
                 Ok(None) => break,
                 Err(error) => {
-                    self.accuse("answers", || format!("the stream to connection {connection}: {error}"));
+                    self.accuse("answers", || {
+                        format!("the byte stream to connection {connection} has no valid frame: {error}")
+                    });
                     break;
                 }
                 Ok(Some(frame)) => {
@@ -653,7 +676,9 @@ impl Auditor {
                             }
                             self.hear(connection, frame.number(), &response, frame.bytes(), now_ms);
                         }
-                        Err(error) => self.accuse("answers", || format!("connection {connection}: {error}")),
+                        Err(error) => self.accuse("answers", || {
+                            format!("connection {connection} got a frame that is no valid response: {error}")
+                        }),
                     }
                 }
             }
@@ -663,7 +688,7 @@ impl Auditor {
         self.connections[connection].said_from += offset as u64;
     }
 
-    /// The server could write all that it had for a connection, or not.
+    /// Records whether the server could write all pending bytes of a connection.
     pub(crate) fn note_flow(&mut self, connection: usize, flows: bool, now_us: u64) {
         let listener = &mut self.connections[connection];
         if flows && listener.is_clogged {
@@ -672,12 +697,14 @@ impl Auditor {
         listener.is_clogged = !flows;
     }
 
-    /// The server is done with a connection: what was read of it and has no effect yet is left to some worker.
+    /// Records that the server is done with a connection. Bytes that it read but has not served are left to
+    /// some worker.
     pub(crate) fn done(&mut self, connection: usize, now_us: u64) {
         self.connections[connection].done_us = Some(now_us);
     }
 
-    /// The latest time at which a request without an answer had its effect, if it had one; none where it may have it still.
+    /// Returns the latest time at which a request without a response took effect, if it did. Returns `None`
+    /// if it may still take effect.
     fn last_effect_ms(&self, request: usize) -> Option<u64> {
         let lane = &self.lanes[self.requests[request].lane];
         let mut done_us = 0;
@@ -687,12 +714,14 @@ impl Auditor {
         Some(self.settings.server_ms(self.stalls.latest_us(done_us)))
     }
 
-    /// The same in microseconds of the run.
+    /// Returns when the workers have surely finished all work that was pending at `from_us`, in microseconds
+    /// of the run.
     pub(crate) fn latest_us(&self, from_us: u64) -> u64 {
         self.stalls.latest_us(from_us)
     }
 
-    /// When the workers have surely done what was left to do at that time.
+    /// Returns when the workers have surely finished all work that was pending at `from_ms`, by the server
+    /// clock.
     fn latest_ms(&self, from_ms: u64) -> u64 {
         let from_us = (from_ms + 1).saturating_sub(self.settings.start_ms) * 1000;
         self.settings.server_ms(self.stalls.latest_us(from_us))
@@ -702,7 +731,8 @@ impl Auditor {
         self.keys.entry(key).or_default()
     }
 
-    /// A client believes in a hold until then; the auditor cuts that short where the client could not know better.
+    /// Records that a client relies on a hold until `until_us`. The auditor shortens this if the client
+    /// cannot know of an earlier end.
     pub(crate) fn believes(&mut self, id: LockId, until_us: u64, now_us: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let limit_ms = self.outer_floor_ms(hold);
@@ -712,22 +742,25 @@ impl Auditor {
         if let Some(other) = self.sure.believe(hold.key, id, (hold.form, hold.shared), until_us, now_us) {
             let key = hold.key;
             self.accuse("exclusion", || {
-                format!("key {key}: holds {id} and {other} conflict, and both are believed at {now_us} us")
+                format!(
+                    "key {key}: clients rely on the conflicting holds {id} and {other} at the same time, at {now_us} us"
+                )
             });
         }
     }
 
-    /// A client believes in a hold no more.
+    /// Records that no client relies on a hold any more.
     pub(crate) fn doubts(&mut self, id: LockId) {
         self.sure.doubt(id);
     }
 
-    /// Some worker does not run from now on for so long.
+    /// Records that some worker stands still for `for_us` from now on.
     pub(crate) fn note_stall(&mut self, now_us: u64, for_us: u64) {
         self.stalls.note(now_us, for_us);
     }
 
-    /// Judges what can be judged only when all is over: no more fences are missing than grants may be unheard.
+    /// Rule `fence-step`, checked at the end of a run: the fences missing in the history of a key number at
+    /// most the grants whose response no client received.
     pub(crate) fn finish(&mut self) {
         if self.settings.is_forgetful || self.restarts.has_lost_records() {
             return;
@@ -735,8 +768,8 @@ impl Auditor {
         let mut unheard: BTreeMap<Key, u64> = BTreeMap::new();
         for request in &self.requests {
             if let Operation::Acquire(acquire) = request.operation {
-                // Sent several times, it may also have been granted several times, each time after its lane was lost.
-                // One that must be durable first may be given up in between, and its fence is spent.
+                // Each copy of an acquire may have been granted, if its lane was lost in between. A grant
+                // that must become durable first may be abandoned before that, and its fence is used up.
                 let is_told = if self.settings.durability.is_some() { request.is_granted } else { true };
                 let heard = u32::from(request.is_answered && is_told);
                 for (key, _) in acquire.keys() {
@@ -748,12 +781,14 @@ impl Auditor {
             .keys
             .iter()
             .map(|(key, history)| (*key, history.missing_count(), unheard.get(key).copied().unwrap_or(0)));
-        // A key that is new begins above the fences of namespaces that were removed.
+        // A new key starts above the fences of removed namespaces.
         let skipped = self.visits.highest();
         let wrong = counted.find(|(_, missing, unheard)| *missing > unheard + skipped);
         if let Some((key, missing, unheard)) = wrong {
             self.accuse("fence-step", || {
-                format!("key {key}: {missing} fences were given to nobody, {unheard} grants are unheard")
+                format!(
+                    "key {key}: {missing} fences are missing, but only {unheard} grants can be unknown to clients"
+                )
             });
         }
     }

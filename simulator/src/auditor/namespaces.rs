@@ -1,4 +1,4 @@
-//! What the server says of its namespaces.
+//! Rules about the listed namespaces.
 
 use super::Auditor;
 use crate::mix::kind_of;
@@ -7,24 +7,24 @@ use crate::visitors::VISITED;
 use std::collections::BTreeMap;
 use waymaker_protocol::{ListedNamespace, LockId, NamespaceKind, NamespacesListed};
 
-/// What is known of each, by the number of its kind.
+/// Known namespaces, by the number of their kind.
 pub(crate) type Namespaces = BTreeMap<u8, NamespaceRecord>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamespaceRecord {
-    /// Somebody was welcome in it.
+    /// Time of the first WELCOME in the namespace.
     welcome_ms: Option<u64>,
-    /// What was counted of waits and holds that ended, and when that was said.
+    /// Newest reported statistics (ended waits, expired holds, revoked holds), and the time of that report.
     counted: (u64, u64, u64),
     counted_ms: u64,
-    /// When waits and holds were said to have ended, by their time or by force.
+    /// Times at which the server reported ended waits, expired holds and revoked holds.
     timeouts_ms: Vec<u64>,
     expired_ms: Vec<u64>,
     revoked_ms: Vec<u64>,
 }
 
 impl NamespaceRecord {
-    /// Another server counts anew; after a crash it may not know of it.
+    /// Records that another server starts its statistics at 0; after a crash it may not know the namespace.
     pub(super) fn begin_anew(&mut self, is_clean: bool) {
         (self.counted, self.counted_ms) = ((0, 0, 0), 0);
         self.timeouts_ms.clear();
@@ -43,7 +43,7 @@ impl Auditor {
         self.namespaces.entry(kind_of(key).number()).or_default().timeouts_ms.push(now_ms);
     }
 
-    /// A hold was said to have expired; of one that nobody heard of the namespace is not known.
+    /// Records the reported expiry of a hold. The namespace of a hold without a known grant is unknown.
     pub(super) fn note_expired(&mut self, id: LockId, now_ms: u64) {
         if let Some(hold) = self.holds.get(&id) {
             self.namespaces.entry(kind_of(hold.key).number()).or_default().expired_ms.push(now_ms);
@@ -54,8 +54,8 @@ impl Auditor {
         self.namespaces.entry(kind_of(key).number()).or_default().revoked_ms.push(now_ms);
     }
 
-    /// One page. The first one has all namespaces if it has room; each is what it was made, counts at least what is surely
-    /// held, and its sums never fall.
+    /// Rule `view` for one page of NAMESPACES. The first page has all known namespaces if they fit. The held
+    /// count includes all holds that surely exist, and statistics never fall.
     pub(super) fn judge_namespaces(
         &mut self,
         request: usize,
@@ -72,14 +72,16 @@ impl Auditor {
         let missing = self.namespaces.iter().find(|(number, record)| is_known(record) && !is_shown(**number));
         if let Some((number, _)) = missing.filter(|_| is_whole) {
             let number = *number;
-            return self
-                .accuse("view", || format!("the namespace of kind {number} is not shown once: {listed:?}"));
+            return self.accuse("view", || {
+                format!("the namespace of kind {number} must be listed exactly once: {listed:?}")
+            });
         }
         for one in listed.namespaces.iter().filter(is_own) {
             self.judge_namespace(one, sent_ms, now_ms);
         }
     }
 
+    /// Rule `view` for one listed namespace.
     fn judge_namespace(&mut self, one: &ListedNamespace<'_>, sent_ms: u64, now_ms: u64) {
         let surely_held = self.holds.iter().filter(|(id, hold)| {
             kind_of(hold.key) == one.kind
@@ -102,7 +104,7 @@ impl Auditor {
         if one.held < least || falls || is_short || one.name != one.kind.name().as_bytes() {
             self.accuse("view", || {
                 format!(
-                    "{one:?}: at least {least} are held, counted before were {timeouts}, {expired}, {revoked}"
+                    "{one:?}: at least {least} holds exist; earlier counts were {timeouts} timeouts, {expired} expired, {revoked} revoked"
                 )
             });
         }

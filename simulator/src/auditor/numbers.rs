@@ -1,4 +1,4 @@
-//! Counts, ages and remaining times that responses show.
+//! Rules about counts, ages and remaining times in responses.
 
 use super::Auditor;
 use super::holds::Hold;
@@ -8,10 +8,10 @@ use waymaker_protocol::{
     Contention, Inspected, LockId, NamespaceKind, PoolDescribed, PoolOrder, StatusAnswer,
 };
 
-/// The interval in which the server read a value that a response shows.
+/// Interval in which the server read a value that a response shows.
 pub(super) type Read = (u64, u64);
 
-/// The times of one claim in a response: its age, and the rest of its lease or of its wait.
+/// Times of one claim in a response: its age, and the rest of its lease or of its wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) id: LockId,
@@ -25,6 +25,7 @@ fn is_left(shown_ms: u64, (end_from_ms, end_to_ms): Read, (from_ms, to_ms): Read
 }
 
 impl Auditor {
+    /// Rules `count` and `number` for INSPECTED.
     pub(super) fn judge_inspected_numbers(
         &mut self,
         request: usize,
@@ -47,6 +48,7 @@ impl Auditor {
         }
     }
 
+    /// Rules `view`, `count` and `number` for POOL_DESCRIBED.
     pub(super) fn judge_described_numbers(
         &mut self,
         request: usize,
@@ -65,7 +67,11 @@ impl Auditor {
             || (described.order == PoolOrder::Timestamp)
                 == (self.settings.pool_order(pool) == PoolOrder::Timestamp);
         if !is_asked || !is_ordered {
-            self.accuse("view", || format!("pool {pool}: {described:?}, its capacity may be {possible:?}"));
+            self.accuse("view", || {
+                format!(
+                    "pool {pool} is shown with a wrong capacity or order: {described:?}; possible capacities: {possible:?}"
+                )
+            });
         }
         for holder in &described.holders {
             let shown = Shown { id: holder.id, age_ms: holder.age_ms, remaining_ms: holder.remaining_ms };
@@ -77,7 +83,8 @@ impl Auditor {
         }
     }
 
-    /// Judges the counts of holders and waiters of a key. `listed` are the lengths of both lists in the same response.
+    /// Rule `count`: checks the numbers of holders and waiters of a key. `listed` are the lengths of both
+    /// lists in the same response.
     pub(super) fn judge_counts(
         &mut self,
         key: Key,
@@ -91,27 +98,29 @@ impl Auditor {
                 && (waiters == waiter_count as usize || waiters == 64)
         });
         let most = self.waiters_max(key, None, sent_ms, now_ms);
-        // Registered entries have no acquires.
+        // Registrations have no acquires.
         let counts_waiters = !matches!(kind_of(key), NamespaceKind::Registry | NamespaceKind::Lazy);
-        // INSPECT does not find a set that has not entered its tree.
+        // INSPECT does not find a set of paths that is not in its tree yet.
         let finds_all = key != TREE || self.settings.limits.large_set_segment_count >= 1024;
         if counts_waiters && finds_all {
             let least = self.waiters(key, None, sent_ms, now_ms);
             self.expect_at_least(least, waiter_count.into(), now_ms, || {
-                format!("key {key}: {waiter_count} wait, asked at {sent_ms}, said at {now_ms}")
+                format!(
+                    "key {key}: the response shows {waiter_count} waiters, but more waited from {sent_ms} to {now_ms} ms"
+                )
             });
         }
         let is_possible = !counts_waiters || u64::from(waiter_count) <= most;
         if !all_listed || !is_possible {
             self.accuse("count", || {
                 format!(
-                    "key {key}: {holder_count} hold and {waiter_count} wait, listed are {listed:?}; {most} may wait from {sent_ms} to {now_ms}"
+                    "key {key}: the response counts {holder_count} holders and {waiter_count} waiters and lists {listed:?}; at most {most} waiters are possible from {sent_ms} to {now_ms} ms"
                 )
             });
         }
     }
 
-    /// Judges the age and the remaining lease of a hold that a response shows.
+    /// Rule `number`: checks the age and the remaining lease of a hold that a response shows.
     pub(super) fn judge_hold_shown(&mut self, shown: Shown, at: Read, sent_ms: u64) {
         let Shown { id, age_ms, remaining_ms } = shown;
         let Some(hold) = self.holds.get(&id) else { return };
@@ -124,7 +133,7 @@ impl Auditor {
         });
         let end_ms = self.certain_end_ms(hold, sent_ms, at);
         let lasts = end_ms.is_none_or(|end_ms| is_left(remaining_ms.into(), (end_ms, end_ms), at));
-        // Before another lane took it up it was on another session.
+        // Before the hold moved to this lane it was on another session.
         let is_settled = !hold.may_have_moved && hold.settled_ms < sent_ms;
         let lasts_as_session = is_settled && hold.release_after_ms.is_none();
         let session = hold.session.filter(|_| lasts_as_session).and_then(|id| self.sessions.get(&id));
@@ -132,7 +141,9 @@ impl Auditor {
         if !is_aged || !lasts || !within_session {
             let hold = format!("{hold:?}");
             self.accuse("number", || {
-                format!("{shown:?} at {at:?}, granted at {since_ms:?}, its lease ends at {end_ms:?}: {hold}")
+                format!(
+                    "a response decided within {at:?} ms shows {shown:?}; the hold was granted at {since_ms:?} ms and ends at {end_ms:?} ms: {hold}"
+                )
             });
         }
     }
@@ -145,12 +156,12 @@ impl Auditor {
 
     /// Returns the end of a lease that no request after `sent_ms` can have moved.
     fn certain_end_ms(&self, hold: &Hold, sent_ms: u64, at: Read) -> Option<u64> {
-        // A front end may give up the lane of a stream before its connection is lost.
+        // A front end may abandon the lane of a stream before its connection is lost.
         let session = self.lanes[hold.lane].session;
         let may_be_lost = !self.lanes[hold.lane].losses.is_empty()
             || self.is_front(hold.lane)
             || session.is_some_and(|session| self.session_floor_ms(Some(session)) <= at.1);
-        // It may have been shown while it still hung on a lane that was lost.
+        // The response may show the hold as it was on a lost lane.
         let may_have_moved = hold.may_have_moved || hold.settled_ms >= sent_ms;
         let ends_with_lane = hold.release_after_ms.is_some() && (may_be_lost || may_have_moved);
         let is_certain = hold.session.is_none()
@@ -164,7 +175,7 @@ impl Auditor {
         is_certain.then_some(hold.lease_end_ms)
     }
 
-    /// Judges the age and the remaining wait of a waiter that a response shows.
+    /// Rule `number`: checks the age and the remaining wait of a waiter that a response shows.
     pub(super) fn judge_waiter_shown(&mut self, shown: Shown, at: Read) {
         let Some(request) = self.waiters.get(&shown.id).copied() else { return };
         let asked = &self.requests[request];
@@ -181,14 +192,18 @@ impl Auditor {
             _ => is_left(shown.remaining_ms.into(), (begun.0 + wait_ms, begun.1 + wait_ms), at),
         };
         let is_aged = is_left(shown.age_ms, at, begun);
-        // Who waits for permits may get another lease, but no other wait.
+        // A waiter for permits may get another lease, but its wait stays the same.
         if !lasts || !is_aged {
             let text = format!("{asked:?}");
-            self.accuse("number", || format!("{shown:?} at {at:?} waits: {text}"));
+            self.accuse("number", || {
+                format!(
+                    "a response decided within {at:?} ms shows a waiter with a wrong age or wait, {shown:?}: {text}"
+                )
+            });
         }
     }
 
-    /// Judges the times, the priority, the key and the kind of lease in STATUS_ANSWER.
+    /// Rule `number`: checks the times, the priority, the key and the kind of lease in STATUS_ANSWER.
     pub(super) fn judge_status_numbers(&mut self, request: usize, id: LockId, status: &StatusAnswer<'_>) {
         let sent_ms = self.requests[request].first_sent_ms;
         let at = (status.stamp_ms, status.stamp_ms);
@@ -210,11 +225,13 @@ impl Auditor {
             && (is_tree || status.key == self.settings.name_of(hold.key));
         if !has_waited || !is_same {
             let hold = format!("{hold:?}");
-            self.accuse("number", || format!("{acquire:?} is shown as {status:?}: {hold}"));
+            self.accuse("number", || {
+                format!("the status of the hold of {acquire:?} shows other values: {status:?}: {hold}")
+            });
         }
     }
 
-    /// Judges the owner and the number of waiters that BUSY and TIMEOUT name.
+    /// Rule `count`: checks the owner and the number of waiters in BUSY and TIMEOUT.
     pub(super) fn judge_contention(
         &mut self,
         request: usize,
@@ -232,36 +249,44 @@ impl Auditor {
         if let [(key, _)] = keys[..] {
             let least = self.waiters(key, Some(request), sent_ms, now_ms);
             self.expect_at_least(least, contention.waiter_count.into(), now_ms, || {
-                format!("{acquire:?} of {sent_ms} met too few waiters: {contention:?}")
+                format!("{acquire:?}, sent at {sent_ms} ms, was refused with too few waiters: {contention:?}")
             });
         }
         let is_named = contention.owner.is_empty()
             || contention.owner.starts_with(b"client-")
             || contention.owner.starts_with(b"deputy-");
         if u64::from(contention.waiter_count) > most || !is_named {
-            self.accuse("count", || format!("{acquire:?} of {sent_ms} met {contention:?}, {most} may wait"));
+            self.accuse("count", || {
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, was refused with {contention:?}; at most {most} waiters are possible"
+                )
+            });
         }
     }
 
-    /// Judges the position of a claim that begins to wait.
+    /// Rule `count`: checks the queue position of a claim that begins to wait.
     pub(super) fn judge_position(&mut self, request: usize, acquire: &Acquire, position: u32, now_ms: u64) {
         let asked = &self.requests[request];
         let (sent_ms, arrived_ms) = (asked.first_sent_ms, asked.arrived_ms.unwrap_or(asked.sent_ms));
         let key = acquire.key;
         let most = self.waiters_max(key, Some(request), arrived_ms, now_ms);
-        // Earlier waiters stand in front, unless the claim has a higher priority or its own timestamp.
+        // Earlier waiters are ahead, unless the claim has a higher priority or its own timestamp.
         let is_first_come =
             acquire.form.timestamp_us().is_none() && acquire.request_id.is_none() && asked.sent_count == 1;
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
         if is_first_come {
             let least = self.waiters_before(key, request, boost_ms, sent_ms, now_ms);
             self.expect_at_least(least, position.into(), now_ms, || {
-                format!("{acquire:?} of {sent_ms} stands behind {position} others, more wait at {now_ms}")
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, has position {position}, but more waiters are ahead at {now_ms} ms"
+                )
             });
         }
         if u64::from(position) > most {
             self.accuse("count", || {
-                format!("{acquire:?} of {sent_ms} stands behind {position} others, {most} may wait")
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, has position {position}, but at most {most} waiters are possible"
+                )
             });
         }
     }

@@ -1,4 +1,4 @@
-//! What operators do: they freeze, and they end what others hold.
+//! Rules about requests of operators: freezes and forced releases.
 
 use super::Auditor;
 use super::duties::Word;
@@ -7,45 +7,46 @@ use crate::operation::{Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{ForceReleased, Frozen, LockId, NamespaceKind};
 
-/// What is frozen, and since when that is certain.
+/// Freezes and forced releases.
 #[derive(Debug, Default)]
 pub(crate) struct OperatorRecords {
     prefixes: BTreeMap<(u8, Option<Key>), FrozenPrefix>,
-    /// Ids that an operator asked to end.
+    /// Ids that an operator asked to release.
     forced: BTreeSet<LockId>,
 }
 
 #[derive(Debug, Default)]
 struct FrozenPrefix {
-    /// When it may have been frozen.
+    /// Requests that may have frozen the prefix.
     doubts: Vec<Doubt>,
-    /// When a thaw was last sent or answered.
+    /// Time at which a thaw was last sent or answered.
     thawed_ms: Option<u64>,
     /// Thaws that may still take effect.
     open_thaws: BTreeSet<usize>,
+    /// Time since which the prefix is surely frozen.
     since_ms: Option<u64>,
-    /// When it was surely frozen, and from when on perhaps not.
+    /// Earlier intervals: surely frozen from the first instant, perhaps thawed from the second on.
     spans: Vec<(u64, u64)>,
 }
 
-/// The effect of one request to freeze.
+/// Effect of one request to freeze.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     request: usize,
     sent_ms: u64,
-    /// A thaw that came later was answered then.
+    /// Time at which a later thaw was answered.
     thawed_ms: Option<u64>,
 }
 
 impl OperatorRecords {
-    /// The log lost records. Each thaw may be one of them.
+    /// Records that the log lost records. The record of each thaw may be among them.
     pub(super) fn doubt_thaws(&mut self) {
         for frozen in self.prefixes.values_mut() {
             frozen.doubts.iter_mut().for_each(|doubt| doubt.thawed_ms = None);
         }
     }
 
-    /// Nothing is surely frozen from here on.
+    /// Records that no prefix is surely frozen from here on.
     pub(super) fn thaw_all(&mut self, now_ms: u64) {
         for frozen in self.prefixes.values_mut() {
             if let Some(since_ms) = frozen.since_ms.take() {
@@ -56,7 +57,7 @@ impl OperatorRecords {
 }
 
 impl Auditor {
-    /// A request to freeze or to thaw is sent, or sent again before it had an answer: it may take effect from now on.
+    /// Records that a request to freeze or thaw is sent, perhaps again: it may take effect from now on.
     pub(super) fn note_if_freeze(&mut self, request: usize, operation: &Operation, now_ms: u64) {
         let Operation::Freeze { kind, prefix, thaw } = *operation else { return };
         let frozen = self.operators.prefixes.entry((kind.number(), prefix)).or_default();
@@ -71,6 +72,7 @@ impl Auditor {
         }
     }
 
+    /// Rule `durable` for the response to a freeze. Records since when the prefix is surely frozen or thawed.
     pub(super) fn judge_frozen(
         &mut self,
         request: usize,
@@ -80,7 +82,7 @@ impl Auditor {
         now_ms: u64,
     ) {
         let sent_ms = self.requests[request].first_sent_ms;
-        // Of a thaw that was on its way at the same time it is open which took effect last.
+        // If a freeze and a thaw are in flight together, either may take effect last.
         if thaw {
             self.end_doubts(kind, prefix, sent_ms, now_ms);
         }
@@ -90,7 +92,7 @@ impl Auditor {
             frozen.thawed_ms = Some(now_ms);
             return;
         }
-        // Some request has frozen the prefix, and that is durable.
+        // Some request has frozen the prefix, and its record is durable.
         let unthawed = frozen.doubts.iter().filter(|doubt| doubt.thawed_ms.is_none());
         // A repeated request may get the response to its first arrival, which a thaw has followed.
         let first_ms = unthawed.map(|doubt| doubt.sent_ms).fold(sent_ms, u64::min);
@@ -100,7 +102,7 @@ impl Auditor {
         self.judge_durable_since(request, first_ms);
     }
 
-    /// How many prefixes FROZEN counts: no more than were ever asked for.
+    /// Rule `count`: FROZEN counts no more prefixes than were ever requested, and includes its own.
     pub(super) fn judge_frozen_count(
         &mut self,
         kind: NamespaceKind,
@@ -116,11 +118,14 @@ impl Auditor {
             .filter(|(name, other)| name.0 == kind.number() && **name != own && !other.doubts.is_empty());
         let (least, most) = (u16::from(!thaw), others.count() as u16 + u16::from(!thaw));
         if !(least..=most).contains(&frozen.frozen_count) {
-            self.accuse("count", || format!("{least} to {most} prefixes are frozen: {frozen:?}"));
+            self.accuse("count", || {
+                format!("{least} to {most} prefixes can be frozen, but the response is {frozen:?}")
+            });
         }
     }
 
-    /// A thaw that was sent at the first instant was answered: what was frozen before that ends.
+    /// Records that a thaw sent at `sent_ms` was answered: it ends freezes that took effect before it was
+    /// sent.
     fn end_doubts(&mut self, kind: NamespaceKind, prefix: Option<Key>, sent_ms: u64, now_ms: u64) {
         let place = (kind.number(), prefix);
         let Some(mut frozen) = self.operators.prefixes.remove(&place) else { return };
@@ -137,7 +142,7 @@ impl Auditor {
         self.operators.prefixes.insert(place, frozen);
     }
 
-    /// Nothing is granted under a prefix that is surely frozen.
+    /// Rule `frozen`: the server grants nothing under a prefix that is surely frozen.
     pub(super) fn judge_freeze_at(&mut self, key: Key, id: LockId, stamp_ms: u64) {
         let spans = |frozen: &FrozenPrefix| {
             let open = frozen.since_ms.map(|since_ms| (since_ms, u64::MAX));
@@ -148,12 +153,14 @@ impl Auditor {
         let met = spans.into_iter().find(is_met);
         if let Some((since_ms, _)) = met {
             self.accuse("frozen", || {
-                format!("key {key}: {id} was granted at {stamp_ms}, frozen since {since_ms}")
+                format!(
+                    "key {key}: {id} was granted at {stamp_ms} ms, but the key is frozen since {since_ms} ms"
+                )
             });
         }
     }
 
-    /// The prefixes of this key.
+    /// Returns the requested prefixes that cover this key.
     fn covering(&self, key: Key) -> impl Iterator<Item = &FrozenPrefix> + Clone {
         let name = self.settings.name_of(key);
         let covers = move |kind: u8, prefix: Option<Key>| {
@@ -164,7 +171,8 @@ impl Auditor {
         prefixes.filter(move |((kind, prefix), _)| covers(*kind, *prefix)).map(|(_, frozen)| frozen)
     }
 
-    /// Whether this key may have been frozen at some time from the first instant to the second, or not have gone on after that.
+    /// Returns whether this key may have been frozen between the two instants, or its waiters not have
+    /// continued after that.
     pub(super) fn may_be_frozen(&self, key: Key, from_ms: u64, to_ms: u64) -> bool {
         let met = |doubt: &Doubt| {
             doubt.sent_ms <= to_ms
@@ -178,11 +186,12 @@ impl Auditor {
         self.note_may_end(id, now_ms);
     }
 
-    /// Whether an operator asked for the end of this claim.
+    /// Returns whether an operator asked to release this claim.
     pub(super) fn is_forced(&self, id: LockId) -> bool {
         self.operators.forced.contains(&id)
     }
 
+    /// Rule `old-id`: a forced release ends a hold that was not over, and reports its fence, owner and key.
     pub(super) fn judge_force_release(
         &mut self,
         request: usize,
@@ -203,7 +212,11 @@ impl Auditor {
         let over_before = hold.was_over_before(first_sent_ms);
         if !is_same || over_before {
             let hold = format!("{hold:?}");
-            self.accuse("old-id", || format!("{id} was ended by force: {released:?}; it was {hold}"));
+            self.accuse("old-id", || {
+                format!(
+                    "{id} was released by force, but was over before or is reported with other values: {released:?}: {hold}"
+                )
+            });
         }
         self.note_over(id, now_ms);
         self.note_revoked(key, now_ms);

@@ -1,5 +1,5 @@
-//! Walks over the pages of LIST_POOLS: a pool whose capacity an operator set is in exactly one page. Any other pool may end between
-//! two pages and begin anew, so it may be in several.
+//! Rule `page` for LIST_POOLS: a pool whose capacity an operator set is in exactly one page of a walk. Any
+//! other pool may end and be created again between two pages, so it may be in several.
 
 use super::Auditor;
 use crate::mix::kind_of;
@@ -7,7 +7,7 @@ use crate::operation::{Key, Listing};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{NamespaceKind, PoolOrder, PoolsListed};
 
-/// One walk, from the request for its first page on.
+/// One walk, starting with the request for its first page.
 #[derive(Debug, Default)]
 pub(crate) struct PoolWalk {
     since_ms: u64,
@@ -22,8 +22,8 @@ impl PoolWalk {
 }
 
 impl Auditor {
-    /// Judges one page of pools: each pool exists, has the prefix and the order that it was made with, and a capacity that was
-    /// asked for. A pool whose capacity was set before the walk began is shown once.
+    /// Rules `view` and `page` for one page of pools. Each pool exists, has the prefix, its configured order
+    /// and a requested capacity. A pool whose capacity was set before the walk began is shown once.
     pub(super) fn judge_pools(
         &mut self,
         request: usize,
@@ -51,14 +51,16 @@ impl Auditor {
                     && self.pools.possible(key, sent_ms, now_ms).contains(&pool.capacity)
             });
             if !is_as_asked {
-                return self.accuse("view", || format!("{listing:?} shows {pool:?}"));
+                return self.accuse("view", || {
+                    format!("{listing:?} shows a pool with a wrong name, order or capacity: {pool:?}")
+                });
             }
             shown.extend(key);
         }
         let walk_key = (self.lanes[self.requests[request].lane].client, listing.walk);
         let mut walk = self.pool_walks.remove(&walk_key).unwrap_or_default();
         walk.pages.insert(request, shown);
-        // A restarted server has the pools at other places.
+        // A restarted server has the pools at other positions.
         if !self.restarts.happened_since(walk.since_ms) {
             let mut once = BTreeSet::new();
             let stays = |key: &Key| self.pools.is_set_before(*key, walk.since_ms);
@@ -68,9 +70,15 @@ impl Auditor {
             };
             let missing = pools.iter().find(is_missing).filter(|_| listed.next == 0);
             if let Some(key) = twice {
-                self.accuse("page", || format!("pool {key} is shown twice: {walk:?}"));
+                self.accuse("page", || {
+                    format!("pool {key} must be in one page of the walk, but is in two: {walk:?}")
+                });
             } else if let Some((_, key)) = missing {
-                self.accuse("page", || format!("pool {key} was set and is in none of the pages {walk:?}"));
+                self.accuse("page", || {
+                    format!(
+                        "the capacity of pool {key} was set before the walk, but none of the pages has the pool: {walk:?}"
+                    )
+                });
             }
         }
         self.pool_walks.insert(walk_key, walk);

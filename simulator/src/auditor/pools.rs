@@ -1,4 +1,4 @@
-//! Permits: never more than there are, and the capacity that was named.
+//! Rules about permits: the held permits never exceed the capacity, and the capacity is a requested one.
 
 use super::Auditor;
 use super::keys::KeyHistory;
@@ -7,12 +7,12 @@ use crate::operation::{Acquire, Key};
 use std::collections::BTreeMap;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, LockId, PoolDescribed, PoolOrder};
 
-/// What was asked of the capacities of pools.
+/// Requested capacities of pools.
 #[derive(Debug, Default)]
 pub(crate) struct PoolRecords {
-    /// What acquires named, and when first.
+    /// Capacities that acquires named, with the time of the first such acquire.
     named: BTreeMap<(Key, u64), u64>,
-    /// What operators set.
+    /// Capacities that operators set.
     sets: Vec<CapacitySetting>,
 }
 
@@ -36,12 +36,12 @@ impl PoolRecords {
         self.sets.push(CapacitySetting { pool, request, capacity, sent_ms, answered_ms: None });
     }
 
-    /// The server has nothing any more of what operators set.
+    /// Records that the server has lost the capacities that operators set.
     pub(super) fn forget_sets(&mut self) {
         self.sets.iter_mut().for_each(|set| set.answered_ms = None);
     }
 
-    /// A capacity that was set before may be set once more, and replace a later one.
+    /// Records that a capacity may be set once more, and replace a later one.
     pub(super) fn note_set_anew(&mut self, request: usize) {
         if let Some(set) = self.sets.iter_mut().find(|set| set.request == request) {
             set.answered_ms = None;
@@ -54,14 +54,14 @@ impl PoolRecords {
         }
     }
 
-    /// An operator had set the capacity by then, so it stays whoever uses the pool.
+    /// Returns whether an operator had set the capacity by `at_ms`. Acquires do not change it then.
     pub(super) fn is_set_before(&self, pool: Key, at_ms: u64) -> bool {
         self.sets
             .iter()
             .any(|set| set.pool == pool && set.answered_ms.is_some_and(|answered| answered < at_ms))
     }
 
-    /// All capacities that the pool may have had at some time from the first instant to the second.
+    /// Returns all capacities that the pool may have had between the two instants.
     pub(super) fn possible(&self, pool: Key, from_ms: u64, to_ms: u64) -> Vec<u64> {
         let named = self.named.iter().filter(|((other, _), sent_ms)| {
             *other == pool && **sent_ms <= to_ms && !self.is_set_before(pool, from_ms)
@@ -82,13 +82,15 @@ impl PoolRecords {
 }
 
 impl Auditor {
-    /// The capacity that a pool had before it was set.
+    /// Rule `number`: CAPACITY_SET reports a capacity that the pool may have had before.
     pub(super) fn judge_previous_capacity(&mut self, request: usize, pool: Key, previous: u64, now_ms: u64) {
         let sent_ms = self.requests[request].first_sent_ms;
         let possible = self.pools.possible(pool, sent_ms, now_ms);
         if previous > 0 && !possible.contains(&previous) {
             self.accuse("number", || {
-                format!("pool {pool} had {previous} permits before, possible are {possible:?}")
+                format!(
+                    "pool {pool} is reported with a previous capacity of {previous}, but only {possible:?} are possible"
+                )
             });
         }
     }
@@ -97,7 +99,8 @@ impl Auditor {
         self.pools.note_answered(request, now_ms);
     }
 
-    /// Judges each grant of a pool from this fence on: with all that were surely held then it had at most the capacity.
+    /// Rule `capacity` for each grant of a pool from this fence on: together with all permits surely held
+    /// then, it is within the capacity.
     pub(super) fn judge_permits(&mut self, pool: Key, from_fence: u64) {
         let permits_of = |form: &Form| if let Form::Permits(permits) = form { permits.permits } else { 0 };
         let newest = self.keys.get(&pool).map(KeyHistory::newest).unwrap_or_default();
@@ -115,14 +118,14 @@ impl Auditor {
                 let id = grant.id;
                 return self.accuse("capacity", || {
                     format!(
-                        "pool {pool}: {id} got {wanted} permits at {stamp_ms} beside {held_then}, of {capacity}"
+                        "pool {pool}: {id} got {wanted} permits at {stamp_ms} ms while {held_then} were held, but the capacity is {capacity}"
                     )
                 });
             }
         }
     }
 
-    /// Whether an acquire of permits is refused for a reason.
+    /// Returns whether the server had a reason for this error to an acquire of permits.
     pub(super) fn is_pool_refusal_fair(
         &self,
         request: usize,
@@ -141,7 +144,7 @@ impl Auditor {
             ErrorCode::BadInput if field == b"permits" => {
                 possible.iter().any(|capacity| *capacity < permits.permits)
             }
-            // There is no such pool.
+            // The pool does not exist.
             ErrorCode::BadInput if field == b"capacity" => {
                 permits.capacity.is_none() && !self.pools.is_set_before(acquire.key, sent_ms)
             }
@@ -150,7 +153,8 @@ impl Auditor {
         }
     }
 
-    /// What a pool shows of itself.
+    /// Rule `view` and others for DESCRIBE_POOL: the sum of permits, the fence, the order of waiters and the
+    /// holds are right.
     pub(super) fn judge_description(
         &mut self,
         request: usize,
@@ -167,17 +171,25 @@ impl Auditor {
             || described.waiters.is_sorted_by_key(|waiter| waiter.ticket);
         let is_too_low = described.fence < fence_before;
         if all_shown && held != described.held || is_too_low || !keeps_order {
-            self.accuse("view", || format!("pool {pool}, fence {fence_before} said: {described:?}"));
+            self.accuse("view", || {
+                format!(
+                    "pool {pool} is shown with a wrong sum of permits, an unordered queue, or a fence below {fence_before}, which was known before: {described:?}"
+                )
+            });
         }
-        // Where no work is ever put off, and nobody freezes, nobody waits for permits that are there.
-        // Permits that are not durable yet are taken, and not shown.
+        // If the server never postpones work and freezes nothing, no waiter waits for free permits. Permits
+        // that are not durable yet are taken but not shown.
         let is_prompt = self.settings.limits.work_per_turn >= 1024
             && !self.may_be_frozen(pool, sent_ms, now_ms)
             && self.is_prompt(pool);
         if let Some(first) = described.waiters.first().filter(|_| is_prompt)
             && described.held + first.permits <= described.capacity
         {
-            self.accuse("view", || format!("pool {pool}: the first waiter would fit: {described:?}"));
+            self.accuse("view", || {
+                format!(
+                    "pool {pool} has enough free permits for its first waiter, but does not grant them: {described:?}"
+                )
+            });
         }
         self.judge_described_numbers(request, pool, described, now_ms);
         self.judge_shown(&shown, sent_ms);

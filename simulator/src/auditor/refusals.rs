@@ -1,4 +1,4 @@
-//! That nothing is refused without a reason.
+//! Rules about refusals: the server refuses no request without a reason.
 
 use super::{Asked, Auditor};
 use crate::form::Form;
@@ -9,10 +9,12 @@ use waymaker_server::limits::{
     BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LANES_PER_SESSION_MAX, LEFT_COST_MAX,
 };
 
-/// Requests of a lane that wait for a shard when the next long one is refused. No request costs more than a whole batch.
+/// Number of unanswered requests of a lane from which the server may refuse the next long one. No request
+/// costs more than a whole batch.
 pub(super) const LEFT_COUNT_MIN: usize = LEFT_COST_MAX as usize / BATCH_COST_MAX;
 
 impl Auditor {
+    /// Rules `answers` and `cancelled`, and others by error code: the server had a reason for this error.
     pub(super) fn judge_refusal(&mut self, request: usize, error: &ErrorAnswer<'_>, now_ms: u64) {
         if error.code == ErrorCode::Unknown {
             return self.judge_unknown(request);
@@ -22,7 +24,7 @@ impl Auditor {
         let asked = &self.requests[request];
         let (lane, operation, sent_ms) = (asked.lane, asked.operation, asked.first_sent_ms);
         let is_tight = self.settings.is_tight;
-        // A session that is gone has no first answers; whether it may be gone is judged below.
+        // A session that is over keeps no responses. Whether it may be over is checked below.
         if let Operation::Acquire(acquire) = operation
             && error.code != ErrorCode::SessionGone
         {
@@ -45,7 +47,7 @@ impl Auditor {
             (Operation::Hello { session: SessionRequest::Join { id }, .. }, ErrorCode::Overloaded) => {
                 self.lane_count(id) >= LANES_PER_SESSION_MAX
             }
-            // It was given up, and a later one came first.
+            // The client replaced the connection, and the HELLO of a later one was served first.
             (Operation::Hello { .. }, ErrorCode::Cancelled) => {
                 let own = (u32::MAX - asked.number) as usize;
                 self.lanes[lane].connections.last().is_some_and(|last| *last > own)
@@ -57,19 +59,25 @@ impl Auditor {
             (Operation::Acquire(acquire), ErrorCode::Busy) => {
                 if acquire.wait_ms == 0 && !self.may_be_busy(request, &acquire, now_ms) {
                     self.accuse("busy", || {
-                        format!("lane {lane}: nobody is in the way of {acquire:?}: {error:?}")
+                        format!(
+                            "lane {lane}: {acquire:?} was refused as busy, but no conflicting claim is possible: {error:?}"
+                        )
                     });
                 }
                 self.requests[request].is_try
             }
             (Operation::Acquire(acquire), ErrorCode::Timeout) => {
                 let waits = acquire.wait_ms > 0 && acquire.wait_ms < u32::MAX;
-                // A client that asks again for the rest of its wait measures it with a clock of its own.
+                // A client that sends the request again measures the rest of its wait with its own clock.
                 let drift_ms = if asked.sent_count > 1 { acquire.wait_ms / 1_000 + 2 } else { 0 };
                 let over_ms = sent_ms + u64::from(acquire.wait_ms.saturating_sub(drift_ms));
-                // One that took over a waiter has that one's deadline.
+                // An acquire that takes over a waiter has the deadline of that waiter.
                 if waits && now_ms < over_ms && acquire.request_id.is_none() {
-                    self.accuse("early-timeout", || format!("{acquire:?} of {sent_ms} ended at {now_ms}"));
+                    self.accuse("early-timeout", || {
+                        format!(
+                            "{acquire:?}, sent at {sent_ms} ms, timed out at {now_ms} ms, before its wait was over"
+                        )
+                    });
                 }
                 self.judge_waited_in_time(request, &acquire);
                 waits || acquire.request_id.is_some()
@@ -77,7 +85,7 @@ impl Auditor {
             (Operation::Acquire(_) | Operation::Register(_), ErrorCode::NoSpace) => {
                 self.may_be_durable(&operation) && self.may_lack_room(sent_ms)
             }
-            // A stream of a front end may hear of it much later.
+            // A stream of a front end may get this error much later.
             (Operation::Acquire(_), ErrorCode::Recovering) => self.may_recover(sent_ms),
             (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
             (Operation::Acquire(acquire), ErrorCode::Overloaded)
@@ -119,7 +127,7 @@ impl Auditor {
                 | Operation::Status { id },
                 ErrorCode::NotFound,
             ) => {
-                // An earlier server may have done it, and nobody remembers that.
+                // An earlier server may have executed the request, without a trace in this one.
                 let is_repeated = asked.sent_count > 1 && self.restarts.happened_since(sent_ms);
                 if is_repeated {
                     return;
@@ -141,7 +149,7 @@ impl Auditor {
                 self.forget_move(request, id);
                 self.holds.get(&id).is_none_or(|hold| hold.lane != lane || hold.may_have_moved)
             }
-            // The page before was said by an earlier server, with other places.
+            // The cursor is from an earlier server, whose positions differ.
             (
                 Operation::List(Listing { cursor, .. })
                 | Operation::ListPools(Listing { cursor, .. })
@@ -157,19 +165,24 @@ impl Auditor {
             return;
         }
         let rule = if error.code == ErrorCode::Cancelled { "cancelled" } else { "answers" };
-        self.accuse(rule, || format!("lane {lane}: {operation:?} is refused: {error:?}"));
+        self.accuse(rule, || {
+            format!("lane {lane}: {operation:?} was refused without a known reason: {error:?}")
+        });
     }
 
-    /// What became of the request shows after the next start, as if it had no answer.
+    /// Rule `answers`: the server reports an unknown outcome only after its log failed. The outcome shows
+    /// after the next start, as for a request without a response.
     fn judge_unknown(&mut self, request: usize) {
         self.requests[request].is_answered = false;
         if !self.may_be_unknown() {
             let operation = self.requests[request].operation;
-            self.accuse("answers", || format!("the log has not failed, and {operation:?} is unknown"));
+            self.accuse("answers", || {
+                format!("the server reports an unknown outcome for {operation:?}, but its log has not failed")
+            });
         }
     }
 
-    /// Whether what was asked may have to be durable.
+    /// Returns whether the request may need a durable record.
     fn may_be_durable(&self, operation: &Operation) -> bool {
         match operation {
             Operation::Acquire(acquire) => {
@@ -179,48 +192,54 @@ impl Auditor {
         }
     }
 
-    /// Whether the requests of its lane that have no answer yet may cost as much as may wait for shards.
+    /// Returns whether the unanswered requests of the lane may cost as much as the limit for requests that
+    /// wait for shards.
     fn may_have_left_much(&self, request: usize) -> bool {
         self.unanswered_beside(request, |_| true) >= LEFT_COUNT_MIN
     }
 
-    /// Returns whether its lane may have the maximum of requests to all shards in flight.
+    /// Returns whether the lane may have the maximum number of broadcasts to all shards in flight.
     fn asks_all_shards_often(&self, request: usize) -> bool {
         self.unanswered_beside(request, asks_all_shards) >= EVERYWHERE_IN_FLIGHT_MAX as usize
     }
 
-    /// Returns how many other requests of the same lane have no answer yet.
+    /// Returns how many other requests of the same lane have no response yet.
     fn unanswered_beside(&self, request: usize, is_counted: impl Fn(&Operation) -> bool) -> usize {
         let Asked { lane, sent_ms, .. } = self.requests[request];
         let is_front = self.is_front(lane);
-        // The streams of a front end say their answers in any order.
+        // The streams of a front end deliver their responses in any order.
         let is_open = |other: &Asked| {
             !other.is_answered
                 || is_front && other.answered_ms.is_some_and(|answered_ms| answered_ms >= sent_ms)
         };
         let waits = |other: &Asked| other.lane == lane && is_open(other) && is_counted(&other.operation);
         let unanswered = self.requests.iter().filter(|other| waits(other)).count();
-        // This one is among them, or has just been answered.
+        // The request itself is among them, or has just been answered.
         unanswered - usize::from(waits(&self.requests[request]))
     }
 
+    /// Rules `answers` and `lost-session`: HELLO is refused as gone only if its session may be over.
     fn judge_session_gone(&mut self, request: usize, session: SessionRequest, now_ms: u64) {
         use SessionRequest::{Join, Resume};
         let (Resume { id, .. } | Join { id }) = session else {
-            return self.accuse("answers", || format!("{session:?} is refused as gone"));
+            return self.accuse("answers", || {
+                format!("{session:?} was refused as gone, but names no session to resume or join")
+            });
         };
         let (arrived_ms, floor_ms) = (self.requests[request].arrived_ms, self.session_floor_ms(Some(id)));
         let was_there = arrived_ms.is_some_and(|arrived_ms| arrived_ms < floor_ms);
-        // A goodbye on one connection does not wait for what another one has not read.
+        // A GOODBYE on one connection does not wait for unread bytes of another one.
         if was_there && self.goodbye_ms(id) > now_ms {
             self.accuse("lost-session", || {
-                format!("a greeting arrived at {arrived_ms:?}, session {id} lives to {floor_ms} and is said to be over")
+                format!(
+                    "HELLO for session {id} arrived at {arrived_ms:?} ms and was refused as gone, but the session lasts to {floor_ms} ms"
+                )
             });
         }
         self.note_session_over(id, now_ms);
     }
 
-    /// A claim is not there any more. That is fair if it may have been over when the request arrived.
+    /// Rule `lost-lease`: NOT_FOUND is allowed only if the claim may have been over when the request arrived.
     fn judge_not_found(&mut self, request: usize, id: LockId, now_ms: u64) {
         let asked = &self.requests[request];
         let (operation, arrived_ms) = (asked.operation, asked.arrived_ms);
@@ -228,8 +247,8 @@ impl Auditor {
             return;
         }
         let Some(hold) = self.holds.get(&id) else { return };
-        // Requests on several connections are served in any order, so somebody's word counts from when it was given. That of
-        // a release is its own.
+        // The server serves requests of different connections in any order, so a release counts from the time
+        // at which it was sent. A release does not explain its own failure.
         let ends =
             matches!(operation, Operation::Release { own: false, .. } | Operation::ForceRelease { .. });
         let is_own_word = ends && hold.release_count == 1;
@@ -242,18 +261,20 @@ impl Auditor {
         if let Some(arrived_ms) = arrived_ms.filter(|arrived_ms| *arrived_ms < floor_ms && !is_over) {
             let hold = format!("{:?}", self.holds.get(&id));
             self.accuse("lost-lease", || {
-                format!("{operation:?} arrived at {arrived_ms} and finds nothing, {id} lives to {floor_ms}: {hold}")
+                format!(
+                    "{operation:?} arrived at {arrived_ms} ms and got NOT_FOUND, but {id} lasts to {floor_ms} ms: {hold}"
+                )
             });
         }
     }
 }
 
-/// Returns whether every shard has to serve a request.
+/// Returns whether a request is broadcast to all shards.
 fn asks_all_shards(operation: &Operation) -> bool {
     matches!(operation, Operation::Freeze { .. } | Operation::Namespaces { .. })
 }
 
-/// Whether a server may count a request as long.
+/// Returns whether the server may count a request as long.
 fn may_be_long(operation: &Operation) -> bool {
     match operation {
         Operation::Acquire(acquire) => acquire.keys().len() > 1,

@@ -1,4 +1,5 @@
-//! Request ids: one that is repeated finds its claim, and the claim moves to where it was repeated.
+//! Rules about request ids: a repeated request id finds its claim, and the claim moves to the lane of the
+//! repetition.
 
 use super::Auditor;
 use super::duties::Word;
@@ -6,11 +7,12 @@ use super::holds::Hold;
 use crate::operation::{Acquire, Operation, hears_taken_up};
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, Granted, LockId};
 
-/// How the server refuses a request id whose claim was granted and has lost some of its keys.
+/// Message with which the server refuses a request id whose claim has lost some of its keys.
 const IN_PART: &[u8] = b"some keys are held no longer";
 
 impl Auditor {
-    /// An acquire with a request id may take over the claim that has it, or end the wait of another.
+    /// Records that an acquire with a request id may take over the claim of an earlier acquire, or end its
+    /// wait.
     pub(super) fn note_same_request_id(&mut self, request: usize, acquire: &Acquire) {
         if acquire.request_id.is_none() {
             return;
@@ -22,7 +24,7 @@ impl Auditor {
             if same && hold.lane != lane && hold.over_ms.is_none() {
                 hold.may_have_moved = true;
                 if self.lanes[hold.lane].process != self.lanes[lane].process {
-                    // From here on two processes have it, and each may end it without a word to the other.
+                    // From now on two processes have the hold, and each may end it without telling the other.
                     hold.others_may_end = true;
                     self.sure.doubt(*id);
                 }
@@ -30,19 +32,19 @@ impl Auditor {
         }
         let others: Vec<usize> = self.same_requests(request, acquire).collect();
         for other in others {
-            // Which of the two the server meets first is open.
+            // The server may serve either of the two first.
             self.requests[other].may_be_cancelled = true;
             self.requests[request].may_be_cancelled = true;
         }
     }
 
-    /// Whether an earlier acquire of this client had the same request id.
+    /// Returns whether an earlier acquire of this client had the same request id.
     pub(super) fn has_same_request_id(&self, request: usize, acquire: &Acquire) -> bool {
         self.same_requests(request, acquire).next().is_some() || self.requests[request].sent_count > 1
     }
 
-    /// Whether the claim of this acquire may be found again by one with the same request id that was asked on another lane
-    /// and has no answer yet.
+    /// Returns whether an unanswered acquire on another lane has the same request id, so that the claim may
+    /// move there.
     pub(super) fn may_be_found_again(&self, request: usize, acquire: &Acquire) -> bool {
         let is_open = |other: usize| {
             self.requests[other].lane != self.requests[request].lane && !self.requests[other].is_answered
@@ -50,14 +52,15 @@ impl Auditor {
         acquire.request_id.is_some() && self.same_requests(request, acquire).any(is_open)
     }
 
-    /// Returns whether another process of the same owner has asked under the request id of this claim, and so may have it too.
+    /// Returns whether another process of the same owner sent the request id of this claim, so that it may
+    /// have the claim too.
     pub(super) fn may_be_shared(&self, request: usize, acquire: &Acquire) -> bool {
         let process = |request: usize| self.lanes[self.requests[request].lane].process;
         acquire.request_id.is_some()
             && self.same_requests(request, acquire).any(|other| process(other) != process(request))
     }
 
-    /// Other acquires of this client with the same request id, of the same keys.
+    /// Returns other acquires of this client for the same keys with the same request id.
     pub(super) fn same_requests(&self, request: usize, acquire: &Acquire) -> impl Iterator<Item = usize> {
         let client = self.lanes[self.requests[request].lane].client;
         (0..self.requests.len()).filter(move |other| {
@@ -70,7 +73,8 @@ impl Auditor {
         })
     }
 
-    /// A grant of what is held already: it is the hold that the request id names, and no more is left of its lease.
+    /// Rules `request-id` and `old-id` for a repeated grant: it is the hold that the request id names, the
+    /// hold was not over, and its lease is not longer.
     pub(super) fn judge_repeated_grant(
         &mut self,
         request: usize,
@@ -106,15 +110,26 @@ impl Auditor {
             && granted.remaining_ms > 0;
         let end_ms = granted.stamp_ms + u64::from(granted.remaining_ms);
         if !same {
-            self.accuse("request-id", || format!("{acquire:?} of client {client} found {granted:?}"));
+            self.accuse("request-id", || {
+                format!(
+                    "client {client} got another hold than its request id names: {acquire:?}: {granted:?}"
+                )
+            });
         } else if is_over {
-            self.accuse("old-id", || format!("{} was over and is granted again", granted.id));
+            self.accuse("old-id", || {
+                format!("{} was over before the request was sent, but is granted again", granted.id)
+            });
         } else if lease_is_known && end_ms > known_end_ms {
-            self.accuse("request-id", || format!("its lease ended at {known_end_ms}: {granted:?}"));
+            self.accuse("request-id", || {
+                format!(
+                    "the lease ends at {known_end_ms} ms, but the repeated grant shows a later end: {granted:?}"
+                )
+            });
         }
     }
 
-    /// Whether the claim that a request id names may be another one than is asked for. It has lost keys only if it was granted.
+    /// Returns whether the server may refuse this request id because its claim differs from the request. The
+    /// claim has lost keys only if it was granted.
     pub(super) fn may_name_another_claim(
         &self,
         request: usize,
@@ -134,7 +149,8 @@ impl Auditor {
                 || self.same_requests(request, acquire).any(may_be_granted))
     }
 
-    /// Whether no other acquire with the same request id can be served after this one: each was answered before this one was sent.
+    /// Returns whether the server can serve no other acquire with the same request id after this one, because
+    /// each was answered before this one was sent.
     fn came_alone(&self, request: usize, acquire: &Acquire) -> bool {
         let asked = &self.requests[request];
         let is_settled = |other: usize| {
@@ -147,21 +163,27 @@ impl Auditor {
             && self.same_requests(request, acquire).all(is_settled)
     }
 
-    /// A lane hears that a hold of it was taken up by a later acquire with its request id.
+    /// Rule `answers`: TAKEN_UP reaches the acquire of a hold that a later acquire with the same request id
+    /// may have taken over.
     pub(super) fn judge_taken_up(&mut self, lane: usize, number: u32, id: LockId) {
         let request = self.lanes[lane].asked.get(&number).map(|request| self.requests[*request].operation);
         let is_fair = matches!(request, Some(Operation::Acquire(Acquire { request_id: Some(_), .. })));
         if !is_fair {
-            self.accuse("answers", || format!("lane {lane}: {number} did not get {id}, which is taken up"));
+            self.accuse("answers", || {
+                format!(
+                    "lane {lane}, request {number}: TAKEN_UP names {id}, but the request is no acquire with a request id"
+                )
+            });
         }
     }
 
-    /// The acquire that had a hold before must hear that another one has it, if its connection asked to hear so.
+    /// Adds the duty to send TAKEN_UP to the acquire that had the hold before, if its connection requested
+    /// such events.
     fn owe_taken_up(&mut self, request: usize, acquire: &Acquire, id: LockId, now_ms: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (first, asked) = (&self.requests[hold.request], &self.requests[request]);
         let mut others = self.same_requests(request, acquire);
-        // Of more than two it is not known which had it last.
+        // Of more than two, it is unknown which one had the hold last.
         let is_certain = others.next() == Some(hold.request) && others.next().is_none();
         drop(others);
         let once = first.sent_count == 1 && asked.sent_count == 1 && !hold.was_repeated;
@@ -177,7 +199,8 @@ impl Auditor {
         }
     }
 
-    /// A new claim with a request id: the old one with that id must be over.
+    /// Rule `request-id`: a new claim with a request id is granted only if the earlier claim with this id may
+    /// be over.
     pub(super) fn judge_new_with_request_id(&mut self, client: usize, acquire: &Acquire, granted: &Granted) {
         let Granted { id, fence, stamp_ms, .. } = *granted;
         let same = |hold: &Hold| hold.is_named_by(client, acquire.key, acquire) && hold.fence < fence;
@@ -188,7 +211,7 @@ impl Auditor {
             if floor_ms > stamp_ms && self.holds.get(&older).is_some_and(|hold| hold.over_ms.is_none()) {
                 self.accuse("request-id", || {
                     format!(
-                        "{id} is a new claim at {stamp_ms}, {older} of the same request lives to {floor_ms}"
+                        "{id} was granted as a new claim at {stamp_ms} ms, but the claim {older} with the same request id lasts to {floor_ms} ms"
                     )
                 });
             }
@@ -210,20 +233,21 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_may_end_with_a_connection_on_which_its_request_id_was_asked_before_it_was_granted() {
+    fn a_hold_may_end_with_a_connection_that_requested_its_id_before_the_grant() {
         let mut auditor = auditor();
         asks(&mut auditor, 1, ACQUIRE, 100);
         auditor.lost(1, 110);
-        // The server has not read that yet. It will find the hold, move it to the lost lane, and release it.
+        // The server has not read the second request yet. It may find the hold, move it to the lost lane, and
+        // release it.
         asks(&mut auditor, 0, ACQUIRE, 120);
         next_is_granted_at_once(&mut auditor);
         assert_eq!(auditor.violation(), None);
     }
 
     #[test]
-    fn a_hold_stays_where_every_acquire_with_its_request_id_was_answered() {
+    fn a_hold_stays_on_its_lane_if_every_acquire_with_its_id_was_answered() {
         let mut auditor = auditor();
-        // Somebody may be in the way.
+        // Another client may be in the way.
         asks(&mut auditor, 2, Acquire { shared: true, request_id: None, ..ACQUIRE }, 95);
         asks(&mut auditor, 1, ACQUIRE, 100);
         says_busy(&mut auditor, 1, 105);
@@ -233,7 +257,7 @@ mod tests {
         assert_eq!(rule(&auditor), Some("early-grant"));
     }
 
-    /// It is found again with a longer lease than it had when it was granted.
+    /// The hold of `granted(1, 130)` is found again with a longer lease than in its grant.
     fn is_found_longer(auditor: &mut Auditor) {
         let lasting = Acquire { release_after_ms: None, ..ACQUIRE };
         says_granted(auditor, 0, granted(1, 130));
@@ -242,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_may_be_longer_than_its_grant_said_where_another_extended_it_before_that_was_heard() {
+    fn a_repeated_grant_may_show_a_longer_lease_after_an_extend_by_another_client() {
         let mut auditor = auditor();
         asks(&mut auditor, 0, Acquire { release_after_ms: None, ..ACQUIRE }, 120);
         // The other client has the id from a list.
@@ -252,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_nobody_extended_is_found_again_with_what_is_left_of_its_lease() {
+    fn a_repeated_grant_without_an_extend_shows_the_rest_of_the_lease() {
         let mut auditor = auditor();
         asks(&mut auditor, 0, Acquire { release_after_ms: None, ..ACQUIRE }, 120);
         is_found_longer(&mut auditor);

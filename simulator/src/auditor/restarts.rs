@@ -1,9 +1,9 @@
-//! What is known across the end of a server and its next start.
+//! Rules about the end of a server and its next start.
 //!
-//! A server that has a log ends in order, and carries everything over, or crashes. A crash takes what is ephemeral with it,
-//! and whatever was not durable: records that were left before the last sync began are. Both are told by the run,
-//! which knows the disk; what was under scope Local is known from what was asked. Where the disk is lost, or there was none,
-//! all is over, and only what a cluster has counted goes on (`counted`).
+//! A server that has a log either stops cleanly, and carries everything over, or crashes. A crash loses ephemeral state and
+//! all records that were not durable yet; a sync makes all records durable that the log had before it began. The run
+//! reports ends and syncs, because it knows the disk. The auditor knows from the requests which holds have scope local. If
+//! the disk is lost, or if there was no disk, all state is lost except the counters of a cluster (`counted`).
 
 use super::Auditor;
 use super::holds::Hold;
@@ -13,75 +13,76 @@ use crate::operation::{Acquire, Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId, StatusAnswer};
 
-/// Within this time a server grants again once its disk has room, beside the time of its syncs.
+/// Within this time, plus the time of its syncs, a server grants again after its disk has room.
 const ROOM_IS_FOUND_MS: u64 = 1_500;
 
 /// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// In order, with a log.
+    /// A clean stop, with a log.
     Clean,
-    /// From one moment to the next, with a log.
+    /// A crash at any moment, with a log.
     Crash,
-    /// The same while it ended in order: some of what only an end in order carries over may be there.
+    /// A crash during a clean stop: some of the state that only a clean stop carries over may be on the disk.
     Interrupted,
-    /// The same, and some of the log was damaged: the next start accepts that it is lost.
+    /// A crash with damage to the log. The next start accepts that records are lost.
     Damage,
-    /// And nothing is left of what it had.
+    /// A crash that loses the whole disk.
     Loss,
 }
 
-/// What is known of the ends and starts of the server.
+/// Known ends and starts of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Restarts {
-    /// Starts after the first one.
+    /// Number of starts after the first one.
     pub(super) count: u32,
-    /// Ends after which the server may not know that a key is counted.
+    /// Number of ends after which the server may not know that a key is counted.
     pub(super) loss_count: u32,
-    /// When the server last started again.
+    /// Time of the newest start after the first one.
     pub(super) started_ms: Option<u64>,
-    /// When the machine was booted: what its clock says is later by this.
+    /// Boot time of the machine; the server's own clock starts there at 0.
     booted_ms: u64,
-    /// What was left to the log before then is durable.
+    /// Records handed to the log before this time are durable.
     durable_ms: u64,
-    /// The same over time: what was left before the first instant was durable at the second one.
+    /// History of `durable_ms`: records handed to the log before the first instant were durable at the second one, in
+    /// microseconds of the run.
     durable_since: Vec<(u64, u64)>,
-    /// Records that were left to the log after then are not durable. `None`: the server has just begun.
+    /// Records handed to the log after this time are not durable. `None` right after a start.
     undurable_from_ms: Option<u64>,
-    /// When syncs ended.
+    /// Times at which syncs ended.
     synced_ms: BTreeSet<u64>,
-    /// Of the end that no start has followed yet.
+    /// The end that no start has followed yet.
     end: Option<End>,
-    /// When the log of this start of the server failed.
+    /// Time at which the log of the running server failed.
     log_failed_ms: Option<u64>,
-    /// Until when the disk was full, if it ever was; `u64::MAX` while it is.
+    /// Time until which the disk was full; `u64::MAX` while it is full, `None` if it never was.
     full_until_ms: Option<u64>,
-    /// The time that syncs took since then.
+    /// Total duration of the syncs since `full_until_ms` changed.
     sync_ms: u64,
     losses: Losses,
 }
 
-/// What is known of records that are lost because an operator accepted damage.
+/// Records that are lost because an operator accepted damage.
 #[derive(Debug, Default)]
 struct Losses {
-    /// Some records were lost. Counters of keys leave out fences from then on.
+    /// Whether any records were lost. From then on, the fences of a key may have gaps.
     has_happened: bool,
-    /// No server has waited since records were lost.
+    /// Whether no server has completed the wait since records were lost.
     is_pending: bool,
-    /// The longest lease of a hold that may be lost, in milliseconds.
+    /// Longest lease of a hold that may be lost, in milliseconds.
     longest_ms: u64,
-    /// Nothing new is granted before.
+    /// Earliest time of the next new grant.
     grants_from_ms: u64,
-    /// Then grants are served again at the latest.
+    /// Latest time from which the server must grant again.
     granted_by_ms: u64,
 }
 
-/// An end of the server, with what was surely there.
+/// An end of the server, with the state that it surely had.
 #[derive(Debug)]
 struct End {
     ending: Ending,
     at_ms: u64,
-    /// It was told to end then.
+    /// Time of the order to stop the server.
     stopped_ms: Option<u64>,
     holds: BTreeSet<LockId>,
     entries: Vec<(Key, u64)>,
@@ -89,35 +90,36 @@ struct End {
 }
 
 impl Restarts {
-    /// Whether a sync ended then, with which a lease may have begun.
+    /// Returns whether a sync ended at this time. The lease of a durable hold may begin then.
     pub(super) fn has_synced_at(&self, at_ms: u64) -> bool {
         self.synced_ms.contains(&at_ms)
     }
 
-    /// Whether counters may leave out fences.
+    /// Returns whether fences may have gaps because records were lost.
     pub(super) fn has_lost_records(&self) -> bool {
         self.losses.has_happened
     }
 
-    /// What was left to the log before this time is durable.
+    /// Returns the time before which all records handed to the log are durable.
     pub(super) fn durable_ms(&self) -> u64 {
         self.durable_ms
     }
 
-    /// When everything was durable that was left to the log at that time. 0 without a log.
+    /// Returns when all records handed to the log up to `left_ms` were durable, in microseconds of the run; 0 without a
+    /// log.
     pub(super) fn durable_since_us(&self, left_ms: u64) -> u64 {
         let place = self.durable_since.partition_point(|(before_ms, _)| *before_ms <= left_ms);
         self.durable_since.get(place).map_or(0, |(_, at_us)| *at_us)
     }
 
-    /// Whether the server was started again since then.
+    /// Returns whether the server was restarted at or after this time.
     pub(super) fn happened_since(&self, at_ms: u64) -> bool {
         self.started_ms.is_some_and(|started_ms| started_ms >= at_ms)
     }
 }
 
 impl Auditor {
-    /// Everything that was left to the log before then is durable.
+    /// Records that everything handed to the log before `before_ms` is durable.
     pub(crate) fn note_durable(&mut self, before_ms: u64, now_us: u64) {
         self.restarts.durable_ms = before_ms;
         if self.restarts.durable_since.last().is_none_or(|(last_ms, _)| *last_ms < before_ms) {
@@ -125,13 +127,13 @@ impl Auditor {
         }
     }
 
-    /// Nothing that was left to the log after that time is durable.
+    /// Records that nothing handed to the log after this time is durable.
     pub(crate) fn note_nothing_durable_since(&mut self, at_ms: u64) {
         self.restarts.undurable_from_ms = Some(at_ms);
     }
 
-    /// Judges a response that says that something is durable. It comes behind the sync of its record, which was left when the request
-    /// had arrived.
+    /// Rule `durable`: a response that promises durability follows the sync of its record. The record was
+    /// handed to the log when the request had arrived, or later.
     pub(super) fn judge_durable(&mut self, request: usize, response: &Response<'_>) {
         if let (Operation::Status { id }, Response::Status(status)) =
             (self.requests[request].operation, response)
@@ -147,7 +149,7 @@ impl Auditor {
         self.judge_durable_since(request, arrived_ms);
     }
 
-    /// Accuses a response that tells of a record that is not durable. The record was left at that time at the earliest.
+    /// Rule `durable`: the record is durable; it was handed to the log at `left_ms` or later.
     pub(super) fn judge_durable_since(&mut self, request: usize, left_ms: u64) {
         let Some(undurable_from_ms) = self.restarts.undurable_from_ms else { return };
         if self.settings.log().is_some() && left_ms > undurable_from_ms {
@@ -155,28 +157,29 @@ impl Auditor {
             let (lane, number, operation) = (asked.lane, asked.number, asked.operation);
             self.accuse("durable", || {
                 format!(
-                    "lane {lane}: {number} is answered with what was left at {left_ms}, nothing from {undurable_from_ms} on is durable: {operation:?}"
+                    "lane {lane}, request {number}: the response depends on a record handed to the log at {left_ms} ms or later, but nothing from after {undurable_from_ms} ms is durable: {operation:?}"
                 )
             });
         }
     }
 
-    /// Returns when the one unanswered extend of a durable hold arrived, if a status shows the longer lease that it gave the hold.
+    /// Returns when the only unanswered extend of a durable hold arrived, if `status` shows the longer lease
+    /// that this extend set.
     fn lengthened_ms(&self, id: LockId, status: &StatusAnswer<'_>) -> Option<u64> {
         let hold = self.holds.get(&id).filter(|hold| hold.session.is_none() && !hold.lease_is_open)?;
-        // Of two words of one millisecond the later one is not known.
+        // Of two responses with the same millisecond, it is unknown which is newer.
         let is_newest = hold.lease_stamp_ms < status.stamp_ms;
         let end_ms = status.stamp_ms + u64::from(status.remaining_ms);
         let is_local = self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence));
         let [(extend, ..)] = hold.may_move[..] else { return None };
         let extend = &self.requests[extend];
-        // A hold is shown behind its lease, with nothing left of it, until its end is decided.
+        // After its lease a hold is still shown, with no time left, until the server decides its end.
         let is_open = status.remaining_ms > 0 && status.remaining_ms < u32::MAX;
         let is_longer = is_local && is_newest && is_open && end_ms > hold.lease_end_ms.max(hold.late_ms);
         extend.arrived_ms.filter(|_| is_longer && extend.sent_count == 1)
     }
 
-    /// Whether the request surely caused a record that the response depends on.
+    /// Returns whether the request surely caused a record that the response depends on.
     fn is_said_when_durable(&self, request: usize, response: &Response<'_>) -> bool {
         let is_local = |id: LockId| {
             let hold = self.holds.get(&id);
@@ -191,7 +194,7 @@ impl Auditor {
             }
             (Operation::Extend { id, .. }, Response::Extended(extended)) => {
                 let end_ms = extended.stamp_ms + u64::from(extended.remaining_ms);
-                // Of two words of one millisecond the later one is not known.
+                // Of two responses with the same millisecond, it is unknown which is newer.
                 let is_known = |hold: &Hold| !hold.lease_is_open && hold.may_move.len() < 2;
                 let is_longer = |hold: &Hold| is_known(hold) && hold.lease_end_ms.max(hold.late_ms) < end_ms;
                 is_local(id) && self.holds.get(&id).is_some_and(is_longer)
@@ -205,48 +208,52 @@ impl Auditor {
         }
     }
 
-    /// Returns whether the claim of this acquire surely goes into the log. An acquire may find an earlier claim by its request id, with the scope
-    /// of that claim.
+    /// Returns whether the claim of this acquire is surely written to the log. An acquire may find an earlier
+    /// claim by its request id; that claim keeps its own scope.
     fn is_claim_durable(&self, request: usize, acquire: &Acquire) -> bool {
         let is_durable = |other: usize| matches!(self.requests[other].operation, Operation::Acquire(other) if other.scope.is_durable());
         acquire.scope.is_durable()
             && (acquire.request_id.is_none() || self.same_requests(request, acquire).all(is_durable))
     }
 
-    /// A sync ended.
+    /// Records the end of a sync.
     pub(crate) fn note_synced(&mut self, now_ms: u64) {
         self.restarts.synced_ms.insert(now_ms);
     }
 
-    /// A sync took so long, during which the log does nothing else.
+    /// Records the duration of a sync. The log does nothing else meanwhile.
     pub(crate) fn note_sync_time(&mut self, took_ms: u64) {
         self.restarts.sync_ms += took_ms;
     }
 
-    /// The log of the server failed: all that waits for it is answered as unknown.
+    /// Records that the log of the server failed. All requests that wait for it get the response that their
+    /// outcome is unknown.
     pub(crate) fn note_log_failed(&mut self, now_ms: u64) {
         self.restarts.log_failed_ms.get_or_insert(now_ms);
     }
 
-    /// The disk becomes full, or has room again.
+    /// Records that the disk becomes full, or has room again.
     pub(crate) fn note_disk_full(&mut self, now_ms: u64, is_full: bool) {
         self.restarts.full_until_ms = Some(if is_full { u64::MAX } else { now_ms });
         self.restarts.sync_ms = 0;
     }
 
-    /// A server starts, and says how long it grants nothing because records may be lost.
+    /// Rule `losses`: a server that starts after a loss of records refuses grants for the longest lease that
+    /// may be lost.
     pub(crate) fn note_losses(&mut self, now_ms: u64, wait_ms: Option<u64>) {
         let Losses { is_pending, longest_ms, .. } = self.restarts.losses;
         if is_pending && wait_ms.is_none_or(|wait_ms| wait_ms < longest_ms) {
             self.accuse("losses", || {
-                format!("a server waits for {wait_ms:?} ms, and a lost lease may have {longest_ms} ms")
+                format!(
+                    "the server starts after a loss of records and refuses grants for {wait_ms:?} ms, but a lost hold may have a lease of {longest_ms} ms"
+                )
             });
         }
         self.restarts.losses.grants_from_ms = if is_pending { now_ms + longest_ms } else { 0 };
         self.restarts.losses.granted_by_ms = now_ms + wait_ms.unwrap_or(0);
     }
 
-    /// Some records are lost, and with them any hold.
+    /// Records that some log records are lost. Any hold may be among them.
     fn lose_records(&mut self) {
         let is_local = |id: &LockId, hold: &Hold| {
             let grant = self.keys.get(&hold.key).and_then(|key| key.get(hold.fence));
@@ -256,14 +263,14 @@ impl Auditor {
         let longest_ms = leases.map(|(_, hold)| self.promised_lease_ms(hold)).max().unwrap_or(0);
         self.restarts.losses.is_pending = true;
         self.restarts.losses.longest_ms = self.restarts.losses.longest_ms.max(longest_ms);
-        // Also the record of an end may be lost.
+        // The record of an end may be lost too.
         self.restarts.durable_ms = 0;
         self.pools.forget_sets();
         self.operators.doubt_thaws();
         self.restarts.losses.has_happened = true;
     }
 
-    /// The lease in the last response about a hold, or the lease of its session; 0 without a lease.
+    /// Returns the lease in the last response about a hold, or the lease of its session; 0 without a lease.
     fn promised_lease_ms(&self, hold: &Hold) -> u64 {
         match hold.session {
             Some(session) => self.lease_ms_of_session(Some(session)).into(),
@@ -272,27 +279,29 @@ impl Auditor {
         }
     }
 
-    /// Nothing new is granted until every hold that may be lost has expired.
+    /// Rule `losses`: no new grant is made until every hold that may be lost has expired.
     pub(super) fn judge_granted_after_losses(&mut self, id: LockId, stamp_ms: u64) {
         let grants_from_ms = self.restarts.losses.grants_from_ms;
         if stamp_ms < grants_from_ms {
             self.accuse("losses", || {
-                format!("{id} was granted at {stamp_ms}, lost holds may last until {grants_from_ms}")
+                format!(
+                    "{id} was granted at {stamp_ms} ms, but lost holds may last until {grants_from_ms} ms"
+                )
             });
         }
     }
 
-    /// Whether a server may still refuse grants because records were lost.
+    /// Returns whether a server may still refuse grants because records were lost.
     pub(super) fn may_recover(&self, now_ms: u64) -> bool {
         now_ms <= self.latest_ms(self.restarts.losses.granted_by_ms)
     }
 
-    /// Whether what was asked may be unknown: it waited for a log that failed.
+    /// Returns whether the outcome of a request may be unknown because the log failed.
     pub(super) fn may_be_unknown(&self) -> bool {
         self.restarts.log_failed_ms.is_some()
     }
 
-    /// Whether a server may still refuse grants because its disk was full.
+    /// Returns whether a server may still refuse grants because its disk was full.
     pub(super) fn may_lack_room(&self, now_ms: u64) -> bool {
         self.restarts.full_until_ms.is_some_and(|until_ms| {
             until_ms == u64::MAX
@@ -300,7 +309,7 @@ impl Auditor {
         })
     }
 
-    /// The server ended.
+    /// Records the end of the server and what survives it.
     pub(crate) fn note_end(&mut self, now_ms: u64, ending: Ending) {
         self.duties.clear();
         let is_forgetful = self.settings.is_forgetful;
@@ -312,7 +321,7 @@ impl Auditor {
         if ending == Ending::Damage {
             self.lose_records();
         }
-        // Up to which fence each counter is durable.
+        // Highest durable fence of each key.
         let mut counters = BTreeMap::new();
         let mut durable = BTreeSet::new();
         for (key, history) in &self.keys {
@@ -338,7 +347,7 @@ impl Auditor {
         let sessions: BTreeSet<SessionId> = sessions.collect();
         let entries = self.surely_registered(now_ms);
         if ending == Ending::Loss {
-            // An end that was not durable is one all the same.
+            // All ends count as durable, because no disk can bring the holds back.
             self.restarts.durable_ms = now_ms + 1;
             self.pools.forget_sets();
         }
@@ -365,7 +374,8 @@ impl Auditor {
         self.restarts.end = Some(End { ending, at_ms: now_ms, stopped_ms, holds: living, entries, sessions });
     }
 
-    /// A hold after a crash: one that was ephemeral is gone, and an end that was not durable is forgotten.
+    /// Updates a hold after a crash: a hold that was not durable is lost, and an end that was not durable is
+    /// undone.
     fn lose_what_was_not_durable(&mut self, id: LockId, is_durable: bool, ending: Ending, now_ms: u64) {
         let durable_ms = self.restarts.durable_ms;
         self.note_guarded_lost(id);
@@ -379,7 +389,7 @@ impl Auditor {
             Ending::Clean | Ending::Loss => is_durable,
         };
         if !is_durable || hold.over_ms.is_some() {
-            // No word of somebody is needed any more to explain that it is not there.
+            // No release is needed any more to explain that the hold is gone.
             hold.release_count += 2;
         }
         if !is_durable {
@@ -387,12 +397,12 @@ impl Auditor {
             hold.others_may_end = true;
             self.sure.doubt(id);
         }
-        // The record of its move to the request that has it may be lost.
+        // The record that moved the hold to its current request may be lost.
         hold.may_have_moved |= ending == Ending::Damage && (hold.settled_ms > 0 || hold.was_repeated);
         if !may_be_durable {
             hold.over_ms.get_or_insert(now_ms);
         } else if ending == Ending::Crash && hold.is_released_durably() {
-            // The release was answered because it was durable.
+            // Such a release is answered only after it is durable.
         } else if let Some(over_ms) = hold.over_ms.filter(|over_ms| *over_ms >= durable_ms) {
             hold.may_end_ms = hold.may_end_ms.min(over_ms);
             hold.others_may_end = true;
@@ -401,7 +411,8 @@ impl Auditor {
         }
     }
 
-    /// A crash may bring back a claim whose end the server reported before the grant, if that end was not durable.
+    /// A crash may bring back a claim whose end the server reported before its grant, if that end was not
+    /// durable.
     fn forget_unheard_ends(&mut self) {
         let durable_ms = self.restarts.durable_ms;
         let ended = std::mem::take(&mut self.ended_unheard);
@@ -414,7 +425,8 @@ impl Auditor {
         }
     }
 
-    /// Judges the holds on the disk after a crash: the release of a hold without a lease was answered only when it was durable.
+    /// Rule `start`: a crash does not bring back a hold without a lease whose release was answered, because
+    /// that release is durable.
     pub(crate) fn judge_disk(&mut self, mut held: impl Iterator<Item = LockId>) {
         if self.restarts.has_lost_records() {
             return;
@@ -424,12 +436,16 @@ impl Auditor {
         };
         if let Some(id) = held.find(|id| is_back(id)) {
             let hold = format!("{:?}", self.holds.get(&id));
-            self.accuse("start", || format!("a crash brings back {id}, whose release was answered: {hold}"));
+            self.accuse("start", || {
+                format!(
+                    "{id} is held again after a crash, but its release was answered and must be durable: {hold}"
+                )
+            });
         }
     }
 
-    /// Judges the bounds on the disk after a crash. No fence and no lease of a response is above them, because a start after a loss of
-    /// records relies on them.
+    /// Rule `losses`: no reported fence and no reported lease is above the bounds on the disk. A start after
+    /// a loss of records relies on these bounds.
     pub(crate) fn judge_bounds(&mut self, floor: u64, longest_lease_ms: u64) {
         let is_above = |(id, hold): &(&LockId, &Hold)| {
             let grant = self.keys.get(&hold.key).and_then(|key| key.get(hold.fence));
@@ -438,13 +454,14 @@ impl Auditor {
         };
         if let Some((id, hold)) = self.holds.iter().find(is_above) {
             let text = format!(
-                "{id} is above the fence {floor} or the lease {longest_lease_ms} of the disk: {hold:?}"
+                "{id} exceeds the bounds on the disk, fence {floor} or lease {longest_lease_ms} ms: {hold:?}"
             );
             self.accuse("losses", || text);
         }
     }
 
-    /// A claim may be held though it was given up: that it was granted may be durable, and that it was given up not.
+    /// Forgets refusals that may not be durable: the grant of an abandoned claim may be durable while its
+    /// abandonment is not.
     fn forget_refusals(&mut self) {
         let durable_ms = self.restarts.durable_ms;
         for request in &mut self.requests {
@@ -452,7 +469,7 @@ impl Auditor {
         }
     }
 
-    /// Each counter may go on anew behind what is durable of it.
+    /// Records that each counter may restart after its durable part.
     fn forget_counters(&mut self, counters: &BTreeMap<Key, u64>) {
         let durable = |key: Key| counters.get(&key).copied().unwrap_or(0);
         for (key, history) in &mut self.keys {
@@ -469,21 +486,21 @@ impl Auditor {
             else {
                 continue;
             };
-            // What is registered is durable.
+            // Registrations are durable.
             if !matches!(kind_of(key), NamespaceKind::Registry | NamespaceKind::Lazy) {
                 request.fence_before = durable(key).min(request.fence_before);
             }
         }
     }
 
-    /// What a start leaves out, in order or not: buckets, and what was counted.
+    /// Forgets the state that no log carries over, even after a clean stop: buckets, statistics and waiters.
     fn forget_what_no_log_has(&mut self, is_clean: bool) {
         self.buckets.clear();
         for record in self.namespaces.values_mut() {
             record.begin_anew(is_clean);
         }
         for request in &mut self.requests {
-            // Its effect may be lost, and if it is asked again its answer is another one.
+            // The effect of the request may be lost; a repetition then gets another response.
             request.kept = None;
         }
         self.waiters.clear();
@@ -491,7 +508,7 @@ impl Auditor {
         self.restarts.log_failed_ms = None;
     }
 
-    /// The server starts again, on a machine that was booted then.
+    /// Records that the server starts again, on a machine that was booted at `booted_ms`.
     pub(crate) fn note_start(&mut self, now_ms: u64, booted_ms: u64, is_rebooted: bool) {
         self.restarts.count += 1;
         self.restarts.started_ms = Some(now_ms);
@@ -505,9 +522,10 @@ impl Auditor {
             let full = |lease_ms: u32| now_ms + u64::from(lease_ms);
             let history = self.keys.get(&hold.key);
             let is_local = history.is_some_and(|history| history.is_local(hold.fence));
-            // Any acquire of the key under scope Local, also a refused one, put its later holds into the log.
+            // Any acquire of the key under scope local, even a refused one, makes later holds of the key
+            // durable.
             let may_be_local = history.is_some_and(|history| history.is_local_asked);
-            // Of a hold of scope Ephemeral only the rest of its lease may be known.
+            // Of a hold of scope ephemeral, the log may keep only the rest of its lease.
             let due = |end_ms: u64, lease_ms: u32| {
                 if is_local { full(lease_ms) } else { now_ms + end_ms.saturating_sub(end.at_ms) }
             };
@@ -518,14 +536,14 @@ impl Auditor {
                 }
             }
             if is_rebooted || end.ending != Ending::Clean {
-                // Its lease may have begun anew, or be the one before a word that was lost. Of a hold without options an end in order
-                // carries over the rest of its lease.
+                // The lease may have restarted, or be the lease before a lost change. For a hold without
+                // options, a clean stop carries over the rest of the lease.
                 let rest_ms = end.stopped_ms.filter(|_| hold.has_no_options && !may_be_local);
                 let rest_ms = rest_ms.map(|stopped_ms| hold.lease_end_ms.saturating_sub(stopped_ms));
                 hold.late_ms =
                     hold.late_ms.max(rest_ms.map_or(full(hold.longest_ms), |rest_ms| now_ms + rest_ms));
             }
-            // The log has it from now on. After the next reboot its lease may begin anew.
+            // The log has the hold from now on, so its lease may restart after the next reboot.
             hold.has_no_options = false;
         }
         for (key, fence) in end.entries {
@@ -539,7 +557,7 @@ impl Auditor {
         debug_assert!(end.at_ms <= now_ms);
     }
 
-    /// What was asked of an earlier server is asked of this one: it may do it once more.
+    /// Records that a request to an earlier server is sent again: the new server may execute it once more.
     pub(super) fn note_asked_anew(&mut self, request: usize, operation: &Operation) {
         let asked = &mut self.requests[request];
         asked.is_granted = false;
@@ -553,7 +571,7 @@ impl Auditor {
             Operation::Extend { id, lease_ms, .. } => {
                 self.note_may_move(request, *id, *lease_ms, self.requests[request].sent_ms);
             }
-            // A request that was sent while no server ran is noted already.
+            // A request that was sent while no server ran is already recorded.
             Operation::Take(taking) if !self.is_taking_noted(request, taking) => {
                 let sent_ms = self.requests[request].sent_ms;
                 self.note_taking(request, taking, sent_ms);
@@ -562,14 +580,15 @@ impl Auditor {
         }
     }
 
-    /// Whether an answer with this stamp may have been decided by an earlier server.
+    /// Returns whether a response with this stamp may have been decided by an earlier server.
     pub(super) fn is_from_before(&self, request: usize, stamp_ms: u64) -> bool {
         self.restarts.started_ms.is_some_and(|started_ms| {
             self.requests[request].first_sent_ms <= started_ms && stamp_ms <= started_ms
         })
     }
 
-    /// An acquire that is repeated after a restart, while what it got lives, gets that again.
+    /// Rule `repeat`: an acquire that is repeated after a restart gets its first hold again while that hold
+    /// lasts.
     pub(super) fn judge_first_answer(
         &mut self,
         request: usize,
@@ -584,7 +603,7 @@ impl Auditor {
             hold.request == request
                 && hold.key == key
                 && hold.request_id.is_none()
-                // The number of an acquire is not carried over with an ephemeral hold.
+                // With an ephemeral hold, the number of its acquire is not carried over.
                 && self.keys.get(&key).is_some_and(|history| history.is_local(hold.fence))
                 && Some(**id) != granted
                 && self.surely_lives(**id, now_ms)
@@ -593,12 +612,15 @@ impl Auditor {
             let (first, lane) = (*first, self.requests[request].lane);
             let number = self.requests[request].number;
             self.accuse("repeat", || {
-                format!("lane {lane}: {number} got {first}, which lives, and gets {granted:?} now")
+                format!(
+                    "lane {lane}, request {number}: the first response granted {first}, which still lasts, but the repetition gets {granted:?}"
+                )
             });
         }
     }
 
-    /// Stamps are readings of the server's clock: moves those of an answer to the time of the run.
+    /// Converts the stamps of a response from the server's clock, which starts at the boot, to the clock of
+    /// the run.
     pub(super) fn place_stamps(&self, response: &mut Response<'_>) {
         let stamp_ms = match response {
             Response::Welcome(answer) => &mut answer.stamp_ms,

@@ -1,4 +1,5 @@
-//! Runs that the auditor once accused wrongly. Beside each stands a similar run that really breaks a promise.
+//! Regression tests: runs that the auditor once reported wrongly. Each has a similar run that really breaks a
+//! rule.
 
 use super::refusals::LEFT_COUNT_MIN;
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted, welcome};
@@ -20,15 +21,15 @@ fn error(code: ErrorCode) -> Response<'static> {
     Response::Error(ErrorAnswer { code, detail: ErrorDetail::Text { value: 0, field: b"", message: b"" } })
 }
 
-/// The machine stops in order and is there again a millisecond later, booted anew. All is durable.
+/// The machine stops cleanly and boots again a millisecond later. All records are durable.
 fn reboots(auditor: &mut Auditor, now_ms: u64) {
     auditor.note_durable(now_ms, 0);
     auditor.note_end(now_ms, Ending::Clean);
     auditor.note_start(now_ms + 1, 0, true);
 }
 
-/// The lease began when the log said so, 60 ms after the turn whose time stands in the answer: more is left of it by that
-/// stamp than its length. Then the machine reboots, and the lease begins anew.
+/// The lease begins when the log has synced, 60 ms after the turn whose stamp is in the response. By that
+/// stamp, more than the full lease remains. Then the machine reboots, and the lease begins again.
 fn next_grant_after_a_reboot(next_ms: u64) -> Auditor {
     let mut auditor = auditor();
     asks(&mut auditor, 0, LOCAL, 1_000);
@@ -41,13 +42,13 @@ fn next_grant_after_a_reboot(next_ms: u64) -> Auditor {
 }
 
 #[test]
-fn a_lease_that_begins_anew_is_as_long_as_it_was_asked_for_not_as_what_a_late_answer_left_of_it() {
+fn a_restarted_lease_has_its_requested_length_not_the_rest_in_a_late_response() {
     assert_eq!(next_grant_after_a_reboot(1_181).violation(), None);
     assert_eq!(rule(&next_grant_after_a_reboot(1_180)), Some("early-grant"));
 }
 
-/// A session with a hold that lasts as long as it, and one with a lease of its own, and a restart. Then the session is
-/// resumed, and the first hold is gone.
+/// A session has a hold on its lease and a hold with its own lease. After a restart the client resumes the
+/// session, and the first hold is gone.
 fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
     let mut auditor = auditor();
     let hello = Operation::Hello {
@@ -78,13 +79,13 @@ fn resumed_without_its_hold(ended_ms: u64) -> Auditor {
 }
 
 #[test]
-fn a_session_that_may_have_ended_before_a_restart_comes_back_without_what_lasted_as_long() {
+fn a_session_that_may_have_ended_is_restored_without_holds_on_its_lease() {
     assert_eq!(resumed_without_its_hold(1_060).violation(), None);
     assert_eq!(rule(&resumed_without_its_hold(1_020)), Some("lost-lease"));
 }
 
-/// A shared claim is reserved with fence 1, another one beside it is granted with fence 2, and only then a third request
-/// asks for a claim, which is granted with fence 1.
+/// A shared claim is reserved with fence 1, and another shared claim is granted with fence 2. Only then a
+/// third request arrives, which is granted with fence 1.
 fn a_grant_below_a_fence_that_was_said(third: Acquire, waited: bool) -> Auditor {
     let shared = Acquire { shared: true, wait_ms: 500, request_id: Some(1), ..LOCAL };
     let mut auditor = auditor();
@@ -97,14 +98,15 @@ fn a_grant_below_a_fence_that_was_said(third: Acquire, waited: bool) -> Auditor 
 }
 
 #[test]
-fn a_claim_that_is_taken_over_has_the_fence_that_it_had_before() {
+fn a_claim_that_is_taken_over_keeps_its_fence() {
     let shared = Acquire { shared: true, wait_ms: 500, request_id: Some(1), ..LOCAL };
     assert_eq!(a_grant_below_a_fence_that_was_said(shared, true).violation(), None);
     let other = Acquire { request_id: Some(2), ..shared };
     assert_eq!(rule(&a_grant_below_a_fence_that_was_said(other, true)), Some("fence-order"));
 }
 
-/// A hold with its own lease outlives the session of its lane. After a restart the client repeats the acquire.
+/// A hold with its own lease outlasts the session of its lane. After a restart the client repeats the
+/// acquire.
 fn an_acquire_repeated_after_its_session(code: ErrorCode) -> Auditor {
     let mut auditor = auditor();
     let session = SessionRequest::New { lease_ms: 50 };
@@ -125,7 +127,7 @@ fn an_acquire_repeated_after_its_session(code: ErrorCode) -> Auditor {
 }
 
 #[test]
-fn an_acquire_of_a_session_that_is_gone_has_no_first_answer() {
+fn an_acquire_of_an_ended_session_has_no_first_response() {
     assert_eq!(an_acquire_repeated_after_its_session(ErrorCode::SessionGone).violation(), None);
     assert_eq!(rule(&an_acquire_repeated_after_its_session(ErrorCode::Cancelled)), Some("repeat"));
 }
@@ -152,12 +154,13 @@ fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
 }
 
 #[test]
-fn tokens_that_were_asked_for_while_there_was_no_server_are_taken_once() {
+fn tokens_requested_while_no_server_ran_are_taken_once() {
     assert_eq!(tokens_across_a_restart(1_000_000_000).violation(), None);
     assert_eq!(rule(&tokens_across_a_restart(1_000)), Some("rate"));
 }
 
-/// A wait ends while the log writes the grant, and the process is killed. Then another client meets the hold.
+/// A wait ends while the log writes the grant, and the process is killed. Then the server refuses another
+/// client because of the hold.
 fn busy_after_a_crash(durable_after_ms: u64) -> Auditor {
     let mut auditor = auditor();
     let start_ms = auditor.settings.start_ms;
@@ -177,8 +180,8 @@ fn a_claim_whose_end_was_not_durable_may_be_held_after_a_crash() {
     assert_eq!(rule(&busy_after_a_crash(40)), Some("busy"));
 }
 
-/// A key is counted by the cluster and the server ends like this. Afterwards it grants the key without counting, perhaps behind a grant
-/// under scope Quorum.
+/// The cluster counts a key, and the server ends with `ending`. Afterwards the server grants the key without
+/// counting, perhaps after another grant under scope quorum.
 fn uncounted_grant_after(ending: Ending, is_counted_again: bool) -> Auditor {
     let acquire = Acquire { release_after_ms: Some(0), request_id: None, ..LOCAL };
     let counted = Acquire { scope: Scope::Quorum, ..acquire };
@@ -206,7 +209,7 @@ fn uncounted_grant_after(ending: Ending, is_counted_again: bool) -> Auditor {
 }
 
 #[test]
-fn a_server_that_lost_records_counts_a_key_from_the_next_grant_of_scope_quorum_on() {
+fn a_server_that_lost_records_counts_a_key_after_its_next_quorum_grant() {
     assert_eq!(uncounted_grant_after(Ending::Damage, false).violation(), None);
     assert_eq!(rule(&uncounted_grant_after(Ending::Damage, true)), Some("fence-counted"));
     assert_eq!(rule(&uncounted_grant_after(Ending::Crash, false)), Some("fence-counted"));
@@ -216,7 +219,8 @@ fn any_pool() -> Key {
     (0..Key::MAX).find(|key| kind_of(*key) == NamespaceKind::Pool).expect("some keys are pools")
 }
 
-/// A client requests two permits, an operator reduces the pool to one, and another request is granted two.
+/// A client requests two permits, an operator reduces the capacity of the pool to one, and another request is
+/// granted two permits.
 fn permits_above_the_capacity(request_id: u8) -> Auditor {
     let pool = any_pool();
     let form = Form::Permits(Permits { permits: 2, capacity: None, timestamp_us: None });
@@ -234,12 +238,12 @@ fn permits_above_the_capacity(request_id: u8) -> Auditor {
 }
 
 #[test]
-fn permits_that_are_taken_over_were_given_by_an_earlier_capacity() {
+fn permits_that_are_taken_over_may_exceed_a_later_capacity() {
     assert_eq!(permits_above_the_capacity(1).violation(), None);
     assert_eq!(rule(&permits_above_the_capacity(2)), Some("capacity"));
 }
 
-/// This many connections ask to join a session beside its first one, and the server refuses the last.
+/// `count` connections ask to join a session after its first one, and the server refuses the last.
 fn one_more_than(count: usize) -> Auditor {
     let id = SessionId { place: 1, secret: 1 };
     let mut auditor = auditor();
@@ -258,12 +262,13 @@ fn one_more_than(count: usize) -> Auditor {
 }
 
 #[test]
-fn a_session_is_full_with_as_many_connections_as_it_may_have() {
+fn a_session_is_full_at_its_maximum_of_connections() {
     assert_eq!(one_more_than(LANES_PER_SESSION_MAX).violation(), None);
     assert_eq!(rule(&one_more_than(LANES_PER_SESSION_MAX - 1)), Some("answers"));
 }
 
-/// A client releases a hold. Then the server answers that the fence of this hold is held, by a hold of which no client has heard.
+/// A client releases a hold. Then the server reports that the fence of this hold is held, by a hold that no
+/// client knows.
 fn fence_held_by_an_unheard_grant(crashes: bool) -> Auditor {
     let mut auditor = auditor();
     asks(&mut auditor, 0, ACQUIRE, 1_000);
@@ -281,12 +286,13 @@ fn fence_held_by_an_unheard_grant(crashes: bool) -> Auditor {
 }
 
 #[test]
-fn a_fence_of_a_counter_that_began_anew_may_be_held_again() {
+fn a_fence_of_a_restarted_counter_may_be_held_again() {
     assert_eq!(fence_held_by_an_unheard_grant(true).violation(), None);
     assert_eq!(rule(&fence_held_by_an_unheard_grant(false)), Some("view"));
 }
 
-/// Two pages of one walk show the same pool. Its capacity was set before, or it is there because a client uses it.
+/// Two pages of one walk show the same pool. An operator set its capacity before, or it exists because a
+/// client uses it.
 fn pool_on_two_pages(is_set: bool) -> Auditor {
     let pool = any_pool();
     let mut auditor = auditor();
@@ -309,13 +315,13 @@ fn pool_on_two_pages(is_set: bool) -> Auditor {
 }
 
 #[test]
-fn a_pool_that_may_have_begun_anew_may_be_on_two_pages() {
+fn a_pool_that_may_be_recreated_may_be_on_two_pages() {
     assert_eq!(pool_on_two_pages(false).violation(), None);
     assert_eq!(rule(&pool_on_two_pages(true)), Some("page"));
 }
 
-/// The server crashes before a client hears of its grant. Another client saw the hold, and perhaps extended it. After the start, the first
-/// client repeats its request.
+/// The server crashes before a client gets its grant. Another client saw the hold, and perhaps extended it.
+/// After the restart the first client repeats its request.
 fn grant_heard_after_an_extend(is_extended: bool) -> Auditor {
     let mut auditor = auditor();
     asks(&mut auditor, 0, LOCAL, 1_000);
@@ -333,12 +339,12 @@ fn grant_heard_after_an_extend(is_extended: bool) -> Auditor {
 }
 
 #[test]
-fn a_hold_may_be_extended_before_its_owner_hears_of_it() {
+fn a_hold_may_be_extended_before_its_owner_gets_the_grant() {
     assert_eq!(grant_heard_after_an_extend(true).violation(), None);
     assert_eq!(rule(&grant_heard_after_an_extend(false)), Some("answers"));
 }
 
-/// This many requests of a lane have no answer, and the server refuses a listing.
+/// `count` requests of a lane are unanswered, and the server refuses a listing.
 fn listing_refused_after(count: usize) -> Auditor {
     let mut auditor = auditor();
     let listing = Listing { walk: 1, kind: NamespaceKind::Flat, cursor: 0, count_max: 1, prefix: None };
@@ -351,12 +357,13 @@ fn listing_refused_after(count: usize) -> Auditor {
 }
 
 #[test]
-fn long_requests_are_refused_behind_many_that_wait() {
+fn a_long_request_is_refused_after_many_unanswered_ones() {
     assert_eq!(listing_refused_after(LEFT_COUNT_MIN).violation(), None);
     assert_eq!(rule(&listing_refused_after(LEFT_COUNT_MIN - 1)), Some("answers"));
 }
 
-/// `count` streams of a front end wait for listings. A later one is refused, and its stream says so behind the answer to the first.
+/// `count` streams of a front end wait for listings. A later listing is refused, and its stream reports this
+/// after the response to the first.
 fn stream_refused_after(count: usize, answered_ms: u64) -> Auditor {
     let mut auditor = auditor();
     let lane = auditor.new_lane(2);
@@ -372,7 +379,7 @@ fn stream_refused_after(count: usize, answered_ms: u64) -> Auditor {
 }
 
 #[test]
-fn streams_that_were_answered_after_a_long_request_was_sent_may_have_waited_with_it() {
+fn streams_answered_after_a_long_request_was_sent_count_as_waiting() {
     assert_eq!(stream_refused_after(LEFT_COUNT_MIN, 1_003).violation(), None);
     assert_eq!(rule(&stream_refused_after(LEFT_COUNT_MIN, 1_001)), Some("answers"));
 }
@@ -385,8 +392,8 @@ fn frozen(frozen_count: u16) -> Response<'static> {
     Response::Frozen(Frozen { changed: true, frozen_count })
 }
 
-/// A client asks to freeze its keys, and its connection is lost. Another client thaws them. Then the first one resumes its lane, and the
-/// server refuses an acquire as frozen.
+/// A client asks to freeze its keys, and its connection is lost. Another client thaws them. Then the first
+/// client resumes its lane, and the server refuses an acquire as frozen.
 fn frozen_after_a_thaw(asks_again: bool) -> Auditor {
     let mut auditor = auditor();
     let start_ms = auditor.settings.start_ms;
@@ -407,12 +414,13 @@ fn frozen_after_a_thaw(asks_again: bool) -> Auditor {
 }
 
 #[test]
-fn a_freeze_that_is_asked_for_again_may_come_after_a_thaw() {
+fn a_repeated_freeze_may_take_effect_after_a_thaw() {
     assert_eq!(frozen_after_a_thaw(true).violation(), None);
     assert_eq!(rule(&frozen_after_a_thaw(false)), Some("answers"));
 }
 
-/// A client freezes its keys and thaws them, and the server ends. After the next start, the server refuses an acquire as frozen.
+/// A client freezes its keys and thaws them, and the server ends. After the next start the server refuses an
+/// acquire as frozen.
 fn frozen_after_a_restart(ending: Ending) -> Auditor {
     let mut auditor = auditor();
     let start_ms = auditor.settings.start_ms;
@@ -428,13 +436,13 @@ fn frozen_after_a_restart(ending: Ending) -> Auditor {
 }
 
 #[test]
-fn damage_of_the_log_may_undo_a_thaw() {
+fn log_damage_may_undo_a_thaw() {
     assert_eq!(frozen_after_a_restart(Ending::Damage).violation(), None);
     assert_eq!(rule(&frozen_after_a_restart(Ending::Crash)), Some("answers"));
 }
 
-/// An acquire waits and is given up by its id. The server says so, but the acquire has no answer. Another connection may have resumed the lane
-/// before.
+/// A waiting acquire is released by its id. The server acknowledges this, but sends no response to the
+/// acquire. Another connection may have resumed the lane before.
 fn given_up_without_an_answer(is_resumed: bool) -> Auditor {
     let mut auditor = auditor();
     auditor.settings.durability = None;
@@ -464,12 +472,13 @@ fn given_up_without_an_answer(is_resumed: bool) -> Auditor {
 }
 
 #[test]
-fn an_acquire_is_answered_only_on_a_connection_that_asked() {
+fn an_acquire_is_answered_only_on_the_connection_that_sent_it() {
     assert_eq!(given_up_without_an_answer(true).violation(), None);
     assert_eq!(rule(&given_up_without_an_answer(false)), Some("late-answer"));
 }
 
-/// A client sends this many requests to freeze its keys. The server refuses the last one and has answered none of the others.
+/// A client sends `count` requests to freeze its keys. The server refuses the last one and has answered none
+/// of the others.
 fn freeze_refused_after(count: u32) -> Auditor {
     let mut auditor = auditor();
     for number in 1..=count {
@@ -480,7 +489,7 @@ fn freeze_refused_after(count: u32) -> Auditor {
 }
 
 #[test]
-fn a_freeze_is_refused_behind_as_many_requests_to_all_shards_as_may_be_in_flight() {
+fn a_freeze_is_refused_at_the_maximum_of_broadcasts_in_flight() {
     assert_eq!(freeze_refused_after(EVERYWHERE_IN_FLIGHT_MAX + 1).violation(), None);
     assert_eq!(rule(&freeze_refused_after(EVERYWHERE_IN_FLIGHT_MAX)), Some("answers"));
 }
@@ -505,7 +514,8 @@ fn a_freeze_lasts_until_a_thaw_or_the_loss_of_the_log() {
     assert_eq!(granted_after_a_freeze(Ending::Loss).violation(), None);
 }
 
-/// A claim waits in a pool that serves by timestamps. A newer request with an earlier timestamp is granted before it.
+/// A claim waits in a pool that serves by timestamp. A newer request with an earlier timestamp is granted
+/// first.
 fn granted_before_a_waiter_of_a_later_time(wait_ms: u32) -> Auditor {
     let pool = any_pool();
     let wanted = |timestamp_us| {
@@ -524,7 +534,7 @@ fn granted_before_a_waiter_of_a_later_time(wait_ms: u32) -> Auditor {
 }
 
 #[test]
-fn a_try_with_an_early_timestamp_overtakes_no_waiter() {
+fn an_acquire_without_a_wait_and_with_an_early_timestamp_overtakes_no_waiter() {
     assert_eq!(granted_before_a_waiter_of_a_later_time(500).violation(), None);
     assert_eq!(rule(&granted_before_a_waiter_of_a_later_time(0)), Some("overtaking"));
 }

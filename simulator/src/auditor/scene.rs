@@ -1,4 +1,4 @@
-//! Short runs for tests of the auditor, written as single requests and responses.
+//! Helpers for short test runs of the auditor, written as single requests and responses.
 
 use super::Auditor;
 use super::guards::GuardView;
@@ -39,7 +39,7 @@ pub(super) fn auditor() -> Auditor {
     auditor
 }
 
-/// The rule that was broken first.
+/// Returns the first broken rule.
 pub(super) fn rule(auditor: &Auditor) -> Option<&'static str> {
     auditor.violation().map(|violation| violation.rule)
 }
@@ -48,7 +48,7 @@ pub(super) fn asks(auditor: &mut Auditor, connection: usize, acquire: Acquire, n
     auditor.asks(connection, 1, Operation::Acquire(acquire), 0, now_ms);
 }
 
-/// A grant of the whole lease.
+/// Returns a grant with the full lease of 700 ms.
 pub(super) fn granted(fence: u64, now_ms: u64) -> Granted {
     Granted { id: id_of(fence), fence, remaining_ms: 700, stamp_ms: now_ms, ..Granted::default() }
 }
@@ -73,7 +73,7 @@ pub(super) fn says_granted(auditor: &mut Auditor, connection: usize, granted: Gr
     says(auditor, connection, 1, &Response::Granted(granted), granted.stamp_ms);
 }
 
-/// The welcome of the server of this auditor, to a connection with a session.
+/// Returns the WELCOME of the server of this auditor, for a connection with a session.
 pub(super) fn welcome(auditor: &Auditor, session_lease_ms: u32, stamp_ms: u64) -> Welcome {
     let Settings { worker_count, limits, .. } = auditor.settings;
     Welcome {
@@ -98,7 +98,7 @@ pub(super) fn says_busy(auditor: &mut Auditor, connection: usize, now_ms: u64) {
     says(auditor, connection, 1, &Response::Error(busy), now_ms);
 }
 
-/// The answer about a hold with its own lease.
+/// Returns the STATUS_ANSWER of a hold with its own lease.
 pub(super) fn status(remaining_ms: u32, stamp_ms: u64) -> StatusAnswer<'static> {
     StatusAnswer {
         state: LockState::Held,
@@ -114,13 +114,13 @@ pub(super) fn status(remaining_ms: u32, stamp_ms: u64) -> StatusAnswer<'static> 
     }
 }
 
-/// A process with a real client, and its connection.
+/// Process with a real client, and its connection.
 pub(super) const PROCESS: usize = 7;
 pub(super) const CONNECTION: usize = 3;
-/// More bytes than are ever said.
+/// More bytes than the server ever sends.
 pub(super) const ALL: usize = 1 << 40;
 
-/// Returns an auditor of a real client. The server has said that it granted the client a hold, at 100 ms for 700 ms.
+/// Returns an auditor with a real client. The server has sent it a grant of 700 ms, at 100 ms.
 pub(super) fn granted_to_process() -> Auditor {
     let mut auditor = auditor();
     auditor.settings.start_ms = 0;
@@ -131,7 +131,7 @@ pub(super) fn granted_to_process() -> Auditor {
     auditor
 }
 
-/// Returns the state of a guard that believes in this hold.
+/// Returns the state of a guard with this local deadline.
 pub(super) fn guard_view(until_ms: u64) -> GuardView {
     GuardView {
         id: id_of(1),

@@ -1,4 +1,4 @@
-//! How long a session lives for sure.
+//! Bounds of the lifetime of each session.
 
 use super::duties::{Duty, Word};
 use super::holds::Hold;
@@ -7,38 +7,38 @@ use crate::operation::Operation;
 use std::collections::BTreeSet;
 use waymaker_protocol::{KeptAlive, LockId, SessionId, SessionRequest, StatusAnswer, Welcome};
 
-/// One session.
+/// Known state of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     lease_ms: u32,
-    /// The server's clock at the earliest end that its frames allow.
+    /// Server clock of the earliest end that its frames allow.
     certain_until_ms: u64,
-    /// A goodbye was sent then.
+    /// Time at which a GOODBYE was sent.
     goodbye_ms: Option<u64>,
-    /// A goodbye was answered then.
+    /// Time at which a GOODBYE was answered.
     closed_ms: Option<u64>,
     lanes: Vec<usize>,
-    /// Somebody was last welcome in it.
+    /// Stamp of the newest WELCOME in the session.
     welcome_ms: u64,
-    /// It was said then that it is over.
+    /// Time at which the server reported the end of the session.
     over_ms: Option<u64>,
-    /// The latest end that its frames allow, workers running.
+    /// Latest end that its frames allow, while workers run.
     ceiling_ms: u64,
-    /// Its end is owed.
+    /// Whether a duty to report the end exists.
     is_owed: bool,
-    /// It lost its last connection then, at the earliest.
+    /// Earliest time at which the session lost its last connection.
     left_ms: Option<u64>,
-    /// The server was restarted since the last welcome, and the auditor does not know whether it restored the session.
+    /// Whether the server was restarted since the newest WELCOME, so that it may not have restored the session.
     is_in_doubt: bool,
 }
 
 impl Session {
-    /// The earliest instant at which its lease or a goodbye may have ended it.
+    /// Returns the earliest instant at which the lease or a GOODBYE may have ended the session.
     pub(crate) fn floor_ms(&self) -> u64 {
         self.certain_until_ms.min(self.goodbye_ms.unwrap_or(u64::MAX))
     }
 
-    /// The latest instant at which it may still live, workers running.
+    /// Returns the latest instant at which the session may still exist, while workers run.
     pub(super) fn ceiling_ms(&self) -> u64 {
         self.ceiling_ms
     }
@@ -47,30 +47,31 @@ impl Session {
         self.lease_ms.into()
     }
 
-    /// When it was said that it is over.
+    /// Returns when the server reported the end of the session.
     pub(super) fn over_ms(&self) -> Option<u64> {
         self.over_ms
     }
 }
 
 impl Session {
-    /// A server that starts again gives it all of its lease.
+    /// Records that a restarted server gives the session its full lease.
     pub(super) fn live_on(&mut self, now_ms: u64) {
         self.certain_until_ms = self.certain_until_ms.max(now_ms + u64::from(self.lease_ms));
     }
 }
 
 impl Auditor {
-    /// Whether it surely lives, and this server has welcomed somebody in it. What a server before this one knew of it is not
-    /// reckoned on over one more restart.
+    /// Returns whether the session surely exists and the running server has sent a WELCOME in it. The auditor
+    /// does not rely on sessions that only an earlier server knew, across one more restart.
     pub(super) fn surely_goes_on(&self, id: SessionId, now_ms: u64) -> bool {
         let started_ms = self.restarts.started_ms.unwrap_or(0);
         self.session_floor_ms(Some(id)) > now_ms
             && self.sessions.get(&id).is_some_and(|session| session.welcome_ms >= started_ms)
     }
 
-    /// The server ended. Those of which it had something to write come back; of others nobody knows. Even one that is over
-    /// may come back with a hold that has a lease of its own: the log does not say when sessions end.
+    /// Records an end of the server. Sessions in `restored` are in its log and return; the others are in
+    /// doubt. Even an ended session may return with a hold that has its own lease, because the log does not
+    /// record ends of sessions.
     pub(super) fn end_sessions(&mut self, restored: &BTreeSet<SessionId>, now_ms: u64) {
         for (id, session) in &mut self.sessions {
             if !restored.contains(id) {
@@ -82,7 +83,8 @@ impl Auditor {
         }
     }
 
-    /// The server read bytes, the first of which had arrived at that time: the session lives on, if it was alive then.
+    /// Records that the server read bytes, the first of which had arrived at `arrived_ms`. This renews the
+    /// session if it still existed then.
     pub(crate) fn read(&mut self, connection: usize, arrived_ms: u64, now_ms: u64) {
         self.served(connection, now_ms);
         let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
@@ -96,10 +98,10 @@ impl Auditor {
         }
     }
 
-    /// The server serves bytes of this connection, which may move the end of its session.
+    /// Records that the server serves bytes of this connection, which may postpone the end of its session.
     pub(crate) fn served(&mut self, connection: usize, now_ms: u64) {
         let lane = &self.lanes[self.connections[connection].lane];
-        // One that is not welcome yet names its session in its greeting.
+        // A connection without a WELCOME names its session in its HELLO.
         let greeting =
             lane.asked.get(&(u32::MAX - connection as u32)).map(|hello| self.requests[*hello].operation);
         let named = match greeting {
@@ -114,34 +116,34 @@ impl Auditor {
         }
     }
 
-    /// When a goodbye was sent; later than everything if none was.
+    /// Returns when a GOODBYE was sent; `u64::MAX` if none was.
     pub(super) fn goodbye_ms(&self, id: SessionId) -> u64 {
         self.sessions.get(&id).and_then(|session| session.goodbye_ms).unwrap_or(u64::MAX)
     }
 
-    /// The lease of a session.
     pub(super) fn lease_ms_of_session(&self, id: Option<SessionId>) -> u32 {
         id.and_then(|id| self.sessions.get(&id)).map_or(0, |session| session.lease_ms)
     }
 
-    /// Whether a restart may have ended the session of this lane.
+    /// Returns whether a restart may have ended the session of this lane.
     pub(super) fn is_session_in_doubt(&self, lane: usize) -> bool {
         let session = self.lanes[lane].session.and_then(|id| self.sessions.get(&id));
         session.is_some_and(|session| session.is_in_doubt)
     }
 
-    /// The earliest instant at which it may have ended.
+    /// Returns the earliest instant at which the session may have ended.
     pub(super) fn session_floor_ms(&self, id: Option<SessionId>) -> u64 {
         let session = id.and_then(|id| self.sessions.get(&id));
         session.map_or(0, |session| session.floor_ms().min(self.vacant_floor_ms(session)))
     }
 
-    /// The earliest instant at which a session that has a claim may have ended.
+    /// Returns the earliest instant at which a session with a claim may have ended.
     pub(super) fn session_lease_floor_ms(&self, id: SessionId) -> u64 {
         self.sessions.get(&id).map_or(0, Session::floor_ms)
     }
 
-    /// The earliest instant at which a session may have ended because it had neither a connection nor a claim.
+    /// Returns the earliest instant at which the server may have ended a session because it had no connection
+    /// and no claim.
     fn vacant_floor_ms(&self, session: &Session) -> u64 {
         let Some(left_ms) = session.left_ms.filter(|_| self.settings.ends_vacant_sessions()) else {
             return u64::MAX;
@@ -153,7 +155,7 @@ impl Auditor {
         (left_ms + self.settings.session_vacant_ms).max(held_ms.unwrap_or(0))
     }
 
-    /// A connection of this lane is lost. A session without any may end before its lease.
+    /// Records the loss of a connection of this lane. A session without connections may end before its lease.
     pub(super) fn note_left(&mut self, lane: usize, now_ms: u64) {
         let Some(id) = self.lanes[lane].session else { return };
         if self.connections_of(id).is_empty()
@@ -163,7 +165,7 @@ impl Auditor {
         }
     }
 
-    /// The server said that so much of the session was left.
+    /// Records that the session lasts at least to `until_ms`, by a response of the server.
     pub(super) fn note_session_lives(&mut self, lane: usize, until_ms: u64) {
         if let Some(session) = self.lanes[lane].session.and_then(|id| self.sessions.get_mut(&id)) {
             session.certain_until_ms = session.certain_until_ms.max(until_ms);
@@ -179,7 +181,7 @@ impl Auditor {
         let id = welcome.session_id;
         let until_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
         self.doubt_holds_of_restored(id, welcome.stamp_ms);
-        // The server has not noticed yet.
+        // The server has not noticed the loss yet.
         let is_lost = self.connections[connection].is_lost && self.connections_of(id).is_empty();
         let session = self.sessions.entry(id).or_default();
         session.left_ms = is_lost.then_some(welcome.stamp_ms);
@@ -192,9 +194,11 @@ impl Auditor {
         if !session.lanes.contains(&lane) {
             session.lanes.push(lane);
         }
-        // What was decided before may be said after.
+        // A WELCOME that was decided before the end may be sent after it.
         if session.over_ms.is_some_and(|over_ms| welcome.stamp_ms > over_ms) {
-            self.accuse("lost-session", || format!("session {id} is over and lives again"));
+            self.accuse("lost-session", || {
+                format!("session {id} got a WELCOME after the server had reported its end")
+            });
         }
         if !is_owed {
             self.owe(self.to_us(ceiling_ms), Duty::SessionEnd(id));
@@ -203,7 +207,8 @@ impl Auditor {
         self.note_lane_back(connection, now_ms);
     }
 
-    /// The greeting of a connection that its client left for a later one does not take the lane from that one.
+    /// Rule `lost-session`: the HELLO of a connection that its client replaced by a later one does not take
+    /// the lane from the later one.
     fn judge_order_of_welcomes(&mut self, connection: usize, lane: usize, stamp_ms: u64) {
         self.connections[connection].welcomed_ms = Some(stamp_ms);
         let lost_it = |later: &usize| {
@@ -215,14 +220,14 @@ impl Auditor {
         if let Some(later) = later {
             self.accuse("lost-session", || {
                 format!(
-                    "connection {connection} took lane {lane} from the later connection {later} at {stamp_ms}"
+                    "connection {connection} took lane {lane} from the later connection {later} at {stamp_ms} ms"
                 )
             });
         }
     }
 
-    /// Doubts the holds of a session that may have ended before a restart. The server welcomes such a session if one of its holds
-    /// has its own lease; holds that lasted as long as the session ended with it.
+    /// Marks holds of a session that may have ended before a restart as possibly over. The server welcomes
+    /// such a session if one of its holds has its own lease; holds on the lease of the session ended with it.
     fn doubt_holds_of_restored(&mut self, id: SessionId, now_ms: u64) {
         let floor_ms = self.session_floor_ms(Some(id));
         if floor_ms >= now_ms || !self.restarts.happened_since(floor_ms) {
@@ -236,7 +241,7 @@ impl Auditor {
         }
     }
 
-    /// A session ends with its goodbye; a lane without one counts as lost.
+    /// Records a GOODBYE. It ends the session of the lane; a lane without a session counts as lost.
     pub(super) fn note_goodbye(&mut self, lane: usize, now_ms: u64) {
         let lanes = match self.lanes[lane].session.and_then(|id| self.sessions.get_mut(&id)) {
             Some(session) => {
@@ -254,7 +259,7 @@ impl Auditor {
         }
     }
 
-    /// The server said that this session is over.
+    /// Rule `lost-session`: the server reports the end of a session only if the session may be over.
     pub(super) fn note_session_over(&mut self, id: SessionId, now_ms: u64) {
         let floor_ms = self.session_floor_ms(Some(id));
         let Some(session) = self.sessions.get_mut(&id) else { return };
@@ -262,7 +267,9 @@ impl Auditor {
         session.over_ms.get_or_insert(now_ms);
         if now_ms < floor_ms {
             self.accuse("lost-session", || {
-                format!("session {id} is over at {now_ms}, it lives to {floor_ms}")
+                format!(
+                    "the server reports the end of session {id} at {now_ms} ms, but the session lasts to {floor_ms} ms"
+                )
             });
         }
         if !was_over && self.goodbye_ms(id) > now_ms {
@@ -273,10 +280,11 @@ impl Auditor {
         }
     }
 
-    /// What KEPT_ALIVE says is left of the session: all of its lease from when the frame was read.
+    /// Rule `number`: KEPT_ALIVE reports the full lease of the session, counted from the time when the frame
+    /// was read.
     pub(super) fn judge_kept_alive(&mut self, request: usize, kept: &KeptAlive) {
         let asked = &self.requests[request];
-        // The response to a repeated request may be that to its first arrival.
+        // The response to a repeated request may be the one to its first arrival.
         let (lane, arrived_ms) = (asked.lane, asked.arrived_ms.filter(|_| asked.sent_count == 1));
         self.note_session_lives(lane, kept.stamp_ms + u64::from(kept.remaining_ms));
         let lease_ms =
@@ -284,12 +292,17 @@ impl Auditor {
         let until_ms = kept.stamp_ms + u64::from(kept.remaining_ms);
         let is_short = arrived_ms.is_some_and(|arrived_ms| lease_ms > 0 && until_ms < arrived_ms + lease_ms);
         if u64::from(kept.remaining_ms) > lease_ms || is_short {
-            self.accuse("number", || format!("the session has a lease of {lease_ms} ms: {kept:?}"));
+            self.accuse("number", || {
+                format!(
+                    "the session has a lease of {lease_ms} ms; KEPT_ALIVE must report all of it: {kept:?}"
+                )
+            });
         }
     }
 
-    /// What STATUS shows of a hold on the session's lease, to a connection of the session: all of the lease from when the frame was
-    /// read. A hold that a lost connection was to end may still have that end.
+    /// Rule `number`: STATUS of a hold on the lease of the session, requested in that session, shows the full
+    /// lease, counted from the time when the frame was read. If the loss of a connection was to end the hold,
+    /// that end may still apply.
     pub(super) fn judge_session_shown(&mut self, request: usize, id: LockId, status: &StatusAnswer<'_>) {
         let (Some(hold), asked) = (self.holds.get(&id), &self.requests[request]) else { return };
         let is_own = hold.lane == asked.lane && !hold.may_have_moved && hold.release_after_ms.is_none();
@@ -298,16 +311,19 @@ impl Auditor {
         let until_ms = status.stamp_ms + u64::from(status.remaining_ms);
         if arrived_ms.is_some_and(|arrived_ms| until_ms < arrived_ms + lease_ms) {
             self.accuse("number", || {
-                format!("{id} has the lease of its session, {lease_ms} ms from {arrived_ms:?}: {status:?}")
+                format!(
+                    "{id} has the lease of its session, which must last {lease_ms} ms from {arrived_ms:?} ms: {status:?}"
+                )
             });
         }
     }
 
-    /// A goodbye on one connection ended the session: all others must hear so.
+    /// Records that a GOODBYE on one connection ended the session. All other connections must get
+    /// SESSION_EXPIRED.
     pub(super) fn owe_end_to_others(&mut self, connection: usize, now_ms: u64) {
         let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
         for other in self.connections_of(id) {
-            // One that says goodbye too hears another word.
+            // A connection that sends GOODBYE too gets FAREWELL instead.
             let lane = &self.lanes[self.connections[other].lane];
             let says_goodbye = |request: &usize| self.requests[*request].operation == Operation::Goodbye;
             if other != connection && !lane.asked.values().any(says_goodbye) {
@@ -316,7 +332,8 @@ impl Auditor {
         }
     }
 
-    /// A goodbye is answered once all connections of its session are closed in all shards: what lasted as long as the session is over.
+    /// Records the response to a GOODBYE. It is sent once all shards have closed all connections of the
+    /// session, so holds on its lease are over.
     pub(super) fn note_closed(&mut self, connection: usize, now_ms: u64) {
         let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -327,18 +344,18 @@ impl Auditor {
         }
     }
 
-    /// Whether the session of a lane was closed before that time.
+    /// Returns whether the session of a lane was closed before `at_ms`.
     pub(super) fn is_session_closed_before(&self, lane: usize, at_ms: u64) -> bool {
         let session = self.lanes[lane].session.and_then(|id| self.sessions.get(&id));
         session.is_some_and(|session| session.closed_ms.is_some_and(|closed_ms| closed_ms < at_ms))
     }
 
-    /// Whether requests of this lane may be refused because its session is over.
+    /// Returns whether the server may refuse requests of this lane because its session is over.
     pub(super) fn may_be_gone(&self, lane: usize, now_ms: u64) -> bool {
         self.lanes[lane].session.is_none_or(|id| now_ms >= self.session_floor_ms(Some(id)))
     }
 
-    /// Returns how many clients asked to join a session.
+    /// Returns the number of requests to join a session.
     pub(super) fn lane_count(&self, id: SessionId) -> usize {
         let joins = |asked: &&Asked| match asked.operation {
             Operation::Hello { session: SessionRequest::Join { id: joined }, .. } => joined == id,
@@ -347,16 +364,16 @@ impl Auditor {
         self.requests.iter().filter(joins).count()
     }
 
-    /// A session that was said to be over, and when it might have ended at the earliest.
+    /// Returns the next session that the server reported as over, with its earliest possible end.
     pub(crate) fn next_ended_session(&mut self) -> Option<(SessionId, u64)> {
         self.ended_sessions.pop_front()
     }
 
-    /// Connections of a session that are not known to be lost.
+    /// Returns the connections of a session that are not known to be lost.
     pub(crate) fn connections_of(&self, id: SessionId) -> Vec<usize> {
         let lanes = self.sessions.get(&id).map(|session| session.lanes.as_slice()).unwrap_or_default();
         let last = |lane: &usize| self.lanes[*lane].connections.last().copied();
-        // What is not welcome yet does not belong to the session yet.
+        // A connection without a WELCOME does not belong to the session yet.
         let belongs = |connection: &usize| {
             !self.connections[*connection].is_lost && self.connections[*connection].welcome_ms.is_some()
         };
@@ -379,7 +396,7 @@ mod tests {
         Welcome { session_id, session_lease_ms: LEASE_MS, stamp_ms: now_ms, ..Welcome::default() }
     }
 
-    /// A session of one lane that lost its connection 10 ms after the beginning, with a hold or without.
+    /// Returns an auditor with a session of one lane, whose connection is lost 10 ms after the beginning.
     fn left_session(has_hold: bool) -> Auditor {
         let mut auditor = auditor();
         auditor.settings.session_vacant_ms = VACANT_MS;
@@ -395,7 +412,7 @@ mod tests {
         auditor
     }
 
-    /// Returns the rule that is broken if the session is over `after_ms` after the beginning.
+    /// Returns the rule that is broken if the session ends `after_ms` after the beginning.
     fn rule_if_over(mut auditor: Auditor, after_ms: u64) -> Option<&'static str> {
         let now_ms = auditor.settings.start_ms + after_ms;
         auditor.note_session_over(welcome(now_ms).session_id, now_ms);
@@ -403,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_without_a_connection_and_a_claim_may_end_before_its_lease() {
+    fn a_session_without_a_connection_or_a_claim_may_end_before_its_lease() {
         assert_eq!(rule_if_over(left_session(false), 10 + VACANT_MS), None);
         assert_eq!(rule_if_over(left_session(false), 9 + VACANT_MS), Some("lost-session"));
     }

@@ -1,4 +1,4 @@
-//! Claims over several keys: all of them, or none.
+//! Rule `all-or-none`: a multi-key claim gets all of its keys or none.
 
 use super::Auditor;
 use crate::form::{Form, KeySet};
@@ -6,7 +6,8 @@ use crate::operation::{Acquire, Key, granted_one_by_one};
 use waymaker_protocol::GrantedKeys;
 
 impl Auditor {
-    /// The grants of one answer come together and are what was asked for. Then each is a hold like any other.
+    /// Rule `all-or-none`: a response grants exactly the requested keys. Each of its grants is then checked
+    /// like any other.
     pub(super) fn judge_grant_of_keys(
         &mut self,
         request: usize,
@@ -18,11 +19,13 @@ impl Auditor {
         let wanted: Vec<_> =
             keys.items().iter().map(|(key, shared)| (self.settings.name_of(*key), *shared)).collect();
         let given: Vec<_> = granted.keys.iter().map(|one| (one.key.to_vec(), one.shared)).collect();
-        // After a restart those of them that ended are left out.
+        // After a restart, keys whose hold has ended are left out.
         let may_lack = self.restarts.happened_since(self.requests[request].first_sent_ms);
         let is_part = given.iter().all(|one| wanted.contains(one));
         if wanted != given && !(may_lack && is_part && self.may_lack_some(request, keys, &given)) {
-            return self.accuse("all-or-none", || format!("{acquire:?} got {granted:?}"));
+            return self.accuse("all-or-none", || {
+                format!("{acquire:?} must get all of its keys or none, but got {granted:?}")
+            });
         }
         let forms = Form::Keys(*keys);
         for one in granted_one_by_one(granted).into_iter().zip(&given) {
@@ -34,7 +37,8 @@ impl Auditor {
         }
     }
 
-    /// Whether each key that is not given may have been granted and be over: nobody was told of it, or its end may have come.
+    /// Returns whether each missing key may have been granted and be over: either no client knows of its
+    /// hold, or the hold may have ended.
     fn may_lack_some(&self, request: usize, keys: &KeySet, given: &[(Vec<u8>, bool)]) -> bool {
         let lacks = |key: Key| given.iter().all(|(name, _)| *name != self.settings.name_of(key));
         keys.items().iter().filter(|(key, _)| lacks(*key)).all(|(key, _)| {

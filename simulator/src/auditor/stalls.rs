@@ -1,9 +1,9 @@
-//! When workers did not run.
+//! Times in which workers did not run.
 
-/// How long it takes at most until workers that run have served what was left to them, and ended what is due.
+/// Longest time that running workers need to serve pending work and to end holds that are due.
 pub(super) const LEFT_US: u64 = 50_000;
 
-/// Every time that a worker was kept from running, in the order of their beginnings.
+/// All stalls of workers, in the order of their beginnings.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls(Vec<Stall>);
 
@@ -11,7 +11,7 @@ pub(crate) struct Stalls(Vec<Stall>);
 struct Stall {
     from_us: u64,
     until_us: u64,
-    /// When this one and all before it are over.
+    /// End of this stall and of all before it.
     all_until_us: u64,
 }
 
@@ -22,7 +22,7 @@ impl Stalls {
         self.0.push(Stall { from_us, until_us, all_until_us });
     }
 
-    /// When all is served that was left to the workers at that time.
+    /// Returns when the workers have surely served all work that was pending at `from_us`.
     pub(super) fn latest_us(&self, from_us: u64) -> u64 {
         let start = self.0.partition_point(|stall| stall.all_until_us <= from_us);
         let mut latest_us = from_us + LEFT_US;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_put_off_by_each_stall_that_begins_before_it_is_served() {
+    fn each_stall_that_begins_before_pending_work_is_served_postpones_it() {
         let mut stalls = Stalls::default();
         stalls.note(0, 100);
         stalls.note(LEFT_US + 90, 40);

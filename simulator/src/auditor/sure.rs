@@ -1,11 +1,12 @@
-//! What clients believe, and that it never conflicts.
+//! Rule `exclusion`: clients never rely on conflicting holds at the same time.
 
 use crate::form::Form;
 use crate::operation::Key;
 use std::collections::BTreeMap;
 use waymaker_protocol::LockId;
 
-/// The holds that some client may rely on, by the arithmetic that `docs/reference/wire.md` gives it.
+/// Holds that some client may rely on, by the lease arithmetic that `docs/reference/wire.md` gives to
+/// clients.
 #[derive(Debug, Default)]
 pub(crate) struct SureHolds {
     keys: BTreeMap<Key, Vec<SureHold>>,
@@ -19,7 +20,8 @@ struct SureHold {
 }
 
 impl SureHolds {
-    /// Somebody relies on this hold until then. Names a hold that conflicts and that somebody relies on too.
+    /// Records that a client relies on this hold until `until_us`. Returns a conflicting hold that a client
+    /// relies on too.
     pub(crate) fn believe(
         &mut self,
         key: Key,
@@ -41,14 +43,14 @@ impl SureHolds {
         conflict
     }
 
-    /// Nobody relies on it any more.
+    /// Records that no client relies on the hold any more.
     pub(crate) fn doubt(&mut self, id: LockId) {
         for holds in self.keys.values_mut() {
             holds.retain(|hold| hold.id != id);
         }
     }
 
-    /// Nobody relies on it for longer than this.
+    /// Records that no client relies on the hold after `until_us`.
     pub(crate) fn limit(&mut self, id: LockId, until_us: u64) {
         for hold in self.keys.values_mut().flatten().filter(|hold| hold.id == id) {
             hold.until_us = hold.until_us.min(until_us);

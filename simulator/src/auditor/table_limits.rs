@@ -1,4 +1,4 @@
-//! Limits of claims: no claim is let in beyond a limit, and no claim is refused below it.
+//! Rule `limit`: the server admits no claim beyond a limit, and refuses no claim below it.
 
 use super::Auditor;
 use crate::form::Form;
@@ -10,7 +10,7 @@ use waymaker_protocol::{ErrorAnswer, ErrorDetail, NamespaceKind};
 use waymaker_server::node::shard_count;
 
 impl Auditor {
-    /// The shard that a key lies in.
+    /// Returns the shard of a key.
     pub(super) fn shard_of(&self, key: Key) -> u16 {
         let name = match kind_of(key) {
             NamespaceKind::Tree => NamespaceKind::Tree.name().as_bytes().to_vec(),
@@ -19,19 +19,19 @@ impl Auditor {
         slot_of_key(&name) & (shard_count(self.settings.worker_count) - 1) as u16
     }
 
-    /// The limit of claims of one shard.
+    /// Returns the maximum number of claims in one shard.
     fn claims_max(&self) -> u32 {
         self.share(self.settings.limits.claim_count_max)
     }
 
-    /// The part of a limit that each shard has.
+    /// Returns the share of a limit that each shard has.
     pub(super) fn share(&self, limit: u32) -> u32 {
         (limit / shard_count(self.settings.worker_count) as u32).max(1)
     }
 
-    /// A claim waits, or is granted: no limit that was reached before forbade that.
+    /// Rule `limit`: a claim waits or is granted only if no limit was surely reached before.
     pub(super) fn judge_limits(&mut self, request: usize, acquire: &Acquire, waits: bool, now_ms: u64) {
-        // A request that takes over a claim needs no further place.
+        // A request that takes over a claim needs no additional room.
         if !self.settings.is_tight || acquire.request_id.is_some() {
             return;
         }
@@ -41,7 +41,7 @@ impl Auditor {
             let waiters = self.waiters(key, Some(request), sent_ms, now_ms);
             self.expect_at_least(waiters, u64::from(waiter_count_per_key_max) - 1, now_ms, || {
                 format!(
-                    "{acquire:?} of {sent_ms} waits for key {key} beside {waiter_count_per_key_max} others"
+                    "{acquire:?}, sent at {sent_ms} ms, waits for key {key}, which already has the maximum of {waiter_count_per_key_max} waiters"
                 )
             });
         }
@@ -50,23 +50,30 @@ impl Auditor {
             let (held, waiters) = self.linked(request, acquire, sent_ms, now_ms);
             let most = linked_max.saturating_sub(1 + held);
             self.expect_at_least(waiters, most, now_ms, || {
-                format!("{acquire:?} of {sent_ms} hangs on its lane beside {held} holds and too many waiters")
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, was admitted with {held} linked holds and too many waiters on its lane; the maximum is {linked_max}"
+                )
             });
             if held >= linked_max {
                 self.accuse("limit", || {
-                    format!("{acquire:?} of {sent_ms} hangs on its lane beside {held} holds")
+                    format!(
+                        "{acquire:?}, sent at {sent_ms} ms, was admitted with {held} linked holds on its lane; the maximum is {linked_max}"
+                    )
                 });
             }
         }
         let held = self.held_min(acquire, sent_ms, now_ms);
         if held >= u64::from(self.claims_max()) {
             self.accuse("limit", || {
-                format!("{acquire:?} of {sent_ms} was let in beside {held} holds of its shard")
+                format!(
+                    "{acquire:?}, sent at {sent_ms} ms, was admitted although its shard already has {held} holds"
+                )
             });
         }
     }
 
-    /// How many holds surely hang on the lane of a request in the shard of its key, and who waits there, unless granted.
+    /// Returns the number of holds in the shard of the key that are surely linked to the lane of a request, and
+    /// the waiters there that have no unreported grant.
     fn linked(&self, request: usize, acquire: &Acquire, sent_ms: u64, now_ms: u64) -> (u64, Vec<usize>) {
         let lane = self.requests[request].lane;
         let shard = self.shard_of(acquire.key);
@@ -91,7 +98,7 @@ impl Auditor {
         (holds.count() as u64, waiters.copied().collect())
     }
 
-    /// Claims that surely are held in the shard of a key.
+    /// Returns the number of claims that are surely held in the shard of a key.
     fn held_min(&self, acquire: &Acquire, sent_ms: u64, now_ms: u64) -> u64 {
         let shard = self.shard_of(acquire.key);
         let holds = self.holds.iter().filter(|(id, hold)| {
@@ -100,7 +107,7 @@ impl Auditor {
         holds.count() as u64
     }
 
-    /// Whether an acquire may have met a limit that it was refused for.
+    /// Returns whether an acquire may have reached the limit for which it was refused.
     pub(super) fn may_be_overloaded(
         &self,
         request: usize,
@@ -131,7 +138,7 @@ impl Auditor {
         }
     }
 
-    /// Claims that may hang on the lane of a request.
+    /// Returns the maximum number of claims that may be linked to the lane of a request.
     fn linked_max(&self, request: usize, sent_ms: u64) -> u64 {
         let lane = self.requests[request].lane;
         let client = self.lanes[lane].client;
@@ -154,11 +161,11 @@ impl Auditor {
         holds.count() as u64 + open
     }
 
-    /// Claims that there may be at some time from the first instant to the second.
+    /// Returns the maximum number of claims that may exist between the two instants.
     fn claims_possible(&self, sent_ms: u64, now_ms: u64) -> u64 {
         let holds = self.holds.values().filter(|hold| !self.surely_over_before(hold, sent_ms)).count() as u64;
         let waiters: u64 = self.crowds.keys().map(|key| self.waiters_max(*key, None, sent_ms, now_ms)).sum();
-        // Grants to lost lanes are unheard.
+        // Grants to lost lanes are unknown.
         let unheard = self
             .requests
             .iter()

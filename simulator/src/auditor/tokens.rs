@@ -1,4 +1,5 @@
-//! The numbers of the limiter: tokens that are left, when to come again, and when a bucket is full.
+//! Rule `tokens`: the numbers of the rate limiter (remaining tokens, time to retry, time until the bucket is
+//! full) agree.
 
 use super::Auditor;
 use super::buckets::BucketHistory;
@@ -9,7 +10,7 @@ use waymaker_protocol::Throttled;
 /// Largest rounding error of a difference of two instants in milliseconds.
 const CLOCK_NS: u64 = 2_000_000;
 
-/// The newest response about one bucket alone.
+/// Newest response about one bucket alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastThrottled {
     request: usize,
@@ -18,12 +19,12 @@ pub(super) struct LastThrottled {
     missing_ns: u64,
 }
 
-/// How long one token takes to come.
+/// Returns the time in which one token is refilled.
 fn emission_ns(rule: &Rule) -> u64 {
     rule.period_ns.div_ceil(u64::from(rule.rate))
 }
 
-/// Whether the numbers of a response agree with each other, for a request of this cost.
+/// Returns whether the numbers of a response agree with each other, for a request of this cost.
 fn is_consistent(rule: &Rule, cost: u32, refund: bool, throttled: &Throttled) -> bool {
     let emission_ns = emission_ns(rule);
     let burst_ns = emission_ns * u64::from(rule.burst);
@@ -40,7 +41,7 @@ fn is_consistent(rule: &Rule, cost: u32, refund: bool, throttled: &Throttled) ->
 }
 
 impl Auditor {
-    /// One response, against itself and against the one before about the same bucket.
+    /// Rule `tokens`: a response agrees with itself, and with the previous response about the same bucket.
     pub(super) fn judge_tokens(
         &mut self,
         request: usize,
@@ -49,7 +50,7 @@ impl Auditor {
         now_ms: u64,
     ) {
         let agrees = |(bucket, cost): (Key, u32)| {
-            // A part of several may be allowed while another one is not.
+            // One part of a request for two buckets may be allowed while the other is not.
             let is_whole = taking.second.is_none();
             let rule = self.settings.rule_of(bucket);
             let itself = Throttled {
@@ -59,13 +60,16 @@ impl Auditor {
             is_consistent(&rule, cost, taking.refund, &itself)
         };
         if !taking.parts().any(agrees) {
-            return self.accuse("tokens", || format!("{taking:?} got {throttled:?}, which does not agree"));
+            return self.accuse("tokens", || {
+                format!("{taking:?} got a response whose numbers do not agree with each other: {throttled:?}")
+            });
         }
         if taking.second.is_none() {
             self.judge_missing_tokens(request, taking, throttled, now_ms);
         }
     }
 
+    /// Rule `tokens`: the missing tokens agree with the previous response, the time since then, and other requests.
     fn judge_missing_tokens(&mut self, request: usize, taking: &Taking, throttled: &Throttled, now_ms: u64) {
         let ((bucket, cost), sent_ms) = (taking.first, self.requests[request].first_sent_ms);
         let emission_ns = emission_ns(&self.settings.rule_of(bucket));
@@ -83,14 +87,17 @@ impl Auditor {
         let most = last.missing_ns.saturating_sub(least_passed_ns) + taken + taken_ns;
         if !(least..=most).contains(&missing_ns) {
             self.accuse("tokens", || {
-                format!("bucket {bucket}: {taking:?} of {sent_ms} got {throttled:?} after {last:?}: {least} to {most} ns")
+                format!(
+                    "bucket {bucket}: {taking:?}, sent at {sent_ms} ms, got {throttled:?}; by {last:?}, `reset_after_ns` must be {least} to {most}"
+                )
             });
         }
     }
 }
 
 impl BucketHistory {
-    /// How many tokens other requests may have taken, or given back, between two requests.
+    /// Returns the maximum number of tokens that other requests may have taken, or refunded, between two
+    /// requests.
     fn between(&self, refund: bool, (first, from_ms): (usize, u64), (second, to_ms): (usize, u64)) -> u64 {
         let others = self.takings().iter().filter(|taken| taken.request != first && taken.request != second);
         others
@@ -104,7 +111,7 @@ impl BucketHistory {
 mod tests {
     use super::*;
 
-    /// Ten tokens, one each 10 ms.
+    /// Burst of ten tokens, refilled with one token each 10 ms.
     const RULE: Rule = Rule { rate: 100, burst: 10, period_ns: 1_000_000_000 };
 
     fn throttled(remaining: u64, retry_after_ns: u64, reset_after_ns: u64) -> Throttled {
@@ -112,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_are_left_agree_with_the_time_until_the_bucket_is_full() {
+    fn remaining_tokens_agree_with_the_time_until_the_bucket_is_full() {
         assert!(is_consistent(&RULE, 4, false, &throttled(6, 0, 40_000_000)));
         assert!(!is_consistent(&RULE, 4, false, &throttled(7, 0, 40_000_000)));
         assert!(!is_consistent(&RULE, 4, false, &throttled(6, 0, 50_000_001)));
     }
 
     #[test]
-    fn a_refusal_says_when_there_will_be_enough() {
+    fn a_refusal_contains_the_time_until_enough_tokens_are_refilled() {
         assert!(is_consistent(&RULE, 5, false, &throttled(3, 20_000_000, 70_000_000)));
         assert!(!is_consistent(&RULE, 5, false, &throttled(3, 40_000_000, 70_000_000)));
     }

@@ -1,16 +1,16 @@
-//! Acquires of real clients that wait without a caller: a client takes the acquire of a caller that leaves out of its queue.
+//! Rule `uncalled`: a real client cancels a waiting acquire whose caller has dropped it.
 
 use super::Auditor;
 use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Waiting acquires without a caller at the last look, by lane.
+/// Waiting acquires without a caller at the last check, by lane.
 #[derive(Debug, Default)]
 pub(crate) struct Uncalled(BTreeMap<usize, BTreeSet<usize>>);
 
 impl Auditor {
-    /// Judges the acquires of a lane that wait. Callers of its process want these keys. The lane may send the cancellation until the next
-    /// look.
+    /// Rule `uncalled`: checks the waiting acquires of a lane. Callers of its process want the keys in
+    /// `wanted`. The lane has time until the next check to send the cancellation.
     pub(crate) fn judge_uncalled_of(&mut self, process: usize, lane: usize, wanted: &BTreeSet<Key>) {
         let before = self.uncalled.0.remove(&lane).unwrap_or_default();
         if !self.has_room(process, lane) {
@@ -21,7 +21,8 @@ impl Auditor {
             let asked = &self.requests[*request];
             let Operation::Acquire(acquire) = asked.operation else { return false };
             let may_be_shared = acquire.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID);
-            // Another connection has carried it: the client has released its claim, and asks again under another number.
+            // If another connection carried the acquire, the client has released its claim and asks again
+            // under another number.
             Some(asked.connection) == connection
                 && asked.queued.is_some()
                 && !asked.is_answered
@@ -32,7 +33,11 @@ impl Auditor {
         let left: BTreeSet<usize> = left.collect();
         if let Some(request) = left.intersection(&before).next() {
             let asked = format!("{:?}", self.requests[*request]);
-            self.accuse("uncalled", || format!("no caller of process {process} waits for {asked}"));
+            self.accuse("uncalled", || {
+                format!(
+                    "no caller of process {process} waits for this acquire, but the client has not cancelled it: {asked}"
+                )
+            });
         }
         self.uncalled.0.insert(lane, left);
     }

@@ -1,4 +1,4 @@
-//! What INSPECT, STATUS and VERIFY show.
+//! Rules about the content of INSPECT, STATUS and VERIFY responses.
 
 use super::Auditor;
 use crate::mix::TREE;
@@ -6,6 +6,7 @@ use crate::operation::{Key, Operation};
 use waymaker_protocol::{Inspected, LockId, LockState, StatusAnswer, Verified};
 
 impl Auditor {
+    /// Rules `old-id` and `view`: STATUS shows a hold that was not over, as it was granted.
     pub(super) fn judge_status(&mut self, request: usize, id: LockId, status: &StatusAnswer<'_>) {
         self.judge_status_numbers(request, id, status);
         let first_sent_ms = self.requests[request].first_sent_ms;
@@ -14,14 +15,19 @@ impl Auditor {
         let same =
             status.state == LockState::Held && status.fence == hold.fence && status.shared == hold.shared;
         if is_over {
-            self.accuse("old-id", || format!("{id} was over: {status:?}"));
+            self.accuse("old-id", || {
+                format!("{id} was over before the request was sent, but STATUS shows it: {status:?}")
+            });
         } else if !same {
-            self.accuse("view", || format!("{id} is held otherwise than it was granted: {status:?}"));
+            self.accuse("view", || {
+                format!("STATUS shows {id} with another state, fence or mode than it was granted: {status:?}")
+            });
         }
         self.judge_overdue(&[id], status.stamp_ms);
         self.judge_session_shown(request, id, status);
     }
 
+    /// Rule `view`: INSPECT shows no conflicting holders, no old fence, and all holds that surely exist, as they were granted.
     pub(super) fn judge_inspection(&mut self, request: usize, inspected: &Inspected<'_>, now_ms: u64) {
         let asked = &self.requests[request];
         let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
@@ -30,7 +36,9 @@ impl Auditor {
         let conflict = exclusive && inspected.holder_count > 1 && key != TREE;
         if conflict || inspected.fence < fence_before {
             return self.accuse("view", || {
-                format!("key {key}: fence {fence_before} was said before: {inspected:?}")
+                format!(
+                    "key {key}: INSPECT shows conflicting holders, or a fence below {fence_before}, which was known before: {inspected:?}"
+                )
             });
         }
         let is_other = inspected.holders.iter().find(|holder| {
@@ -40,7 +48,11 @@ impl Auditor {
             })
         });
         if let Some(holder) = is_other {
-            return self.accuse("view", || format!("key {key}: {holder:?} was granted otherwise"));
+            return self.accuse("view", || {
+                format!(
+                    "key {key}: INSPECT shows {holder:?} with another fence, mode or owner than it was granted"
+                )
+            });
         }
         self.judge_inspected_numbers(request, key, inspected, now_ms);
         let shown: Vec<LockId> = inspected.holders.iter().map(|holder| holder.id).collect();
@@ -50,7 +62,8 @@ impl Auditor {
         self.judge_missing(key, (fence_before, sent_ms), &shown, all_shown, now_ms);
     }
 
-    /// What was granted before it was asked, and lives for sure when it was answered, is shown.
+    /// Rule `view`: a hold that was granted before the request was sent, and surely exists after the
+    /// response, is shown.
     pub(super) fn judge_missing(
         &mut self,
         key: Key,
@@ -63,36 +76,42 @@ impl Auditor {
         for id in ids {
             let hold = &self.holds[&id];
             let listed = hold.key != key || shown.contains(&id) || !all_shown;
-            // What must be durable first may be held after others that got their fences later.
+            // A durable claim may become held after claims with higher fences.
             let was_held = self.is_plain(key) && self.is_prompt(key) || hold.said_ms < sent_ms;
             if !listed && was_held && hold.fence <= fence_before && self.surely_lives(id, now_ms) {
-                self.accuse("view", || format!("key {key}: {id} is held, shown are {shown:?}"));
-            }
-        }
-    }
-
-    /// While workers run, nothing is held for long after its lease. Held it was at `at_ms`, or later.
-    pub(super) fn judge_overdue(&mut self, shown: &[LockId], at_ms: u64) {
-        for id in shown {
-            if let Some(end_ms) = self.is_overdue(*id, at_ms) {
-                let hold = format!("{:?}", self.holds.get(id));
-                self.accuse("overdue", || {
-                    format!("{id} is still held at {at_ms}, its end was at {end_ms}: {hold}")
+                self.accuse("view", || {
+                    format!("key {key}: {id} is held, but the response shows only {shown:?}")
                 });
             }
         }
     }
 
-    /// What is shown as held was not known to be over when the question was asked.
-    pub(super) fn judge_shown(&mut self, shown: &[LockId], sent_ms: u64) {
+    /// Rule `overdue`: while workers run, no hold lasts long after its lease. The response shows it as held
+    /// at `at_ms` or later.
+    pub(super) fn judge_overdue(&mut self, shown: &[LockId], at_ms: u64) {
         for id in shown {
-            let over_ms = self.holds.get(id).and_then(|hold| hold.over_ms);
-            if over_ms.is_some_and(|over_ms| over_ms < sent_ms) {
-                self.accuse("view", || format!("{id} is shown as held, it was over at {over_ms:?}"));
+            if let Some(end_ms) = self.is_overdue(*id, at_ms) {
+                let hold = format!("{:?}", self.holds.get(id));
+                self.accuse("overdue", || {
+                    format!(
+                        "{id} is still held at {at_ms} ms, but its latest possible end was {end_ms} ms: {hold}"
+                    )
+                });
             }
         }
     }
 
+    /// Rule `view`: a hold that a response shows was not known to be over when the request was sent.
+    pub(super) fn judge_shown(&mut self, shown: &[LockId], sent_ms: u64) {
+        for id in shown {
+            let over_ms = self.holds.get(id).and_then(|hold| hold.over_ms);
+            if over_ms.is_some_and(|over_ms| over_ms < sent_ms) {
+                self.accuse("view", || format!("{id} is shown as held, but was over at {over_ms:?} ms"));
+            }
+        }
+    }
+
+    /// Rule `view`: VERIFIED reports correctly whether the fence is the newest of its key, and whether it is held.
     pub(super) fn judge_verified(
         &mut self,
         request: usize,
@@ -104,25 +123,28 @@ impl Auditor {
         let asked = &self.requests[request];
         let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
         let is_forgetful = self.settings.is_forgetful;
-        // In a tree all that is held is newest. Where a counter was forgotten nobody knows any more that a fence was the newest;
-        // nobody holds it either.
+        // In a tree all holds are newest. If the counter of a key was forgotten, the server no longer knows
+        // that a fence was the newest; it is not held then.
         let is_newest = verified.newest_fence == fence && fence > 0 || verified.held && key == TREE;
         let is_consistent = (verified.newest == is_newest || is_forgetful && is_newest)
             && (verified.newest || !verified.held)
             && verified.newest_fence >= fence_before;
-        // Where a counter began anew, or a cluster counted while others were let in, there may be another hold with this fence.
+        // If a counter restarted, or the cluster counted while other claims were granted, another hold may
+        // have the same fence.
         let is_counted = self.keys.get(&key).is_some_and(|key| key.is_counted_asked);
         let mut named = self.holds.iter().filter(|(_, hold)| hold.key == key && hold.fence == fence);
         let named = named.next().filter(|_| named.next().is_none() && !is_counted);
         let agrees = named.is_none_or(|(id, hold)| {
-            // After a restart a new hold may have the fence of an ended one, and its client may not have heard of it yet.
+            // After a restart a new hold, still unknown to its client, may have the fence of an ended one.
             let was_over = hold.was_over_before(sent_ms) && !self.restarts.happened_since(hold.said_ms);
             let lives = self.surely_lives(*id, now_ms);
             !(verified.held && was_over || verified.newest && !verified.held && lives)
         });
         if !is_consistent || !agrees {
             self.accuse("view", || {
-                format!("key {key}, fence {fence}, {fence_before} was said before: {verified:?}")
+                format!(
+                    "key {key}: VERIFY of fence {fence} gives a wrong result; fence {fence_before} was known before: {verified:?}"
+                )
             });
         }
     }
@@ -135,7 +157,8 @@ mod tests {
     use crate::workload::Settings;
     use waymaker_protocol::Response;
 
-    /// What becomes of it when the newest fence of a key that nobody holds is said not to be the newest.
+    /// Returns the rule that is broken if VERIFIED reports that the newest fence of a free key is not the
+    /// newest.
     fn newest_is_denied(is_forgetful: bool) -> Option<&'static str> {
         let settings = Settings { is_forgetful, ..Settings::new(0, None, &mut Random::new(0)) };
         let now_ms = settings.start_ms;
@@ -150,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_fence_of_a_key_is_said_to_be_it_unless_its_counter_was_forgotten() {
+    fn the_newest_fence_is_reported_as_newest_unless_its_counter_was_forgotten() {
         assert_eq!(newest_is_denied(false), Some("view"));
         assert_eq!(newest_is_denied(true), None);
     }

@@ -1,4 +1,5 @@
-//! Namespaces that come and go. Their fences rise although namespaces and servers end, and no namespace ends that is in use.
+//! Rule `visit`: fences rise across removals of their namespace and ends of the server; no namespace is
+//! removed that is in use.
 
 use super::Auditor;
 use super::restarts::Ending;
@@ -7,34 +8,34 @@ use waymaker_engine::Scope;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Granted, LockId, next_frame};
 
-/// A key of such a namespace: the numbers of both.
+/// Numbers of a visited namespace and of one of its keys.
 pub(crate) type Place = (usize, usize);
 
-/// All visits.
+/// Known state of all visited namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct Visits {
     told: BTreeMap<Place, ToldFences>,
     holds: BTreeMap<LockId, VisitHold>,
-    /// Namespaces that are frozen as a whole, and since when that is known.
+    /// Namespaces that are frozen as a whole, each with the time from which this is known.
     frozen: BTreeMap<usize, u64>,
-    /// The number of requests to thaw a namespace, and of those without a response.
+    /// Number of requests to thaw a namespace, and the number of them without a response.
     thaws: BTreeMap<usize, (u32, u32)>,
-    /// The highest fence of a response. New keys begin above it after the removal of its namespace.
+    /// Highest fence of a response. After the removal of a namespace, its new keys start above it.
     highest: u64,
-    /// Ends of the server.
+    /// Number of ends of the server.
     end_count: u32,
 }
 
-/// The highest fences of a key in responses, by their scopes.
+/// Highest fences of a key in responses, by scope.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ToldFences {
-    /// The next stop that is not in order ends them.
+    /// Highest fence of any scope; forgotten when the server ends without a clean stop.
     ephemeral: u64,
-    /// The loss of the disk ends them.
+    /// Highest durable fence; forgotten when the disk is lost.
     local: u64,
-    /// The cluster counted them.
+    /// Highest fence that the cluster counted.
     counted: u64,
-    /// Ends of the server before.
+    /// Number of earlier ends of the server.
     end_count: u32,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct ToldFences {
 struct VisitHold {
     namespace: usize,
     told_ms: u64,
-    /// It lasts until then at least.
+    /// Earliest end of the hold.
     until_ms: u64,
 }
 
@@ -52,7 +53,7 @@ impl Visits {
         self.highest
     }
 
-    /// The server ended.
+    /// Records an end of the server.
     pub(super) fn note_end(&mut self, ending: Ending) {
         self.holds.clear();
         if matches!(ending, Ending::Loss | Ending::Damage) {
@@ -71,13 +72,14 @@ impl Visits {
 }
 
 impl Auditor {
-    /// The fences that the next grant of this key has to be above.
+    /// Returns the fences that the next grant of this key must exceed.
     pub(crate) fn visited(&self, place: Place) -> ToldFences {
         let told = self.visits.told.get(&place).copied().unwrap_or_default();
         ToldFences { end_count: self.visits.end_count, ..told }
     }
 
-    /// Judges a grant to a visitor. `before` are the fences of responses before its request, which was sent at `sent_ms`.
+    /// Rule `visit`: a grant to a visitor has a fence above `before`, the fences of responses before its
+    /// request was sent at `sent_ms`.
     pub(crate) fn judge_visit(
         &mut self,
         place: Place,
@@ -89,13 +91,15 @@ impl Auditor {
         let Granted { id, fence, remaining_ms, .. } = *granted;
         self.visits.highest = self.visits.highest.max(fence);
         if before.end_count != self.visits.end_count {
-            // A server before this one said it.
+            // An earlier server sent the grant.
             return;
         }
         let counted = if scope == Scope::Quorum { before.counted } else { 0 };
         if fence <= before.ephemeral.max(before.local).max(counted) {
             self.accuse("visit", || {
-                format!("key {place:?}: {id} got the fence {fence}, and before were told {before:?}")
+                format!(
+                    "key {place:?} (namespace, key): {id} got fence {fence}, which must be above the earlier fences {before:?}"
+                )
             });
         }
         let has_log = self.settings.log().is_some();
@@ -111,13 +115,13 @@ impl Auditor {
         self.visits.holds.insert(id, VisitHold { namespace: place.0, told_ms: now_ms, until_ms });
     }
 
-    /// A visitor releases a hold, or its connection is over.
+    /// Records that a visitor releases a hold, or that its connection is lost.
     pub(crate) fn note_visit_over(&mut self, id: LockId) {
         self.visits.holds.remove(&id);
     }
 
-    /// A visitor asks to freeze or to thaw a namespace. Returns the number of thaws so far, or `u32::MAX` if a thaw that may be served later
-    /// has no answer yet.
+    /// Records that a visitor asks to freeze or thaw a namespace. Returns the number of thaws so far, or
+    /// `u32::MAX` if a thaw without a response may still take effect.
     pub(crate) fn note_visited_freeze(&mut self, namespace: usize, thaw: bool) -> u32 {
         let (count, open) = self.visits.thaws.entry(namespace).or_default();
         if thaw {
@@ -127,7 +131,7 @@ impl Auditor {
         if *open == 0 { *count } else { u32::MAX }
     }
 
-    /// The server says that this is done. `thaw_count` is the number of thaws before the request.
+    /// Records the response to a freeze or thaw. `thaw_count` is the number of thaws before the request.
     pub(crate) fn note_visited_frozen(
         &mut self,
         namespace: usize,
@@ -141,12 +145,13 @@ impl Auditor {
         }
     }
 
-    /// A visitor asks to remove a namespace. The server owes the answer once the last byte of the request, at `end`, has arrived.
+    /// Records that a visitor asks to remove a namespace. The server owes a response once the last byte of
+    /// the request, at `end`, has arrived.
     pub(crate) fn note_asked_to_remove(&mut self, connection: usize, number: u32, end: u64) {
         self.connections[connection].unarrived_visits.push_back((end, number));
     }
 
-    /// Notes which requests of a visitor are answered.
+    /// Records which requests of a visitor are answered.
     pub(super) fn note_said_to_visitor(&mut self, connection: usize, bytes: &[u8]) {
         let listener = &mut self.connections[connection];
         listener.said.extend_from_slice(bytes);
@@ -157,17 +162,20 @@ impl Auditor {
         }
     }
 
-    /// Judges the removal of a namespace. Its request was sent at `sent_ms`.
+    /// Rule `visit`: a namespace is removed only if it has no hold and is not frozen. The request was sent at
+    /// `sent_ms`.
     pub(crate) fn judge_removed(&mut self, namespace: usize, (sent_ms, now_ms): (u64, u64)) {
         let is_there = |hold: &VisitHold| {
             hold.namespace == namespace && hold.told_ms < sent_ms && now_ms < hold.until_ms
         };
         if let Some((id, _)) = self.visits.holds.iter().find(|(_, hold)| is_there(hold)) {
             let id = *id;
-            self.accuse("visit", || format!("namespace {namespace} is removed, and {id} is held in it"));
+            self.accuse("visit", || {
+                format!("namespace {namespace} was removed, although {id} is held in it")
+            });
         }
         if self.visits.frozen.get(&namespace).is_some_and(|since_ms| *since_ms < sent_ms) {
-            self.accuse("visit", || format!("namespace {namespace} is removed, and it is frozen"));
+            self.accuse("visit", || format!("namespace {namespace} was removed, although it is frozen"));
         }
     }
 }
@@ -179,7 +187,7 @@ mod tests {
     use super::*;
     use waymaker_protocol::{NamespaceRemoved, Response};
 
-    /// An auditor of a server with a log that granted a visitor the fence 5.
+    /// Returns the auditor of a server with a log that granted fence 5 to a visitor.
     fn visited(scope: Scope) -> Auditor {
         let mut auditor = logged();
         auditor.judge_visit((1, 2), scope, ToldFences::default(), &granted(5, 1_000), (1_000, 1_001));
@@ -193,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_rises_over_the_end_of_its_namespace_and_of_the_server() {
+    fn a_fence_rises_across_the_end_of_its_namespace_and_of_the_server() {
         assert_eq!(next(&mut visited(Scope::Ephemeral), 5), Some("visit"));
         assert_eq!(next(&mut visited(Scope::Ephemeral), 6), None);
         for (scope, ending, expected) in [
@@ -223,7 +231,7 @@ mod tests {
         assert_eq!(removed(2, 1_100, false), None);
         assert_eq!(removed(1, 1_100, true), None);
         assert_eq!(removed(1, 1_700, false), None, "its lease may be over");
-        assert_eq!(removed(1, 1_000, false), None, "the namespace may have been made anew");
+        assert_eq!(removed(1, 1_000, false), None, "the namespace may have been created again");
     }
 
     #[test]
@@ -240,7 +248,7 @@ mod tests {
             rule(&auditor)
         };
         assert_eq!(removed(&[(false, true)]), Some("visit"));
-        assert_eq!(removed(&[(false, false)]), None, "it may not be frozen yet");
+        assert_eq!(removed(&[(false, false)]), None, "the freeze may not be done yet");
         assert_eq!(removed(&[(false, true), (true, false)]), None);
         assert_eq!(removed(&[(true, false), (false, true)]), None, "the thaw may come later");
         assert_eq!(removed(&[(true, true), (false, true)]), Some("visit"));
@@ -253,7 +261,8 @@ mod tests {
         assert_eq!(rule(&auditor), None, "the thaw may have come later");
     }
 
-    /// The rule that is broken if the server says these bytes to a visitor that has asked to remove a namespace.
+    /// Returns the rule that is broken if the server sends only these bytes to a visitor that has asked to
+    /// remove a namespace.
     fn broken_by_saying(bytes: &[u8]) -> Option<&'static str> {
         let mut auditor = auditor();
         auditor.settings.durability = None;
@@ -269,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visitor_hears_what_became_of_a_removal() {
+    fn a_visitor_gets_the_response_to_a_removal() {
         let mut answer = Vec::new();
         Response::NamespaceRemoved(NamespaceRemoved).encode(3, &mut answer);
         assert_eq!(broken_by_saying(&answer), None);

@@ -1,4 +1,4 @@
-//! Walks over the pages of LIST, HOLDS and LIST_ENTRIES: what is held all the while stands in exactly one of them.
+//! Rule `page`: a hold that exists during a whole walk is in exactly one page of LIST, HOLDS or LIST_ENTRIES.
 
 use super::Auditor;
 use super::holds::Hold;
@@ -8,11 +8,11 @@ use crate::operation::{EntryListing, Key, Listing, MADE_UP_REQUEST_ID, type_of};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{EntriesListed, Listed, ListedLock, LockId, NamespaceKind};
 
-/// One walk, from the question for its first page on.
+/// One walk, starting with the request for its first page.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     since_ms: u64,
-    /// The pages, by their questions. One that is asked again after a lost connection has another answer.
+    /// Pages by request. A page that is requested again after a lost connection has another response.
     pages: BTreeMap<usize, Vec<LockId>>,
 }
 
@@ -21,7 +21,7 @@ impl Walk {
         Self { since_ms, pages: BTreeMap::new() }
     }
 
-    /// All that was shown, or what was shown twice.
+    /// Returns all shown ids, or an id that is shown twice.
     fn shown(&self) -> Result<BTreeSet<LockId>, LockId> {
         let mut shown = BTreeSet::new();
         let twice = self.pages.values().flatten().find(|id| !shown.insert(**id));
@@ -30,12 +30,17 @@ impl Walk {
 }
 
 impl Auditor {
-    /// One page of what is held in a namespace.
+    /// Rules `view` and `page` for one page of the holds of a namespace.
     pub(super) fn judge_list(&mut self, request: usize, listing: &Listing, listed: &Listed<'_>, now_ms: u64) {
         let client = self.lanes[self.requests[request].lane].client;
         let name = listing.prefix.map(|prefix| self.settings.name_of(prefix)).unwrap_or_default();
         if let Some(lock) = listed.locks.iter().find(|lock| !lock.key.starts_with(&name)) {
-            return self.accuse("view", || format!("{lock:?} does not begin with {:?}", name.escape_ascii()));
+            return self.accuse("view", || {
+                format!(
+                    "{lock:?} is listed, but its key does not start with the requested prefix {:?}",
+                    name.escape_ascii()
+                )
+            });
         }
         let mut walk = self.walks.remove(&(client, listing.walk)).unwrap_or_default();
         let begins = |key: Key| self.settings.name_of(key).starts_with(&name);
@@ -46,7 +51,7 @@ impl Auditor {
         self.walks.insert((client, listing.walk), walk);
     }
 
-    /// One page of the holds of a lane: all are its own.
+    /// Rules `view` and `page` for one page of the holds of a lane: all of them belong to the lane.
     pub(super) fn judge_holds(&mut self, request: usize, listed: &Listed<'_>, now_ms: u64) {
         let lane = self.requests[request].lane;
         for lock in &listed.locks {
@@ -56,7 +61,12 @@ impl Auditor {
                     || hold.lane != lane && !hold.may_have_moved && hold.request_id.is_none()
             });
             if is_foreign {
-                self.accuse("view", || format!("lane {lane} does not have {}: {listed:?}", lock.id));
+                self.accuse("view", || {
+                    format!(
+                        "HOLDS of lane {lane} lists {}, which belongs to another lane: {listed:?}",
+                        lock.id
+                    )
+                });
             }
         }
         let mut walk = std::mem::take(&mut self.lanes[lane].holds_walk);
@@ -67,7 +77,8 @@ impl Auditor {
         self.lanes[lane].holds_walk = walk;
     }
 
-    /// One page of a walk. Behind the last none was left out of those that belong to it and surely lived all the while.
+    /// Rule `page` for one page. After the last page, no hold is missing that belongs to the walk and surely
+    /// existed during all of it.
     fn judge_page(
         &mut self,
         request: usize,
@@ -87,12 +98,16 @@ impl Auditor {
         }
         walk.pages.insert(request, ids);
         if self.restarts.happened_since(walk.since_ms) {
-            // Places in another server are other ones.
+            // Another server has the holds at other positions.
             return;
         }
         let shown = match walk.shown() {
             Ok(shown) => shown,
-            Err(id) => return self.accuse("page", || format!("{id} is shown twice: {walk:?}")),
+            Err(id) => {
+                return self.accuse("page", || {
+                    format!("{id} must be in one page of the walk, but is in two: {walk:?}")
+                });
+            }
         };
         if listed.next != 0 {
             return;
@@ -105,11 +120,13 @@ impl Auditor {
         });
         if let Some((id, hold)) = missing {
             let (id, hold) = (*id, format!("{hold:?}"));
-            self.accuse("page", || format!("{id} is held and in none of the pages {walk:?}: {hold}"));
+            self.accuse("page", || {
+                format!("{id} is held during the whole walk, but none of its pages has it: {walk:?}: {hold}")
+            });
         }
     }
 
-    /// One page of what is registered in a namespace, each as its owner registered it.
+    /// Rules `view` and `page` for one page of the registrations of a namespace.
     pub(super) fn judge_entries(
         &mut self,
         request: usize,
@@ -124,7 +141,11 @@ impl Auditor {
             let is_wanted = listing.like.is_none_or(|value| type_of(value) == entry.type_name);
             match keys.iter().find(is_key) {
                 Some(key) if is_wanted => self.judge_entry(request, *key, entry),
-                _ => return self.accuse("view", || format!("{listing:?} does not ask for {entry:?}")),
+                _ => {
+                    return self.accuse("view", || {
+                        format!("{listing:?} lists an entry that it does not ask for: {entry:?}")
+                    });
+                }
             }
         }
         let Some(walk) = self.walks.get_mut(&(client, listing.walk)) else { return };
@@ -132,18 +153,24 @@ impl Auditor {
         let (shown, since_ms) = (walk.shown(), walk.since_ms);
         match shown {
             _ if self.restarts.happened_since(since_ms) => {}
-            Err(id) => self.accuse("page", || format!("entry {id} is shown twice")),
+            Err(id) => {
+                self.accuse("page", || format!("entry {id} must be in one page of the walk, but is in two"))
+            }
             Ok(shown) if listed.next == 0 && listing.like.is_none() => {
                 let living = self.living_entries(listing.kind, since_ms, now_ms);
                 if let Some(id) = living.into_iter().find(|id| !shown.contains(id)) {
-                    self.accuse("page", || format!("entry {id} lives and is in none of the pages {shown:?}"));
+                    self.accuse("page", || {
+                        format!(
+                            "entry {id} exists during the whole walk, but none of its pages has it: {shown:?}"
+                        )
+                    });
                 }
             }
             Ok(_) => {}
         }
     }
 
-    /// A hold is shown as it was granted.
+    /// Rule `view`: a hold is listed with the values with which it was granted.
     fn judge_listed(&mut self, lock: &ListedLock<'_>) {
         let Some(hold) = self.holds.get(&lock.id) else { return };
         let (owner, request_id, metadata) = hold.shown();
@@ -156,7 +183,7 @@ impl Auditor {
             && (is_tree || lock.key == self.settings.name_of(hold.key));
         if !is_same {
             let hold = format!("{hold:?}");
-            self.accuse("view", || format!("{lock:?} was granted otherwise: {hold}"));
+            self.accuse("view", || format!("LIST shows other values than were granted: {lock:?}: {hold}"));
         }
     }
 }

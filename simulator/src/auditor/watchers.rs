@@ -1,14 +1,15 @@
-//! The watches of real clients: each shows the newest state of its key that its process has read, and lasts until it is dropped.
+//! Rule `watcher`: a watch of a real client shows the newest state of its key that its process has read, and
+//! lasts until it is dropped.
 
 use super::Auditor;
 use crate::operation::{Key, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{ErrorCode, Event, Response};
 
-/// A word on a watched key.
+/// News about a watched key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WatchNews {
-    /// The key has been in this state since.
+    /// New state of the key.
     State { number: u32, key: Option<Key>, state: WatchedState },
     /// The watch with this number is over.
     Over { number: u32 },
@@ -19,12 +20,12 @@ pub(super) enum WatchNews {
 pub(crate) struct WatchedState {
     pub(crate) is_held: bool,
     pub(crate) fence: u64,
-    /// `None` if the watch began when the key was held already.
+    /// Mode and owner of the newest holder; `None` if the watch began while the key was held.
     pub(crate) holder: Option<(bool, Vec<u8>)>,
 }
 
 impl WatchNews {
-    /// Returns what this response says of a watched key.
+    /// Returns the news about a watched key in this response.
     pub(super) fn of(number: u32, operation: Option<Operation>, response: &Response<'_>) -> Option<Self> {
         let state = |key, is_held, fence, holder| {
             Some(Self::State { number, key, state: WatchedState { is_held, fence, holder } })
@@ -46,10 +47,10 @@ impl WatchNews {
     }
 }
 
-/// The watches that the server has for one process, as the process knows them.
+/// Watches that the server has for one process, as far as the process knows.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// By lane and number.
+    /// Watched keys and their states, by lane and number.
     states: BTreeMap<(usize, u32), (Key, WatchedState)>,
 }
 
@@ -70,7 +71,7 @@ impl Watched {
         }
     }
 
-    /// The watches of a lane end with its connection.
+    /// Drops the watches of a lane, which end with its connection.
     pub(super) fn forget(&mut self, lane: usize) {
         self.states.retain(|(other, _), _| *other != lane);
     }
@@ -83,14 +84,15 @@ impl Watched {
 }
 
 impl Auditor {
-    /// Judges all watches of a process, by key, with the state that each has shown last. Its lane has sent everything that is due.
+    /// Rule `watcher`: checks all watches of a process. `shown` has the newest state that each watch shows,
+    /// by key. The lane has sent all requests that are due.
     pub(crate) fn judge_watches_of(
         &mut self,
         process: usize,
         lane: usize,
         shown: &BTreeMap<Key, Option<WatchedState>>,
     ) {
-        // A server that stops watches nothing.
+        // A stopping server has no watches.
         if !self.has_room(process, lane) || self.is_stopping() || self.has_read_of_stop(process, lane) {
             return;
         }
@@ -106,17 +108,23 @@ impl Auditor {
         let left = watched.states.iter().find(|((of, number), (key, _))| {
             *of == lane && !ended.contains(number) && !shown.contains_key(key)
         });
-        let left = left.map(|(name, _)| format!("process {process} has left the watch {name:?}"));
+        let left = left.map(|(name, _)| {
+            format!(
+                "process {process} has dropped its watch, but does not end it at the server; (lane, request): {name:?}"
+            )
+        });
         let settled = shown.iter().filter(|(key, _)| !asked.contains(key));
         let wrong = settled.into_iter().find_map(|(key, shown)| match (watched.newest(lane, *key), shown) {
             (None, _) => {
-                Some(format!("process {process} does not watch key {key} any more, and shows {shown:?}"))
+                Some(format!(
+                    "process {process} has a watch of key {key} that the server does not have, and shows {shown:?}"
+                ))
             }
             (Some(state), Some(shown)) if !shown.is_as_good_as(state) => {
-                Some(format!("process {process} shows {shown:?} of key {key}, and has read {state:?}"))
+                Some(format!("process {process} shows {shown:?} for key {key}, but has read {state:?}"))
             }
             (Some(state), None) => {
-                Some(format!("process {process} shows nothing of key {key}, and has read {state:?}"))
+                Some(format!("process {process} shows no state of key {key}, but has read {state:?}"))
             }
             _ => None,
         });
@@ -125,17 +133,21 @@ impl Auditor {
         }
     }
 
-    /// Judges a watch that ended by itself: the server refused to watch the key again.
+    /// Rule `watcher`: a watch ends by itself only if the server refused to watch the key again.
     pub(crate) fn judge_end_of_watch(&mut self, process: usize, since_us: u64) {
         let codes = [ErrorCode::Overloaded, ErrorCode::BadInput, ErrorCode::Unauthorized];
         if !self.has_heard_refusal(process, &codes, since_us) {
-            self.accuse("watcher", || format!("a watch of process {process} ended by itself"));
+            self.accuse("watcher", || {
+                format!(
+                    "a watch of process {process} ended without a drop and without a refusal of the server"
+                )
+            });
         }
     }
 }
 
 impl WatchedState {
-    /// Returns whether a watch that shows this knows all of the other state.
+    /// Returns whether a watch that shows this state knows everything in `read`.
     fn is_as_good_as(&self, read: &Self) -> bool {
         (self.is_held, self.fence) == (read.is_held, read.fence)
             && (read.holder.is_none() || self.holder == read.holder)
@@ -151,11 +163,11 @@ mod tests {
     const PROCESS: usize = 7;
     const CONNECTION: usize = 3;
     const LANE: usize = 3;
-    /// More bytes than are ever said.
+    /// More bytes than the server ever sends.
     const ALL: usize = 1 << 40;
     const KEY: Key = 0;
 
-    /// Returns an auditor of a process that watches a free key.
+    /// Returns an auditor with a process that watches a free key.
     fn watching() -> Auditor {
         let mut auditor = auditor();
         let lane = auditor.new_lane_of_process(3, PROCESS);
@@ -185,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_whose_events_were_dropped_is_asked_for_again() {
+    fn a_watch_with_dropped_events_is_requested_again() {
         let mut auditor = watching();
         says(&mut auditor, CONNECTION, 1, &Response::Event(Event::Overrun), 110);
         auditor.note_heard(CONNECTION, 1, 111_000);
@@ -199,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_was_dropped_ends_at_the_server() {
+    fn a_dropped_watch_ends_at_the_server() {
         let mut auditor = watching();
         auditor.asks(CONNECTION, 2, Operation::Unwatch { watch: 1, key: KEY }, 0, 120);
         shows(&mut auditor, &[]);

@@ -1,4 +1,4 @@
-//! What those hear who watch a key: each grant once and in order, and that it is free only when it is.
+//! Rules about watches: a watch gets each grant once and in order, and KEY_FREED only while the key is free.
 
 use super::Auditor;
 use super::duties::{Duty, Word};
@@ -10,21 +10,22 @@ use waymaker_protocol::{Event, Watching};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchView {
     key: Key,
-    /// The newest fence that it heard of.
+    /// Newest fence that the connection got for the watch.
     fence: u64,
     is_held: bool,
-    /// It began before this time.
+    /// Time before which the watch began.
     since_ms: u64,
-    /// Events behind the newest that it heard were dropped.
+    /// Whether events after `fence` were dropped.
     is_behind: bool,
-    /// No event of it was ever dropped.
+    /// Whether no event of the watch was ever dropped.
     is_complete: bool,
 }
 
-/// By connection and number.
+/// Watches by connection and request number.
 pub(crate) type Watches = BTreeMap<(usize, u32), WatchView>;
 
 impl Auditor {
+    /// Rules `view` and `count` for the response to a new watch.
     pub(super) fn judge_watching(
         &mut self,
         connection: usize,
@@ -36,7 +37,11 @@ impl Auditor {
         let Operation::Watch { key } = asked.operation else { return };
         let (number, fence_before) = (asked.number, asked.fence_before);
         if watching.fence < fence_before {
-            self.accuse("view", || format!("key {key}: fence {fence_before} was said before: {watching:?}"));
+            self.accuse("view", || {
+                format!(
+                    "key {key}: fence {fence_before} was known before, but the watch shows an older one: {watching:?}"
+                )
+            });
         }
         let counts = (watching.holder_count, watching.waiter_count);
         self.judge_counts(key, counts, None, self.requests[request].first_sent_ms, now_ms);
@@ -54,12 +59,12 @@ impl Auditor {
         }
     }
 
-    /// Returns whether this watch goes on and hears each grant.
+    /// Returns whether this watch still exists and gets each grant.
     pub(super) fn hears_each_grant(&self, connection: usize, number: u32) -> bool {
         self.watches.get(&(connection, number)).is_some_and(|view| view.is_complete)
     }
 
-    /// The server owes KEY_HELD to each watch of the key that began before the grant.
+    /// Adds the duty to send KEY_HELD to each watch of the key that began before the grant.
     pub(super) fn owe_grant_to_watchers(&mut self, key: Key, fence: u64, stamp_ms: u64, now_ms: u64) {
         let watches = self.watches.iter().filter(|(_, view)| view.key == key && view.since_ms < stamp_ms);
         let watches: Vec<(usize, u32)> = watches.map(|(name, _)| *name).collect();
@@ -68,16 +73,17 @@ impl Auditor {
         }
     }
 
-    /// A watch is over, if there was one of this number and this key.
+    /// Rule `watch`: UNWATCHED reports whether a watch with this number and key existed. The watch is over
+    /// then.
     pub(super) fn judge_unwatched(&mut self, connection: usize, watch: u32, key: Key, was_watching: bool) {
         let is_known = self.watches.get(&(connection, watch)).is_some_and(|view| view.key == key);
         if is_known != was_watching {
-            // A number that was given to a watch of another key may end that one, if both lie in one shard.
+            // A number reused for another key may end the watch of that key, if both keys lie in one shard.
             let is_other = self.watches.contains_key(&(connection, watch)) && !is_known;
             if !is_other {
                 self.accuse("watch", || {
                     format!(
-                        "watch {watch} of connection {connection} over: {was_watching}, known: {is_known}"
+                        "UNWATCHED of watch {watch} on connection {connection} must report was_watching {is_known}, but reports {was_watching}"
                     )
                 });
             }
@@ -87,17 +93,19 @@ impl Auditor {
         }
     }
 
-    /// Nobody listens to this request of a connection of a front end any more. Words that are on their way may still come.
+    /// Records that a client of a front end has reset the stream of this request. Events in flight may still
+    /// arrive.
     pub(crate) fn note_reset(&mut self, connection: usize, number: u32) {
         self.watches.remove(&(connection, number));
         self.connections[connection].asked_watches.remove(&number);
         self.connections[connection].reset.insert(number);
     }
 
-    /// The newest word on a watched key.
+    /// Rule `watch`: the events of a watched key follow each other without gaps, and a freed key has no
+    /// holder.
     pub(super) fn hear_watch(&mut self, connection: usize, number: u32, event: &Event<'_>, now_ms: u64) {
         let lane = &self.lanes[self.connections[connection].lane];
-        // It may have been on its way when the earlier connection was lost that asked for it.
+        // The event may have been in flight when an earlier connection, which requested the watch, was lost.
         let was_asked = lane
             .asked
             .get(&number)
@@ -108,12 +116,16 @@ impl Auditor {
         }
         let Some(view) = self.watches.get_mut(&(connection, number)) else {
             if !is_late {
-                self.accuse("watch", || format!("connection {connection}: nobody asked {number}: {event:?}"));
+                self.accuse("watch", || {
+                    format!(
+                        "connection {connection} got an event of watch {number}, which it never requested: {event:?}"
+                    )
+                });
             }
             return;
         };
         let before = *view;
-        // The watch goes on behind dropped events. Each event that is dropped later is announced again.
+        // The watch continues after dropped events. The server announces each later drop again.
         view.is_behind = false;
         let follows = match *event {
             Event::KeyHeld { fence, .. } => {
@@ -132,12 +144,13 @@ impl Auditor {
                 return;
             }
         };
-        // Of what must be durable some may be held before others that got their fences first, or never.
+        // The order in which durable holds become held may differ from the order of their fences.
         let is_prompt =
             self.settings.durability.is_none() || self.is_plain(before.key) && self.is_prompt(before.key);
         if !follows && is_prompt {
-            return self
-                .accuse("watch", || format!("{event:?} follows {before:?} on connection {connection}"));
+            return self.accuse("watch", || {
+                format!("connection {connection}: {event:?} cannot follow the state {before:?} of its watch")
+            });
         }
         if let Event::KeyFreed { fence } = *event {
             let still_held = self.holds.iter().find(|(id, hold)| {
@@ -146,13 +159,14 @@ impl Auditor {
             if let Some((id, _)) = still_held {
                 let id = *id;
                 self.accuse("watch", || {
-                    format!("key {} is said to be free at {now_ms}, {id} is held", before.key)
+                    format!("KEY_FREED reports key {} as free at {now_ms} ms, but {id} is held", before.key)
                 });
             }
         }
     }
 
-    /// Whoever watches a key that is free for long knows it. `is_free` says so, and its fence.
+    /// Rule `watch`: a client that watches a key that has been free for long has got KEY_FREED. `is_free`
+    /// returns whether a key is such a key.
     pub(crate) fn judge_watches(&mut self, is_free: impl Fn(Key) -> bool) {
         // A watch ends with its connection, and with its session.
         let lost = |connection: usize| {
@@ -170,7 +184,7 @@ impl Auditor {
         if let Some(((connection, number), view)) = wrong {
             self.accuse("watch", || {
                 format!(
-                    "nobody holds key {}, and watch {number} of {connection} heard last {view:?}",
+                    "key {} is free, but the last event of watch {number} on connection {connection} gives {view:?}",
                     view.key
                 )
             });
@@ -190,7 +204,7 @@ mod tests {
         Event::KeyHeld { fence, shared: false, owner: b"" }
     }
 
-    /// Returns the rule that these events break for a watch that began when the key was held with fence 1.
+    /// Returns the rule that these events break for a watch that began while the key was held with fence 1.
     fn heard(events: &[Event<'_>]) -> Option<&'static str> {
         rule(&auditor_of(events))
     }
@@ -209,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_hears_each_grant_in_order() {
+    fn a_watch_gets_each_grant_in_order() {
         assert_eq!(heard(&[Event::KeyFreed { fence: 1 }, held(2)]), None);
         assert_eq!(heard(&[held(3)]), Some("watch"));
         assert_eq!(heard(&[Event::KeyFreed { fence: 2 }]), Some("watch"));
     }
 
     #[test]
-    fn a_watch_goes_on_behind_dropped_events() {
+    fn a_watch_continues_after_dropped_events() {
         assert_eq!(heard(&[Event::Overrun, held(4), held(5)]), None);
         assert_eq!(heard(&[Event::Overrun, Event::KeyFreed { fence: 1 }]), None);
         assert_eq!(heard(&[Event::Overrun, Event::KeyFreed { fence: 4 }]), None);
@@ -233,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_event_of_a_watch_says_whether_its_key_is_free() {
+    fn the_last_event_of_a_watch_shows_whether_its_key_is_free() {
         let judged = |events: &[Event<'_>]| {
             let mut auditor = auditor_of(events);
             auditor.judge_watches(|_| true);

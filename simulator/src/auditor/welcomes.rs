@@ -1,4 +1,4 @@
-//! The numbers that the server announces in its welcome are those by which it was set up.
+//! Rule `welcome`: the limits that the server announces in WELCOME are its settings.
 
 use super::Auditor;
 use crate::operation::Operation;
@@ -8,7 +8,7 @@ use waymaker_server::limits::{SESSION_LEASE_DEFAULT_MS, SESSION_LEASE_MAX_MS};
 use waymaker_server::node::shard_count;
 
 impl Auditor {
-    /// Judges a welcome against the settings of the server and against its greeting.
+    /// Rule `welcome`: WELCOME agrees with the settings of the server and with its HELLO.
     pub(super) fn judge_announced(&mut self, request: usize, welcome: &Welcome) {
         let Operation::Hello { session, .. } = self.requests[request].operation else { return };
         let limits = self.settings.limits;
@@ -24,20 +24,27 @@ impl Auditor {
             ("worker_count", welcome.worker_count.into(), worker_count as u32),
             ("shard_count", welcome.shard_count.into(), shard_count(worker_count) as u32),
         ];
-        // A server that starts again may have another number of workers.
+        // A restarted server may have another number of workers.
         let counts = counts.into_iter().filter(|_| self.restarts.count == 0);
         let wrong = announced.into_iter().chain(counts).find(|(_, said, set)| said != set);
         if let Some((name, said, set)) = wrong {
-            self.accuse("welcome", || format!("announced {name}: {said}, and it is {set}: {welcome:?}"));
+            self.accuse("welcome", || {
+                format!("WELCOME announces {name} {said}, but the server is set to {set}: {welcome:?}")
+            });
         }
         let is_spoken = (VERSION_MIN..=VERSION).contains(&welcome.version);
         if !is_spoken || welcome.worker >= welcome.worker_count || !self.is_session_as_asked(session, welcome)
         {
-            self.accuse("welcome", || format!("{session:?} is answered with {welcome:?}"));
+            self.accuse("welcome", || {
+                format!(
+                    "HELLO requested {session:?}, but WELCOME has another session, version or worker: {welcome:?}"
+                )
+            });
         }
     }
 
-    /// Returns whether the session of a welcome is that of the HELLO, and lasts as long as the HELLO that began it said.
+    /// Returns whether the session of WELCOME is the one in HELLO, with the lease that the first HELLO of the
+    /// session requested.
     fn is_session_as_asked(&self, asked: SessionRequest, welcome: &Welcome) -> bool {
         let Welcome { session_id, session_lease_ms, lane, resumed, .. } = *welcome;
         let known = self.sessions.get(&session_id);
@@ -68,7 +75,8 @@ mod tests {
     use super::*;
     use waymaker_protocol::{NamespaceKind, Response};
 
-    /// The rule that is broken if this is answered to a greeting that asks for a session of 700 ms.
+    /// Returns the rule that is broken if a HELLO that requests a session of 700 ms gets a WELCOME with this
+    /// change.
     fn broken_by(change: impl FnOnce(&mut Welcome)) -> Option<&'static str> {
         let mut auditor = auditor();
         let session = SessionRequest::New { lease_ms: 700 };
@@ -81,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_welcome_announces_the_limits_of_the_server_and_the_session_that_was_asked_for() {
+    fn welcome_announces_the_limits_of_the_server_and_the_requested_session() {
         assert_eq!(broken_by(|_| {}), None);
         let changes: [fn(&mut Welcome); 9] = [
             |welcome| welcome.lease_default_ms += 1,
