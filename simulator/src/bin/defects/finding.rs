@@ -9,7 +9,7 @@ use std::process::Command;
 /// Number of short runs within which the linearizability checker must find a defect.
 const HISTORY_COUNT: u64 = 300;
 /// Text in the message of the linearizability checker about a history that has no valid order.
-const NOT_LINEARIZABLE: &str = "cannot have happened";
+const NOT_LINEARIZABLE: &str = "the history is not linearizable";
 
 /// Result of the search for a defect.
 #[derive(Debug)]
