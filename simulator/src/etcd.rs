@@ -59,7 +59,7 @@ impl Etcd {
     }
 }
 
-/// Returns whether no key is put twice, whatever the comparisons yield.
+/// Returns whether no `success` branch puts a key twice. The results of the comparisons do not matter.
 fn are_puts_distinct<'a>(txn: &'a TxnRequest, puts: &mut BTreeSet<&'a [u8]>) -> bool {
     txn.success.iter().all(|op| match &op.request {
         Some(Request::RequestPut(put)) => puts.insert(&put.key),

@@ -14,7 +14,7 @@ const SEGMENTS: [&[u8]; 3] = [b"", b"a", b"bc"];
 /// Number of different segments.
 pub(crate) const SEGMENT_COUNT: u64 = SEGMENTS.len() as u64;
 
-/// What an acquire asks for in addition to its key.
+/// Form of an acquire: its request in addition to the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Form {
     /// One key.
@@ -94,8 +94,8 @@ impl PathSet {
         &self.items[..self.count]
     }
 
-    /// Applies the naive rule: two sets conflict if a path of one and a path of the other are equal, or one
-    /// is above the other, and at least one of the two is a write.
+    /// Applies the naive rule: two sets conflict if they have two paths of which at least one is a write, and
+    /// which are equal or one above the other.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         self.items().iter().any(|mine| {
             other.items().iter().any(|theirs| (mine.write || theirs.write) && mine.overlaps(theirs))
@@ -142,8 +142,8 @@ impl PathItem {
 }
 
 impl Form {
-    /// Returns whether two holds of one key exclude each other. Permits never do: the capacity of their pool
-    /// is checked elsewhere.
+    /// Returns whether two holds of one key exclude each other. Permits never do: the pool limits
+    /// their sum.
     pub(crate) fn conflict((one, shared): (&Self, bool), (other, other_shared): (&Self, bool)) -> bool {
         match (one, other) {
             (Self::Paths(one), Self::Paths(other)) => one.conflicts_with(other),

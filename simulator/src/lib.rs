@@ -14,7 +14,7 @@
 //!
 //! - `simulation`: the run and its phases; start reading here
 //! - `world`: the state that all parts share, and the queue of events
-//! - `mix`, `workload`: what a seed chooses (kinds of namespaces, keys, requests, rates of faults)
+//! - `mix`, `workload`: the choices of a seed (kinds of namespaces, keys, requests, rates of faults)
 //! - `operation`: one request of a client
 //! - `client`: clients that write frames themselves, obey the protocol, and do everything it allows
 //! - `visitors`: clients that create and remove namespaces

@@ -121,8 +121,7 @@ impl Mix {
         }
     }
 
-    /// Returns the mix of a crowd: flat keys alone, and so many of them that most clients have a key for
-    /// themselves.
+    /// Returns the mix of a crowd: only flat keys. Most clients have a key for themselves.
     pub(crate) fn of_crowd(seed: u64) -> Self {
         let kinds = vec![NamespaceKind::Flat];
         let key_count = Some(CROWD_KEY_COUNT);

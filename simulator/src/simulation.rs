@@ -17,7 +17,7 @@ use std::panic::AssertUnwindSafe;
 const ANSWERED_WITHIN_MS: u64 = 40_000;
 /// Time after the last client has left within which the node must be empty.
 const EMPTY_WITHIN_MS: u64 = 20_000;
-/// Longest time until the watchers of a key have been told that the key is free.
+/// Longest time until the watchers of a key learn that the key is free.
 const QUIET_MS: u64 = 1_000;
 /// Time after the last fault within which the server must have noticed that its disk and its cluster work
 /// again.
@@ -291,7 +291,9 @@ impl Simulation {
         if !self.go_on(EMPTY_WITHIN_MS, empty) {
             let (claims, connections) = (self.server.claim_count(), self.server.connection_count());
             return self.world.auditor.accuse("leftover", || {
-                format!("{claims:?} claims and {connections} connections are left after all clients have left")
+                format!(
+                    "{claims:?} claims and {connections} connections are left after all clients have left"
+                )
             });
         }
         self.server.verify();

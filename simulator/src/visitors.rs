@@ -160,7 +160,7 @@ impl Visitor {
         encode(link.asked_count, &mut bytes);
         let (index, connection) = (self.index, link.connection);
         world.trace.note(world.now_us, 26, connection as u64, || {
-            format!("visitor {index} asks on connection {connection}: {asked:?}")
+            format!("visitor {index} sends on connection {connection}: {asked:?}")
         });
         // Bytes that do not fit are lost. The visitor then gives up after its patience has ended.
         let len = world.send(connection, true, &bytes);
@@ -214,7 +214,7 @@ impl Visitor {
         let Some(link) = &mut self.link else { return };
         let (index, asked, now_ms) = (self.index, link.asked, world.server_ms());
         world.trace.note(world.now_us, 27, u64::from(link.asked_count), || {
-            format!("visitor {index} hears of {asked:?}: {response:?}")
+            format!("visitor {index} receives the response to {asked:?}: {response:?}")
         });
         match (asked, response) {
             (Asked::Hello, Response::Welcome(_)) | (Asked::Release, Response::Released(_)) => {}

@@ -69,7 +69,7 @@ pub(crate) struct Settings {
     pub(crate) interfere_us: u64,
     pub(crate) stall_percent: u64,
     pub(crate) stall_max_us: u64,
-    /// Number of remaining operations at which the server is told to stop; `None` if it is not.
+    /// Number of remaining operations at which the server begins to stop; `None` without a stop.
     pub(crate) stops_before: Option<u32>,
     /// Kinds of namespaces in the run.
     pub(crate) mix: Mix,

@@ -109,7 +109,7 @@ impl Client {
     fn hear(&mut self, world: &mut World, lane: usize, number: u32, response: &Response<'_>) {
         let (index, now_us, auditor_lane) = (self.index, world.now_us, self.lanes[lane].auditor_lane);
         world.trace.note(now_us, 25, u64::from(number), || {
-            format!("client {index}  hears {number} of lane {auditor_lane}: {response:?}")
+            format!("client {index}  receives {number} of lane {auditor_lane}: {response:?}")
         });
         if let Response::Event(event) = response {
             return self.hear_event(world, event);

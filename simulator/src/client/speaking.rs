@@ -61,7 +61,7 @@ impl Client {
         let Some(connection) = self.lanes[lane].connection else { return };
         let (index, now_us, auditor_lane) = (self.index, world.now_us, self.lanes[lane].auditor_lane);
         world.trace.note(now_us, 21, u64::from(number), || {
-            format!("client {index}  asks {number} of lane {auditor_lane} on connection {connection}: {operation:?}")
+            format!("client {index}  sends {number} of lane {auditor_lane} on connection {connection}: {operation:?}")
         });
         let output = &mut self.lanes[lane].output;
         operation.encode(number, &world.settings, &self.owner, output);

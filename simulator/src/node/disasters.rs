@@ -421,9 +421,9 @@ impl Server {
     fn end(&mut self, world: &mut World, durability: Durability) {
         let Some(log) = self.log.take() else { return };
         let (disk, is_closed) = log.close(world, &self.node.0);
-        world.trace.note(world.now_us, 13, u64::from(is_closed), || {
-            format!("server    stops cleanly: {is_closed}")
-        });
+        world
+            .trace
+            .note(world.now_us, 13, u64::from(is_closed), || format!("server    stops cleanly: {is_closed}"));
         if is_closed {
             disk.fail_no_more();
             self.disk = Some(disk);

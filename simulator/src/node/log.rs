@@ -296,7 +296,9 @@ impl SimulatedLog {
     /// Notes that the keeper has finished an errand.
     pub(crate) fn keep(&mut self, world: &mut World) {
         let Some(report) = self.keeper.report.take() else { return };
-        world.trace.note(world.now_us, 18, 0, || format!("log       hears of an errand: {report:?}"));
+        world
+            .trace
+            .note(world.now_us, 18, 0, || format!("log       gets the report of an errand: {report:?}"));
         if let Some(report) = report {
             self.port.tell(LogOrder::Report(report));
         }
@@ -413,7 +415,9 @@ impl SimulatedLog {
     fn judge_told(&self, world: &mut World) {
         let count = self.batches.left_us.len();
         if count > 0 {
-            world.auditor.accuse("log", || format!("the log has ended, and {count} batches were never reported"));
+            world
+                .auditor
+                .accuse("log", || format!("the log has ended, and {count} batches were never reported"));
         }
     }
 

@@ -253,7 +253,7 @@ impl Server {
         if !self.stage.is_up() {
             return;
         }
-        world.trace.note(world.now_us, 8, 0, || "server    is told to stop".to_owned());
+        world.trace.note(world.now_us, 8, 0, || "server    begins to stop".to_owned());
         let now_ms = world.server_ms();
         world.auditor.note_stopping(now_ms);
         self.node.0.set_stopping();
@@ -276,7 +276,9 @@ impl Server {
         }
         let is_unavailable = self.quorum.as_ref().is_some_and(SimulatedQuorum::is_unavailable);
         if is_unavailable && world.settings.cluster().is_some_and(|cluster| cluster.stranger_percent == 0) {
-            world.auditor.accuse("log", || "the cluster counts as unavailable although it answers".to_owned());
+            world
+                .auditor
+                .accuse("log", || "the cluster counts as unavailable although it answers".to_owned());
         }
     }
 
@@ -346,7 +348,9 @@ impl Server {
                 }
                 if asked > asked_max {
                     world.auditor.accuse("steps", || {
-                        format!("a turn of shard {shard} requested {asked} steps; its limit is {step_count_max}")
+                        format!(
+                            "a turn of shard {shard} requested {asked} steps; its limit is {step_count_max}"
+                        )
                     });
                 }
             }

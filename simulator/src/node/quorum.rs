@@ -120,9 +120,9 @@ impl SimulatedQuorum {
         let (Some(steps), Some(heard)) = (self.in_flight.remove(&transaction), heard) else {
             return Vec::new();
         };
-        world
-            .trace
-            .note(world.now_us, 43, transaction, || format!("quorum    hears {transaction}: {heard:?}"));
+        world.trace.note(world.now_us, 43, transaction, || {
+            format!("quorum    gets the result of {transaction}: {heard:?}")
+        });
         let now = world.server_time();
         self.heard.is_stranger = matches!(heard, Err(ClusterError::Unauthenticated { .. }));
         match steps {
@@ -139,7 +139,9 @@ impl SimulatedQuorum {
                 let is_ok = heard.is_ok();
                 self.asker.take_look(heard.map(|_| ()), now);
                 if is_ok && self.is_unavailable() {
-                    world.auditor.accuse("answers", || "the cluster counts as unavailable after a probe succeeded".to_owned());
+                    world.auditor.accuse("answers", || {
+                        "the cluster counts as unavailable after a probe succeeded".to_owned()
+                    });
                 }
             }
         }

@@ -24,7 +24,10 @@ impl Server {
             leave(turn);
             for several in waiting {
                 let expected = self.threads.iter().any(|thread| thread.worker.will_recheck(&several));
-                assert!(expected || !self.is_due(&several), "{several:?} is clear, and no worker looks at it");
+                assert!(
+                    expected || !self.is_due(&several),
+                    "{several:?} is clear, and no worker looks at it"
+                );
             }
         }
     }

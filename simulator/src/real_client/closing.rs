@@ -31,9 +31,9 @@ impl RealClient {
         self.closings.retain_mut(|closing| closing.as_mut().poll(context).is_pending());
         let index = self.index;
         if !self.closings.is_empty() && self.closing_ends_us(since_us) <= world.now_us {
-            return world
-                .auditor
-                .accuse("late-caller", || format!("process {index} began to close at {since_us} us and has not finished"));
+            return world.auditor.accuse("late-caller", || {
+                format!("process {index} began to close at {since_us} us and has not finished")
+            });
         }
         if !self.closings.is_empty() || !self.lanes.iter().all(|lane| lane.harness.is_finished()) {
             return;

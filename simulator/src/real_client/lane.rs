@@ -231,7 +231,7 @@ impl RealLane {
                 (world.server_ms(), self.client, self.auditor_lane, frame.number());
             world.trace.note(world.now_us, 32, u64::from(number), || {
                 format!(
-                    "process {client}  asks {number} of lane {lane} on connection {connection}: {operation:?}"
+                    "process {client}  sends {number} of lane {lane} on connection {connection}: {operation:?}"
                 )
             });
             world.auditor.asks(connection, number, operation, end, now_ms);

@@ -464,9 +464,9 @@ impl RealClient {
     fn judge_pending(&self, world: &mut World, call: &Call) -> bool {
         let (index, now) = (self.index, self.clock.now());
         if call.answer_by().is_some_and(|at| at <= now) {
-            world
-                .auditor
-                .accuse("late-caller", || format!("process {index} still waits for {call:?} at {now:?}, past the time limit"));
+            world.auditor.accuse("late-caller", || {
+                format!("process {index} still waits for {call:?} at {now:?}, past the time limit")
+            });
         }
         true
     }
@@ -500,9 +500,9 @@ impl RealClient {
             guard.is_judged = true;
             let id = guard.lock.id();
             let Some(reason) = guard.lock.loss_reason() else {
-                world
-                    .auditor
-                    .accuse("loss-reason", || format!("process {index} lost {id} and its guard did not report the loss"));
+                world.auditor.accuse("loss-reason", || {
+                    format!("process {index} lost {id} and its guard did not report the loss")
+                });
                 continue;
             };
             let loss = (reason, guard.lock.loss_message());

@@ -41,7 +41,9 @@ fn check(seed: u64) -> Result<Checked, String> {
             }
             CheckResult::Illegal => {
                 let misfit = misfit_of(&operations);
-                return Err(format!("seed {seed}, key {key}: the history is not linearizable; no place for {misfit}"));
+                return Err(format!(
+                    "seed {seed}, key {key}: the history is not linearizable; no place for {misfit}"
+                ));
             }
         }
     }
@@ -76,6 +78,12 @@ fn the_responses_for_each_key_are_linearizable() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(all.unchecked_count <= seed_count().div_ceil(SEEDS_PER_UNCHECKED), "too many checks were given up: {all:?}");
-    assert!(all.happening_count >= HAPPENING_COUNT_MIN * seed_count(), "the histories are too short: {all:?}");
+    assert!(
+        all.unchecked_count <= seed_count().div_ceil(SEEDS_PER_UNCHECKED),
+        "too many checks were given up: {all:?}"
+    );
+    assert!(
+        all.happening_count >= HAPPENING_COUNT_MIN * seed_count(),
+        "the histories are too short: {all:?}"
+    );
 }

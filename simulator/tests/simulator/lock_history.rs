@@ -384,7 +384,10 @@ mod tests {
     fn a_call_without_a_response_may_have_had_its_effect() {
         assert!(is_next(2, &[call(30, Wish::Release(ID), None)]));
         assert!(is_next(2, &[call(30, Wish::Extend(ID, 60), None)]));
-        assert!(is_next(2, &[call(30, Wish::Extend(ID, 99), None)]), "the millisecond of the request began at 0");
+        assert!(
+            is_next(2, &[call(30, Wish::Extend(ID, 99), None)]),
+            "the millisecond of the request began at 0"
+        );
         assert!(!is_next(2, &[call(30, Wish::Extend(ID, 101), None)]), "granted before that lease ended");
         let released = call(30, Wish::Release(ID), Some((40, Answer::Released)));
         assert!(is_next(2, std::slice::from_ref(&released)));
@@ -421,7 +424,10 @@ mod tests {
         let timeout = Answer::Refused(ErrorCode::Timeout);
         assert!(!is_possible(vec![busy()]));
         assert!(is_possible(vec![call(40, acquire(true), Some((55, timeout.clone()))), busy()]));
-        assert!(!is_possible(vec![call(30, acquire(true), Some((40, timeout))), busy()]), "the wait ended before the try");
+        assert!(
+            !is_possible(vec![call(30, acquire(true), Some((40, timeout))), busy()]),
+            "the wait ended before the try"
+        );
         assert!(is_possible(vec![call(40, acquire(true), None), busy()]));
     }
 }

@@ -199,7 +199,10 @@ mod tests {
     fn fences_rise_by_one_in_the_order_of_the_grants() {
         assert!(!is_possible(&[(0, 1, shared_grant(2))]), "the first fence was skipped");
         assert!(!is_possible(&[(0, 1, shared_grant(1)), (2, 3, shared_grant(3))]), "a fence was skipped");
-        assert!(!is_possible(&[(0, 1, shared_grant(1)), (2, 3, shared_grant(1))]), "a fence was granted twice");
+        assert!(
+            !is_possible(&[(0, 1, shared_grant(1)), (2, 3, shared_grant(1))]),
+            "a fence was granted twice"
+        );
         assert!(!is_possible(&[(0, 1, shared_grant(2)), (2, 3, shared_grant(1))]), "the fences fell");
         assert!(is_possible(&[(0, 3, shared_grant(2)), (1, 2, shared_grant(1))]));
     }
@@ -216,10 +219,19 @@ mod tests {
     fn a_hold_ends_only_after_the_time_from_which_it_may_end() {
         let lease = |end| (end, end, MayEnd { fence: 1 });
         assert!(is_possible(&[(0, 1, grant(1)), lease(5), (2, 6, grant(2))]));
-        assert!(!is_possible(&[(0, 1, grant(1)), lease(7), (2, 6, grant(2))]), "the key was granted before the hold ended");
-        assert!(is_possible(&[(0, 1, grant(1)), lease(5), (8, 9, Seen { fence: 1 })]), "the hold may end later");
+        assert!(
+            !is_possible(&[(0, 1, grant(1)), lease(7), (2, 6, grant(2))]),
+            "the key was granted before the hold ended"
+        );
+        assert!(
+            is_possible(&[(0, 1, grant(1)), lease(5), (8, 9, Seen { fence: 1 })]),
+            "the hold may end later"
+        );
         assert!(is_possible(&[(0, 1, grant(1)), lease(5), (6, 7, Gone { fence: 1 })]));
-        assert!(!is_possible(&[(0, 1, grant(1)), lease(8), (6, 7, Gone { fence: 1 })]), "the hold was lost early");
+        assert!(
+            !is_possible(&[(0, 1, grant(1)), lease(8), (6, 7, Gone { fence: 1 })]),
+            "the hold was lost early"
+        );
     }
 
     #[test]
@@ -236,10 +248,19 @@ mod tests {
     fn an_acquire_without_a_response_may_have_been_granted_once() {
         let lost = (0, NEVER, unheard_grant(false));
         assert!(is_possible(&[lost.clone(), (2, 3, grant(1))]), "the lost acquire was not granted");
-        assert!(is_possible(&[lost.clone(), (2, 3, grant(2))]), "the lost acquire was granted, and its hold ended");
+        assert!(
+            is_possible(&[lost.clone(), (2, 3, grant(2))]),
+            "the lost acquire was granted, and its hold ended"
+        );
         assert!(!is_possible(&[lost.clone(), (2, 3, grant(3))]), "twice");
-        assert!(!is_possible(&[(4, NEVER, unheard_grant(true)), (2, 3, grant(2))]), "the lost acquire came too late");
-        assert!(!is_possible(&[lost.clone(), (2, 3, grant(1)), (4, 5, Gone { fence: 2 })]), "the lost acquire was never granted");
+        assert!(
+            !is_possible(&[(4, NEVER, unheard_grant(true)), (2, 3, grant(2))]),
+            "the lost acquire came too late"
+        );
+        assert!(
+            !is_possible(&[lost.clone(), (2, 3, grant(1)), (4, 5, Gone { fence: 2 })]),
+            "the lost acquire was never granted"
+        );
         // The lost grant is exclusive and cannot have come between two readers that held the lock together.
         let readers = [(1, 2, shared_grant(1)), (3, 4, shared_grant(3))];
         assert!(!is_possible(&[&[lost], readers.as_slice()].concat()));

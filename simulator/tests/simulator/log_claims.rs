@@ -281,9 +281,18 @@ impl Rig {
         for Known { first, count, granted_ms, ended } in &self.claims {
             let held: Vec<_> = deadlines.range(first..&(first + count)).map(|(_, at)| *at).collect();
             let found = held.len() as u64;
-            assert!(found == 0 || found == *count, "{context:?}: the claim has only {found} of {count} holds");
-            assert!(granted_ms.is_none() || ended.is_some() || found == *count, "{context:?}: a claim of {count} holds was lost");
-            assert!(*ended != Some(true) || found == 0, "{context:?}: a claim of {count} holds is back after its end");
+            assert!(
+                found == 0 || found == *count,
+                "{context:?}: the claim has only {found} of {count} holds"
+            );
+            assert!(
+                granted_ms.is_none() || ended.is_some() || found == *count,
+                "{context:?}: a claim of {count} holds was lost"
+            );
+            assert!(
+                *ended != Some(true) || found == 0,
+                "{context:?}: a claim of {count} holds is back after its end"
+            );
             for deadline_ms in held {
                 let (deadline_ms, granted_ms) = (deadline_ms.unwrap(), granted_ms.unwrap_or(0));
                 let end_ms = granted_ms + u64::from(LEASE_MS);

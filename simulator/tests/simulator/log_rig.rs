@@ -51,7 +51,8 @@ impl Fold for Numbers {
         let Some(([MARK, counts_with_next], number)) = record.split_first_chunk() else {
             return if record == &started()[4..] { Ok(()) } else { Err("not a record of the rig") };
         };
-        let number = number.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or("the record has no number")?;
+        let number =
+            number.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or("the record has no number")?;
         if number != self.count {
             return Err("not the next number");
         }

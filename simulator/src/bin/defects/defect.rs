@@ -107,7 +107,10 @@ impl Defect {
             Some("missed") => true,
             Some(other) => anyhow::bail!("expected is {other:?}; it can only be \"missed\""),
         };
-        ensure!(is_missed == reason.is_some(), "a defect needs `reason` if, and only if, it has expected = \"missed\"");
+        ensure!(
+            is_missed == reason.is_some(),
+            "a defect needs `reason` if, and only if, it has expected = \"missed\""
+        );
         let mut found_by = found_by.iter().map(|text| Finder::parse(text)).collect::<Result<Vec<_>>>()?;
         if found_by.is_empty() {
             found_by.push(Finder::Simulator);
@@ -115,7 +118,7 @@ impl Defect {
         Ok(Self { name: name.to_owned(), promise, found_by, missed_because: reason, edits: edit })
     }
 
-    /// Whether the seeds of the simulator must find the defect.
+    /// Returns whether the seeds of the simulator must find the defect.
     pub(crate) fn is_quick(&self) -> bool {
         self.missed_because.is_none() && self.found_by.contains(&Finder::Simulator)
     }

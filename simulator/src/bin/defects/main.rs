@@ -217,7 +217,9 @@ impl Runner {
             && !self.arguments.record
         {
             let (count, recorded) = (with_commas(count), with_commas(recorded));
-            self.failures.push(format!("a seed needs {count} instructions, more than 1.5 times the recorded {recorded}"));
+            self.failures.push(format!(
+                "a seed needs {count} instructions, more than 1.5 times the recorded {recorded}"
+            ));
         }
         self.table.instructions = Some(count);
         Ok(())
@@ -249,7 +251,9 @@ impl Runner {
             (Found::No, Some(reason)) => (None, format!("missed: {reason}")),
             (Found::Yes { rule, seed_count }, None) => (seed_count, rule),
             (Found::Yes { rule, seed_count }, Some(_)) => {
-                println!("{name} is found although its file has `expected = \"missed\"`; remove that line and the reason");
+                println!(
+                    "{name} is found although its file has `expected = \"missed\"`; remove that line and the reason"
+                );
                 (seed_count, rule)
             }
         };
@@ -259,7 +263,9 @@ impl Runner {
             && self.recorded.is_slower(name, &finder_name, count)
             && !self.arguments.record
         {
-            self.failures.push(format!("{name} needs {count} seeds, which is over twice the recorded number and over 20 more"));
+            self.failures.push(format!(
+                "{name} needs {count} seeds, which is over twice the recorded number and over 20 more"
+            ));
         }
         let row = Row { seed_count, rule, promise: promise.clone() };
         self.table.rows.insert((name.clone(), finder_name), row);
