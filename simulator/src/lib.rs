@@ -16,7 +16,8 @@
 //! - `world`: the state that all parts share, and the queue of events
 //! - `mix`, `workload`: the choices of a seed (kinds of namespaces, keys, requests, rates of faults)
 //! - `operation`: one request of a client
-//! - `client`: clients that write frames themselves, obey the protocol, and do everything it allows
+//! - `client`: adversarial clients, which write frames themselves and do everything that the protocol allows
+//! - `node`: the server, with the threads, log and restarts that the simulation drives
 //! - `visitors`: clients that create and remove namespaces
 //! - `real_client`: processes that use the Rust client library
 

@@ -3,8 +3,8 @@
 //! In the simulation, front ends speak the binary protocol. The "library" below takes frames from the network
 //! and passes each request to an inlet of the worker, under a number of the inlet's own. Responses and events
 //! return under the numbers of the client. All decisions are made by the server's code: inlets, listeners,
-//! turns, and the order of turns. A CANCEL stands for the reset of a gRPC stream: the request
-//! loses its listener, and neither the CANCEL nor the request is answered.
+//! turns, and the order of turns. A CANCEL stands for the reset of a gRPC stream: the request loses its
+//! listener, and neither the CANCEL nor the request is answered.
 
 use super::io::{Arrival, Registered, VirtualStopwatch, read, register, write};
 use super::tasks::{Errands, Tasks};
@@ -408,8 +408,8 @@ impl Work<'_, '_> {
     }
 
     /// Sends a claim to the worker. Some streams follow the events of their holds, others only want the
-    /// response. A hold without a lease is always claimed in the second way, because it would stay if
-    /// no client heard of it.
+    /// response. A hold without a lease is always claimed in the second way, because it would stay if no
+    /// client heard of it.
     fn claim(&mut self, number: u32, bytes: &[u8], cancel_key: &[u8], lease_ms: u32) {
         let is_listening = lease_ms != u32::MAX && !self.hands.world.random.once_in(4);
         let is_followed = is_listening && !self.front.never_follows;

@@ -1,4 +1,14 @@
 //! A whole server node: its shards, and a thread for each worker.
+//!
+//! Terms of the server that this module uses:
+//!
+//! - A *worker* serves connections. It takes the *turn* of a shard to run it; no other worker runs that shard
+//!   meanwhile. If the turn is taken, the worker leaves its *batch* of requests for the worker that has it.
+//!   A turn that was passed on to another worker by mail is in transit.
+//! - Before leases end, a worker reads its sockets empty. This is a *sweep*, and the task that does it is the
+//!   *sweeper*. `drained` is the instant up to which a worker has read and served all requests.
+//! - A *front end* is a gRPC or WebSocket connection. Its requests pass through *inlets* of a worker, and each
+//!   request that expects responses or events is a *stream*.
 
 mod acceptor;
 mod contents;
