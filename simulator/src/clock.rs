@@ -1,32 +1,33 @@
-//! The clock of the simulated machine.
+//! The clock of the server's simulated machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use waymaker_engine::Time;
 use waymaker_server::clock::Clock;
 
-/// The time of day at which a run begins, in microseconds since 1970.
+/// Time of day at which a run begins, in microseconds since 1970.
 const UNIX_START_US: i64 = 1_700_000_000_000_000;
 
-/// The time of day in microseconds since 1970 when the run's time begins to be this millisecond.
+/// Converts milliseconds of the run to the time of day in microseconds since 1970.
 pub(crate) fn unix_us(server_ms: u64) -> u64 {
     UNIX_START_US as u64 + server_ms * 1000
 }
 
-/// Shows what the run says that it is. One thread runs everything; the atomic is there because servers ask for it.
+/// Clock that shows the virtual time. One thread runs everything; the atomics exist because servers require a
+/// shareable clock.
 #[derive(Debug, Default)]
 pub(crate) struct VirtualClock {
     nanos: AtomicU64,
-    /// How much time had passed when the machine was booted.
+    /// Time of the run at which the machine was booted.
     booted_ms: AtomicU64,
 }
 
 impl VirtualClock {
-    /// It is now so many nanoseconds after the boot of the machine.
+    /// Sets the time since the boot of the machine, in nanoseconds.
     pub(crate) fn set(&self, nanos: u64) {
         self.nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// The machine was booted after so much time. The time of day goes on.
+    /// Reboots the machine at this time of the run. The time of day continues.
     pub(crate) fn set_booted(&self, after_ms: u64) {
         self.booted_ms.store(after_ms, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! The cluster that keeps the counters of scope Quorum: it outlives every server, and whatever becomes of its disk.
+//! The etcd cluster that keeps the counters of scope Quorum. It survives every crash of the server and every
+//! loss of its disk.
 
 use crate::etcd::Etcd;
 use crate::random::Random;
@@ -9,39 +10,40 @@ use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::codec::{etcd_key, replies_of, txn_of};
 use waymaker_server::quorum::counters::{Reply, Step};
 
-/// What stands before the name of each counter.
+/// Prefix of the name of each counter.
 const PREFIX: &str = "waymaker/";
 
-/// How much later than its answer is expected a transaction may be applied.
+/// Longest time between the expected answer of a transaction and its late application.
 const LATE_MAX_US: u64 = 3_000_000;
-/// How long a transaction takes when nothing goes wrong any more.
+/// Duration of a transaction in the calm phase.
 const CALM_US: u64 = 200;
 
-/// What a seed makes of the cluster.
+/// Settings of the cluster that a seed chooses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClusterSettings {
-    /// Acquires under scope Quorum, of a hundred.
+    /// Share of acquires with scope Quorum, in percent.
     pub(crate) quorum_percent: u64,
-    /// How long a transaction takes there, and its answer back, at most.
+    /// Largest delay of a transaction on its way to the cluster, and of its answer on the way back.
     delay_max_us: u64,
-    /// Transactions of which nobody hears, of a hundred.
+    /// Share of transactions whose answer is lost, in percent.
     lost_percent: u64,
-    /// The mean time between two times in which nothing answers; there may be none.
+    /// Mean time between two outages; `None` without outages.
     outage_gap_us: Option<u64>,
     outage_max_us: u64,
-    /// Outages in which members answer that they do not accept the user, of a hundred.
+    /// Share of outages in which the members reject the user instead of being silent, in percent.
     pub(crate) stranger_percent: u64,
-    /// Failures that are refusals, of a hundred.
+    /// Share of failures that are refusals, in percent.
     refusal_percent: u64,
-    /// Steps of one transaction that the server sends at most, and that members take; all if there is no limit.
+    /// Largest number of steps that the server puts into one transaction. `step_count_limit` is the largest
+    /// number that the members accept.
     pub(crate) step_count_max: usize,
     step_count_limit: Option<usize>,
-    /// Crashes of the server after which its disk is empty, of a hundred.
+    /// Share of server crashes after which the disk is empty, in percent.
     pub(crate) disk_loss_percent: u64,
 }
 
 impl ClusterSettings {
-    /// What this seed chooses, if it has a cluster.
+    /// Chooses the settings of a seed; `None` if the seed has no cluster.
     pub(crate) fn new(seed: u64) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x0065_7463_6400_6574);
         if !random.percent(35) {
@@ -59,7 +61,7 @@ impl ClusterSettings {
             step_count_max: random.pick(&[3, 8, 127]).unwrap_or(3),
             step_count_limit: random.pick(&[None, None, Some(1), Some(2)]).unwrap_or(None),
         };
-        // Without other trouble, refusals have to be overcome in time.
+        // Some seeds have no failures but refusals, which the server must overcome in time.
         let only_refuses = random.once_in(3);
         Some(if only_refuses {
             Self { lost_percent: 10, outage_gap_us: None, refusal_percent: 100, ..settings }
@@ -69,38 +71,39 @@ impl ClusterSettings {
     }
 }
 
-/// What the thread that asked hears of a transaction, or of a look.
+/// Result of a transaction or a probe, as the thread that sent it receives it. A probe is a transaction
+/// without steps.
 pub(crate) type Heard = Result<Vec<Reply>, ClusterError>;
 
 /// A step, with the name of the namespace of its counter.
 pub(crate) type NamedStep = (Box<[u8]>, Step);
 
-/// A counter: the name of its namespace, and its key there.
+/// Full name of a counter: the name of its namespace, and its key there.
 pub(crate) type FullName = (Box<[u8]>, Box<[u8]>);
 
-/// All its members.
+/// The cluster with all its members.
 #[derive(Debug, Default)]
 pub(crate) struct SimulatedCluster {
     etcd: Etcd,
-    /// Which counter has each key.
+    /// The counter that each etcd key belongs to.
     owners: BTreeMap<Vec<u8>, FullName>,
     sent_count: u64,
-    /// What is on its way to it.
+    /// Transactions on their way to the cluster.
     unapplied: BTreeMap<u64, Vec<NamedStep>>,
-    /// What is on its way back.
+    /// Results on their way back.
     heard: BTreeMap<u64, Heard>,
-    /// Nothing answers until then, or members do not accept the user.
+    /// Until this time the cluster does not answer, or its members reject the user.
     down_until_us: u64,
     is_stranger: bool,
-    /// Meanwhile about half of the transactions are refused instead.
+    /// True if the cluster refuses about half of the transactions during the outage instead of being silent.
     refuses: bool,
-    /// Pause behind the last look of the asker if the user was not accepted; otherwise 0.
+    /// Pause of the thread after its last probe if the user was rejected; otherwise 0.
     look_pause_ms: u64,
 }
 
 impl SimulatedCluster {
-    /// Returns for how long the asker may pause after members did not accept its user. Each such look makes the pause twice as long, also
-    /// if the cluster answers well between two looks.
+    /// Returns the time for which the thread may pause after the members rejected its user. Each such probe
+    /// doubles the pause, even if the cluster answers other transactions between two probes.
     fn pause_ms_while_stranger(&mut self, is_look: bool) -> u64 {
         if is_look {
             let pause_ms = self.look_pause_ms.max(QUORUM_PROBE_MS);
@@ -109,12 +112,13 @@ impl SimulatedCluster {
         self.look_pause_ms
     }
 
-    /// What the asker hears.
+    /// Takes the result of a transaction.
     pub(crate) fn hear(&mut self, transaction: u64) -> Option<Heard> {
         self.heard.remove(&transaction)
     }
 
-    /// Carries out a transaction as servers encode it. One without steps is a look, which changes nothing.
+    /// Applies a transaction as servers encode it. A transaction without steps is a probe and changes
+    /// nothing.
     fn apply(&mut self, steps: &[NamedStep]) -> Heard {
         if steps.is_empty() {
             return Ok(Vec::new());
@@ -130,7 +134,7 @@ impl SimulatedCluster {
 }
 
 impl World {
-    /// A server of this start sends a transaction. What becomes of it is decided here.
+    /// Sends a transaction from this start of the server, and decides what happens to it.
     pub(crate) fn ask_cluster(&mut self, start: u32, steps: Vec<NamedStep>) -> u64 {
         self.cluster.sent_count += 1;
         let number = self.cluster.sent_count;
@@ -161,7 +165,8 @@ impl World {
                 1 => Some(self.random.below(heard_us)),
                 _ => Some(heard_us + self.random.spread(100, LATE_MAX_US)),
             };
-            // One step of several may be the cause. The others have to be counted all the same.
+            // A single step may be the cause of the refusal. The server must still get the other steps
+            // counted.
             let is_retried_apart = matches!(error, ClusterError::Refused { .. }) && steps.len() > 1;
             heard = Some(Err(error));
             if !is_retried_apart {
@@ -182,7 +187,7 @@ impl World {
             self.cluster.look_pause_ms = 0;
         }
         self.trace.note(self.now_us, 40, number, || {
-            format!("cluster   is asked {number}: {count} steps, applied in {applied_us:?} us, in {heard_us} us: {heard:?}")
+            format!("cluster   receives transaction {number} with {count} steps: applied after {applied_us:?} us, answered after {heard_us} us with {heard:?}")
         });
         if let Some(heard) = heard {
             self.cluster.heard.insert(number, heard);
@@ -195,7 +200,7 @@ impl World {
         number
     }
 
-    /// A transaction arrives at the cluster.
+    /// Applies a transaction that arrives at the cluster.
     pub(crate) fn apply(&mut self, transaction: u64) {
         let Some(steps) = self.cluster.unapplied.remove(&transaction) else { return };
         for (namespace, step) in &steps {
@@ -214,18 +219,18 @@ impl World {
         self.cluster.heard.entry(transaction).or_insert(heard);
     }
 
-    /// No two counters have the same key.
+    /// Checks that no two counters have the same etcd key.
     fn judge_owner(&mut self, namespace: &[u8], step: &Step) {
         let key = etcd_key(PREFIX, namespace, &step.name);
         let name = (namespace.into(), step.name.key.clone());
         let owner = self.cluster.owners.entry(key).or_insert_with(|| FullName::clone(&name));
         if *owner != name {
-            let text = format!("the counters {owner:?} and {name:?} have one key");
+            let text = format!("the counters {owner:?} and {name:?} have the same key");
             self.auditor.accuse("fence-counted", || text);
         }
     }
 
-    /// The failure of a transaction while no member answers.
+    /// Chooses the failure of a transaction during an outage.
     fn silence(&mut self) -> ClusterError {
         match self.random.once_in(3) {
             true => ClusterError::NotSent { reason: "cannot connect".to_owned() },
@@ -233,7 +238,7 @@ impl World {
         }
     }
 
-    /// The failure of one transaction of many.
+    /// Chooses the failure of a single transaction.
     fn failure(&mut self, refusal_percent: u64) -> ClusterError {
         let is_refused = self.random.percent(refusal_percent);
         match self.random.below(10) {
@@ -243,12 +248,12 @@ impl World {
         }
     }
 
-    /// Nothing answers.
+    /// Returns whether an outage is under way.
     fn is_cluster_down(&self) -> bool {
         !self.calm && self.now_us < self.cluster.down_until_us
     }
 
-    /// Nothing answers for a while, if this is not the beginning of the run.
+    /// Begins an outage, except at the beginning of the run, and plans the next one.
     pub(crate) fn interrupt_cluster(&mut self) {
         let Some(settings) = self.settings.cluster().filter(|_| !self.calm) else { return };
         let Some(gap_us) = settings.outage_gap_us else { return };

@@ -1,7 +1,8 @@
-//! A disk under a log: what was written stands in a cache, and of what was not synced any part may be on the platter.
+//! A simulated disk under a log. Written bytes are in a cache. After a crash any part of the bytes that were
+//! not synced may be on the platter.
 //!
-//! Every call is one operation. The disk can fail at each of them, and it can remember how it was before each, so that
-//! one run gives every crash of that run.
+//! Every call is one operation. The disk can fail at any operation. It can also record its state before each
+//! operation, so that a test can simulate a crash at every operation of one run.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -10,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use waymaker_server::log::{SegmentFile, Storage};
 
-/// What a disk may lose at once.
+/// Length of the pieces of a file that a crash may lose independently.
 pub const BLOCK_LEN: usize = 4096;
-/// What it never tears.
+/// Length of a sector, which a crash never tears.
 pub const SECTOR_LEN: usize = 512;
 
 /// A simulated directory.
@@ -35,15 +36,16 @@ struct Fault {
     kind: ErrorKind,
 }
 
-/// Everything that a disk has, in its cache and on its platter. Copies share what they have in common.
+/// Contents of a disk: its cache and its platter. Copies share memory as far as they are equal.
 #[derive(Clone, Debug)]
 pub struct DiskState {
     files: BTreeMap<u64, FileState>,
     names: Names,
-    /// Names as they may be after a crash: as they were last made durable, and after each change since.
+    /// Directory entries that are possible after a crash: the last durable ones, and the ones after each
+    /// change since.
     possible_names: Vec<Names>,
     next_file: u64,
-    /// What whoever drives the disk wants to find again in a recorded state.
+    /// Mark that a test sets to recognize a recorded state.
     pub mark: (u64, u64),
 }
 
@@ -53,18 +55,19 @@ type Names = BTreeMap<String, u64>;
 struct FileState {
     cache: Arc<Vec<u8>>,
     platter: Arc<Vec<u8>>,
-    /// Where the cache is newer than the platter, no piece longer than a block.
+    /// Ranges in which the cache is newer than the platter. No range is longer than a block.
     unsynced: Vec<Range<usize>>,
 }
 
-/// What of the unsynced pieces is on the platter after a crash.
+/// The unsynced changes that are on the platter after a crash.
 #[derive(Clone, Copy, Debug)]
 pub struct Survival {
-    /// Piece by piece, whether it is: bit `n % 64` for the n-th.
+    /// Bit `n % 64` is set if the n-th unsynced piece is on the platter.
     pub pieces: u64,
-    /// The number of leading sectors that are of each of the other pieces. The first may be a part of a sector.
+    /// Number of leading sectors on the platter for each of the other pieces. The first of these sectors may
+    /// be incomplete.
     pub torn_sectors: usize,
-    /// How many changes of names are, of those that were not durable; all if there are fewer.
+    /// Number of unsynced changes of names on the platter; all of them if there are fewer.
     pub name_changes: usize,
 }
 
@@ -81,17 +84,17 @@ impl Default for DiskState {
 }
 
 impl DiskState {
-    /// How many pieces of files are not synced.
+    /// Returns the number of unsynced pieces of files.
     pub fn unsynced_pieces(&self) -> usize {
         self.files.values().map(|file| file.unsynced.len()).sum()
     }
 
-    /// How many changes of names are not durable.
+    /// Returns the number of unsynced changes of names.
     pub fn unsynced_names(&self) -> usize {
         self.possible_names.len() - 1
     }
 
-    /// The disk after a crash.
+    /// Returns the state of the disk after a crash.
     pub fn crash(&self, survival: Survival) -> Self {
         let names = &self.possible_names[survival.name_changes.min(self.unsynced_names())];
         let mut state = Self {
@@ -121,12 +124,12 @@ impl DiskState {
         state
     }
 
-    /// The bytes of a file on the platter.
+    /// Returns the bytes of a file on the platter.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         Some(&self.files.get(self.names.get(name)?)?.platter)
     }
 
-    /// Changes a file where nobody sees it: on the platter.
+    /// Changes the bytes of a file on the platter without any operation, as bit rot does.
     pub fn rot(&mut self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some(file) = self.names.get(name).and_then(|number| self.files.get_mut(number)) {
             change(Arc::make_mut(&mut file.platter));
@@ -134,7 +137,7 @@ impl DiskState {
         }
     }
 
-    /// The names of all files.
+    /// Returns the names of all files.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.keys().map(String::as_str)
     }
@@ -168,7 +171,7 @@ fn land(platter: &mut Arc<Vec<u8>>, cache: &[u8], range: Range<usize>) {
 }
 
 impl SimulatedDisk {
-    /// A disk in this state.
+    /// Creates a disk with this state.
     pub fn new(state: DiskState) -> Self {
         Self(Arc::new(Mutex::new(Machine { state, ..Machine::default() })))
     }
@@ -177,43 +180,43 @@ impl SimulatedDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the disk is now.
+    /// Returns the current state of the disk.
     pub fn state(&self) -> DiskState {
         self.lock().state.clone()
     }
 
-    /// Returns whether it shows a file of this name.
+    /// Returns whether a file of this name is visible.
     pub fn has_file(&self, name: &str) -> bool {
         self.lock().state.names.contains_key(name)
     }
 
-    /// How many operations there were.
+    /// Returns the number of operations so far.
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
 
-    /// Lets one operation fail, counted from the first one of this disk. What a failed sync had to write is lost, though
-    /// the cache shows it.
+    /// Lets one operation fail, counted from the first operation of this disk. If the operation is a sync,
+    /// the unsynced bytes are lost although the cache still shows them.
     pub fn fail_at(&self, operation: u64, kind: ErrorKind) {
         self.lock().fault = Some(Fault { operation, kind });
     }
 
-    /// Whether new files find no room.
+    /// Sets whether the disk is full, so that new files find no room.
     pub fn set_full(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }
 
-    /// No operation fails any more.
+    /// Removes the planned failure of an operation.
     pub fn fail_no_more(&self) {
         self.lock().fault = None;
     }
 
-    /// From now on remembers how the disk is before each operation.
+    /// Starts to record the state of the disk before each operation.
     pub fn record(&self) {
         self.lock().is_recording = true;
     }
 
-    /// What was remembered, and how the disk is now.
+    /// Returns the recorded states, followed by the current state.
     pub fn recorded(&self) -> Vec<DiskState> {
         let mut machine = self.lock();
         let mut recorded = std::mem::take(&mut machine.recorded);
@@ -221,7 +224,7 @@ impl SimulatedDisk {
         recorded
     }
 
-    /// Marks all states from now on.
+    /// Sets the mark of all states from now on.
     pub fn mark(&self, mark: (u64, u64)) {
         self.lock().state.mark = mark;
     }
@@ -253,8 +256,8 @@ impl Storage for SimulatedDisk {
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         self.operate(|state, _| {
             let file = state.file(name)?;
-            // Who reads around the cache is first shown what is about to be written, though it may still be lost; but
-            // not what a failed sync lost.
+            // A read that bypasses the cache sees bytes that are about to be written, although a crash may
+            // still lose them. It does not see bytes that a failed sync has lost.
             let mut bytes = Arc::clone(&file.platter);
             for range in &file.unsynced {
                 land(&mut bytes, &file.cache, range.clone());
@@ -346,7 +349,7 @@ impl SegmentFile for SimulatedFile {
         if result.is_err()
             && let Some(file) = self.disk.lock().state.files.get_mut(&number)
         {
-            // The pages count as clean now, so the next sync has nothing to do and succeeds.
+            // The pages count as clean after the failure, so the next sync has nothing to do and succeeds.
             file.unsynced.clear();
         }
         result

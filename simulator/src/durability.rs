@@ -1,53 +1,57 @@
-//! What a seed makes of what outlives the server: whether there is a log and how slow it is, whether there is a cluster, and
-//! how often the whole server ends.
+//! Settings of the parts that survive a crash of the server: the log and its speed, the cluster, and the
+//! frequency of crashes and stops.
 
 use crate::cluster::ClusterSettings;
 use crate::random::Random;
 use waymaker_server::limits::LOG_GROUP_LEN_MAX;
 
-/// A server with a log, a cluster, or both.
+/// Settings of a server with a log, a cluster, or both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Durability {
-    /// Without one all that it has is gone with the server.
+    /// True if the server has a log. Without a log, a crash or a stop loses everything.
     pub(crate) has_log: bool,
     pub(crate) cluster: Option<ClusterSettings>,
-    /// Acquires under scope Local, of a hundred.
+    /// Share of acquires with scope Local, in percent.
     pub(crate) local_percent: u64,
-    /// How long a sync takes, most of the time.
+    /// Usual duration of a sync.
     pub(crate) sync_min_us: u64,
     pub(crate) sync_max_us: u64,
-    /// The log thread often pauses behind a sync, before its mail to the workers. A crash in the pause keeps the records and loses the responses.
+    /// True if the log thread often pauses between a sync and its mail to the workers. A crash in this pause
+    /// keeps the records and loses the responses.
     pub(crate) tells_late: bool,
-    /// The mean time between two ends of the server; there may be none.
+    /// Mean time between two crashes or stops of the server; `None` without them.
     pub(crate) disaster_us: Option<u64>,
-    /// Ends that are in order, of a hundred.
+    /// Share of these that are clean stops, in percent.
     pub(crate) clean_percent: u64,
-    /// Starts on a machine that was booted in between, of a hundred.
+    /// Share of starts before which the machine is rebooted, in percent.
     pub(crate) reboot_percent: u64,
-    /// Crashes that take what the disk had not synced with them, of a hundred.
+    /// Share of crashes that are power failures, which lose unsynced data, in percent.
     pub(crate) power_percent: u64,
-    /// How long the server is gone.
+    /// Longest time between the end of the server and its next start.
     pub(crate) down_max_us: u64,
-    /// The number of workers may be another one after each start.
+    /// True if the number of workers may change at each start.
     pub(crate) changes_workers: bool,
-    /// Maximum number of bytes of records in a frame of the log. Below 300 most claims over several keys need several frames, and
-    /// long records are stored in parts.
+    /// Largest number of record bytes in a frame of the log. Below 300, most multi-key claims need several
+    /// frames, and long records are stored in parts.
     pub(crate) records_max: Option<usize>,
-    /// Bytes of records after which a group of the log is full.
+    /// Number of record bytes after which a group of the log is full.
     pub(crate) group_len_max: usize,
-    /// The mean time between two times in which the disk is full, and how long each takes at most; there may be none.
+    /// Mean time between two periods in which the disk is full, and longest duration of a period; `None`
+    /// without them.
     pub(crate) full_us: Option<(u64, u64)>,
-    /// Starts after which some operation of the disk fails, of a hundred, and before which operation.
+    /// Share of starts after which an operation of the disk fails, in percent. `failure_before` limits the
+    /// number of that operation.
     pub(crate) failure_percent: u64,
     pub(crate) failure_before: u64,
-    /// Crashes after which a file of the log is damaged, of a hundred.
+    /// Share of crashes after which a file of the log is damaged, in percent.
     pub(crate) damage_percent: u64,
-    /// Clients that come and go in namespaces of their own.
+    /// Number of visitors: clients that create and remove namespaces of their own.
     pub(crate) visitor_count: usize,
 }
 
 impl Durability {
-    /// What this seed chooses. It has a source of its own, so that a seed without any stays as it is.
+    /// Chooses the settings of a seed; `None` if nothing survives the server. They have their own random
+    /// source, so that the other choices of the seed do not depend on them.
     pub(crate) fn new(seed: u64, cluster: Option<ClusterSettings>) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x0064_6973_6b00_6c6f);
         let has_log = random.percent(60);
@@ -92,7 +96,7 @@ impl Durability {
         )
     }
 
-    /// On a slow disk much waits for each sync, and a crash loses what is not durable yet.
+    /// Slows down the disk, so that many requests wait for each sync and a crash loses more.
     fn with_slow_disk(self, random: &mut Random) -> Self {
         if random.percent(70) {
             return self;
@@ -109,7 +113,7 @@ impl Durability {
         Self { tells_late: random.once_in(4), ..self }
     }
 
-    /// How long the next sync takes: now and then far longer than most.
+    /// Chooses the duration of the next sync. A few syncs take far longer than most.
     pub(crate) fn choose_sync_us(&self, random: &mut Random) -> u64 {
         match random.below(200) {
             0 => random.spread(100_000, 2_000_000),

@@ -1,27 +1,28 @@
-//! Settings of a seed for the edge of the server: renewals at the last moment, clients that are silent until then, clients that end one
-//! direction of a connection, and clients that do not read.
+//! Settings for clients that act at the limits of the server: they renew at the last moment, are silent until
+//! then, half-close connections, or do not read.
 
 use crate::random::Random;
 
-/// Acts of clients that try the edge of the server.
+/// Frequencies of such acts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
-    /// Of the source of chance for all of this: the rest of the seed has another one.
+    /// Seed of the random source for these acts. The rest of the run uses a different source.
     pub(crate) seed: u64,
-    /// Leases that are renewed at their last moment, of a hundred.
+    /// Share of leases that are renewed at the last moment, in percent.
     pub(crate) brink_percent: u64,
-    /// Every how many acts a client is silent until the last moment of its session.
+    /// One of this number of acts makes a client silent until the last moment of its session.
     pub(crate) silent_every: u64,
-    /// Every how many acts a client says the last words on a connection.
+    /// One of this number of acts half-closes a connection after a last request.
     pub(crate) last_words_every: u64,
-    /// A client asks for far more than it reads.
+    /// True if one client sends far more requests than it reads responses.
     pub(crate) has_glutton: bool,
-    /// Minimum share of clients that speak to a front end, in percent.
+    /// Minimum share of clients that use a front end, in percent.
     pub(crate) front_percent: u64,
 }
 
 impl Edge {
-    /// What this seed chooses. It has a source of its own, so that a seed without any stays as it is.
+    /// Chooses the settings of a seed; `None` for a seed without such acts. They have their own random
+    /// source, so that the other choices of the seed do not depend on them.
     pub(crate) fn new(seed: u64) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x6564_6765_0062_726b);
         random.percent(40).then(|| Self {

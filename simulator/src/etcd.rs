@@ -1,4 +1,4 @@
-//! What `etcd` makes of a transaction: as much of it as servers ask for.
+//! A model of etcd transactions, limited to the requests that servers send.
 
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_proto::etcd::etcdserverpb::compare::TargetUnion;
@@ -17,7 +17,8 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Applies a transaction that writes. `None`: it is refused because it puts one key twice.
+    /// Applies a transaction that writes. Returns `None` if etcd refuses the transaction because it puts one
+    /// key twice.
     pub(crate) fn apply(&mut self, txn: &TxnRequest) -> Option<TxnResponse> {
         let mut puts = BTreeSet::new();
         if !are_puts_distinct(txn, &mut puts) {
@@ -35,7 +36,7 @@ impl Etcd {
         TxnResponse { header, succeeded, responses }
     }
 
-    /// Servers compare revisions of keys, for equality.
+    /// Servers compare only the revisions of keys, and only for equality.
     fn holds_true(&self, compare: &Compare) -> bool {
         let revision = self.values.get(&compare.key).map_or(0, |value| value.mod_revision);
         compare.target_union == Some(TargetUnion::ModRevision(revision))
@@ -58,7 +59,7 @@ impl Etcd {
     }
 }
 
-/// Whether no key is put twice. The comparisons do not matter.
+/// Returns whether no `success` branch puts a key twice. The results of the comparisons do not matter.
 fn are_puts_distinct<'a>(txn: &'a TxnRequest, puts: &mut BTreeSet<&'a [u8]>) -> bool {
     txn.success.iter().all(|op| match &op.request {
         Some(Request::RequestPut(put)) => puts.insert(&put.key),
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_writes_unless_its_counter_was_written_since() {
+    fn a_step_writes_only_if_its_counter_has_the_expected_revision() {
         let mut etcd = Etcd::default();
         let (one, other) = (step(b"one", 1, 0), step(b"other", 2, 0));
         assert_eq!(

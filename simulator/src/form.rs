@@ -1,41 +1,41 @@
-//! What an acquire wants: one key, several keys, a set of paths, or permits of a pool.
+//! The forms of an acquire: one key, several keys, a set of paths, or permits of a pool.
 
 use crate::operation::Key;
 use waymaker_protocol::PathKey;
 
-/// Keys of one claim, at most.
+/// Largest number of keys in one claim.
 pub(crate) const KEYS_MAX: usize = 5;
-/// Paths of one set, at most.
+/// Largest number of paths in one set.
 pub(crate) const PATHS_MAX: usize = 3;
-/// Segments of a path, at most.
+/// Largest number of segments in a path.
 pub(crate) const DEPTH_MAX: usize = 3;
-/// All segments there are. An empty one is as good as any.
+/// All segments that paths consist of. An empty segment is valid.
 const SEGMENTS: [&[u8]; 3] = [b"", b"a", b"bc"];
-/// How many there are.
+/// Number of different segments.
 pub(crate) const SEGMENT_COUNT: u64 = SEGMENTS.len() as u64;
 
-/// What an acquire wants beside its key.
+/// Form of an acquire: its request in addition to the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Form {
-    /// The key, and nothing else.
+    /// One key.
     #[default]
     One,
-    /// The key is the first of these.
+    /// Several keys. The key of the acquire is the first of them.
     Keys(KeySet),
-    /// The key stands for the whole tree.
+    /// A set of paths. The key of the acquire stands for the whole tree.
     Paths(PathSet),
-    /// The key is the pool.
+    /// Permits. The key of the acquire is the pool.
     Permits(Permits),
 }
 
-/// Several keys in their bytewise order, each once.
+/// Several keys in bytewise order, each once. The flag of a key is true if it is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct KeySet {
     count: usize,
     items: [(Key, bool); KEYS_MAX],
 }
 
-/// Several paths; they may repeat and cover each other.
+/// Several paths. They may repeat and cover each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct PathSet {
     count: usize,
@@ -54,17 +54,18 @@ pub(crate) struct PathItem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permits {
     pub(crate) permits: u64,
-    /// Without one, whatever the pool has.
+    /// Capacity that the client expects; `None` accepts any capacity.
     pub(crate) capacity: Option<u64>,
-    /// Of a pool that serves in the order of timestamps.
+    /// Timestamp in microseconds, for pools that serve in the order of timestamps.
     pub(crate) timestamp_us: Option<u64>,
 }
 
 impl KeySet {
-    /// Of these keys, each shared or not. One that is named twice is exclusive if it is so once.
+    /// Creates a set of these keys, each of them shared or not. A key that is named twice is exclusive if
+    /// either of the two is.
     pub(crate) fn new(wanted: impl IntoIterator<Item = (Key, bool)>) -> Self {
         let mut items: Vec<(Key, bool)> = wanted.into_iter().collect();
-        // Names of keys sort as their numbers do.
+        // The names of the keys sort in the order of their numbers.
         items.sort_unstable();
         items.dedup_by_key(|(key, _)| *key);
         let mut set = Self { count: items.len().min(KEYS_MAX), ..Self::default() };
@@ -93,15 +94,15 @@ impl PathSet {
         &self.items[..self.count]
     }
 
-    /// The naive rule: some path of the one and some path of the other lie above, below or at each other, and one of
-    /// these two is written.
+    /// Applies the naive rule: two sets conflict if they have two paths of which at least one is a write, and
+    /// which are equal or one above the other.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         self.items().iter().any(|mine| {
             other.items().iter().any(|theirs| (mine.write || theirs.write) && mine.overlaps(theirs))
         })
     }
 
-    /// Nothing in it is written.
+    /// Returns whether the set has no writes.
     pub(crate) fn is_shared(&self) -> bool {
         self.items().iter().all(|item| !item.write)
     }
@@ -113,7 +114,7 @@ impl PathItem {
         self.segments[..depth] == other.segments[..depth]
     }
 
-    /// The path that stands on the wire like this; `None` if it has a segment that no client asks for.
+    /// Parses a path from its encoding on the wire. Returns `None` if it has a segment that no client uses.
     pub(crate) fn of(path: PathKey<'_>, write: bool) -> Option<Self> {
         let mut item = Self { write, ..Self::default() };
         for segment in path.segments() {
@@ -124,12 +125,12 @@ impl PathItem {
         Some(item)
     }
 
-    /// Its segments.
+    /// Returns the segments of the path.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static [u8]> {
         self.segments[..self.depth].iter().map(|segment| SEGMENTS[usize::from(*segment)])
     }
 
-    /// As it stands on the wire.
+    /// Returns the encoding of the path on the wire.
     pub(crate) fn path_key(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for segment in self.names() {
@@ -141,7 +142,8 @@ impl PathItem {
 }
 
 impl Form {
-    /// Whether two holds of one key cannot be there at once. What permits leave room for is not a matter of two.
+    /// Returns whether two holds of one key exclude each other. Permits never do: the pool limits
+    /// their sum.
     pub(crate) fn conflict((one, shared): (&Self, bool), (other, other_shared): (&Self, bool)) -> bool {
         match (one, other) {
             (Self::Paths(one), Self::Paths(other)) => one.conflicts_with(other),
@@ -150,22 +152,22 @@ impl Form {
         }
     }
 
-    /// Whether of two that wait for one key the first to come must be the first to be granted.
+    /// Returns whether the earlier of two waiters for one key must be granted first.
     pub(crate) fn is_ordered(one: (&Self, bool), other: (&Self, bool)) -> bool {
         match (one.0, other.0) {
             (Self::One, Self::One) => true,
             (Self::Permits(permits), _) => permits.timestamp_us.is_none(),
-            // A reader may be served while another one in front of it still lacks other keys.
+            // A reader may be granted before an earlier reader that still lacks other keys.
             _ => Self::conflict(one, other),
         }
     }
 
-    /// The place in the queue that it brought itself.
+    /// Returns the timestamp that the client chose as its queue position.
     pub(crate) fn timestamp_us(&self) -> Option<u64> {
         if let Self::Permits(permits) = self { permits.timestamp_us } else { None }
     }
 
-    /// Whether a request id that names an acquire of this form names one of the other form too.
+    /// Returns whether a request id can name acquires of both forms.
     pub(crate) fn is_same_request(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Keys(one), Self::Keys(other)) => one.has_keys_of(other),
@@ -174,7 +176,7 @@ impl Form {
         }
     }
 
-    /// The keys on which it will be held.
+    /// Returns the keys on which the claim is held.
     pub(crate) fn keys(&self, first: Key, shared: bool) -> Vec<(Key, bool)> {
         match self {
             Self::Keys(keys) => keys.items().to_vec(),

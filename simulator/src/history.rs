@@ -1,5 +1,5 @@
-//! What clients asked of flat keys and what they heard, with the times of the run: for a judge that knows nothing of the
-//! auditor.
+//! Requests and responses of clients for flat keys, with the times of the run. The linearizability checker
+//! reads them; it is independent of the auditor.
 
 use crate::mix::kind_of;
 use crate::operation::{Key, Operation, granted_one_by_one};
@@ -11,113 +11,113 @@ use waymaker_protocol::{ErrorCode, Granted, LockId, LockState, NamespaceKind, Re
 /// The calls of one run. One clock stamps all of them, in microseconds since the run began.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Every call, in the order in which they were first sent.
+    /// All calls, in the order in which they were first sent.
     pub calls: Vec<Call>,
-    /// When a connection of a client was lost, and of which client.
+    /// Time and client of each lost connection.
     pub losses: Vec<(u64, usize)>,
-    /// Counters of idle keys were forgotten now and then, so fences may jump.
+    /// True if the server sometimes forgets the counters of idle keys, so that fences may jump.
     pub is_forgetful: bool,
 }
 
-/// One call, from its question to its answer.
+/// One call, from its request to its response.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Who asked.
+    /// The client that sent the request.
     pub client: usize,
-    /// In which session, and the lease of that.
+    /// The session of the client, and the lease of the session.
     pub session: Option<(SessionId, u64)>,
-    /// What for.
+    /// The request.
     pub wish: Wish,
-    /// Each time that it was sent: first, and then to a lane that was resumed.
+    /// Times at which the request was sent. Repetitions follow the first request on resumed lanes.
     pub sent_us: Vec<u64>,
-    /// What the client heard, and when. Without that, all may have happened, or nothing.
+    /// Time and content of the response. Without a response, the request may or may not have been served.
     pub heard: Option<(u64, Answer)>,
 }
 
-/// What was asked for, as far as it matters to flat keys.
+/// The request of a call, as far as it matters for flat keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// To hold these keys, each shared or not.
+    /// A claim on these keys.
     Acquire {
-        /// The keys, in their order.
+        /// The keys in their order, and whether each is shared.
         keys: Vec<(u16, bool)>,
-        /// It is no try.
+        /// True if the acquire waits; false for a try.
         waits: bool,
-        /// Its lease is that of the session.
+        /// True if the hold has the lease of the session.
         session_lease: bool,
-        /// Its holds end with its lane.
+        /// True if the holds end with their lane.
         ends_with_lane: bool,
-        /// The name of the claim.
+        /// Request id of the claim.
         request_id: Option<u8>,
     },
-    /// The end of a hold, by its client, a stranger or an operator.
+    /// End of a hold, by its client, another client or an operator.
     Release(LockId),
-    /// Another lease, which is the given one and not the one asked for.
+    /// Extend of a lease, with the lease that the server grants for it.
     Extend(LockId, u64),
-    /// Whether a claim is there.
+    /// Question whether a claim exists.
     Status(LockId),
-    /// Who holds a key.
+    /// Question for the holders of a key.
     Inspect(u16),
-    /// That nothing is granted under some prefix, or is again.
+    /// Freeze or thaw of a prefix.
     Freeze,
-    /// The end of the session.
+    /// End of the session.
     Goodbye,
-    /// Something else; it shows that the session lived.
+    /// Any other request. It shows that the session was alive.
     Other,
 }
 
-/// What a client heard.
+/// The response of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A hold on each key.
     Granted(Vec<Grant>),
-    /// The lease was moved, and ends then.
+    /// The lease was changed.
     Extended(Word),
     /// The hold was ended.
     Released,
     /// The claim is held.
     Held,
-    /// The newest fence of the key, and the fences of all who hold it.
+    /// The holders of a key.
     Inspected {
-        /// The newest fence.
+        /// The newest fence of the key.
         fence: u64,
-        /// Those of the holders.
+        /// The fences of all holders.
         holders: Vec<u64>,
     },
-    /// No.
+    /// The request was refused.
     Refused(ErrorCode),
-    /// Something else.
+    /// Any other response.
     Other,
 }
 
-/// One hold as it was granted.
+/// One hold, as its grant describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Names it.
+    /// Id of the claim.
     pub id: LockId,
-    /// Its fence.
+    /// Fence of the hold.
     pub fence: u64,
-    /// It was found again, and granted earlier.
+    /// True if the hold was granted before and was found again.
     pub repeated: bool,
-    /// On its lease.
+    /// The lease of the hold.
     pub lease: Word,
 }
 
-/// What the server said of a lease.
+/// The server's statement about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// When it was decided, by the server's clock.
+    /// Time of the decision on the server's clock.
     pub stamp_ms: u64,
-    /// When the lease ends, in microseconds since the run began.
+    /// End of the lease, in microseconds since the run began.
     pub end_us: u64,
 }
 
-/// Takes a history down.
+/// Records the history of a run.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     history: History,
     start_ms: u64,
-    /// Calls by the lane and the number.
+    /// Position of each call in the history, by its lane and request number.
     places: BTreeMap<(usize, u32), usize>,
 }
 
@@ -131,7 +131,7 @@ impl Recorder {
         self.history
     }
 
-    /// A client sends a request, or sends it again.
+    /// Records that a client sends a request, or sends it again.
     pub(crate) fn note_sent(
         &mut self,
         settings: &Settings,
@@ -148,7 +148,7 @@ impl Recorder {
         self.history.calls.push(Call { client, session, wish, sent_us: vec![now_us], heard: None });
     }
 
-    /// The client hears the answer.
+    /// Records that a client hears the response.
     pub(crate) fn note_heard(&mut self, lane: usize, number: u32, response: &Response<'_>, now_us: u64) {
         let answer = self.answer_of(response);
         if let Some(place) = self.places.get(&(lane, number)) {

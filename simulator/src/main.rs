@@ -1,44 +1,55 @@
-//! waymaker-simulator: see `--help`.
+//! The command `waymaker-simulator`, which runs seeds; see `--help`.
 
 use clap::Parser;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use waymaker_simulator::{Options, run};
 
-/// Runs whole Waymaker nodes in virtual time, with faults, and checks what they promise.
+const EXAMPLES: &str = "\
+Examples:
+  waymaker-simulator --seeds 2000               Run the seeds 0 to 1,999
+  waymaker-simulator --seed 17                  Run seed 17
+  waymaker-simulator --seed 17 --trace          Run seed 17 and print every event
+  cargo run -p waymaker-simulator --bin defects -- --help
+                                                Plant a defect that the seeds must find";
+
+/// Run whole Waymaker servers in virtual time with faults, and check that they keep their promises.
 ///
-/// A seed decides everything about a run. One that fails is printed with its last events; `--seed N --trace` shows all
-/// of them.
+/// A seed is a number that decides everything in a run: the settings, the requests of the clients, the faults
+/// and the order of all events. The same seed always repeats the same run.
+///
+/// The program stops at the first seed that breaks a promise. It prints the last events of that run, the
+/// broken rule, and the command that repeats the run.
 #[derive(Debug, Parser)]
-#[command(name = "waymaker-simulator", version)]
+#[command(name = "waymaker-simulator", version, after_help = EXAMPLES)]
 struct Arguments {
-    /// How many seeds to run
+    /// Number of seeds to run
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
     seeds: u64,
-    /// The first of them
+    /// First seed to run
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
     /// Run this seed alone
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// Run all seeds, also after a failure
+    /// Run all seeds, even after a failure
     #[arg(long, conflicts_with = "seed")]
     keep_going: bool,
-    /// Print every event
+    /// Print every event of the run
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Run servers without a log, whatever the seed says
+    /// Run servers without a log, even if the seed chooses one
     #[arg(long)]
     without_log: bool,
-    /// Run adversarial clients alone
+    /// Run without the processes that use the Rust client library
     #[arg(long)]
     without_real_clients: bool,
-    /// Operations of each run, instead of what the seed says
+    /// Number of operations that the clients start in each run; chosen by the seed by default
     #[arg(long, value_name = "COUNT")]
     operations: Option<u32>,
 }
 
-/// The seed that runs. A panic of a release build aborts the process, and names the seed first.
+/// The seed that is running. A release build aborts on a panic, so the panic hook prints this seed first.
 static RUNNING_SEED: AtomicU64 = AtomicU64::new(0);
 
 fn name_seed_at_panic() {

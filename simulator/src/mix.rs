@@ -1,25 +1,25 @@
-//! What a seed makes of the kinds of namespaces: which there are, and what is asked for in each.
+//! The mix of a run: the kinds of namespaces that its seed chooses, and the requests in each of them.
 
 use crate::form::{DEPTH_MAX, Form, KEYS_MAX, KeySet, PATHS_MAX, PathItem, PathSet, Permits, SEGMENT_COUNT};
 use crate::operation::{Key, Registering, Taking};
 use crate::random::Random;
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 
-/// Stands for a tree namespace as a whole. Flat keys are below.
+/// Key that stands for a tree namespace as a whole. Smaller numbers are flat keys.
 pub(crate) const TREE: Key = 1 << 14;
 const FIRST_POOL: Key = TREE + 16;
 const FIRST_ENTRY: Key = TREE + 32;
 const FIRST_LAZY_ENTRY: Key = TREE + 48;
 const FIRST_BUCKET: Key = TREE + 64;
-/// Flat keys of a seed with a crowd of clients.
+/// Number of flat keys in a run with a crowd of clients.
 const CROWD_KEY_COUNT: u64 = 1_000;
-/// Flat keys of a seed with claims over several keys, at most. Their numbers have one digit.
+/// Largest number of flat keys in a run with multi-key claims. The numbers of these keys have one digit.
 const KEY_COUNT_MAX: u64 = 10;
 
-/// How far the timestamp of a waiter is from the server's time at most.
+/// Largest difference between the timestamp of a waiter and the server's time that the server accepts.
 pub(crate) const SKEW_MAX_US: u64 = 3_600_000_000;
 
-/// The rule of a bucket.
+/// Rate limit of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub(crate) rate: u32,
@@ -27,51 +27,52 @@ pub(crate) struct Rule {
     pub(crate) period_ns: u64,
 }
 
-/// One pool.
+/// Settings of one pool.
 #[derive(Clone, Copy, Debug)]
 struct PoolRule {
     capacity: u64,
     order: PoolOrder,
 }
 
-/// The kinds of a run, and what clients do with each.
+/// The namespace kinds of a run, and how clients use each of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
-    /// Each client takes one of these.
+    /// Kinds of namespaces. Each client chooses one of them.
     kinds: Vec<NamespaceKind>,
-    /// Flat keys of such a run, if their number matters.
+    /// Number of flat keys; `None` leaves it to the settings of the run.
     pub(crate) key_count: Option<u64>,
     several_percent: u64,
-    /// Everybody wants several keys, for as long as it takes.
+    /// True if all clients want several keys and wait without a limit, as in the dining philosophers problem.
     is_philosophical: bool,
     pools: Vec<PoolRule>,
-    /// Operators change the capacities.
+    /// True if operators change the capacities of pools.
     pub(crate) resizes: bool,
-    /// Some clients are wrong about the capacity.
+    /// True if some clients name a wrong capacity.
     mismatches: bool,
     entry_count: u64,
     buckets: Vec<Rule>,
     write_percent: u64,
-    /// Acts of operators and of those who watch, of a hundred.
+    /// Share of the acts of operators and watchers, in percent.
     pub(crate) operator_percent: u64,
-    /// Operators freeze prefixes.
+    /// True if operators freeze prefixes.
     pub(crate) freezes: bool,
-    /// Several clients are processes of one owner, and ask under the same request ids.
+    /// True if several clients are processes of one owner and use the same request ids.
     pub(crate) shares_owners: bool,
-    /// Clients take requests back at once, or leave without their answers.
+    /// True if clients cancel requests at once, or leave before they are answered.
     pub(crate) drops: bool,
-    /// Releases instead of which a client extends the hold, of a hundred.
+    /// Share of releases that are replaced by an extend of the hold, in percent.
     pub(crate) keep_percent: u64,
-    /// Acquires that one client lets wait at a time.
+    /// Largest number of waiting acquires of one client.
     pub(crate) waiting_count_max: usize,
 }
 
 impl Mix {
-    /// What this seed chooses. It has a source of its own, so that the rest of the seed stays as it is.
+    /// Chooses the mix of a seed. It has its own random source, so that the other choices of the seed do not
+    /// depend on it.
     pub(crate) fn new(seed: u64) -> Self {
         use NamespaceKind::{Flat, Lazy, Limit, Pool, Registry, Tree};
         let random = &mut Random::new(seed ^ 0x006d_6978_006d_6978);
-        // Rare defects of single keys need runs that have nothing else.
+        // Rare defects of single keys need runs that use nothing else.
         let is_plain = random.percent(20);
         let dice = if is_plain { 0 } else { random.below(20) };
         let kinds = match dice {
@@ -120,7 +121,7 @@ impl Mix {
         }
     }
 
-    /// Flat keys alone, so many of them that most clients are alone with theirs.
+    /// Returns the mix of a crowd: only flat keys. Most clients have a key for themselves.
     pub(crate) fn of_crowd(seed: u64) -> Self {
         let kinds = vec![NamespaceKind::Flat];
         let key_count = Some(CROWD_KEY_COUNT);
@@ -134,12 +135,12 @@ impl Mix {
         }
     }
 
-    /// The namespace of a client.
+    /// Chooses the kind of a client's namespace.
     pub(crate) fn choose_kind(&self, random: &mut Random) -> NamespaceKind {
         if let [kind] = self.kinds[..] { kind } else { random.pick(&self.kinds).unwrap_or_default() }
     }
 
-    /// Whether keys are registered.
+    /// Returns whether the run has registrations.
     pub(crate) fn has_entries(&self) -> bool {
         let is_registry =
             |kind: &NamespaceKind| matches!(kind, NamespaceKind::Registry | NamespaceKind::Lazy);
@@ -150,14 +151,15 @@ impl Mix {
         &self.kinds
     }
 
-    /// Nothing in it is known to last, so that a server may lose all that it has; and something in it has fences.
+    /// Returns whether a server of this run may lose everything it has: nothing is known to be durable, and
+    /// something has fences.
     pub(crate) fn may_begin_anew(&self) -> bool {
         use NamespaceKind::{Flat, Lazy, Pool, Registry, Tree};
         let has = |kinds: &[NamespaceKind]| self.kinds.iter().any(|kind| kinds.contains(kind));
         has(&[Flat, Tree, Pool]) && !has(&[Registry, Lazy])
     }
 
-    /// What an acquire of a flat key asks for, if it is several.
+    /// Chooses the keys of a multi-key claim; `None` if the acquire asks for a single key.
     pub(crate) fn choose_keys(
         &self,
         key_count: u64,
@@ -179,17 +181,17 @@ impl Mix {
         Some(KeySet::new(wanted))
     }
 
-    /// Everybody waits for as long as it takes.
+    /// Returns whether all clients wait without a limit.
     pub(crate) fn is_philosophical(&self) -> bool {
         self.is_philosophical
     }
 
-    /// A set of paths.
+    /// Chooses a set of paths.
     pub(crate) fn choose_paths(&self, random: &mut Random) -> PathSet {
         let count = random.between(1, PATHS_MAX as u64);
         let items: Vec<PathItem> = (0..count)
             .map(|_| {
-                // Deep paths more often than the whole tree.
+                // Paths inside the tree are more frequent than the whole tree.
                 let depth = random.pick(&[0, 1, 1, 2, 2, 2, 3, 3]).unwrap_or(2);
                 let mut segments = [0; DEPTH_MAX];
                 segments[..depth].fill_with(|| random.below(SEGMENT_COUNT) as u8);
@@ -203,7 +205,8 @@ impl Mix {
         FIRST_POOL + random.below(self.pools.len() as u64) as Key
     }
 
-    /// Permits of a pool, sometimes of another capacity than it has, sometimes more than it has.
+    /// Chooses permits of a pool. The request sometimes names a wrong capacity, and sometimes asks for more
+    /// than the capacity.
     pub(crate) fn choose_permits(&self, pool: Key, unix_us: u64, random: &mut Random) -> Permits {
         let rule = self.pools[usize::from(pool - FIRST_POOL)];
         let capacity = match random.below(20) {
@@ -233,7 +236,8 @@ impl Mix {
         first + random.below(self.entry_count) as Key
     }
 
-    /// Entries that may be left when all have gone: a lazy one whose owner never hears that it has it.
+    /// Returns the largest number of registrations that may remain after all clients have left. A lazy
+    /// registration remains if its owner never hears that it has it.
     pub(crate) fn lazy_entry_count(&self) -> u64 {
         if self.kinds.contains(&NamespaceKind::Lazy) { self.entry_count } else { 0 }
     }
@@ -245,7 +249,8 @@ impl Mix {
         unix_us: u64,
         random: &mut Random,
     ) -> Registering {
-        // A lease that is over, every other time for longer than the grace of lazy entries.
+        // Some leases have already expired. Half of these expired longer ago than the grace period
+        // of lazy registrations.
         let over_ms = if value.is_multiple_of(2) { 5 } else { 6_000 };
         let lease_ms = if random.once_in(10) { -over_ms } else { random.spread(10, 4_000) as i64 };
         let absolute = random.once_in(3);
@@ -273,7 +278,7 @@ impl Mix {
         self.buckets[usize::from(bucket - FIRST_BUCKET)]
     }
 
-    /// What an acquire of this kind wants, where that is no flat key.
+    /// Chooses the key and the form of an acquire of this kind; `None` if the kind has flat keys.
     pub(crate) fn choose_form(
         &self,
         kind: NamespaceKind,
@@ -290,7 +295,7 @@ impl Mix {
         }
     }
 
-    /// All keys beside the flat ones and the trees.
+    /// Returns all keys except the flat ones and the trees.
     pub(crate) fn named_keys(&self) -> Vec<Key> {
         let numbered = |first: Key, count: u64| (0..count).map(move |number| first + number as Key);
         numbered(FIRST_POOL, self.pools.len() as u64)
@@ -304,19 +309,20 @@ impl Mix {
         (0..self.buckets.len() as Key).map(|number| FIRST_BUCKET + number)
     }
 
-    /// The name of a key that is not flat.
+    /// Returns the name of a key that is not flat.
     pub(crate) fn name_of(key: Key) -> Vec<u8> {
         match key {
             TREE => Vec::new(),
-            // The first two buckets lie in one shard, however many shards there are.
+            // The first two buckets are in one shard for every number of shards.
             FIRST_BUCKET.. => format!("name-{}", 84 + 4 * (key - FIRST_BUCKET)).into_bytes(),
             _ => format!("name-{}", key - TREE + 16).into_bytes(),
         }
     }
 }
 
-/// The place of a waiter: mostly some time ago, now and then about as far away as servers allow, or
-/// further, in an order that has nothing to do with that of their arrival.
+/// Chooses the timestamp that orders a waiter in its pool. Most are a little before the current time. Some
+/// are about as far away as servers allow, or further. The order of the timestamps does not follow the order
+/// of arrival.
 fn choose_timestamp_us(unix_us: u64, random: &mut Random) -> u64 {
     let near_us = unix_us - random.below(50_000);
     match random.below(9) {
@@ -329,7 +335,7 @@ fn choose_timestamp_us(unix_us: u64, random: &mut Random) -> u64 {
     }
 }
 
-/// The kind of namespace that a key lies in.
+/// Returns the kind of namespace that a key belongs to.
 pub(crate) fn kind_of(key: Key) -> NamespaceKind {
     match key {
         TREE => NamespaceKind::Tree,

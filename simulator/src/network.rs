@@ -1,64 +1,66 @@
-//! Byte streams that are late, cut up, held back, full, or broken.
+//! The simulated network: connections are byte streams that can be delayed, fragmented, held back, full or
+//! cut.
 
 use crate::world::{Event, World};
 use std::collections::VecDeque;
 
-/// How long bytes take that arrive soon, at most.
+/// Longest delay of bytes while `World::is_hasty` is set.
 const HASTE_US: u64 = 200;
 
-/// All connections that there ever were, by number.
+/// All connections of the run, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     pub(crate) connections: Vec<Connection>,
 }
 
-/// One connection: a stream in each direction, and what each side knows of its end.
+/// One connection: a stream in each direction, and what each side knows about the end of the connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Who opened it.
+    /// Number of the client that opened the connection.
     pub(crate) client: usize,
-    /// It is with a front end.
+    /// True if the connection is with a front end (gRPC or WebSocket).
     pub(crate) is_front: bool,
-    /// The worker that it is with, or on its way to.
+    /// The worker that serves the connection, or to which it is being moved.
     pub(crate) thread: usize,
     pub(crate) to_server: Pipe,
     pub(crate) to_client: Pipe,
-    /// When the first of the bytes had arrived that the server read last.
+    /// Arrival time of the first of the bytes that the server has read last.
     pub(crate) read_since_us: u64,
-    /// When its first worker got it. Until then no worker can read it.
+    /// Time at which the first worker got the connection. Until then no worker can read it.
     pub(crate) accepted_us: u64,
-    /// It was broken then. Nothing sent later arrives.
+    /// Time at which the connection was cut. Bytes that are sent later do not arrive.
     pub(crate) cut_us: Option<u64>,
-    /// The server can learn that it was cut.
+    /// True if the server can learn that the connection was cut.
     pub(crate) server_noticed: bool,
-    /// The client can learn that it was cut.
+    /// True if the client can learn that the connection was cut.
     pub(crate) client_noticed: bool,
-    /// The server has seen its end, or ended it.
+    /// True if the server has seen the end of the connection or has closed it.
     pub(crate) server_done: bool,
-    /// The client has seen its end, or ended it.
+    /// True if the client has seen the end of the connection or has closed it.
     pub(crate) client_done: bool,
 }
 
-/// The bytes of one direction: some on their way, some arrived and not read yet. It takes no more than fits.
+/// The bytes of one direction, some in flight and some arrived but unread. A write takes only as many bytes
+/// as fit.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     capacity: usize,
     flight: VecDeque<(u64, Vec<u8>)>,
     arrived: VecDeque<(u64, Vec<u8>)>,
-    /// Bytes on their way and unread.
+    /// Number of bytes in flight and unread.
     len: usize,
     written_count: u64,
     arrived_count: u64,
     last_arrival_us: u64,
-    /// Nothing arrives before.
+    /// Time before which no bytes arrive.
     held_until_us: u64,
-    /// The sender has closed it: its end comes behind its last byte.
+    /// True if the sender has closed the stream. The end follows the last byte.
     closed: bool,
-    /// The sender could not send all and wants to hear when there is room.
+    /// True if the sender could not send everything and waits for room.
     pub(crate) wants_room: bool,
 }
 
-/// What a reader found.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Bytes(Vec<u8>),
@@ -71,7 +73,7 @@ impl Connection {
         if to_server { &mut self.to_server } else { &mut self.to_client }
     }
 
-    /// From when on a worker could read the bytes that the server read last.
+    /// Returns the time from which a worker could read the bytes that the server has read last.
     pub(crate) fn readable_since_us(&self) -> u64 {
         self.read_since_us.max(self.accepted_us)
     }
@@ -93,22 +95,22 @@ impl Pipe {
         }
     }
 
-    /// How many bytes were ever sent.
+    /// Returns the number of bytes that were ever sent.
     pub(crate) fn written_count(&self) -> u64 {
         self.written_count
     }
 
-    /// When the first byte arrived that was not read yet.
+    /// Returns the arrival time of the first unread byte.
     pub(crate) fn unread_since_us(&self) -> Option<u64> {
         self.arrived.front().map(|(at_us, _)| *at_us)
     }
 
-    /// How many bytes arrived and were not read yet.
+    /// Returns the number of bytes that have arrived and are unread.
     pub(crate) fn unread_len(&self) -> u64 {
         self.arrived.iter().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 
-    /// Whether there is something to read, be it the end.
+    /// Returns whether a read finds bytes or the end of the stream.
     pub(crate) fn is_readable(&self) -> bool {
         !self.arrived.is_empty() || self.is_at_end()
     }
@@ -117,7 +119,7 @@ impl Pipe {
         self.closed && self.flight.is_empty() && self.arrived.is_empty()
     }
 
-    /// At most so many bytes of those that arrived.
+    /// Reads at most `len_max` of the bytes that have arrived.
     pub(crate) fn read(&mut self, len_max: usize) -> Found {
         let Some((mut newest_us, mut bytes)) = self.arrived.pop_front() else {
             return if self.is_at_end() { Found::End } else { Found::Nothing };
@@ -143,7 +145,7 @@ impl Pipe {
         }
     }
 
-    /// What has not arrived never will; what was not read is thrown away too, where the seed says so.
+    /// Cuts the stream: bytes in flight are lost, and unread bytes too if `unread_too` is set.
     fn cut(&mut self, unread_too: bool) {
         self.flight.clear();
         if unread_too {
@@ -154,7 +156,7 @@ impl Pipe {
 }
 
 impl World {
-    /// A new connection of a client, to a worker.
+    /// Opens a connection of a client to a worker.
     pub(crate) fn connect(&mut self, client: usize, thread: usize, is_front: bool) -> usize {
         let number = self.network.connections.len();
         let mut pipe = || {
@@ -179,7 +181,7 @@ impl World {
         number
     }
 
-    /// Sends what fits, cut into pieces that arrive in order. Says how much that was.
+    /// Sends as many bytes as fit, fragmented into pieces that arrive in order. Returns the number of bytes.
     pub(crate) fn send(&mut self, connection: usize, to_server: bool, bytes: &[u8]) -> usize {
         let link = &mut self.network.connections[connection];
         let is_cut = link.cut_us.is_some();
@@ -188,7 +190,7 @@ impl World {
         pipe.wants_room = len < bytes.len();
         pipe.written_count += len as u64;
         if is_cut {
-            // It goes nowhere, but the sender does not know yet.
+            // The bytes are lost, but the sender does not know yet.
             return bytes.len();
         }
         pipe.len += len;
@@ -221,7 +223,7 @@ impl World {
         self.random.between(20, settings.latency_us)
     }
 
-    /// Bytes arrive.
+    /// Lets the bytes arrive whose time has come.
     pub(crate) fn arrive(&mut self, connection: usize, to_server: bool) {
         let now_us = self.now_us;
         let link = &mut self.network.connections[connection];
@@ -231,7 +233,7 @@ impl World {
         }
     }
 
-    /// The sender closes its direction; what it sent before still arrives.
+    /// Closes one direction of a connection. Bytes that were sent before still arrive.
     pub(crate) fn close(&mut self, connection: usize, to_server: bool) {
         let link = &mut self.network.connections[connection];
         if link.cut_us.is_some() {
@@ -243,7 +245,7 @@ impl World {
         self.at(at_us, arrival(connection, to_server));
     }
 
-    /// Breaks a connection, perhaps in the middle of a frame. Each side learns it in its own time.
+    /// Cuts a connection, possibly in the middle of a frame. Each side learns of it at a time of its own.
     pub(crate) fn cut(&mut self, connection: usize) {
         let now_us = self.now_us;
         if self.network.connections[connection].cut_us.is_some() {
@@ -266,7 +268,7 @@ impl World {
         }
     }
 
-    /// Nothing arrives in one direction for a while.
+    /// Lets nothing arrive in one direction for a while.
     pub(crate) fn hold_back(&mut self, connection: usize, to_server: bool, for_us: u64) {
         let until_us = self.now_us + for_us;
         let link = &mut self.network.connections[connection];
@@ -287,7 +289,7 @@ impl World {
     }
 }
 
-/// What happens when bytes get to the end of a stream.
+/// Returns the event that happens when bytes reach the end of a stream.
 fn arrival(connection: usize, to_server: bool) -> Event {
     if to_server { Event::ArriveAtServer(connection) } else { Event::ArriveAtClient(connection) }
 }
@@ -297,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_read_leaves_has_the_time_of_its_own_arrival() {
+    fn bytes_that_a_read_leaves_keep_their_arrival_time() {
         let mut pipe = Pipe { len: 9, ..Pipe::new(100) };
         pipe.flight.extend([(1_000, vec![1; 3]), (2_000, vec![2; 3]), (3_000, vec![3; 3])]);
         [1_000, 2_000, 3_000].into_iter().for_each(|at_us| pipe.arrive(at_us));

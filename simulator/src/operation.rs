@@ -1,4 +1,4 @@
-//! What clients ask for, as clients and the auditor remember it.
+//! The requests of clients, as clients and the auditor remember them.
 
 use crate::clock::unix_us;
 use crate::form::Form;
@@ -7,10 +7,10 @@ use waymaker_engine::Scope;
 use waymaker_protocol as wire;
 use waymaker_protocol::{Items, LockId, NamespaceKind, Request};
 
-/// A key by its number.
+/// Number of a key.
 pub(crate) type Key = u16;
 
-/// What an acquire asks for.
+/// Parameters of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Acquire {
     pub(crate) key: Key,
@@ -22,15 +22,15 @@ pub(crate) struct Acquire {
     pub(crate) release_after_ms: Option<u32>,
     pub(crate) priority: Option<u32>,
     pub(crate) request_id: Option<u8>,
-    /// It is for somebody else than its client, and carries metadata: this number.
+    /// Number that the claim carries as metadata. With a label the claim names another owner than its client.
     pub(crate) label: Option<u32>,
     pub(crate) form: Form,
-    /// What its fence is to outlive.
+    /// Scope of the fence, which determines the failures that the fence survives.
     pub(crate) scope: Scope,
 }
 
 impl Acquire {
-    /// The keys on which it will be held.
+    /// Returns the keys on which the claim is held.
     pub(crate) fn keys(&self) -> Vec<(Key, bool)> {
         self.form.keys(self.key, self.shared)
     }
@@ -40,7 +40,7 @@ impl Acquire {
         later.wait_ms <= self.wait_ms && Self { wait_ms: self.wait_ms, ..*later } == *self
     }
 
-    /// It asks for one key without any option.
+    /// Returns whether the acquire asks for one key without any option.
     pub(crate) fn is_plain(&self) -> bool {
         let Self { session_lease, release_after_ms, priority, request_id, label, form, scope, .. } = self;
         let has_options = *session_lease
@@ -52,30 +52,30 @@ impl Acquire {
         matches!(form, Form::One) && !has_options
     }
 
-    /// Its hold ends with its connection alone.
+    /// Returns whether the hold has no lease and ends only with its connection.
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self.form, Form::Paths(_)) && self.lease_ms == u32::MAX
     }
 }
 
-/// One page of a walk over all pages.
+/// Request for one page of a walk over all pages of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// The number of the walk, another one for each walk of a client.
+    /// Number of the walk. Each walk of a client has a different number.
     pub(crate) walk: u32,
     pub(crate) kind: NamespaceKind,
     pub(crate) cursor: u64,
     pub(crate) count_max: u16,
-    /// Only keys that begin as this one.
+    /// Restricts the list to keys that begin with the name of this key.
     pub(crate) prefix: Option<Key>,
 }
 
-/// Takes of buckets, or gives back.
+/// Request that takes tokens from buckets, or returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taking {
     /// The bucket and the cost.
     pub(crate) first: (Key, u32),
-    /// Of several, asked for with one request.
+    /// The second bucket and its cost, if one request asks for two buckets.
     pub(crate) second: Option<(Key, u32)>,
     pub(crate) refund: bool,
 }
@@ -86,59 +86,61 @@ impl Taking {
     }
 }
 
-/// What an owner says of an entry.
+/// Request that sets a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registering {
     pub(crate) key: Key,
-    /// Its length, or its end since 1970.
+    /// Length of the lease, or its end in milliseconds since 1970 if `absolute` is set.
     pub(crate) lease_ms: i64,
     pub(crate) absolute: bool,
-    /// The value, another one each time.
+    /// The value, which is different in each request.
     pub(crate) value: u32,
     pub(crate) heartbeat: bool,
 }
 
 impl Registering {
-    /// What is left of its lease at that time, if it is registered then.
+    /// Returns the remaining lease at `server_ms` if the entry is registered at that time.
     pub(crate) fn remaining_ms(&self, server_ms: u64) -> i64 {
         let now_ms = (unix_us(server_ms) / 1000) as i64;
         if self.absolute { self.lease_ms.saturating_sub(now_ms) } else { self.lease_ms }
     }
 
-    /// The earliest end of its lease, if it was asked for at that time.
+    /// Returns the earliest end of the lease if the request was sent at `server_ms`.
     pub(crate) fn end_ms(&self, server_ms: u64) -> u64 {
         server_ms.saturating_add_signed(self.remaining_ms(server_ms))
     }
 }
 
-/// What entries are registered as, by their values.
+/// Returns the type of a registration, which depends on its value.
 pub(crate) fn type_of(value: u32) -> &'static [u8] {
     [b"odd".as_slice(), b"even"][usize::from(value.is_multiple_of(2))]
 }
 
-/// One page of a walk over entries.
+/// Request for one page of a walk over registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryListing {
-    /// As of other walks.
+    /// Number of the walk, as for other lists.
     pub(crate) walk: u32,
     pub(crate) kind: NamespaceKind,
     pub(crate) cursor: u64,
     pub(crate) count_max: u16,
-    /// Only entries of the type of this value.
+    /// Restricts the list to registrations of the same type as this value.
     pub(crate) like: Option<u32>,
 }
 
-/// One request. To add one, give it a shape here, let `client` choose it and take its answer, and let `auditor` judge it.
+/// One request of a client. To add a kind of request, add a variant here, let `client` send it and handle its
+/// response, and let `auditor` judge it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Acquire(Acquire),
-    /// `forged`: the id was changed so that it names nothing. `own`: only if this lane has the claim.
+    /// Release of a claim. `forged`: the id was changed so that it names nothing. `own`: the request affects
+    /// the claim only if it belongs to this lane.
     Release {
         id: LockId,
         forged: bool,
         own: bool,
     },
-    /// `own`: only if this lane has the claim.
+    /// Extend of a lease. `own`: the request affects the claim only if it belongs to this lane.
     Extend {
         id: LockId,
         lease_ms: u32,
@@ -154,9 +156,9 @@ pub(crate) enum Operation {
     Inspect {
         key: Key,
     },
-    /// What is held in the namespace, page by page.
+    /// Lists everything held in the namespace, page by page.
     List(Listing),
-    /// The holds of the lane, page by page.
+    /// Lists the holds of the lane, page by page.
     Holds {
         cursor: u64,
     },
@@ -174,7 +176,7 @@ pub(crate) enum Operation {
     ForceRelease {
         id: LockId,
     },
-    /// Of keys that begin as this one, or of the whole namespace.
+    /// Freezes or thaws keys that begin with the name of this key, or the whole namespace.
     Freeze {
         kind: NamespaceKind,
         prefix: Option<Key>,
@@ -183,7 +185,7 @@ pub(crate) enum Operation {
     Describe {
         pool: Key,
     },
-    /// The pools of the namespace, page by page.
+    /// Lists the pools of the namespace, page by page.
     ListPools(Listing),
     SetCapacity {
         pool: Key,
@@ -197,7 +199,7 @@ pub(crate) enum Operation {
     LookUp {
         key: Key,
     },
-    /// What is registered in the namespace, page by page.
+    /// Lists the registrations of the namespace, page by page.
     ListEntries(EntryListing),
     Namespaces {
         cursor: u64,
@@ -212,15 +214,15 @@ pub(crate) enum Operation {
     },
 }
 
-/// What operators write to those whose holds they end.
+/// Message of operators to clients whose holds they end.
 pub(crate) const FORCED: &[u8] = b"an operator of the simulation";
 
-/// Whether a connection asks to hear that a hold of it was taken up.
+/// Returns whether a connection asks for an event when one of its holds is taken up by another request.
 pub(crate) fn hears_taken_up(connection: usize) -> bool {
     connection.is_multiple_of(2)
 }
 
-/// A scope as it stands on the wire; nothing is the first.
+/// Returns the number of a scope on the wire. `None` selects the first scope.
 pub(crate) fn scope_number(scope: Scope) -> Option<u8> {
     match scope {
         Scope::Ephemeral => None,
@@ -229,20 +231,20 @@ pub(crate) fn scope_number(scope: Scope) -> Option<u8> {
     }
 }
 
-/// First number of request ids that a client made up. Their names are unknown.
+/// First number of request ids that a client library generated. Their names are not known in advance.
 pub(crate) const MADE_UP_REQUEST_ID: u8 = 64;
 
-/// The name of a request id.
+/// Returns the name of a request id.
 pub(crate) fn request_id(number: u8) -> [u8; 2] {
     [b'r', b'0'.wrapping_add(number)]
 }
 
-/// The owner and the metadata of a claim with a label.
+/// Returns the owner and the metadata of a claim with a label.
 pub(crate) fn label_of(label: u32) -> (Vec<u8>, Vec<u8>) {
     (format!("deputy-{label}").into_bytes(), label.to_string().into_bytes())
 }
 
-/// What a grant of several keys says of each.
+/// Splits the grant of several keys into one grant for each key.
 pub(crate) fn granted_one_by_one(granted: &wire::GrantedKeys<'_>) -> Vec<wire::Granted> {
     let one = |one: &wire::GrantedKey<'_>| wire::Granted {
         id: one.id,
@@ -258,7 +260,7 @@ pub(crate) fn granted_one_by_one(granted: &wire::GrantedKeys<'_>) -> Vec<wire::G
 }
 
 impl Operation {
-    /// Returns whether a later request under the same number repeats this request.
+    /// Returns whether a later request with the same number repeats this request.
     pub(crate) fn is_repeated_by(&self, later: &Self) -> bool {
         match (self, later) {
             (Self::Acquire(acquire), Self::Acquire(later)) => acquire.is_repeated_by(later),
@@ -266,12 +268,12 @@ impl Operation {
         }
     }
 
-    /// Returns whether it is an acquire that does not wait.
+    /// Returns whether this is an acquire that does not wait.
     pub(crate) fn is_try(&self) -> bool {
         matches!(self, Self::Acquire(Acquire { wait_ms: 0, .. }))
     }
 
-    /// Its answer is kept for repetitions.
+    /// Returns whether the server keeps the response for repetitions.
     pub(crate) fn has_effect(&self) -> bool {
         matches!(
             self,
@@ -288,7 +290,7 @@ impl Operation {
         )
     }
 
-    /// The frame that asks for it.
+    /// Encodes the request as a frame.
     pub(crate) fn encode(&self, number: u32, settings: &Settings, owner: &[u8], out: &mut Vec<u8>) {
         let name = |key: Key| settings.name_of(key);
         match *self {
@@ -383,7 +385,8 @@ impl Operation {
                     kind,
                     namespace: kind.name().as_bytes(),
                     owner,
-                    // The numbers of greetings fall with each connection.
+                    // The attempt numbers of greetings must rise with each connection, and their request
+                    // numbers fall.
                     attempt: Some(u32::MAX - number),
                     notify_taken_up: hears_taken_up((u32::MAX - number) as usize),
                     ..wire::Hello::default()
@@ -421,7 +424,7 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
         Form::Keys(keys) => {
             let named: Vec<_> =
                 keys.items().iter().map(|(key, shared)| (settings.name_of(*key), *shared)).collect();
-            // Clients name them in any order.
+            // Clients name the keys in any order. This order is the reverse of the sorted one.
             let items = named.iter().rev().map(|(key, shared)| wire::KeyItem { shared: *shared, key });
             let items = Items::new(items, &mut buffer).unwrap_or_default();
             return Request::AcquireKeys(wire::AcquireKeys {

@@ -1,9 +1,9 @@
-//! The one source of chance.
+//! The random source of a run.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Everything that a run leaves to chance comes from here, so its seed is the whole run.
+/// Random numbers that depend only on a seed. All random choices of a run come from such sources.
 #[derive(Debug)]
 pub(crate) struct Random(ChaCha8Rng);
 
@@ -16,18 +16,18 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// One of 0 to `bound` - 1.
+    /// Returns a number from 0 to `bound` - 1.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         // The bias of the remainder does not matter here.
         self.any() % bound.max(1)
     }
 
-    /// One of `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// Like `between`, but each order of magnitude is as likely as the next.
+    /// Returns a number from `low` to `high`, such that each order of magnitude is equally likely.
     pub(crate) fn spread(&mut self, low: u64, high: u64) -> u64 {
         let (from, to) = (low.max(1).ilog2(), high.max(1).ilog2());
         let magnitude = 1 << self.between(u64::from(from), u64::from(to));
@@ -38,7 +38,7 @@ impl Random {
         self.below(count) == 0
     }
 
-    /// True so many times in a hundred.
+    /// Returns true with a probability of `share` percent.
     pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }

@@ -1,4 +1,4 @@
-//! One run, from its seed to its verdict.
+//! Runs one seed, from the choice of its settings to the verdict.
 
 use crate::auditor::Violation;
 use crate::client::Client;
@@ -12,60 +12,61 @@ use crate::workload::Settings;
 use crate::world::{Event, World};
 use std::panic::AssertUnwindSafe;
 
-/// How long after the last fault every request must have its answer. No lease and no session lasts longer than a sixth of
-/// it.
+/// Time after the last fault within which every request must be answered. No lease and no session lasts
+/// longer than a sixth of this time.
 const ANSWERED_WITHIN_MS: u64 = 40_000;
-/// How long after the last client has left the node must be empty.
+/// Time after the last client has left within which the node must be empty.
 const EMPTY_WITHIN_MS: u64 = 20_000;
-/// How long it takes at most until those who watch a key have heard that it is free.
+/// Longest time until the watchers of a key learn that the key is free.
 const QUIET_MS: u64 = 1_000;
-/// How long after the last fault disk and cluster must be known to be well again.
+/// Time after the last fault within which the server must have noticed that its disk and its cluster work
+/// again.
 const RECOVERED_MS: u64 = 3_000;
-/// Requests that were sent within this time before the end of the calm may still be unanswered.
+/// Requests that were sent within this time before the end of the calm phase may still be unanswered.
 const RECENT_US: u64 = 1_000_000;
-/// Events between two looks at whether a phase is over.
+/// Number of events between two checks whether a phase has ended.
 const LOOK_EVERY: u64 = 32;
 
-/// How to run a seed.
+/// Options for running a seed. The defaults leave all choices to the seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Operations of the run; without it the seed chooses.
+    /// Number of operations of the run. `None` lets the seed choose.
     pub operation_count: Option<u32>,
-    /// Print every event as it happens.
+    /// True if every event is printed as it happens.
     pub prints: bool,
-    /// The server has no log, whatever the seed says.
+    /// True if the server has no log, even if the seed chooses one.
     pub is_without_log: bool,
-    /// No client speaks to a front end, whatever the seed says.
+    /// True if no client uses a front end, even if the seed chooses some.
     pub is_without_fronts: bool,
-    /// Run adversarial clients alone.
+    /// True if the run has no real clients, that is, no processes that use the client library.
     pub is_without_real_clients: bool,
 }
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// Of everything that happened: equal for equal runs.
+    /// Hash over all events. Equal runs have equal hashes.
     pub hash: u64,
-    /// Events that happened.
+    /// Number of events.
     pub event_count: u64,
-    /// Grants that were heard of.
+    /// Number of grants that clients received.
     pub grant_count: u64,
-    /// How long the run took in its own time, in milliseconds.
+    /// Duration of the run in virtual time, in milliseconds.
     pub virtual_ms: u64,
-    /// What went wrong, if anything did.
+    /// The first failure; `None` if no promise was broken.
     pub failure: Option<Failure>,
 }
 
-/// A promise that was broken, and how to see it.
+/// A broken promise, with the event and the trace that lead to it.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which promise, and how it was broken. The rule `invariant` is a panic of the server itself.
+    /// The broken rule, with a description. The rule `invariant` stands for a panic of the server.
     pub violation: Violation,
-    /// The event after which it was found.
+    /// Number of the event after which the failure was found.
     pub step: u64,
-    /// The last events before it, as text.
+    /// The last events before the failure, as text.
     pub last_events: Vec<String>,
 }
 
@@ -82,13 +83,13 @@ impl std::fmt::Display for Outcome {
                     writeln!(formatter, "{line}")?;
                 }
                 writeln!(formatter, "seed {seed}, event {step}: {}: {}", violation.rule, violation.text)?;
-                write!(formatter, "again: cargo run -p waymaker-simulator -- --seed {seed} --trace")
+                write!(formatter, "reproduce with: cargo run -p waymaker-simulator -- --seed {seed} --trace")
             }
         }
     }
 }
 
-/// Runs a seed. A run that fails is done again for its text.
+/// Runs a seed. A run that fails is repeated with its trace kept, so that the outcome shows the last events.
 pub fn run(seed: u64, options: &Options) -> Outcome {
     let mut outcome = run_once(seed, options, options.prints);
     if outcome.failure.is_some() && !options.prints {
@@ -100,13 +101,13 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     outcome
 }
 
-/// Runs a seed for its verdict alone, without text.
+/// Runs a seed for its verdict alone and keeps no trace.
 pub fn judge(seed: u64, options: &Options) -> Outcome {
     run_once(seed, options, false)
 }
 
-/// Runs a seed for the history of its clients' calls. The auditor says nothing, so that whoever reads the history judges
-/// alone; only a panic of the server ends the run early.
+/// Runs a seed and returns the history of its clients' calls. The auditor is silent, so that only the reader
+/// of the history judges it. Only a panic of the server ends the run early.
 pub fn record(seed: u64, options: &Options) -> (Outcome, History) {
     // The history covers neither restarts nor the calls of real clients.
     let options =
@@ -123,7 +124,7 @@ fn run_once(seed: u64, options: &Options, keeps_text: bool) -> Outcome {
 }
 
 fn finish(seed: u64, simulation: &mut Simulation) -> Outcome {
-    // A broken invariant inside the server panics; here that is a finding like any other.
+    // A broken invariant inside the server panics. The panic becomes the failure of the run.
     let result = std::panic::catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let violation = match result {
         Ok(()) => simulation.world.auditor.violation().cloned(),
@@ -148,37 +149,44 @@ fn finish(seed: u64, simulation: &mut Simulation) -> Outcome {
     }
 }
 
-/// A whole node, its clients and the network between them, on one thread and in virtual time.
+/// Simulation of a whole node, its clients and the network between them, on one thread and in virtual time.
 ///
 /// ```text
 ///            seed
 ///             |
-///   Random ---+--> Settings          how large, how hostile
+///   Random ---+--> Settings          size of the run, kinds and rates of faults
 ///             v
-///   +------------------- World: time, what happens next, trace -------------------+
-///   |  Client 0..n  <---- Network: late, cut up, held back, broken ---->  Server   |
-///   |      |                             |                              threads    |
-///   |      +---- asks, believes --> Auditor <---- arrived, said, read -----+       |
-///   +------------------------------------------------------------------------------+
+///   +-------------- World: time, queue of events, trace, shared state ---------------+
+///   |  Client 0..n  <---- Network: delays, fragments, holds back, cuts ---->  Server |
+///   |      |                             |                                  threads  |
+///   |      +-- requests, beliefs --> Auditor <-- arrivals, responses, reads ----+    |
+///   +--------------------------------------------------------------------------------+
 /// ```
 ///
-/// The server is the real one: its shards, its workers, its protocol. Only what a driver would do is done here, one task
-/// of one thread at a time (`node::thread`). All else is made up. Everything that could happen in more than one way is
-/// decided by the seed: which worker runs next and for how long not, what arrives when and in which pieces, which
-/// connections break and who learns of it when, and what clients want.
+/// The shards, the workers and the protocol of the server are the production code. The simulation replaces
+/// the driver: it runs one task of one worker thread at a time (`node::thread`). It also simulates everything
+/// outside the server. The seed decides everything that can happen in more than one way: which worker runs
+/// next and how long it pauses, when bytes arrive and in which pieces, which connections break and when each
+/// side notices, and what clients ask for.
 ///
-/// One thread is enough for contention. The simulator takes the turn of a shard itself and passes it on, by mail, to a
-/// worker that it then does not run for a while. Meanwhile the others find the shard busy and leave their batches, as
-/// they would behind a holder that is not scheduled; all of that is the server's own code.
+/// One thread is enough for contention. The simulation takes the turn of a shard and passes it on by mail to
+/// a worker, and then does not run that worker for a while. Meanwhile the other workers find the shard busy
+/// and leave their batches, as they would if the thread with the turn were not scheduled. All of this is the
+/// server's own code.
 ///
-/// A run has three phases. While there are **faults**, clients do as many operations as the seed says; before the last of
-/// them some servers are told to stop, and refuse what is new from then on. Then all is
-/// **calm**: stalls end, the network delivers, nobody asks for anything new, and every request must be answered in
-/// bounded time. At last the clients leave, and the node must become **empty**. Invariants of the shards are checked all
-/// the while, and the auditor judges every word.
+/// A run has three phases:
 ///
-/// To add a kind of lock: requests in `operation`, their choice in `mix` and `client::kinds`, what clients make of the
-/// answers in `client::hearing`, and rules beside the others in `auditor`.
+/// 1. **Faults.** Clients start as many operations as the seed chooses. Before the last of them, some servers
+///    are told to stop and refuse new requests from then on.
+/// 2. **Calm.** Stalls end, the network delivers, clients ask for nothing new, and every request must be
+///    answered in bounded time.
+/// 3. **Empty.** The clients leave, and the node must have no claims and no connections left.
+///
+/// In all phases the auditor checks every response, and the invariants of the shards are checked between
+/// events.
+///
+/// To add a kind of lock, add its requests to `operation`, their choice to `mix` and `client::kinds`, the
+/// handling of responses to `client::hearing`, and its rules to `auditor`.
 #[derive(Debug)]
 struct Simulation {
     world: World,
@@ -243,7 +251,7 @@ impl Simulation {
         if self.world.auditor.violation().is_some() {
             return;
         }
-        // Of 200 clients that list their holds again and again, some always await an answer.
+        // In a run with 200 clients that keep listing their holds, some client always waits for a response.
         let until_us = self.world.now_us.saturating_sub(RECENT_US);
         let mut outstanding: Vec<_> =
             self.clients.iter().map(|client| client.outstanding(until_us)).collect();
@@ -283,14 +291,17 @@ impl Simulation {
         if !self.go_on(EMPTY_WITHIN_MS, empty) {
             let (claims, connections) = (self.server.claim_count(), self.server.connection_count());
             return self.world.auditor.accuse("leftover", || {
-                format!("{claims:?} claims and {connections} connections are left when all have gone")
+                format!(
+                    "{claims:?} claims and {connections} connections are left after all clients have left"
+                )
             });
         }
         self.server.verify();
         self.world.auditor.finish();
     }
 
-    /// Lets things happen until a phase is over. False if it is not over in time, or something went wrong.
+    /// Handles events until the phase is over. Returns false if the phase is not over in time, or if a
+    /// promise was broken.
     fn go_on(&mut self, within_ms: u64, is_over: impl Fn(&Self) -> bool) -> bool {
         let end_us = self.world.now_us.saturating_add(within_ms.saturating_mul(1000));
         loop {
@@ -376,7 +387,7 @@ impl Simulation {
         }
     }
 
-    /// Bytes arrived for a client, or a connection of it was lost.
+    /// Wakes a client, because bytes arrived for it or one of its connections was lost.
     fn wake(&mut self, client: usize) {
         match self.clients.get_mut(client) {
             Some(client) => client.wake(&mut self.world),

@@ -1,12 +1,12 @@
-//! What happened, as a hash and, where somebody wants to read it, as text.
+//! The trace of a run: a hash over all events and, on request, the events as text.
 
 use std::collections::VecDeque;
 
-/// Lines that are kept for a report.
+/// Number of lines that are kept for a report.
 const LINE_COUNT_MAX: usize = 400;
 
-/// The log of a run: every decision and every byte goes into a hash, so that two runs are equal exactly if their hashes
-/// are. Text is made only in a run that was asked for it; a run that fails is done again for its text.
+/// Trace of a run. Every decision and every byte changes the hash, so two runs are equal if their hashes are
+/// equal. Text is produced only on request; a run that fails is repeated to get its text.
 #[derive(Debug)]
 pub(crate) struct Trace {
     hash: u64,
@@ -24,14 +24,14 @@ impl Trace {
         self.hash = (self.hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     }
 
-    /// Something happened at that time.
+    /// Adds an event to the hash, and to the text if text is kept.
     pub(crate) fn note(&mut self, now_us: u64, what: u64, which: u64, text: impl FnOnce() -> String) {
         self.mix(now_us);
         self.mix(what << 32 ^ which);
         self.describe(now_us, text);
     }
 
-    /// Adds a line without changing the hash, because earlier notes determine it.
+    /// Adds a line of text without changing the hash, because earlier events determine the line.
     pub(crate) fn describe(&mut self, now_us: u64, text: impl FnOnce() -> String) {
         if self.keeps_text {
             let line = format!("{:>9}.{:03} ms  {}", now_us / 1000, now_us % 1000, text());
@@ -45,12 +45,12 @@ impl Trace {
         }
     }
 
-    /// Whether text is kept at all.
+    /// Returns whether text is kept.
     pub(crate) fn keeps_text(&self) -> bool {
         self.keeps_text
     }
 
-    /// These bytes arrived somewhere.
+    /// Adds bytes that arrived somewhere to the hash.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];

@@ -1,5 +1,5 @@
-//! Clients of namespaces that come and go: they make one by using it, leave it, and remove it as operators do. The keys and the
-//! namespaces have names that need care where a cluster or a log has them.
+//! Clients that create a namespace by using it, leave it, and remove it as operators do. The names of their
+//! keys and namespaces have characters that the cluster or the log must escape.
 
 use crate::auditor::{Place, ToldFences};
 use crate::network::Found;
@@ -12,16 +12,16 @@ use waymaker_protocol::{
     Request, Response, SessionRequest, VERSION, VERSION_MIN, next_frame,
 };
 
-/// The number of the first visitor on the network. It is above the numbers of all clients.
+/// Number of the first visitor on the network. It is above the numbers of all clients.
 pub(crate) const FIRST_VISITOR: usize = 1 << 20;
 
-/// How the names of all these namespaces begin.
+/// Prefix of the names of all these namespaces.
 pub(crate) const VISITED: &[u8] = b"visit";
-/// Names of which no two may be taken for one.
+/// Names that collide if they are not escaped correctly.
 const NAMESPACES: [&[u8]; 4] = [b"visit/a", b"visit%2Fa", b"visit", b"visit%252Fa"];
 pub(crate) const VISITED_KEYS: [&[u8]; 3] = [b"a", b"a/a", b"\xff%2F"];
 
-/// How long a visitor waits for a response.
+/// Time for which a visitor waits for a response.
 const PATIENCE_US: u64 = 3_000_000;
 
 /// All visitors of a run.
@@ -42,11 +42,11 @@ struct Link {
     namespace: usize,
     input: Vec<u8>,
     asked_count: u32,
-    /// Bytes that were sent. `None` once some of them did not fit.
+    /// Number of bytes that were sent. `None` once some bytes did not fit into the connection.
     sent_len: Option<u64>,
     asked: Asked,
     holds: Vec<LockId>,
-    /// Acquires that it still makes.
+    /// Number of acquires that the visitor still sends on this connection.
     acquires_left: u64,
 }
 
@@ -65,7 +65,7 @@ enum Asked {
         namespace: usize,
         sent_ms: u64,
     },
-    /// With the number of thaws before it.
+    /// A freeze or a thaw, with the number of thaws before it.
     Freeze {
         thaw: bool,
         thaw_count: u32,
@@ -84,19 +84,19 @@ impl Visitors {
         this
     }
 
-    /// Bytes arrived for a visitor, or its connection was lost.
+    /// Wakes a visitor, because bytes arrived for it or its connection was lost.
     pub(crate) fn wake(&mut self, world: &mut World, client: usize) {
         if let Some(visitor) = client.checked_sub(FIRST_VISITOR).and_then(|index| self.0.get_mut(index)) {
             visitor.listen(world);
         }
     }
 
-    /// Takes the next step of a visitor. Returns a connection that it opened.
+    /// Takes the next step of a visitor. Returns the connection that it opened, if any.
     pub(crate) fn act(&mut self, world: &mut World, index: usize) -> Option<usize> {
         self.0.get_mut(index)?.act(world)
     }
 
-    /// Leaves all namespaces for good.
+    /// Lets all visitors leave their namespaces for good.
     pub(crate) fn leave(&mut self, world: &mut World) {
         self.0.iter_mut().for_each(|visitor| visitor.leave(world));
     }
@@ -160,9 +160,9 @@ impl Visitor {
         encode(link.asked_count, &mut bytes);
         let (index, connection) = (self.index, link.connection);
         world.trace.note(world.now_us, 26, connection as u64, || {
-            format!("visitor {index} asks on connection {connection}: {asked:?}")
+            format!("visitor {index} sends on connection {connection}: {asked:?}")
         });
-        // Bytes that do not fit are lost, and the visitor loses patience.
+        // Bytes that do not fit are lost. The visitor then gives up after its patience has ended.
         let len = world.send(connection, true, &bytes);
         link.sent_len = link.sent_len.filter(|_| len == bytes.len()).map(|sent| sent + len as u64);
         if let (Asked::Remove { .. }, Some(end)) = (asked, link.sent_len) {
@@ -214,7 +214,7 @@ impl Visitor {
         let Some(link) = &mut self.link else { return };
         let (index, asked, now_ms) = (self.index, link.asked, world.server_ms());
         world.trace.note(world.now_us, 27, u64::from(link.asked_count), || {
-            format!("visitor {index} hears of {asked:?}: {response:?}")
+            format!("visitor {index} receives the response to {asked:?}: {response:?}")
         });
         match (asked, response) {
             (Asked::Hello, Response::Welcome(_)) | (Asked::Release, Response::Released(_)) => {}
@@ -231,7 +231,7 @@ impl Visitor {
             }
             (Asked::Hello, Response::Error(error)) if error.code == ErrorCode::Shutdown => {}
             (_, Response::Error(error)) if !matches!(error.code, ErrorCode::BadInput) => {}
-            _ => world.auditor.accuse("visit", || format!("{asked:?} is answered with {response:?}")),
+            _ => world.auditor.accuse("visit", || format!("unexpected response to {asked:?}: {response:?}")),
         }
         self.go_on(world);
     }
@@ -254,7 +254,7 @@ impl Visitor {
             link.acquires_left -= 1;
             self.acquire(world, namespace);
         } else if world.random.once_in(8) {
-            // A freeze is short, as a rule: a frozen namespace can neither be used nor removed.
+            // A freeze is usually short, because a frozen namespace can be neither used nor removed.
             let thaw = world.random.percent(70);
             let thaw_count = world.auditor.note_visited_freeze(namespace, thaw);
             self.ask(world, Asked::Freeze { thaw, thaw_count }, |number, out| {
@@ -262,7 +262,7 @@ impl Visitor {
             });
         } else if world.random.once_in(2) {
             link.acquires_left = world.random.below(2);
-            // Some ask for another removal before the first one is answered.
+            // Some visitors ask for another removal before the first one is answered.
             let count = world.random.pick(&[1, 1, 2, 3]).unwrap_or(1);
             (0..count).for_each(|_| self.remove(world));
         } else {
@@ -281,7 +281,7 @@ impl Visitor {
     }
 
     fn acquire(&mut self, world: &mut World, namespace: usize) {
-        // One key has far higher fences than the others.
+        // One of the keys has far higher fences than the others.
         let key = world.random.pick(&[0, 1, 1, 1, 1, 2]).unwrap_or(0);
         let place = (namespace, key);
         let scope = world.settings.clone().choose_scope(&mut world.random);

@@ -1,4 +1,4 @@
-//! What a seed makes of a run: how large it is, what goes wrong in it, and what its clients ask for.
+//! The settings of a run, which its seed chooses: its size, its faults, and the requests of its clients.
 
 use crate::cluster::ClusterSettings;
 use crate::durability::Durability;
@@ -13,19 +13,19 @@ use waymaker_engine::{Limits, Scope};
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 use waymaker_server::limits::SESSION_VACANT_MS;
 
-/// Every how many seeds a run is a short one. The others are long, whatever kinds of namespaces they have.
+/// One of this number of seeds is a short run. The others are long, for every kind of namespace.
 const SHORT_EVERY: u64 = 4;
-/// Every how many seeds a run has a crowd of clients.
+/// One of this number of seeds has a crowd of clients.
 const CROWD_EVERY: u64 = 100;
-/// Clients of a crowd, and their operations.
+/// Number of clients in a crowd.
 const CROWD_CLIENT_COUNT: usize = 200;
 const CROWD_OPERATION_COUNT: u32 = 6_000;
-/// Keys of a crowd that everybody wants.
+/// Number of keys of a crowd that all clients want.
 const HOT_KEY_COUNT: u64 = 3;
-/// Operations of a long run.
+/// Number of operations in a long run.
 const LONG_OPERATION_COUNT: u32 = 2_500;
 
-/// Everything that is fixed for the whole of a run.
+/// Settings that stay the same for a whole run. A field `..._percent` is a probability in percent.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) operation_count: u32,
@@ -33,30 +33,30 @@ pub(crate) struct Settings {
     pub(crate) client_count: usize,
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) limits: Limits,
-    /// How long a session lives that has no connection and no claim.
+    /// Time after which a session without a connection and without a claim ends.
     pub(crate) session_vacant_ms: u64,
     pub(crate) node_seed: [u8; 32],
-    /// What the server's clock shows at the beginning.
+    /// Time that the server's clock shows when the run begins, in milliseconds.
     pub(crate) start_ms: u64,
-    /// Counters of idle keys are forgotten now and then.
+    /// True if the server sometimes forgets the counters of idle keys.
     pub(crate) is_forgetful: bool,
-    /// Some limit is so small that requests are refused for it.
+    /// True if some limit is so small that the server refuses requests because of it.
     pub(crate) is_tight: bool,
-    /// Very many clients with very many keys.
+    /// True if the run has very many clients and very many keys.
     pub(crate) is_crowd: bool,
-    /// The mean time between two acts of a client.
+    /// Mean time between two acts of a client.
     pub(crate) pace_us: u64,
     pub(crate) lease_max_ms: u64,
     pub(crate) wait_max_ms: u64,
     pub(crate) shared_percent: u64,
     pub(crate) session_percent: u64,
-    /// Clients that speak to a front end.
+    /// Share of clients that use a front end (gRPC or WebSocket), in percent.
     pub(crate) front_percent: u64,
     pub(crate) priority_percent: u64,
     pub(crate) release_after_percent: u64,
     pub(crate) request_id_percent: u64,
     pub(crate) forever_percent: u64,
-    /// Acts that break something.
+    /// Share of acts that cause a fault, in percent.
     pub(crate) fault_percent: u64,
     pub(crate) renew_percent: u64,
     pub(crate) latency_us: u64,
@@ -65,24 +65,25 @@ pub(crate) struct Settings {
     pub(crate) late_notice_percent: u64,
     pub(crate) fragment_percent: u64,
     pub(crate) small_buffer_percent: u64,
-    /// The mean time between two interferences with the server.
+    /// Mean time between two interferences with the server's threads.
     pub(crate) interfere_us: u64,
     pub(crate) stall_percent: u64,
     pub(crate) stall_max_us: u64,
-    /// The server stops when so many operations are left.
+    /// Number of remaining operations at which the server begins to stop; `None` without a stop.
     pub(crate) stops_before: Option<u32>,
-    /// Which kinds of namespaces there are.
+    /// Kinds of namespaces in the run.
     pub(crate) mix: Mix,
-    /// Something outlives the server.
+    /// Settings of the log and the cluster; `None` if nothing survives a crash of the server.
     pub(crate) durability: Option<Durability>,
-    /// What clients do about the edge of the server, if anything.
+    /// Settings for clients that act at the last moment, half-close connections, or do not read; `None`
+    /// without them.
     pub(crate) edge: Option<Edge>,
-    /// Settings of real clients, if there are any.
+    /// Settings of real clients; `None` without them.
     pub(crate) processes: Option<Plan>,
 }
 
 impl Settings {
-    /// What this seed chooses. `operation_count` overrides the length of the run.
+    /// Chooses the settings of a seed. `operation_count` overrides the length of the run.
     pub(crate) fn new(seed: u64, operation_count: Option<u32>, random: &mut Random) -> Self {
         let is_short = seed.is_multiple_of(SHORT_EVERY);
         let is_crowd = operation_count.is_none() && seed % CROWD_EVERY == CROWD_EVERY / 2 + 1;
@@ -108,9 +109,9 @@ impl Settings {
             lease_max_ms: 6_000,
             priority_step_ms: 20,
             priority_boost_max_ms: 100,
-            // Every other seed lets small sets enter over several turns too.
+            // In every other seed even small sets of paths enter over several turns.
             large_set_segment_count: if seed.is_multiple_of(2) { 1024 } else { 2 },
-            // Small ones let follow-up work be left over.
+            // A small limit leaves follow-up work for later turns.
             work_per_turn: random.pick(&[4, 5, 8, 16, 1024]).unwrap_or(1024),
             ..Limits::default()
         };
@@ -171,34 +172,35 @@ impl Settings {
             stall_max_us: random.spread(1_000, 4_000_000),
             stops_before: random.once_in(5).then(|| random.below(100) as u32),
             mix,
-            // Where there are other shards than before, a limit that is too small for what was held keeps a server down.
+            // If a restart has other shards than before, a limit that is too small for the restored holds
+            // would keep the server from starting.
             durability: Durability::new(seed, cluster).filter(|_| !is_tight),
             edge,
             processes: None,
         }
     }
 
-    /// The server has a log.
+    /// Returns the settings of the log; `None` if the server has no log.
     pub(crate) fn log(&self) -> Option<Durability> {
         self.durability.filter(|durability| durability.has_log)
     }
 
-    /// Some clients come and go in namespaces of their own.
+    /// Returns whether some clients create and remove namespaces of their own.
     pub(crate) fn has_visitors(&self) -> bool {
         self.durability.is_some_and(|durability| durability.visitor_count > 0)
     }
 
-    /// It has a cluster.
+    /// Returns the settings of the cluster; `None` if there is no cluster.
     pub(crate) fn cluster(&self) -> Option<ClusterSettings> {
         self.durability?.cluster
     }
 
-    /// Sessions without a connection and a claim end before their leases.
+    /// Returns whether sessions without a connection and without a claim end before their leases.
     pub(crate) fn ends_vacant_sessions(&self) -> bool {
         self.session_vacant_ms < SESSION_VACANT_MS
     }
 
-    /// A key as it stands on the wire.
+    /// Returns the name of a key on the wire.
     pub(crate) fn name_of(&self, key: Key) -> Vec<u8> {
         match self.keys.get(usize::from(key)) {
             Some(name) if kind_of(key) == NamespaceKind::Flat => name.clone(),
@@ -206,7 +208,7 @@ impl Settings {
         }
     }
 
-    /// The keys that can be looked at: all but buckets.
+    /// Returns the keys that can be inspected, which are all keys except buckets.
     pub(crate) fn inspected_keys(&self) -> Vec<Key> {
         let flat = (0..self.keys.len() as Key).chain([TREE]);
         flat.chain(self.mix.named_keys()).filter(|key| kind_of(*key) != NamespaceKind::Limit).collect()
@@ -220,7 +222,7 @@ impl Settings {
         self.mix.rule_of(bucket)
     }
 
-    /// What hangs on the shard of this name: keys of all kinds, and trees by the names of their namespaces.
+    /// Returns the names that determine shards: keys of all kinds, and the names of tree namespaces.
     pub(crate) fn sharded_names(&self) -> Vec<Vec<u8>> {
         let mut names = Vec::new();
         for kind in NamespaceKind::ALL.into_iter().filter(|kind| self.mix.kinds().contains(kind)) {
@@ -239,17 +241,18 @@ impl Settings {
         names
     }
 
-    /// The time of the run in milliseconds: what the server's clock shows until its machine is booted again.
+    /// Converts a time of the run to milliseconds on the server's clock. The conversion holds until the
+    /// machine is rebooted.
     pub(crate) fn server_ms(&self, now_us: u64) -> u64 {
         self.start_ms + now_us / 1000
     }
 
-    /// The lease that is given where this one is asked for.
+    /// Returns the lease that the server grants for a requested lease.
     pub(crate) fn given_lease_ms(&self, asked_ms: u32) -> u32 {
         if asked_ms == 0 { self.limits.lease_default_ms } else { asked_ms.min(self.limits.lease_max_ms) }
     }
 
-    /// How far this priority moves a waiter ahead.
+    /// Returns the time by which this priority moves a waiter ahead.
     pub(crate) fn boost_ms(&self, priority: u32) -> u64 {
         let Limits { priority_step_ms, priority_boost_max_ms, .. } = self.limits;
         u64::from(priority.saturating_mul(priority_step_ms).min(priority_boost_max_ms))
@@ -261,17 +264,17 @@ impl Settings {
         random.below(if is_hot { HOT_KEY_COUNT } else { count }) as Key
     }
 
-    /// A lease as a client asks for it.
+    /// Chooses the lease that a client asks for.
     pub(crate) fn choose_lease_ms(&self, random: &mut Random) -> u32 {
         match random.below(40) {
             0..=1 => 0,
-            // More than the server gives.
+            // More than the server grants.
             2 => 2 * self.limits.lease_max_ms,
             _ => random.spread(10, self.lease_max_ms) as u32,
         }
     }
 
-    /// An acquire of a client of this kind.
+    /// Chooses an acquire for a client of this kind.
     pub(crate) fn choose_acquire(
         &self,
         random: &mut Random,
@@ -305,7 +308,7 @@ impl Settings {
             form: Form::One,
             scope: self.choose_scope(random),
         };
-        // A request id names a claim of its owner alone.
+        // A request id names only claims of its own owner.
         let is_labelled = acquire.request_id.is_none() && random.once_in(5);
         let acquire = Acquire { label: is_labelled.then(|| random.below(1_000) as u32), ..acquire };
         self.formed(acquire, random, kind, unix_us)
@@ -324,7 +327,7 @@ impl Settings {
         }
     }
 
-    /// The same acquire, as this kind has it.
+    /// Changes an acquire so that it fits this kind of namespace.
     fn formed(&self, acquire: Acquire, random: &mut Random, kind: NamespaceKind, unix_us: u64) -> Acquire {
         if let Some((key, form)) = self.mix.choose_form(kind, unix_us, random) {
             let shared = matches!(form, Form::Paths(paths) if paths.is_shared());
@@ -345,20 +348,23 @@ impl Settings {
     }
 }
 
-/// In half of the seeds, shorter than the leases of sessions. It has a source of its own, so that a seed without stays as it is.
+/// Chooses the lifetime of a session without a connection and a claim. In half of the seeds it is shorter
+/// than the leases of sessions. It has its own random source, so that the other choices of the seed do not
+/// depend on it.
 fn session_vacant_ms(seed: u64, is_crowd: bool) -> u64 {
     let random = &mut Random::new(seed ^ 0x7661_6361_6e63_7900);
     if is_crowd || random.once_in(2) { SESSION_VACANT_MS } else { random.spread(50, 1_500) }
 }
 
-/// In half of the seeds with buckets, the table of each shard has room for one bucket, or one or two of the only shard.
+/// Chooses the size of the bucket table. In half of the seeds with buckets, the table of each shard has room
+/// for one bucket, or the table of the only shard has room for one or two.
 fn bucket_count_max(seed: u64, mix: &Mix) -> Option<u32> {
     let random = &mut Random::new(seed ^ 0x6275_636b_6574_7300);
     let is_small = mix.kinds().contains(&NamespaceKind::Limit) && random.once_in(2);
     is_small.then(|| random.between(1, 2) as u32)
 }
 
-/// Short and long keys are kept in different ways.
+/// Chooses a short or a long name, because the server stores short and long keys in different ways.
 fn key_name(number: u64, random: &mut Random) -> Vec<u8> {
     let mut name = format!("key-{number}-{}", random.below(1_000));
     if random.once_in(4) {

@@ -1,4 +1,5 @@
-//! What all parts of a run share: the time, chance, what is going to happen, the network, and who judges.
+//! The state that all parts of a run share: the time, the random source, the queue of events, the network and
+//! the auditor.
 
 use crate::auditor::Auditor;
 use crate::clock::VirtualClock;
@@ -16,56 +17,56 @@ use waymaker_engine::Time;
 use waymaker_protocol::{LockId, NamespaceKind, SessionId};
 use waymaker_server::clock::Clock;
 
-/// Something that is going to happen. What it leads to is decided when it does.
+/// An event of the queue. Its consequences are decided when it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// The first bytes on the way to the server arrive.
+    /// The first bytes in flight to the server arrive on this connection.
     ArriveAtServer(usize),
-    /// The first bytes on the way to the client arrive.
+    /// The first bytes in flight to the client arrive on this connection.
     ArriveAtClient(usize),
-    /// The server learns that a connection was cut.
+    /// The server learns that this connection was cut.
     ServerNotices(usize),
-    /// The client learns that a connection was cut.
+    /// The client learns that this connection was cut.
     ClientNotices(usize),
-    /// The thread of a worker does one thing.
+    /// The thread of this worker runs one task.
     Run(usize),
-    /// The sweeper of a worker has slept long enough.
+    /// The sleep of this worker's sweeper has ended.
     Alarm(usize),
-    /// A worker of this start of the server looks for connections that stall.
+    /// A worker of this start of the server looks for stalled connections.
     Housekeep(usize, u32),
     /// The auditor looks for holds of requests that the front end of this connection has given up.
     LookForStrangers(usize),
-    /// The acceptor takes the connections that wait for it.
+    /// The acceptor accepts the waiting connections.
     Accept,
-    /// The log of this start of the server does something.
+    /// The log thread of this start of the server runs.
     Log(u32),
-    /// The thread beside the log of this start of the server has done an errand.
+    /// The keeper thread beside the log of this start of the server has finished an errand.
     Keeper(u32),
-    /// The disk becomes full, or has room again. Only the last one that was planned counts.
+    /// The disk becomes full or has room again. Only the last planned change counts.
     Disk(u64),
-    /// The thread of this start of the server that asks the cluster does something.
+    /// The thread of this start of the server that asks the cluster runs.
     Quorum(u32),
-    /// A transaction arrives at the cluster.
+    /// This transaction arrives at the cluster.
     Apply(u64),
-    /// The thread that sent a transaction, of this start of the server, learns what became of it.
+    /// The result of a transaction arrives at the thread of this start of the server that sent it.
     Counted(u32, u64),
     /// The cluster does not answer for a while.
     Outage,
-    /// Something happens to the whole server, or it starts again. Only the last one that was planned counts.
+    /// The whole server crashes, stops or starts again. Only the last planned event of this kind counts.
     Disaster(u64),
-    /// A client does something.
+    /// This client acts.
     Act(usize),
-    /// A lease or a session of a client ends in a moment.
+    /// A lease or the session of this client is about to end.
     Brink(usize),
-    /// A visitor acts.
+    /// This visitor acts.
     Visit(usize),
-    /// A real client acts.
+    /// This real client acts.
     Step(usize),
-    /// Somebody gets into the server's way.
+    /// A worker is stalled, or a turn is taken and passed on.
     Interfere,
 }
 
-/// A request of an adversarial client about the hold of a real client.
+/// A hold of a real client that adversarial clients may end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prey {
     pub(crate) kind: NamespaceKind,
@@ -73,37 +74,39 @@ pub(crate) struct Prey {
     pub(crate) process: usize,
 }
 
-/// What a run is made of, except the node and its clients.
+/// The state of a run, except the node and its clients.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now_us: u64,
     pub(crate) settings: Settings,
     pub(crate) random: Random,
-    /// The source of chance for what clients do about the edge of the server.
+    /// Random source for the acts of clients in `Settings::edge`.
     pub(crate) edge_random: Random,
-    /// Bytes that are sent now arrive soon.
+    /// True if bytes that are sent now arrive soon.
     pub(crate) is_hasty: bool,
     pub(crate) trace: Trace,
     pub(crate) network: Network,
     pub(crate) auditor: Auditor,
     pub(crate) cluster: SimulatedCluster,
-    /// Kept only where somebody wants it.
+    /// Records the calls of clients; `None` unless the history of the run is wanted.
     pub(crate) recorder: Option<Recorder>,
-    /// What the server reads.
+    /// The clock of the server.
     pub(crate) clock: Arc<VirtualClock>,
-    /// The session that each client said it has, for others that want to join it.
+    /// The session that each client has announced, for clients that join it.
     pub(crate) sessions: BTreeMap<usize, SessionId>,
-    /// Sessions that more than one client wanted to be in.
+    /// Sessions that more than one client has tried to join.
     pub(crate) shared_sessions: BTreeSet<SessionId>,
-    /// The last acquire with a request id of each owner that several clients have, by the kind of its namespace.
+    /// For owners that several clients share, the last acquire with a request id, by owner and kind of
+    /// namespace.
     pub(crate) named: Vec<((usize, NamespaceKind), Acquire)>,
-    /// Holds of real clients for adversarial clients of the same kind to end.
+    /// Holds of real clients that adversarial clients of the same kind may end.
     pub(crate) prey: Vec<Prey>,
-    /// Holds that an adversarial client moves just now, with the processes whose guards move them too.
+    /// Holds whose leases an adversarial client and a real client change at the same time, with the number of
+    /// the real client.
     pub(crate) rivals: Vec<(usize, LockId)>,
-    /// No more faults.
+    /// True if no more faults happen.
     pub(crate) calm: bool,
-    /// When the machine was booted, in milliseconds of the run: its clock began at zero.
+    /// Boot time of the server's machine, in milliseconds of the run. The machine's clock began at zero then.
     booted_ms: u64,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     scheduled_count: u64,
@@ -141,7 +144,7 @@ impl World {
         }
     }
 
-    /// Lets something happen so much later. Of things that happen at one instant the seed chooses the first.
+    /// Schedules an event after a delay. The seed decides the order of events at the same instant.
     pub(crate) fn after(&mut self, delay_us: u64, event: Event) {
         self.at(self.now_us + delay_us, event);
     }
@@ -152,7 +155,7 @@ impl World {
         self.queue.push(Reverse((at_us.max(self.now_us), tie, event)));
     }
 
-    /// The next thing to happen; the time moves on to it.
+    /// Returns the next event and advances the time to it.
     pub(crate) fn next(&mut self) -> Option<Event> {
         let Reverse((at_us, _, event)) = self.queue.pop()?;
         self.now_us = at_us;
@@ -164,46 +167,48 @@ impl World {
         self.clock.set(self.server_time().as_millis() * 1_000_000 + self.now_us % 1000 * 1000);
     }
 
-    /// The machine has booted so long ago.
+    /// Reboots the server's machine. The boot was `ago_ms` milliseconds ago.
     pub(crate) fn boot(&mut self, ago_ms: u64) {
         self.booted_ms = self.server_ms().saturating_sub(ago_ms);
         self.clock.set_booted(self.booted_ms);
         self.set_clock();
     }
 
-    /// When the machine was booted, in milliseconds of the run.
+    /// Returns the boot time of the server's machine, in milliseconds of the run.
     pub(crate) fn booted_ms(&self) -> u64 {
         self.booted_ms
     }
 
-    /// What the server's clock shows.
+    /// Returns the time that the server's clock shows.
     pub(crate) fn server_time(&self) -> Time {
         Time::from_millis(self.server_ms() - self.booted_ms)
     }
 
-    /// The time of day in microseconds, as the server has it.
+    /// Returns the server's time of day in microseconds since 1970.
     pub(crate) fn unix_us(&self) -> u64 {
         u64::try_from(self.clock.unix_micros()).unwrap_or(0)
     }
 
-    /// The time of the run in milliseconds, which is what the server's clock shows until its machine is booted again.
+    /// Returns the time of the run in milliseconds. The server's clock shows it until its machine is
+    /// rebooted.
     pub(crate) fn server_ms(&self) -> u64 {
         self.settings.server_ms(self.now_us)
     }
 
-    /// The server read bytes, the first of which had arrived at that time.
+    /// Notes that the server has read bytes, the first of which arrived at `unread_since_us`.
     pub(crate) fn note_read(&mut self, connection: usize, unread_since_us: u64) {
         let arrived_ms = self.settings.server_ms(unread_since_us);
         self.network.connections[connection].read_since_us = unread_since_us;
         self.auditor.read(connection, arrived_ms, self.settings.server_ms(self.now_us));
     }
 
-    /// The server serves bytes of this connection that it had read before.
+    /// Notes that the server serves bytes of this connection that it had read before.
     pub(crate) fn note_served(&mut self, connection: usize) {
         self.auditor.served(connection, self.settings.server_ms(self.now_us));
     }
 
-    /// The server said this to a connection. What it says of the end of a session is judged with what it had not read.
+    /// Notes bytes that the server has written to a connection. If they report the end of a session, no older
+    /// bytes of that session may be unread.
     pub(crate) fn note_said(&mut self, connection: usize, bytes: &[u8]) {
         let now_ms = self.server_ms();
         self.auditor.said(connection, bytes, now_ms);
@@ -229,7 +234,7 @@ impl World {
         }
     }
 
-    /// A connection is broken or closed: from here on the server may know.
+    /// Notes that a connection was broken or closed. From now on the server may know.
     pub(crate) fn note_lost(&mut self, connection: usize) {
         let (client, now_us) = (self.network.connections[connection].client, self.now_us);
         self.auditor.lost(connection, self.settings.server_ms(now_us));
@@ -238,7 +243,7 @@ impl World {
         }
     }
 
-    /// The server is done with a connection.
+    /// Notes that the server has closed a connection.
     pub(crate) fn note_done(&mut self, connection: usize) {
         let link = &self.network.connections[connection];
         if link.cut_us.is_none() && !link.client_done {

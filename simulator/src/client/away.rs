@@ -1,15 +1,17 @@
-//! A client that leaves all its connections for about as long as a session lasts that has neither a connection nor a claim.
+//! A client that leaves all its connections for about as long as a session without a connection and without a
+//! claim lasts.
 
 use super::Client;
 use crate::world::World;
 
-/// Every how many acts a client goes away.
+/// One of this number of acts makes a client go away.
 const AWAY_EVERY: u64 = 40;
-/// How much earlier or later than the session may end the client comes back, at most.
+/// Largest difference between the client's return and the end of its session.
 const AROUND_US: u64 = 20_000;
 
 impl Client {
-    /// Leaves its connections, with its holds or without, and comes back around one of the looks at its session.
+    /// Closes all connections, with or without holds, and returns around one of the times at which the server
+    /// looks for empty sessions.
     pub(super) fn go_away(&mut self, world: &mut World) {
         let away_for_ms = world.settings.session_vacant_ms;
         if world.calm

@@ -1,21 +1,23 @@
-//! A client that renews at the last moment: the bytes arrive just before the lease ends, or a little too late.
+//! A client that renews at the last moment: its bytes arrive just before the lease ends, or a little too
+//! late.
 
 use super::{Client, remember};
 use crate::operation::Operation;
 use crate::world::{Event, World};
 use waymaker_protocol::LockId;
 
-/// How long before the end of a lease the renewal is sent, at most.
+/// Longest time between the renewal and the end of the lease.
 const BEFORE_MAX_US: u64 = 3_000;
-/// An end that is as near as this is renewed for.
+/// A lease is renewed if it ends within this time.
 const NEAR_US: u64 = 4_000;
-/// Longer leases are left alone: a client that waits for their ends does nothing else.
+/// Leases longer than this are not renewed at the last moment, because a client that waits for their ends
+/// does nothing else.
 const LEASE_MAX_MS: u64 = 1_500;
-/// Requests that a client sends at once to keep a worker busy, at most.
+/// Largest number of requests that a client sends at once to keep a worker busy.
 const CHATTER_MAX: u64 = 60;
 
 impl Client {
-    /// Plans the renewal of a hold at the last moment, also if the client relies on it no more by then.
+    /// Plans to renew a hold at the last moment, even if the client no longer relies on the hold by then.
     pub(super) fn plan_brink(&mut self, world: &mut World, id: LockId) {
         let Some(edge) = world.settings.edge.filter(|_| !world.calm) else { return };
         let Some(end_us) = world.auditor.lease_end_us(id) else { return };
@@ -31,7 +33,7 @@ impl Client {
         world.at(end_us.saturating_sub(before_us), Event::Brink(self.index));
     }
 
-    /// Says nothing until the last moment of the session, now and then.
+    /// In some cases, sends nothing until the last moment of the session.
     pub(super) fn fall_silent(&mut self, world: &mut World) {
         let Some(edge) = world.settings.edge.filter(|_| !world.calm) else { return };
         let Some(session) = self.session.filter(|_| world.edge_random.once_in(edge.silent_every)) else {
@@ -45,7 +47,7 @@ impl Client {
         }
     }
 
-    /// Renews the session and the holds that end in a moment.
+    /// Renews the session and the holds that are about to end.
     pub(crate) fn renew_at_brink(&mut self, world: &mut World) {
         if self.is_leaving || self.has_left || world.calm {
             return;
@@ -70,7 +72,7 @@ impl Client {
             if is_near(end_us) {
                 self.ask(world, Operation::KeepAlive);
             } else if end_us > now_us {
-                // Bytes that were on their way have moved the end.
+                // Bytes that were in flight have extended the session.
                 self.paused_until_us = end_us;
                 self.plan_brink_at(world, end_us);
             }
@@ -78,7 +80,7 @@ impl Client {
         world.is_hasty = false;
     }
 
-    /// Keeps the worker of a connection busy.
+    /// Keeps the worker of a connection busy with requests.
     pub(crate) fn chatter(&mut self, world: &mut World) {
         let Some(lane) = self.pick_lane(world) else { return };
         for _ in 0..world.edge_random.between(2, CHATTER_MAX) {

@@ -1,4 +1,4 @@
-//! What a client does of its own choice.
+//! The acts that a client chooses.
 
 use super::Client;
 use super::lane::Lane;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use waymaker_protocol::{LockId, NamespaceKind};
 
 impl Client {
-    /// One thing of its own choice.
+    /// Performs one act of the client's choice.
     pub(super) fn choose(&mut self, world: &mut World) {
         if world.random.percent(world.settings.fault_percent) {
             return self.suffer(world);
@@ -55,7 +55,7 @@ impl Client {
             88..=89 => self.list(world),
             90..=91 => self.ask(world, Operation::KeepAlive),
             92..=93 => {
-                // What is over must not be found.
+                // Requests for an ended claim must find nothing.
                 if let Some(id) = pick(&self.old_ids, world) {
                     let operation = match world.random.below(3) {
                         0 => Operation::Status { id },
@@ -70,7 +70,7 @@ impl Client {
                 if let Some(id) = self.pick_foreign(world) {
                     let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random);
                     let steals = world.random.once_in(2);
-                    // As if it had had the claim before somebody took it up.
+                    // With `own`, the client acts as if it had the claim before another request took it up.
                     let own = world.random.once_in(2);
                     let operation = if steals {
                         Operation::Release { id, forged: false, own }
@@ -95,7 +95,7 @@ impl Client {
         if settings.mix.shares_owners { self.as_owner(world, acquire) } else { acquire }
     }
 
-    /// Gives one of its holds another lease.
+    /// Sets another lease for one of the client's holds.
     fn extend_some(&mut self, world: &mut World) {
         if let Some(id) = self.pick_hold(world) {
             let lease_ms = world.settings.clone().choose_lease_ms(&mut world.random);
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// Begins to walk over all that is held in its namespace, or over its pools, in turns.
+    /// Begins to list everything held in the namespace, or the pools of the namespace.
     fn list(&mut self, world: &mut World) {
         self.walk_count += 1;
         let is_whole = self.kind == NamespaceKind::Tree || world.random.once_in(2);
@@ -114,13 +114,13 @@ impl Client {
         self.ask(world, if lists_pools { Operation::ListPools(listing) } else { Operation::List(listing) });
     }
 
-    /// One of its own holds.
+    /// Picks one of the client's own holds.
     pub(super) fn pick_hold(&self, world: &mut World) -> Option<LockId> {
         let ids: Vec<LockId> = self.holds.keys().copied().collect();
         world.random.pick(&ids)
     }
 
-    /// A hold of somebody else, to meddle with it.
+    /// Picks a hold of another client to extend or release it.
     pub(super) fn pick_foreign(&mut self, world: &mut World) -> Option<LockId> {
         let id = pick(&self.foreign_ids, world)?;
         self.meddled.insert(id);
@@ -140,10 +140,11 @@ impl Client {
         }
     }
 
-    /// Asks with an id that names nothing: another secret, or another generation.
+    /// Sends a request with an id that names nothing: the secret or the generation is wrong.
     fn forge(&mut self, world: &mut World) {
         if let Some(mut id) = self.pick_hold(world) {
-            // A restored hold may stand where another generation of its id would name it.
+            // After a restart, an id with another generation could name a restored hold, so the secret is
+            // changed.
             if world.settings.durability.is_some() || world.random.once_in(2) {
                 id.secret ^= 1 << world.random.below(64);
             } else {

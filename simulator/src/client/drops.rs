@@ -1,12 +1,13 @@
-//! A client that has just asked for something and does not want it any more: it cancels, closes the connection or crashes
-//! before the request arrives, before its answer does, or before it has read the answer.
+//! A client that no longer wants a claim right after it asked for it. The client cancels, closes the
+//! connection or crashes before the request arrives, before the response arrives, or before it has read the
+//! response.
 
 use super::Client;
 use crate::operation::Operation;
 use crate::world::World;
 
 impl Client {
-    /// Asks for a claim, and at once or soon gives up the request, the connection, or everything.
+    /// Asks for a claim, and gives up the request or the connection, or crashes, at once or soon.
     pub(super) fn ask_and_drop(&mut self, world: &mut World) {
         if self.choose_without_queue(world) {
             return;
@@ -15,7 +16,7 @@ impl Client {
         let Some(lane) = self.pick_lane(world) else { return };
         let number = self.ask_on(world, lane, Operation::Acquire(acquire));
         if self.is_front && acquire.request_id.is_some() && self.lanes[lane].takes_requests() {
-            // The newer request takes the claim up, perhaps before the older one is given up.
+            // The newer request takes the claim up, possibly before the older one is given up.
             self.ask_on(world, lane, Operation::Acquire(acquire));
         }
         match world.random.below(8) {
@@ -30,7 +31,8 @@ impl Client {
             }
             4 => self.crash(world),
             _ => {
-                // The pause is about as long as a round trip. The client never reads what arrives in it.
+                // The pause is about as long as a round trip. The client never reads bytes that arrive during
+                // the pause.
                 self.leaves_unread = self.lanes[lane].connection;
                 let for_us = world.random.spread(1, 8 * world.settings.latency_us);
                 self.paused_until_us = self.paused_until_us.max(world.now_us + for_us);
@@ -38,7 +40,7 @@ impl Client {
         }
     }
 
-    /// Leaves the connection that it was to leave without reading it, if that is still there.
+    /// Closes the connection that was to be left without reading it, if it still exists.
     pub(super) fn leave_unread(&mut self, world: &mut World) {
         let Some(connection) = self.leaves_unread.take() else { return };
         let lane = self.lanes.iter().position(|lane| lane.connection == Some(connection));

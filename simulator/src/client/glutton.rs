@@ -1,17 +1,20 @@
-//! A client that asks for far more than it reads, until the server reads nothing of it, and then reads everything.
+//! A client that sends far more requests than it reads responses, until the server stops reading from it.
+//! Then the client reads everything.
 
 use super::Client;
 use crate::operation::Operation;
 use crate::world::World;
 use waymaker_protocol::{LockId, NamespaceKind};
 
-/// Number of requests. Their answers are longer than the output of a connection that the server still reads, and the network, together.
+/// Number of requests. Their responses exceed the output at which the server stops reading a connection, plus
+/// the capacity of the network.
 const REQUEST_COUNT: u64 = 6_000;
-/// How long the client reads nothing.
+/// Shortest and longest time for which the client reads nothing.
 const DEAF_US: (u64, u64) = (100_000, 2_000_000);
 
 impl Client {
-    /// Asks for much on a connection without a session, and does not read it for a while. Once in a run.
+    /// Sends many requests on a connection without a session, and reads nothing from it for a while. Happens
+    /// once in a run.
     pub(super) fn overeat(&mut self, world: &mut World) {
         let Some(edge) = world.settings.edge.filter(|edge| edge.has_glutton && self.index == 0) else {
             return;
@@ -35,7 +38,7 @@ impl Client {
         }
     }
 
-    /// Returns whether the client leaves this connection unread now.
+    /// Returns whether the client does not read this connection at the moment.
     pub(super) fn is_deaf(&self, world: &World, connection: usize) -> bool {
         let until_us = self.deaf.filter(|(deaf, _)| *deaf == connection).map_or(0, |(_, until_us)| until_us);
         until_us > world.now_us && !world.calm

@@ -1,4 +1,4 @@
-//! What a client makes of what it hears.
+//! The reaction of a client to responses and events.
 
 use super::belief::{Anchor, Held, LeaseWord, shortened_us};
 use super::lane::{Lane, Pending, Stage};
@@ -13,7 +13,7 @@ use waymaker_protocol::{
 };
 
 impl Client {
-    /// Reads all that arrived.
+    /// Reads everything that has arrived.
     pub(super) fn listen(&mut self, world: &mut World) {
         self.leave_unread(world);
         for lane in 0..self.lanes.len() {
@@ -65,7 +65,7 @@ impl Client {
         self.lanes[lane].input = input[offset..].to_vec();
     }
 
-    /// A connection is over for this client.
+    /// Ends a connection on the side of the client.
     pub(super) fn lose(&mut self, world: &mut World, lane: usize) {
         let Some(connection) = self.lanes[lane].connection.take() else { return };
         let index = self.index;
@@ -80,7 +80,8 @@ impl Client {
         self.lanes[lane].output.clear();
         if self.lanes[lane].number.is_none() {
             if self.kind == NamespaceKind::Tree {
-                // What has no lease is given back for sure, or it would stay as long as another connection.
+                // A hold without a lease must be released, because it would stay as long as another
+                // connection of the lane.
                 let released = |operation: Operation| match operation {
                     Operation::Release { id, forged: false, .. } => Some(id),
                     _ => None,
@@ -99,7 +100,7 @@ impl Client {
                 self.lost_extends.insert(id);
                 world.auditor.doubts(id);
             }
-            // Without a session nothing is remembered: the next connection is another lane.
+            // Without a session the server remembers nothing, so the next connection is a new lane.
             self.lanes[lane] = self.new_lane(world);
             self.lanes[lane].stage = Stage::Down { retry_at_us };
         }
@@ -108,7 +109,7 @@ impl Client {
     fn hear(&mut self, world: &mut World, lane: usize, number: u32, response: &Response<'_>) {
         let (index, now_us, auditor_lane) = (self.index, world.now_us, self.lanes[lane].auditor_lane);
         world.trace.note(now_us, 25, u64::from(number), || {
-            format!("client {index}  hears {number} of lane {auditor_lane}: {response:?}")
+            format!("client {index}  receives {number} of lane {auditor_lane}: {response:?}")
         });
         if let Response::Event(event) = response {
             return self.hear_event(world, event);
@@ -124,9 +125,9 @@ impl Client {
                     }
                     self.lose_session(world);
                 }
-                // The session has as many connections as it may.
+                // The session has as many connections as the server allows.
                 Response::Error(error) if error.code == ErrorCode::Overloaded => self.mate = None,
-                // What it asked on an earlier connection it will never hear.
+                // The requests on earlier connections will never be answered.
                 Response::Error(error) if error.code == ErrorCode::Shutdown => {
                     self.lanes[lane].pending.clear();
                 }
@@ -136,7 +137,7 @@ impl Client {
         if let Response::Error(error) = response
             && error.code == ErrorCode::Unknown
         {
-            // The next start of the server knows. Until then it is as if there was no answer.
+            // The next start of the server knows the outcome. Until then the request counts as unanswered.
             return;
         }
         let Some(Pending { operation, sent_us }) = self.lanes[lane].pending.remove(&number) else {
@@ -160,7 +161,7 @@ impl Client {
                 let lease_ms = world.settings.given_lease_ms(lease_ms);
                 let (stamp_ms, remaining_ms) = (extended.stamp_ms, extended.remaining_ms);
                 let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, now_us);
-                // A later renewal that is still on its way may have shortened it.
+                // A later renewal that is still in flight may have shortened the lease.
                 let is_last = !self.has_pending_extend(id);
                 if let Some(held) = self.holds.get_mut(&id) {
                     held.is_confirmed = true;
@@ -221,7 +222,7 @@ impl Client {
         self.lanes.iter().any(|lane| lane.pending.values().any(is_one))
     }
 
-    /// The earliest end that a renewal without an answer may give a hold.
+    /// Returns the earliest end that an unanswered renewal may give a hold.
     fn pending_end_us(&self, world: &World, id: LockId) -> u64 {
         let end_us = |pending: &Pending| match pending.operation {
             Operation::Extend { id: other, lease_ms, .. } if other == id => {
@@ -283,8 +284,8 @@ impl Client {
         }
     }
 
-    /// Stamps begin anew with another server. What was not heard of the one before is not heard any more, but what follows
-    /// from its words stays.
+    /// Forgets the stamps of an earlier server, because another server has a clock of its own. Unanswered
+    /// requests to the earlier server stay unanswered. Beliefs that follow from its responses remain valid.
     fn forget_stamps(&mut self, world: &mut World, lane: usize) {
         self.anchor = None;
         self.lanes.iter_mut().for_each(|lane| lane.reconciles = true);
@@ -297,7 +298,7 @@ impl Client {
         }
     }
 
-    /// Asks for the holds of lanes that may have some without knowing it.
+    /// Lists the holds of lanes that may have holds without knowing them.
     pub(super) fn reconcile(&mut self, world: &mut World) {
         for lane in 0..self.lanes.len() {
             if self.lanes[lane].reconciles
@@ -309,12 +310,12 @@ impl Client {
         }
     }
 
-    /// Returns whether every answer that may tell of a hold of this lane has come.
+    /// Returns whether every response that may report a hold of this lane has arrived.
     fn has_heard_of_its_holds(&self, lane: usize) -> bool {
         self.is_leaving || self.lanes[lane].waiting_count() == 0
     }
 
-    /// Gives back the holds of a lane that it does not know of.
+    /// Releases the holds of a lane that the client does not know.
     fn release_unknown(&mut self, world: &mut World, lane: usize, ids: impl Iterator<Item = LockId>) {
         let is_told = self.has_heard_of_its_holds(lane);
         let reconciles = is_told && (world.settings.durability.is_some() || world.settings.edge.is_some());
@@ -337,12 +338,12 @@ impl Client {
         if granted.session_lease {
             self.note_session(world, granted.stamp_ms, granted.remaining_ms);
         }
-        // What is left of a lease at its grant is all of it, except where it was found again.
+        // The remaining lease at a grant is the whole lease, unless the hold was found again.
         let (stamp_ms, remaining_ms, lease_ms) =
             (granted.stamp_ms, granted.remaining_ms, granted.remaining_ms);
         let deadline_us = anchor.deadline_us(LeaseWord { stamp_ms, remaining_ms, lease_ms }, world.now_us);
         let own_deadline_us = deadline_us.max(world.now_us + 1);
-        // A renewal that is still on its way may shorten the lease of a repeated grant.
+        // A renewal that is still in flight may shorten the lease of a repeated grant.
         let own_deadline_us = own_deadline_us.min(self.pending_end_us(world, id));
         let renews = !granted.session_lease
             && (granted.repeated || world.random.percent(world.settings.renew_percent));
@@ -368,7 +369,8 @@ impl Client {
         }
     }
 
-    /// A grant crossed the reset of its stream. If it has no lease, it would stay as long as the connection.
+    /// Releases a hold without a lease whose grant crossed the reset of its stream. The hold would otherwise
+    /// stay as long as the connection.
     fn regret_endless(&mut self, response: &Response<'_>) {
         if let Response::Granted(Granted { id, remaining_ms: u32::MAX, repeated: false, .. }) = response
             && self.is_front
@@ -396,7 +398,8 @@ impl Client {
         }
     }
 
-    /// The session is gone for ever: the client begins another one, and keeps what has a lease of its own.
+    /// Notes that the session has ended. The client begins a new session later, and keeps holds with their
+    /// own leases.
     fn lose_session(&mut self, world: &mut World) {
         self.session = None;
         world.sessions.remove(&self.index);
@@ -422,7 +425,7 @@ mod tests {
 
     const ID: LockId = LockId { place: 1, secret: 1 };
 
-    /// Whether a client relies on a hold as soon as it hears of its grant.
+    /// Returns whether a client relies on a hold as soon as it hears of its grant.
     fn relies_on_grant(foreign_ids: &[LockId]) -> bool {
         let mut random = Random::new(0);
         let settings = Settings::new(0, None, &mut random);
@@ -436,7 +439,7 @@ mod tests {
         client.holds[&ID].is_confirmed
     }
 
-    /// Returns the holds that a client gives back because it hears of their grant without having asked for them.
+    /// Returns the holds that a client releases after a grant that no pending request explains.
     fn regrets_of_grant(remaining_ms: u32, repeated: bool) -> Vec<LockId> {
         let mut random = Random::new(0);
         let settings = Settings::new(0, None, &mut random);
@@ -449,20 +452,20 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_without_a_lease_that_crossed_the_reset_of_its_stream_is_given_back() {
+    fn a_grant_without_a_lease_that_crossed_the_reset_of_its_stream_is_released() {
         assert_eq!(regrets_of_grant(u32::MAX, false), [ID]);
-        assert!(regrets_of_grant(3_000, false).is_empty(), "its lease ends it");
-        assert!(regrets_of_grant(u32::MAX, true).is_empty(), "an earlier request knows of it");
+        assert!(regrets_of_grant(3_000, false).is_empty(), "the hold ends with its lease");
+        assert!(regrets_of_grant(u32::MAX, true).is_empty(), "an earlier request knows the hold");
     }
 
     #[test]
-    fn a_grant_is_relied_on_at_once() {
+    fn a_client_relies_on_a_grant_at_once() {
         assert!(relies_on_grant(&[]));
     }
 
     #[test]
-    fn a_grant_of_what_the_client_meddled_with_when_it_took_it_for_anothers_is_not() {
-        // It listed its own hold before the grant reached it, and gave it a lease of 18 ms.
+    fn a_client_does_not_rely_on_a_hold_that_it_extended_as_foreign_before_the_grant() {
+        // The client listed its own hold before the grant reached it, and gave it a lease of 18 ms.
         assert!(!relies_on_grant(&[ID]));
     }
 }

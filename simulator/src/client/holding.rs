@@ -1,4 +1,5 @@
-//! What a client does about its holds: it renews them, gives them back, and gives up what its own clock says is over.
+//! The acts of a client on its holds: it renews and releases them, and gives up holds whose local deadline
+//! has passed.
 
 use super::belief::Held;
 use super::{Client, remember};
@@ -6,11 +7,11 @@ use crate::operation::Operation;
 use crate::world::World;
 use waymaker_protocol::LockId;
 
-/// How long after the end of an abandoned hold its client looks at it.
+/// Time after the end of an abandoned hold at which its client checks that it has ended.
 const ABANDONED_US: u64 = 100_000;
 
 impl Client {
-    /// Its own deadlines have passed: it stops by itself.
+    /// Gives up holds whose local deadline has passed.
     pub(super) fn give_up_what_is_over(&mut self, world: &mut World) {
         let now_us = world.now_us;
         let session_deadline_us = self.session.map_or(0, |session| session.deadline_us);
@@ -35,12 +36,12 @@ impl Client {
         remember(&mut self.old_ids, id);
     }
 
-    /// What lasts as long as its session.
+    /// Returns the holds that have the lease of the session.
     pub(super) fn holds_on_session(&self) -> Vec<LockId> {
         self.holds.iter().filter(|(_, held)| held.is_session_lease).map(|(id, _)| *id).collect()
     }
 
-    /// Renews what is due.
+    /// Sends all renewals that are due.
     pub(super) fn renew(&mut self, world: &mut World) {
         let now_us = world.now_us;
         if let Some(session) = &mut self.session
@@ -66,7 +67,7 @@ impl Client {
         self.ask(world, Operation::Extend { id, lease_ms, own: false });
     }
 
-    /// Gives a hold that would last for long a short lease, and leaves it to its end.
+    /// Gives a hold with a long lease a short one, and lets it expire.
     pub(super) fn abandon(&mut self, world: &mut World) {
         let long_us = world.now_us + 2 * ABANDONED_US;
         let lasts =
@@ -81,7 +82,7 @@ impl Client {
         remember(&mut self.abandoned, (world.now_us + u64::from(lease_ms) * 1000 + ABANDONED_US, id));
     }
 
-    /// Looks whether what it left is over.
+    /// Checks that abandoned holds have ended.
     pub(super) fn look_after_abandoned(&mut self, world: &mut World) {
         while self.can_ask()
             && let Some((_, id)) = self.abandoned.pop_front_if(|(at_us, _)| *at_us <= world.now_us)
@@ -90,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Tells the auditor until when this client relies on a hold, if it does.
+    /// Tells the auditor how long this client relies on a hold, or that it does not rely on it.
     pub(super) fn tell_belief(&mut self, world: &mut World, id: LockId) {
         let session_deadline_us = self.session.map_or(0, |session| session.deadline_us);
         match self.holds.get(&id) {

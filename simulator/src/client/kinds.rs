@@ -1,4 +1,4 @@
-//! What a client does because of the kind of its namespace.
+//! The acts of a client that depend on the kind of its namespace.
 
 use super::Client;
 use crate::operation::{EntryListing, Key, Operation};
@@ -6,7 +6,7 @@ use crate::world::World;
 use waymaker_protocol::NamespaceKind;
 
 impl Client {
-    /// A key of its namespace.
+    /// Picks a key of the client's namespace.
     pub(super) fn some_key(&self, world: &mut World) -> Key {
         let settings = world.settings.clone();
         match self.kind {
@@ -19,7 +19,7 @@ impl Client {
         }
     }
 
-    /// Asks who holds a key.
+    /// Asks for the holders of a key.
     pub(super) fn look(&mut self, world: &mut World) {
         let key = self.some_key(world);
         let operation = match self.kind {
@@ -29,7 +29,7 @@ impl Client {
         self.ask(world, operation);
     }
 
-    /// One act in a namespace without queues. False in the others.
+    /// Performs one act in a namespace without queues. Returns false for other kinds of namespaces.
     pub(super) fn choose_without_queue(&mut self, world: &mut World) -> bool {
         let settings = world.settings.clone();
         match self.kind {

@@ -1,12 +1,13 @@
-//! One lane of a client: a connection, and what outlives it.
+//! One lane of a client: a connection, and the state that survives the loss of the connection.
 
 use crate::operation::{Key, Operation};
 use std::collections::BTreeMap;
 
-/// The sender of a number says that it has the answers to all that are older by so much; the server's limit, less some.
+/// A request number confirms that all requests older by this number have been answered. This is the server's
+/// limit, with a margin.
 const UNANSWERED_MAX: u32 = 1000;
 
-/// How far the connection of a lane has come.
+/// Stage of the connection of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     Down {
@@ -16,28 +17,29 @@ pub(super) enum Stage {
         sent_us: u64,
     },
     Open,
-    /// The client sends no more.
+    /// The client sends nothing more.
     OnlyReads,
 }
 
-/// A request without an answer.
+/// A request without a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub(super) operation: Operation,
-    /// When it was first sent.
+    /// Time at which the request was first sent.
     pub(super) sent_us: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Its name at the auditor.
+    /// Number of the lane at the auditor.
     pub(super) auditor_lane: usize,
     pub(super) connection: Option<usize>,
     pub(super) stage: Stage,
-    /// Its number in the session, once it has one.
+    /// Number of the lane in the session; `None` without a session.
     pub(super) number: Option<u16>,
     next_number: u32,
-    /// The client is to ask for the holds of the lane: it may have missed a grant, or another server may have forgotten a release.
+    /// True if the client must list the holds of the lane: it may have missed a grant, or another server may
+    /// have forgotten a release.
     pub(super) reconciles: bool,
     pub(super) pending: BTreeMap<u32, Pending>,
     pub(super) input: Vec<u8>,
@@ -59,7 +61,8 @@ impl Lane {
         }
     }
 
-    /// Whether a new request may be sent. Not where an old one, other than a claim that waits, has no answer yet.
+    /// Returns whether a new request may be sent. It may not if it would confirm the answer to a request that
+    /// has no answer yet. Waiting claims do not count.
     pub(super) fn takes_requests(&self) -> bool {
         let waits = |pending: &Pending| matches!(pending.operation, Operation::Acquire(_));
         let oldest = self.pending.iter().find(|(_, pending)| !waits(pending));
@@ -67,7 +70,7 @@ impl Lane {
             && oldest.is_none_or(|(number, _)| self.next_number - number < UNANSWERED_MAX)
     }
 
-    /// The number of a new request.
+    /// Registers a request and returns its number.
     pub(super) fn note_pending(&mut self, operation: Operation, now_us: u64) -> u32 {
         let number = self.next_number;
         self.next_number += 1;
@@ -75,17 +78,18 @@ impl Lane {
         number
     }
 
-    /// What must be sent again after a resume: what is too old to be recognised must not.
+    /// Returns the requests to repeat after a resume. Requests that are too old for the server to recognize
+    /// are dropped.
     pub(super) fn repetitions(&mut self) -> Vec<(u32, Operation)> {
         let oldest = self.next_number.saturating_sub(UNANSWERED_MAX);
-        // A watch ends with its connection, and so does what was asked about it.
+        // A watch ends with its connection, so requests about it are not repeated either.
         let outlives =
             |operation: &Operation| !matches!(operation, Operation::Watch { .. } | Operation::Unwatch { .. });
         self.pending.retain(|number, pending| *number >= oldest && outlives(&pending.operation));
         self.pending.iter().map(|(number, pending)| (*number, pending.operation)).collect()
     }
 
-    /// Acquires that may be waiting.
+    /// Returns the acquires that may be waiting.
     pub(super) fn waiting(&self) -> Vec<(u32, Key)> {
         let acquire = |(number, pending): (&u32, &Pending)| match pending.operation {
             Operation::Acquire(acquire) => Some((*number, acquire.key)),
@@ -106,7 +110,7 @@ mod tests {
     use crate::operation::Acquire;
     use waymaker_engine::Scope;
 
-    /// A lane with one request that has no answer, and so many behind it that have theirs.
+    /// Returns a lane with one unanswered request, followed by `count` answered requests.
     fn lane_after(first: Operation, count: u32) -> Lane {
         let mut lane = Lane { stage: Stage::Open, ..Lane::new(0) };
         lane.note_pending(first, 0);
@@ -118,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_takes_no_request_whose_number_says_that_an_older_one_has_its_answer() {
+    fn a_lane_takes_no_request_whose_number_would_confirm_an_unanswered_request() {
         assert!(lane_after(Operation::KeepAlive, UNANSWERED_MAX - 2).takes_requests());
         assert!(!lane_after(Operation::KeepAlive, UNANSWERED_MAX - 1).takes_requests());
     }
 
     #[test]
-    fn a_claim_that_waits_keeps_no_request_back() {
+    fn a_waiting_claim_does_not_block_new_requests() {
         let acquire = Acquire {
             key: 0,
             shared: false,

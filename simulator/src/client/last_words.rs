@@ -1,4 +1,4 @@
-//! A client that sends no more on a connection, and still reads the answers.
+//! A client that half-closes a connection: it sends nothing more and still reads the responses.
 
 use super::Client;
 use super::lane::Stage;
@@ -6,7 +6,7 @@ use crate::operation::Operation;
 use crate::world::World;
 
 impl Client {
-    /// Asks a last time on some connection and ends that direction of it, now and then.
+    /// In some cases, sends a last request on a connection and closes that direction.
     pub(super) fn say_last_words(&mut self, world: &mut World) {
         let Some(edge) = world.settings.edge.filter(|_| !world.calm && !self.is_front) else { return };
         if !world.edge_random.once_in(edge.last_words_every) {

@@ -1,7 +1,7 @@
 //! Clients that share a session, as processes do that were given its id.
 //!
-//! Each keeps its own view of the session: what another one's frames add to its life it does not know of. A goodbye of
-//! one ends it for all, without a word to the others before the server's.
+//! Each client has its own view of the session and does not know of renewals by the others. A GOODBYE of one
+//! client ends the session for all of them. The others learn of it only from the server.
 
 use super::Client;
 use crate::operation::Operation;
@@ -9,12 +9,13 @@ use crate::world::World;
 use waymaker_protocol::SessionId;
 
 impl Client {
-    /// The session that it is to join.
+    /// Returns the session that the client is to join.
     pub(super) fn session_of_mate(&self, world: &World) -> Option<SessionId> {
         self.mate.and_then(|mate| world.sessions.get(&mate)).copied()
     }
 
-    /// What it was to join is over, though its mate may not know yet.
+    /// Forgets the session that the client was to join, because it has ended. The other client may not know
+    /// yet.
     pub(super) fn forget_session_of_mate(&self, world: &mut World) {
         if let Some(mate) = self.mate {
             world.sessions.remove(&mate);
@@ -28,14 +29,15 @@ impl Client {
         self.holds_on_session().into_iter().for_each(|id| self.forget(world, id));
         let number = self.ask_on(world, lane, Operation::Goodbye);
         if number.is_multiple_of(2) && !self.is_front {
-            // The server reads nothing that stands behind a goodbye.
+            // The server must not serve frames behind a GOODBYE.
             let acquire = self.choose_acquire(world);
             self.ask_on(world, lane, Operation::Acquire(acquire));
             self.ask_on(world, lane, Operation::KeepAlive);
         }
     }
 
-    /// What one that crashed held would last as long as the others keep the session alive: it ends with them.
+    /// Ends the shared session of a client that crashed. Otherwise the holds of this client would last as
+    /// long as the other clients keep the session alive.
     pub(super) fn leave_shared_session(&mut self, world: &mut World) {
         let Some(session) = self.session else { return };
         if !session.is_leaving

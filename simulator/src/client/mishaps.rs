@@ -1,10 +1,10 @@
-//! What happens to a client: it loses connections, pauses, crashes, and leaves in the middle of things.
+//! Faults of a client: it loses connections, pauses, crashes, and leaves connections with requests in flight.
 
 use super::Client;
 use crate::world::World;
 
 impl Client {
-    /// Something happens to it.
+    /// Lets one fault happen to the client.
     pub(super) fn suffer(&mut self, world: &mut World) {
         let index = self.index;
         let connections: Vec<usize> = self.lanes.iter().filter_map(|lane| lane.connection).collect();
@@ -30,7 +30,7 @@ impl Client {
             }
             8 => self.crash(world),
             _ => {
-                // It leaves a connection that is fine, to take up its lane on another one.
+                // The client closes a working connection, to resume its lane on another one.
                 let lane = world.random.below(self.lanes.len() as u64) as usize;
                 if world.random.once_in(4) && self.lanes[lane].takes_requests() {
                     return self.say_goodbye(world, lane);
@@ -49,7 +49,7 @@ impl Client {
         self.begin_anew(world);
     }
 
-    /// Closes the connection of a lane, which is fine.
+    /// Closes the working connection of a lane.
     pub(super) fn leave_connection(&mut self, world: &mut World, lane: usize) {
         if let Some(connection) = self.lanes[lane].connection {
             world.note_lost(connection);

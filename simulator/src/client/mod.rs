@@ -1,4 +1,5 @@
-//! A client that keeps to the documented rules, and meets with everything that can happen to one.
+//! A client that writes frames itself. It obeys the rules of the protocol and uses everything that they
+//! allow.
 
 mod away;
 mod belief;
@@ -24,79 +25,82 @@ use lane::Lane;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_protocol::{LockId, NamespaceKind, SessionId};
 
-/// How many ids of others' holds, of its own earlier ones, and how many watches a client remembers.
+/// Largest number of remembered ids of other clients' holds, of ended holds, and of watches.
 const REMEMBERED_COUNT_MAX: usize = 6;
 
-/// The session of a client, as it sees it.
+/// The session of a client, as the client sees it.
 #[derive(Clone, Copy, Debug)]
 struct SessionView {
     id: SessionId,
     lease_ms: u32,
-    /// The client may rely on it until then.
+    /// Time until which the client may rely on the session.
     deadline_us: u64,
     renew_at_us: u64,
-    /// A goodbye is on its way: what is granted on its lease from here on may be over at once.
+    /// True if a GOODBYE is in flight. Later grants on the session's lease may end at once.
     is_leaving: bool,
 }
 
-/// One client: up to two connections, perhaps a session, and what it believes to hold.
+/// One client: up to two connections, optionally a session, and the holds that it believes to have.
 ///
-/// It obeys `docs/reference/wire.md`: it works out local deadlines from answered round trips alone, stops believing by itself,
-/// repeats unanswered requests under their numbers after a resume, and gives back what it was granted too late. Beyond
-/// that it does whatever the seed says: it pauses, crashes, leaves connections, asks for nonsense, and ends the holds of
-/// others.
+/// The client obeys `docs/reference/wire.md`. It computes local deadlines only from answered round trips, and
+/// stops relying on a hold when its deadline has passed. It repeats unanswered requests with the same numbers
+/// after a resume, and releases holds whose grant came too late. Everything else is up to the seed: the
+/// client pauses, crashes, closes connections, sends invalid requests, and ends the holds of other clients.
 #[derive(Debug)]
 pub(crate) struct Client {
     index: usize,
-    /// Of its namespace.
+    /// Kind of the client's namespace.
     kind: NamespaceKind,
-    /// The client whose owner it has: itself, or the first one.
+    /// The client whose owner name this client uses: itself, or the first client of a shared owner.
     owner_index: usize,
     owner: Vec<u8>,
-    /// It speaks to a front end.
+    /// True if the client uses a front end.
     is_front: bool,
     wants_session: bool,
-    /// Whose session it joins, if that client has one: that of another process, often with a namespace of another kind.
+    /// The client whose session this client joins, if that client has one. It stands for another process and
+    /// often uses another kind of namespace.
     mate: Option<usize>,
     session_lease_ms: u32,
     session: Option<SessionView>,
     lanes: Vec<Lane>,
     holds: BTreeMap<LockId, Held>,
     anchor: Option<Anchor>,
-    /// Which server the stamps that it knows are from.
+    /// Id of the server that the known stamps come from.
     server_id: Option<u64>,
-    /// Another server took the place of the first one that it met.
+    /// True if the client has met more than one start of the server.
     has_outlived_server: bool,
     paused_until_us: u64,
     acts_at_us: Option<u64>,
-    /// Connection that the client closes without reading it once its pause has ended.
+    /// Connection that the client closes without reading it when its pause ends.
     leaves_unread: Option<usize>,
-    /// Ids of what is over, and ids that belong to others.
+    /// Ids of ended holds in `old_ids`, and ids of other clients' holds in `foreign_ids`.
     old_ids: VecDeque<LockId>,
     foreign_ids: VecDeque<LockId>,
-    /// Ids that it took for another's and wanted to change or end. One that turns out to be its own is renewed before it is
-    /// relied on: what the grant says of it is older.
+    /// Ids of seemingly foreign holds that the client asked to change or end. If such a hold turns out to be
+    /// its own, the client renews it before it relies on it, because the change is newer than the grant.
     meddled: BTreeSet<LockId>,
-    /// Holds that it asked to extend on connections without a session, which were lost before the answer.
+    /// Holds with an extend that was sent on a connection without a session, which was lost before the
+    /// response.
     lost_extends: BTreeSet<LockId>,
-    /// Given up by its own clock, and to be released: the server may still count them as held.
+    /// Holds that the client has given up locally and must release, because the server may still count them
+    /// as held.
     regrets: Vec<LockId>,
-    /// Holds that it left to their ends, and when it looks whether they are over.
+    /// Holds that the client lets expire, with the time at which it checks that they have ended.
     abandoned: VecDeque<(u64, LockId)>,
     /// Holds that are to be renewed at the last moment.
     brinks: VecDeque<LockId>,
-    /// The connection on which it asked for more than it reads, and when it reads again.
+    /// The connection on which the client reads nothing, and the time at which it reads again.
     deaf: Option<(usize, u64)>,
     asked_count: u32,
-    /// Walks over what is held that it began.
+    /// Number of walks over lists that the client has begun.
     walk_count: u32,
-    /// The last value that it registered.
+    /// The last value that the client registered.
     value: u32,
-    /// Its watches: the lane, the number and the key.
+    /// Watches of the client: the lane, the request number and the key.
     watches: VecDeque<(usize, u32, Key)>,
-    /// When it takes back again what keeps others waiting, while it leaves.
+    /// Time at which the leaving client next reverts changes that keep other clients waiting.
     cleans_at_us: u64,
-    /// It asks for nothing new, gives back what it has, and leaves.
+    /// True if the client asks for nothing new, releases its holds, and leaves.
     is_leaving: bool,
     has_left: bool,
 }
@@ -138,7 +142,7 @@ impl Client {
             brinks: VecDeque::new(),
             deaf: None,
             asked_count: 0,
-            // Walks of one owner have different numbers.
+            // Clients of one owner must use different numbers for their walks.
             walk_count: index as u32 * 1_000_000,
             value: index as u32 * 1_000_000,
             watches: VecDeque::new(),
@@ -150,7 +154,8 @@ impl Client {
         client
     }
 
-    /// Begins anew, as a process that was started again. It keeps the ids that it knew, to ask for what may be over.
+    /// Starts again with no state, as a restarted process does. The client keeps the ids that it knew, to
+    /// send requests for ended holds.
     fn begin_anew(&mut self, world: &mut World) {
         self.session = None;
         self.lanes = vec![self.new_lane(world)];
@@ -170,7 +175,7 @@ impl Client {
         }
     }
 
-    /// Bytes arrived for it, or a connection was lost.
+    /// Wakes the client, because bytes arrived or a connection was lost.
     pub(crate) fn wake(&mut self, world: &mut World) {
         if world.now_us >= self.paused_until_us {
             self.listen(world);
@@ -178,7 +183,7 @@ impl Client {
         self.schedule(world, 0);
     }
 
-    /// Does what is due. Says which connections it opened.
+    /// Does everything that is due. Returns the connections that the client opened.
     pub(crate) fn act(&mut self, world: &mut World, budget: &mut u32) -> Vec<usize> {
         if self.acts_at_us != Some(world.now_us) || self.has_left {
             return Vec::new();
@@ -215,7 +220,7 @@ impl Client {
         opened
     }
 
-    /// From here on it asks for nothing new.
+    /// Lets the client ask for nothing new from now on.
     pub(crate) fn leave(&mut self, world: &mut World) {
         self.is_leaving = true;
         self.paused_until_us = 0;
@@ -223,7 +228,8 @@ impl Client {
         self.schedule(world, 0);
     }
 
-    /// Holds and requests that it still waits for, without requests that were first sent later than this.
+    /// Returns descriptions of the client's holds, and of unanswered requests that were first sent at
+    /// `until_us` or earlier.
     pub(crate) fn outstanding(&self, until_us: u64) -> Vec<String> {
         let lanes = self.lanes.iter().flat_map(|lane| lane.pending.iter());
         let old = lanes.filter(|(_, pending)| pending.sent_us <= until_us);
@@ -232,7 +238,7 @@ impl Client {
         pending.chain(holds).collect()
     }
 
-    /// Closes its connections and is gone, once nothing is outstanding.
+    /// Closes all connections. Nothing may be outstanding.
     pub(crate) fn say_farewell(&mut self, world: &mut World) {
         self.has_left = true;
         for lane in 0..self.lanes.len() {
@@ -245,7 +251,7 @@ impl Client {
     }
 }
 
-/// Keeps the newest few.
+/// Adds an item and drops the oldest one if there are too many.
 fn remember<T>(known: &mut VecDeque<T>, one: T) {
     if known.len() == REMEMBERED_COUNT_MAX {
         known.pop_front();

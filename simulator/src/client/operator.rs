@@ -1,4 +1,4 @@
-//! What operators do, and those who watch a key or only want to know.
+//! The acts of operators, and of clients that watch or inspect.
 
 use super::Client;
 use super::lane::Lane;
@@ -7,11 +7,11 @@ use crate::world::World;
 use waymaker_protocol::NamespaceKind;
 use waymaker_server::limits::EVERYWHERE_IN_FLIGHT_MAX;
 
-/// How long a client that leaves waits before it takes back again what keeps others waiting.
+/// Interval at which a leaving client repeats its reverting requests.
 const AGAIN_US: u64 = 300_000;
 
 impl Client {
-    /// One act of an operator, or of somebody who only wants to know.
+    /// Performs one act of an operator, a watcher or an inspecting client.
     pub(super) fn operate(&mut self, world: &mut World) {
         if self.kind == NamespaceKind::Limit {
             return;
@@ -32,7 +32,8 @@ impl Client {
                 let all = self.kind != NamespaceKind::Flat || world.random.once_in(2);
                 let thaw = world.random.once_in(2);
                 let prefix = (!all).then_some(key);
-                // The second of two may find that nothing is left to change, and the first one is not durable.
+                // The second request may find nothing left to change while the first change is not durable
+                // yet.
                 for _ in 0..world.random.between(1, 2) {
                     self.ask(world, Operation::Freeze { kind: self.kind, prefix, thaw });
                 }
@@ -58,7 +59,7 @@ impl Client {
             }
             9 => {
                 let count_max = world.random.pick(&[0, 1, 2]).unwrap_or(0);
-                // Now and then more at once than a connection may have in flight.
+                // In some cases, sends more requests at once than a connection may have in flight.
                 let count = if world.random.once_in(10) { 2 * EVERYWHERE_IN_FLIGHT_MAX } else { 1 };
                 let Some(lane) = self.pick_lane(world) else { return };
                 for _ in 0..count {
@@ -80,7 +81,8 @@ impl Client {
         }
     }
 
-    /// Asks for all the holds of a lane, if it can and is not asking already. Returns whether it has asked.
+    /// Lists all the holds of a lane, unless the lane takes no requests or is being listed already. Returns
+    /// whether a request was sent.
     pub(super) fn list_holds(&mut self, world: &mut World, lane: usize) -> bool {
         let is_asking =
             self.lanes[lane].pending.values().any(|one| matches!(one.operation, Operation::Holds { .. }));
@@ -92,7 +94,8 @@ impl Client {
         asks
     }
 
-    /// Takes back, before it leaves, what it may have done to everybody, again and again: some of it may still be on its way.
+    /// Reverts changes that may affect all clients, before the client leaves. The requests are repeated,
+    /// because earlier changes may still be in flight.
     pub(super) fn clean_up(&mut self, world: &mut World) {
         if world.now_us < self.cleans_at_us || !self.can_ask() {
             return;

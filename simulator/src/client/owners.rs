@@ -1,5 +1,5 @@
-//! Clients that are processes of one owner. A request id names a claim of its owner, so each of them may ask for what another one
-//! has asked for, at the same time or later, and gets that claim.
+//! Clients that are processes of one owner. A request id names a claim of its owner, so each process may
+//! repeat a request of another process, at the same time or later, and gets the same claim.
 
 use super::Client;
 use super::lane::Lane;
@@ -7,12 +7,13 @@ use crate::operation::Acquire;
 use crate::world::World;
 
 impl Client {
-    /// A lane of this process of its owner.
+    /// Returns a new lane for this process of its owner.
     pub(super) fn new_lane(&self, world: &mut World) -> Lane {
         Lane::new(world.auditor.new_lane_of(self.owner_index, self.index))
     }
 
-    /// Returns the acquire, mostly with a request id, or repeats the last such acquire of any process of the same owner.
+    /// Returns the acquire, usually with a request id, or repeats the last such acquire of any process of the
+    /// same owner.
     pub(super) fn as_owner(&self, world: &mut World, acquire: Acquire) -> Acquire {
         let (name, has_session) = ((self.owner_index, self.kind), self.session.is_some());
         let last = world.named.iter().position(|(other, _)| *other == name);

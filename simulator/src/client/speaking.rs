@@ -1,4 +1,4 @@
-//! How a client gets its words on their way.
+//! The requests of a client on their way to the server.
 
 use super::Client;
 use super::lane::{Lane, Stage};
@@ -27,7 +27,7 @@ impl Client {
                     }
                     None => SessionRequest::New { lease_ms: self.session_lease_ms },
                 },
-                // It comes when there is a session to join.
+                // The client connects once there is a session to join.
                 (None, _) if self.wants_session => continue,
                 (None, _) => SessionRequest::None,
             };
@@ -56,12 +56,12 @@ impl Client {
         opened
     }
 
-    /// Puts a request on its way.
+    /// Sends a request.
     pub(super) fn send(&mut self, world: &mut World, lane: usize, number: u32, operation: Operation) {
         let Some(connection) = self.lanes[lane].connection else { return };
         let (index, now_us, auditor_lane) = (self.index, world.now_us, self.lanes[lane].auditor_lane);
         world.trace.note(now_us, 21, u64::from(number), || {
-            format!("client {index}  asks {number} of lane {auditor_lane} on connection {connection}: {operation:?}")
+            format!("client {index}  sends {number} of lane {auditor_lane} on connection {connection}: {operation:?}")
         });
         let output = &mut self.lanes[lane].output;
         operation.encode(number, &world.settings, &self.owner, output);
@@ -76,21 +76,21 @@ impl Client {
         self.flush_lane(world, lane);
     }
 
-    /// A new request on some open lane.
+    /// Sends a new request on an open lane.
     pub(super) fn ask(&mut self, world: &mut World, operation: Operation) {
         if let Some(lane) = self.pick_lane(world) {
             self.ask_on(world, lane, operation);
         }
     }
 
-    /// Some lane on which it can ask.
+    /// Picks a lane on which the client can send a request.
     pub(super) fn pick_lane(&self, world: &mut World) -> Option<usize> {
         let open: Vec<usize> =
             (0..self.lanes.len()).filter(|lane| self.lanes[*lane].takes_requests()).collect();
         world.random.pick(&open)
     }
 
-    /// Says under which number it asked.
+    /// Sends a new request and returns its number.
     pub(super) fn ask_on(&mut self, world: &mut World, lane: usize, operation: Operation) -> u32 {
         self.asked_count += 1;
         let number = self.lanes[lane].note_pending(operation, world.now_us);
@@ -98,7 +98,7 @@ impl Client {
         if let Operation::Cancel { acquire: other, .. } | Operation::Unwatch { watch: other, .. } = operation
             && self.is_front
         {
-            // As if it reset a stream: neither is answered.
+            // A CANCEL to a front end stands for the reset of a stream, so neither request is answered.
             if let Some(connection) = self.lanes[lane].connection {
                 world.auditor.note_reset(connection, other);
             }
@@ -108,7 +108,7 @@ impl Client {
         number
     }
 
-    /// Whether some lane takes a request.
+    /// Returns whether some lane takes a request.
     pub(super) fn can_ask(&self) -> bool {
         self.lanes.iter().any(Lane::takes_requests)
     }
@@ -129,7 +129,7 @@ impl Client {
     }
 }
 
-/// A greeting has a number of its own, far from those of requests.
+/// Returns the request number of a greeting, which is far from the numbers of other requests.
 pub(super) fn hello_number(connection: usize) -> u32 {
     u32::MAX - connection as u32
 }

@@ -1,4 +1,5 @@
-//! The thread that accepts connections. Until it runs they wait, perhaps behind the end of a session that one of them is to resume.
+//! The thread that accepts connections. New connections wait until it runs. Meanwhile a session may reach its
+//! end that one of the waiting connections is to resume.
 
 use super::Server;
 use super::thread::Intake;
@@ -7,21 +8,21 @@ use std::collections::{BTreeSet, VecDeque};
 use waymaker_engine::Time;
 use waymaker_server::mail::Mail;
 
-/// How long the acceptor takes to wake, mostly and at most.
+/// Usual delay until the acceptor wakes, and the longest delay.
 const WAKE_US: u64 = 200;
 const WAKE_MAX_US: u64 = 20_000;
 
-/// Connections and workers that wait for the acceptor.
+/// Connections that wait for the acceptor, and workers that wait for its report.
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
     connections: VecDeque<usize>,
-    /// Workers to tell when all of these were accepted.
+    /// Workers to notify when all of these connections were accepted.
     askers: BTreeSet<usize>,
     is_planned: bool,
 }
 
 impl Server {
-    /// A connection arrives. Without an acceptor its worker has it at once.
+    /// Takes a new connection. Without an acceptor its worker gets the connection at once.
     pub(crate) fn accept(&mut self, world: &mut World, connection: usize) {
         self.acceptor.connections.push_back(connection);
         if self.node.0.acceptor_count() == 0 || !self.stage.accepts() {
@@ -30,7 +31,7 @@ impl Server {
         self.plan_accept(world);
     }
 
-    /// A worker must hear when all connections that wait now were accepted.
+    /// Notifies a worker when all connections that wait now were accepted.
     pub(super) fn ask_acceptor(&mut self, world: &mut World, asker: usize) {
         self.acceptor.askers.insert(asker);
         self.plan_accept(world);
@@ -45,13 +46,13 @@ impl Server {
         }
     }
 
-    /// The workers ended. Connections that wait end with them.
+    /// Closes the waiting connections, because the workers have ended.
     pub(super) fn forget_waiting(&mut self) {
         self.acceptor.connections.clear();
         self.acceptor.askers.clear();
     }
 
-    /// Hands all connections that wait to their workers.
+    /// Hands all waiting connections to their workers.
     pub(super) fn accept_all(&mut self, world: &mut World) {
         self.acceptor.is_planned = false;
         for connection in std::mem::take(&mut self.acceptor.connections) {
@@ -92,7 +93,7 @@ mod tests {
         (world, server)
     }
 
-    /// A connection that waits for the acceptor.
+    /// Opens a connection that waits for the acceptor.
     fn waiting_connection(world: &mut World, server: &mut Server) -> usize {
         let connection = world.connect(0, 0, false);
         server.acceptor.connections.push_back(connection);
@@ -101,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_connection_can_be_read_once_it_was_accepted() {
+    fn bytes_of_a_connection_are_readable_from_its_accept_on() {
         let (mut world, mut server) = run();
         let connection = waiting_connection(&mut world, &mut server);
         server.accept_all(&mut world);
         let link = &mut world.network.connections[connection];
-        // They arrived while the connection waited for the acceptor.
+        // These bytes arrived while the connection waited for the acceptor.
         link.read_since_us = 4_000;
         assert_eq!(link.readable_since_us(), 5_000);
         link.read_since_us = 6_000;
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_waits_ends_with_the_workers() {
+    fn a_waiting_connection_ends_with_the_workers() {
         let (mut world, mut server) = run();
         let connection = waiting_connection(&mut world, &mut server);
         server.forget_waiting();

@@ -1,5 +1,6 @@
-//! Compares the contents of a node with its log, when everything that the node recorded is durable: a start from either must find the same
-//! holds, counters and settings. Before a stop carries over what is ephemeral, only what is durable must be the same.
+//! Compares the contents of a node with its log while everything that the node recorded is durable. A start
+//! from the log must restore the same holds, counters and settings as the node has. Only durable contents
+//! must be equal until a clean stop records the ephemeral ones too.
 
 use crate::disk::SimulatedDisk;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,15 +14,15 @@ use waymaker_server::node::Node;
 /// Stage of a node that is compared with its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It has not served any client yet. It has everything that the log has.
+    /// The node has not served any client yet. It has everything that the log has.
     Started,
-    /// The log has durable records only.
+    /// The log has only durable records.
     Serves,
-    /// The log has ephemeral holds and counters too.
+    /// The log also has ephemeral holds and counters.
     Stops,
 }
 
-/// Returns the first difference, in words. `disk` has the whole log of the node, and is left as it is.
+/// Returns a description of the first difference. `disk` has the whole log of the node and is not changed.
 pub(super) fn difference(
     disk: &SimulatedDisk,
     options: &OpenOptions,
@@ -31,14 +32,14 @@ pub(super) fn difference(
 ) -> Result<(), String> {
     let logged = image_on(disk, options)?;
     if stage == Stage::Serves && logged.started() != Some(&started) {
-        // A server that started on a full disk has written nothing yet.
+        // A server that started on a full disk has not written anything yet.
         return Ok(());
     }
     compare(&logged, &image_of(node, started)?, node.quorum.is_some(), stage)
 }
 
-/// Compares the contents of a node that has not served any client yet with the log that it was made from and the records that the start
-/// has left.
+/// Compares a node that has not served any client yet with the log that it was restored from and with the
+/// records that its start has left for the log.
 pub(super) fn difference_at_start<'a>(
     mut logged: Image,
     node: &Node,
@@ -48,13 +49,13 @@ pub(super) fn difference_at_start<'a>(
     logged.rebase(&started);
     for batch in left {
         let mut records =
-            Records::check(&batch.records, batch.record_count).ok_or("a batch of no records")?;
+            Records::check(&batch.records, batch.record_count).ok_or("a batch has invalid records")?;
         records.try_for_each(|record| apply(&mut logged, record))?;
     }
     compare(&logged, &image_of(node, started)?, node.quorum.is_some(), Stage::Started)
 }
 
-/// The contents of the log on a disk for a server that has read it and not written to it yet.
+/// Returns the contents of a log for a server that has read the log and has not written to it yet.
 pub(super) fn image_to_restore(disk: &SimulatedDisk, options: &OpenOptions) -> Result<Image, String> {
     let mut image = image_on(disk, options)?;
     if let Some(losses) = superblock_on(disk).and_then(|superblock| superblock.losses) {
@@ -63,8 +64,8 @@ pub(super) fn image_to_restore(disk: &SimulatedDisk, options: &OpenOptions) -> R
     Ok(image)
 }
 
-/// Returns whether the log on a disk has the fence above which a server began that makes up for losses, unless the server has written nothing
-/// yet. Later starts do not find the losses in the superblock any more.
+/// Checks that after losses the floor of the log is at least the fence above which the server began, unless
+/// the server has written nothing yet. Later starts do not find the losses in the superblock any more.
 pub(super) fn begins_above(
     disk: &SimulatedDisk,
     options: &OpenOptions,
@@ -108,7 +109,8 @@ fn compare(logged: &Image, known: &Image, has_cluster: bool, stage: Stage) -> Re
     same("namespaces", &logged.namespaces().collect::<Vec<_>>(), &known.namespaces().collect())?;
     same("pools", &logged.pools().collect::<Vec<_>>(), &known.pools().collect())?;
     same("frozen prefixes", &logged.frozen().collect::<Vec<_>>(), &known.frozen().collect())?;
-    // The log learns later that a key was folded into the floor. A start with many keys folds some of them and does not record it.
+    // The log learns only later that a key was folded into the floor. A start with many keys folds some of
+    // them and does not record it.
     let folds = match stage {
         Stage::Started => logged.counters().any(|counter| counter.fence >= known.floor()),
         Stage::Serves => true,
@@ -123,7 +125,7 @@ fn compare(logged: &Image, known: &Image, has_cluster: bool, stage: Stage) -> Re
     holds(logged, known, stage)
 }
 
-/// The fence and the lease, in milliseconds, that nothing in the log on a disk is above.
+/// Returns upper bounds from the superblock: for all fences in the log, and for all leases, in milliseconds.
 pub(super) fn bounds_on(disk: &SimulatedDisk) -> Option<(u64, u64)> {
     let superblock = superblock_on(disk)?;
     Some((superblock.fence_floor, superblock.longest_lease_ms))
@@ -134,15 +136,15 @@ fn superblock_on(disk: &SimulatedDisk) -> Option<Superblock> {
     Superblock::decode_file(state.bytes(&FileName::Superblock.to_string())?).ok().map(|(found, _)| found)
 }
 
-/// The holds in the log on a disk, which is left as it is. Of each it says whether a cluster has still to count it. `None` if a server would
-/// refuse to start from it.
+/// Returns the holds in the log on a disk, which is not changed. The value tells whether a cluster has still
+/// to count the hold. `None` if a server would refuse to start from the log.
 pub(super) fn holds_on(disk: &SimulatedDisk, options: &OpenOptions) -> Option<BTreeMap<ClaimId, bool>> {
     let copy = SimulatedDisk::new(disk.state());
     let (_, image, _) = Log::open::<Image>(Arc::new(copy), options).ok()?;
     Some(image.holds().map(|hold| (hold.id, hold.awaits_count)).collect())
 }
 
-/// The holds of a node.
+/// Returns the holds of a node.
 pub(super) fn holds_of(node: &Node) -> BTreeSet<ClaimId> {
     let mut held = BTreeSet::new();
     node.write_contents(&mut |record| {
@@ -157,8 +159,9 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Re
     if logged == known { Ok(()) } else { Err(format!("{what}: {logged:?} in the log, {known:?} in memory")) }
 }
 
-/// The floor of the log may be higher. It learns later that a key was folded, and the key may have come back with higher fences meanwhile. Also,
-/// only the log has a fence that a cluster counted for a grant that was given up. No client learned that fence.
+/// Compares the floors. The floor of the log may be higher: the log learns only later that a key was folded,
+/// and the key may have got higher fences meanwhile. Also, only the log has a fence that a cluster counted
+/// for a grant that was given up. No client learned that fence.
 fn floors(logged: u64, known: &Image, has_cluster: bool) -> Result<(), String> {
     let highest = known.counters().map(|counter| counter.fence).max().unwrap_or(0);
     if known.floor() <= logged && (has_cluster || logged <= highest) {
@@ -178,18 +181,19 @@ fn counters(logged: &Image, known: &Image, floor: u64, has_ephemeral: bool) -> R
     let (counters, mut in_memory) = (of(logged), of(known));
     for (key, counter) in counters.into_iter().filter(|(_, (_, scope))| counts(*scope)) {
         match in_memory.remove(&key) {
-            // Folded into the floor. The log learns it later.
+            // The key was folded into the floor. The log learns this later.
             None if counter.0 <= floor => {}
             Some(known) if known == counter => {}
-            // A start begins no counter below the floor. A start with many keys folds some of them into the floor and does not record it. The
-            // next request for such a key chooses its scope.
+            // A start sets no counter below the floor. A start with many keys folds some of them into the
+            // floor and does not record it. The next request for such a key chooses its scope.
             Some((fence, scope)) if fence >= counter.0 && (scope < counter.1 || fence <= known.floor()) => {}
-            // The cluster counted a grant that was given up meanwhile. No client learned of it. It may have been the first of its key.
+            // The cluster counted a grant that was given up meanwhile, possibly the first grant of its key.
+            // No client learned of it.
             Some((fence, _)) if counter.1 == Scope::Quorum && fence <= counter.0 => {}
             other => same(&format!("counter {key:?}"), &Some(counter), &other)?,
         }
     }
-    // Of a key that came back, the log may have no more than the floor.
+    // If a key was folded and used again, the log may have nothing but the floor for it.
     in_memory.retain(|_, (fence, scope)| *fence > floor && counts(*scope));
     same("counters that are not in the log", &BTreeMap::new(), &in_memory)
 }
@@ -206,41 +210,45 @@ fn holds(logged: &Image, known: &Image, stage: Stage) -> Result<(), String> {
             if stage == Stage::Started && ends_with_connection && !hold.scope.is_durable() {
                 continue;
             }
-            return Err(format!("{hold:?} is in the log alone"));
+            return Err(format!("{hold:?} is in the log, but not in memory"));
         };
-        // A lease begins when its record is durable, which only later frames of the log tell. A registration has an end instead.
+        // A lease begins when its record is durable, which only later frames of the log report. A
+        // registration has an absolute end instead.
         let has_end = matches!(hold.item, Item::Registration { .. });
         if has_end || hold.deadline_ms.is_none() || other.deadline_ms.is_none() {
             (hold.deadline_ms, other.deadline_ms) = (None, None);
         }
-        // A lazy registration ends at an instant of wall time, however long that is.
+        // A lazy registration ends at an instant of wall time, so its remaining lease differs.
         if let Item::Registration { lazy: true, .. } = hold.item {
             (hold.lease_ms, other.lease_ms) = (0, 0);
         }
-        // The log does not tell when a cluster has counted a grant, nor when a hold began.
+        // The log does not record when a cluster has counted a grant, nor when a hold began.
         (hold.begins_counted, other.begins_counted) = (false, false);
-        // A shard may not have heard of the count when the workers ended, nor of the fence, which the cluster may have counted further.
+        // When the workers ended, a shard may not have heard of the count or of a later fence. The cluster
+        // may have counted further meanwhile.
         if other.awaits_count && !hold.awaits_count && other.fence < hold.fence {
             other.fence = hold.fence;
         }
         (hold.awaits_count, other.awaits_count) = (false, false);
         (hold.since_ms, other.since_ms) = (0, 0);
-        // The log has the capacity at the time of the grant, and later changes behind it.
+        // The log has the capacity at the time of the grant. Later changes follow it in records of their own.
         if let (Item::Permits { capacity, .. }, Item::Permits { capacity: now, .. }) =
             (&mut hold.item, &other.item)
         {
             *capacity = *now;
         }
-        // The scope of its key may have risen since.
+        // The scope of the key may have risen since the grant.
         if hold.scope.is_durable() && other.scope > hold.scope {
             hold.scope = other.scope;
         }
-        // A later grant raised the scope of its key and was given up. The record of a move has the scope of that time.
+        // A later grant raised the scope of the key and was given up. The record of a move has the scope of
+        // that time.
         let key = (hold.namespace, hold.item.counter_name());
         if other.scope == Scope::Local && raised.get(&key).is_some_and(|fence| *fence > hold.fence) {
             hold.scope = other.scope;
         }
-        // Memory may have forgotten the request of a hold and the length of its lease. Then it has the rest of the lease.
+        // Memory may have forgotten the request of a hold and the length of its lease. Then the remaining
+        // lease counts as its length.
         if other.number == 0 {
             (hold.number, hold.priority, hold.set_hash) = (0, other.priority, other.set_hash);
             (hold.waited, hold.repeated) = (other.waited, other.repeated);
@@ -303,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_restores_the_whole_of_a_hold() {
+    fn a_start_must_restore_every_field_of_a_hold() {
         let logged = image(&[&Record::Held(HOLD)]).expect("a hold");
         let restored = |hold: Hold<'_>| {
             let memory = image(&[&Record::Held(hold)]).expect("a hold");
@@ -328,15 +336,15 @@ mod tests {
         assert!(compared(Scope::Ephemeral, 2), "a stop records it");
     }
 
-    /// Compares a log that has this hold and the count of the cluster with a memory that has the hold.
+    /// Compares a log that has a hold and its count with a memory that has only the hold.
     fn counted_in_the_log_alone(awaits_count: bool) -> Result<(), String> {
         let hold = Record::Held(Hold { awaits_count, ..HOLD });
         let counted = Record::Counted { id: ID, fence: 14 };
         holds(&image(&[&hold, &counted])?, &image(&[&hold])?, Stage::Stops)
     }
 
-    /// Compares a log in which the scope of a hold is that of the cluster with a memory in which it is not. The newest fence of its key in
-    /// the log is this.
+    /// Compares a log in which the key of a hold was raised to scope Quorum with a memory in which it was
+    /// not. `fence` is the newest fence of the key in the log.
     fn raised_in_the_log_alone(fence: u64) -> Result<(), String> {
         let counter = Record::Counter { namespace: 0, scope: Scope::Quorum, fence, key: b"key" };
         let logged = image(&[&Record::Held(HOLD), &counter])?;
@@ -344,13 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn the_log_has_the_scope_of_a_later_grant_that_was_given_up() {
+    fn the_log_may_have_the_scope_of_a_later_grant_that_was_given_up() {
         assert_eq!(raised_in_the_log_alone(5), Ok(()));
-        assert!(raised_in_the_log_alone(4).is_err(), "no other grant has raised it");
+        assert!(raised_in_the_log_alone(4).is_err(), "no later grant has raised the scope");
     }
 
     #[test]
-    fn memory_lacks_the_fence_of_a_hold_whose_count_it_awaits() {
+    fn memory_may_lack_the_fence_of_a_hold_whose_count_it_awaits() {
         assert_eq!(counted_in_the_log_alone(true), Ok(()));
         assert!(counted_in_the_log_alone(false).is_err());
     }

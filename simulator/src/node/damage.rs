@@ -1,4 +1,4 @@
-//! Damage to a log, which a start refuses unless it is told to accept it.
+//! Damage to a log. A start refuses a damaged log unless its options accept the damage.
 
 use super::log::OPTIONS;
 use crate::disk::{BLOCK_LEN, DiskState, SimulatedDisk};
@@ -7,10 +7,11 @@ use std::sync::Arc;
 use waymaker_engine::log::{FileName, Image, Superblock};
 use waymaker_server::log::Log;
 
-/// The longest lease after which a log is damaged, in milliseconds: a server grants nothing for so long.
+/// The log is damaged only if its longest lease is at most this, in milliseconds. After accepted damage the
+/// server grants nothing for the length of that lease.
 const LEASE_MAX_MS: u64 = 10_000;
 
-/// Damages a file of the log on this disk. Returns the disk, or `None` if no damage would matter.
+/// Damages a file of the log on this disk. Returns the damaged disk, or `None` if no damage would be noticed.
 pub(super) fn damage(state: &DiskState, random: &mut Random) -> Option<DiskState> {
     let name = FileName::Superblock.to_string();
     let (superblock, _) = Superblock::decode_file(state.bytes(&name)?).ok()?;
@@ -24,7 +25,7 @@ pub(super) fn damage(state: &DiskState, random: &mut Random) -> Option<DiskState
     };
     let name = file.to_string();
     let block_count = state.bytes(&name)?.len() / BLOCK_LEN;
-    // The header of a file, or some frame: most of them are in front.
+    // Damage the header of a file in half of the cases, because most frames are near the beginning.
     let block = random.below(2) * random.below(block_count as u64);
     let offset = block as usize * BLOCK_LEN + random.below(64) as usize;
     let mut damaged = state.clone();
@@ -32,7 +33,8 @@ pub(super) fn damage(state: &DiskState, random: &mut Random) -> Option<DiskState
     is_refused(&damaged).then_some(damaged)
 }
 
-/// Whether a start that accepts no damage refuses this disk. A damaged end of the log may look like a crash.
+/// Returns whether a start that accepts no damage refuses this disk. Damage at the end of the log may look
+/// like a crash.
 fn is_refused(state: &DiskState) -> bool {
     let disk = SimulatedDisk::new(state.clone());
     Log::open::<Image>(Arc::new(disk), &OPTIONS).is_err()

@@ -1,4 +1,5 @@
-//! How a server begins and ends as a whole: it starts on what its disk has, crashes, or stops in order.
+//! The start and the end of a whole server: it starts from the contents of its disk, crashes, or stops
+//! cleanly.
 
 use super::damage::damage;
 use super::log::{LogEnd, OPTIONS, SimulatedLog};
@@ -16,33 +17,34 @@ use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, shard_count};
 use waymaker_server::quorum::port::QuorumPort;
 
-/// How often a server that ends looks whether all is done.
+/// Interval at which a stopping server checks whether its workers are done.
 const LOOK_US: u64 = 1_000;
-/// How long it waits for that.
+/// Time limit for that.
 const FINISH_US: u64 = 3_000_000;
-/// Within this time the log of a server that stops has ended, whatever becomes of its disk.
+/// Time limit for the end of the log of a stopping server, whatever happens to its disk.
 const CLOSE_US: u64 = 60_000_000;
-/// How often a crash is put off until something is not durable, at most, and for how long.
+/// A crash is put off at most this many times, each time by at most `CRASH_PUT_OFF_US`, until the log has
+/// something that is not durable.
 const CRASH_PUT_OFF_MAX: u32 = 40;
 const CRASH_PUT_OFF_US: u64 = 2_000;
-/// How long a machine has been up at most when a server starts on it.
+/// Longest uptime of the machine when a server starts on it.
 const BOOT_MAX_MS: u64 = 3_000;
-/// How long a server restores what its log has.
+/// Time that a server takes to restore the contents of its log.
 const RESTORE_MS: u64 = 40;
 
-/// Where a server is between its start and its end.
+/// Stage of a server between its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Up,
-    /// It was told to stop in order.
+    /// The server was told to stop cleanly.
     Stopping,
-    /// Its workers end. It is given up at that time.
+    /// The workers end. The server crashes if they have not ended at this time.
     Finishing {
         until_us: u64,
     },
-    /// Its log ends.
+    /// The log is being closed.
     Closing,
-    /// Its log has failed. Workers say so to all who wait, and then the process ends.
+    /// The log has failed. Workers report this to all waiting clients, and then the process ends.
     Failing,
     Down,
 }
@@ -58,16 +60,16 @@ impl Stage {
 }
 
 impl Server {
-    /// A server begins, on what the disk has if there is one.
+    /// Starts a server, from the contents of its disk if it has a log.
     pub(super) fn start(&mut self, world: &mut World) {
         self.quorum = world.settings.cluster().map(|_| SimulatedQuorum::new(world, self.start));
         if self.is_damaged && self.is_disk_full {
-            // What is whole is written to another file.
+            // The valid part of a damaged log is copied to another file, which needs room.
             self.set_disk_full(world, false);
         }
         let made = match self.make(world) {
             Err(error) if self.is_disk_full => {
-                // A server with an empty directory needs room.
+                // A server with an empty directory needs room on the disk.
                 world.trace.note(world.now_us, 20, 0, || format!("server    does not start: {error}"));
                 self.set_disk_full(world, false);
                 self.make(world)
@@ -108,7 +110,7 @@ impl Server {
         self.plan_disaster(world);
     }
 
-    /// Makes a server of what the disk has, which stays as it is if that fails.
+    /// Creates a server from the contents of its disk. If that fails, the disk is unchanged.
     fn make(&self, world: &mut World) -> Result<(Node, Option<SimulatedLog>), Box<dyn std::error::Error>> {
         let port = self.quorum.as_ref().map(SimulatedQuorum::port);
         match (world.settings.log(), self.disk.clone()) {
@@ -129,7 +131,7 @@ impl Server {
         let logged = contents::image_to_restore(&disk, &OPTIONS)?;
         let losses_ms = read.losses_ms();
         let mut node = Node::new(&config(world, self.start, (Some(read.port.clone()), quorum)));
-        // Workers read the clock later.
+        // Workers read the clock later than the restore does.
         let restored_at =
             |clock: &dyn Clock| Time::from_millis(clock.now().as_millis().saturating_sub(RESTORE_MS));
         let restored = read.restore(&mut node, restored_at)?;
@@ -152,7 +154,7 @@ impl Server {
         world.after(after_us, Event::Disaster(self.disaster));
     }
 
-    /// The log does something.
+    /// Runs the log thread.
     pub(super) fn run_log(&mut self, world: &mut World) -> Errands {
         let mut errands = Errands::default();
         if let Some(log) = &mut self.log {
@@ -162,7 +164,7 @@ impl Server {
         errands
     }
 
-    /// The thread beside the log has done an errand.
+    /// Notes that the keeper thread beside the log has finished an errand.
     pub(super) fn keep_log(&mut self, world: &mut World) {
         if let Some(log) = &mut self.log {
             log.keep(world);
@@ -170,7 +172,7 @@ impl Server {
         self.note_log_end(world);
     }
 
-    /// Where the log has ended, so does the server.
+    /// Ends the server if its log has ended.
     fn note_log_end(&mut self, world: &mut World) {
         let Some(durability) = world.settings.durability else { return };
         match self.log.as_ref().and_then(SimulatedLog::end) {
@@ -184,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Plans when the disk is full next.
+    /// Plans the next time at which the disk is full.
     pub(super) fn plan_disk(&mut self, world: &mut World) {
         if let Some((gap_us, _)) = world.settings.log().and_then(|durability| durability.full_us) {
             let after_us = world.random.between(1, 2 * gap_us);
@@ -197,7 +199,7 @@ impl Server {
         world.after(after_us, Event::Disk(self.disk_change));
     }
 
-    /// The disk becomes full, or has room again.
+    /// Fills the disk, or frees it again.
     pub(super) fn change_disk(&mut self, world: &mut World) {
         if self.is_disk_full {
             self.set_disk_full(world, false);
@@ -207,7 +209,7 @@ impl Server {
         }
     }
 
-    /// The disk is full for a while, if it ever is in this run.
+    /// Fills the disk for a while, if this run has such faults.
     fn fill_disk(&mut self, world: &mut World) {
         let full_us = world.settings.log().and_then(|durability| durability.full_us);
         let Some((_, full_max_us)) = full_us.filter(|_| !world.calm) else { return };
@@ -226,7 +228,7 @@ impl Server {
         }
     }
 
-    /// The disk has room, and nothing fails any more.
+    /// Ends all faults of the disk: it has room, and no operation fails.
     pub(crate) fn end_disk_faults(&mut self, world: &mut World) {
         if self.is_disk_full {
             self.set_disk_full(world, false);
@@ -236,7 +238,7 @@ impl Server {
         }
     }
 
-    /// The thread that asks the cluster does something, or hears from it.
+    /// Runs the thread that asks the cluster, or delivers a result to it.
     pub(super) fn run_quorum(&mut self, world: &mut World, event: Event) -> Errands {
         let mut errands = Errands::default();
         if let Some(quorum) = &mut self.quorum {
@@ -251,14 +253,14 @@ impl Server {
         errands
     }
 
-    /// It is time for the server to end, or to start again.
+    /// Ends the server, advances its end, or starts it again.
     pub(super) fn suffer(&mut self, world: &mut World) {
         let Some(durability) = world.settings.durability else { return };
         if self.stage.is_up() {
             self.judge_log(world);
         }
         match self.stage {
-            // What goes on calmly goes on to the end.
+            // In the calm phase the server is not disturbed.
             Stage::Up if world.calm => {}
             Stage::Up if world.random.percent(durability.clean_percent) => {
                 self.stop(world);
@@ -267,7 +269,7 @@ impl Server {
                 self.schedule_disaster(world, linger_us);
             }
             Stage::Up => self.crash_soon(world, durability),
-            // Somebody is in a hurry.
+            // An operator may kill a stopping server.
             Stage::Stopping if world.random.once_in(4) => self.crash(world, durability),
             Stage::Stopping => {
                 self.end_stalls(world);
@@ -291,7 +293,7 @@ impl Server {
                 if self.closes_until_us <= world.now_us {
                     world
                         .auditor
-                        .accuse("stopping", || "the log of a server that stops does not end".to_owned());
+                        .accuse("stopping", || "the log of a stopping server did not end in time".to_owned());
                 }
                 self.crash(world, durability);
             }
@@ -300,14 +302,15 @@ impl Server {
         }
     }
 
-    /// Compares the log with what it is to restore, unless a turn is on its way.
+    /// Compares the log with the node that it must restore, unless a turn is in transit.
     fn judge_log(&self, world: &mut World) {
         if let Some(log) = self.log.as_ref().filter(|_| self.claim_count().is_some()) {
             log.judge_contents(world, &self.node.0);
         }
     }
 
-    /// Crashes. Most crashes wait until the log has something that is not durable, which is what a crash loses.
+    /// Crashes, in most cases only once the log has something that is not durable and that the crash can
+    /// lose.
     fn crash_soon(&mut self, world: &mut World, durability: Durability) {
         let waits = match self.put_off {
             0 => world.random.percent(75),
@@ -322,7 +325,7 @@ impl Server {
         self.crash(world, durability);
     }
 
-    /// The process, or the whole machine, is gone from one moment to the next.
+    /// Ends the process or the whole machine at once.
     fn crash(&mut self, world: &mut World, durability: Durability) {
         let loses_power = world.random.percent(durability.power_percent);
         world.trace.note(world.now_us, 12, u64::from(loses_power), || {
@@ -342,7 +345,7 @@ impl Server {
         self.leave_disk(world, durability, &log.into_disk(), loses_power);
     }
 
-    /// The disk is as it was, or without some of what was not synced.
+    /// Keeps the disk as it is, or without some of the unsynced data if the machine lost its power.
     fn leave_disk(
         &mut self,
         world: &mut World,
@@ -375,7 +378,7 @@ impl Server {
         self.go_down(world, durability, ending);
     }
 
-    /// A file of the log may be damaged.
+    /// Damages a file of the log, if the seed chooses to.
     fn damage_disk(&mut self, world: &mut World, durability: Durability) {
         let has_entries = world.settings.mix.has_entries();
         if world.calm || has_entries || !world.random.percent(durability.damage_percent) {
@@ -391,9 +394,9 @@ impl Server {
         }
     }
 
-    /// The workers of a server that stops in order have ended: what is left is to end its log.
+    /// Begins to close the log of a stopping server, because its workers have ended.
     fn close(&mut self, world: &mut World, durability: Durability) {
-        world.trace.note(world.now_us, 22, 0, || "server    has no workers any more".to_owned());
+        world.trace.note(world.now_us, 22, 0, || "server    has ended its workers".to_owned());
         self.end_workers(world);
         if self.log.is_none() {
             return self.go_down(world, durability, Ending::Loss);
@@ -409,18 +412,18 @@ impl Server {
         self.node.0.record_ephemeral();
         log.stop(world);
         self.closes_until_us = world.now_us + CLOSE_US;
-        // Somebody may lose patience.
+        // An operator may lose patience and kill the server.
         let after_us = if world.random.once_in(6) { world.random.spread(10, 2_000_000) } else { CLOSE_US };
         self.schedule_disaster(world, after_us);
     }
 
-    /// The last words of a server that stops in order.
+    /// Closes the log of a stopping server.
     fn end(&mut self, world: &mut World, durability: Durability) {
         let Some(log) = self.log.take() else { return };
         let (disk, is_closed) = log.close(world, &self.node.0);
-        world.trace.note(world.now_us, 13, u64::from(is_closed), || {
-            format!("server    ends in order, unless the disk fails: {is_closed}")
-        });
+        world
+            .trace
+            .note(world.now_us, 13, u64::from(is_closed), || format!("server    stops cleanly: {is_closed}"));
         if is_closed {
             disk.fail_no_more();
             self.disk = Some(disk);
@@ -451,7 +454,7 @@ impl Server {
         let down_us = world.random.spread(1_000, durability.down_max_us);
         let (now_us, booted_ms) = (world.now_us, world.booted_ms());
         world.auditor.note_stall(now_us, down_us);
-        world.trace.note(now_us, 14, booted_ms, || format!("server    is gone for {} ms", down_us / 1000));
+        world.trace.note(now_us, 14, booted_ms, || format!("server    is down for {} ms", down_us / 1000));
         self.schedule_disaster(world, down_us);
     }
 

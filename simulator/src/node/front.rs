@@ -1,9 +1,10 @@
-//! A connection of a front end, as a server has one for each gRPC or WebSocket client.
+//! A connection of a front end, which a server has for each gRPC or WebSocket client.
 //!
-//! Its contract is the binary protocol itself: the "library" below takes frames from the network and hands each request to an inlet of
-//! the worker, under a number of the inlet's own. Answers and events go back under the numbers of the client. All that decides
-//! is the server's: inlets, listeners, turns, and who runs in them. A CANCEL is what the reset of a stream is elsewhere: nobody listens
-//! to the request any more, and neither of both gets an answer.
+//! In the simulation, front ends speak the binary protocol. The "library" below takes frames from the network
+//! and passes each request to an inlet of the worker, under a number of the inlet's own. Responses and events
+//! return under the numbers of the client. All decisions are made by the server's code: inlets, listeners,
+//! turns, and the order of turns. A CANCEL stands for the reset of a gRPC stream: the request loses its
+//! listener, and neither the CANCEL nor the request is answered.
 
 use super::io::{Arrival, Registered, VirtualStopwatch, read, register, write};
 use super::tasks::{Errands, Tasks};
@@ -25,27 +26,27 @@ use waymaker_server::edge::read_barrier::ReadBarrier;
 use waymaker_server::edge::streams::{FrontWork, Ran, StreamTurns};
 use waymaker_server::worker::{ConnectionKey, Worker};
 
-/// Bytes that the library reads at once.
+/// Number of bytes that the library reads at once.
 const READ_LEN_MAX: usize = 4 << 10;
-/// Maximum time, beside its lease, until a hold without a listener is over.
+/// Longest time, in addition to its lease, until a hold without a listener has ended.
 const STRANGERS_US: u64 = 5_000_000;
-/// How long a client may let a stream wait before it takes more of it.
+/// Longest time for which a client pauses before it takes the next response of a stream.
 const QUIET_MAX_US: u64 = 500_000;
-/// How rarely the client of a silent stream takes the next response late: one time in three.
+/// One of this number of idle streams has a client that takes the next response late.
 const NAP_EVERY: u64 = 3;
 /// One of this number of connections never follows its claims.
 const NEVER_FOLLOWS_EVERY: usize = 3;
-/// Every how many streams say nothing at first.
+/// One of this number of streams is slow to take its first response.
 const QUIET_EVERY: u64 = 16;
-/// The same where clients try the edge of the server.
+/// The same in runs with `Settings::edge`.
 const EDGE_QUIET_EVERY: u64 = 4;
 
-/// Which inlet a request goes through.
+/// Purpose of an inlet. It determines the requests that pass through the inlet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Purpose {
-    /// Claims, and what names the holds of this connection alone.
+    /// Claims, and requests that name holds of this connection alone.
     Claims,
-    /// Everything else: what happens to a hold by its id is told to its stream.
+    /// All other requests. Events that result from them go to the stream that has the hold.
     Questions,
     Watches,
 }
@@ -76,22 +77,22 @@ impl Wake for StreamWake {
     }
 }
 
-/// A request of the client that somebody listens to.
+/// A request of the client that has a listener.
 #[derive(Debug)]
 struct Stream {
     purpose: Purpose,
     listener: Listener,
     is_followed: bool,
     wake: Arc<StreamWake>,
-    /// The holds that it was granted and that are not over.
+    /// The holds that were granted to the stream and have not ended.
     granted: Vec<LockId>,
-    /// One of these was found over then, and the stream has not heard so.
+    /// Time at which one of these holds was found to have ended while the stream had not heard of it.
     unaware_since_us: Option<u64>,
-    /// The client takes nothing of it before.
+    /// Until this time the client takes nothing from the stream.
     quiet_until_us: u64,
-    /// Once it has something to say again, its client takes nothing of it for so long.
+    /// Time for which the client takes nothing once the stream has something to say again.
     nap_us: u64,
-    /// The key of a claim on one key; empty of any other claim. `None` if it is no claim.
+    /// Key of a claim on one key; empty for any other claim, `None` if the request is no claim.
     claimed: Option<Vec<u8>>,
 }
 
@@ -99,28 +100,29 @@ struct Stream {
 #[derive(Debug)]
 pub(super) struct Front {
     connection: usize,
-    /// What the client said at first, as the inlets say it.
+    /// Greeting of the client, which each inlet repeats.
     hello: Option<OwnedHello>,
     inlets: BTreeMap<Purpose, InletState>,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Requests that never ran, each with the time since when its read had something to read.
+    /// Requests that have not run yet, each with the arrival time of the first bytes of its read.
     begun: VecDeque<(u64, Vec<u8>)>,
     streams: BTreeMap<u32, Stream>,
-    /// True if it never follows its claims, because its client only wants the answers.
+    /// True if the connection never follows its claims, because its client only wants the responses.
     never_follows: bool,
     /// Holds that streams have heard of.
     known: BTreeSet<LockId>,
-    /// When it last gave up a claim that no stream had heard of.
+    /// Time at which the connection last gave up a claim that no stream had heard of.
     given_up_us: Option<u64>,
-    /// Holds that the client gave back as their lane, so that their streams hear nothing of it.
+    /// Holds that the client released with `own`, so that their streams hear nothing of the release.
     given_back: BTreeSet<LockId>,
-    /// A hold without a listener may last until then: its grant crossed the reset of a stream that follows its hold.
+    /// Until this time a hold without a listener may exist: its grant crossed the reset of a stream that
+    /// follows its hold.
     strangers_until_us: u64,
     turn: FrontTurn<VirtualStopwatch>,
     turns: StreamTurns,
     woken: Woken,
-    /// The connection ends once its output is written.
+    /// True if the connection ends once its output is written.
     is_closing: bool,
 }
 
@@ -131,7 +133,7 @@ struct OwnedHello {
     owner: Vec<u8>,
 }
 
-/// What a connection has at hand in its turn.
+/// The parts of the thread that a connection uses in its turn.
 pub(super) struct Hands<'a> {
     pub(super) world: &'a mut World,
     pub(super) worker: &'a mut Worker,
@@ -143,7 +145,7 @@ pub(super) struct Hands<'a> {
     pub(super) others: Others,
 }
 
-/// One turn.
+/// State of one turn.
 struct Work<'a, 'b> {
     front: &'a mut Front,
     hands: Hands<'b>,
@@ -171,7 +173,7 @@ impl Front {
         }
     }
 
-    /// Has a turn, in which each look at the stopwatch takes so long. Ready when the connection is over.
+    /// Takes a turn in which each look at the stopwatch takes `look_us`. Ready when the connection has ended.
     pub(super) fn take_turn(&mut self, hands: Hands<'_>, look_us: u64) -> Poll<End> {
         self.turn.begin();
         self.turn.stopwatch_mut().look_us = look_us;
@@ -181,17 +183,17 @@ impl Front {
         polled
     }
 
-    /// Ends a turn after which the connection lives on.
+    /// Ends a turn after which the connection continues.
     pub(super) fn end_turn(&mut self, barrier: &mut ReadBarrier) -> FrontTurnEnd {
         self.turn.end(barrier)
     }
 
-    /// How long its last turn took.
+    /// Returns the duration of the last turn.
     pub(super) fn spent_us(&mut self) -> u64 {
         self.turn.stopwatch_mut().elapsed_us()
     }
 
-    /// When the first of the requests arrived that never ran.
+    /// Returns the arrival time of the first request that has not run yet.
     pub(super) fn begun_since_us(&self) -> Option<u64> {
         self.begun.front().map(|(arrived_us, _)| *arrived_us)
     }
@@ -201,19 +203,19 @@ impl Front {
         self.is_closing
     }
 
-    /// Takes what the worker has to say to this lane.
+    /// Takes the output of the worker for this lane.
     pub(super) fn take_output(&mut self, worker: &mut Worker, key: ConnectionKey) {
         if let Some(inlet) = self.inlets.values_mut().find(|inlet| inlet.key() == key) {
             inlet.take_output(worker);
         }
     }
 
-    /// Whether a stream was woken that the client takes nothing of yet.
+    /// Returns whether a stream was woken from which the client takes nothing yet.
     pub(super) fn has_quiet_streams(&self) -> bool {
         self.streams.values().any(|stream| stream.wake.is_woken.load(Ordering::Relaxed))
     }
 
-    /// Returns a stream that sleeps although its lane is closed, unless the connection ends already.
+    /// Returns a stream that sleeps although its lane is closed, unless the connection is ending.
     pub(super) fn sleeper(&self) -> Option<u32> {
         let is_closed = |purpose: &Purpose| self.inlets.get(purpose).is_some_and(InletState::is_closed);
         let sleeps = |(_, stream): &(&u32, &Stream)| {
@@ -223,7 +225,7 @@ impl Front {
         streams.find(sleeps).map(|(number, _)| *number)
     }
 
-    /// Returns the stream that has not heard for the longest time that a hold of it is over, and since when.
+    /// Returns the stream that has missed the end of a hold for the longest time, and the start of that time.
     pub(super) fn find_unaware(
         &mut self,
         now_us: u64,
@@ -254,22 +256,22 @@ impl Front {
         claimed.any(|claimed| claimed.is_empty() || claimed == key)
     }
 
-    /// When it last gave up a claim of which no stream had heard.
+    /// Returns the time at which the connection last gave up a claim that no stream had heard of.
     pub(super) fn given_up_us(&mut self) -> &mut Option<u64> {
         &mut self.given_up_us
     }
 
-    /// Returns the lane of its claims, and until when it may have holds without a listener.
+    /// Returns the lane of the claims, and the time until which it may have holds without a listener.
     pub(super) fn claims(&self) -> Option<(ConnectionKey, u64)> {
         self.inlets.get(&Purpose::Claims).map(|inlet| (inlet.key(), self.strangers_until_us))
     }
 
-    /// Returns the name of its namespace.
+    /// Returns the name of the namespace.
     pub(super) fn namespace(&self) -> &[u8] {
         self.hello.as_ref().map(|hello| hello.namespace.as_slice()).unwrap_or_default()
     }
 
-    /// The connection is over. Returns the lanes that it had.
+    /// Ends the connection. Returns the lanes that it had.
     pub(super) fn finish(
         mut self: Box<Self>,
         worker: &mut Worker,
@@ -366,7 +368,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// A stream that was woken, and of which the client takes more.
+    /// Returns a stream that was woken and from which the client takes more.
     fn next_woken(&self) -> Option<u32> {
         let now_us = self.hands.world.now_us;
         let is_ready = |stream: &Stream| {
@@ -376,7 +378,7 @@ impl Work<'_, '_> {
         self.front.streams.iter().find(|(_, stream)| is_ready(stream)).map(|(number, _)| *number)
     }
 
-    /// Begins a request.
+    /// Begins to serve a request.
     fn begin(&mut self, bytes: &[u8]) {
         let Ok(Some(frame)) = next_frame(bytes, FRAME_LEN_MAX) else { return };
         let number = frame.number();
@@ -397,7 +399,7 @@ impl Work<'_, '_> {
                 self.front.given_back.insert(*id);
                 self.ask(Purpose::Claims, number, bytes, false, None);
             }
-            // The lane of the claims ends, and the connection with it.
+            // These requests act on the lane of the claims. A GOODBYE ends the lane and the connection.
             Request::Goodbye(_) | Request::Extend(Extend { own: true, .. }) | Request::Holds(_) => {
                 self.ask(Purpose::Claims, number, bytes, false, None);
             }
@@ -405,8 +407,9 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Asks for holds. Some front ends listen to what happens to them, others only want the answer. What ends with its connection alone is
-    /// asked for in the second way: a hold that nobody heard of must not stay.
+    /// Sends a claim to the worker. Some streams follow the events of their holds, others only want the
+    /// response. A hold without a lease is always claimed in the second way, because it would stay if no
+    /// client heard of it.
     fn claim(&mut self, number: u32, bytes: &[u8], cancel_key: &[u8], lease_ms: u32) {
         let is_listening = lease_ms != u32::MAX && !self.hands.world.random.once_in(4);
         let is_followed = is_listening && !self.front.never_follows;
@@ -465,12 +468,13 @@ impl Work<'_, '_> {
         front.streams.insert(number, stream);
     }
 
-    /// The inlet of this purpose is open from here on. False: the worker refuses it, and the connection ends.
+    /// Opens the inlet of this purpose unless it is open. Returns false if the worker refuses it; then the
+    /// connection ends.
     fn open(&mut self, purpose: Purpose) -> bool {
         self.front.inlets.contains_key(&purpose) || self.open_anew(purpose).is_ok()
     }
 
-    /// Opens an inlet. Returns the answer of the worker.
+    /// Opens an inlet. Returns the response of the worker.
     fn open_anew(&mut self, purpose: Purpose) -> Result<Vec<u8>, Vec<u8>> {
         let Self { front, hands } = self;
         let Some(OwnedHello { kind, namespace, owner }) = front.hello.clone() else {
@@ -503,7 +507,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Nobody listens to this request any more.
+    /// Removes the listener of a request.
     fn reset(&mut self, number: u32) {
         let Self { front, hands } = self;
         let Some(mut stream) = front.streams.remove(&number) else { return };
@@ -523,7 +527,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Takes what was said to a stream.
+    /// Takes the responses and events of a stream.
     fn poll_stream(&mut self, number: u32) {
         loop {
             let front = &mut *self.front;
@@ -549,7 +553,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Now and then the client takes the next response of a stream late.
+    /// In some cases, plans that the client takes the next response of a stream late.
     fn plan_nap(&mut self, number: u32) {
         let Self { front, hands } = self;
         let world = &mut *hands.world;
@@ -571,7 +575,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Passes on what was said to a stream. Returns whether that was the last.
+    /// Passes a response or an event on to the client. Returns whether it was the last of its stream.
     fn hear(&mut self, number: u32, reply: &Reply) -> bool {
         let Self { front, hands } = self;
         let Some(stream) = front.streams.get_mut(&number) else { return true };
@@ -601,12 +605,12 @@ impl Work<'_, '_> {
                     as_number = 0;
                     if !own.contains(&id) {
                         hands.world.auditor.accuse("listener", || {
-                            format!("request {number} with the holds {own:?} is told {event:?}")
+                            format!("request {number} has the holds {own:?} but got the event {event:?}")
                         });
                     }
                     stream.granted.retain(|other| !is_over || *other != id);
                 }
-                // What took it up has a stream of its own.
+                // The request that took the hold up has a stream of its own.
                 if let Event::TakenUp { .. } = event {
                     return stream.granted.is_empty();
                 }
@@ -622,7 +626,7 @@ impl Work<'_, '_> {
         is_last || !stream.is_followed
     }
 
-    /// The client greets: what its first inlet is answered is the answer.
+    /// Handles the greeting of the client. The response to the first inlet is the response to the client.
     fn greet(&mut self, number: u32, hello: &Hello<'_>) {
         let (kind, namespace, owner) = (hello.kind, hello.namespace.to_vec(), hello.owner.to_vec());
         self.front.hello = Some(OwnedHello { kind, namespace, owner });
@@ -633,7 +637,7 @@ impl Work<'_, '_> {
     }
 }
 
-/// The same frame under another number.
+/// Returns the same frame with another number.
 fn renumbered(frame: &[u8], number: u32) -> Vec<u8> {
     let mut bytes = frame.to_vec();
     bytes[4..8].copy_from_slice(&number.to_le_bytes());

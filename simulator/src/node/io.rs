@@ -1,4 +1,4 @@
-//! Sockets and stopwatches of connections, made of the simulated network and of virtual time.
+//! Sockets and stopwatches of connections, implemented on the simulated network and in virtual time.
 
 use super::tasks::{Errands, Task, Tasks};
 use crate::network::Found;
@@ -11,10 +11,10 @@ use waymaker_server::edge::turn::Stopwatch;
 use waymaker_server::limits::READ_LEN_MAX;
 use waymaker_server::worker::{ConnectionKey, Worker};
 
-/// By slot of its lane, the connection that is written to when the worker names it.
+/// The connection that is written to when the worker names a lane, by the slot of the lane.
 pub(super) type Registered = BTreeMap<u32, (ConnectionKey, usize)>;
 
-/// A stopwatch on which a while passes between any two looks.
+/// Stopwatch on which time passes between any two looks.
 #[derive(Debug, Default)]
 pub(super) struct VirtualStopwatch {
     elapsed_us: u64,
@@ -22,7 +22,7 @@ pub(super) struct VirtualStopwatch {
 }
 
 impl VirtualStopwatch {
-    /// Returns the time since its start, without a look.
+    /// Returns the elapsed time without advancing it.
     pub(super) fn elapsed_us(&self) -> u64 {
         self.elapsed_us
     }
@@ -64,7 +64,7 @@ impl Stopwatch for VirtualStopwatch {
     }
 }
 
-/// What a connection needs in one turn.
+/// The parts of the thread that a connection uses in one turn.
 pub(super) struct Io<'a> {
     pub(super) world: &'a mut World,
     pub(super) tasks: &'a mut Tasks,
@@ -72,7 +72,7 @@ pub(super) struct Io<'a> {
     pub(super) errands: &'a mut Errands,
     pub(super) connection: usize,
     pub(super) is_readable: &'a mut bool,
-    /// Bytes of the next read, at most.
+    /// Largest number of bytes of the next read.
     pub(super) len_max: usize,
     /// Bytes of the last read.
     pub(super) bytes: Vec<u8>,
@@ -110,7 +110,7 @@ impl ConnectionIo for Io<'_> {
     }
 }
 
-/// What a socket has.
+/// Result of a read from a socket.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Bytes(Vec<u8>),
@@ -119,7 +119,7 @@ pub(super) enum Arrival {
     Failed,
 }
 
-/// Reads a socket. Until the operating system names it again, one that was found empty has nothing.
+/// Reads a socket. A socket that was found empty has nothing until the operating system names it again.
 pub(super) fn read(world: &mut World, connection: usize, is_readable: &mut bool, len_max: usize) -> Arrival {
     if !*is_readable {
         return Arrival::Nothing;
@@ -136,7 +136,7 @@ pub(super) fn read(world: &mut World, connection: usize, is_readable: &mut bool,
         }
         Found::End => Arrival::End,
         Found::Bytes(bytes) => {
-            // A read that leaves room in the buffer has emptied the socket. Its end can be read all the same.
+            // A read that leaves room in the buffer has emptied the socket. Its end can still be read.
             *is_readable = bytes.len() == len_max || pipe.is_readable() || is_broken;
             world.trace.bytes(&bytes);
             if std::mem::take(&mut pipe.wants_room) {
@@ -148,7 +148,7 @@ pub(super) fn read(world: &mut World, connection: usize, is_readable: &mut bool,
     }
 }
 
-/// Writes as much as the connection takes.
+/// Writes as many bytes as the connection takes.
 pub(super) fn write(world: &mut World, connection: usize, bytes: &[u8]) -> Write {
     let len = world.send(connection, false, bytes);
     world.auditor.note_flow(connection, len == bytes.len(), world.now_us);
@@ -160,7 +160,8 @@ pub(super) fn write(world: &mut World, connection: usize, bytes: &[u8]) -> Write
     Write::Written(len)
 }
 
-/// The flusher writes to this connection from here on. One that lost the lane finds out in a turn.
+/// Lets the flusher write to this connection from now on. A connection that has lost the lane learns of that
+/// in its next turn.
 pub(super) fn register(
     world: &mut World,
     tasks: &mut Tasks,

@@ -1,4 +1,5 @@
-//! Streams of front ends: they hear of the ends of their holds and of their lanes, and no hold stays without a listener.
+//! Checks for the streams of front ends: each stream hears of the end of its holds and of its lane, and no
+//! hold stays without a listener.
 
 use super::thread::{Inner, Served};
 use super::{Seen, Server, leave};
@@ -8,11 +9,13 @@ use waymaker_engine::{Answer, Caller, ClaimId, HeldLock, LaneAddress, PageBounds
 use waymaker_protocol::LockId;
 use waymaker_server::node::Node;
 
-/// How long a stream may not have heard that a hold is over: its client takes nothing for a while, and housekeeping comes by.
+/// Longest time for which a stream may miss the end of a hold: its client takes nothing for a while, and then
+/// housekeeping runs.
 const UNAWARE_US: u64 = 1_500_000;
 
 impl Server {
-    /// Accuses a worker if a stream does not hear that its hold is over. With a log the event may wait for the disk.
+    /// Reports a violation if a stream does not hear that its hold has ended. With a log the event may wait
+    /// for the disk.
     pub(super) fn judge_streams(&mut self, world: &mut World, thread: usize) {
         if world.settings.log().is_some() {
             return;
@@ -29,21 +32,21 @@ impl Server {
             {
                 let connection = *connection;
                 return world.auditor.accuse("listener", || {
-                    format!("stream {number} of connection {connection} has not heard since {since_us} us that a hold of it is over")
+                    format!("stream {number} of connection {connection} has a hold that ended at {since_us} us, and has not heard of the end")
                 });
             }
         }
     }
 
-    /// Accuses a front end that keeps a hold of which no stream has heard, after a request was given up. With a log the answer that grants the
-    /// hold may wait for the disk.
+    /// Reports a violation if a front end keeps a hold that no stream has heard of, after a request was given
+    /// up. With a log the response that grants the hold may wait for the disk.
     pub(super) fn judge_unknown(&mut self, world: &mut World, connection: usize) {
         let Self { node, threads, .. } = self;
         for thread in threads {
             let Some(served) = thread.connections.get_mut(&connection) else { continue };
             let Inner::Front(front) = &mut served.inner else { continue };
             let Some(given_up_us) = *front.given_up_us() else { continue };
-            // The request is served, its answer comes back, and the hold is released.
+            // Four steps may follow: the request is served, its response arrives, and the hold is released.
             let hops = std::iter::successors(Some(given_up_us), |us| Some(world.auditor.latest_us(*us)));
             let ended_us = hops.take(4).last().unwrap_or(given_up_us);
             if world.now_us <= ended_us {
@@ -66,14 +69,14 @@ impl Server {
             };
             if let Some(lock) = holds_of(&node.0, namespace, lane).into_iter().find(is_unknown) {
                 return world.auditor.accuse("listener", || {
-                    format!("connection {connection} has a hold of which no stream has heard: {lock:?}")
+                    format!("connection {connection} has a hold that no stream has heard of: {lock:?}")
                 });
             }
         }
     }
 
-    /// Accuses a worker that still counts requests of a connection when every request has its answer: what counts against a limit is given
-    /// back.
+    /// Reports a violation if a worker still counts requests of a connection against a limit although all
+    /// requests are answered.
     pub(crate) fn judge_counts(&self, world: &mut World) {
         for thread in &self.threads {
             for (key, counts) in thread.worker.open_counts() {
@@ -85,14 +88,15 @@ impl Server {
                 let link = &world.network.connections[*connection];
                 if link.cut_us.is_none() && !link.client_done {
                     return world.auditor.accuse("limit", || {
-                        format!("connection {connection} has {counts:?} requests in flight, waiting and left, and all are answered")
+                        format!("connection {connection} counts {counts:?} requests in flight, waiting and left, although all are answered")
                     });
                 }
             }
         }
     }
 
-    /// Accuses a front end that has holds when its clients have given back all they know of.
+    /// Reports a violation if a front end has holds after its clients have released all holds that they know
+    /// of.
     pub(crate) fn judge_strangers(&self, world: &mut World) {
         for thread in &self.threads {
             for (connection, served) in &thread.connections {
@@ -105,7 +109,7 @@ impl Server {
                 let Some(lane) = thread.worker.address(key) else { continue };
                 let Some((namespace, _)) = self.node.0.find_namespace(front.namespace()) else { continue };
                 let locks = holds_of(&self.node.0, namespace, lane);
-                // Who asks again under a request id knows its hold from before.
+                // A client that repeats a request id knows its hold from an earlier request.
                 let is_stranger = |lock: &&HeldLock| {
                     let is_left = world.now_us > until_us && !front.knows(id_of(lock));
                     lock.request_id.is_empty() && (lock.remaining_ms == u32::MAX || is_left)
@@ -119,7 +123,7 @@ impl Server {
     }
 }
 
-/// Returns the holds of a lane, apart from those in shards whose turns are on their way.
+/// Returns the holds of a lane, except those in shards whose turns are in transit.
 fn holds_of(node: &Node, namespace: u16, lane: LaneAddress) -> Vec<HeldLock> {
     let mut holds = Vec::new();
     for cell in &node.shards {
@@ -143,7 +147,7 @@ fn id_of(lock: &HeldLock) -> LockId {
     LockId { place: lock.id.place, secret: lock.id.secret }
 }
 
-/// Returns whether a claim is over; false while the turn of its shard is on its way.
+/// Returns whether a claim has ended; false while the turn of its shard is in transit.
 fn is_over(node: &Node, namespace: u16, LockId { place, secret }: LockId) -> bool {
     let id = ClaimId { place, secret };
     let Some(cell) = node.shards.get(usize::from(node.shard_of_claim(id))) else { return true };

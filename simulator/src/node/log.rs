@@ -1,4 +1,5 @@
-//! The log thread of a simulated server, and the thread beside it: both run the server's own code, in virtual time.
+//! The log thread of a simulated server and the keeper thread beside it. Both run the server's own code in
+//! virtual time.
 
 use super::contents;
 use crate::clock::VirtualClock;
@@ -26,30 +27,30 @@ use waymaker_server::log::writer::LogWriter;
 use waymaker_server::node::Node;
 use waymaker_server::waiting::{mails, post};
 
-/// How long the log thread takes to wake.
+/// Longest delay until the log thread wakes.
 const WAKE_MAX_US: u64 = 60;
 /// Longest pause of the log thread between a sync and its mail to the workers.
 const TELL_MAX_US: u64 = 20_000;
-/// How long an errand takes, most of the time.
+/// Usual longest duration of an errand.
 const ERRAND_MAX_US: u64 = 20_000;
 
-/// How a log is opened.
+/// Options with which a log is opened.
 pub(super) const OPTIONS: OpenOptions =
     OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
 
 type Failed = Box<dyn std::error::Error>;
 
-/// How the log of one start of the server ended.
+/// The way in which the log of one start of the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogEnd {
-    /// All that was left is durable.
+    /// Everything is durable, and the log can be closed.
     Closable,
     /// The disk failed, or was full for too long.
     Failed,
 }
 
-/// The log of one start of the server. It does what `log::thread` does: it carries out the steps of the committer. Each takes its time,
-/// and a crash may come between any two of them.
+/// The log of one start of the server. Like `log::thread`, it carries out the steps of the committer. Each
+/// step takes some time, and a crash may come between any two of them.
 #[derive(Debug)]
 pub(crate) struct SimulatedLog {
     start: u32,
@@ -60,40 +61,41 @@ pub(crate) struct SimulatedLog {
     committer: Committer,
     orders: Receiver<LogOrder>,
     port: LogPort,
-    /// A step that is not over.
+    /// The step that is under way.
     running: Option<DiskStep>,
-    /// When that step began, in microseconds.
+    /// Time at which that step began, in microseconds.
     began_us: u64,
-    /// When holds that may be lost have expired, until that is noted.
+    /// Time at which all holds that may have been lost have expired; `None` once that is recorded.
     losses_end_at: Option<Time>,
     acts_at_us: Option<u64>,
     /// Batches whose waiters get mail when the thread runs again.
     untold: Option<(Vec<LogBatch>, ReservedEnd)>,
     keeper: Keeper,
     batches: Batches,
-    /// The log ends once the keeper has done its errands.
+    /// True if the log ends once the keeper has finished its errands.
     is_closing: bool,
     end: Option<LogEnd>,
 }
 
-/// The thread beside the log.
+/// The keeper thread beside the log, which makes and compacts segments.
 #[derive(Debug, Default)]
 struct Keeper {
     errands: VecDeque<Errand>,
-    /// An errand is done. The log hears of it at the end of the time that it takes.
+    /// The report of a finished errand. The log gets it when the time of the errand has passed.
     report: Option<Option<Report>>,
 }
 
-/// When the batches were left that are not durable yet. This does not ask the committer, which may be wrong.
+/// Times of the batches that are not durable yet. They do not come from the committer, which may be wrong.
 #[derive(Debug, Default)]
 struct Batches {
-    /// For each batch, when the thread had last looked before it found the batch, and when it found it.
+    /// For each batch, the time of the thread's last look before it found the batch, and the time at which it
+    /// found the batch.
     left_us: VecDeque<(u64, u64)>,
     looked_at_us: u64,
 }
 
 impl SimulatedLog {
-    /// Reads the log on this disk for a server that starts now on this boot of the machine.
+    /// Reads the log on this disk for a server that starts now, on the current boot of the machine.
     pub(crate) fn read(
         world: &World,
         disk: &SimulatedDisk,
@@ -106,7 +108,7 @@ impl SimulatedLog {
         Ok(ReadLog::read(storage, &options, boot_id, &*world.clock, shard_count)?)
     }
 
-    /// The thread of a log that was restored for this start of the server.
+    /// Creates the thread of a log that was restored for this start of the server.
     pub(crate) fn new(
         world: &World,
         durability: Durability,
@@ -145,7 +147,7 @@ impl SimulatedLog {
         }
     }
 
-    /// It begins to run. Some operation of its disk may fail.
+    /// Starts the thread. The seed may let an operation of its disk fail.
     pub(super) fn begin(&mut self, world: &mut World) {
         let Durability { failure_percent, failure_before, .. } = self.durability;
         if !world.calm && world.random.percent(failure_percent) {
@@ -158,12 +160,12 @@ impl SimulatedLog {
         self.schedule(world, world.now_us + 1);
     }
 
-    /// The disk, while the server runs.
+    /// Returns the disk of the running server.
     pub(super) fn disk(&self) -> &SimulatedDisk {
         &self.disk
     }
 
-    /// Something may have been left for it.
+    /// Wakes the thread if something was left for it.
     pub(crate) fn poke(&mut self, world: &mut World) {
         let is_busy = self.running.is_some() || self.untold.is_some();
         if !is_busy && self.end.is_none() && !self.orders.is_empty() {
@@ -179,12 +181,12 @@ impl SimulatedLog {
         world.at(at_us, Event::Log(self.start));
     }
 
-    /// Whether it has something that is not durable yet.
+    /// Returns whether the log has something that is not durable yet.
     pub(super) fn has_undurable(&self) -> bool {
         !self.batches.left_us.is_empty() || !self.orders.is_empty()
     }
 
-    /// Accuses a log that lacks something that its node has, or has something else. Everything must be durable.
+    /// Reports a violation if the log and the node differ. Nothing is compared unless everything is durable.
     pub(super) fn judge_contents(&self, world: &mut World, node: &Node) {
         if self.has_undurable() || self.running.is_some() || self.end.is_some() {
             return;
@@ -196,7 +198,7 @@ impl SimulatedLog {
         }
     }
 
-    /// Accuses a server that has just started and lacks something of this image of its log, or has something else.
+    /// Reports a violation if a server that has just started differs from the image of its log.
     pub(super) fn judge_start(&self, world: &mut World, node: &Node, logged: Image) {
         let left: Vec<LogOrder> = self.orders.try_iter().collect();
         let floor = logged.floor();
@@ -214,23 +216,23 @@ impl SimulatedLog {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns the way in which the log ended; `None` while it runs.
     pub(super) fn end(&self) -> Option<LogEnd> {
         self.end
     }
 
-    /// Whether it refuses new durable grants because its disk was full.
+    /// Returns whether the log refuses new durable grants because its disk was full.
     pub(super) fn lacks_room(&self) -> bool {
         self.port.status().has_no_space()
     }
 
-    /// Tells it that nothing comes any more.
+    /// Tells the log thread that no more records follow.
     pub(super) fn stop(&mut self, world: &mut World) {
         self.port.tell(LogOrder::Stop);
         self.poke(world);
     }
 
-    /// Does what is due. Says which workers slept and have mail now.
+    /// Does everything that is due. Returns the workers that slept and have mail now.
     pub(crate) fn act(&mut self, world: &mut World, node: &Node) -> Vec<usize> {
         let mut wakes = Vec::new();
         if self.acts_at_us != Some(world.now_us) || self.end.is_some() {
@@ -252,7 +254,8 @@ impl SimulatedLog {
                 }
                 Step::Wait(until) => {
                     self.judge_wait(world, until);
-                    // The clock shows whole milliseconds: it shows this one from its beginning on.
+                    // The clock shows whole milliseconds. It shows this one from the beginning of that
+                    // millisecond on.
                     let wait_ms = until.ms_since(world.server_time()).max(1);
                     self.schedule(world, (world.now_us / 1000 + wait_ms) * 1000);
                     return wakes;
@@ -290,10 +293,12 @@ impl SimulatedLog {
         }
     }
 
-    /// The keeper has done an errand.
+    /// Notes that the keeper has finished an errand.
     pub(crate) fn keep(&mut self, world: &mut World) {
         let Some(report) = self.keeper.report.take() else { return };
-        world.trace.note(world.now_us, 18, 0, || format!("log       hears of an errand: {report:?}"));
+        world
+            .trace
+            .note(world.now_us, 18, 0, || format!("log       gets the report of an errand: {report:?}"));
         if let Some(report) = report {
             self.port.tell(LogOrder::Report(report));
         }
@@ -313,7 +318,7 @@ impl SimulatedLog {
         if step != DiskStep::Sync {
             return self.committer.run(step, &mut self.writer, &*world.clock);
         }
-        // The thread may not have run for a part of the time.
+        // The thread may have been preempted for a part of the time.
         let took_ms = (world.now_us - self.began_us) / 1_000;
         let paused_ms = if world.calm { 0 } else { world.random.below(took_ms + 1) };
         let clock = PausedClock::new(Arc::clone(&world.clock), paused_ms);
@@ -322,7 +327,7 @@ impl SimulatedLog {
         world.auditor.note_synced(synced_ms);
     }
 
-    /// While it waits, the thread sleeps past nothing that is due.
+    /// Reports a violation if the thread sleeps past something that is due.
     fn judge_wait(&self, world: &mut World, until: Time) {
         let now = world.server_time();
         let wait_ms = until.ms_since(now);
@@ -332,9 +337,9 @@ impl SimulatedLog {
         let what = if self.losses_end_at.is_some_and(|end| end < until) {
             "the end of the wait for lost holds"
         } else if is_keeper_idle && self.lacks_room() && wait_ms > LOG_LOOK_MS.max(LOG_NO_ROOM_RETRY_MS) {
-            "a look whether a full disk has room"
+            "the next check whether a full disk has room"
         } else if self.writer.waits_for_room() && !self.lacks_room() {
-            // Either workers do not know that durable grants have to wait, or none has to.
+            // Either the workers do not know that durable grants have to wait, or no grant has to wait.
             "frames that wait for room"
         } else if is_keeper_idle && until == Time::NEVER && !self.lacks_room() && !self.has_segments_ahead() {
             "the making of segments ahead"
@@ -346,22 +351,22 @@ impl SimulatedLog {
         world.auditor.accuse("log", || format!("the log sleeps from {now:?} to {until:?}, past {what}"));
     }
 
-    /// Returns whether there is a segment for when the one in use is full, and one for when the disk is.
+    /// Returns whether the next segment exists, and the reserve segment for a full disk.
     fn has_segments_ahead(&self) -> bool {
         [FileName::Spare, FileName::Reserve].iter().all(|file| self.disk.has_file(&file.to_string()))
     }
 
-    /// Returns whether the thread loses its processor behind a sync, before its mail to the workers.
+    /// Returns whether the thread is preempted between a sync and its mail to the workers.
     fn tells_late(&self, world: &mut World) -> bool {
         self.durability.tells_late && !world.calm && world.random.once_in(4)
     }
 
-    /// How long a step takes. A step that is not over may have no effect.
+    /// Chooses the duration of a step. A crash during the step may undo it.
     fn choose_us(&self, world: &mut World, step: DiskStep) -> u64 {
         match step {
             DiskStep::Sync if world.calm => 20,
             DiskStep::Sync => self.durability.choose_sync_us(&mut world.random),
-            // It writes the superblock and syncs it twice.
+            // These steps write the superblock and sync it twice.
             DiskStep::Adopt(_) | DiskStep::EndLosses if !world.calm => world.random.spread(1, 50_000),
             _ => world.random.between(0, 3),
         }
@@ -386,7 +391,7 @@ impl SimulatedLog {
     ) -> Vec<usize> {
         let count = batches.len();
         world.trace.note(world.now_us, 10, count as u64, || {
-            format!("log       tells workers of {count} batches: {end:?}")
+            format!("log       reports {count} batches to workers: {end:?}")
         });
         let now_ms = world.server_ms();
         let found_us = self.batches.left_us.drain(..count).map(|(_, found_us)| found_us).max();
@@ -406,22 +411,24 @@ impl SimulatedLog {
         wakes
     }
 
-    /// At its end nobody waits for a word any more.
+    /// Checks that no batch is left when the log ends.
     fn judge_told(&self, world: &mut World) {
         let count = self.batches.left_us.len();
         if count > 0 {
-            world.auditor.accuse("log", || format!("the log ends, and {count} batches are left"));
+            world
+                .auditor
+                .accuse("log", || format!("the log has ended, and {count} batches were never reported"));
         }
     }
 
-    /// Everything is durable, and nobody else uses the directory: the log can be closed.
+    /// Marks the log as closable if the keeper does not use the directory any more.
     fn end_if_idle(&mut self) {
         if self.keeper.report.is_none() {
             self.end.get_or_insert(LogEnd::Closable);
         }
     }
 
-    /// Ends the log of this node in order. Returns whether the disk did not fail.
+    /// Closes the log of this node cleanly. Returns the disk, and whether the disk did not fail.
     pub(super) fn close(self, world: &mut World, node: &Node) -> (SimulatedDisk, bool) {
         if let Err(difference) =
             contents::difference(&self.disk, &OPTIONS, node, self.started, contents::Stage::Stops)
@@ -432,13 +439,13 @@ impl SimulatedLog {
         (self.disk, closed.is_ok())
     }
 
-    /// The disk, when the server is gone.
+    /// Returns the disk of a server that has ended.
     pub(crate) fn into_disk(self) -> SimulatedDisk {
         self.disk
     }
 }
 
-/// The clock as a thread reads it that did not run for a while behind its first look.
+/// Clock of a thread that is preempted after its first look at the clock.
 #[derive(Debug)]
 struct PausedClock {
     clock: Arc<VirtualClock>,
@@ -474,7 +481,7 @@ impl Keeper {
         self.go_on(world, start, disk);
     }
 
-    /// Runs the next errand, if none is being run.
+    /// Runs the next errand, if no errand is under way.
     fn go_on(&mut self, world: &mut World, start: u32, disk: &SimulatedDisk) {
         if self.report.is_some() {
             return;

@@ -1,4 +1,14 @@
 //! A whole server node: its shards, and a thread for each worker.
+//!
+//! Terms of the server that this module uses:
+//!
+//! - A *worker* serves connections. It takes the *turn* of a shard to run it; no other worker runs that shard
+//!   meanwhile. If the turn is taken, the worker leaves its *batch* of requests for the worker that has it.
+//!   A turn that was passed on to another worker by mail is in transit.
+//! - Before leases end, a worker reads its sockets empty. This is a *sweep*, and the task that does it is the
+//!   *sweeper*. `drained` is the instant up to which a worker has read and served all requests.
+//! - A *front end* is a gRPC or WebSocket connection. Its requests pass through *inlets* of a worker, and each
+//!   request that expects responses or events is a *stream*.
 
 mod acceptor;
 mod contents;
@@ -33,13 +43,14 @@ use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 use waymaker_server::quorum::port::QuorumPort;
 
-/// Steps that a turn asks for in vain, at most: each piece of work, and each request, may do so once.
+/// Largest number of steps that a turn requests in vain. Each piece of work, and each request, may do so
+/// once.
 const STEPS_IN_VAIN_MAX: u32 = 48;
 
-/// How long a worker is kept from running when something is about to end, at most.
+/// Longest stall of a worker when something is about to end.
 const BRINK_STALL_MAX_US: u64 = 20_000;
 
-/// Events of a crowd between two walks over everything that there is.
+/// Number of events between two checks of all shards in a run with a crowd of clients.
 const CROWD_VERIFY_EVERY: u64 = 500;
 
 /// The server of a run.
@@ -47,37 +58,37 @@ const CROWD_VERIFY_EVERY: u64 = 500;
 pub(crate) struct Server {
     node: Shared,
     threads: Vec<Thread>,
-    /// The shards of the keys that are used.
+    /// The shards that the keys of the run belong to.
     shards: Vec<usize>,
-    /// For each worker, the instant up to which it has read everything, as of the last look.
+    /// For each worker, the instant up to which it has read everything, as of the last check.
     drained: Vec<Time>,
     stage: Stage,
     acceptor: Acceptor,
     happened_count: u64,
-    /// Which start of the server this is.
+    /// Number of the current start of the server.
     start: u32,
-    /// Which boot of its machine.
+    /// Number of the current boot of its machine.
     boot: u64,
     log: Option<SimulatedLog>,
     quorum: Option<SimulatedQuorum>,
-    /// The disk of its log, while there is no server.
+    /// The disk of the log while the server is down.
     disk: Option<SimulatedDisk>,
     is_disk_full: bool,
-    /// Whether the log on the disk is damaged, so that the next start has to be told to accept that.
+    /// True if the log on the disk is damaged, so that the next start must accept damage.
     is_damaged: bool,
-    /// When the log of a server that stops has to have ended.
+    /// Time limit for the end of the log of a stopping server.
     closes_until_us: u64,
-    /// The last change of the room on the disk that was planned.
+    /// Number of the last planned event that fills or frees the disk.
     disk_change: u64,
-    /// The last disaster that was planned.
+    /// Number of the last planned crash, stop or start.
     disaster: u64,
-    /// How often the next crash was put off.
+    /// Number of times that the next crash was put off.
     put_off: u32,
     /// Holds on the disk after a crash that no cluster had counted.
     uncounted: BTreeSet<ClaimId>,
 }
 
-/// The node, which says nothing about itself.
+/// The node, with a `Debug` output that is empty of its contents.
 struct Shared(Arc<Node>);
 
 impl std::fmt::Debug for Shared {
@@ -114,7 +125,7 @@ impl Server {
         server
     }
 
-    /// Something happened that concerns a worker.
+    /// Handles an event that concerns a worker or the log.
     pub(crate) fn happen(&mut self, world: &mut World, event: Event) {
         self.verify_awake(world);
         let errands = match event {
@@ -164,7 +175,7 @@ impl Server {
             self.ask_acceptor(world, asker);
         }
         for other in errands.wakes {
-            // No worker runs any more when the log of a server ends.
+            // There are no workers any more while the log of a stopping server is closed.
             self.threads.get_mut(other).into_iter().for_each(|thread| thread.wake(world));
         }
         for (to, mut intake) in errands.moves {
@@ -186,7 +197,7 @@ impl Server {
         }
     }
 
-    /// A connection has something to read, or room to write.
+    /// Notes that a connection has something to read, or room to write.
     pub(crate) fn note_io(&mut self, world: &mut World, connection: usize) {
         let thread = world.network.connections[connection].thread;
         if let Some(thread) = self.threads.get_mut(thread) {
@@ -194,8 +205,8 @@ impl Server {
         }
     }
 
-    /// Gets in the way: takes the turn of a shard and passes it on to a worker that gets to it in its own time, or keeps
-    /// workers from running.
+    /// Interferes with the server: stalls workers, or takes the turn of a shard and passes it on to a worker
+    /// that is then stalled.
     pub(crate) fn interfere(&mut self, world: &mut World) {
         let gap_us = world.settings.interfere_us;
         if world.calm {
@@ -222,7 +233,7 @@ impl Server {
         let thread = world.random.below(self.threads.len() as u64) as usize;
         let Some(turn) = self.node.0.shards[shard].enter() else { return };
         world.trace.note(world.now_us, 6, shard as u64, || {
-            format!("somebody  has the turn of shard {shard} and passes it on to worker {thread}")
+            format!("simulator takes the turn of shard {shard} and passes it on to worker {thread}")
         });
         let pass = turn.pass_on();
         let for_us_max =
@@ -232,7 +243,7 @@ impl Server {
         self.threads[thread].post(world, &self.node.0, Mail::Turn { shard: shard as u16, pass });
     }
 
-    /// Keeps workers from running for a moment, some of the times that something is about to end.
+    /// In some cases, stalls workers for a moment when something is about to end.
     pub(crate) fn interfere_at_brink(&mut self, world: &mut World) {
         if world.calm || !self.stage.is_up() || !world.edge_random.once_in(3) {
             return;
@@ -247,19 +258,19 @@ impl Server {
         }
     }
 
-    /// Tells the server to stop: it refuses waiters and what is new, and serves whoever gives back.
+    /// Tells the server to stop. A stopping server refuses waiters and new claims, and still serves releases.
     pub(crate) fn stop(&mut self, world: &mut World) {
         if !self.stage.is_up() {
             return;
         }
-        world.trace.note(world.now_us, 8, 0, || "server    is told to stop".to_owned());
+        world.trace.note(world.now_us, 8, 0, || "server    begins to stop".to_owned());
         let now_ms = world.server_ms();
         world.auditor.note_stopping(now_ms);
         self.node.0.set_stopping();
         let are_busy = !world.calm && world.random.once_in(2);
         for thread in &mut self.threads {
             if are_busy && world.random.once_in(2) {
-                // It learns of the stop later than others.
+                // A stalled worker learns of the stop later than others.
                 let for_us = world.random.spread(1_000, 100_000);
                 thread.stall(world, for_us);
             }
@@ -267,23 +278,26 @@ impl Server {
         }
     }
 
-    /// Accuses a log that still lacks room, or a thread that still takes the cluster for unavailable, after some seconds without faults.
+    /// Reports a violation if, some seconds after the last fault, the log still lacks room or the cluster
+    /// still counts as unavailable.
     pub(crate) fn judge_recovered(&self, world: &mut World) {
         if self.log.as_ref().is_some_and(SimulatedLog::lacks_room) {
-            world.auditor.accuse("log", || "the log lacks room, and its disk has some".to_owned());
+            world.auditor.accuse("log", || "the log lacks room although its disk has room".to_owned());
         }
         let is_unavailable = self.quorum.as_ref().is_some_and(SimulatedQuorum::is_unavailable);
         if is_unavailable && world.settings.cluster().is_some_and(|cluster| cluster.stranger_percent == 0) {
-            world.auditor.accuse("log", || "the cluster counts as unavailable, and it answers".to_owned());
+            world
+                .auditor
+                .accuse("log", || "the cluster counts as unavailable although it answers".to_owned());
         }
     }
 
-    /// Lets every worker run again.
+    /// Ends all stalls of workers.
     pub(crate) fn end_stalls(&mut self, world: &mut World) {
         self.threads.iter_mut().for_each(|thread| thread.end_stall(world));
     }
 
-    /// Checks that not all workers sleep when something was due in an earlier millisecond.
+    /// Checks that some worker is awake if something was due in an earlier millisecond.
     fn verify_awake(&self, world: &mut World) {
         if !self.stage.is_up() || !self.threads.iter().all(Thread::is_asleep) {
             return;
@@ -295,25 +309,27 @@ impl Server {
                 leave(turn);
                 if deadline < now {
                     world.auditor.accuse("armed", || {
-                        format!("something ends in shard {shard} at {deadline:?}, and all workers sleep at {now:?}")
+                        format!("a deadline of shard {shard} was due at {deadline:?}, and all workers sleep at {now:?}")
                     });
                 }
             }
         }
     }
 
-    /// Checks that no lease may end while a connection that was sent on has unserved bytes that arrived before.
+    /// Checks that no lease can end while a connection that is moving to another worker has older unserved
+    /// bytes.
     fn verify_moves(&self, world: &mut World) {
         let drained_max = self.threads.iter().map(Thread::drained_max).min().unwrap_or(Time::NEVER);
         let drained = self.node.0.drained();
         if drained > drained_max {
             world.auditor.accuse("drained", || {
-                format!("all workers have read what came before {drained:?}, but for a connection on its way since {drained_max:?}")
+                format!("all workers claim to have read everything before {drained:?}, but a moving connection has bytes from {drained_max:?}")
             });
         }
     }
 
-    /// Checks that every worker has served all requests that arrived before the instant that it has published.
+    /// Checks that every worker has served all requests that arrived before the instant that it has
+    /// published.
     fn verify_drained(&mut self, world: &mut World) {
         self.drained.resize(self.threads.len(), Time::ZERO);
         for (index, thread) in self.threads.iter_mut().enumerate() {
@@ -324,8 +340,8 @@ impl Server {
         }
     }
 
-    /// Checks that no turn asked for more steps of follow-up work than its limit, apart from a few in vain, and that a worker
-    /// comes by for what ends in each shard.
+    /// Checks that no turn requested more steps of follow-up work than its limit, apart from a few in vain,
+    /// and that a worker will come back for the next deadline of each shard.
     fn verify_turns(&self, world: &mut World) {
         let (step_count_max, now) = (world.settings.limits.work_per_turn, world.server_time());
         // Each client may have left a request for the turn.
@@ -337,20 +353,22 @@ impl Server {
                 let comes_by = self.threads.iter().map(|thread| thread.worker.comes_by(*shard)).min();
                 if comes_by.is_some_and(|comes_by| comes_by > deadline.max(now)) {
                     world.auditor.accuse("armed", || {
-                        format!("something ends in shard {shard} at {deadline:?}, a worker comes by at {comes_by:?}")
+                        format!("shard {shard} has a deadline at {deadline:?}, but the first worker comes back at {comes_by:?}")
                     });
                 }
                 if asked > asked_max {
                     world.auditor.accuse("steps", || {
-                        format!("a turn of shard {shard} asked for {asked} steps, it has {step_count_max}")
+                        format!(
+                            "a turn of shard {shard} requested {asked} steps; its limit is {step_count_max}"
+                        )
                     });
                 }
             }
         }
     }
 
-    /// Checks every invariant of the shards that keys lie in, except where a turn is on its way. Panics like
-    /// `Shard::verify`.
+    /// Checks every invariant of the shards that keys belong to, except shards whose turns are in transit.
+    /// Panics like `Shard::verify`.
     pub(crate) fn verify(&self) {
         for shard in &self.shards {
             if let Some(turn) = self.node.0.shards[*shard].enter() {
@@ -360,7 +378,7 @@ impl Server {
         }
     }
 
-    /// How many claims there are, waiting and held; `None` while a turn is on its way.
+    /// Returns the number of claims, waiting and held; `None` while a turn is in transit.
     pub(crate) fn claim_count(&self) -> Option<u32> {
         if self.threads.is_empty() {
             return None;
@@ -374,19 +392,19 @@ impl Server {
         Some(count)
     }
 
-    /// Who holds each key and how many wait, for whoever reads a report.
+    /// Describes the holders and waiters of each key for a report.
     pub(crate) fn describe_keys(&self, world: &World) -> Vec<String> {
         let keys = world.settings.inspected_keys();
         keys.into_iter().map(|key| format!("{key}: {:?}", self.inspect(world, key))).collect()
     }
 
-    /// The keys that nobody holds, as far as their turns are at hand.
+    /// Returns the free keys, except those of shards whose turns are in transit.
     pub(crate) fn free_keys(&self, world: &World) -> Vec<Key> {
         let is_free = |key: &Key| matches!(self.inspect(world, *key), Some(Answer::Inspected(status)) if status.holder_count == 0);
         world.settings.inspected_keys().into_iter().filter(is_free).collect()
     }
 
-    /// What the shard of a key says of it; nothing while its turn is on its way.
+    /// Inspects a key in its shard; `None` while the turn of the shard is in transit.
     fn inspect(&self, world: &World, key: Key) -> Option<Answer> {
         let (kind, name) = (kind_of(key), world.settings.name_of(key));
         let place = if kind == NamespaceKind::Tree { kind.name().as_bytes() } else { &name };
@@ -406,13 +424,13 @@ impl Server {
         seen.0
     }
 
-    /// How many connections the workers have.
+    /// Returns the number of connections that the workers have.
     pub(crate) fn connection_count(&self) -> usize {
         self.threads.iter().map(|thread| thread.worker.connection_count()).sum()
     }
 }
 
-/// What a node of this start of the server is made from. Nothing random is as it was before.
+/// Returns the configuration of a node for this start of the server. Each start has different random values.
 fn config(world: &World, start: u32, (log, quorum): (Option<LogPort>, Option<QuorumPort>)) -> NodeConfig {
     let mut seed = world.settings.node_seed;
     seed.iter_mut().zip(start.to_le_bytes()).for_each(|(byte, start)| *byte ^= start);
@@ -430,13 +448,14 @@ fn config(world: &World, start: u32, (log, quorum): (Option<LogPort>, Option<Quo
     }
 }
 
-/// Gives back a turn that was taken only to look. Nobody runs meanwhile, so nobody leaves anything.
+/// Gives back a turn that was taken only to inspect a shard. No other thread runs meanwhile, so nothing is
+/// left for the turn.
 fn leave<S, B>(turn: Turn<'_, S, B>) {
     let left = turn.leave();
-    assert!(left.is_none(), "something was left by nobody");
+    assert!(left.is_none(), "a batch was left although no other thread ran");
 }
 
-/// The one answer to an inspection.
+/// Receives the response to an inspection.
 #[derive(Default)]
 struct Seen(Option<Answer>);
 

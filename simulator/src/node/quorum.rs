@@ -15,42 +15,42 @@ use waymaker_server::quorum::delivery::Delivery;
 use waymaker_server::quorum::port::{QuorumOrder, QuorumPort};
 use waymaker_server::waiting::post;
 
-/// How long the thread takes to wake.
+/// Longest delay until the thread wakes.
 const WAKE_MAX_US: u64 = 60;
 
-/// What `quorum::thread` does, in virtual time: it carries out the acts of the asker.
+/// Simulation of `quorum::thread`, which carries out the acts of the asker in virtual time.
 #[derive(Debug)]
 pub(crate) struct SimulatedQuorum {
     start: u32,
     port: QuorumPort,
     orders: UnboundedReceiver<QuorumOrder>,
     asker: Asker,
-    /// Of namespaces, by their number.
+    /// Names of namespaces, by their numbers.
     names: BTreeMap<u16, Box<[u8]>>,
-    /// The steps of each transaction without an answer; none of a look.
+    /// The steps of each transaction without an answer; `None` for a probe.
     in_flight: BTreeMap<u64, Option<Vec<Step>>>,
     acts_at_us: Option<u64>,
-    /// Questions without an answer.
+    /// Number of questions without an answer.
     open_count: usize,
     /// The last answers of the cluster.
     heard: LastHeard,
 }
 
-/// The last answers of the cluster. This does not ask the asker, which may be wrong.
+/// The last answers of the cluster. They do not come from the asker, which may be wrong.
 #[derive(Debug)]
 struct LastHeard {
-    /// It last counted then, or refused to.
+    /// Time at which the cluster last counted, or refused to.
     answered_at: Time,
-    /// It does not accept the user.
+    /// True if the cluster rejects the user.
     is_stranger: bool,
-    /// Whether the thread took the cluster for unavailable.
+    /// True if the thread considered the cluster unavailable.
     was_unavailable: bool,
-    /// It is left alone until then, because a transaction failed.
+    /// Until this time the cluster gets no new transaction, because a transaction failed.
     spared_until: Time,
 }
 
 impl SimulatedQuorum {
-    /// That of one start of the server.
+    /// Creates the thread for one start of the server.
     pub(crate) fn new(world: &World, start: u32) -> Self {
         let (port, orders) = QuorumPort::new();
         let step_count_max = world.settings.cluster().map_or(1, |settings| settings.step_count_max);
@@ -73,17 +73,17 @@ impl SimulatedQuorum {
         }
     }
 
-    /// Where workers leave what they ask.
+    /// Returns the port through which workers ask the thread.
     pub(crate) fn port(&self) -> QuorumPort {
         self.port.clone()
     }
 
-    /// It begins to run.
+    /// Starts the thread.
     pub(crate) fn begin(&mut self, world: &mut World) {
         self.schedule(world, world.now_us + 1);
     }
 
-    /// Something may have been left for it.
+    /// Wakes the thread if something was left for it.
     pub(crate) fn poke(&mut self, world: &mut World) {
         if !self.orders.is_empty() && self.acts_at_us.is_none_or(|at_us| at_us > world.now_us + WAKE_MAX_US) {
             let at_us = world.now_us + world.random.between(1, WAKE_MAX_US);
@@ -98,7 +98,7 @@ impl SimulatedQuorum {
         }
     }
 
-    /// Does what is due. Says which workers slept and have mail now.
+    /// Does everything that is due. Returns the workers that slept and have mail now.
     pub(crate) fn act(&mut self, world: &mut World, node: &Node) -> Vec<usize> {
         if self.acts_at_us != Some(world.now_us) {
             return Vec::new();
@@ -114,15 +114,15 @@ impl SimulatedQuorum {
         self.go_on(world, node)
     }
 
-    /// A transaction or a look is over.
+    /// Handles the result of a transaction or a probe.
     pub(crate) fn hear(&mut self, world: &mut World, node: &Node, transaction: u64) -> Vec<usize> {
         let heard = world.cluster.hear(transaction);
         let (Some(steps), Some(heard)) = (self.in_flight.remove(&transaction), heard) else {
             return Vec::new();
         };
-        world
-            .trace
-            .note(world.now_us, 43, transaction, || format!("quorum    hears {transaction}: {heard:?}"));
+        world.trace.note(world.now_us, 43, transaction, || {
+            format!("quorum    gets the result of {transaction}: {heard:?}")
+        });
         let now = world.server_time();
         self.heard.is_stranger = matches!(heard, Err(ClusterError::Unauthenticated { .. }));
         match steps {
@@ -139,7 +139,9 @@ impl SimulatedQuorum {
                 let is_ok = heard.is_ok();
                 self.asker.take_look(heard.map(|_| ()), now);
                 if is_ok && self.is_unavailable() {
-                    world.auditor.accuse("answers", || "a look shows no cluster that answers".to_owned());
+                    world.auditor.accuse("answers", || {
+                        "the cluster counts as unavailable after a probe succeeded".to_owned()
+                    });
                 }
             }
         }
@@ -156,7 +158,8 @@ impl SimulatedQuorum {
             match act {
                 Act::Wait(Time::NEVER) => return wakes,
                 Act::Wait(until) => {
-                    // The clock shows whole milliseconds: it shows this one from its beginning on.
+                    // The clock shows whole milliseconds. It shows this one from the beginning of that
+                    // millisecond on.
                     let wait_ms = until.ms_since(world.server_time()).max(1);
                     self.schedule(world, (world.now_us / 1000 + wait_ms) * 1000);
                     return wakes;
@@ -182,7 +185,7 @@ impl SimulatedQuorum {
         }
     }
 
-    /// Nobody waits for a cluster that is not asked.
+    /// Reports a violation if questions wait although the cluster is not asked.
     fn judge(&self, world: &mut World, act: &Act) {
         let is_asked = self.in_flight.values().any(Option::is_some);
         if let Act::Wait(until) = act
@@ -193,11 +196,12 @@ impl SimulatedQuorum {
             let count = self.open_count;
             world
                 .auditor
-                .accuse("answers", || format!("{count} questions wait, and the cluster is not asked"));
+                .accuse("answers", || format!("{count} questions wait, but the cluster is not asked"));
         }
     }
 
-    /// Checks that a cluster that answers is available, and that a cluster is unavailable after it answered nothing until a question expired.
+    /// Checks that a cluster that answers counts as available, and that a cluster counts as unavailable if it
+    /// answered nothing until a question expired.
     fn judge_state(&mut self, world: &mut World, act: &Act) {
         let is_unavailable = self.is_unavailable();
         let was_unavailable = std::mem::replace(&mut self.heard.was_unavailable, is_unavailable);
@@ -216,25 +220,25 @@ impl SimulatedQuorum {
         }
     }
 
-    /// Checks that a cluster has few transactions at once, and some time after a failure.
+    /// Checks that the cluster has only a few transactions at a time, and none for a while after a failure.
     fn judge_load(&self, world: &mut World, act: &Act) {
         let count = self.in_flight.values().filter(|steps| steps.is_some()).count();
         let is_spared = world.server_time() < self.heard.spared_until;
         if matches!(act, Act::Ask(_)) && (is_spared || count >= QUORUM_TRANSACTION_COUNT_MAX) {
             world.auditor.accuse("steps", || {
                 format!(
-                    "the cluster is asked beside {count} transactions, shortly after a failure: {is_spared}"
+                    "the cluster is asked beside {count} other transactions; shortly after a failure: {is_spared}"
                 )
             });
         }
     }
 
-    /// Whether the cluster counts as one that does not answer.
+    /// Returns whether the cluster counts as unavailable.
     pub(super) fn is_unavailable(&self) -> bool {
         self.port.status().state() == QuorumState::Unavailable
     }
 
-    /// The name of the namespace of a counter. Another server may have another number for it.
+    /// Returns the name of a counter's namespace, which may have another number at another server.
     fn name_of(&mut self, node: &Node, step: &Step) -> Box<[u8]> {
         let number = step.name.namespace;
         let name = self.names.entry(number).or_insert_with(|| {

@@ -1,4 +1,5 @@
-//! That a claim over several keys is never overlooked, and that a crash keeps all of it or nothing, seen across all shards and workers.
+//! Checks of multi-key claims across all shards and workers: a claim whose keys are clear is not overlooked,
+//! and a crash keeps all of it or nothing.
 
 use super::log::OPTIONS;
 use super::{Server, contents, leave};
@@ -8,10 +9,11 @@ use waymaker_engine::several::{Participant, Several, is_grant_due, reserved_toge
 use waymaker_protocol::LockId;
 
 impl Server {
-    /// A worker is about to look at each waiting claim of which every key is clear, unless the server is gone.
+    /// Checks that, for each waiting multi-key claim whose keys are all clear, some worker is about to look
+    /// at it. Does nothing if the server is down.
     ///
     /// # Panics
-    /// If no worker is.
+    /// If no worker is about to look at such a claim.
     pub(crate) fn verify_several(&self) {
         if self.threads.is_empty() {
             return;
@@ -22,12 +24,16 @@ impl Server {
             leave(turn);
             for several in waiting {
                 let expected = self.threads.iter().any(|thread| thread.worker.will_recheck(&several));
-                assert!(expected || !self.is_due(&several), "{several:?} is clear, and nobody looks at it");
+                assert!(
+                    expected || !self.is_due(&several),
+                    "{several:?} is clear, and no worker looks at it"
+                );
             }
         }
     }
 
-    /// Whether all of it is clear; not where a turn is on its way, since whoever has it may be about to see to it.
+    /// Returns whether all keys of the claim are clear; false while a turn is in transit, because the worker
+    /// that has the turn may be about to handle the claim.
     fn is_due(&self, several: &Several) -> bool {
         let cells = several.shards().iter().map(|shard| &self.node.0.shards[usize::from(*shard)]);
         let mut turns = Vec::new();
@@ -47,7 +53,8 @@ impl Server {
         is_due
     }
 
-    /// Checks the disk after a crash: it has all keys of a reserved claim or none, and no hold that was released durably.
+    /// Checks the disk after a crash: it has all keys of a reserved claim or none, and no hold that was
+    /// released durably.
     pub(super) fn verify_disk(&mut self, world: &mut World) {
         self.uncounted.clear();
         let Some(held) = self.disk.as_ref().and_then(|disk| contents::holds_on(disk, &OPTIONS)) else {
@@ -67,11 +74,11 @@ impl Server {
             count > 0 && count < ids.len()
         };
         if let Some(ids) = reserved.iter().find(is_part) {
-            world.auditor.accuse("all-or-none", || format!("a crash left a part of {ids:?}"));
+            world.auditor.accuse("all-or-none", || format!("a crash left only some of {ids:?}"));
         }
     }
 
-    /// Checks a server that has just started: it holds nothing that no cluster had counted before the crash.
+    /// Checks that a server that has just started holds nothing that no cluster had counted before the crash.
     pub(super) fn verify_start(&mut self, world: &mut World) {
         let uncounted = std::mem::take(&mut self.uncounted);
         if uncounted.is_empty() {
@@ -79,7 +86,7 @@ impl Server {
         }
         let held = contents::holds_of(&self.node.0);
         if let Some(id) = uncounted.intersection(&held).next() {
-            world.auditor.accuse("start", || format!("{id:?} is held, and no cluster has counted it"));
+            world.auditor.accuse("start", || format!("{id:?} is held although no cluster has counted it"));
         }
     }
 }

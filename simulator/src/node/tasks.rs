@@ -1,38 +1,40 @@
-//! The tasks of a worker's thread, as a runtime runs them: which are ready, and what must run before what.
+//! The tasks of a worker's thread, as a runtime schedules them: the tasks that are ready, and their
+//! constraints on order.
 
 use crate::world::{Event, World};
 use std::collections::VecDeque;
 use waymaker_engine::Time;
 use waymaker_server::worker::Worker;
 
-/// How long a thread takes to wake.
+/// Longest delay until a thread wakes.
 const WAKE_MAX_US: u64 = 60;
-/// Sockets that the simulated operating system names at once: few, so that a sweep must ask several times.
+/// Number of sockets that the simulated operating system names at once. It is small, so that a sweep must ask
+/// several times.
 pub(super) const EVENTS_PER_POLL: usize = 3;
 
 /// A task that is ready to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Take a connection that was handed to this worker.
+    /// Takes over a connection that was handed to this worker.
     Accept,
-    /// Give a connection its turn.
+    /// Gives a connection its turn.
     Connection(usize),
-    /// Write what connections have to say.
+    /// Writes the output of connections.
     Flush,
     TakeMail,
-    /// End what is due, and read all sockets empty where that must go before.
+    /// Ends leases, waits and sessions that are due. If necessary, reads all sockets empty first.
     Sweep,
-    /// Let a connection that gave way continue.
+    /// Lets a connection continue that gave way to others.
     Late,
     Housekeep,
 }
 
-/// What other threads have to do after a step.
+/// Requests of a step to other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Errands {
     pub(crate) wakes: Vec<usize>,
     pub(crate) moves: Vec<(usize, super::thread::Intake)>,
-    /// The worker that must hear when all connections that wait now were accepted.
+    /// The worker to notify when all connections that wait now were accepted.
     pub(crate) asks_acceptor: Option<usize>,
 }
 
@@ -43,12 +45,12 @@ pub(super) struct Tasks {
     ready: Vec<Task>,
     /// Sockets that can be read or written, and that the operating system has not named yet.
     unnamed: VecDeque<usize>,
-    /// The sweeper has yielded: these tasks were ready then, and run before it.
+    /// The tasks that were ready when the sweeper yielded, and that run before it continues.
     yielded: Option<Vec<Task>>,
     pub(super) is_sweeping: bool,
     pub(super) sweeper_sleeps_until: Time,
     pub(super) is_parked: bool,
-    /// When the thread runs next.
+    /// Time at which the thread runs next.
     pub(super) runs_at_us: Option<u64>,
     pub(super) stalled_until_us: u64,
 }
@@ -70,7 +72,7 @@ impl Tasks {
 
     pub(super) fn make_ready(&mut self, world: &mut World, task: Task) {
         if task == Task::Sweep && self.yielded.is_some() {
-            // It comes back by itself.
+            // The task makes itself ready again when the sweep continues.
             return;
         }
         if !self.ready.contains(&task) {
@@ -92,7 +94,7 @@ impl Tasks {
         world.at(at_us, Event::Run(self.index));
     }
 
-    /// A socket can be read or written. The operating system tells when it is asked.
+    /// Notes that a socket can be read or written. The operating system names it when it is asked.
     pub(super) fn note_io(&mut self, world: &mut World, connection: usize) {
         if !self.unnamed.contains(&connection) {
             self.unnamed.push_back(connection);
@@ -106,7 +108,7 @@ impl Tasks {
         self.unnamed.drain(..count).collect()
     }
 
-    /// The sweeper lets every task that is ready run before it goes on.
+    /// Lets every task that is ready run before the sweeper continues.
     pub(super) fn yield_sweep(&mut self) {
         self.ready.retain(|task| *task != Task::Sweep);
         if self.ready.is_empty() {
@@ -116,7 +118,7 @@ impl Tasks {
         }
     }
 
-    /// Takes the next task to run. Any of them may be next, whatever the order in which they became ready.
+    /// Takes the next task to run. Any ready task may be the next, in whatever order the tasks became ready.
     pub(super) fn take(&mut self, world: &mut World) -> Option<Task> {
         if self.ready.is_empty() {
             return None;
@@ -125,7 +127,7 @@ impl Tasks {
         Some(self.ready.remove(index))
     }
 
-    /// A task has run.
+    /// Notes that a task has run.
     pub(super) fn note_ran(&mut self, task: Task) {
         if let Some(yielded) = &mut self.yielded {
             yielded.retain(|other| *other != task);
@@ -136,10 +138,10 @@ impl Tasks {
         }
     }
 
-    /// A task does not run any more.
+    /// Removes a task that will not run any more.
     pub(super) fn forget(&mut self, task: Task) {
         if let Task::Connection(connection) = task {
-            // The operating system names no socket that is closed.
+            // The operating system does not name closed sockets.
             self.unnamed.retain(|other| *other != connection);
         }
         self.ready.retain(|other| *other != task);
@@ -154,7 +156,7 @@ impl Tasks {
         !self.unnamed.is_empty()
     }
 
-    /// Does what the worker wants after it was fed, as `Local::follow_up` does.
+    /// Handles the consequences of a call into the worker, as `Local::follow_up` does.
     pub(super) fn follow_up(&mut self, world: &mut World, worker: &mut Worker, errands: &mut Errands) {
         worker.handle_mail(worker.moment());
         if worker.has_dirty() {

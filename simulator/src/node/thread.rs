@@ -1,4 +1,4 @@
-//! One worker and the tasks of its thread, run one at a time.
+//! One worker and the tasks of its thread, which run one at a time.
 
 use super::front::{Front, Hands, Woken};
 use super::io::{Io, Registered, VirtualStopwatch, register, unregister, write};
@@ -19,35 +19,36 @@ use waymaker_server::mail::Mail;
 use waymaker_server::node::Node;
 use waymaker_server::worker::Worker;
 
-/// How long one task takes before the next one runs.
+/// Longest time between two tasks of a thread.
 const STEP_MAX_US: u64 = 30;
-/// How long a thread that lost its processor waits for it.
+/// Longest time for which a preempted thread waits for its processor.
 const PREEMPTION_MAX_US: u64 = 20_000;
-/// Time of a batch, as the stopwatch of a turn measures it.
+/// Duration of a batch on the stopwatch of a turn.
 const BATCH_US: u64 = 30;
-/// The same of one request of a front end.
+/// Duration of one request of a front end on the stopwatch of a turn.
 const FRONT_REQUEST_US: u64 = 2;
 
 /// A connection on its way to a worker.
 #[derive(Debug)]
 pub(crate) struct Intake {
     pub(crate) connection: usize,
-    /// What another worker had read from it.
+    /// Unserved input that another worker had read from the connection.
     pub(crate) moved: Option<Moved>,
-    /// Until it is served here, no later instant may count as read by all workers.
+    /// Upper bound of the instant up to which all workers may count as having read everything, until the
+    /// connection is served here.
     pub(crate) drained_max: Time,
 }
 
-/// The thread of one worker. It runs the tasks that `driver` has in a server, with the same components; which
-/// of the tasks that are ready comes next, and how long each takes, the seed decides.
+/// The thread of one worker. It runs the same tasks as `driver` in a server, with the same components. The
+/// seed decides the order of the ready tasks and the duration of each task.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// Which start of the server it belongs to.
+    /// Number of the server start that the thread belongs to.
     start: u32,
     pub(crate) worker: Worker,
     barrier: ReadBarrier,
     late: LateQueue<usize>,
-    /// The connections in the queue, in the order in which they gave way.
+    /// Connections that gave way and wait, in the order in which they gave way.
     gave_way: VecDeque<usize>,
     tasks: Tasks,
     intake: VecDeque<Intake>,
@@ -61,11 +62,11 @@ pub(crate) struct Thread {
 pub(super) struct Served {
     pub(super) inner: Inner,
     pub(super) allowance: Allowance,
-    /// The operating system has named its socket, and no read has found it empty since.
+    /// True if the operating system has named the socket, and no read has found it empty since.
     is_readable: bool,
-    /// The operating system knows its socket, which it does from the first turn on.
+    /// True if the operating system knows the socket, which it does from the first turn on.
     is_known: bool,
-    /// It gave way and waits for its turn.
+    /// True if the connection gave way and waits for its turn.
     is_queued: bool,
 }
 
@@ -91,35 +92,36 @@ impl Thread {
         }
     }
 
-    /// It begins to run.
+    /// Starts the thread.
     pub(crate) fn begin(&mut self, world: &mut World) {
         self.tasks.schedule(world, 0);
     }
 
-    /// A connection for this worker.
+    /// Hands a connection to this worker.
     pub(crate) fn hand(&mut self, world: &mut World, intake: Intake) {
         self.intake.push_back(intake);
         self.tasks.make_ready(world, Task::Accept);
     }
 
-    /// Up to when workers may have read what had arrived for them, while connections are on their way to this worker.
+    /// Returns the latest instant that may count as read by all workers while connections are on their way to
+    /// this worker.
     pub(crate) fn drained_max(&self) -> Time {
         self.intake.iter().map(|intake| intake.drained_max).min().unwrap_or(Time::NEVER)
     }
 
-    /// Somebody posted mail while this worker slept.
+    /// Wakes the worker because another thread posted mail while it slept.
     pub(crate) fn wake(&mut self, world: &mut World) {
         self.tasks.make_ready(world, Task::TakeMail);
     }
 
-    /// The connection has something to read, or room to write.
+    /// Notes that a connection has something to read, or room to write.
     pub(crate) fn note_io(&mut self, world: &mut World, connection: usize) {
         if self.connections.get(&connection).is_some_and(|served| served.is_known) {
             self.tasks.note_io(world, connection);
         }
     }
 
-    /// The sweeper has slept until some instant, perhaps the one that it wanted.
+    /// Wakes the sweeper if it has slept long enough.
     pub(crate) fn alarm(&mut self, world: &mut World) {
         if !self.barrier.is_sweeping() && world.server_time() >= self.tasks.sweeper_sleeps_until {
             self.tasks.make_ready(world, Task::Sweep);
@@ -131,7 +133,7 @@ impl Thread {
         world.after(HOUSEKEEPING_MS * 1000, Event::Housekeep(self.tasks.index, self.start));
     }
 
-    /// Nothing is left for it to do.
+    /// Returns whether the thread has nothing left to do.
     pub(crate) fn is_idle(&self) -> bool {
         self.tasks.is_parked
             && self.tasks.is_empty()
@@ -140,12 +142,12 @@ impl Thread {
             && !self.barrier.is_sweeping()
     }
 
-    /// Whether it sleeps, and nobody has woken it.
+    /// Returns whether the thread sleeps and was not woken.
     pub(crate) fn is_asleep(&self) -> bool {
         self.is_idle() && self.tasks.runs_at_us.is_none()
     }
 
-    /// Does not run for so long.
+    /// Keeps the thread from running for a while.
     pub(crate) fn stall(&mut self, world: &mut World, for_us: u64) {
         self.tasks.stalled_until_us = self.tasks.stalled_until_us.max(world.now_us + for_us);
         world.auditor.note_stall(world.now_us, for_us);
@@ -155,17 +157,17 @@ impl Thread {
         });
     }
 
-    /// Runs again at once.
+    /// Lets the thread run again at once.
     pub(crate) fn end_stall(&mut self, world: &mut World) {
         self.tasks.stalled_until_us = 0;
         self.tasks.schedule(world, 0);
     }
 
-    /// Does one thing.
+    /// Runs one task.
     pub(crate) fn run(&mut self, world: &mut World, node: &Node) -> Errands {
         let mut errands = Errands::default();
         if self.tasks.runs_at_us != Some(world.now_us) {
-            // It was put off, or brought forward.
+            // The run was put off or brought forward.
             return errands;
         }
         self.tasks.runs_at_us = None;
@@ -193,7 +195,7 @@ impl Thread {
             self.tasks.is_parked = true;
             self.tasks.runs_at_us = None;
         } else {
-            // Between any two tasks the thread may lose its processor for a while.
+            // Between any two tasks the thread may be preempted for a while.
             let loses = !world.calm && world.random.once_in(20);
             let delay_us = world.random.spread(1, if loses { PREEMPTION_MAX_US } else { STEP_MAX_US });
             if loses {
@@ -204,7 +206,7 @@ impl Thread {
         errands
     }
 
-    /// Asks the operating system once, and makes the tasks of the connections that it names ready.
+    /// Asks the operating system once, and makes the tasks of the connections ready that it names.
     fn ask_system(&mut self, world: &mut World) {
         for connection in self.tasks.ask_system() {
             if let Some(served) = self.connections.get_mut(&connection) {
@@ -271,7 +273,7 @@ impl Thread {
         self.tasks.make_ready(world, Task::Connection(connection));
     }
 
-    /// What the task of a connection does when it is polled.
+    /// Runs the task of a connection.
     fn give_turn(&mut self, world: &mut World, connection: usize, errands: &mut Errands) {
         let others = Others { are_there: self.connections.len() > 1, have_given_way: !self.late.is_empty() };
         let Self { worker, barrier, tasks, connections, registered, .. } = self;
@@ -294,7 +296,7 @@ impl Thread {
                     world.note_served(connection);
                 }
                 inner.begin_turn(barrier, || world.network.connections[connection].to_server.unread_len());
-                // In some turns one batch takes all the time there is.
+                // In some turns one batch takes the whole time of the turn.
                 let look_us = if world.random.once_in(4) { TURN_US } else { BATCH_US };
                 let mut stopwatch = VirtualStopwatch::default();
                 stopwatch.look_us = look_us;
@@ -348,7 +350,7 @@ impl Thread {
         }
     }
 
-    /// A connection waits until those that gave way before it had their turns.
+    /// Queues a connection behind the connections that gave way before it.
     fn give_way(&mut self, world: &mut World, connection: usize) {
         if let Some(served) = self.connections.get_mut(&connection) {
             served.is_queued = true;
@@ -366,7 +368,7 @@ impl Thread {
         if continued != expected {
             world.auditor.accuse("turns", || {
                 format!(
-                    "connection {continued:?} continues before {expected:?}, leases due: {are_leases_due}"
+                    "connection {continued:?} continues, but {expected:?} should; leases are due: {are_leases_due}"
                 )
             });
         }
@@ -398,7 +400,7 @@ impl Thread {
                     if let Some(number) = front.sleeper() {
                         world.auditor.accuse("listener", || {
                             format!(
-                                "stream {number} of connection {connection} sleeps, and its lane is closed"
+                                "stream {number} of connection {connection} sleeps although its lane is closed"
                             )
                         });
                     }
@@ -414,7 +416,7 @@ impl Thread {
         }
     }
 
-    /// The connection is over here.
+    /// Ends a connection on this worker.
     fn finish(&mut self, world: &mut World, connection: usize, end: End, errands: &mut Errands) {
         let Some(Served { inner, .. }) = self.connections.remove(&connection) else { return };
         self.tasks.forget(Task::Connection(connection));
@@ -444,16 +446,16 @@ impl Thread {
         world.note_done(connection);
     }
 
-    /// The server can learn from here on that a connection was cut.
+    /// Notes that the server can learn from now on that a connection was cut.
     pub(crate) fn notice(&mut self, world: &mut World, connection: usize) {
         world.network.connections[connection].server_noticed = true;
         self.note_io(world, connection);
     }
 
-    /// What the sweeper does when it runs.
+    /// Runs the sweeper.
     fn sweep(&mut self, world: &mut World, errands: &mut Errands) {
         let now = world.server_time();
-        // Work that an earlier sweep allowed goes on during a sweep.
+        // Work that an earlier sweep allowed continues during a sweep.
         if !self.barrier.is_sweeping() || self.worker.next_deadline() <= now {
             self.tasks.sweeper_sleeps_until = Time::ZERO;
             self.worker.turn(now);
@@ -485,7 +487,7 @@ impl Thread {
         }
     }
 
-    /// The sweeper sleeps until something is due.
+    /// Lets the sweeper sleep until something is due.
     fn rest(&mut self, world: &mut World) {
         let until = self.worker.next_deadline();
         self.tasks.sweeper_sleeps_until = until;
@@ -493,13 +495,14 @@ impl Thread {
             self.tasks.make_ready(world, Task::Sweep);
         } else if until != Time::NEVER {
             let wait_ms = until.ms_since(world.server_time());
-            // The clock shows whole milliseconds: it shows this one from its beginning on.
+            // The clock shows whole milliseconds. It shows this one from the beginning of that millisecond
+            // on.
             let at_us = (world.now_us / 1000 + wait_ms) * 1000;
             world.at(at_us, Event::Alarm(self.tasks.index));
         }
     }
 
-    /// Puts a letter into the mailbox of this worker.
+    /// Posts a letter to the mailbox of this worker.
     pub(crate) fn post(&mut self, world: &mut World, node: &Node, mail: Mail) {
         if node.mailboxes[self.tasks.index].post(mail) {
             self.wake(world);

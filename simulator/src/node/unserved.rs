@@ -1,20 +1,21 @@
-//! Compares unserved requests with the instant up to which a worker says that it has read everything.
+//! Compares unserved requests with the instant up to which a worker claims to have read everything.
 
 use super::thread::{Inner, Served, Thread};
 use crate::world::World;
 use waymaker_engine::Time;
 use waymaker_server::limits::{FRONT_SWEEP_TURNS_US, SWEEP_TURNS_US};
 
-/// Requests of one connection that a sweep may leave unserved.
+/// The unserved requests of one connection that a sweep may leave behind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowance {
-    /// Time of its turns since the sweep began.
+    /// Duration of the connection's turns since the sweep began.
     pub(super) spent_us: u64,
-    /// It was taken over after the sweep began.
+    /// True if the connection was taken over after the sweep began.
     pub(super) is_new: bool,
-    /// When it was taken over, in microseconds of the run. 0 if another worker had sent it.
+    /// Time at which the connection was taken over, in microseconds of the run; 0 if another worker had sent
+    /// it.
     taken_over_us: u64,
-    /// Bytes that arrived before this time, in microseconds of the run, may lie unserved.
+    /// Bytes that arrived before this time, in microseconds of the run, may be unserved.
     until_us: u64,
 }
 
@@ -27,19 +28,21 @@ impl Allowance {
         Self { is_new: true, taken_over_us: now_us, ..Self::default() }
     }
 
-    /// Returns whether the sweep that began then does not cover the connection. The worker may tell of a sweep long after its end.
+    /// Returns whether a sweep does not cover the connection because it began before the takeover. The worker
+    /// may report a sweep long after its end.
     fn is_behind(&self, drained_us: u64) -> bool {
         self.is_new || self.taken_over_us >= drained_us + 1000
     }
 
-    /// A sweep begins.
+    /// Notes that a sweep begins.
     pub(super) fn begin_sweep(&mut self) {
         (self.spent_us, self.is_new) = (0, false);
     }
 }
 
 impl Thread {
-    /// A sweep is complete. It does not wait for connections that used too much time, or do not take their answers.
+    /// Notes that a sweep is complete. A sweep does not wait for connections that used too much time, or
+    /// whose clients do not take their responses.
     pub(super) fn note_swept(&mut self, now_us: u64) {
         let Self { worker, connections, .. } = self;
         for served in connections.values_mut() {
@@ -56,7 +59,8 @@ impl Thread {
         }
     }
 
-    /// Accuses the worker if it says that it has read everything that came before `drained`, and some request came before.
+    /// Reports a violation if a worker claims to have read everything before `drained` while an older request
+    /// is unserved.
     pub(crate) fn judge_drained(&mut self, world: &mut World, drained: Time) {
         let Self { worker, connections, .. } = self;
         let drained_us = drained.as_millis().saturating_add(world.booted_ms());
@@ -81,7 +85,7 @@ impl Thread {
                 let (connection, allowance) = (*connection, *allowance);
                 return world.auditor.accuse("drained", || {
                     format!(
-                        "a worker has read what came before {drained_us} us, and connection {connection} has bytes from {at_us} us: {allowance:?}"
+                        "a worker claims to have read everything before {drained_us} us, but connection {connection} has bytes from {at_us} us: {allowance:?}"
                     )
                 });
             }

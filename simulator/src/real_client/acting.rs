@@ -14,13 +14,13 @@ use waymaker_client::{
 };
 use waymaker_engine::Scope;
 
-/// Acquires that a process awaits at a time, at most.
+/// Largest number of acquires that a process awaits at a time.
 const ASKING_MAX: usize = 8;
-/// Shortest time between the loss of a connection and the end of a hold that a client takes into account.
+/// Shortest `release_after` that a client takes into account for its local deadline.
 const RELEASE_AFTER_MIN_MS: u32 = 1_000;
 
 impl RealClient {
-    /// Does one thing that the seed chooses.
+    /// Performs one act that the seed chooses.
     pub(super) fn act(&mut self, world: &mut World) {
         if world.random.percent(self.plan.fault_percent) {
             return self.suffer(world);
@@ -28,7 +28,7 @@ impl RealClient {
         match world.random.below(100) {
             0..=39 if self.asking.len() < ASKING_MAX => self.ask(world),
             0..=54 if !self.asking.is_empty() => {
-                // The caller gives up, perhaps just when it is granted.
+                // The caller gives up, possibly at the moment of the grant.
                 let index = world.random.below(self.asking.len() as u64) as usize;
                 drop(self.asking.swap_remove(index));
             }
@@ -46,7 +46,7 @@ impl RealClient {
         let (settings, unix_us, kind) = (world.settings.clone(), world.unix_us(), self.lanes[lane].kind);
         let acquire = settings.choose_acquire(&mut world.random, kind, true, unix_us);
         let named = world.random.percent(self.plan.request_id_percent);
-        // Mostly long enough for the client to take it into account.
+        // Most values are long enough for the client to take them into account.
         let release_after_ms =
             acquire.release_after_ms.map(|ms| if ms % 4 == 0 { ms } else { ms + RELEASE_AFTER_MIN_MS });
         let acquire = Acquire { release_after_ms, ..acquire };
@@ -107,8 +107,8 @@ impl RealClient {
         self.look(world);
     }
 
-    /// Gives an acquire a request id that other acquires of the owner share, also in other processes. A request id stands for one kind
-    /// of lease.
+    /// Gives an acquire a request id that other acquires of the owner share, also in other processes. All
+    /// acquires with a request id use the same kind of lease.
     fn named(&self, world: &mut World, acquire: Acquire, named: bool) -> Acquire {
         if !named {
             return acquire;
@@ -147,7 +147,7 @@ impl RealClient {
         }
     }
 
-    /// Extends a guard, perhaps several times at once.
+    /// Extends a guard, in some cases several times at once.
     fn extend(&mut self, world: &mut World) {
         if self.guards.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl RealClient {
         }
     }
 
-    /// Extends the guard whose lease another client moves at the same time.
+    /// Extends the guard whose lease another client changes at the same time.
     pub(super) fn move_beside(&mut self, world: &mut World) {
         let Some(id) = self.rival.take() else { return };
         if let Some(index) = self.guards.iter().position(|guard| guard.lock.id() == id) {
@@ -203,7 +203,7 @@ impl RealClient {
         (count > 0).then(|| self.watches.swap_remove(world.random.below(count) as usize))
     }
 
-    /// Releases a hold of its own by its id, behind the back of the guard.
+    /// Releases one of the process's own holds by its id, without telling the guard.
     fn release_by_id(&mut self, world: &mut World) {
         let held = self.guards.iter().filter(|guard| guard.lock.is_held());
         let held: Vec<_> =
@@ -219,7 +219,7 @@ impl RealClient {
         }
     }
 
-    /// Polls this answer now and in later steps.
+    /// Registers the future of a call, to be polled now and in later steps.
     fn await_answer(
         &mut self,
         world: &mut World,
@@ -237,7 +237,7 @@ impl RealClient {
         }
     }
 
-    /// Returns a call that begins now. An acquire has a wait.
+    /// Returns the record of a call that begins now. Only an acquire has a wait.
     fn call(&self, world: &World, kind: NamespaceKind, wait_ms: Option<u32>) -> Call {
         Call {
             kind,
@@ -249,7 +249,7 @@ impl RealClient {
         }
     }
 
-    /// Suffers one fault.
+    /// Lets one fault happen to the process.
     fn suffer(&mut self, world: &mut World) {
         let index = self.index;
         let connections: Vec<usize> = self.lanes.iter().filter_map(|lane| lane.connection).collect();
@@ -261,7 +261,8 @@ impl RealClient {
                 }
             }
             5 => {
-                // Answers in flight are lost, and an adversarial client may end a hold meanwhile.
+                // The connection breaks after a while, so responses in flight are lost. An adversarial client
+                // may end a hold meanwhile.
                 if let Some(connection) = world.random.pick(&connections) {
                     let for_us = world.random.spread(1_000, self.plan.silence_max_us);
                     world.hold_back(connection, false, for_us + 1);
@@ -288,7 +289,7 @@ impl RealClient {
         }
     }
 
-    /// Lets some adversarial client end a hold of this process, which may not have read of its grant yet.
+    /// Lets an adversarial client end a hold of this process, which may not have read of the grant yet.
     fn name_to_thieves(&self, world: &mut World) {
         let held = self.guards.iter().filter(|guard| guard.lock.is_held());
         let mut ids: Vec<_> = held.map(|guard: &Guard| (guard.terms.kind, guard.lock.id())).collect();
@@ -321,7 +322,7 @@ impl RealClient {
     }
 }
 
-/// Applies the settings that acquires of all forms have.
+/// Applies the options that acquires of all forms have.
 fn asked<G>(
     builder: AcquireBuilder<G>,
     acquire: &Acquire,
@@ -339,7 +340,7 @@ fn asked<G>(
     };
     let builder = match (acquire.session_lease, acquire.lease_ms) {
         (true, _) => builder.session_lease(),
-        // The default of the server.
+        // The server's default lease applies.
         (false, 0 | u32::MAX) => builder,
         (false, ms) => builder.lease(milliseconds(ms)),
     };
@@ -363,7 +364,7 @@ fn milliseconds(ms: u32) -> Duration {
     Duration::from_millis(ms.into())
 }
 
-/// The locks of a grant, each by itself.
+/// Splits a guard into the guards of its single keys.
 trait IntoLocks {
     fn into_locks(self) -> Vec<Lock>;
 }
@@ -392,7 +393,7 @@ impl IntoLocks for Permit {
     }
 }
 
-/// Asks, and awaits the grant, by way of the place in the queue or at once.
+/// Starts an acquire and awaits its grant. With `enqueues` it first awaits the queue position.
 fn granted<G: waymaker_client::Guard + IntoLocks + 'static>(
     builder: AcquireBuilder<G>,
     place: Option<Arc<Mutex<Option<QueuePlace>>>>,

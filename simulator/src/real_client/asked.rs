@@ -1,4 +1,4 @@
-//! Decodes the requests of a real client into the operations that the auditor knows.
+//! Decodes the requests of a real client into operations for the auditor.
 
 use crate::form::{Form, KeySet, PathItem, PathSet, Permits};
 use crate::mix::{TREE, kind_of};
@@ -12,9 +12,9 @@ use waymaker_protocol::{NamespaceKind, PoolOrder, Request};
 /// Keys and request ids of the run, by their names on the wire.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// By the number of their kind and their names.
+    /// Keys, by the number of their kind and their name.
     keys: BTreeMap<(u8, Vec<u8>), Key>,
-    /// Request ids that a client made up.
+    /// Request ids that the client library generated.
     made_up: BTreeMap<Vec<u8>, u8>,
 }
 
@@ -27,10 +27,10 @@ impl Names {
         Self { keys: named.collect(), made_up: BTreeMap::new() }
     }
 
-    /// Returns the operation of a request; `None` for a request without an answer.
+    /// Returns the operation of a request; `None` for a request without a response.
     ///
     /// # Panics
-    /// On a request that no client of the simulation sends.
+    /// On a request that the processes of the simulation never send.
     pub(super) fn operation(&mut self, kind: NamespaceKind, request: &Request<'_>) -> Option<Operation> {
         let key = |name: &[u8]| match kind {
             NamespaceKind::Tree => TREE,
@@ -116,7 +116,7 @@ impl Names {
             Request::KeepAlive(_) => Operation::KeepAlive,
             Request::Goodbye(_) => Operation::Goodbye,
             Request::Pong(_) => return None,
-            other => panic!("no real client of the simulation asks {other:?}"),
+            other => panic!("unexpected request of a real client: {other:?}"),
         })
     }
 
@@ -146,7 +146,7 @@ impl Names {
         if let Some(number) = (0..MADE_UP_REQUEST_ID).find(|number| request_id(*number) == name) {
             return number;
         }
-        // Few are alive at a time.
+        // Only a few generated ids are in use at a time, so numbers can be reused.
         let next =
             MADE_UP_REQUEST_ID + (self.made_up.len() % usize::from(u8::MAX - MADE_UP_REQUEST_ID)) as u8;
         *self.made_up.entry(name.to_vec()).or_insert(next)

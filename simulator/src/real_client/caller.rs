@@ -1,42 +1,43 @@
-//! Callers of a real client: each has its answer in time, and an error that something explains.
+//! Checks for the callers of a real client: each gets its answer in time, and each error has a reason.
 
 use std::time::Duration;
 use waymaker_client::{BootTime, Error, ErrorCode, NamespaceKind, Unavailable};
 
-/// How long after the end of its wait an acquire may still wait for the answer of the server.
+/// Time after the end of its wait during which an acquire may still wait for the server's response.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
-/// One call of a caller.
+/// One call into the client library.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
-    /// The kind of its lane.
+    /// Kind of the namespace of the call's lane.
     pub(super) kind: NamespaceKind,
-    /// When it began, by the run and by the clock of its process.
+    /// Time at which the call began, in microseconds of the run and on the clock of its process.
     pub(super) since_us: u64,
     pub(super) since: BootTime,
-    /// The wait of an acquire, 0 of a try, `u32::MAX` without end; `None` of a release or an extend.
+    /// Wait of an acquire in milliseconds: 0 for a try, `u32::MAX` without a limit. `None` for a release or
+    /// an extend.
     pub(super) wait_ms: Option<u32>,
-    /// Other acquires may have its request id. It may take over the wait of one of them.
+    /// True if other acquires may have the same request id. The call may take over the wait of one of them.
     pub(super) is_named: bool,
-    /// For how long callers wait for a connection, and for the answer to a request without a wait.
+    /// Time for which callers wait for a connection, and for the response to a request without a wait.
     pub(super) patience: Duration,
 }
 
-/// What explains an error.
+/// Facts that may explain an error.
 pub(super) struct Facts<'a> {
     pub(super) now: BootTime,
-    /// The lane was without a connection at some time since the call began.
+    /// True if the lane had no connection at some time since the call began.
     pub(super) was_down: bool,
-    /// Since the call began, an outage of the lane has lasted for `patience`.
+    /// True if an outage of the lane lasted for `patience` since the call began.
     pub(super) gave_up: bool,
-    /// A session of the process has ended since the call began.
+    /// True if a session of the process has ended since the call began.
     pub(super) session_ended: bool,
-    /// Tells if the server has refused a request with one of these codes since the call began.
+    /// Returns whether the server has refused a request with one of these codes since the call began.
     pub(super) has_heard: &'a dyn Fn(&[ErrorCode]) -> bool,
 }
 
 impl Call {
-    /// The end of its wait; `None` if it has none.
+    /// Returns the end of the wait; `None` if it has no limit.
     fn wait_end(&self) -> Option<BootTime> {
         match self.wait_ms {
             Some(0) | None => Some(self.since.after(self.patience)),
@@ -49,57 +50,59 @@ impl Call {
         self.wait_ms.is_some_and(|wait_ms| wait_ms > 0 && wait_ms < u32::MAX)
     }
 
-    /// Returns the time limit for the answer to its caller. An outage of the connection does not extend it.
+    /// Returns the time limit for the answer to the caller. An outage of the connection does not extend it.
     pub(super) fn answer_by(&self) -> Option<BootTime> {
         let end = self.wait_end()?;
         Some(if self.has_wait() { end.after(ANSWER_PATIENCE) } else { end })
     }
 
-    /// Returns a description of the fault if this error is one.
+    /// Returns a description of the fault if the error has no valid reason.
     pub(super) fn problem_of(&self, error: &Error, facts: &Facts<'_>) -> Option<&'static str> {
         let is_over = self.wait_end().is_some_and(|end| end <= facts.now);
         let is_late = self.answer_by().is_some_and(|at| at <= facts.now.after(Duration::from_millis(2)));
-        // Without a connection there is no answer to wait for. A request that is too old to be repeated waits for its turn again.
+        // Without a connection there is no response to wait for. A request that is too old to be repeated
+        // waits for its turn again.
         let is_ending = is_over || self.has_wait() && self.is_about_over(facts.now);
         let is_given_up = facts.gave_up || is_late || is_ending && facts.was_down;
         let heard = |codes: &[ErrorCode]| (facts.has_heard)(codes);
         match error {
             Error::Protocol(_) | Error::Closed | Error::Url(_) | Error::Tls(_) => {
-                Some("no caller may be told so")
+                Some("no caller may get this error")
             }
-            Error::Busy(_) if self.wait_ms != Some(0) => Some("it was to wait"),
+            Error::Busy(_) if self.wait_ms != Some(0) => Some("the acquire must wait"),
             Error::Timeout(_) if self.is_named && heard(&[ErrorCode::Timeout, ErrorCode::Busy]) => None,
-            Error::Timeout(_) if !self.has_wait() => Some("its wait has no end"),
-            Error::Timeout(_) if !self.is_about_over(facts.now) => Some("its wait is not over"),
-            // A repetition at the end of the wait is a try.
+            Error::Timeout(_) if !self.has_wait() => Some("the wait has no limit"),
+            Error::Timeout(_) if !self.is_about_over(facts.now) => Some("the wait has not ended"),
+            // A repetition at the end of the wait is sent as a try.
             Error::Timeout(_) if heard(&[ErrorCode::Timeout, ErrorCode::Busy]) => None,
             Error::Uncertain(_) if is_given_up || heard(&[ErrorCode::Unknown]) => None,
-            // Another acquire with its request id, whose wait was over, may have taken its claim up just before the connection was lost.
+            // Another acquire with the same request id, whose wait had ended, may have taken the claim up
+            // just before the connection was lost.
             Error::Uncertain(_) if self.is_named && facts.was_down => None,
             // Another client may have the hold by then, so the release is not sent again.
             Error::Uncertain(_) if self.wait_ms.is_none() && facts.session_ended => None,
-            Error::Uncertain(_) => Some("an answer may still come"),
+            Error::Uncertain(_) => Some("a response may still arrive"),
             Error::Unavailable(Unavailable::Unreachable { .. } | Unavailable::Disconnected { .. }) => {
-                (!is_given_up).then_some("the connection may still come back")
+                (!is_given_up).then_some("the lane may still reconnect")
             }
             Error::Unavailable(Unavailable::Refused { code: ErrorCode::Overloaded, field, .. })
                 if field == "in_flight_max" =>
             {
-                (!is_over).then_some("it may still be sent")
+                (!is_over).then_some("the request may still be sent")
             }
-            // The client itself refuses a lease that is too short.
+            // The client library itself rejects a lease that is too short.
             Error::Refused { code: ErrorCode::BadInput, field, .. } if field == "lease_ms" => None,
-            // The server may refuse greetings until its callers have waited for too long.
+            // The server may refuse greetings until the callers have waited for too long.
             Error::Unavailable(Unavailable::Refused { .. }) if is_given_up => None,
             Error::Lost(_) => None,
             error => {
                 let code = error.code()?;
-                (!heard(&[code])).then_some("the server has not said so")
+                (!heard(&[code])).then_some("the server has not sent this error")
             }
         }
     }
 
-    /// Returns whether its wait is over by the clock of the server, which may be faster.
+    /// Returns whether the wait has ended on the clock of the server, which may be faster.
     fn is_about_over(&self, now: BootTime) -> bool {
         let wait = Duration::from_millis(self.wait_ms.unwrap_or(0).into());
         let slack = wait / 500 + Duration::from_millis(2);
@@ -132,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Returns whether this error is fair at `now_ms`, if the server has refused something with these codes.
+    /// Returns whether this error has a valid reason at `now_ms` after the server has sent these error codes.
     fn is_fair(call: Call, error: &Error, now_ms: u64, codes: &[ErrorCode]) -> bool {
         let facts = Facts {
             now: BootTime::from_nanos(now_ms * 1_000_000),
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_neither_early_nor_without_a_word_of_the_server() {
+    fn a_wait_times_out_only_after_its_end_and_a_response_of_the_server() {
         let error = Error::Timeout(contention());
         let forever = Call { wait_ms: Some(u32::MAX), ..CALL };
         let try_ = Call { wait_ms: Some(0), ..CALL };
@@ -157,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_try_is_told_that_it_is_busy() {
+    fn only_a_try_gets_the_error_busy() {
         let error = Error::Busy(contention());
         assert!(is_fair(Call { wait_ms: Some(0), ..CALL }, &error, 10, &[ErrorCode::Busy]));
         assert!(!is_fair(CALL, &error, 10, &[ErrorCode::Busy]));
     }
 
     #[test]
-    fn a_caller_has_its_answer_half_a_second_after_its_wait() {
+    fn a_caller_gets_its_answer_within_half_a_second_after_its_wait() {
         let ms = |call: Call| call.answer_by().map(|at| at.as_nanos() / 1_000_000);
         assert_eq!(ms(CALL), Some(1_500));
         assert_eq!(ms(Call { wait_ms: Some(0), ..CALL }), Some(3_000));

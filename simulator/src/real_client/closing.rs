@@ -1,11 +1,12 @@
-//! A process closes its client while it has guards and callers. All of them learn of it, and no hold is left.
+//! A process that closes its client while it has guards and callers. All of them must learn of the closing,
+//! and no hold may remain.
 
 use super::lane::RealLane;
 use super::{Phase, RealClient};
 use crate::world::World;
 use std::task::{Context, Waker};
 
-/// Inaccuracy of clocks, and a step of the process.
+/// Tolerance for inaccurate clocks and for one step of the process.
 const SLACK_US: u64 = 100_000;
 
 impl RealClient {
@@ -15,12 +16,12 @@ impl RealClient {
         self.go_on_closing(world, world.now_us);
     }
 
-    /// Returns whether its client was closed.
+    /// Returns whether the client was closed.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closing { .. })
     }
 
-    /// The time limit for closing: a caller waits for as long as for an answer.
+    /// Returns the time limit for closing. It is the time for which a caller waits for a response.
     pub(super) fn closing_ends_us(&self, since_us: u64) -> u64 {
         since_us + self.plan.patience.as_micros() as u64 + SLACK_US
     }
@@ -30,9 +31,9 @@ impl RealClient {
         self.closings.retain_mut(|closing| closing.as_mut().poll(context).is_pending());
         let index = self.index;
         if !self.closings.is_empty() && self.closing_ends_us(since_us) <= world.now_us {
-            return world
-                .auditor
-                .accuse("late-caller", || format!("process {index} closes since {since_us} us"));
+            return world.auditor.accuse("late-caller", || {
+                format!("process {index} began to close at {since_us} us and has not finished")
+            });
         }
         if !self.closings.is_empty() || !self.lanes.iter().all(|lane| lane.harness.is_finished()) {
             return;
@@ -40,7 +41,7 @@ impl RealClient {
         for guard in self.guards.iter().filter(|guard| guard.lock.loss_reason().is_none()) {
             let id = guard.lock.id();
             world.auditor.accuse("loss-reason", || {
-                format!("process {index} has closed its client and was not told of the loss of {id}")
+                format!("process {index} has closed its client and the guard of {id} did not report its loss")
             });
         }
         for lane in self.lanes.iter().filter(|lane| lane.has_closed_well()) {

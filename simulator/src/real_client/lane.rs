@@ -1,4 +1,5 @@
-//! A lane of a real client on the simulated network. It replaces the task of a connection and keeps its order of calls.
+//! A lane of a real client on the simulated network. It replaces the connection task of the client library
+//! and makes the same calls in the same order.
 
 use super::Awaited;
 use super::asked::Names;
@@ -12,10 +13,10 @@ use waymaker_client::harness::{Greeting, Harness};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, Request, SessionRequest, next_frame};
 
-/// How long a greeting may take.
+/// Time limit for a greeting.
 const GREETING_US: u64 = 2_000_000;
 
-/// How far the connection of a lane has come.
+/// Stage of the connection of a lane.
 #[derive(Debug)]
 enum Stage {
     Down { retry_at_us: u64 },
@@ -25,24 +26,24 @@ enum Stage {
 
 #[derive(Debug)]
 pub(super) struct RealLane {
-    /// Of the client on the network.
+    /// Number of the client on the network.
     client: usize,
     pub(super) kind: NamespaceKind,
     pub(super) harness: Harness,
-    /// Its name at the auditor; another one in each session.
+    /// Number of the lane at the auditor. It is different in each session.
     auditor_lane: usize,
     pub(super) connection: Option<usize>,
     stage: Stage,
     output: Vec<u8>,
-    /// When it was last without a connection for as long as callers wait.
+    /// Time at which the lane was last without a connection for as long as callers wait.
     given_up_us: Option<u64>,
-    /// When it was last without a connection.
+    /// Time at which the lane was last without a connection.
     down_us: u64,
-    /// Without a connection since then, by the clock of its process.
+    /// Start of the current outage, on the clock of the process.
     down_since: BootTime,
-    /// When the server was last heard.
+    /// Time at which the lane last received bytes from the server.
     heard_us: u64,
-    /// It closes, and has had its connection all the time since it began to.
+    /// True if the lane is closing and has had its connection since it began to.
     closes_well: bool,
 }
 
@@ -70,7 +71,7 @@ impl RealLane {
         }
     }
 
-    /// Its name at the auditor.
+    /// Returns the number of the lane at the auditor.
     pub(super) fn auditor_lane(&self) -> usize {
         self.auditor_lane
     }
@@ -79,7 +80,7 @@ impl RealLane {
         matches!(self.stage, Stage::Open)
     }
 
-    /// Notes whether callers have waited for a connection for so long.
+    /// Notes whether the outage has lasted for `patience`, the time for which callers wait.
     pub(super) fn note_outage(&mut self, now_us: u64, now: BootTime, patience: Duration) {
         if self.is_open() {
             self.down_since = now;
@@ -91,38 +92,40 @@ impl RealLane {
         }
     }
 
-    /// When it was last without a connection.
+    /// Returns the time at which the lane was last without a connection.
     pub(super) fn down_us(&self) -> u64 {
         self.down_us
     }
 
-    /// Begins to close. Ready when its caller may go on.
+    /// Begins to close the lane. The future is ready when its caller may continue.
     pub(super) fn close_client(&mut self) -> Awaited<()> {
         self.closes_well = self.is_open();
         Box::pin(self.harness.close())
     }
 
-    /// Returns whether it has closed while its connection stood, so that the server has heard all of it.
+    /// Returns whether the lane has closed while it had its connection, so that the server has received
+    /// everything.
     pub(super) fn has_closed_well(&self) -> bool {
         self.closes_well && self.harness.is_finished()
     }
 
-    /// When the server was last heard, if the lane has a connection.
+    /// Returns the time at which the server was last heard; `None` without a connection.
     pub(super) fn heard_us(&self) -> Option<u64> {
         self.is_open().then_some(self.heard_us)
     }
 
-    /// Returns whether it was without a connection since then.
+    /// Returns whether the lane was without a connection at `at_us` or later.
     pub(super) fn was_down_since(&self, at_us: u64) -> bool {
         self.down_us >= at_us
     }
 
-    /// Returns whether it had no connection for as long as callers wait, since then.
+    /// Returns whether, at `at_us` or later, the lane had been without a connection for as long as callers
+    /// wait.
     pub(super) fn gave_up_since(&self, at_us: u64) -> bool {
         self.given_up_us.is_some_and(|given_up_us| given_up_us >= at_us)
     }
 
-    /// Reads all that arrived.
+    /// Reads everything that has arrived.
     pub(super) fn listen(&mut self, world: &mut World) {
         while let Some(connection) = self.connection {
             let link = &mut world.network.connections[connection];
@@ -156,7 +159,7 @@ impl RealLane {
                 }
                 let rest = input[frame.len()..].to_vec();
                 self.stage = Stage::Open;
-                // The process may not have run for a while.
+                // The process may not have run for a while, so the outage ends only now.
                 self.down_us = world.now_us;
                 rest
             }
@@ -166,7 +169,7 @@ impl RealLane {
         }
     }
 
-    /// The connection is over for the lane.
+    /// Ends the connection on the side of the lane.
     pub(super) fn hang_up(&mut self, world: &mut World, reason: &str) {
         match self.stage {
             Stage::Down { .. } => return,
@@ -194,7 +197,7 @@ impl RealLane {
         world.note_lost(connection);
     }
 
-    /// Sends the requests of the lane, and hangs up if the lane doubts its connection.
+    /// Sends the requests of the lane. Closes the connection if the lane doubts it.
     pub(super) fn speak(&mut self, world: &mut World, names: &mut Names) {
         let mut sent = Vec::new();
         self.harness.transmit(&mut sent);
@@ -228,7 +231,7 @@ impl RealLane {
                 (world.server_ms(), self.client, self.auditor_lane, frame.number());
             world.trace.note(world.now_us, 32, u64::from(number), || {
                 format!(
-                    "process {client}  asks {number} of lane {lane} on connection {connection}: {operation:?}"
+                    "process {client}  sends {number} of lane {lane} on connection {connection}: {operation:?}"
                 )
             });
             world.auditor.asks(connection, number, operation, end, now_ms);
@@ -274,7 +277,7 @@ impl RealLane {
         Some(connection)
     }
 
-    /// Returns the next instant at which the lane has something to do.
+    /// Returns the next time at which the lane has something to do.
     pub(super) fn next_us(&self, clock: &SkewedClock, now_us: u64) -> u64 {
         let timeout_us = clock.first_us_at(self.harness.next_timeout());
         let stage_us = match self.stage {
@@ -287,7 +290,7 @@ impl RealLane {
         timeout_us.min(stage_us)
     }
 
-    /// Returns whether every request has its answer.
+    /// Returns whether every request has its response.
     pub(super) fn is_at_rest(&self) -> bool {
         (self.harness.is_at_rest() || self.harness.is_finished()) && self.output.is_empty()
     }

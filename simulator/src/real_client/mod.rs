@@ -1,9 +1,11 @@
-//! Processes that use the Rust client: its futures, its guards and its lanes as they are, on the simulated network.
+//! Processes that use the Rust client library on the simulated network. The futures, guards and lanes are the
+//! production code.
 //!
-//! The adversarial clients of a run know every rule of the protocol; these processes know none. They acquire, give up, extend, release and
-//! crash as the seed decides, and the client decides the rest. The auditor hears their requests like those of any other client. It also
-//! judges the state of each guard at every moment (`auditor::guards`), and that in the calm the client keeps its holds and answers
-//! every caller.
+//! Other clients of a run write frames themselves and know every rule of the protocol. These processes know
+//! none of the rules. They acquire, give up, extend, release and crash as the seed decides, and the library
+//! does everything else. The auditor receives their requests like those of any other client. It also checks
+//! the state of each guard all the time (`auditor::guards`). In the calm phase it checks that the library
+//! keeps its holds and answers every caller.
 
 mod acting;
 mod asked;
@@ -30,18 +32,19 @@ use std::time::Duration;
 use waymaker_client::harness::Process;
 use waymaker_client::{Clock, Error, KeyState, Lock, LockId, LossReason, NamespaceKind, QueuePlace, Watch};
 
-/// Time after the last fault until a client has replaced its dead connections and renewed all leases.
+/// Time after the last fault within which a client must have replaced its dead connections and renewed all
+/// leases.
 const SETTLED_US: u64 = 9_000_000;
 /// Time for which guards are then kept.
 const KEPT_US: u64 = 5_000_000;
-/// Time within which guards to be kept must be granted.
+/// Time within which the guards to keep must be granted.
 const GRANTED_US: u64 = 1_000_000;
-/// Acquires of a process that has settled.
+/// Number of acquires of a process that has settled.
 const KEPT_COUNT: usize = 4;
-/// Shortest lease to be kept. A shorter lease may end within a round trip.
+/// Shortest lease of a guard to keep. A shorter lease may end within a round trip.
 const KEPT_LEASE_MIN_MS: u32 = 200;
 
-/// Time between two looks for holds without a guard.
+/// Interval between two checks for holds without a guard.
 const LOOK_US: u64 = 500_000;
 
 /// A future that a caller polls.
@@ -52,36 +55,36 @@ type Awaited<T> = Pin<Box<dyn Future<Output = T>>>;
 pub(crate) struct RealClients {
     names: Names,
     processes: Vec<RealClient>,
-    /// The number of the first of them on the network.
+    /// Number of the first real client on the network.
     first: usize,
 }
 
-/// How far a process has come.
+/// Phase of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Acting,
-    /// It keeps its guards, and begins nothing new after it has settled.
+    /// The process keeps its guards. After it has settled it starts only a few last acquires.
     Keeping {
         settled_us: u64,
     },
-    /// It closes its client.
+    /// The process closes its client.
     Closing {
         since_us: u64,
     },
-    /// It gives back all holds.
+    /// The process releases all holds.
     Leaving,
     /// The client is dropped.
     Gone,
 }
 
-/// One acquire whose caller awaits it.
+/// One acquire that a caller awaits.
 struct Asking {
     future: Awaited<waymaker_client::Result<Vec<Lock>>>,
     terms: Terms,
     call: Call,
     losses: Losses,
     acquire: Acquire,
-    /// Its place in the queue, until it is judged.
+    /// Queue position of the acquire, until it is checked.
     place: Arc<Mutex<Option<QueuePlace>>>,
 }
 
@@ -90,7 +93,7 @@ struct Watching {
     key: Key,
     stage: WatchStage,
     since_us: u64,
-    /// The state that it has shown last.
+    /// The last state that the watch has shown.
     shown: Option<WatchedState>,
 }
 
@@ -99,24 +102,24 @@ enum WatchStage {
     Open(Watch),
 }
 
-/// Reasons with which the callback of an acquire was called.
+/// Reasons that the loss callback of an acquire was called with.
 type Losses = Arc<Mutex<Vec<LossReason>>>;
 
-/// The hold of an extend, and its remaining lease by the answer.
+/// Id of the extended hold and its remaining lease in the response; `None` for a release.
 type Extended = Option<(LockId, Duration)>;
 
-/// A release or an extend whose caller awaits it.
+/// A release or an extend that a caller awaits.
 struct Answer {
     future: Awaited<waymaker_client::Result<Extended>>,
     call: Call,
 }
 
-/// Terms of an acquire, for the guards that come of it.
+/// Options of an acquire, for the guards that result from it.
 #[derive(Clone, Copy)]
 struct Terms {
     kind: NamespaceKind,
     is_renewed: bool,
-    /// Whether it has a lease of its own, so that it ends without renewals.
+    /// True if the hold has its own lease, so that it ends without renewals.
     has_end: bool,
     is_on_session: bool,
 }
@@ -125,22 +128,23 @@ struct Terms {
 struct Guard {
     lock: Arc<Lock>,
     terms: Terms,
-    /// Whether it was held after the process had settled: from then on only a word of the server may end it.
+    /// True if the guard was held after the process had settled. From then on only a response of the server
+    /// may end it.
     is_kept: bool,
-    /// The lane that was granted it, at the auditor.
+    /// Number at the auditor of the lane that got the grant.
     lane: usize,
-    /// The local deadline, as last seen.
+    /// Local deadline, as last seen.
     until_us: u64,
-    /// Its loss was judged.
+    /// True if the loss of the guard was checked.
     is_judged: bool,
     losses: Losses,
 }
 
 /// One process with one client.
 struct RealClient {
-    /// On the network.
+    /// Number of the process on the network.
     index: usize,
-    /// Number of the client at the auditor, which takes all processes of an owner for one client.
+    /// Number of the client at the auditor, which treats all processes of an owner as one client.
     auditor_client: usize,
     plan: Plan,
     clock: Arc<SkewedClock>,
@@ -148,24 +152,24 @@ struct RealClient {
     lanes: Vec<RealLane>,
     asking: Vec<Asking>,
     guards: Vec<Guard>,
-    /// Releases and extends that a caller awaits.
+    /// Releases and extends that callers await.
     answers: Vec<Answer>,
     watches: Vec<Watching>,
-    /// A hold whose end another client moves just now.
+    /// A hold whose lease another client changes at the same time.
     rival: Option<LockId>,
     phase: Phase,
-    /// The closing of each lane that is not done.
+    /// The unfinished closing futures of the lanes.
     closings: Vec<Awaited<()>>,
-    /// Acquires that it still makes after it has settled.
+    /// Number of acquires that the process still sends after it has settled.
     asks_left: usize,
-    /// Connections that break later, with the instants.
+    /// Connections that break later, with their times.
     breaks: Vec<(u64, usize)>,
     acts_at_us: u64,
     steps_at_us: Option<u64>,
     paused_until_us: u64,
-    /// It has run since then.
+    /// Time since which the process runs without a pause.
     awake_us: u64,
-    /// When it looks for holds without a guard again, at the earliest.
+    /// Earliest time of the next check for holds without a guard.
     looks_at_us: u64,
 }
 
@@ -181,20 +185,20 @@ impl RealClients {
         Self { names, processes, first }
     }
 
-    /// The process that the network knows by this number.
+    /// Returns the process with this number on the network.
     fn process(&mut self, client: usize) -> Option<(&mut RealClient, &mut Names)> {
         let process = self.processes.get_mut(client.checked_sub(self.first)?)?;
         Some((process, &mut self.names))
     }
 
-    /// Bytes arrived for this client, or a connection of it was lost.
+    /// Wakes a client, because bytes arrived for it or one of its connections was lost.
     pub(crate) fn wake(&mut self, world: &mut World, client: usize) {
         if let Some((process, _)) = self.process(client) {
             process.schedule(world, world.now_us);
         }
     }
 
-    /// Another client moves the lease of a hold of this process just now.
+    /// Notes that another client changes the lease of a hold of this process at the same time.
     pub(crate) fn rival(&mut self, world: &mut World, client: usize, id: LockId) {
         if let Some((process, _)) = self.process(client) {
             process.rival = Some(id);
@@ -202,7 +206,7 @@ impl RealClients {
         }
     }
 
-    /// Does everything that is due. Returns the connections that it opened.
+    /// Does everything that is due. Returns the connections that the process opened.
     pub(crate) fn step(&mut self, world: &mut World, client: usize, is_active: bool) -> Vec<usize> {
         match self.process(client) {
             Some((process, names)) => process.step(world, names, is_active),
@@ -210,7 +214,7 @@ impl RealClients {
         }
     }
 
-    /// From here on they ask for nothing new.
+    /// Lets all processes ask for nothing new from now on.
     pub(crate) fn leave(&mut self, world: &mut World) {
         for process in &mut self.processes {
             process.paused_until_us = 0;
@@ -220,12 +224,12 @@ impl RealClients {
         }
     }
 
-    /// Describes everything that they still wait for.
+    /// Describes everything that the processes still wait for.
     pub(crate) fn outstanding(&self) -> Vec<String> {
         self.processes.iter().flat_map(RealClient::outstanding).collect()
     }
 
-    /// The clients are dropped.
+    /// Drops all clients.
     pub(crate) fn say_farewell(&mut self, world: &mut World) {
         for process in &mut self.processes {
             process.phase = Phase::Gone;
@@ -268,7 +272,7 @@ impl RealClient {
         client
     }
 
-    /// Begins anew, as a process that was started again.
+    /// Starts again with no state, as a restarted process does.
     fn begin_anew(&mut self, world: &mut World) {
         self.process = process(&self.plan, &self.clock, self.auditor_client);
         self.lanes.clear();
@@ -300,7 +304,8 @@ impl RealClient {
             .for_each(|(_, connection)| world.cut(connection));
         self.lanes.iter_mut().for_each(|lane| lane.listen(world));
         for lane in &mut self.lanes {
-            // After the answers: they may move a deadline that is due only because this process read late.
+            // The timers run after the responses were read. The responses may move a deadline that is due
+            // only because this process read late.
             lane.harness.handle_timers();
         }
         self.note_outages(world);
@@ -313,7 +318,7 @@ impl RealClient {
             }
             Phase::Keeping { settled_us } => self.keep(world, settled_us),
             Phase::Closing { since_us } => self.go_on_closing(world, since_us),
-            // Later grants are given back at once.
+            // Grants that arrive later are released at once.
             Phase::Leaving => {
                 self.guards.clear();
                 self.watches.clear();
@@ -321,7 +326,7 @@ impl RealClient {
             Phase::Acting | Phase::Gone => {}
         }
         let mut opened = Vec::new();
-        // Twice, because one lane may learn of the end of the session and tell the others.
+        // The loop runs twice, because one lane may learn of the end of the session and tell the others.
         for _ in 0..2 {
             for lane in &mut self.lanes {
                 lane.speak(world, names);
@@ -396,7 +401,7 @@ impl RealClient {
             if let WatchStage::Beginning(future) = &mut watching.stage {
                 match future.as_mut().poll(context) {
                     Poll::Pending => return true,
-                    // Of a lane that has no connection for long, or of a server that refuses it.
+                    // The lane has had no connection for long, or the server refuses the watch.
                     Poll::Ready(Err(_)) => return false,
                     Poll::Ready(Ok(watch)) => watching.stage = WatchStage::Open(watch),
                 }
@@ -454,18 +459,20 @@ impl RealClient {
         self.lanes.iter().find(|lane| lane.kind == kind).expect("a lane for each kind")
     }
 
-    /// Judges a caller that has no answer yet. Returns true: it goes on to wait.
+    /// Reports a violation if a caller should have its answer by now. Returns true, because the caller still
+    /// waits.
     fn judge_pending(&self, world: &mut World, call: &Call) -> bool {
         let (index, now) = (self.index, self.clock.now());
         if call.answer_by().is_some_and(|at| at <= now) {
-            world
-                .auditor
-                .accuse("late-caller", || format!("process {index} still waits for {call:?} at {now:?}"));
+            world.auditor.accuse("late-caller", || {
+                format!("process {index} still waits for {call:?} at {now:?}, past the time limit")
+            });
         }
         true
     }
 
-    /// Judges the error of a caller. Returns false: it waits no longer.
+    /// Reports a violation if the error of a call has no valid reason. Returns false, because the caller
+    /// waits no longer.
     fn judge_refusal(&self, world: &mut World, call: &Call, error: &Error) -> bool {
         if self.is_closed() && matches!(error, Error::Closed) {
             return false;
@@ -485,7 +492,7 @@ impl RealClient {
         false
     }
 
-    /// Judges how each guard that was lost since learned of that.
+    /// Checks how each newly lost guard learned of its loss.
     fn judge_losses(&mut self, world: &mut World) {
         let (index, now_us, is_closed) = (self.index, world.now_us, self.is_closed());
         let context = &mut Context::from_waker(Waker::noop());
@@ -493,9 +500,9 @@ impl RealClient {
             guard.is_judged = true;
             let id = guard.lock.id();
             let Some(reason) = guard.lock.loss_reason() else {
-                world
-                    .auditor
-                    .accuse("loss-reason", || format!("process {index} lost {id} and is not told so"));
+                world.auditor.accuse("loss-reason", || {
+                    format!("process {index} lost {id} and its guard did not report the loss")
+                });
                 continue;
             };
             let loss = (reason, guard.lock.loss_message());
@@ -506,13 +513,13 @@ impl RealClient {
             let called = guard.losses.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if told != Poll::Ready(reason) || called.len() != 1 {
                 world.auditor.accuse("loss-reason", || {
-                    format!("process {index} lost {id} by {reason:?}, was told {told:?} and called with {called:?}")
+                    format!("process {index} lost {id} by {reason:?}, but the guard reported {told:?} and the callback {called:?}")
                 });
             }
         }
     }
 
-    /// Asks for guards after the process has settled, and judges that none of them is lost.
+    /// Acquires guards after the process has settled, and checks that none of them is lost.
     fn keep(&mut self, world: &mut World, settled_us: u64) {
         if settled_us > world.now_us {
             return;
@@ -541,7 +548,7 @@ impl RealClient {
         }
     }
 
-    /// Judges that each hold of the client has a guard, or a caller that may still get it.
+    /// Checks that each hold of the client has a guard, or a caller that may still get it.
     fn look_for_unowned(&mut self, world: &mut World) {
         if self.phase == Phase::Gone || self.looks_at_us > world.now_us {
             return;

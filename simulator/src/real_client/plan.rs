@@ -1,31 +1,31 @@
-//! Settings of real clients, and of a run that has some.
+//! Settings of real clients, and of runs that have some.
 
 use crate::random::Random;
 use crate::workload::Settings;
 use std::time::Duration;
 use waymaker_protocol::NamespaceKind;
 
-/// Kinds of namespaces in which something is held by a guard.
+/// Kinds of namespaces whose holds have guards.
 const KINDS: [NamespaceKind; 3] = [NamespaceKind::Flat, NamespaceKind::Tree, NamespaceKind::Pool];
 
-/// The real clients of a run.
+/// The settings of the real clients of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) process_count: usize,
-    /// Processes of one owner, who know the same request ids.
+    /// Number of processes of one owner, which use the same request ids.
     pub(crate) processes_per_owner: usize,
-    /// Each process has a lane in each of these.
+    /// Kinds of namespaces. Each process has a lane for each of them.
     pub(crate) kinds: Vec<NamespaceKind>,
-    /// Time for which callers wait for a connection or an answer.
+    /// Time for which callers wait for a connection or a response.
     pub(crate) patience: Duration,
     pub(crate) session_lease_ms: u32,
-    /// The mean time between two acts of a process.
+    /// Mean time between two acts of a process.
     pub(crate) pace_us: u64,
-    /// Shortest duration of the faults of a run. The acts of adversarial clients are spread over it.
+    /// Shortest duration of the fault phase. The acts of the other clients are spread over it.
     pub(crate) lasts_us: u64,
     pub(crate) fault_percent: u64,
     pub(crate) request_id_percent: u64,
-    /// Limit of requests in flight for each lane.
+    /// Limit of requests in flight on each lane.
     pub(crate) in_flight_max: u32,
     /// Longest time for which a server is silent before its connection breaks.
     pub(crate) silence_max_us: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Adds the plan of this seed to the settings of a run.
+    /// Adds the real clients of this seed to the settings of a run.
     pub(crate) fn add(seed: u64, settings: &mut Settings) {
         settings.processes = Self::new(seed, settings);
         if let Some(plan) = settings.processes.clone() {
@@ -42,7 +42,8 @@ impl Plan {
         }
     }
 
-    /// Chooses the plan of this seed, with a random source of its own so that seeds without real clients stay the same.
+    /// Chooses the settings of this seed. They have their own random source, so that seeds without real
+    /// clients stay the same.
     fn new(seed: u64, settings: &Settings) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x7265_616c_0063_6c69);
         let is_chosen = random.percent(40);

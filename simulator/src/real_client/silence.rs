@@ -1,4 +1,5 @@
-//! A lane of a real client gives up a connection whose server is silent: nothing else may tell it that the connection is dead.
+//! Check that a lane of a real client gives up a connection whose server is silent. Nothing else may tell the
+//! lane that the connection is dead.
 
 use super::RealClient;
 use crate::world::World;
@@ -6,7 +7,7 @@ use crate::world::World;
 /// Limits of the time between two keep-alives and of the patience of a lane, in microseconds.
 const KEEP_ALIVE_MAX_US: u64 = 5_000_000;
 const PATIENCE_US: std::ops::RangeInclusive<u64> = 1_000_000..=5_000_000;
-/// Inaccuracy of clocks, and a step of the process.
+/// Tolerance for inaccurate clocks and for one step of the process.
 const SLACK_US: u64 = 100_000;
 
 impl RealClient {
@@ -25,8 +26,8 @@ impl RealClient {
     }
 }
 
-/// Returns for how long a lane keeps a silent connection: until the next keep-alive, and for its patience. That begins anew if the server
-/// has said something else since the keep-alive.
+/// Returns the longest time for which a lane keeps a silent connection: until the next keep-alive, and for
+/// its patience. The patience begins anew if the server sent something else after the keep-alive.
 fn silence_max_us(session_lease_ms: u32) -> u64 {
     let third_us = u64::from(session_lease_ms) * 1_000 / 3;
     third_us.min(KEEP_ALIVE_MAX_US) + 2 * third_us.clamp(*PATIENCE_US.start(), *PATIENCE_US.end()) + SLACK_US

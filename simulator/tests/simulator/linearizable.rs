@@ -1,5 +1,6 @@
-//! A general checker finds an order in which all that clients heard can have happened. It knows nothing of the auditor, and
-//! the lock that it compares with knows nothing of the server.
+//! Linearizability check. A general checker (porcupine) looks for one order of all operations on a lock that
+//! explains every response. The checker is independent of the auditor, and its model of a lock is independent
+//! of the server.
 
 use crate::lock_history::operations_of;
 use crate::lock_model::LockModel;
@@ -8,24 +9,25 @@ use porcupine_rs::{CheckResult, Operation, check_operations_info, check_operatio
 use std::time::Duration;
 use waymaker_simulator::{Options, record};
 
-/// Operations of a run. The cost of a check may double with each call that has no answer.
+/// Number of operations in a run. Each call without a response may double the cost of a check.
 const OPERATION_COUNT: u32 = 150;
-/// Happenings of each seed, in the mean of many, so that histories are not empty.
+/// Minimum mean number of happenings per seed, so that the histories are not empty.
 const HAPPENING_COUNT_MIN: u64 = 20;
-/// A check that takes longer is given up: many calls without an answer have too many orders.
+/// Time limit of a check. A history with many unanswered calls has too many possible orders.
 const CHECKED_WITHIN: Duration = Duration::from_secs(10);
-/// At most one in so many seeds may have a key whose check was given up.
+/// At most one of this number of seeds may have a key whose check was given up.
 const SEEDS_PER_UNCHECKED: u64 = 100;
 
-/// What was checked of one seed.
+/// Result of the checks of one seed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Checked {
     happening_count: u64,
-    /// Keys whose checks were given up.
+    /// Number of keys whose checks were given up.
     unchecked_count: u64,
 }
 
-/// Checks what was heard of all keys in the run of a seed. Says how much happened, or what cannot have.
+/// Checks the history of every key in the run of a seed. Returns counts, or a description of the happening
+/// that fits in no order.
 fn check(seed: u64) -> Result<Checked, String> {
     let options = Options { operation_count: Some(OPERATION_COUNT), ..Options::default() };
     let (outcome, history) = record(seed, &options);
@@ -34,12 +36,14 @@ fn check(seed: u64) -> Result<Checked, String> {
         match check_operations_timeout(&operations, CHECKED_WITHIN) {
             CheckResult::Ok => checked.happening_count += operations.len() as u64,
             CheckResult::Unknown => {
-                eprintln!("seed {seed}, key {key}: {} happenings are too much to check", operations.len());
+                eprintln!("seed {seed}, key {key}: {} happenings are too many to check", operations.len());
                 checked.unchecked_count += 1;
             }
             CheckResult::Illegal => {
                 let misfit = misfit_of(&operations);
-                return Err(format!("seed {seed}, key {key}: cannot have happened: {misfit}"));
+                return Err(format!(
+                    "seed {seed}, key {key}: the history is not linearizable; no place for {misfit}"
+                ));
             }
         }
     }
@@ -49,7 +53,7 @@ fn check(seed: u64) -> Result<Checked, String> {
     }
 }
 
-/// The first happening that has no place in the longest order that was found.
+/// Describes the first happening that has no place in the longest order that was found.
 fn misfit_of(operations: &[Operation<LockModel>]) -> String {
     let (_, info) = check_operations_info(operations);
     let longest = info.partial_linearizations.iter().flatten().max_by_key(|order| order.len());
@@ -59,7 +63,7 @@ fn misfit_of(operations: &[Operation<LockModel>]) -> String {
 }
 
 #[test]
-fn what_clients_heard_of_each_key_can_have_happened_in_some_order() {
+fn the_responses_for_each_key_are_linearizable() {
     let mut all = Checked::default();
     let mut failures = Vec::new();
     for seed in 0..seed_count() {
@@ -68,11 +72,18 @@ fn what_clients_heard_of_each_key_can_have_happened_in_some_order() {
                 all.happening_count += checked.happening_count;
                 all.unchecked_count += checked.unchecked_count;
             }
-            // A server that found a defect itself must not hide the defects that this checker finds.
+            // The server may panic because of a defect. That must not hide the seeds in which this checker
+            // finds the defect.
             Err(text) => failures.push(text),
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(all.unchecked_count <= seed_count().div_ceil(SEEDS_PER_UNCHECKED), "too much to check: {all:?}");
-    assert!(all.happening_count >= HAPPENING_COUNT_MIN * seed_count(), "the clients do too little: {all:?}");
+    assert!(
+        all.unchecked_count <= seed_count().div_ceil(SEEDS_PER_UNCHECKED),
+        "too many checks were given up: {all:?}"
+    );
+    assert!(
+        all.happening_count >= HAPPENING_COUNT_MIN * seed_count(),
+        "the histories are too short: {all:?}"
+    );
 }

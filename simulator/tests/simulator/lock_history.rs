@@ -1,4 +1,4 @@
-//! What happened to each lock, as far as the calls of a run tell.
+//! Derives the happenings of each lock from the recorded calls of a run.
 
 use crate::lock_model::{Happening, LockModel};
 use porcupine_rs::Operation;
@@ -7,30 +7,31 @@ use std::sync::Arc;
 use waymaker_protocol::{ErrorCode, LockId, SessionId};
 use waymaker_simulator::history::{Answer, Call, Grant, History, Wish, Word};
 
-/// After all answers.
+/// A time after all responses.
 const CLOSE_US: u64 = i64::MAX as u64 - 1;
 
-/// What may have happened to each key, for the checker.
+/// Returns the happenings of each key for the checker. Some of them are possible but not certain.
 pub(crate) fn operations_of(history: &History) -> BTreeMap<u16, Vec<Operation<LockModel>>> {
     let mut keys = Reader::new(history).read();
     for operations in keys.values_mut() {
-        // All that was answered has happened by then; what was not need not happen any more.
+        // Everything that was answered has happened by then. Anything else need not happen any more.
         operations.push(operation(None, CLOSE_US, Some(CLOSE_US), Happening::Close));
     }
     keys
 }
 
-/// One hold that somebody heard of.
+/// One hold that a client heard of.
 #[derive(Debug)]
 struct Hold {
     key: u16,
     fence: u64,
-    /// The call that it came from, or may have come from where only a repetition was heard.
+    /// The call that was granted the hold. If only a repetition was heard, an earlier call may have been
+    /// granted it.
     call: usize,
     heard_us: u64,
-    /// What was said of its lease.
+    /// Statements of the server about the lease.
     words: Vec<Word>,
-    /// Somebody's word may have ended it from then on.
+    /// Time from which a release or a shorter lease, for which there is no response, may have ended the hold.
     may_end_us: u64,
     is_released: bool,
 }
@@ -40,7 +41,7 @@ struct Reader<'a> {
     history: &'a History,
     holds: BTreeMap<LockId, Hold>,
     operations: BTreeMap<u16, Vec<Operation<LockModel>>>,
-    /// Sessions, and until when each lived at least.
+    /// Sessions, and the time until which each of them lived at least.
     sessions: BTreeMap<SessionId, u64>,
 }
 
@@ -79,7 +80,8 @@ impl<'a> Reader<'a> {
         self.operations.entry(key).or_default().push(one);
     }
 
-    /// A session lives for its lease after whatever the server heard in it, unless it is told to end.
+    /// Computes how long the sessions lived. A session lives for its lease after each request that the server
+    /// received in it, unless a client ended it.
     fn read_sessions(&mut self) {
         let calls = || self.history.calls.iter().filter_map(|call| Some((call, call.session?)));
         for (call, (session, lease_us)) in calls() {
@@ -99,7 +101,7 @@ impl<'a> Reader<'a> {
 
     fn read_grants(&mut self) {
         let history = self.history;
-        // What was heard when it was granted comes before what was found again.
+        // Grants that were heard first come before grants that were found again.
         for wants_repeated in [false, true] {
             for (place, call) in history.calls.iter().enumerate() {
                 let (Wish::Acquire { keys, .. }, Some((heard_us, Answer::Granted(grants)))) =
@@ -116,7 +118,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Grants that nobody heard of. Where fences may jump they leave no trace.
+    /// Adds the grants that no client heard of. If fences may jump, such grants leave no trace.
     fn read_unheard_grants(&mut self) {
         let history = self.history;
         let fences = self.unheard_fences();
@@ -124,7 +126,7 @@ impl<'a> Reader<'a> {
         let mut attempts: Vec<(u64, &Call, u16, bool)> = Vec::new();
         for call in &history.calls {
             let Wish::Acquire { keys, .. } = &call.wish else { continue };
-            // Each attempt but the one that was answered may have had an effect that nobody heard of.
+            // Each attempt except the answered one may have had an effect that no client heard of.
             let unheard = call.sent_us.len() - usize::from(call.heard.is_some());
             for sent_us in &call.sent_us[..unheard] {
                 attempts.extend(keys.iter().map(|(key, shared)| (*sent_us, call, *key, *shared)));
@@ -140,8 +142,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fences of each key that nobody heard of, as far as what was heard may need them: those below the newest, and one for
-    /// each try that was refused.
+    /// Returns the fences of each key that no client heard of and that may be needed to explain the
+    /// responses: all fences below the newest, and one for each refused try.
     fn unheard_fences(&self) -> BTreeMap<u16, Arc<BTreeSet<u64>>> {
         let mut keys = BTreeMap::new();
         for (key, operations) in &self.operations {
@@ -167,7 +169,7 @@ impl<'a> Reader<'a> {
             let fence = hold.fence;
             return self.add(key, call, Some(heard_us), Happening::Seen { fence });
         }
-        // It came from the first that asked under this name, or from a later one.
+        // The hold comes from the first call with this request id, or from a later one.
         let place = if repeated { self.first_of_same_name(place, key) } else { place };
         let may_jump = self.history.is_forgetful;
         let call = &self.history.calls[place];
@@ -184,7 +186,7 @@ impl<'a> Reader<'a> {
         self.holds.insert(id, hold);
     }
 
-    /// Calls of one client for one key under one request id.
+    /// Returns the calls of one client for one key with one request id.
     fn of_same_name(&self, place: usize, key: u16) -> impl Iterator<Item = usize> {
         let calls = &self.history.calls;
         let name = move |call: &Call| match &call.wish {
@@ -203,14 +205,14 @@ impl<'a> Reader<'a> {
         self.of_same_name(place, key).next().unwrap_or(place)
     }
 
-    /// What a call tells of a hold that is known.
+    /// Adds the happenings of a call that names a known hold.
     fn read_words(&mut self, call: &Call) {
         let first_us = call.sent_us[0];
         let heard = call.heard.as_ref().map(|(heard_us, answer)| (*heard_us, answer));
         if let (Wish::Inspect(key), Some((heard_us, Answer::Inspected { fence, holders }))) =
             (&call.wish, heard)
         {
-            // It shows unheard grants too.
+            // The response also shows grants that no client heard of.
             if !self.history.is_forgetful {
                 let happening = Happening::Inspection { fence: *fence, holders: holders.clone() };
                 self.add(*key, call, Some(heard_us), happening);
@@ -220,7 +222,7 @@ impl<'a> Reader<'a> {
         let (Wish::Release(id) | Wish::Extend(id, _) | Wish::Status(id)) = call.wish else { return };
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let (key, fence) = (hold.key, hold.fence);
-        // An attempt without an answer may have had its effect.
+        // An attempt without a response may have had its effect.
         let is_unsure = match heard {
             None => true,
             Some((_, Answer::Refused(_))) => call.sent_us.len() > 1,
@@ -252,7 +254,7 @@ impl<'a> Reader<'a> {
         self.add(key, call, Some(heard_us), happening);
     }
 
-    /// Tries of one key that were refused while nobody can have waited for it.
+    /// Adds the tries for a single key that were refused while no call can have waited for the key.
     fn read_refused_tries(&mut self) {
         let history = self.history;
         if history.is_forgetful || history.calls.iter().any(|call| call.wish == Wish::Freeze) {
@@ -268,7 +270,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// When each hold may have ended, unless it is known how it did.
+    /// Adds for each hold the time from which it may have ended, unless its release was answered.
     fn end_holds(&mut self) {
         let ends: Vec<_> = self
             .holds
@@ -277,13 +279,13 @@ impl<'a> Reader<'a> {
             .map(|hold| (hold.key, self.end_us(hold), hold.heard_us, hold.fence))
             .collect();
         for (key, end_us, heard_us, fence) in ends {
-            // The grant may have come later, up to when it was heard.
+            // The grant may have come later, up to the time at which the client heard it.
             let one = operation(None, end_us, Some(end_us.max(heard_us)), Happening::MayEnd { fence });
             self.operations.entry(key).or_default().push(one);
         }
     }
 
-    /// The earliest time at which a hold may have ended without a release that was answered.
+    /// Returns the earliest time at which a hold may have ended without an answered release.
     fn end_us(&self, hold: &Hold) -> u64 {
         let call = &self.history.calls[hold.call];
         let sent_us = call.sent_us[0];
@@ -296,7 +298,7 @@ impl<'a> Reader<'a> {
                 Wish::Acquire { session_lease, ends_with_lane, .. } if session_lease || ends_with_lane
             )
         };
-        // Whoever finds it again takes it to another lane, perhaps of another session.
+        // A client that finds the hold again takes it to another lane, possibly of another session.
         if request_id.is_some() && self.of_same_name(hold.call, hold.key).any(hangs) {
             return sent_us;
         }
@@ -305,7 +307,7 @@ impl<'a> Reader<'a> {
         let newest = hold.words.iter().filter(|word| Some(word.stamp_ms) == newest_ms);
         let own_us = newest.map(|word| word.end_us).min().unwrap_or(0);
         let lease_us = if session_lease { session_us.unwrap_or(0) } else { own_us };
-        // A GOODBYE ends the lane too, before its connection is over.
+        // A GOODBYE ends the lane too, before its connection ends.
         let goodbyes = self.history.calls.iter().filter(|call| call.wish == Wish::Goodbye);
         let goodbyes = goodbyes.map(|goodbye| (goodbye.sent_us[0], goodbye.client));
         let lost_us = self.history.losses.iter().copied().chain(goodbyes);
@@ -315,15 +317,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// When a lease ends at the earliest that was asked for then: the server counts whole milliseconds.
+/// Returns the earliest end of a lease that was requested at `sent_us`. The server counts whole milliseconds.
 fn earliest_end_us(sent_us: u64, lease_us: u64) -> u64 {
     sent_us / 1000 * 1000 + lease_us
 }
 
-/// Whether this call may have waited for a key at some time between these two.
+/// Returns whether this call may have waited for a key at some time in this interval.
 fn may_wait(call: &Call, key: u16, from_us: u64, until_us: u64) -> bool {
     let Wish::Acquire { keys, waits, request_id, .. } = &call.wish else { return false };
-    // Of one over several keys some shards hear only later that it is over.
+    // Some shards of a multi-key claim learn only later that the claim has ended.
     let is_over = keys.len() == 1
         && call.sent_us.len() == 1
         && call.heard.as_ref().is_some_and(|(heard_us, _)| *heard_us < from_us);
@@ -341,7 +343,7 @@ mod tests {
     const ID: LockId = LockId { place: 1, secret: 1 };
     const OTHER: LockId = LockId { place: 2, secret: 2 };
 
-    /// A call that was sent once.
+    /// Returns a call that was sent once.
     fn call(sent_us: u64, wish: Wish, heard: Option<(u64, Answer)>) -> Call {
         Call { client: 0, session: None, wish, sent_us: vec![sent_us], heard }
     }
@@ -355,7 +357,8 @@ mod tests {
         Answer::Granted(vec![Grant { id, fence, repeated: false, lease: Word { stamp_ms: fence, end_us } }])
     }
 
-    /// Whether somebody can have got the key at 100 with this fence, when a client had it with a lease to 200 and did this.
+    /// Returns whether another client may get the key with this fence at 100, after a client had it with a
+    /// lease until 200 and made these calls.
     fn is_next(fence: u64, calls: &[Call]) -> bool {
         let mut all = vec![call(10, acquire(true), Some((20, granted(ID, 1, 200))))];
         all.extend_from_slice(calls);
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_keeps_others_out_until_it_ends() {
+    fn a_lease_excludes_other_clients_until_it_ends() {
         assert!(!is_next(2, &[]));
         let shortened = Answer::Extended(Word { stamp_ms: 2, end_us: 90 });
         assert!(is_next(2, &[call(30, Wish::Extend(ID, 60), Some((40, shortened)))]));
@@ -378,11 +381,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_answer_may_have_had_its_effect() {
+    fn a_call_without_a_response_may_have_had_its_effect() {
         assert!(is_next(2, &[call(30, Wish::Release(ID), None)]));
         assert!(is_next(2, &[call(30, Wish::Extend(ID, 60), None)]));
-        assert!(is_next(2, &[call(30, Wish::Extend(ID, 99), None)]), "the millisecond began at 0");
-        assert!(!is_next(2, &[call(30, Wish::Extend(ID, 101), None)]), "not before that lease ends");
+        assert!(
+            is_next(2, &[call(30, Wish::Extend(ID, 99), None)]),
+            "the millisecond of the request began at 0"
+        );
+        assert!(!is_next(2, &[call(30, Wish::Extend(ID, 101), None)]), "granted before that lease ended");
         let released = call(30, Wish::Release(ID), Some((40, Answer::Released)));
         assert!(is_next(2, std::slice::from_ref(&released)));
         assert!(!is_next(3, std::slice::from_ref(&released)));
@@ -390,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_on_a_connection_may_end_when_that_is_lost() {
+    fn a_hold_that_depends_on_a_connection_may_end_when_the_connection_is_lost() {
         let hangs = |losses| {
             let keys = vec![(0, false)];
             let wish = Wish::Acquire {
@@ -408,17 +414,20 @@ mod tests {
             operations_of(&history).values().all(|operations| check_operations(operations))
         };
         assert!(!hangs(vec![]));
-        assert!(!hangs(vec![(50, 1)]), "it was another client's");
+        assert!(!hangs(vec![(50, 1)]), "another client lost its connection");
         assert!(hangs(vec![(50, 0)]));
     }
 
     #[test]
-    fn a_try_is_refused_for_those_who_hold_or_wait() {
+    fn a_try_is_refused_only_because_of_holders_or_waiters() {
         let busy = || call(50, acquire(false), Some((60, Answer::Refused(ErrorCode::Busy))));
         let timeout = Answer::Refused(ErrorCode::Timeout);
         assert!(!is_possible(vec![busy()]));
         assert!(is_possible(vec![call(40, acquire(true), Some((55, timeout.clone()))), busy()]));
-        assert!(!is_possible(vec![call(30, acquire(true), Some((40, timeout))), busy()]), "it waited before");
+        assert!(
+            !is_possible(vec![call(30, acquire(true), Some((40, timeout))), busy()]),
+            "the wait ended before the try"
+        );
         assert!(is_possible(vec![call(40, acquire(true), None), busy()]));
     }
 }

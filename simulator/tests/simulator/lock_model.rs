@@ -1,4 +1,4 @@
-//! One lock as anybody would write it down who has no clock, no queue and no server: who holds it, and the newest fence.
+//! Model of one lock without clocks, queues or servers: its holders, and the newest fence.
 
 use porcupine_rs::Model;
 use std::collections::BTreeSet;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct LockModel;
 
-/// One lock.
+/// State of one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lock {
     newest_fence: u64,
-    /// In the order of their fences.
+    /// The holders, in the order of their fences.
     holders: Vec<Holder>,
-    /// Unheard grants, exclusive and shared.
+    /// Number of unheard grants, exclusive and shared.
     unheard_counts: [usize; 2],
-    /// All that was answered has happened.
+    /// True if everything that was answered has happened.
     is_closed: bool,
 }
 
@@ -24,32 +24,33 @@ pub(crate) struct Lock {
 struct Holder {
     fence: u64,
     shared: bool,
-    /// It may have ended at any time since this was set. What happens next shows whether it has.
+    /// True if the hold may have ended. The next happenings show whether it has.
     may_be_over: bool,
 }
 
-/// What happened to a lock, at one instant between its question and its answer.
+/// Something that happened to a lock, at one instant between a request and its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Happening {
-    /// Somebody got it. Fences rise by one, or may jump.
+    /// A client got the lock. Fences rise by one, or by more if `may_jump` is set.
     Grant { fence: u64, shared: bool, may_jump: bool },
-    /// Somebody may have got it without hearing of it, with one of the fences that nobody heard of. Of those who asked
-    /// alike, the one in the first place did: whatever another explains, it explains too.
+    /// A client may have got the lock without hearing of it, with one of the fences that no client heard of.
+    /// Of several equal attempts the one at the first `place` succeeded. This loses nothing, because equal
+    /// attempts explain the same responses.
     UnheardGrant { shared: bool, place: usize, fences: Arc<BTreeSet<u64>> },
-    /// A hold was there: it was renewed, or looked at.
+    /// The hold existed: it was renewed or looked at.
     Seen { fence: u64 },
-    /// A hold was ended by somebody's word.
+    /// A request ended the hold.
     Release { fence: u64 },
-    /// From here on a hold may end at any time: its lease, its session or its lane may have, or somebody wanted it to end
-    /// and heard nothing.
+    /// From now on the hold may end at any time: its lease, its session or its lane may have ended, or a
+    /// request to end it was not answered.
     MayEnd { fence: u64 },
-    /// A hold that had been there was not.
+    /// The hold existed once and has ended.
     Gone { fence: u64 },
-    /// A try was refused, and nobody waited.
+    /// A try was refused while no client waited.
     Busy { shared: bool },
-    /// Somebody saw all holders.
+    /// An inspection showed all holders.
     Inspection { fence: u64, holders: Vec<u64> },
-    /// From here on what may have happened has not.
+    /// From now on, unheard grants have not happened.
     Close,
 }
 
@@ -71,7 +72,7 @@ impl Model for LockModel {
 }
 
 impl Lock {
-    /// The lock when this has happened, or `None` where it cannot happen.
+    /// Returns the lock after this happening, or `None` if it cannot happen.
     fn after(&self, happening: &Happening) -> Option<Self> {
         let mut lock = self.clone();
         let is_possible = match *happening {
@@ -120,7 +121,8 @@ impl Lock {
         self.holders.iter().find(|holder| holder.fence == fence)
     }
 
-    /// Lets one more hold it. False where a hold that is surely there is in the way; one that may be over is over then.
+    /// Adds a holder. Returns false if a conflicting hold certainly exists. A conflicting hold that may have
+    /// ended is removed.
     fn grant(&mut self, new: Holder) -> bool {
         let conflicts = |holder: &Holder| !(holder.shared && new.shared);
         if self.holders.iter().any(|holder| conflicts(holder) && !holder.may_be_over) {
@@ -140,7 +142,7 @@ mod tests {
     use porcupine_rs::{Operation, check_operations};
     use std::sync::Arc;
 
-    /// After all answers.
+    /// A time after all responses.
     const NEVER: i64 = 1_000;
 
     fn grant(fence: u64) -> Happening {
@@ -159,7 +161,7 @@ mod tests {
         UnheardGrant { shared, place: 0, fences: Arc::new([1, 2].into()) }
     }
 
-    /// Whether all this can have happened, each between its two times.
+    /// Returns whether all of this can have happened, each between its two times.
     fn is_possible(happenings: &[(i64, i64, Happening)]) -> bool {
         let close = (NEVER - 1, NEVER - 1, Close);
         let all = happenings.iter().chain([&close]).map(|(call_time, return_time, op)| Operation {
@@ -173,15 +175,15 @@ mod tests {
     }
 
     #[test]
-    fn one_holder_comes_after_the_other() {
+    fn a_grant_may_follow_the_release_of_the_holder_before() {
         assert!(is_possible(&[(0, 1, grant(1)), (2, 3, Release { fence: 1 }), (4, 5, grant(2))]));
         assert!(is_possible(&[(0, 1, grant(1)), (2, 9, Release { fence: 1 }), (3, 5, grant(2))]));
-        // The answers came in another order than the grants.
+        // The responses came in another order than the grants.
         assert!(is_possible(&[(0, 9, grant(1)), (2, 8, Release { fence: 1 }), (1, 5, grant(2))]));
     }
 
     #[test]
-    fn two_do_not_hold_it_unless_they_share_it() {
+    fn two_holders_must_share_the_lock() {
         assert!(!is_possible(&[(0, 1, grant(1)), (2, 3, grant(2))]));
         assert!(!is_possible(&[(0, 1, shared_grant(1)), (2, 3, grant(2))]));
         assert!(!is_possible(&[(0, 1, grant(1)), (2, 3, shared_grant(2))]));
@@ -189,21 +191,24 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_was_asked_for_after_the_next_grant_was_heard_does_not_explain_it() {
+    fn a_release_after_the_next_grant_does_not_explain_that_grant() {
         assert!(!is_possible(&[(0, 1, grant(1)), (2, 3, grant(2)), (4, 5, Release { fence: 1 })]));
     }
 
     #[test]
-    fn fences_rise_by_one_in_the_order_of_time() {
-        assert!(!is_possible(&[(0, 1, shared_grant(2))]), "the first was skipped");
-        assert!(!is_possible(&[(0, 1, shared_grant(1)), (2, 3, shared_grant(3))]), "one was skipped");
-        assert!(!is_possible(&[(0, 1, shared_grant(1)), (2, 3, shared_grant(1))]), "one was given twice");
-        assert!(!is_possible(&[(0, 1, shared_grant(2)), (2, 3, shared_grant(1))]), "they fell");
+    fn fences_rise_by_one_in_the_order_of_the_grants() {
+        assert!(!is_possible(&[(0, 1, shared_grant(2))]), "the first fence was skipped");
+        assert!(!is_possible(&[(0, 1, shared_grant(1)), (2, 3, shared_grant(3))]), "a fence was skipped");
+        assert!(
+            !is_possible(&[(0, 1, shared_grant(1)), (2, 3, shared_grant(1))]),
+            "a fence was granted twice"
+        );
+        assert!(!is_possible(&[(0, 1, shared_grant(2)), (2, 3, shared_grant(1))]), "the fences fell");
         assert!(is_possible(&[(0, 3, shared_grant(2)), (1, 2, shared_grant(1))]));
     }
 
     #[test]
-    fn fences_of_what_was_forgotten_may_jump_and_never_fall() {
+    fn fences_of_a_forgotten_counter_may_jump_but_never_fall() {
         let jump = |fence| Grant { fence, shared: true, may_jump: true };
         assert!(is_possible(&[(0, 1, jump(3)), (2, 3, jump(9))]));
         assert!(!is_possible(&[(0, 1, jump(3)), (2, 3, jump(3))]));
@@ -211,40 +216,58 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_when_it_may_and_not_before() {
+    fn a_hold_ends_only_after_the_time_from_which_it_may_end() {
         let lease = |end| (end, end, MayEnd { fence: 1 });
         assert!(is_possible(&[(0, 1, grant(1)), lease(5), (2, 6, grant(2))]));
-        assert!(!is_possible(&[(0, 1, grant(1)), lease(7), (2, 6, grant(2))]), "it was granted early");
-        assert!(is_possible(&[(0, 1, grant(1)), lease(5), (8, 9, Seen { fence: 1 })]), "it may end later");
+        assert!(
+            !is_possible(&[(0, 1, grant(1)), lease(7), (2, 6, grant(2))]),
+            "the key was granted before the hold ended"
+        );
+        assert!(
+            is_possible(&[(0, 1, grant(1)), lease(5), (8, 9, Seen { fence: 1 })]),
+            "the hold may end later"
+        );
         assert!(is_possible(&[(0, 1, grant(1)), lease(5), (6, 7, Gone { fence: 1 })]));
-        assert!(!is_possible(&[(0, 1, grant(1)), lease(8), (6, 7, Gone { fence: 1 })]), "it was lost");
+        assert!(
+            !is_possible(&[(0, 1, grant(1)), lease(8), (6, 7, Gone { fence: 1 })]),
+            "the hold was lost early"
+        );
     }
 
     #[test]
-    fn what_is_over_stays_over() {
+    fn an_ended_hold_stays_ended() {
         let released = [(0, 1, grant(1)), (2, 3, Release { fence: 1 })];
         let then = |happening| is_possible(&[released.as_slice(), &[(4, 5, happening)]].concat());
         assert!(then(Gone { fence: 1 }));
         assert!(!then(Seen { fence: 1 }));
         assert!(!then(Release { fence: 1 }));
-        assert!(!then(Gone { fence: 2 }), "it was never granted");
+        assert!(!then(Gone { fence: 2 }), "the hold was never granted");
     }
 
     #[test]
-    fn an_acquire_without_an_answer_may_have_been_granted_once() {
+    fn an_acquire_without_a_response_may_have_been_granted_once() {
         let lost = (0, NEVER, unheard_grant(false));
-        assert!(is_possible(&[lost.clone(), (2, 3, grant(1))]), "it was not");
-        assert!(is_possible(&[lost.clone(), (2, 3, grant(2))]), "it was, and ended");
+        assert!(is_possible(&[lost.clone(), (2, 3, grant(1))]), "the lost acquire was not granted");
+        assert!(
+            is_possible(&[lost.clone(), (2, 3, grant(2))]),
+            "the lost acquire was granted, and its hold ended"
+        );
         assert!(!is_possible(&[lost.clone(), (2, 3, grant(3))]), "twice");
-        assert!(!is_possible(&[(4, NEVER, unheard_grant(true)), (2, 3, grant(2))]), "too late");
-        assert!(!is_possible(&[lost.clone(), (2, 3, grant(1)), (4, 5, Gone { fence: 2 })]), "not even once");
-        // It cannot have come between two who had to share the lock with it.
+        assert!(
+            !is_possible(&[(4, NEVER, unheard_grant(true)), (2, 3, grant(2))]),
+            "the lost acquire came too late"
+        );
+        assert!(
+            !is_possible(&[lost.clone(), (2, 3, grant(1)), (4, 5, Gone { fence: 2 })]),
+            "the lost acquire was never granted"
+        );
+        // The lost grant is exclusive and cannot have come between two readers that held the lock together.
         let readers = [(1, 2, shared_grant(1)), (3, 4, shared_grant(3))];
         assert!(!is_possible(&[&[lost], readers.as_slice()].concat()));
     }
 
     #[test]
-    fn a_try_is_refused_only_where_somebody_is_in_the_way() {
+    fn a_try_is_refused_only_if_a_hold_conflicts() {
         assert!(!is_possible(&[(0, 1, Busy { shared: false })]));
         assert!(is_possible(&[(0, 1, grant(1)), (2, 3, Busy { shared: true })]));
         assert!(is_possible(&[(0, 1, shared_grant(1)), (2, 3, Busy { shared: false })]));
@@ -253,19 +276,19 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_sees_all_who_hold_it_and_nobody_else() {
+    fn an_inspection_shows_exactly_the_holders() {
         let readers = [(0, 1, shared_grant(1)), (2, 3, shared_grant(2))];
         let then = |happening| is_possible(&[readers.as_slice(), &[(4, 5, happening)]].concat());
         assert!(then(inspection(2, &[1, 2])));
-        assert!(!then(inspection(2, &[2])), "one is missing");
+        assert!(!then(inspection(2, &[2])), "a holder is missing");
         assert!(!then(inspection(3, &[1, 2])), "the fence is not the newest");
-        assert!(!then(inspection(2, &[1, 2, 3])), "one was never granted");
+        assert!(!then(inspection(2, &[1, 2, 3])), "a hold was never granted");
         let lost = (0, NEVER, unheard_grant(false));
         assert!(is_possible(&[lost.clone(), (2, 3, inspection(0, &[]))]));
         assert!(is_possible(&[lost.clone(), (2, 3, inspection(1, &[1])), (4, 5, inspection(1, &[]))]));
         assert!(
             !is_possible(&[lost, (2, 3, inspection(1, &[])), (4, 5, inspection(1, &[1]))]),
-            "it came back"
+            "an ended hold came back"
         );
     }
 }

@@ -1,7 +1,9 @@
-//! Claims that need several frames, and records that are longer than a frame, on a disk that takes its time.
+//! Tests of the log with claims that need several frames, and with records that are longer than a frame, on a
+//! slow disk.
 //!
-//! A rig appends claims to a log with the shortest segments, at every position of a border, compacts, and crashes at every
-//! operation of the disk. After each crash a start finds every acknowledged claim as a whole, and no lease that ends early.
+//! A rig appends claims to a log with the shortest segments, at every position relative to the end of a
+//! segment. It also compacts the log, and crashes at every operation of the disk. After each crash, a start
+//! must find every acknowledged claim completely, and no lease that ends early.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,12 +21,12 @@ use waymaker_simulator::disk::{DiskState, SimulatedDisk, Survival};
 
 const OPTIONS: OpenOptions = OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
 const LEASE_MS: u32 = 60_000;
-/// Blocks of a segment that take frames.
+/// Number of blocks in a segment that can have frames.
 const BLOCKS_PER_SEGMENT: usize = SEGMENT_LEN_MIN as usize / 4096 - 1;
 const LOSE_NOTHING: Survival = Survival { pieces: u64::MAX, torn_sectors: 0, name_changes: usize::MAX };
 const LOSE_EVERYTHING: Survival = Survival { pieces: 0, torn_sectors: 0, name_changes: 0 };
 
-/// Milliseconds of boot time, which tests move by hand.
+/// Milliseconds of boot time, which tests advance by hand.
 #[derive(Clone, Debug, Default)]
 struct SlowClock(Arc<AtomicU64>);
 
@@ -48,7 +50,7 @@ impl Clock for SlowClock {
     }
 }
 
-/// A disk on which every sync of a file takes a while.
+/// A disk on which every sync of a file takes some time.
 #[derive(Clone, Debug)]
 struct SlowDisk {
     disk: SimulatedDisk,
@@ -120,20 +122,20 @@ impl SegmentFile for SlowFile {
 /// One request, whose holds are in one batch.
 #[derive(Clone, Copy, Debug)]
 enum Claim {
-    /// `count` keys, each with `metadata_len` bytes of metadata.
+    /// A claim on `count` keys, each with `metadata_len` bytes of metadata.
     Keys { count: u64, metadata_len: usize },
-    /// One set of `path_count` paths, each of 1,000 bytes.
+    /// A claim on one set of `path_count` paths, each of 1,000 bytes.
     Set { path_count: usize },
 }
 
-/// What clients know of one claim.
+/// The knowledge of clients about one claim.
 #[derive(Clone, Debug)]
 struct Known {
     first: u64,
     count: u64,
-    /// The instant at which its leases began; `None` until it is acknowledged.
+    /// Time at which the leases of the claim began; `None` until the claim is acknowledged.
     granted_ms: Option<u64>,
-    /// Whether the record of its end is durable; `None` before its end.
+    /// True if the record of its end is durable; `None` before its end.
     ended: Option<bool>,
 }
 
@@ -224,7 +226,7 @@ impl Rig {
         batch
     }
 
-    /// Appends all frames and syncs. Returns the instant since which they are durable.
+    /// Appends all frames and syncs. Returns the time from which they are durable.
     fn flush(&mut self) -> Result<Time, AppendError> {
         self.writer.append()?;
         Ok(self.writer.sync(&self.disk.clock.clone())?)
@@ -248,7 +250,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Ends the claim of this number.
+    /// Ends the claim with this number.
     fn end(&mut self, number: usize) -> Result<(), AppendError> {
         let Known { first, count, .. } = self.claims[number];
         let mut batch = LogBatch::default();
@@ -262,7 +264,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Folds all full segments into a snapshot, as the server does, and deletes them.
+    /// Folds all full segments into a snapshot and deletes them, as the server does.
     fn compact(&mut self) {
         if let Some(Foldable { plan, .. }) = self.writer.foldable() {
             keeper::compact::<Image>(&self.disk, &plan).unwrap();
@@ -271,7 +273,7 @@ impl Rig {
         }
     }
 
-    /// Starts on a disk in this state, and compares the restored holds with those that clients know.
+    /// Starts on a disk in this state and compares the restored holds with those that clients know.
     fn assert_kept(&self, state: DiskState, context: &dyn std::fmt::Debug) {
         let (_, image) = Self::open(self.restarted(state));
         let deadlines: BTreeMap<u64, Option<u64>> =
@@ -279,9 +281,18 @@ impl Rig {
         for Known { first, count, granted_ms, ended } in &self.claims {
             let held: Vec<_> = deadlines.range(first..&(first + count)).map(|(_, at)| *at).collect();
             let found = held.len() as u64;
-            assert!(found == 0 || found == *count, "{context:?}: {found} of {count} holds of one claim");
-            assert!(granted_ms.is_none() || ended.is_some() || found == *count, "{context:?}: lost {count}");
-            assert!(*ended != Some(true) || found == 0, "{context:?}: {count} holds are back");
+            assert!(
+                found == 0 || found == *count,
+                "{context:?}: the claim has only {found} of {count} holds"
+            );
+            assert!(
+                granted_ms.is_none() || ended.is_some() || found == *count,
+                "{context:?}: a claim of {count} holds was lost"
+            );
+            assert!(
+                *ended != Some(true) || found == 0,
+                "{context:?}: a claim of {count} holds is back after its end"
+            );
             for deadline_ms in held {
                 let (deadline_ms, granted_ms) = (deadline_ms.unwrap(), granted_ms.unwrap_or(0));
                 let end_ms = granted_ms + u64::from(LEASE_MS);
@@ -290,7 +301,7 @@ impl Rig {
         }
     }
 
-    /// The disk in this state, a while later.
+    /// Returns a disk in this state, some time later.
     fn restarted(&self, state: DiskState) -> SlowDisk {
         let clock = SlowClock::default();
         clock.pass(self.disk.clock.now().as_millis() + 100);
@@ -304,7 +315,7 @@ impl Rig {
 
 const ONE_KEY: Claim = Claim::Keys { count: 1, metadata_len: 0 };
 
-/// Claims of one frame and of several, the last of which is nearly empty, half full or full.
+/// Claims of one frame and of several frames, whose last frame is nearly empty, half full or full.
 const CLAIMS: [Claim; 5] = [
     ONE_KEY,
     Claim::Keys { count: 1_024, metadata_len: 0 },
@@ -314,7 +325,7 @@ const CLAIMS: [Claim; 5] = [
 ];
 
 #[test]
-fn a_claim_over_several_frames_survives_at_every_position_of_a_border() {
+fn a_claim_over_several_frames_survives_at_every_distance_from_the_end_of_a_segment() {
     for claim in CLAIMS {
         for before in 0..=BLOCKS_PER_SEGMENT {
             let mut rig = Rig::new(1);
@@ -366,7 +377,7 @@ fn a_crash_at_any_operation_leaves_each_claim_as_a_whole() {
     }
 }
 
-/// A frame that finds no room is tried again for as long as the disk is full.
+/// While the disk is full, a frame that finds no room is tried again.
 #[test]
 fn a_confirmation_without_room_stays_one_frame() {
     let mut rig = Rig::new(1);
@@ -384,7 +395,7 @@ fn a_confirmation_without_room_stays_one_frame() {
     assert_eq!(opened.last_lsn, BLOCKS_PER_SEGMENT as u64 + 1);
 }
 
-/// Lengths of a sync: none, on a local disk, on a busy disk, and on an overloaded disk.
+/// Durations of a sync, in milliseconds: none, on a local disk, on a busy disk, and on an overloaded disk.
 const SYNCS_MS: [u64; 4] = [0, 1, 64, 2_400];
 
 #[test]
@@ -419,7 +430,8 @@ fn no_lease_ends_early_after_a_restart_from_a_snapshot() {
     }
 }
 
-/// A frame without records follows when the log is idle. From then on a restart knows the end of every lease.
+/// A frame without records follows when the log is idle. After it, a restart knows the end of every lease
+/// exactly.
 #[test]
 fn an_idle_log_knows_the_end_of_every_lease_exactly() {
     for claim in CLAIMS {

@@ -1,9 +1,10 @@
-//! No crash loses what was acknowledged, and nothing that was lost comes back.
+//! Tests that no crash loses acknowledged records, and that no lost record comes back.
 
 use crate::log_rig::{Rig, Step, workloads};
 use waymaker_simulator::disk::{DiskState, Survival};
 
-/// Crashes in this state: every subset of few unsynced pieces, some of many; torn and not; every prefix of changes of names.
+/// Returns crashes in this state: every subset of the unsynced pieces if there are few, some subsets if there
+/// are many, with and without torn pieces, and every prefix of the changes of names.
 fn crashes(state: &DiskState) -> Vec<DiskState> {
     let pieces = state.unsynced_pieces();
     let subsets: Vec<u64> = if pieces <= 4 {
@@ -24,14 +25,14 @@ fn crashes(state: &DiskState) -> Vec<DiskState> {
     crashes
 }
 
-/// Crashes in this state that lose nothing, everything, or every second piece.
+/// Returns crashes in this state that lose nothing, everything, or every second piece.
 fn few_crashes(state: &DiskState) -> Vec<DiskState> {
     let crash = |(pieces, name_changes)| state.crash(Survival { pieces, torn_sectors: 1, name_changes });
     [(0, 0), (u64::MAX, usize::MAX), (0xaaaa, usize::MAX), (0x5555, 0)].map(crash).into()
 }
 
-/// Runs all but the last step, and the last one with every crash in it. What comes after each crash gets a frame of its
-/// own, and a second crash that loses nothing.
+/// Runs the steps with a crash at every operation of the last step. After each crash, the next record gets
+/// its own frame, and a second crash loses nothing.
 fn crash_in_last_step(steps: &[Step], crashes: fn(&DiskState) -> Vec<DiskState>) -> u64 {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
@@ -55,13 +56,13 @@ fn crash_in_last_step(steps: &[Step], crashes: fn(&DiskState) -> Vec<DiskState>)
 }
 
 #[test]
-fn no_crash_in_up_to_three_steps_loses_what_was_acknowledged() {
+fn no_crash_in_up_to_three_steps_loses_acknowledged_records() {
     let count: u64 = (1..=3).flat_map(workloads).map(|steps| crash_in_last_step(&steps, crashes)).sum();
     assert!(count > 10_000, "{count}");
 }
 
 #[test]
-fn no_crash_in_the_last_of_four_different_steps_loses_what_was_acknowledged() {
+fn no_crash_in_the_last_of_four_different_steps_loses_acknowledged_records() {
     let is_varied = |steps: &Vec<Step>| (1..4).all(|at| !steps[..at].contains(&steps[at]));
     let rows = workloads(4).into_iter().filter(is_varied);
     let count: u64 = rows.map(|steps| crash_in_last_step(&steps, few_crashes)).sum();
@@ -69,7 +70,7 @@ fn no_crash_in_the_last_of_four_different_steps_loses_what_was_acknowledged() {
 }
 
 #[test]
-fn no_crash_in_the_first_start_leaves_what_cannot_be_started() {
+fn no_crash_in_the_first_start_leaves_a_log_that_cannot_start() {
     let mut rig = Rig::new(DiskState::default());
     rig.disk.record();
     rig.start().unwrap();
@@ -84,11 +85,12 @@ fn no_crash_in_the_first_start_leaves_what_cannot_be_started() {
 }
 
 #[test]
-fn no_crash_in_the_start_after_a_crash_loses_what_was_acknowledged() {
+fn no_crash_in_the_start_after_a_crash_loses_acknowledged_records() {
     (1..=2).flat_map(workloads).for_each(|steps| crash_in_starts_after_crashes(&steps));
 }
 
-/// The process is killed, so the frames are in the cache. The next start finds them, and the power is cut in the middle of it.
+/// Kills the process, so that the frames are in the cache of the disk. The next start finds them, and the
+/// power fails at every operation of that start.
 fn crash_in_start_after_kill(steps: &[Step]) {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
@@ -106,11 +108,11 @@ fn crash_in_start_after_kill(steps: &[Step]) {
 }
 
 #[test]
-fn no_crash_in_the_start_after_a_kill_loses_what_was_found() {
+fn no_crash_in_the_start_after_a_kill_loses_found_records() {
     (1..=2).flat_map(workloads).for_each(|steps| crash_in_start_after_kill(&steps));
 }
 
-/// Runs these steps, and a crash, and a start with every crash in it.
+/// Runs the steps, crashes, and starts again with a crash at every operation of that start.
 fn crash_in_starts_after_crashes(steps: &[Step]) {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();

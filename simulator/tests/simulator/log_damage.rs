@@ -1,4 +1,5 @@
-//! Damage to what was durable is never a silent difference: either all of it is found, or the file and the byte are named.
+//! Tests that damage to durable records is never silent: either a start finds all records, or its error names
+//! the file and the byte.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use waymaker_engine::log::{
 use waymaker_server::log::{Log, OpenError, OpenOptions};
 use waymaker_simulator::disk::{BLOCK_LEN, DiskState, SimulatedDisk, Survival};
 
-/// A log with a snapshot, a sealed segment and a last one, each with frames; the last frame, which has no records, says
-/// that all others were durable.
+/// Returns a log with a snapshot, a sealed segment and a last segment, each with frames. The last frame has
+/// no records and confirms that all others were durable.
 fn durable_log() -> (DiskState, u64) {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
@@ -29,7 +30,8 @@ fn durable_log() -> (DiskState, u64) {
     (rig.disk.state(), rig.acknowledged)
 }
 
-/// Opens a log that was damaged in this file. What is found must be everything; what is refused must be named.
+/// Opens a log that was damaged in this file. Either all records are found, or the error names the file and a
+/// byte at or before the damage.
 fn check(state: DiskState, name: &str, count: u64, first_changed: usize) {
     let damaged = state.clone();
     match open(&SimulatedDisk::new(state)) {
@@ -44,7 +46,7 @@ fn check(state: DiskState, name: &str, count: u64, first_changed: usize) {
     }
 }
 
-/// Starts over the damage: what is kept is from the front, and the log is whole again.
+/// Starts with accepted damage: the start keeps only records before the damage, and the log works again.
 fn start_over(state: DiskState, count: u64) {
     let disk = SimulatedDisk::new(state);
     let accepting = OpenOptions { accept_damage: true, ..OPTIONS };
@@ -61,10 +63,10 @@ fn start_over(state: DiskState, count: u64) {
     }
 }
 
-/// Crashes at every operation of a start over this damage: the next start, which is not told to accept anything, refuses the
-/// damage, or knows that records were given up.
+/// Crashes at every operation of a start that accepts damage. The next start, which does not accept damage,
+/// either refuses the damage or knows that records were given up.
 #[test]
-fn no_crash_of_a_start_over_damage_forgets_what_was_given_up() {
+fn no_crash_of_a_start_over_damage_forgets_the_losses() {
     let (mut state, _) = durable_log();
     let name = segments(&state).pop().expect("a segment");
     state.rot(&name, |bytes| bytes[BLOCK_LEN + 100] ^= 1);
@@ -97,7 +99,7 @@ fn segments(state: &DiskState) -> Vec<String> {
     state.names().filter(|name| name.starts_with("segment-")).map(str::to_owned).collect()
 }
 
-/// Reads the last two segments as a start does, without the files around them.
+/// Reads the last two segments as a start does, without the other files.
 struct Segments {
     number: u64,
     sealed: Vec<u8>,
@@ -146,7 +148,7 @@ impl Segments {
         Ok(recovery)
     }
 
-    /// Reads the last segment behind so many records.
+    /// Reads the last segment after `count` earlier records.
     fn read_last(&self, count: u64) -> Result<u64, Damage> {
         let mut recovery = Recovery::new(self.log_id, Numbers::up_to(count), self.next().after);
         let header = recovery.header(self.number + 1, &mut &self.last[..])?;
@@ -163,7 +165,7 @@ fn check_bit(bit: usize, read: Result<u64, Damage>, count: u64) {
 }
 
 #[test]
-fn every_flipped_bit_of_a_last_segment_is_named_or_makes_no_difference() {
+fn every_flipped_bit_of_a_last_segment_is_reported_or_harmless() {
     let mut segments = Segments::new();
     let before = segments.read_sealed().unwrap().into_fold().count;
     assert_eq!(segments.read_last(before), Ok(segments.count));
@@ -181,7 +183,7 @@ fn every_flipped_bit_of_a_last_segment_is_named_or_makes_no_difference() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_sealed_segment_is_named_or_makes_no_difference() {
+fn every_flipped_bit_of_a_sealed_segment_is_reported_or_harmless() {
     let mut segments = Segments::new();
     let count = segments.read_sealed().unwrap().into_fold().count;
     for bit in 0..segments.sealed.len() * 8 {
@@ -192,7 +194,7 @@ fn every_flipped_bit_of_a_sealed_segment_is_named_or_makes_no_difference() {
 }
 
 #[test]
-fn every_truncation_is_named() {
+fn every_truncation_is_reported() {
     let (state, count) = durable_log();
     for name in segments(&state) {
         let len = state.bytes(&name).unwrap().len();
@@ -211,7 +213,7 @@ fn every_truncation_is_named() {
 }
 
 #[test]
-fn flipped_bits_of_snapshot_and_superblock_are_named_or_make_no_difference() {
+fn flipped_bits_of_snapshot_and_superblock_are_reported_or_harmless() {
     let (state, count) = durable_log();
     let snapshot = state.names().find(|name| name.starts_with("snapshot-")).unwrap().to_owned();
     for name in [snapshot.as_str(), "superblock"] {
@@ -237,9 +239,10 @@ fn flipped_bits_of_snapshot_and_superblock_are_named_or_make_no_difference() {
     }
 }
 
-/// The frame that only says that the others were durable may go: nothing says so of it.
+/// Only the last frame may be lost without an error, because no later frame confirms it and it has no
+/// records.
 #[test]
-fn blocks_that_were_swapped_doubled_or_zeroed_are_named_or_make_no_difference() {
+fn swapped_doubled_or_zeroed_blocks_are_reported_or_harmless() {
     let (state, count) = durable_log();
     for name in segments(&state) {
         let blocks = state.bytes(&name).unwrap().len() / BLOCK_LEN;
@@ -265,7 +268,7 @@ fn blocks_that_were_swapped_doubled_or_zeroed_are_named_or_make_no_difference() 
 }
 
 #[test]
-fn blocks_that_came_from_another_segment_are_named_or_make_no_difference() {
+fn blocks_from_another_segment_are_reported_or_harmless() {
     let (state, count) = durable_log();
     let names = segments(&state);
     for (from, to) in [(0, 1), (1, 0)] {
@@ -279,9 +282,9 @@ fn blocks_that_came_from_another_segment_are_named_or_make_no_difference() {
     }
 }
 
-/// Until the new segment says what was before it, the clean stop does.
+/// The clean stop confirms its last frame until the new segment does.
 #[test]
-fn at_no_time_of_a_start_is_the_last_frame_of_a_clean_stop_without_a_witness() {
+fn the_loss_of_the_last_frame_of_a_clean_stop_is_reported_at_every_operation_of_the_next_start() {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
     rig.step(Step::Put).unwrap();

@@ -1,4 +1,4 @@
-//! A disk that fails, and one that is full.
+//! Tests of the log on a disk that fails, and on a full disk.
 
 use crate::log_rig::{Rig, Step, eio, workloads};
 use waymaker_engine::log::SEGMENT_LEN_MIN;
@@ -6,8 +6,8 @@ use waymaker_server::log::keeper::{self, Space};
 use waymaker_simulator::disk::{DiskState, Survival};
 
 #[test]
-fn after_any_failed_operation_the_next_start_has_what_was_acknowledged() {
-    // Operations before the last step fail in shorter rows.
+fn after_any_failed_operation_the_next_start_has_all_acknowledged_records() {
+    // Shorter sequences cover failures of operations before the last step.
     for steps in (0..=3).flat_map(workloads) {
         let (last, before) = match steps.split_last() {
             Some((last, before)) => (Some(*last), before),
@@ -55,7 +55,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_although_the_next_one_would_succe
     assert_eq!(next.appended, 1);
 }
 
-/// A start continues in the last segment, also behind torn or unsynced frames.
+/// A start continues in the last segment, even after torn or unsynced frames.
 #[test]
 fn a_start_on_a_full_disk_needs_no_room() {
     for steps in (0..=3).flat_map(workloads) {
@@ -71,7 +71,7 @@ fn a_start_on_a_full_disk_needs_no_room() {
             restarted.disk.set_full(true);
             for _ in 0..3 {
                 restarted.log = None;
-                // A failure here is one of the first frame, which waits for room.
+                // Only the first frame can fail here, because it waits for room.
                 let _ = restarted.start();
                 assert!(restarted.log.is_some(), "{steps:?}");
             }
@@ -80,13 +80,13 @@ fn a_start_on_a_full_disk_needs_no_room() {
 }
 
 #[test]
-fn a_full_disk_ends_nothing() {
+fn a_full_disk_does_not_end_the_log() {
     let mut rig = Rig::new(DiskState::default());
     rig.start().unwrap();
     let disk = rig.disk.clone();
     assert_eq!(keeper::prepare(&disk, SEGMENT_LEN_MIN).unwrap(), Space::Ample);
     disk.set_full(true);
-    // The spare and the reserve segment are still there.
+    // The spare segment and the reserve segment still exist.
     rig.step(Step::Rotate).unwrap();
     assert_eq!(keeper::prepare(&disk, SEGMENT_LEN_MIN).unwrap(), Space::Low);
     rig.step(Step::Rotate).unwrap();

@@ -1,4 +1,4 @@
-//! A log on a simulated disk, with records that are the numbers from 0 on.
+//! A rig with a log on a simulated disk. The records are the numbers from 0 on.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use waymaker_engine::log::{Durable, Fold, Grouped, Record, SEGMENT_LEN_MIN, Star
 use waymaker_server::log::{AppendError, Log, OpenError, OpenOptions, Opened, keeper};
 use waymaker_simulator::disk::{DiskState, SimulatedDisk};
 
-/// Records up to this one, from 0 on.
+/// Number of records that were found, which are the numbers from 0 on.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
     pub(crate) count: u64,
-    /// The last record says that it counts only with the next one.
+    /// True if the last record applies only together with the next record.
     is_cut: bool,
 }
 
@@ -22,19 +22,20 @@ impl Numbers {
     }
 }
 
-/// First byte of every record: no kind of record that the log itself knows.
+/// First byte of every record. It is no kind of record that the log itself knows.
 const MARK: u8 = 0xff;
-/// Bytes of a record in front of its padding.
+/// Number of bytes of a record before its padding.
 const RECORD_LEN: usize = 10;
 
-/// The first record of a server: an unfinished claim of the server before it does not count.
+/// Encodes the first record of a server start. An unfinished claim of an earlier start does not apply after
+/// it.
 fn started() -> Vec<u8> {
     let mut record = Vec::new();
     Record::Started(Started::default()).encode(&mut record);
     record
 }
 
-/// A record with its length.
+/// Encodes a record with its length.
 fn record(number: u64, counts_with_next: bool, padding_len: usize) -> Vec<u8> {
     let mut record = ((RECORD_LEN + padding_len) as u32).to_le_bytes().to_vec();
     record.extend_from_slice(&[MARK, u8::from(counts_with_next)]);
@@ -48,9 +49,10 @@ impl Fold for Numbers {
 
     fn apply(&mut self, _lsn: u64, record: &[u8]) -> Result<(), &'static str> {
         let Some(([MARK, counts_with_next], number)) = record.split_first_chunk() else {
-            return if record == &started()[4..] { Ok(()) } else { Err("no record of the rig") };
+            return if record == &started()[4..] { Ok(()) } else { Err("not a record of the rig") };
         };
-        let number = number.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or("no number")?;
+        let number =
+            number.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).ok_or("the record has no number")?;
         if number != self.count {
             return Err("not the next number");
         }
@@ -75,24 +77,24 @@ pub(crate) fn open(disk: &SimulatedDisk) -> Result<(Log, Numbers, Opened), OpenE
     Log::open(Arc::new(disk.clone()), &OPTIONS)
 }
 
-/// What is done to a log.
+/// One step of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// One frame, synced.
+    /// Appends one frame and syncs.
     Put,
-    /// Two frames, not synced.
+    /// Appends two frames without a sync.
     Append,
-    /// Records that count only together, in several frames, one of them in parts; synced.
+    /// Appends records that apply only together, in several frames and one of them in parts, and syncs.
     Claim,
-    /// A frame that needs a new segment.
+    /// Appends a frame that needs a new segment.
     Rotate,
-    /// Old segments become a snapshot, and spares are made.
+    /// Folds old segments into a snapshot, and makes spare segments.
     Compact,
-    /// A clean stop and another start.
+    /// Stops cleanly and starts again.
     Restart,
-    /// A clean stop that leaves a snapshot of everything, and another start.
+    /// Stops cleanly with a snapshot of everything, and starts again.
     Stop,
-    /// The process ends without a word, and another starts.
+    /// Kills the process and starts again.
     Kill,
 }
 
@@ -109,18 +111,18 @@ impl Step {
     ];
 }
 
-/// A log with what was promised of it.
+/// A log, with the records that a start must find.
 pub(crate) struct Rig {
     pub(crate) disk: SimulatedDisk,
-    /// `None` after a failed start.
+    /// The log; `None` after a failed start.
     pub(crate) log: Option<Log>,
-    /// Records that were acknowledged.
+    /// Number of acknowledged records.
     pub(crate) acknowledged: u64,
-    /// Records that were handed to the log.
+    /// Number of records that were handed to the log.
     pub(crate) appended: u64,
 }
 
-/// A step that failed, and with it the server.
+/// A step failed, which ends the server.
 #[derive(Debug)]
 pub(crate) struct Failed;
 
@@ -130,12 +132,12 @@ impl Rig {
         Self { disk: SimulatedDisk::new(state), log: None, acknowledged, appended }
     }
 
-    /// Opens the log, which must have everything that was acknowledged and nothing that was never written.
+    /// Opens the log. It must have all acknowledged records, and no record that was never written.
     pub(crate) fn start(&mut self) -> Result<(), Failed> {
         let segments = self.segment_count();
         match open(&self.disk) {
             Ok((log, found, _)) => {
-                assert!(self.segment_count() <= segments.max(1), "a start uses up room");
+                assert!(self.segment_count() <= segments.max(1), "a start made segments");
                 assert!(
                     (self.acknowledged..=self.appended).contains(&found.count),
                     "{} of {}..={}",
@@ -143,19 +145,19 @@ impl Rig {
                     self.acknowledged,
                     self.appended
                 );
-                assert!(!found.is_cut, "the first {} records have a part of a claim", found.count);
-                // What was found is durable, and what was not is gone for ever.
+                assert!(!found.is_cut, "the first {} records end with an incomplete claim", found.count);
+                // From now on, found records are durable, and lost records must not come back.
                 (self.acknowledged, self.appended) = (found.count, found.count);
                 self.mark();
                 self.log = Some(log);
                 match self.log().append(&started(), 1) {
                     Ok(_) => Ok(()),
-                    Err(AppendError::NoFrame) => panic!("a short record makes a frame"),
+                    Err(AppendError::NoFrame) => panic!("a short record did not fit into a frame"),
                     Err(AppendError::NoSpace | AppendError::Failed(_)) => Err(Failed),
                 }
             }
             Err(OpenError::Io { .. } | OpenError::NoSpace) => Err(Failed),
-            // Of a file that cannot be read nothing is believed.
+            // No record of an unreadable file is trusted.
             Err(OpenError::Damage(waymaker_engine::log::Damage::Unreadable { .. })) => Err(Failed),
             Err(refused) => panic!("{refused}"),
         }
@@ -187,13 +189,13 @@ impl Rig {
         }
     }
 
-    /// Appends records that count only together, in frames with at most one block of records.
+    /// Appends records that apply only together, in frames with at most one block of records each.
     pub(crate) fn claim(&mut self) -> Result<(), Failed> {
         let first = self.appended;
         let records = [record(first, true, 0), record(first + 1, true, 5_000), record(first + 2, false, 0)];
         let mut frames = Vec::new();
         split_batch(&records.concat(), 3, 3_000, &mut |frame| frames.push(frame));
-        assert!(frames.len() > 1, "a claim in one frame");
+        assert!(frames.len() > 1, "the claim fits into one frame");
         self.appended += 3;
         self.mark();
         for frame in frames {
@@ -226,7 +228,7 @@ impl Rig {
             Step::Rotate => {
                 let len = self.log().records_limit() - 4 - RECORD_LEN;
                 let before = self.log().sealed_segments();
-                // The second one finds the segment full, if the first did not.
+                // The second append finds the segment full, if the first did not.
                 while self.log().sealed_segments() == before {
                     self.append(len)?;
                 }
@@ -267,7 +269,7 @@ impl Rig {
     }
 }
 
-/// Every row of so many steps.
+/// Returns every sequence of this number of steps.
 pub(crate) fn workloads(len: usize) -> Vec<Vec<Step>> {
     (0..len).fold(vec![Vec::new()], |shorter, _| {
         let longer = |row: &Vec<Step>| Step::ALL.map(|step| [row.as_slice(), &[step]].concat());

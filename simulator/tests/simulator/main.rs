@@ -1,4 +1,5 @@
-//! The simulator's own promises: it finds nothing in a good server, everything in a bad one, and the same twice.
+//! Tests of the simulator: it finds nothing in the current server, it is deterministic, and an independent
+//! checker agrees with its auditor. Also tests of the server's log on a simulated disk.
 
 mod linearizable;
 mod lock_history;

@@ -1,11 +1,11 @@
-//! No promise is broken in many runs, and each goes the same way again.
+//! Test that many seeds break no promise and that each replays exactly.
 
 use waymaker_simulator::{Options, judge, run};
 
-/// Seeds that are run twice, to see that they go the same way.
+/// Number of seeds that are run twice to check that they replay.
 const REPLAYED_COUNT: u64 = 500;
 
-/// `SIM_SEEDS` says how many seeds; 500 without it.
+/// Returns the number of seeds to run: the value of `SIM_SEEDS`, or 500.
 pub(crate) fn seed_count() -> u64 {
     match std::env::var("SIM_SEEDS") {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("SIM_SEEDS={text} is not a number")),
@@ -21,10 +21,10 @@ fn no_promise_is_broken_and_each_seed_replays() {
         assert!(outcome.failure.is_none(), "{outcome}");
         if seed < REPLAYED_COUNT {
             let again = judge(seed, &Options::default());
-            assert_eq!(again.hash, outcome.hash, "seed {seed} went two ways");
-            assert_eq!(again.event_count, outcome.event_count, "seed {seed} went two ways");
+            assert_eq!(again.hash, outcome.hash, "seed {seed} gave two different runs");
+            assert_eq!(again.event_count, outcome.event_count, "seed {seed} gave two different runs");
         }
         grant_count += outcome.grant_count;
     }
-    assert!(grant_count >= 20 * seed_count(), "only {grant_count} grants: the clients do too little");
+    assert!(grant_count >= 20 * seed_count(), "only {grant_count} grants, fewer than 20 per seed");
 }

@@ -5,28 +5,28 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Builds and tests the copy of the workspace, with a target directory of its own.
+/// Builds and tests the copy of the workspace in a target directory of its own.
 #[derive(Debug)]
 pub(crate) struct Cargo {
     root: PathBuf,
     target: PathBuf,
-    /// Which of the defects in the programs they have; `None`: none.
+    /// Name of the active defect; `None` if no defect is active.
     chosen: Option<String>,
 }
 
-/// Dependencies that take much of the time of a seed.
+/// Dependencies that take much of the run time of a seed. Only these are optimized.
 const OPTIMIZED: [&str; 4] = ["ahash", "crossbeam-channel", "crossbeam-utils", "rand_chacha"];
 
-/// Seconds that a build or a test may take.
+/// Time limit of a build or a test, in seconds.
 const SECONDS_MAX: &str = "1200";
-/// Exit status of `timeout` if the time is over.
+/// Exit status of `timeout` when the time limit is exceeded.
 const TIMED_OUT: i32 = 124;
 
-/// What became of a command.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) is_ok: bool,
-    /// Whether `timeout` ended it.
+    /// True if `timeout` ended the command.
     pub(crate) hangs: bool,
     /// Standard output and standard error.
     pub(crate) text: String,
@@ -37,17 +37,17 @@ impl Cargo {
         Self { root: root.to_owned(), target: target.to_owned(), chosen: None }
     }
 
-    /// Chooses one of the planted defects. Without this the programs have none.
+    /// Activates one of the planted defects. Before the first call no defect is active.
     pub(crate) fn choose(&mut self, defect: &str) {
         self.chosen = Some(defect.to_owned());
     }
 
-    /// The program that runs seeds.
+    /// Returns the program that runs seeds.
     pub(crate) fn simulator(&self) -> Simulator {
         Simulator { path: self.target.join("debug/waymaker-simulator"), chosen: self.chosen.clone() }
     }
 
-    /// Builds the program that runs seeds. Each message of the compiler has one line.
+    /// Builds the program that runs seeds. Each message of the compiler is one line.
     pub(crate) fn build(&self) -> Result<Ended> {
         let mut command = self.command("build");
         command.args([
@@ -61,7 +61,8 @@ impl Cargo {
         self.run(&mut command)
     }
 
-    /// A command for tests of a target, `lib` for unit tests. Arguments for the tests follow.
+    /// Returns a command that runs the tests of a target, or the unit tests if the target is `lib`. The
+    /// caller appends arguments for the tests.
     pub(crate) fn test(&self, package: &str, target: &str) -> Command {
         let mut command = self.command("test");
         command.args(["-p", package]);
@@ -72,7 +73,7 @@ impl Cargo {
         command
     }
 
-    /// A command for the tests of a model checker, which need a build of their own.
+    /// Returns a command that runs the tests of a model checker, which need a build of their own.
     pub(crate) fn model(&self, name: &str) -> Command {
         let mut command = cargo();
         command.args(["test", "--quiet", "--locked", "-p", "waymaker-engine", "--profile", "models"]);
@@ -85,7 +86,7 @@ impl Cargo {
     fn command(&self, subcommand: &str) -> Command {
         let mut command = cargo();
         command.args([subcommand, "--quiet", "--locked", "--target-dir"]).arg(&self.target);
-        // Most of the first build are dependencies, which take little of the time of a seed.
+        // Most of the first build is dependencies, which take little of the run time of a seed.
         command.args(["--config", r#"profile.dev.package."*".opt-level=0"#]);
         for package in OPTIMIZED {
             command.args(["--config", &format!("profile.dev.package.{package}.opt-level=1")]);
@@ -95,9 +96,9 @@ impl Cargo {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command and waits for its end.
     pub(crate) fn run(&self, command: &mut Command) -> Result<Ended> {
-        // A defect leaves unused code behind, which is no matter here.
+        // The warnings do not matter: a defect leaves unused code behind.
         let output = command.stdin(Stdio::null()).output().context("cannot run cargo")?;
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         let (is_ok, hangs) = (output.status.success(), output.status.code() == Some(TIMED_OUT));
@@ -127,7 +128,7 @@ fn set_variable(command: &mut Command, chosen: Option<&str>) {
     };
 }
 
-/// Cargo with a limit of time: a defect may keep a test from ending.
+/// Returns a cargo command with a time limit, because a defect can make a test hang.
 fn cargo() -> Command {
     let mut command = Command::new("timeout");
     command.args([SECONDS_MAX, "cargo"]);

@@ -1,4 +1,4 @@
-//! The files of `simulator/defects/`: each describes one defect.
+//! The files in `simulator/defects/`. Each describes one defect.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -6,16 +6,16 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-/// A deliberate defect: the promise that it breaks, and the replacements of text that cause it.
+/// A deliberate defect: the promise that it breaks, and the replacements of source text that cause it.
 #[derive(Clone, Debug)]
 pub(crate) struct Defect {
-    /// Name of its file, without the extension.
+    /// Name of the file without its extension.
     pub(crate) name: String,
-    /// The promise that it breaks, as a sentence.
+    /// The promise that the defect breaks, as a sentence.
     pub(crate) promise: String,
-    /// The checks that must find it.
+    /// The checks that must find the defect.
     pub(crate) found_by: Vec<Finder>,
-    /// Why the simulator does not find it; `None` if it must.
+    /// Why the simulator does not find the defect; `None` if it must find it.
     pub(crate) missed_because: Option<String>,
     pub(crate) edits: Vec<Edit>,
 }
@@ -28,25 +28,25 @@ pub(crate) struct Edit {
     pub(crate) file: String,
     /// Text that occurs exactly once in the file.
     pub(crate) old: String,
-    /// Text in its place.
+    /// Replacement text.
     pub(crate) new: String,
 }
 
 /// A check that can find a defect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Finder {
-    /// Seeds of the simulator, with its auditor.
+    /// Seeds of the simulator, judged by its auditor.
     Simulator,
-    /// The linearizability checker, with a silent auditor.
+    /// The linearizability checker, with the auditor silent.
     Linearizability,
     /// A model checker of the engine: `loom` or `shuttle`.
     Model(String),
-    /// Tests of a package.
+    /// The tests of a package.
     Test {
         package: String,
         /// Name of the test target, or `lib` for the unit tests.
         target: String,
-        /// Part of the names of the tests.
+        /// Filter for test names: a part of the name.
         filter: String,
     },
 }
@@ -79,16 +79,16 @@ impl std::fmt::Display for Finder {
     }
 }
 
-/// A file as it is written.
+/// Contents of a defect file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     promise: String,
     #[serde(default)]
     found_by: Vec<String>,
-    /// `missed`: the simulator does not find it.
+    /// `missed` if the simulator does not find the defect yet.
     expected: Option<String>,
-    /// Why it is missed.
+    /// Why the defect is missed.
     reason: Option<String>,
     edit: Vec<Edit>,
 }
@@ -107,7 +107,10 @@ impl Defect {
             Some("missed") => true,
             Some(other) => anyhow::bail!("expected is {other:?}; it can only be \"missed\""),
         };
-        ensure!(is_missed == reason.is_some(), "a missed defect, and no other, has a reason");
+        ensure!(
+            is_missed == reason.is_some(),
+            "a defect needs `reason` if, and only if, it has expected = \"missed\""
+        );
         let mut found_by = found_by.iter().map(|text| Finder::parse(text)).collect::<Result<Vec<_>>>()?;
         if found_by.is_empty() {
             found_by.push(Finder::Simulator);
@@ -115,7 +118,7 @@ impl Defect {
         Ok(Self { name: name.to_owned(), promise, found_by, missed_because: reason, edits: edit })
     }
 
-    /// Whether a few seeds of the simulator must find it.
+    /// Returns whether the seeds of the simulator must find the defect.
     pub(crate) fn is_quick(&self) -> bool {
         self.missed_because.is_none() && self.found_by.contains(&Finder::Simulator)
     }
@@ -124,7 +127,7 @@ impl Defect {
 /// Reads all defects of a folder, ordered by name.
 ///
 /// # Errors
-/// If a file is not a defect. The error names it.
+/// If a file cannot be read or does not describe a defect. The error names the file.
 pub(crate) fn read_all(folder: &Path) -> Result<Vec<Defect>> {
     let mut defects = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
@@ -139,7 +142,8 @@ pub(crate) fn read_all(folder: &Path) -> Result<Vec<Defect>> {
     Ok(defects)
 }
 
-/// Chooses `count` of the quick defects, for the simulator alone. The same seed chooses the same ones, and over many seeds each is chosen equally often.
+/// Chooses `count` of the defects that the simulator must find, to be searched for by the simulator alone.
+/// The same seed chooses the same defects. Over many seeds each defect is chosen equally often.
 pub(crate) fn sample(defects: Vec<Defect>, count: usize, seed: &str) -> Vec<Defect> {
     let mut chosen: Vec<Defect> = defects.into_iter().filter(Defect::is_quick).collect();
     chosen.sort_by_cached_key(|defect| {
@@ -148,7 +152,7 @@ pub(crate) fn sample(defects: Vec<Defect>, count: usize, seed: &str) -> Vec<Defe
         hasher.finish()
     });
     chosen.truncate(count);
-    // The other checks have builds of their own.
+    // The other checks need builds of their own.
     chosen.iter_mut().for_each(|defect| defect.found_by = vec![Finder::Simulator]);
     chosen
 }
@@ -160,14 +164,14 @@ mod tests {
     const EDIT: &str = "[[edit]]\nfile = 'a.rs'\nold = 'a'\nnew = 'b'\n";
 
     #[test]
-    fn a_defect_without_a_finder_is_found_by_the_simulator() {
+    fn a_defect_without_found_by_must_be_found_by_the_simulator() {
         let defect = Defect::parse("name", &format!("promise = 'It holds.'\n{EDIT}")).unwrap();
         assert_eq!(defect.found_by, [Finder::Simulator]);
         assert!(defect.is_quick());
     }
 
     #[test]
-    fn a_missed_defect_has_a_reason() {
+    fn only_a_missed_defect_has_a_reason() {
         let text = |lines: &str| format!("promise = 'It holds.'\n{lines}{EDIT}");
         assert!(Defect::parse("name", &text("expected = 'missed'\n")).is_err());
         assert!(Defect::parse("name", &text("reason = 'No disk is full.'\n")).is_err());
@@ -178,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_defect_that_changes_nothing_is_refused() {
+    fn a_defect_that_changes_nothing_is_rejected() {
         assert!(Defect::parse("name", "promise = 'It holds.'\nedit = []\n").is_err());
         assert!(
             Defect::parse("name", "promise = 'x'\n[[edit]]\nfile = 'a'\nold = 'a'\nnew = 'a'\n").is_err()
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn finders_are_written_as_they_are_read() {
+    fn a_finder_is_displayed_as_it_is_parsed() {
         for text in ["simulator", "linearizability", "loom", "shuttle", "waymaker-engine lib tree::"] {
             assert_eq!(Finder::parse(text).unwrap().to_string(), text);
         }
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_depends_on_its_seed_alone() {
+    fn a_sample_depends_only_on_its_seed() {
         let defect = |name: &str| Defect::parse(name, &format!("promise = 'x'\n{EDIT}")).unwrap();
         let all: Vec<Defect> = ["a", "b", "c", "d", "e", "f"].map(defect).into();
         let names = |seed: &str| {

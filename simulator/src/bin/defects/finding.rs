@@ -1,4 +1,4 @@
-//! Runs a check and tells whether it finds the planted defect.
+//! Runs a check and reports whether it finds the planted defect.
 
 use super::build::Cargo;
 use super::defect::Finder;
@@ -6,24 +6,24 @@ use super::seeds::first_failure;
 use anyhow::{Result, ensure};
 use std::process::Command;
 
-/// Short runs within which the linearizability checker must find a defect.
+/// Number of short runs within which the linearizability checker must find a defect.
 const HISTORY_COUNT: u64 = 300;
-/// Message of the linearizability checker about a history without an order.
-const NOT_LINEARIZABLE: &str = "cannot have happened";
+/// Text in the message of the linearizability checker about a history that has no valid order.
+const NOT_LINEARIZABLE: &str = "the history is not linearizable";
 
-/// What became of the search for a defect.
+/// Result of the search for a defect.
 #[derive(Debug)]
 pub(crate) enum Found {
     No,
     Yes {
         /// The rule that was broken.
         rule: String,
-        /// Seeds that were needed, if the check runs seeds.
+        /// Number of seeds that were needed; `None` if the check does not run seeds.
         seed_count: Option<u64>,
     },
 }
 
-/// Runs a check; its tests are built first.
+/// Builds and runs a check.
 ///
 /// # Errors
 /// If a program cannot be run.
@@ -46,7 +46,8 @@ pub(crate) fn find(cargo: &Cargo, finder: &Finder, seed_count: u64, process_coun
     }
 }
 
-/// Builds tests, and runs those whose names contain `filter`. With `says`, they find a defect only if they say this.
+/// Builds the tests of a target and runs the tests whose names contain `filter`. If `says` is given, a
+/// failure counts only if the output contains that text.
 fn test(cargo: &Cargo, command: impl Fn() -> Command, filter: &str, says: Option<&str>) -> Result<Found> {
     let built = cargo.run(command().arg("--no-run"))?;
     ensure!(built.is_ok, "the tests do not compile:\n{}", built.text);
@@ -56,7 +57,7 @@ fn test(cargo: &Cargo, command: impl Fn() -> Command, filter: &str, says: Option
     Ok(if is_found { Found::Yes { rule: rule(), seed_count: None } } else { Found::No })
 }
 
-/// The first test that failed.
+/// Returns the name of the first test that failed.
 fn failed_test(text: &str) -> String {
     let name = |line: &str| Some(line.strip_prefix("---- ")?.strip_suffix(" stdout ----")?.to_owned());
     text.lines().find_map(name).unwrap_or_else(|| "crash".into())
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_test_is_named() {
+    fn the_name_of_the_failed_test_is_found() {
         assert_eq!(failed_test("running\n---- rigs::a_test stdout ----\nthread"), "rigs::a_test");
         assert_eq!(failed_test("Killed"), "crash");
     }

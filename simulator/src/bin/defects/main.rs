@@ -1,4 +1,5 @@
-//! Plants deliberate defects in a copy of the sources, and requires that the tests find each: see `--help`.
+//! The command `defects`, which plants deliberate defects in a copy of the sources and requires that a check
+//! finds each; see `--help`.
 
 mod build;
 mod defect;
@@ -21,19 +22,31 @@ use std::process::ExitCode;
 use std::time::Instant;
 use table::{Row, Table, with_commas};
 
-/// Plants the defects of simulator/defects, and requires that the tests find each.
+const EXAMPLES: &str = "\
+Examples:
+  defects --check                      Check that every defect matches the sources and compiles
+  defects boost_is_ignored             Plant the defect of boost_is_ignored.toml and search for it
+  defects --sample 12 --seed TEXT      Search for 12 defects that TEXT chooses
+  defects --record                     Search for all defects and record the results";
+
+/// Plant the deliberate defects of simulator/defects, and require that a check finds each of them.
 ///
-/// One build of a copy of the sources, in target/defects, has all defects; the variable PLANTED_DEFECT of the environment chooses
-/// one. Without it the tests must pass.
+/// Each defect is a file NAME.toml with the promise that it breaks, the replacements of source text that
+/// cause it, and the checks that must find it. Most defects must be found by seeds of the simulator.
+///
+/// The program copies the sources to target/defects and builds them once with all defects. The environment
+/// variable PLANTED_DEFECT chooses the active defect of that build. Without the variable no defect is active,
+/// and all checks must pass.
 #[derive(Debug, Parser)]
-#[command(name = "defects")]
+#[command(name = "defects", after_help = EXAMPLES)]
 struct Arguments {
-    /// Defects to plant; all of them by default
+    /// Defects to plant [default: all]
     names: Vec<String>,
-    /// Plant this many of the defects that the simulator is recorded to find, chosen by `--seed`
+    /// Plant only COUNT of the defects that the simulator finds according to the recorded table; `--seed`
+    /// chooses them
     #[arg(long, value_name = "COUNT", conflicts_with = "names")]
     sample: Option<usize>,
-    /// Text that chooses the sample, such as the hash of a commit
+    /// Text that chooses the sample, for example a commit hash
     #[arg(long, value_name = "TEXT", default_value = "", requires = "sample")]
     seed: String,
     /// Only check that every defect matches the sources and compiles
@@ -42,23 +55,23 @@ struct Arguments {
     /// Write the results to simulator/defects/README.md
     #[arg(long)]
     record: bool,
-    /// Seeds within which the simulator must find a defect
+    /// Number of seeds within which the simulator must find a defect
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
     seeds: u64,
-    /// Processes that run seeds at the same time; one for each processor by default
+    /// Number of processes that run seeds in parallel [default: number of processors]
     #[arg(long, value_name = "COUNT")]
     processes: Option<usize>,
 }
 
-/// What to do with the programs that have the defects.
+/// State of one run of the command.
 struct Runner {
     arguments: Arguments,
     cargo: Cargo,
     process_count: usize,
     recorded: Table,
-    /// The table with the results of this run.
+    /// The recorded table, updated with the results of this run.
     table: Table,
-    /// The file of the table.
+    /// Path of simulator/defects/README.md.
     readme: PathBuf,
     failures: Vec<String>,
 }
@@ -88,7 +101,7 @@ fn run(arguments: Arguments) -> Result<Vec<String>> {
     let target = workspace.join("target/defects");
     fs::create_dir_all(&target)?;
     let lock = fs::File::create(target.join("lock"))?;
-    ensure!(lock.try_lock().is_ok(), "another run plants defects in {}", target.display());
+    ensure!(lock.try_lock().is_ok(), "another process is already planting defects in {}", target.display());
     let mut sources = Sources::copy(&workspace, &target.join("workspace"))?;
     let misfits: Vec<String> =
         all.iter().filter_map(|defect| Some(format!("{:#}", sources.check(defect).err()?))).collect();
@@ -97,7 +110,7 @@ fn run(arguments: Arguments) -> Result<Vec<String>> {
     }
     let cargo = Cargo::new(sources.root(), &target.join("target"));
     let begin = Instant::now();
-    // A sample is searched for, but all are compiled.
+    // Only the sample is searched for, but all defects are compiled.
     let planted = if arguments.names.is_empty() { &all } else { &chosen };
     let failures = build(&mut sources, &cargo, planted)?;
     let (count, compiled) = (planted.len(), planted.len() - failures.len());
@@ -129,7 +142,7 @@ fn run(arguments: Arguments) -> Result<Vec<String>> {
     Ok(runner.failures)
 }
 
-/// The defects that the arguments ask for.
+/// Returns the defects that the arguments select.
 fn choose(arguments: &Arguments, recorded: &Table, mut all: Vec<Defect>) -> Result<Vec<Defect>> {
     if let Some(count) = arguments.sample {
         all.retain(|defect| recorded.has_seeds(&defect.name, &Finder::Simulator.to_string()));
@@ -147,7 +160,7 @@ fn choose(arguments: &Arguments, recorded: &Table, mut all: Vec<Defect>) -> Resu
         .collect())
 }
 
-/// Plants and builds the defects. Returns the compiler's errors in them.
+/// Plants and builds the defects. Returns a message for each defect that does not compile.
 fn build(sources: &mut Sources, cargo: &Cargo, defects: &[Defect]) -> Result<Vec<String>> {
     let mut failures = Vec::new();
     let mut defects: Vec<&Defect> = defects.iter().collect();
@@ -165,7 +178,7 @@ fn build(sources: &mut Sources, cargo: &Cargo, defects: &[Defect]) -> Result<Vec
 }
 
 impl Runner {
-    /// Requires that every check passes without a defect that is to find one.
+    /// Requires that each check that must find one of the defects passes without a defect.
     fn pass_without_defects(&mut self, chosen: &[Defect]) -> Result<()> {
         let mut finders: Vec<&Finder> = Vec::new();
         for finder in chosen.iter().flat_map(|defect| &defect.found_by) {
@@ -198,19 +211,21 @@ impl Runner {
             }
             return Ok(());
         };
-        println!("{} instructions of a seed", with_commas(count));
+        println!("{} instructions per seed", with_commas(count));
         if let Some(recorded) = self.recorded.instructions
             && count > recorded + recorded / 2
             && !self.arguments.record
         {
             let (count, recorded) = (with_commas(count), with_commas(recorded));
-            self.failures.push(format!("a seed needs {count} instructions; recorded are {recorded}"));
+            self.failures.push(format!(
+                "a seed needs {count} instructions, more than 1.5 times the recorded {recorded}"
+            ));
         }
         self.table.instructions = Some(count);
         Ok(())
     }
 
-    /// Requires that the checks of a planted defect find it.
+    /// Requires that each check in `found_by` finds the planted defect.
     fn search(&mut self, defect: &Defect) -> Result<()> {
         for finder in &defect.found_by {
             let begin = Instant::now();
@@ -236,7 +251,9 @@ impl Runner {
             (Found::No, Some(reason)) => (None, format!("missed: {reason}")),
             (Found::Yes { rule, seed_count }, None) => (seed_count, rule),
             (Found::Yes { rule, seed_count }, Some(_)) => {
-                println!("{name} is found although its file says `missed`; remove that");
+                println!(
+                    "{name} is found although its file has `expected = \"missed\"`; remove that line and the reason"
+                );
                 (seed_count, rule)
             }
         };
@@ -246,7 +263,9 @@ impl Runner {
             && self.recorded.is_slower(name, &finder_name, count)
             && !self.arguments.record
         {
-            self.failures.push(format!("{name} needs {count} seeds, far more than recorded"));
+            self.failures.push(format!(
+                "{name} needs {count} seeds, which is over twice the recorded number and over 20 more"
+            ));
         }
         let row = Row { seed_count, rule, promise: promise.clone() };
         self.table.rows.insert((name.clone(), finder_name), row);

@@ -9,12 +9,12 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Seeds of one process.
+/// Number of seeds that one process runs.
 const CHUNK_LEN: u64 = 5;
-/// A process that runs longer than this has a server that does not come to an end.
+/// A process that runs longer than this counts as hanging, because a server in it does not terminate.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
-/// The first seed that failed.
+/// The failure of the lowest seed that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) seed: u64,
@@ -22,13 +22,14 @@ pub(crate) struct Failure {
     pub(crate) rule: String,
 }
 
-/// State that all processes share.
+/// State that all threads share.
 struct Search {
     next: u64,
     first: Option<Failure>,
 }
 
-/// Runs the seeds from 0 to `seed_count` - 1 in several processes. Returns the first failure.
+/// Runs the seeds from 0 to `seed_count` - 1 in several processes. Returns the failure of the lowest seed
+/// that fails.
 ///
 /// # Errors
 /// If the simulator cannot be run.
@@ -70,7 +71,7 @@ pub(crate) fn first_failure(
     Ok(search.into_inner().ok().and_then(|search| search.first))
 }
 
-/// Runs seeds in one process, whose output goes to a file.
+/// Runs seeds in one process, and writes its output to a file.
 fn run(simulator: &Simulator, from: u64, count: u64, output: &Path) -> Result<Option<Failure>> {
     let mut command = simulator.command();
     command.args(["--from", &from.to_string(), "--seeds", &count.to_string()]);
@@ -99,7 +100,7 @@ fn run(simulator: &Simulator, from: u64, count: u64, output: &Path) -> Result<Op
         let rule = if status.is_some() { "crash" } else { "hang" };
         return Ok(Some(Failure { seed: from, rule: rule.into() }));
     }
-    // The process ended without a word, so each of its seeds is run alone.
+    // The process ended without naming a seed, so each of its seeds is run alone.
     for seed in from..from + count {
         if let Some(failure) = run(simulator, seed, 1, output)? {
             return Ok(Some(failure));
@@ -108,7 +109,7 @@ fn run(simulator: &Simulator, from: u64, count: u64, output: &Path) -> Result<Op
     Ok(None)
 }
 
-/// Reads the line `seed 12, event 345: rule: text`.
+/// Parses the line `seed 12, event 345: rule: text`.
 fn parse(line: &str) -> Option<Failure> {
     let (seed, rest) = line.strip_prefix("seed ")?.split_once(", event ")?;
     let (_, rest) = rest.split_once(": ")?;
@@ -121,10 +122,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_has_its_seed_and_rule() {
+    fn the_seed_and_the_rule_of_a_failure_are_parsed() {
         let failure = parse("seed 12, event 345: exclusion: a: b").unwrap();
         assert_eq!(failure, Failure { seed: 12, rule: "exclusion".into() });
         assert_eq!(parse("seed 12: 345 events, 7 grants in 8 ms, hash 9"), None);
-        assert_eq!(parse("again: cargo run"), None);
+        assert_eq!(parse("reproduce with: cargo run"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A copy of the workspace in which defects are planted.
+//! A copy of the workspace, in which defects are planted.
 
 use super::defect::{Defect, Edit};
 use super::switch::{self, Change};
@@ -8,19 +8,20 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Folders that no build needs.
+/// Folders that are not copied because no build needs them.
 const LEFT_OUT: [&str; 2] = ["target", "node_modules"];
 
 /// A copy of the sources of the workspace.
 #[derive(Debug)]
 pub(crate) struct Sources {
     root: PathBuf,
-    /// Text of each file that a defect may change, without defects.
+    /// Original text of each file that a defect may change.
     texts: BTreeMap<String, String>,
 }
 
 impl Sources {
-    /// Makes `root` a copy of `workspace`. Leaves equal files alone, so that cargo does not build them again.
+    /// Makes `root` a copy of `workspace`. Files that are already equal are not written, so that cargo does
+    /// not rebuild them.
     ///
     /// # Errors
     /// If a file cannot be read or written.
@@ -42,10 +43,11 @@ impl Sources {
         Ok(&self.texts[file])
     }
 
-    /// Checks that every edit of a defect matches exactly once, lies in the body of a function and overlaps no other one.
+    /// Checks that every edit of a defect matches its file exactly once, lies inside the body of a function,
+    /// and does not overlap another edit of the defect.
     ///
     /// # Errors
-    /// If it does not. The error names the defect and the file.
+    /// If an edit fails one of these checks. The error names the defect and the file.
     pub(crate) fn check(&mut self, defect: &Defect) -> Result<()> {
         let mut places: BTreeMap<&str, Vec<Range<usize>>> = BTreeMap::new();
         for edit in &defect.edits {
@@ -55,7 +57,7 @@ impl Sources {
             let bodies = switch::bodies(text).with_context(|| edit.file.clone())?;
             if !bodies.iter().any(|body| switch::is_within(body, &place)) {
                 bail!(
-                    "{}: an edit of {} is not inside the body of a function, or the function is constant or hides its type",
+                    "{}: an edit of {} is not inside the body of a function, or the function is `const` or returns `impl Trait`",
                     defect.name,
                     edit.file
                 );
@@ -69,10 +71,11 @@ impl Sources {
         Ok(())
     }
 
-    /// Plants these defects, all of which passed the check. They may overlap.
+    /// Plants these defects, all of which have passed [`Self::check`]. Edits of different defects may
+    /// overlap.
     ///
     /// # Errors
-    /// If an edit does not match, or a file cannot be written.
+    /// If an edit does not match, or if a file cannot be written.
     pub(crate) fn plant(&mut self, defects: &[&Defect]) -> Result<Lines> {
         let mut planted = BTreeMap::new();
         let mut lines = Lines::default();
@@ -101,7 +104,8 @@ impl Sources {
             }
             planted.entry(root).or_default().push_str(&switch::module(&names));
         }
-        // An earlier run or build may have left other defects.
+        // Write every file that an earlier run may have changed, because the copy may still have other
+        // defects.
         for (file, text) in &self.texts {
             write(&self.root.join(file), planted.get(file).unwrap_or(text))?;
         }
@@ -109,12 +113,13 @@ impl Sources {
     }
 }
 
-/// In which lines of which file the bodies of functions belong to a defect.
+/// For each file, the line ranges of function bodies that belong to a defect, with the name of the defect.
 #[derive(Debug, Default)]
 pub(crate) struct Lines(BTreeMap<String, Vec<(Range<usize>, String)>>);
 
 impl Lines {
-    /// The errors in such lines by defect. Each message of the compiler has one line: `file:line:column: error: text`.
+    /// Returns one compiler error for each defect that has any. Each message of the compiler is one line:
+    /// `file:line:column: error: text`.
     pub(crate) fn errors<'a>(&'a self, messages: &'a str) -> BTreeMap<&'a str, &'a str> {
         messages.lines().filter_map(|message| Some((self.defect_of(message)?, message))).collect()
     }
@@ -137,7 +142,7 @@ fn place_of(text: &str, edit: &Edit) -> Result<Range<usize>> {
     Ok(start..start + edit.old.len())
 }
 
-/// Writes a file, unless it has this content: cargo builds every file again that was written.
+/// Writes a file unless it already has this content, because cargo rebuilds every file that was written.
 fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     let content = content.as_ref();
     if fs::read(path).ok().as_deref() != Some(content) {
@@ -201,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_matches_once_in_the_body_of_a_function() {
+    fn an_edit_must_match_once_and_in_the_body_of_a_function() {
         let (root, mut sources) = sources("once");
         assert!(sources.check(&defect("good", vec![edit("one()", "1")])).is_ok());
         let overlap = vec![edit("one();", "1"), edit("ne()", "")];
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn all_defects_are_planted_beside_the_sources_and_may_overlap() {
+    fn overlapping_defects_are_planted_beside_the_original() {
         let (root, mut sources) = sources("planted");
         let (first, second) =
             (defect("first", vec![edit("one();", "2();")]), defect("second", vec![edit("one", "three")]));
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_follows_its_origin_and_has_no_files_of_builds() {
+    fn a_copy_follows_its_source_and_leaves_build_outputs_out() {
         let (root, _) = sources("copy");
         assert!(!root.join("to/target").exists());
         fs::rename(root.join("from/a/src/lib.rs"), root.join("from/a/b.rs")).unwrap();

@@ -1,20 +1,21 @@
-//! Gives functions several bodies: one for each defect in them, and their own. A variable of the environment chooses, so one build
-//! has many defects.
+//! Gives functions several bodies: the original body, and one body for each defect. An environment variable
+//! selects the body at run time, so that one build has many defects.
 
 use anyhow::{Context, Result};
 use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
-/// Variable of the environment that names the defect.
+/// Environment variable that names the active defect.
 pub(crate) const VARIABLE: &str = "PLANTED_DEFECT";
 
-/// What each crate gets that has such functions: the place of the chosen defect among these names, counted from 1, or 0. Asking for it
-/// takes few instructions also in a program that is not optimized.
+/// Returns the module that is added to each crate with such functions. Its function `chosen` returns the
+/// position of the active defect in these names, counted from 1, or 0. The call takes few instructions even
+/// in a program that is not optimized.
 pub(crate) fn module(names: &[&str]) -> String {
     format!(
         "
-/// Which defect this process has.
+/// Selects the active defect of this process.
 mod planted {{
     use std::sync::atomic::{{AtomicUsize, Ordering}};
 
@@ -43,31 +44,32 @@ mod planted {{
 /// The changes of one defect in one file.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
-    /// The place of the defect among all names, counted from 1.
+    /// Position of the defect in the list of all names, counted from 1.
     pub(crate) number: usize,
-    /// Places in the file and their new text. They do not overlap.
+    /// Places in the file with their new text. They do not overlap.
     pub(crate) edits: Vec<(Range<usize>, &'a str)>,
 }
 
-/// A file with several bodies for a function.
+/// A file in which functions have several bodies.
 #[derive(Debug)]
 pub(crate) struct Switched {
     pub(crate) text: String,
-    /// The lines of each body of a defect, counted from 1, and the number of the defect, in order.
+    /// Lines of each body that belongs to a defect, counted from 1, with the number of the defect, in order.
     pub(crate) bodies: Vec<(Range<usize>, usize)>,
 }
 
-/// The bodies of functions that can have others beside them, in the order of the file. Of functions in functions, the outer ones.
+/// Returns the bodies of functions that can get alternatives, in the order of the file. Of nested functions
+/// only the outer one is returned.
 ///
 /// # Errors
-/// If the text is no Rust.
+/// If the text is not valid Rust.
 pub(crate) fn bodies(text: &str) -> Result<Vec<Range<usize>>> {
     let mut found = Bodies(Vec::new());
     found.visit_file(&syn::parse_file(text).context("cannot be parsed")?);
     Ok(found.0)
 }
 
-/// Writes the bodies with changes beside the ones without. Every edit is inside one of `bodies`.
+/// Writes the changed bodies beside the original ones. Every edit must lie inside one of `bodies`.
 pub(crate) fn switch(text: &str, bodies: &[Range<usize>], changes: &[Change<'_>]) -> Switched {
     let mut switched = Switched { text: String::with_capacity(2 * text.len()), bodies: Vec::new() };
     let mut end = 0;
@@ -102,7 +104,7 @@ fn changed_body(text: &str, body: &Range<usize>, change: &Change<'_>) -> String 
     changed
 }
 
-/// Whether a place is inside the braces of a body.
+/// Returns whether a place lies between the braces of a body.
 pub(crate) fn is_within(body: &Range<usize>, place: &Range<usize>) -> bool {
     body.start < place.start && place.end < body.end
 }
@@ -115,7 +117,7 @@ struct Bodies(Vec<Range<usize>>);
 
 impl Bodies {
     fn add(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        // A constant function cannot ask the environment, and two bodies seldom have one hidden type.
+        // A `const` function cannot read the environment, and two bodies seldom have the same hidden type.
         let hides_type = matches!(&signature.output, syn::ReturnType::Type(_, kind) if matches!(**kind, syn::Type::ImplTrait(_)));
         if signature.constness.is_none() && !hides_type {
             self.0.push(block.span().byte_range());
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_written_once_for_each_defect_and_once_without() {
+    fn a_function_gets_a_body_for_each_defect_beside_its_own() {
         let bodies = bodies(TEXT).unwrap();
         assert_eq!(bodies, [place(TEXT, "{\n    1\n}")]);
         let edit = place(TEXT, "    1\n");
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_place_between_braces_is_within_a_body() {
+    fn only_a_place_between_the_braces_is_within_a_body() {
         let body = place(TEXT, "{\n    1\n}");
         assert!(is_within(&body, &place(TEXT, "    1\n")));
         for part in ["u32 = 1", "f() -> u32 {\n    1", "1\n}"] {
