@@ -1,4 +1,5 @@
-//! The gRPC contracts of Waymaker, what we need of those of others, and the code generated from them; nothing else.
+//! gRPC contracts of Waymaker, the parts of foreign contracts that this project uses, and the code generated from
+//! them.
 
 /// The module of one package.
 macro_rules! generated {
