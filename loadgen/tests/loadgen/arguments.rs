@@ -1,49 +1,49 @@
-//! Arguments that cannot work are refused in words that help.
+//! Invalid arguments fail with a message that names the problem and the remedy.
 
 use crate::program::run;
 
 #[test]
-fn nothing_listens() {
-    // Port 1 is never given to anyone who asks for any port.
+fn reports_a_target_without_a_server() {
+    // The kernel never assigns port 1 to a socket that asks for any free port.
     let ended = run(&["--target", "waymaker://127.0.0.1:1"]);
-    ended.assert_refused("nothing listens at waymaker://127.0.0.1:1");
+    ended.assert_refused("no server listens at waymaker://127.0.0.1:1");
     ended.assert_refused("waymaker-server --listen 127.0.0.1:1");
     run(&["--target", "redis://127.0.0.1:1"]).assert_refused("redis-server --port 1");
     run(&["--target", "etcd://127.0.0.1:1"]).assert_refused("etcd --listen-client-urls http://127.0.0.1:1");
 }
 
 #[test]
-fn wrong_values_are_named() {
+fn names_invalid_values() {
     for (arguments, words) in [
-        (&["--target", "zookeeper://127.0.0.1:1"][..], "no such scheme \"zookeeper\""),
+        (&["--target", "zookeeper://127.0.0.1:1"][..], "unknown scheme \"zookeeper\""),
         (&["--target", "127.0.0.1:1"], "scheme://host:port"),
         (&["--connections", "0"], "--connections"),
         (&["--depth", "5000"], "--depth"),
         (&["--duration", "soon"], "--duration"),
-        (&["--duration", "0s"], "nothing can be measured in no time"),
-        (&["--rate", "0"], "a rate of 0 sends nothing"),
-        (&["--keys", "10"], "--keys"),
+        (&["--duration", "0s"], "--duration is 0s"),
+        (&["--rate", "0"], "the rate is 0"),
+        (&["--keys", "10"], "--keys is 10"),
         (&["--key-size", "4"], "--key-size"),
         (&["--workload", "hot", "--keys", "7"], "hot has one key"),
         (&["--workload", "hot", "--window", "burst", "--depth", "2"], "use --window sliding"),
         (&["--rate", "1k", "--window", "burst"], "--window burst"),
         (&["--workload", "rw", "--target", "redis://127.0.0.1:1"], "Redis has no shared locks"),
-        (&["--workload", "hot", "--target", "echo://127.0.0.1:1"], "an echo holds no locks"),
-        (&["--workload", "tree", "--target", "redis://127.0.0.1:1"], "Redis has no single command for it"),
-        (&["--workload", "throttle", "--target", "echo://127.0.0.1:1"], "an echo holds no locks"),
-        (&["--workload", "churn", "--target", "redis://127.0.0.1:1"], "Redis has no single command for it"),
-        (&["--workload", "tree", "--keys", "7"], "follow from --fan-out and --tree-depth"),
+        (&["--workload", "hot", "--target", "echo://127.0.0.1:1"], "an echo server holds no locks"),
+        (&["--workload", "tree", "--target", "redis://127.0.0.1:1"], "Redis has no single command"),
+        (&["--workload", "throttle", "--target", "echo://127.0.0.1:1"], "an echo server holds no locks"),
+        (&["--workload", "churn", "--target", "redis://127.0.0.1:1"], "Redis has no single command"),
+        (&["--workload", "tree", "--keys", "7"], "follows from --fan-out and --tree-depth"),
         (&["--workload", "tree", "--fan-out", "1000", "--tree-depth", "3"], "too many paths"),
-        (&["--workload", "multi", "--keys", "3"], "--items: 4 different keys of 3"),
+        (&["--workload", "multi", "--keys", "3"], "--items is 4, but there are only 3 keys"),
         (&["--workload", "multi", "--window", "burst", "--depth", "2"], "use --window sliding"),
-        (&["--workload", "semaphore", "--permits", "11"], "a pool of 10 permits never has 11"),
+        (&["--workload", "semaphore", "--permits", "11"], "--permits is 11, but each pool has a --capacity of 10"),
         (&["--workload", "hot", "--keys", "distinct"], "hot has one key"),
         (&["--workload", "rw", "--keys", "distinct"], "only the workloads pair, stream and churn"),
-        (&["--workload", "pair", "--read-share", "5"], "--read-share has no meaning for the workload pair"),
-        (&["--workload", "throttle", "--capacity", "5"], "only for semaphore"),
-        (&["--workload", "expiry-storm", "--keys", "5", "--waiters", "6"], "--waiters"),
+        (&["--workload", "pair", "--read-share", "5"], "--read-share has no effect with the workload pair"),
+        (&["--workload", "throttle", "--capacity", "5"], "only to semaphore"),
+        (&["--workload", "expiry-storm", "--keys", "5", "--waiters", "6"], "--waiters is 6"),
         (&["--workload", "churn", "--depth", "2"], "leave out --rate and --depth"),
-        (&["--scope", "local", "--workload", "throttle"], "a bucket is no lock"),
+        (&["--scope", "local", "--workload", "throttle"], "throttle takes no locks"),
         (&["--scope", "local", "--workload", "churn"], "--scope local: the workload churn"),
         (&["--scope", "local", "--workload", "expiry-storm"], "--scope local: the workload expiry-storm"),
         (&["--scope", "local", "--target", "echo://127.0.0.1:1"], "--sync FILE"),
@@ -54,12 +54,12 @@ fn wrong_values_are_named() {
         (&["--workload", "tree", "--target", "consul://127.0.0.1:1"], "use pair or hot"),
         (
             &["--workload", "hot", "--depth", "2", "--target", "consul://127.0.0.1:1"],
-            "Consul gives a session a lock that it holds already once more",
+            "Consul grants a lock again to the session",
         ),
-        (&["--depth", "2", "--target", "postgres://127.0.0.1:1"], "one request at a time"),
+        (&["--depth", "2", "--target", "postgres://127.0.0.1:1"], "PostgreSQL grants a lock again to the connection"),
         (&["--workload", "multi", "--target", "postgres://127.0.0.1:1"], "pair, hot and rw only"),
-        (&["--scope", "local", "--target", "postgres://127.0.0.1:1"], "ends with its connection"),
-        (&["--scope", "local", "--target", "slock://127.0.0.1:1"], "before it writes it to its file"),
+        (&["--scope", "local", "--target", "postgres://127.0.0.1:1"], "end with their connection"),
+        (&["--scope", "local", "--target", "slock://127.0.0.1:1"], "before it writes the lock to its file"),
         (&["--workload", "multi", "--target", "slock://127.0.0.1:1"], "pair, hot and rw only"),
         (&["--redis-release", "nonsense"], "script, del"),
         (&["obtain", "consul", "nonsense"], "possible values: redis, etcd, postgres, consul, slock"),
@@ -70,9 +70,9 @@ fn wrong_values_are_named() {
         (&["--target", "locktopus://127.0.0.1:1", "--depth", "2"], "one lock at a time"),
         (&["--target", "locktopus://127.0.0.1:1", "--workload", "tree"], "pair, hot, rw and idle only"),
         (&["--target", "locktopus://127.0.0.1:1", "--scope", "local"], "no durable locks"),
-        (&["--target", "websocket-echo://127.0.0.1:1", "--workload", "hot"], "an echo holds no locks"),
-        (&["--workload", "stream"], "only gRPC has streams"),
-        (&["--workload", "pair", "--streams", "5"], "only for held-streams"),
+        (&["--target", "websocket-echo://127.0.0.1:1", "--workload", "hot"], "an echo server holds no locks"),
+        (&["--workload", "stream"], "only gRPC targets have streams"),
+        (&["--workload", "pair", "--streams", "5"], "only to held-streams"),
         (&["--workload", "nonsense"], "expiry-storm"),
         (&["compare", "--spawn", "--dir", "."], "quorum --spawn starts"),
         (&["compare", "--scope", "local", "--spawn", "--dir", "/nonexistent"], "no such directory"),
