@@ -118,10 +118,15 @@ impl System {
                 "a crash of the machine; it is synced to the disk before the grant"
             }
             (Self::Waymaker | Self::Grpc, Scope::Quorum) => {
-                "a crash of the machine; its fence also survives the loss of the disk, because etcd counts it before the grant"
+                "a crash of the machine; its fence also survives the loss of the disk, because etcd counts it \
+                 before the grant"
             }
-            (Self::Waymaker | Self::Grpc | Self::Locktopus, _) => "loss of its connection, until its lease expires",
-            (Self::Redis, Scope::Ephemeral | Scope::Quorum) => "loss of its connection, until its lease expires",
+            (Self::Waymaker | Self::Grpc | Self::Locktopus, _) => {
+                "loss of its connection, until its lease expires"
+            }
+            (Self::Redis, Scope::Ephemeral | Scope::Quorum) => {
+                "loss of its connection, until its lease expires"
+            }
             (Self::Redis, Scope::Local) => {
                 "a crash of the machine; appendfsync always syncs it to the disk before the grant"
             }
@@ -130,7 +135,8 @@ impl System {
             }
             (Self::Postgres, _) => "nothing; it ends with its connection and is not written to a disk",
             (Self::Slock, _) => {
-                "loss of its connection, until its lease expires; locks older than a second are also in a file that is not synced"
+                "loss of its connection, until its lease expires; locks older than a second are also in a file \
+                 that is not synced"
             }
             (Self::Echo | Self::GrpcEcho | Self::WebSocketEcho, _) => "nothing; it holds no locks",
         }
@@ -236,7 +242,9 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self> {
         let Some((scheme, rest)) = text.split_once("://") else {
-            bail!("{text:?} has no scheme; a target is scheme://host:port, such as waymaker://127.0.0.1:7420");
+            bail!(
+                "{text:?} has no scheme; a target is scheme://host:port, such as waymaker://127.0.0.1:7420"
+            );
         };
         let (scheme, is_encrypted) = match scheme.strip_suffix(ENCRYPTED) {
             Some(scheme) => (scheme, true),
@@ -268,7 +276,10 @@ fn split_login(rest: &str) -> Result<(Login, &str)> {
     let (rest, database) = rest.split_once('/').unwrap_or((rest, ""));
     let (user, host_and_port) = rest.rsplit_once('@').unwrap_or(("", rest));
     if user.contains(':') {
-        bail!("the address contains a password, but this program logs in without one; use postgres://USER@HOST:PORT/DATABASE and a server that trusts the connection");
+        bail!(
+            "the address contains a password, but this program logs in without one; use \
+             postgres://USER@HOST:PORT/DATABASE and a server that trusts the connection"
+        );
     }
     for (given, word) in [(user, &mut login.user), (database, &mut login.database)] {
         if !given.is_empty() {

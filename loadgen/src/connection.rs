@@ -152,7 +152,8 @@ pub fn cannot_open(plan: &Plan, index: u32, error: io::Error) -> anyhow::Error {
         ),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             anyhow!(
-                "{address} did not answer within {HANDSHAKE_TIME_MAX:?}; check that the server is running and has this protocol"
+                "{address} did not answer within {HANDSHAKE_TIME_MAX:?}; check that the server is running and \
+                 has this protocol"
             )
         }
         io::ErrorKind::InvalidData => anyhow!("{address}: {}", explain(&error)),

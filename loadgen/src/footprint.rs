@@ -45,7 +45,8 @@ impl Footprint {
 fn resident_bytes(server: Option<Process>) -> Result<u64> {
     std::thread::sleep(SETTLE_TIME);
     server.and_then(Process::resident_bytes).context(
-        "the memory of the server is unknown; the server must be a process of this machine that this user may inspect",
+        "the memory of the server is unknown; the server must be a process of this machine that this user may \
+         inspect",
     )
 }
 

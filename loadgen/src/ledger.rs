@@ -105,7 +105,9 @@ impl HoldLedger {
 fn conflicting(claim: Claim, before: u32) -> WrongGrant {
     let asked = if claim.shared { "shared" } else { "exclusively" };
     let holder = match before {
-        before if before & EXCLUSIVE != 0 => "another connection of this load generator holds it exclusively".to_owned(),
+        before if before & EXCLUSIVE != 0 => {
+            "another connection of this load generator holds it exclusively".to_owned()
+        }
         readers => format!("{readers} connections of this load generator hold it shared"),
     };
     let message = format!("key {:08x} granted {asked} while {holder}", claim.key.0);

@@ -77,7 +77,10 @@ pub fn run(
     plan.check()?;
     match (plan.system, plan.workload) {
         (_, workload) if workload.is_scenario() => {
-            bail!("the workload {} consists of several phases and cannot run as a single load", workload.name())
+            bail!(
+                "the workload {} consists of several phases and cannot run as a single load",
+                workload.name()
+            )
         }
         (System::Waymaker, WorkloadName::Tree) => run_target::<WaymakerSets>(plan, server, stop, watcher),
         (System::Waymaker, WorkloadName::Multi) => run_target::<WaymakerKeys>(plan, server, stop, watcher),

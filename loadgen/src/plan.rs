@@ -158,23 +158,26 @@ impl Plan {
                 bail!("--scope local: the workload {name} takes no locks; leave out --scope")
             }
             workload if workload.is_scenario() => {
-                bail!(
-                    "--scope local: the workload {name} supports locks in memory only; leave out --scope"
-                )
+                bail!("--scope local: the workload {name} supports locks in memory only; leave out --scope")
             }
             _ if self.system == System::Locktopus => {
                 bail!("--scope local: Locktopus has no durable locks; leave out --scope")
             }
             _ if self.system == System::Postgres => {
-                bail!("--scope local: advisory locks of PostgreSQL are not durable, they end with their connection; leave out --scope")
+                bail!(
+                    "--scope local: advisory locks of PostgreSQL are not durable, they end with their \
+                     connection; leave out --scope"
+                )
             }
             _ if self.system == System::Slock => {
                 bail!(
-                    "--scope local: slock has no durable locks, it grants a lock before it writes the lock to its file; leave out --scope"
+                    "--scope local: slock has no durable locks, it grants a lock before it writes the lock to \
+                     its file; leave out --scope"
                 )
             }
             _ if self.system.is_echo() => bail!(
-                "--scope local: an echo server holds no locks; to measure the minimum cost of a durable server, start the \
+                "--scope local: an echo server holds no locks; to measure the minimum cost of a durable server, \
+                 start the \
                  echo server with --sync FILE and leave out --scope"
             ),
             _ => Ok(()),
@@ -189,7 +192,9 @@ impl Plan {
             self.check_grpc()?;
         }
         if matches!(self.system, System::Locktopus | System::WebSocketEcho) && self.depth > 1 {
-            bail!("--depth must be 1, because a WebSocket of Locktopus has one lock at a time; use more connections");
+            bail!(
+                "--depth must be 1, because a WebSocket of Locktopus has one lock at a time; use more connections"
+            );
         }
         if self.system == System::Postgres && self.depth > 1 {
             bail!(
@@ -206,7 +211,8 @@ impl Plan {
                 if u64::from(self.key_count) < in_flight =>
             {
                 bail!(
-                    "--keys is {}, which is too few; the workload {name} needs one key for each of the {} x {} requests in flight",
+                    "--keys is {}, which is too few; the workload {name} needs one key for each of the {} x {} \
+                     requests in flight",
                     self.key_count,
                     self.connections,
                     self.depth
@@ -227,18 +233,15 @@ impl Plan {
                 bail!("--workload {name}: only gRPC targets have streams; use --target grpc://HOST:PORT")
             }
             WorkloadName::Put if self.system != System::Etcd => {
-                bail!(
-                    "--workload {name}: it measures commits of etcd only; use --target etcd://HOST:PORT"
-                )
+                bail!("--workload {name}: it measures commits of etcd only; use --target etcd://HOST:PORT")
             }
             WorkloadName::Hot | WorkloadName::Rw if self.system == System::Locktopus => Ok(()),
             _ if self.system == System::Locktopus => {
                 bail!("--workload {name}: Locktopus supports pair, hot, rw and idle only")
             }
-            WorkloadName::Rw if matches!(self.system, System::Redis | System::Consul) => bail!(
-                "--workload rw: {} has no shared locks; use pair or hot",
-                self.system.title()
-            ),
+            WorkloadName::Rw if matches!(self.system, System::Redis | System::Consul) => {
+                bail!("--workload rw: {} has no shared locks; use pair or hot", self.system.title())
+            }
             WorkloadName::Hot | WorkloadName::Renew
                 if matches!(self.system, System::Redis | System::Consul) =>
             {
@@ -269,7 +272,8 @@ impl Plan {
     fn check_consul(&self) -> Result<()> {
         if self.workload.contends() && self.depth > 1 {
             bail!(
-                "--depth must be 1 with the workload {}, because Consul grants a lock again to the session that holds it; \
+                "--depth must be 1 with the workload {}, because Consul grants a lock again to the session that \
+                 holds it; \
                  use more connections",
                 self.workload.name()
             );
@@ -281,13 +285,21 @@ impl Plan {
     fn check_library(&self) -> Result<()> {
         let name = self.workload.name();
         if self.system != System::Waymaker || self.tls.is_some() {
-            bail!("--workload {name}: the client library supports unencrypted targets only; use --target waymaker://HOST:PORT");
+            bail!(
+                "--workload {name}: the client library supports unencrypted targets only; use --target \
+                 waymaker://HOST:PORT"
+            );
         }
         if self.rate.is_some() || self.spin {
-            bail!("--workload {name}: the client library supports neither --rate nor --spin; leave out --rate and --spin");
+            bail!(
+                "--workload {name}: the client library supports neither --rate nor --spin; leave out --rate and \
+                 --spin"
+            );
         }
         if self.scope != Scope::Ephemeral {
-            bail!("--workload {name}: the client library is measured with locks in memory only; leave out --scope");
+            bail!(
+                "--workload {name}: the client library is measured with locks in memory only; leave out --scope"
+            );
         }
         Ok(())
     }
@@ -311,10 +323,7 @@ impl Plan {
                 bail!("--workload {}: etcd supports pair, put, hot and renew only", workload.name())
             }
             workload => {
-                bail!(
-                    "--workload {}: {name} supports pair, stream and held-streams only",
-                    workload.name()
-                )
+                bail!("--workload {}: {name} supports pair, stream and held-streams only", workload.name())
             }
         }
     }
@@ -375,7 +384,9 @@ fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Resul
         (WorkloadName::HeldStreams, Some(_)) => {
             bail!("--keys: the workload {name} uses one key for each of its --streams; leave out --keys")
         }
-        (WorkloadName::Idle, Some(_)) => bail!("--keys: the workload {name} takes no locks; leave out --keys"),
+        (WorkloadName::Idle, Some(_)) => {
+            bail!("--keys: the workload {name} takes no locks; leave out --keys")
+        }
         (WorkloadName::Tree, None) => return Ok((shape.path_count()?, false)),
         (WorkloadName::Hot | WorkloadName::ReadersStorm, Some(_)) => {
             bail!("--keys: the workload {name} has one key; leave out --keys")

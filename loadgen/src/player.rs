@@ -267,9 +267,9 @@ impl<W: Workload> Player<W> {
 
     #[cold]
     fn add_unasked(&mut self, number: u32) {
-        self.result
-            .faults
-            .add(FaultKind::WrongAnswer, || format!("number {number} does not belong to a request in flight"));
+        self.result.faults.add(FaultKind::WrongAnswer, || {
+            format!("number {number} does not belong to a request in flight")
+        });
     }
 
     #[cold]

@@ -108,7 +108,10 @@ impl Report {
             lines.push(format!("hand-over   {}", hand_over.describe()));
         }
         if result.polls_per_second > 0.0 {
-            lines.push(format!("polls       {} acquires answered busy and retried", show_rate(result.polls_per_second)));
+            lines.push(format!(
+                "polls       {} acquires answered busy and retried",
+                show_rate(result.polls_per_second)
+            ));
         }
         let server = result.cpu.server.map_or_else(
             || "unknown (the server is not a process of this machine that this user may inspect)".to_owned(),
@@ -118,7 +121,9 @@ impl Report {
             .push(format!("CPU         server {server}, load {} of one core", show_percent(result.cpu.load)));
         if result.is_load_bound(plan) {
             lines.push(
-                "note        the load generator was the bottleneck: its core was fully busy, the server was not".to_owned(),
+                "note        the load generator was the bottleneck: its core was fully busy, the server was \
+                 not"
+                .to_owned(),
             );
         }
         if let Some(other) = result.cpu.other.filter(|other| *other > OTHER_CPU_MAX) {
@@ -130,7 +135,10 @@ impl Report {
         if let Some(rate) = plan.rate
             && result.requests_per_second < RATE_REACHED * rate as f64
         {
-            lines.push(format!("note        the server did not keep up with the rate of {}", show_rate(rate as f64)));
+            lines.push(format!(
+                "note        the server did not keep up with the rate of {}",
+                show_rate(rate as f64)
+            ));
         }
         match result.faults.count() {
             0 => lines.push("responses   all checked, none wrong".to_owned()),

@@ -148,7 +148,10 @@ impl Shape {
         say(self.item_count > 0, format!("{} per claim, {} % shared", self.item_count, self.read_percent));
         say(self.tree_depth > 0, format!("paths of {} segments, fan-out {}", self.tree_depth, self.fan_out));
         say(self.capacity > 0, format!("{} of {} permits", self.permits, self.capacity));
-        say(self.burst > 0, format!("buckets of {} tokens that regain {} per second", self.burst, self.bucket_rate));
+        say(
+            self.burst > 0,
+            format!("buckets of {} tokens that regain {} per second", self.burst, self.bucket_rate),
+        );
         say(self.has_sessions, "with sessions".to_owned());
         say(self.reader_count > 0, format!("{} readers", self.reader_count));
         say(self.waiter_count > 0, format!("{} waiters", self.waiter_count));

@@ -27,9 +27,7 @@ impl SyncFile {
     pub fn create(path: &Path) -> Result<Self> {
         let shown = path.display();
         let file = OpenOptions::new().write(true).create_new(true).open(path).with_context(|| {
-            format!(
-                "--sync: cannot create {shown}; the file must not exist, and is removed at the end"
-            )
+            format!("--sync: cannot create {shown}; the file must not exist, and is removed at the end")
         })?;
         let block = Box::new([0; BLOCK_LEN]);
         // From here on the file is removed on errors too, for instance if the disk is too small.

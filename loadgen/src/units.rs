@@ -13,7 +13,9 @@ pub fn parse_count(text: &str) -> Result<u64> {
     };
     let count: u64 =
         digits.parse().with_context(|| format!("{text:?} is not a count such as 1000, 100k or 1M"))?;
-    count.checked_mul(factor).with_context(|| format!("{text} is too large; the maximum is 18446744073709551615"))
+    count
+        .checked_mul(factor)
+        .with_context(|| format!("{text} is too large; the maximum is 18446744073709551615"))
 }
 
 /// Parses requests per second: a count with an optional `/s`.

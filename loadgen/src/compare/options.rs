@@ -130,7 +130,10 @@ impl CompareOptions {
             bail!("--front compares locks in memory only; leave out --scope");
         }
         if options.dir.is_some() && !(options.spawn && options.has_disk()) {
-            bail!("--dir has no effect: no server that writes to a disk is started; use it with --spawn and --scope local or quorum");
+            bail!(
+                "--dir has no effect: no server that writes to a disk is started; use it with --spawn and \
+                 --scope local or quorum"
+            );
         }
         if options.rows.is_empty()
             && let Some(front) = options.front
@@ -207,7 +210,9 @@ impl FromStr for RowShape {
         });
         match shape {
             Some(shape @ Self { connections: 1..=100_000, depth: 1..=1024 }) => Ok(shape),
-            _ => bail!("{text:?} is not a row such as 50x16; a row has 1 to 100000 connections and a depth of 1 to 1024"),
+            _ => bail!(
+                "{text:?} is not a row such as 50x16; a row has 1 to 100000 connections and a depth of 1 to 1024"
+            ),
         }
     }
 }

@@ -53,8 +53,7 @@ impl GoModule {
         let mut command = Command::new("nice");
         command.args(["-n", "10", "go", "build", "-buildvcs=auto", "-ldflags=-s -w", "-o"]);
         command.arg(&program).arg(".").current_dir(checkout);
-        output_of(&mut command)
-            .map_err(|why| anyhow!("cannot build {name} from {shown} with Go: {why}"))?;
+        output_of(&mut command).map_err(|why| anyhow!("cannot build {name} from {shown} with Go: {why}"))?;
         // Renames the finished file, so that no other process finds an incomplete program.
         program.persist(folder.join(name))?;
         Ok(folder.join(name))

@@ -164,7 +164,8 @@ impl Programs {
         }
         on_path(System::Slock.name()).or_else(|| SLOCK.built_checkout(&cache().ok()?)).ok_or_else(|| {
             format!(
-                "slock is not installed, and the Go module proxy does not serve it; clone https://{} and pass the checkout \
+                "slock is not installed, and the Go module proxy does not serve it; clone https://{} and pass \
+                 the checkout \
                  with --slock-source DIR",
                 SLOCK.path
             )
@@ -391,7 +392,8 @@ fn on_path(program: &str) -> Option<PathBuf> {
 }
 
 fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| anyhow!("cannot find a free port: {error}"))?;
+    let listener =
+        TcpListener::bind("127.0.0.1:0").map_err(|error| anyhow!("cannot find a free port: {error}"))?;
     Ok(listener.local_addr()?.port())
 }
 

@@ -35,9 +35,9 @@ pub(super) fn user() -> Result<Option<User>> {
         return Ok(None);
     }
     let known = USERS.iter().find_map(|name| User::from_name(name).ok().flatten());
-    known
-        .map(Some)
-        .ok_or_else(|| anyhow!("PostgreSQL does not run as root, and none of these users exists: {}", USERS.join(" or ")))
+    known.map(Some).ok_or_else(|| {
+        anyhow!("PostgreSQL does not run as root, and none of these users exists: {}", USERS.join(" or "))
+    })
 }
 
 /// Creates a cluster that trusts all connections from this machine.

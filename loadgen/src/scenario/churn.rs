@@ -56,7 +56,10 @@ impl Findings for Churn {
             format!("opening     {}", self.opening.describe()),
             format!("acquire     {}", self.acquiring.describe()),
             format!("visit       {}", self.visit.describe()),
-            format!("freed       no lock was held {} after the last connection closed", show_ns(self.freed_after_ns)),
+            format!(
+                "freed       no lock was held {} after the last connection closed",
+                show_ns(self.freed_after_ns)
+            ),
             format!("CPU         server {server}, load {} of one core", show_percent(self.cpu.load)),
         ]
     }

@@ -65,7 +65,8 @@ impl Findings for ExpiryStorm {
             format!("freed       all within {} of the first expiry", show_ns(self.freed_after_ns)),
         ];
         lines.extend(
-            self.granted_after_ns.map(|ns| format!("waiters     all granted within {} of the first expiry", show_ns(ns))),
+            self.granted_after_ns
+                .map(|ns| format!("waiters     all granted within {} of the first expiry", show_ns(ns))),
         );
         lines.extend(self.unrelated.describe());
         lines
@@ -163,7 +164,8 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
             (freed_at.is_some() && granted_at.is_some()) || stop.load(std::sync::atomic::Ordering::Relaxed)
         },
     )?;
-    let freed_at = freed_at.with_context(|| format!("only {expired_count} of {lease_count} leases expired"))?;
+    let freed_at =
+        freed_at.with_context(|| format!("only {expired_count} of {lease_count} leases expired"))?;
     let granted_at = granted_at.context("not all waiters received a grant")?;
     pause(plan.duration, stop);
     let outcome = bystanders.end()?;
@@ -204,8 +206,9 @@ fn take_leases(plan: &Plan, holders: &mut [Client], clock: ServerClock) -> Resul
                     .encode(number as u32 + 1, &mut client.outgoing);
             }
             client.exchange(batch.len(), &mut |frame| {
-                let granted =
-                    grant_in(frame).context("no grant; the --lease may be too short to take all leases before they expire")?;
+                let granted = grant_in(frame).context(
+                    "no grant; the --lease may be too short to take all leases before they expire",
+                )?;
                 let end_ms = granted.stamp_ms + u64::from(granted.remaining_ms);
                 ends.first_ms = ends.first_ms.min(end_ms);
                 ends.last_ms = ends.last_ms.max(end_ms);

@@ -52,7 +52,10 @@ impl Target for Echo {
             }
             opcode::RELEASE if frame.len() == release_len => Answer::Released { number },
             other => {
-                return Err(Broken(format!("not an echo server: opcode {other:#04x}, {} bytes", frame.len())));
+                return Err(Broken(format!(
+                    "not an echo server: opcode {other:#04x}, {} bytes",
+                    frame.len()
+                )));
             }
         };
         Ok(Some((answer, frame.len())))

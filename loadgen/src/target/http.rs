@@ -46,7 +46,9 @@ pub(super) fn next_response(bytes: &[u8]) -> Result<Option<(Response<'_>, usize)
     let Some(status) = lines.next().and_then(status) else { return broken("no HTTP status") };
     let mut body_len = None;
     for line in lines {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return broken("invalid header line") };
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            return broken("invalid header line");
+        };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
             return broken("a response without a length");

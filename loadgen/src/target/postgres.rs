@@ -176,7 +176,8 @@ pub(crate) fn log_in(stream: &mut (impl Read + Write), login: &Login) -> io::Res
                 Ok(())
             }
             (b'R', Some(way)) if WANT_PASSWORD.contains(&way) => Err(refused(format!(
-                "the server requires a password for {user}, which this program does not support; set trust in pg_hba.conf"
+                "the server requires a password for {user}, which this program does not support; set trust in \
+                 pg_hba.conf"
             ))),
             (b'R', way) => {
                 Err(refused(format!("the server requires an unsupported authentication method: {way:?}")))
@@ -221,7 +222,10 @@ impl Target for Postgres {
             if kind == b'1' { Ok(()) } else { Err(refused(unexpected(kind))) }
         })?;
         if prepared_count != names.len() {
-            return Err(refused(format!("only {prepared_count} of {} statements were prepared", names.len())));
+            return Err(refused(format!(
+                "only {prepared_count} of {} statements were prepared",
+                names.len()
+            )));
         }
         let [exclusive, shared, release, release_shared] = names.map(|(name, _)| Call::new(name));
         let (waits, sent) = (plan.workload.contends(), Sent::Nothing);

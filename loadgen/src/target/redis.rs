@@ -71,7 +71,9 @@ fn ask(stream: &mut (impl Read + Write), words: &[&[u8]], line_count: usize) -> 
         let mut chunk = [0; 256];
         match stream.read(&mut chunk)? {
             0 => {
-                return Err(refused(format!("the server closed the connection without a response to {name}")));
+                return Err(refused(format!(
+                    "the server closed the connection without a response to {name}"
+                )));
             }
             count => received.extend_from_slice(&chunk[..count]),
         }

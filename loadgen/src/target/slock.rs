@@ -161,10 +161,7 @@ impl Target for Slock {
         // In whole seconds, as the protocol requires.
         let lease_s = plan.lease_ms.div_ceil(1000);
         let Ok(lease_s) = u16::try_from(lease_s) else {
-            return Err(refused(format!(
-                "--lease is {lease_s} s; the maximum for slock is {} s",
-                u16::MAX
-            )));
+            return Err(refused(format!("--lease is {lease_s} s; the maximum for slock is {} s", u16::MAX)));
         };
         put(&mut exclusive, EXPIRY, &lease_s.to_le_bytes());
         if plan.workload.contends() {

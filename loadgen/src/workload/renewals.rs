@@ -27,7 +27,10 @@ impl Workload for Renewals {
 
     #[cold]
     fn granted(&mut self, _grant: Grant) -> Result<(), WrongGrant> {
-        Err(WrongGrant { kind: FaultKind::WrongAnswer, message: "a grant in response to a renewal".to_owned() })
+        Err(WrongGrant {
+            kind: FaultKind::WrongAnswer,
+            message: "a grant in response to a renewal".to_owned(),
+        })
     }
 
     #[inline]

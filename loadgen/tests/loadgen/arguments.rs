@@ -36,7 +36,10 @@ fn names_invalid_values() {
         (&["--workload", "tree", "--fan-out", "1000", "--tree-depth", "3"], "too many paths"),
         (&["--workload", "multi", "--keys", "3"], "--items is 4, but there are only 3 keys"),
         (&["--workload", "multi", "--window", "burst", "--depth", "2"], "use --window sliding"),
-        (&["--workload", "semaphore", "--permits", "11"], "--permits is 11, but each pool has a --capacity of 10"),
+        (
+            &["--workload", "semaphore", "--permits", "11"],
+            "--permits is 11, but each pool has a --capacity of 10",
+        ),
         (&["--workload", "hot", "--keys", "distinct"], "hot has one key"),
         (&["--workload", "rw", "--keys", "distinct"], "only the workloads pair, stream and churn"),
         (&["--workload", "pair", "--read-share", "5"], "--read-share has no effect with the workload pair"),
@@ -56,7 +59,10 @@ fn names_invalid_values() {
             &["--workload", "hot", "--depth", "2", "--target", "consul://127.0.0.1:1"],
             "Consul grants a lock again to the session",
         ),
-        (&["--depth", "2", "--target", "postgres://127.0.0.1:1"], "PostgreSQL grants a lock again to the connection"),
+        (
+            &["--depth", "2", "--target", "postgres://127.0.0.1:1"],
+            "PostgreSQL grants a lock again to the connection",
+        ),
         (&["--workload", "multi", "--target", "postgres://127.0.0.1:1"], "pair, hot and rw only"),
         (&["--scope", "local", "--target", "postgres://127.0.0.1:1"], "end with their connection"),
         (&["--scope", "local", "--target", "slock://127.0.0.1:1"], "before it writes the lock to its file"),
@@ -74,13 +80,13 @@ fn names_invalid_values() {
         (&["--workload", "stream"], "only gRPC targets have streams"),
         (&["--workload", "pair", "--streams", "5"], "only to held-streams"),
         (&["--workload", "nonsense"], "expiry-storm"),
-        (&["compare", "--spawn", "--dir", "."], "quorum --spawn starts"),
-        (&["compare", "--scope", "local", "--spawn", "--dir", "/nonexistent"], "no such directory"),
+        (&["compare", "--spawn", "--dir", "."], "--dir has no effect"),
+        (&["compare", "--scope", "local", "--spawn", "--dir", "/nonexistent"], "does not exist"),
         (&["compare", "--targets", "etcd"], "a name needs --spawn"),
         (&["compare", "--targets", "grpc://127.0.0.1:1"], "with --front only"),
-        (&["compare", "--front", "grpc", "--targets", "redis://127.0.0.1:1"], "not among those"),
+        (&["compare", "--front", "grpc", "--targets", "redis://127.0.0.1:1"], "not compared with it"),
         (&["compare", "--front", "grpc", "--scope", "local"], "leave out --scope"),
-        (&["compare", "--front", "locktopus", "--spawn", "--dir", "."], "quorum --spawn starts"),
+        (&["compare", "--front", "locktopus", "--spawn", "--dir", "."], "--dir has no effect"),
         (&["compare"], "--spawn"),
         (&["compare", "--html", "/dev/null"], "--spawn"),
         (
@@ -101,10 +107,10 @@ fn names_invalid_values() {
         (&["compare", "--html", "/nonexistent/page.html", "--spawn"], "--html: cannot write /nonexistent"),
         (&["compare", "--html", "/", "--spawn"], "it is a directory"),
         (&["compare", "--spawn", "--markdown", "/nonexistent/x"], "--markdown: cannot write /nonexistent/x"),
-        (&["compare", "--spawn", "--markdown", "x", "--json", "x"], "both are the same file"),
+        (&["compare", "--spawn", "--markdown", "x", "--json", "x"], "both name the same file"),
         (&["--json", "/nonexistent/x"], "--json: cannot write /nonexistent/x"),
         (&["compare", "--targets", "consul", "--spawn", "--json", "/nonexistent/x"], "--json: cannot write"),
-        (&["--workload", "renew", "--keys", "5"], "each of the 50 connections renews at least one"),
+        (&["--workload", "renew", "--keys", "5"], "each of the 50 connections needs at least one key"),
         (&["compare", "--targets", "redis"], "a name needs --spawn"),
         (&["compare", "--spawn", "--rows", "50"], "50x16"),
         (&["compare", "--spawn", "--server-bin", "/nonexistent"], "--server-bin"),
@@ -112,7 +118,7 @@ fn names_invalid_values() {
         (&["compare", "--baseline-bin", "/nonexistent"], "bench/baseline builds the baseline"),
         (&["compare", "--baseline-bin", "/nonexistent", "--targets", "redis"], "leave out --targets"),
         (&["compare", "--baseline-bin", "/nonexistent", "--html", "/dev/null"], "use --markdown or --json"),
-        (&["compare", "--baseline-bin", "/nonexistent", "--library"], "not of the server"),
+        (&["compare", "--baseline-bin", "/nonexistent", "--library"], "not part of the server"),
         (&["compare", "--baseline-bin", "/nonexistent", "--scope", "quorum"], "use --scope local"),
         (&["compare", "--baseline-bin", "/nonexistent", "--dir", "."], "only with --scope local"),
         (
@@ -126,18 +132,16 @@ fn names_invalid_values() {
 }
 
 #[test]
-fn the_help_of_compare_says_what_each_exit_code_means() {
+fn help_of_compare_describes_the_exit_codes() {
     let ended = run(&["compare", "--help"]);
     ended.assert_success();
-    for words in
-        ["--baseline-bin", "every row of load passed", "slower by more than 3 %", "stayed inconclusive"]
-    {
+    for words in ["--baseline-bin", "all rows also passed", "slower by more than 3 %", "inconclusive"] {
         assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
     }
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples_and_all_workloads() {
     let ended = run(&["--help"]);
     ended.assert_success();
     for words in [
@@ -167,5 +171,5 @@ fn help_teaches() {
     ] {
         assert!(ended.stdout.contains(words), "no {words:?}");
     }
-    assert!(!ended.stdout.contains("echo-server"), "what is only for this program itself stays hidden");
+    assert!(!ended.stdout.contains("echo-server"), "internal subcommands stay hidden");
 }

@@ -43,7 +43,10 @@ impl Target for RedisRenewals {
             let mut answers = vec![0; batch.len() * b"+OK\r\n".len()];
             stream.read_exact(&mut answers)?;
             if answers.chunks(5).any(|answer| answer != b"+OK\r\n") {
-                return Err(refused(format!("unexpected response to SET: {:?}", String::from_utf8_lossy(&answers))));
+                return Err(refused(format!(
+                    "unexpected response to SET: {:?}",
+                    String::from_utf8_lossy(&answers)
+                )));
             }
         }
         let renewal = |key: &String| command(&[b"PEXPIRE", key.as_bytes(), lease_ms.as_bytes()]);
@@ -72,7 +75,10 @@ impl Target for RedisRenewals {
             b":1\r\n" => Answer::Renewed { number },
             line => Answer::Refused {
                 number: Some(number),
-                message: format!("unexpected response to PEXPIRE: {:?}", String::from_utf8_lossy(line).trim_end()),
+                message: format!(
+                    "unexpected response to PEXPIRE: {:?}",
+                    String::from_utf8_lossy(line).trim_end()
+                ),
             },
         };
         Ok(Some((answer, line.len())))

@@ -84,7 +84,12 @@ fn take_grants(stream: &mut impl Read, count: usize, holds: &mut Vec<LockId>) ->
             offset += frame.len();
             holds.push(match frame.opcode() {
                 GRANTED => Granted::decode(frame).map_err(|error| refused(error.to_string()))?.id,
-                _ => return Err(refused(format!("unexpected response to ACQUIRE: {:?}", Response::decode(frame)))),
+                _ => {
+                    return Err(refused(format!(
+                        "unexpected response to ACQUIRE: {:?}",
+                        Response::decode(frame)
+                    )));
+                }
             });
         }
         received.drain(..offset);

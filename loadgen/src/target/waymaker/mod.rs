@@ -197,14 +197,15 @@ fn tail_place(acquire: &[u8], plan: &Plan) -> TailPlace {
 
 #[cold]
 pub(super) fn refusal<Hold>(frame: Frame<'_>) -> Result<Answer<Hold>, Broken> {
-    let response =
-        Response::decode(frame).map_err(|error| Broken(format!("a response that cannot be decoded: {error}")))?;
+    let response = Response::decode(frame)
+        .map_err(|error| Broken(format!("a response that cannot be decoded: {error}")))?;
     let number = Some(frame.number()).filter(|number| *number != 0);
     Ok(match response {
         Response::Error(error) if error.code == ErrorCode::Busy => Answer::Busy { number: frame.number() },
         Response::Error(error) if error.code == ErrorCode::ScopeUnavailable => Answer::Impossible {
             message: format!(
-                "the server refuses the requested --scope: {error}; for local, start waymaker-server with --data-dir PATH"
+                "the server refuses the requested --scope: {error}; for local, start waymaker-server with \
+                 --data-dir PATH"
             ),
         },
         Response::Error(error) => Answer::Refused { number, message: error.to_string() },
