@@ -97,7 +97,7 @@ fn names_invalid_values() {
             &["compare", "--html", "/dev/null", "--targets", "mysql://127.0.0.1:1"],
             "etcd, consul, postgres, slock",
         ),
-        (&["compare", "--html", "/dev/null", "--spawn", "--targets", "echo"], "in a contest there are"),
+        (&["compare", "--html", "/dev/null", "--spawn", "--targets", "echo"], "is not part of a contest"),
         (
             &["compare", "--html", "/dev/null", "--targets", "redis://127.0.0.1:1,redis://127.0.0.1:2"],
             "twice",
