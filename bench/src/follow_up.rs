@@ -42,7 +42,7 @@ pub const SCENARIOS: [(&str, u32, Scenario); 16] = [
     ("a waiting set is granted", 1, a_waiting_set_is_granted),
     ("sets expire", 4, sets_expire),
     ("sets of short paths expire", 1000, sets_of_short_paths_expire),
-    ("waits of sets time out", 1000, waits_of_such_sets_expire),
+    ("waits of sets time out", 1000, waits_of_sets_time_out),
     ("a durable set is held", 1, a_durable_set_is_held),
     ("the segments of a tree are counted", 1_000_000, the_segments_of_a_tree_are_counted),
 ];
@@ -294,7 +294,7 @@ fn sets_of_short_paths_expire(count: u32) -> Costs {
     measured(&mut bench, LEASE_MS, None)
 }
 
-fn waits_of_such_sets_expire(count: u32) -> Costs {
+fn waits_of_sets_time_out(count: u32) -> Costs {
     let mut bench = bench(count);
     bench.request_set(&[Vec::new()], LONG_LEASE_MS, 0, Scope::Ephemeral);
     for number in 0..count as u16 {
