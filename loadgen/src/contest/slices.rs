@@ -194,8 +194,8 @@ fn too_slow(load: Load, entrant: &Entrant, contest: &Contest) -> Option<String> 
     match &closed_loop.outcome {
         Outcome::Measured(measured) if measured.requests_per_s * RATE_SHARE_MAX < rate => Some(format!(
             "too slow: {} connections reach only {}",
-            crate::units::show_rate(measured.requests_per_s),
-            load.connections
+            load.connections,
+            crate::units::show_rate(measured.requests_per_s)
         )),
         _ => None,
     }
