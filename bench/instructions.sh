@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Counts the instructions of one pair in each scenario of bench/src/bin/instructions*.rs; in `throttle`, those of one
-# request to the limiter. Counts do not depend on how busy the machine is.
+# Counts the instructions of one acquire and release pair in each scenario of bench/src/bin/instructions*.rs; in the scenario
+# `throttle`, of one request to the limiter. The counts do not depend on how busy the machine is.
 #
 #   bench/instructions.sh            prints the counts
-#   bench/instructions.sh --check    prints each count, its baseline and the difference, and fails if one is more than 3 %
+#   bench/instructions.sh --check    prints each count, its baseline and the difference; fails if a count is more than 3 %
 #                                    above its baseline, if a path of four segments costs more than four flat keys, or
-#                                    if the limiter costs more than half a pair
-#   bench/instructions.sh --update   adds the scenarios that have no baseline, and changes no other
-#   bench/instructions.sh --rebase   replaces the whole baseline, at the start of a round
+#                                    if a limiter request costs more than half a pair
+#   bench/instructions.sh --update   adds the scenarios without a baseline; leaves the others unchanged
+#   bench/instructions.sh --rebase   replaces the whole baseline, at the start of a development round
 #
-# The baseline is the code at the start of a round. Changes do not update it, so that small costs add up to a failure.
+# The baseline is the code at the start of a development round. Changes do not update it, so that many small costs add up
+# to a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 baseline=bench/instructions.baseline
-# The Cargo profile that is counted. After a switch, start anew with --rebase: counts of two profiles do not compare.
+# Cargo profile of the counted programs. After a change, run --rebase, because counts of two profiles are not comparable.
 profile=release
 # A count is the difference of two runs with this many pairs. Both are multiples of the longest read, 128 pairs.
 few=6400
@@ -36,7 +37,7 @@ if ! command -v valgrind >/dev/null; then
     exit
 fi
 
-# Each program, and its scenarios.
+# Scenarios of each program.
 engine='pair hand_over codec tree_depth_4 permits throttle'
 server='worker_depth_1 worker_depth_128 worker_durable inlet'
 client='client_lane'
@@ -49,12 +50,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export programs server client work
 
-# Writes the instructions of a whole run to a file: SCENARIO PAIRS.
+# Writes the instruction count of a whole run to a file. Arguments: SCENARIO PAIRS.
 run() {
     local program=instructions out=$work/$1.$2.callgrind log=$work/$1.$2.log
     case " $server " in *" $1 "*) program=instructions_server ;; esac
     case " $client " in *" $1 "*) program=instructions_client ;; esac
-    # The same name and no environment in every run: both lie in memory, and shift allocations behind them.
+    # Every run uses the same program name and an empty environment, because both are in memory and shift later allocations.
     cd "$programs"
     if ! env -i "PATH=$PATH" valgrind --tool=callgrind --callgrind-out-file="$out" "./$program" "$1" "$2" >"$log" 2>&1; then
         cat "$log" >&2
@@ -76,13 +77,13 @@ if [ "$mode" = --update ]; then
         [ -n "$(baseline_of "$scenario")" ] || missing+="$scenario "
     done
     if [ -z "$missing" ]; then
-        echo "every scenario has a baseline, and --update changes none; --rebase starts a new round" >&2
+        echo "every scenario already has a baseline, which --update does not change; use --rebase to start a new round" >&2
         exit 1
     fi
     scenarios=$missing
 fi
 
-# Two runs at a time: a run has one thread, and waits for nothing.
+# Two runs at a time, because each run has a single thread that never waits.
 for scenario in $scenarios; do
     printf '%s %s\n' "$scenario" "$few" "$scenario" "$many"
 done | xargs -P 2 -n 2 bash -c 'run "$@"' run
@@ -92,7 +93,7 @@ for scenario in $scenarios; do
     count=$((($(<"$work/$scenario.$many") - $(<"$work/$scenario.$few")) / (many - few)))
     # A scenario that ends early would pass every limit.
     if [ "$count" -le 0 ]; then
-        echo "$scenario takes $count instructions, so it does not do its pairs" >&2
+        echo "$scenario takes $count instructions per pair, so it does not run its pairs" >&2
         exit 1
     fi
     results+=${results:+$'\n'}"$scenario $count"
@@ -120,7 +121,7 @@ check() {
         case " $scenarios " in
         *" $scenario "*) ;;
         *)
-            echo "$baseline has $scenario, which is no scenario" >&2
+            echo "$baseline has $scenario, which is not a scenario" >&2
             status=1
             ;;
         esac
@@ -130,7 +131,7 @@ check() {
         echo "a pair on a path of four segments takes more than four times the instructions of a flat pair" >&2
         status=1
     fi
-    # A request to the limiter is one request. An acquire and a release are two, and cost about the same each.
+    # A limiter request is one request. An acquire and a release are two requests, which cost about the same.
     if [ $(($(of throttle) * 2)) -gt "$(of pair)" ]; then
         echo "a request to the limiter takes more than half the instructions of a flat pair" >&2
         status=1

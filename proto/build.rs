@@ -1,11 +1,11 @@
-//! Compiles the contracts. protox stands in for protoc, so a machine needs nothing but Rust to build this.
+//! Compiles the contracts. Uses protox instead of protoc, so that the build needs no tool other than Rust.
 
 use std::error::Error;
 use std::path::PathBuf;
 
 use prost::Message as _;
 
-/// Ours, which servers also describe to those who ask.
+/// Contracts of this project, which servers also publish by reflection.
 const CONTRACTS: [&str; 9] = [
     "waymaker.proto",
     "models/locket.proto",
@@ -17,7 +17,7 @@ const CONTRACTS: [&str; 9] = [
     "waymaker/v1/semaphore_service.proto",
     "waymaker/v1/tree_service.proto",
 ];
-/// Those of others, of which we are clients.
+/// Contracts of other projects, for which this project only has clients.
 const CONTRACTS_OF_OTHERS: [&str; 2] = ["etcd/rpc.proto", "etcd/v3lock.proto"];
 const FOLDER: &str = "proto";
 

@@ -1,5 +1,5 @@
-//! All benches: `cargo bench -p waymaker-bench`, or with a filter behind `--`. `docs/benchmarking.md` says what to make of
-//! the numbers.
+//! All benchmarks: `cargo bench -p waymaker-bench`, optionally with a filter after `--`. `docs/benchmarking.md`
+//! explains the numbers.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use waymaker_bench::{
     turns, worker,
 };
 
-/// As the server does.
+/// The allocator of waymaker-server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -49,7 +49,8 @@ fn engine_pairs(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Keys that all collide under the published hash, against random ones. At most 1.5 times as much is promised.
+/// Compares keys that all collide under the published hash with random keys. The guarantee is a factor of at most
+/// 1.5.
 fn engine_chosen_keys(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("chosen keys");
     group.throughput(Throughput::Elements(1));
@@ -66,10 +67,10 @@ fn engine_chosen_keys(criterion: &mut Criterion) {
         })
         .collect();
     ratios.sort_unstable_by(f64::total_cmp);
-    println!("chosen keys cost {:.2} times as much as random ones (median)", ratios[ratios.len() / 2]);
+    println!("colliding keys cost {:.2} times as much as random keys (median)", ratios[ratios.len() / 2]);
 }
 
-/// The other kinds of namespaces, to be held against `engine/pair/1k keys`.
+/// The other kinds of namespaces; compare with `engine/pair/1k keys`.
 fn engine_kinds(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("kinds");
     group.throughput(Throughput::Elements(1));
@@ -116,7 +117,7 @@ fn codec_frames(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Pairs through whole parts, bytes in and bytes out, to be held against `engine/pair/1k keys`.
+/// Pairs through whole components, bytes in and bytes out; compare with `engine/pair/1k keys`.
 fn whole_parts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("parts");
     group.throughput(Throughput::Elements(1));
@@ -141,7 +142,7 @@ fn whole_parts(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Clients on as many threads as there are cores, two at least: one shard that all of them want.
+/// Clients on one thread per core, at least two, that all contend for one shard.
 fn turns_against_hand_over(criterion: &mut Criterion) {
     let cores = available_parallelism().map_or(2, |cores| cores.get() as u64);
     let mut group = criterion.benchmark_group("turns");

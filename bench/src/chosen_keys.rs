@@ -1,29 +1,30 @@
-//! Keys that somebody chose so that they collide.
+//! Keys that an attacker chose so that they collide.
 //!
-//! Two things are public: the slot of a key, which places it, and how the tables hash, but for their seeds. So anybody can
-//! make keys that agree in every bit of the former, or that crowd a table whose seeds are known. Neither may cost a table
-//! of the engine more than one and a half times what random keys do.
+//! Two things are public: the slot of a key, which selects its shard, and the hash functions of the tables except
+//! for their seeds. So a client can create keys that agree in every bit of the slot hash, or that overload a table
+//! with a known seed. Neither may cost a table of the engine more than one and a half times the cost of random
+//! keys.
 
 use crate::keys::{KEY_LEN, mixed};
 use crate::lane::Bench;
 use waymaker_engine::Limits;
 
 const LEASE_MS: u32 = 30_000;
-/// Pairs in one turn, as in a batch of a busy connection.
+/// Number of pairs in one turn, as in a batch of a busy connection.
 const PAIRS_PER_TURN: usize = 64;
 
-/// One of many keys whose CRC-32C is the same, and so the slot.
+/// Returns one of many keys with the same CRC-32C, and therefore the same slot.
 pub fn of_one_slot(number: u32) -> [u8; KEY_LEN] {
     let mut key = [0; KEY_LEN];
     key[..8].copy_from_slice(&mixed(u64::from(number)).to_le_bytes());
     key[8..12].copy_from_slice(&number.to_le_bytes());
-    // Whatever the register holds, its own bytes bring it to zero.
+    // The register's own bytes bring any register to zero.
     let register = crc_register(&key[..12]);
     key[12..].copy_from_slice(&register.to_le_bytes());
     key
 }
 
-/// The register of CRC-32C (Castagnoli) behind these bytes.
+/// Returns the register of CRC-32C (Castagnoli) after these bytes.
 fn crc_register(bytes: &[u8]) -> u32 {
     bytes.iter().fold(u32::MAX, |register, byte| {
         let mixed = register ^ u32::from(*byte);
@@ -31,7 +32,7 @@ fn crc_register(bytes: &[u8]) -> u32 {
     })
 }
 
-/// A shard that knows these keys, all of them free.
+/// A shard that knows these keys; all of them are free.
 pub struct Table {
     bench: Bench,
     keys: Vec<[u8; KEY_LEN]>,
@@ -39,7 +40,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Has each key taken and released once.
+    /// Takes and releases each key once.
     pub fn new(keys: Vec<[u8; KEY_LEN]>) -> Self {
         let limits = Limits { idle_key_count_max: keys.len() as u32, ..Limits::default() };
         let pair_count = keys.len() as u64;
@@ -48,7 +49,7 @@ impl Table {
         table
     }
 
-    /// So many pairs of an acquire and a release, key by key. Gives the sum of the fences.
+    /// Runs `pair_count` pairs of an acquire and a release, key by key. Returns the sum of the fences.
     pub fn pairs(&mut self, pair_count: u64) -> u64 {
         for number in 0..pair_count {
             if number.is_multiple_of(PAIRS_PER_TURN as u64) {
@@ -70,11 +71,11 @@ mod tests {
     use waymaker_protocol::slot::slot_of_key;
 
     const KEY_COUNT: u32 = 1 << 20;
-    /// Entries in one group of the engine's index, and how many of them are in use when it grows.
+    /// Number of entries in one group of the engine's index, and the number in use at which the index grows.
     const GROUP_LEN: usize = 12;
     const FILL_MAX: usize = 10;
 
-    /// The hashes of these keys in the tables of a shard with seeds of this number.
+    /// Returns the hashes of these keys in the tables of a shard with seeds derived from this number.
     fn hashes<'a>(seed: u64, keys: impl IntoIterator<Item = &'a [u8; KEY_LEN]>) -> Vec<u64> {
         let limits =
             Limits { claim_count_max: 16, idle_key_count_max: 16, bucket_count_max: 16, ..Limits::default() };
@@ -84,8 +85,8 @@ mod tests {
         keys.into_iter().map(|key| shard.hash(0, key)).collect()
     }
 
-    /// What it costs to enter each of these hashes into a table that is built like the engine's index, and to find it
-    /// there: how many groups are read and how many keys are compared. Where it is far too much it is not counted on.
+    /// Counts the groups read and the keys compared to insert each of these hashes into a table like the engine's
+    /// index, and to find it there. Stops counting if the number is far too large.
     fn steps(hashes: &[u64]) -> u64 {
         let group_count = (hashes.len() / FILL_MAX).next_power_of_two();
         let mut groups: Vec<Vec<u64>> = vec![Vec::new(); group_count];
@@ -127,13 +128,13 @@ mod tests {
             let (chosen, random) = (steps(&hashes(seed, &chosen)), steps(&hashes(seed, &random)));
             assert!(2 * chosen <= 3 * random, "seed {seed}: {chosen} steps instead of {random}");
         }
-        // Were the tables to use what is published, this would show.
+        // Tables that used the published hash would fail the check.
         let published: Vec<u64> = chosen.iter().map(|key| u64::from(slot_of_key(key))).collect();
         assert!(2 * steps(&published) > 3 * steps(&hashes(0, &random)));
     }
 
     #[test]
-    fn keys_chosen_against_other_seeds_cost_no_more_than_random_ones() {
+    fn keys_chosen_for_other_seeds_cost_no_more_than_random_ones() {
         const KNOWN: u64 = 99;
         let candidates = random_keys(1 << 20);
         let crowded = hashes(KNOWN, &candidates).into_iter().map(|hash| hash.is_multiple_of(64));
@@ -146,7 +147,7 @@ mod tests {
         }
         assert!(
             2 * steps(&hashes(KNOWN, &chosen)) > 3 * steps(&hashes(KNOWN, &random)),
-            "they were chosen well"
+            "the chosen keys overload the table they were chosen for"
         );
     }
 

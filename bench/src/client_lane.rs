@@ -1,8 +1,9 @@
 //! Pairs of guards through the client's side of a connection, without a socket or a runtime.
 //!
-//! A pair is `client.write(key).await` and `lock.release().await`. The count covers both futures and their commands, the
-//! requests as bytes, the answers cut out of the bytes that were read, the hold and its timer in the session, and the
-//! guard. It also covers the `Responder`, a server that grants everything: about 300 instructions of a pair.
+//! A pair is `client.write(key).await` and `lock.release().await`. The count covers both futures and their
+//! commands, the encoded requests, the responses cut out of the read bytes, the hold and its timer in the session,
+//! and the guard. It also covers the `Responder`, a server that grants every request: about 300 instructions of a
+//! pair.
 
 use crate::keys::{key, shuffled};
 use std::pin::{Pin, pin};
@@ -15,12 +16,12 @@ use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Granted, Released, Response, Welcome, next_frame};
 
 const KEY_COUNT: u32 = 1_000;
-/// Length of the leases that the responder gives.
+/// Length of the leases that the responder grants.
 const LEASE_MS: u32 = 30_000;
-/// Time of the responder, at which everything happens.
+/// Constant time of the responder.
 const STAMP_MS: u64 = 5_000;
 
-/// A clock that stands still, so that no timer fires.
+/// A stopped clock, so that no timer fires.
 struct StoppedClock;
 
 impl Clock for StoppedClock {
@@ -29,7 +30,7 @@ impl Clock for StoppedClock {
     }
 
     fn timer(&self) -> std::io::Result<Box<dyn Timer>> {
-        Err(std::io::Error::other("a clock that stands still has no timers"))
+        Err(std::io::Error::other("a stopped clock has no timers"))
     }
 }
 
@@ -41,7 +42,7 @@ struct Responder {
 }
 
 impl Responder {
-    /// Replaces `answers` by the answers to these requests.
+    /// Replaces `answers` with the responses to these requests.
     fn answer(&mut self, mut requests: &[u8], answers: &mut Vec<u8>) {
         answers.clear();
         while let Ok(Some(frame)) = next_frame(requests, FRAME_LEN_MAX) {
@@ -73,16 +74,16 @@ impl Responder {
 pub struct Pairs {
     lane: Harness,
     responder: Responder,
-    /// Bytes on their way to the responder.
+    /// Bytes in flight to the responder.
     sent: Vec<u8>,
-    /// Bytes on their way back.
+    /// Bytes in flight from the responder.
     answers: Vec<u8>,
     keys: Vec<u32>,
     fences: u64,
 }
 
 impl Pairs {
-    /// A client that is connected and holds nothing.
+    /// Creates a connected client without holds.
     pub fn new() -> Self {
         let welcome = Welcome {
             session_id: SessionId { place: 1, secret: 2 },
@@ -125,10 +126,10 @@ impl Pairs {
         self.fences
     }
 
-    /// Drives a future that makes one request: sends the request, and hands over the answer.
+    /// Drives a future that sends one request: sends the request, and passes the response on.
     fn finish<F: Future>(&mut self, mut future: Pin<&mut F>) -> F::Output {
         let context = &mut Context::from_waker(Waker::noop());
-        assert!(future.as_mut().poll(context).is_pending(), "nothing is answered before it is sent");
+        assert!(future.as_mut().poll(context).is_pending(), "no response before the request is sent");
         self.lane.transmit(&mut self.sent);
         self.responder.answer(&self.sent, &mut self.answers);
         self.lane.receive(&self.answers).expect("the responder speaks the protocol");
@@ -150,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pair_is_one_acquire_and_one_release() {
+    fn a_pair_is_one_acquire_and_one_release() {
         let mut pairs = Pairs::new();
         assert_eq!(pairs.pairs(500), 1_500 * 1_501 / 2);
         assert_eq!((pairs.responder.granted, pairs.responder.released), (1_500, 1_500));
     }
 
     #[test]
-    fn a_guard_that_is_dropped_releases_its_hold() {
+    fn a_dropped_guard_releases_its_hold() {
         let mut pairs = Pairs::new();
         let acquire = pin!(pairs.lane.write(b"key").into_future());
         let lock = pairs.finish(acquire).expect("the responder grants everything");

@@ -11,7 +11,7 @@ fn id(number: u64) -> LockId {
     LockId::from_bytes(bytes)
 }
 
-/// Frames of `pair_count` acquires and releases, one after the other.
+/// Encodes the frames of `pair_count` acquires and releases, in turn.
 pub fn encode_requests(pair_count: u32, out: &mut Vec<u8>) -> u64 {
     out.clear();
     for number in 0..pair_count {
@@ -22,7 +22,7 @@ pub fn encode_requests(pair_count: u32, out: &mut Vec<u8>) -> u64 {
     out.len() as u64
 }
 
-/// Their answers.
+/// Encodes their responses.
 pub fn encode_answers(pair_count: u32, out: &mut Vec<u8>) -> u64 {
     out.clear();
     for number in 0..pair_count {
@@ -39,7 +39,7 @@ pub fn encode_answers(pair_count: u32, out: &mut Vec<u8>) -> u64 {
     out.len() as u64
 }
 
-/// Decodes requests as a server does. Gives the sum of their numbers.
+/// Decodes requests as a server does. Returns the sum of their numbers.
 pub fn decode_requests(bytes: &[u8]) -> u64 {
     let mut rest = bytes;
     let mut sum = 0;
@@ -53,7 +53,7 @@ pub fn decode_requests(bytes: &[u8]) -> u64 {
     sum
 }
 
-/// Decodes answers as a client does. Gives the sum of their numbers.
+/// Decodes responses as a client does. Returns the sum of their numbers.
 pub fn decode_answers(bytes: &[u8]) -> u64 {
     let mut rest = bytes;
     let mut sum = 0;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_frame_that_is_encoded_is_decoded() {
+    fn decodes_every_encoded_frame() {
         let mut bytes = Vec::new();
         assert_eq!(encode_requests(10, &mut bytes), bytes.len() as u64);
         assert_eq!(decode_requests(&bytes), (0..20).sum::<u64>());

@@ -1,7 +1,8 @@
-//! The dearest turn of each kind of follow-up work, and the request that causes it.
+//! The most expensive turn of each kind of follow-up work, and the request that causes the work.
 //!
-//! Each scenario lets one request or one instant cause as much follow-up work as possible, and measures all turns that it takes. A
-//! turn does a bounded number of steps, so the dearest turn shows what that many of the dearest steps cost.
+//! Each scenario causes as much follow-up work as possible with one request or at one instant, and measures all
+//! turns that the work takes. A turn does a bounded number of steps, so the most expensive turn shows the cost of
+//! that many steps in the worst case.
 
 use crate::cost::Cost;
 use crate::keys::key;
@@ -14,22 +15,22 @@ use waymaker_engine::{
 const LEASE_MS: u32 = 10_000;
 const LONG_LEASE_MS: u32 = 3_600_000;
 
-/// The costs that a scenario measured.
+/// Costs measured by a scenario.
 #[derive(Debug)]
 pub struct Costs {
-    /// The request that causes the work, if a request does.
+    /// Cost of the request that causes the work; `None` if no request causes it.
     pub request: Option<Cost>,
-    /// The turns.
+    /// Costs of the turns.
     pub turns: Vec<Cost>,
 }
 
 /// Runs a scenario with this number of claims.
 pub type Scenario = fn(u32) -> Costs;
 
-/// The scenarios: what happens, to how many claims, and the function that lets it happen.
+/// All scenarios: name, number of claims, and function.
 pub const SCENARIOS: [(&str, u32, Scenario); 16] = [
-    ("leases end", 1_000_000, leases_end),
-    ("waits end", 1_000_000, waits_end),
+    ("leases expire", 1_000_000, leases_expire),
+    ("waits time out", 1_000_000, waits_time_out),
     ("readers are granted", 1_000_000, readers_are_granted),
     ("permits are granted", 1_000_000, permits_are_granted),
     ("a namespace is thawed", 1_000_000, a_namespace_is_thawed),
@@ -37,11 +38,11 @@ pub const SCENARIOS: [(&str, u32, Scenario); 16] = [
     ("a set is held", 1, a_set_is_held),
     ("a set waits", 1, a_set_waits),
     ("a set is refused", 1, a_set_is_refused),
-    ("a set is asked for again", 1, a_set_is_asked_for_again),
-    ("a set that waited is held", 1, a_set_that_waited_is_held),
-    ("sets end", 4, sets_end),
-    ("sets of short paths end", 1000, sets_of_short_paths_end),
-    ("waits of such sets end", 1000, waits_of_such_sets_end),
+    ("a set is requested again", 1, a_set_is_requested_again),
+    ("a waiting set is granted", 1, a_waiting_set_is_granted),
+    ("sets expire", 4, sets_expire),
+    ("sets of short paths expire", 1000, sets_of_short_paths_expire),
+    ("waits of sets time out", 1000, waits_of_sets_time_out),
     ("a durable set is held", 1, a_durable_set_is_held),
     ("the segments of a tree are counted", 1_000_000, the_segments_of_a_tree_are_counted),
 ];
@@ -55,7 +56,7 @@ fn bench(count: u32) -> Bench {
     })
 }
 
-/// Lets something happen, and takes turns until nothing is left over.
+/// Triggers the work, and runs turns until none is left.
 fn measured(bench: &mut Bench, later_ms: u32, request: Option<&mut dyn FnMut(&mut Bench)>) -> Costs {
     let before = bench.sink.granted + bench.sink.other;
     let request = request.map(|request| Cost::of(|| request(bench)));
@@ -63,11 +64,11 @@ fn measured(bench: &mut Bench, later_ms: u32, request: Option<&mut dyn FnMut(&mu
     while bench.shard.next_deadline() <= bench.shard.now() {
         turns.push(Cost::of(|| bench.turn(0)));
     }
-    assert!(bench.sink.granted + bench.sink.other > before, "something was said");
+    assert!(bench.sink.granted + bench.sink.other > before, "the work had an effect");
     Costs { request, turns }
 }
 
-fn leases_end(count: u32) -> Costs {
+fn leases_expire(count: u32) -> Costs {
     let mut bench = bench(count);
     for number in 0..u64::from(count) {
         bench.acquire(&key(number), LEASE_MS, 0);
@@ -75,7 +76,7 @@ fn leases_end(count: u32) -> Costs {
     measured(&mut bench, LEASE_MS, None)
 }
 
-fn waits_end(count: u32) -> Costs {
+fn waits_time_out(count: u32) -> Costs {
     let mut bench = bench(count);
     for number in 0..=count {
         bench.acquire(b"key", LONG_LEASE_MS, if number == 0 { 0 } else { LEASE_MS });
@@ -118,7 +119,7 @@ fn permits_are_granted(count: u32) -> Costs {
     measured(&mut bench, 0, Some(&mut |bench| set_capacity(bench, u64::from(count) + 1)))
 }
 
-/// One with as many free keys, each with a waiter.
+/// A namespace with `count` free keys, each with a waiter.
 fn a_namespace_is_thawed(count: u32) -> Costs {
     let mut bench = bench(count);
     let mut freezes = FreezeList::default();
@@ -134,7 +135,7 @@ fn a_namespace_is_thawed(count: u32) -> Costs {
     measured(&mut bench, 0, Some(&mut |bench| change(bench, false)))
 }
 
-/// Of a client that waits for as many keys.
+/// Loss of a client that waits for `count` keys.
 fn a_connection_is_lost(count: u32) -> Costs {
     let mut bench = bench(count);
     for number in 0..u64::from(count) {
@@ -152,7 +153,7 @@ fn a_connection_is_lost(count: u32) -> Costs {
     )
 }
 
-/// The largest set: 1,024 paths of 64 segments. Sets of different numbers share no prefix.
+/// Returns the largest set: 1,024 paths of 64 segments. Sets of different numbers share no prefix.
 fn largest_set(number: u16) -> Vec<Vec<u8>> {
     let path = |item: u16| {
         let mut path = vec![4, 0];
@@ -165,7 +166,7 @@ fn largest_set(number: u16) -> Vec<Vec<u8>> {
 }
 
 impl Bench {
-    fn ask_for_set(&mut self, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32, scope: Scope) {
+    fn request_set(&mut self, paths: &[Vec<u8>], lease_ms: u32, wait_ms: u32, scope: Scope) {
         let options = AcquireOptions { scope, ..AcquireOptions::default() };
         self.ask_with_options(paths, lease_ms, wait_ms, options);
     }
@@ -189,20 +190,20 @@ impl Bench {
     }
 }
 
-/// Asks for a large set while `held` of its paths are held.
+/// Requests a large set while `held` of its paths are held.
 fn a_set_enters(held: usize, wait_ms: u32, scope: Scope) -> Costs {
     let mut bench = bench(1);
     bench.shard.set_log_state(LogState::Ready, 0);
     let set = largest_set(0);
     if held > 0 {
-        bench.ask_for_set(&set[ITEM_COUNT_MAX - held..], LONG_LEASE_MS, 0, Scope::Ephemeral);
+        bench.request_set(&set[ITEM_COUNT_MAX - held..], LONG_LEASE_MS, 0, Scope::Ephemeral);
         bench.settle();
     }
     measured(
         &mut bench,
         0,
         Some(&mut |bench| {
-            bench.ask_for_set(&set, LONG_LEASE_MS, wait_ms, scope);
+            bench.request_set(&set, LONG_LEASE_MS, wait_ms, scope);
             bench.sink.other += 1;
         }),
     )
@@ -212,12 +213,12 @@ fn a_set_is_held(_: u32) -> Costs {
     a_set_enters(0, 0, Scope::Ephemeral)
 }
 
-/// As many distinct segments, for the first statistics of the tree.
+/// Counts `count` distinct segments for the first statistics of the tree.
 fn the_segments_of_a_tree_are_counted(count: u32) -> Costs {
     let mut bench = bench(count);
     for number in 0..u64::from(count) {
         let path = [[8, 0].as_slice(), &number.to_le_bytes()].concat();
-        bench.ask_for_set(&[path], LONG_LEASE_MS, 0, Scope::Ephemeral);
+        bench.request_set(&[path], LONG_LEASE_MS, 0, Scope::Ephemeral);
     }
     measured(
         &mut bench,
@@ -241,7 +242,7 @@ fn a_set_is_refused(_: u32) -> Costs {
     a_set_enters(1, 0, Scope::Ephemeral)
 }
 
-fn a_set_is_asked_for_again(_: u32) -> Costs {
+fn a_set_is_requested_again(_: u32) -> Costs {
     let mut bench = bench(1);
     let set = largest_set(0);
     let mut ask = |bench: &mut Bench| {
@@ -253,22 +254,22 @@ fn a_set_is_asked_for_again(_: u32) -> Costs {
     measured(&mut bench, 0, Some(&mut ask))
 }
 
-fn a_set_that_waited_is_held(_: u32) -> Costs {
+fn a_waiting_set_is_granted(_: u32) -> Costs {
     let mut bench = bench(1);
     let set = largest_set(0);
-    bench.ask_for_set(&set[..1], LONG_LEASE_MS, 0, Scope::Ephemeral);
+    bench.request_set(&set[..1], LONG_LEASE_MS, 0, Scope::Ephemeral);
     let first = bench.sink.last;
-    bench.ask_for_set(&set, LONG_LEASE_MS, LONG_LEASE_MS, Scope::Ephemeral);
+    bench.request_set(&set, LONG_LEASE_MS, LONG_LEASE_MS, Scope::Ephemeral);
     bench.settle();
     measured(&mut bench, 0, Some(&mut |bench| bench.release(first)))
 }
 
-/// As many sets end that are held. Another one waits behind each of them.
-fn sets_end(count: u32) -> Costs {
+/// `count` held sets expire; another set waits behind each of them.
+fn sets_expire(count: u32) -> Costs {
     let mut bench = bench(count);
     for number in 0..count as u16 {
-        bench.ask_for_set(&largest_set(number), LEASE_MS, 0, Scope::Ephemeral);
-        bench.ask_for_set(&largest_set(number), LONG_LEASE_MS, LONG_LEASE_MS, Scope::Ephemeral);
+        bench.request_set(&largest_set(number), LEASE_MS, 0, Scope::Ephemeral);
+        bench.request_set(&largest_set(number), LONG_LEASE_MS, LONG_LEASE_MS, Scope::Ephemeral);
         bench.settle();
     }
     assert_eq!(bench.sink.granted, u64::from(count));
@@ -277,27 +278,27 @@ fn sets_end(count: u32) -> Costs {
     costs
 }
 
-/// A set of as many paths as a set may have, each of one segment that no set of another number has.
+/// Returns a set of as many paths as a set may have. Each path has one segment that no set of another number has.
 fn short_paths(number: u16) -> Vec<Vec<u8>> {
     let path = |item: u16| [[4, 0], number.to_le_bytes(), item.to_le_bytes()].concat();
     (0..ITEM_COUNT_MAX as u16).map(path).collect()
 }
 
-fn sets_of_short_paths_end(count: u32) -> Costs {
+fn sets_of_short_paths_expire(count: u32) -> Costs {
     let mut bench = bench(count);
     for number in 0..count as u16 {
-        bench.ask_for_set(&short_paths(number), LEASE_MS, 0, Scope::Ephemeral);
+        bench.request_set(&short_paths(number), LEASE_MS, 0, Scope::Ephemeral);
         bench.settle();
     }
     assert_eq!(bench.sink.granted, u64::from(count));
     measured(&mut bench, LEASE_MS, None)
 }
 
-fn waits_of_such_sets_end(count: u32) -> Costs {
+fn waits_of_sets_time_out(count: u32) -> Costs {
     let mut bench = bench(count);
-    bench.ask_for_set(&[Vec::new()], LONG_LEASE_MS, 0, Scope::Ephemeral);
+    bench.request_set(&[Vec::new()], LONG_LEASE_MS, 0, Scope::Ephemeral);
     for number in 0..count as u16 {
-        bench.ask_for_set(&short_paths(number), LONG_LEASE_MS, LEASE_MS, Scope::Ephemeral);
+        bench.request_set(&short_paths(number), LONG_LEASE_MS, LEASE_MS, Scope::Ephemeral);
         bench.settle();
     }
     assert_eq!(bench.sink.granted, 1);
@@ -314,10 +315,10 @@ mod tests {
         for (what, count, scenario) in SCENARIOS {
             let costs = scenario(count.min(5000));
             let turn_count = costs.turns.len() as u32;
-            // Four nodes are counted in a step.
+            // One step counts four nodes.
             let per_step = if what == "the segments of a tree are counted" { 4 } else { 1 };
             assert!(turn_count >= count.min(5000) / per_step / WORK_PER_TURN, "{what}: {turn_count} turns");
-            let is_short = matches!(what, "a set is refused" | "a set is asked for again");
+            let is_short = matches!(what, "a set is refused" | "a set is requested again");
             assert!(count >= 5000 || is_short || turn_count > 10, "{what}: {turn_count} turns");
         }
     }

@@ -1,8 +1,9 @@
-//! The dearest single request while the tables of a shard grow.
+//! The most expensive single request while the tables of a shard grow.
 //!
-//! Each scenario makes records one by one and measures each request by processor time and by wall time. Processor time leaves out
-//! the time in which other programs had the core. Run a scenario several times and keep the smallest cost of each request
-//! ([`crate::cost::keep_smallest`]): the tables grow at the same requests in each run, interruptions come at others.
+//! Each scenario creates records one by one, and measures the CPU time and the wall-clock time of each request.
+//! CPU time excludes the time in which other programs had the core. Run a scenario several times and keep the
+//! smallest cost of each request ([`crate::cost::keep_smallest`]): the tables grow at the same requests in each
+//! run, while interruptions occur at different requests.
 
 use crate::cost::Cost;
 use crate::keys::{key, mixed};
@@ -15,7 +16,7 @@ const LEASE_MS: u32 = 3_600_000;
 /// Runs a scenario with this number of records. Returns the cost of each request.
 pub type Scenario = fn(u32) -> Vec<Cost>;
 
-/// The scenarios: what grows, how many records of it, and the function that makes them.
+/// All scenarios: name of the table, number of records, and function.
 pub const SCENARIOS: [(&str, u32, Scenario); 8] = [
     ("keys", 10_000_000, keys),
     ("long keys", 3_000_000, long_keys),
@@ -71,7 +72,7 @@ fn waiters(count: u32) -> Vec<Cost> {
     })
 }
 
-/// Each key has a holder and then a waiter, and so a queue.
+/// Each key gets a holder and then a waiter, and so a queue.
 fn waited_keys(count: u32) -> Vec<Cost> {
     measured(count, |bench, number| {
         bench.acquire(&key(number / 2), LEASE_MS, LEASE_MS);
@@ -102,7 +103,7 @@ fn lanes(count: u32) -> Vec<Cost> {
 fn nodes(count: u32) -> Vec<Cost> {
     measured(count, |bench, number| {
         if number == 0 {
-            // From here on distinct segments are counted.
+            // From here on the tree counts distinct segments.
             bench.shard.tree_statistics(&bench.caller, &mut bench.sink);
         }
         let path = [[8, 0].as_slice(), &mixed(number).to_le_bytes()].concat();
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_scenario_measures_each_of_its_requests() {
+    fn each_scenario_measures_all_its_requests() {
         for (what, _, scenario) in SCENARIOS {
             let costs = scenario(1000);
             assert_eq!(costs.len(), 1000, "{what}");

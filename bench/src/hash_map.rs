@@ -1,10 +1,10 @@
-//! The floor: what a plain hash map takes to insert and remove.
+//! Lower bound: the cost of an insert and a remove in a plain hash map.
 
 use crate::keys::{KEY_LEN, key};
 use ahash::RandomState;
 use std::collections::HashMap;
 
-/// A map with as many bytes in it as a lock needs.
+/// A map whose entries have the size of a lock.
 pub struct Map {
     map: HashMap<[u8; KEY_LEN], [u64; 6], RandomState>,
     resident: u64,
@@ -22,7 +22,7 @@ impl Map {
         Self { map, resident, released: 0, key_count: resident + (resident / 8).max(1) }
     }
 
-    /// So many pairs of a remove and an insert. Gives the sum of what was removed.
+    /// Runs `pair_count` pairs of a remove and an insert. Returns the sum of the removed values.
     pub fn pairs(&mut self, pair_count: u64) -> u64 {
         let mut sum = 0_u64;
         for _ in 0..pair_count {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_remove_finds_what_an_insert_left() {
+    fn every_remove_finds_an_inserted_entry() {
         let mut map = Map::new(64);
         assert_eq!(map.pairs(72), (0..72).sum::<u64>());
         assert_eq!(map.pairs(10), (0..10).sum::<u64>());

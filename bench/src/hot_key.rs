@@ -1,11 +1,11 @@
-//! One key that many want: each release grants the next of the queue, and whoever released asks again.
+//! One contended key: each release grants the next waiter, and the old holder queues again.
 
 use crate::lane::{Bench, Sink};
 use waymaker_engine::{Answer, ClaimId, Effects, Event, LaneAddress, Ticket};
 
 const LEASE_MS: u32 = 30_000;
 
-/// A key with one holder and a queue of so many behind it.
+/// A key with one holder and `waiter_count` waiters.
 pub struct HotKey {
     bench: Bench,
     holder: ClaimId,
@@ -37,7 +37,7 @@ impl HotKey {
         Self { bench, holder }
     }
 
-    /// So many hand-overs. Gives how many waiters were granted.
+    /// Runs `count` hand-overs. Returns the number of grants to waiters.
     pub fn hand_overs(&mut self, count: u64) -> u64 {
         let mut granted_count = 0;
         for _ in 0..count {
@@ -55,7 +55,7 @@ impl HotKey {
         granted_count
     }
 
-    /// What it said at its filling.
+    /// Returns the effects of filling the queue.
     pub fn sink(&self) -> &Sink {
         &self.bench.sink
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_release_grants_the_next_one() {
+    fn every_release_grants_the_next_waiter() {
         let mut hot_key = HotKey::new(64);
         assert_eq!(hot_key.hand_overs(200), 200);
         assert_eq!(hot_key.sink().granted, 1);

@@ -1,5 +1,5 @@
-//! Pairs through an inlet, as a front end makes them: a request becomes a frame, the worker of the thread serves it, and
-//! its answer becomes a reply. The front end's own protocol, its socket and its runtime are left out.
+//! Pairs through an inlet, as a front end uses it: a request becomes a frame, the worker of the thread serves the
+//! frame, and the response becomes a reply. The protocol, socket and runtime of the front end are not included.
 
 use crate::keys::{key, shuffled};
 use crate::node::{time_after, with_one_worker};
@@ -17,7 +17,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// An inlet of a worker that knows all keys.
+    /// Creates an inlet of a worker that knows all keys.
     pub fn new() -> Self {
         let (_, worker) = with_one_worker(None);
         let inlet = BenchInlet::open(worker, time_after(0));
@@ -54,13 +54,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pair_is_one_grant_of_the_next_fence_of_its_key() {
+    fn a_pair_grants_the_next_fence_of_its_key() {
         let mut pairs = Pairs::new();
         assert_eq!(pairs.pairs(2_000), 1_000 * (1 + 2 + 3));
     }
 
     #[test]
-    fn a_hold_is_released_once_and_its_key_is_free_from_then_on() {
+    fn a_released_key_is_free() {
         let mut pairs = Pairs::new();
         let now = time_after(pairs.pair_count);
         let granted = pairs.inlet.acquire(b"key", LEASE_MS, now).expect("the key is free");

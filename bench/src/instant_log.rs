@@ -7,9 +7,9 @@ use waymaker_server::log::port::{LogOrder, LogPort, LogStatus};
 use waymaker_server::node::Node;
 use waymaker_server::waiting;
 
-/// The far end of a [`LogPort`], at which everything is durable as soon as it is left there.
+/// The log side of a [`LogPort`], which makes every record durable as soon as it is handed over.
 ///
-/// It does the part of the log thread that answers the workers, and leaves out the part that writes.
+/// Does the part of the log thread that notifies the workers, without the part that writes.
 #[derive(Debug)]
 pub(crate) struct InstantLog {
     orders: Receiver<LogOrder>,
@@ -18,14 +18,14 @@ pub(crate) struct InstantLog {
 }
 
 impl InstantLog {
-    /// A port for a node with `shard_count` shards, and its log.
+    /// Returns a port for a node with `shard_count` shards, and its log.
     pub(crate) fn new(shard_count: usize) -> (LogPort, Self) {
         let (port, orders) = LogPort::new(shard_count);
         let status = Arc::clone(port.status());
         (port, Self { orders, status })
     }
 
-    /// Declares durable what workers have left, and mails them the answers that waited for it.
+    /// Marks the records that workers handed over as durable, and releases the responses that waited for them.
     pub(crate) fn sync(&self, node: &Node, now: Time) {
         while let Ok(order) = self.orders.try_recv() {
             let LogOrder::Batch(batch) = order else { continue };

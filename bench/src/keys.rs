@@ -1,9 +1,9 @@
-//! Keys that are computed, so that reading them costs no memory access.
+//! Computed keys, so that reading them needs no memory access.
 
-/// Length of every key: what fits the record of a key.
+/// Length of every key; fits into a key record.
 pub const KEY_LEN: usize = 16;
 
-/// The key of this number. Neighbouring numbers have nothing in common.
+/// Returns the key of this number. Keys of neighbouring numbers have nothing in common.
 #[inline]
 pub fn key(number: u64) -> [u8; KEY_LEN] {
     let mut key = [0; KEY_LEN];
@@ -12,7 +12,7 @@ pub fn key(number: u64) -> [u8; KEY_LEN] {
     key
 }
 
-/// A number mixed well (the finalizer of SplitMix64).
+/// Mixes a number well (the finalizer of SplitMix64).
 #[inline]
 pub fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -21,7 +21,7 @@ pub fn mixed(number: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// The numbers below `count` in an order of no pattern.
+/// Returns the numbers below `count` in random order.
 pub fn shuffled(count: u32) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..count).collect();
     for index in (1..numbers.len()).rev() {

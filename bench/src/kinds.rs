@@ -1,5 +1,5 @@
-//! What the other kinds of namespaces cost, each where nobody is in the way and everything is in the cache, as in
-//! [`crate::pairs`]: sets of paths, permits, buckets, and several keys at once.
+//! Costs of the other kinds of namespaces without contention and with all data in the cache, as in
+//! [`crate::pairs`]: sets of paths, permits, buckets and multi-key claims.
 
 use crate::keys::key;
 use crate::lane::Bench;
@@ -10,14 +10,14 @@ use waymaker_engine::{
 };
 
 const LEASE_MS: u32 = 30_000;
-/// Requests in one turn, as in a batch of a busy connection.
+/// Number of pairs in one turn, as in a batch of a busy connection.
 const PAIRS_PER_TURN: u64 = 64;
-/// Paths, pools, buckets and keys.
+/// Number of paths, pools, buckets and keys.
 pub const NAME_COUNT: u64 = 1000;
-/// Children of each node where paths have several segments.
+/// Number of children of each node, if paths have several segments.
 const FAN_OUT: u64 = 6;
 
-/// Repeats `work` with a number each, in turns.
+/// Calls `work` with each number below `count`, in turns.
 fn in_turns(bench: &mut Bench, count: u64, mut work: impl FnMut(&mut Bench, u64)) -> u64 {
     for number in 0..count {
         if number % PAIRS_PER_TURN == 0 {
@@ -35,7 +35,7 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// A tree that knows paths of so many segments of four bytes.
+    /// Creates a tree whose paths have `depth` segments of four bytes.
     pub fn new(depth: u32) -> Self {
         let paths = (0..NAME_COUNT).map(|number| path(number, depth)).collect();
         let mut sets = Self { bench: Bench::default(), paths };
@@ -43,7 +43,7 @@ impl Sets {
         sets
     }
 
-    /// So many pairs.
+    /// Runs `count` pairs.
     pub fn pairs(&mut self, count: u64) -> u64 {
         let paths = &self.paths;
         in_turns(&mut self.bench, count, |bench, number| {
@@ -54,7 +54,7 @@ impl Sets {
     }
 }
 
-/// A leaf; its segments are digits of its number, and the first has what is left.
+/// Returns a leaf; its segments are the digits of its number, and the first segment has the remainder.
 fn path(number: u64, depth: u32) -> Vec<u8> {
     let mut rest = number;
     let mut segments = Vec::new();
@@ -71,7 +71,7 @@ fn path(number: u64, depth: u32) -> Vec<u8> {
     path
 }
 
-/// So many pairs of one permit of ten.
+/// Runs `count` pairs of one permit from pools of ten.
 pub fn permits(bench: &mut Bench, count: u64) -> u64 {
     in_turns(bench, count, |bench, number| {
         let acquire = AcquirePermits {
@@ -92,10 +92,10 @@ pub fn permits(bench: &mut Bench, count: u64) -> u64 {
     })
 }
 
-/// So many questions to the limiter: half of a pair each, since nothing is given back.
+/// Sends `count` requests to the limiter. Each counts as half of a pair, because there is no release.
 pub fn throttles(bench: &mut Bench, count: u64) -> u64 {
     in_turns(bench, count, |bench, number| {
-        // One a microsecond: often enough to be allowed now and then refused.
+        // One request per microsecond, so that some are allowed and the others denied.
         let now_ns = bench.sink.other * 1_000;
         let name = key(number);
         let hash = bench.shard.bucket_hash(0, &name);
@@ -113,7 +113,7 @@ pub fn throttles(bench: &mut Bench, count: u64) -> u64 {
     })
 }
 
-/// Keeps the holds of a claim over several keys.
+/// Keeps the holds of a multi-key claim.
 #[derive(Default)]
 struct Holds(Vec<ClaimId>);
 
@@ -128,7 +128,7 @@ impl Effects for Holds {
     fn event(&mut self, _: LaneAddress, _: Event) {}
 }
 
-/// So many claims over `key_count` keys of one shard, and the releases of all of them.
+/// Runs `count` claims of `key_count` keys of one shard, and the releases of all holds.
 pub fn several_keys(bench: &mut Bench, key_count: usize, count: u64) -> u64 {
     let mut holds = Holds::default();
     in_turns(bench, count, |bench, number| {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_set_is_granted_and_released() {
+    fn grants_and_releases_every_set() {
         for depth in [1, 4] {
             let mut sets = Sets::new(depth);
             sets.pairs(500);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_permit_is_granted_and_given_back() {
+    fn grants_and_releases_every_permit() {
         let mut bench = Bench::default();
         permits(&mut bench, 1500);
         assert_eq!((bench.sink.granted, bench.sink.other), (1500, 1500));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_allow_and_refuse() {
+    fn buckets_allow_and_deny() {
         let mut bench = Bench::default();
         throttles(&mut bench, 20_000);
         assert_eq!(bench.shard.bucket_count(), NAME_COUNT as u32);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_several_is_granted_and_released() {
+    fn grants_and_releases_every_key_of_a_claim() {
         for key_count in [2, 8] {
             let mut bench = Bench::default();
             several_keys(&mut bench, key_count, 1500);

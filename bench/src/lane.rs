@@ -1,4 +1,4 @@
-//! One client of one shard, as a worker would drive it, with the answers counted and the last grant kept.
+//! One client of one shard, driven like a worker drives it; counts the effects and keeps the last grant.
 
 use std::sync::Arc;
 use waymaker_engine::{
@@ -6,18 +6,18 @@ use waymaker_engine::{
     Shard, ShardConfig, Ticket, Time, TreeItem,
 };
 
-/// Counts effects and keeps what later requests need.
+/// Counts effects and keeps data for later requests.
 #[derive(Debug, Default)]
 pub struct Sink {
-    /// Grants so far.
+    /// Number of grants so far.
     pub granted: u64,
-    /// All other effects so far.
+    /// Number of all other effects so far.
     pub other: u64,
-    /// Of these, how many the limiter allowed.
+    /// Number of these that the limiter allowed.
     pub allowed: u64,
     /// The newest grant.
     pub last: ClaimId,
-    /// Sum of all fences granted: the check value of most runs.
+    /// Sum of the fences of all grants: the check value of most runs.
     pub fences: u64,
 }
 
@@ -50,13 +50,13 @@ impl Effects for Sink {
     }
 }
 
-/// A shard with one lane in it.
+/// A shard with one lane.
 pub struct Bench {
     /// The shard.
     pub shard: Shard,
-    /// What it said.
+    /// Effects of the shard.
     pub sink: Sink,
-    /// Who asks.
+    /// Caller of the next request.
     pub caller: Caller,
     now: Time,
 }
@@ -68,7 +68,7 @@ impl Default for Bench {
 }
 
 impl Bench {
-    /// An empty shard.
+    /// Creates an empty shard.
     pub fn new(limits: Limits) -> Self {
         let start = Time::from_millis(1_000_000);
         let mut shard = Shard::new(&ShardConfig {
@@ -85,27 +85,27 @@ impl Bench {
         Self { shard, sink: Sink::default(), caller, now: start }
     }
 
-    /// Begins a turn so many milliseconds later.
+    /// Begins a turn `ms` milliseconds later.
     #[inline]
     pub fn turn(&mut self, later_ms: u64) {
         self.now = self.now.after_ms(later_ms);
         self.shard.begin_turn(self.now, self.now, &mut self.sink);
     }
 
-    /// Who asks, with a number of its own.
+    /// Returns the caller with a new request number.
     #[inline]
     pub fn next_caller(&mut self) -> Caller {
         self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);
         self.caller
     }
 
-    /// Asks for a key exclusively.
+    /// Requests a key exclusively.
     #[inline]
     pub fn acquire(&mut self, key: &[u8], lease_ms: u32, wait_ms: u32) -> ClaimId {
         self.acquire_hashed(key, self.shard.hash(0, key), lease_ms, wait_ms)
     }
 
-    /// Asks for a key whose hash was computed before.
+    /// Requests a key whose hash is already known.
     #[inline]
     pub fn acquire_hashed(&mut self, key: &[u8], hash: u64, lease_ms: u32, wait_ms: u32) -> ClaimId {
         self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);
@@ -114,7 +114,7 @@ impl Bench {
         self.sink.last
     }
 
-    /// Asks for a key shared.
+    /// Requests a key shared.
     pub fn share(&mut self, key: &[u8], lease_ms: u32, wait_ms: u32) {
         let hash = self.shard.hash(0, key);
         let acquire = Acquire { key, hash, shared: true, lease_ms, wait_ms, ..Acquire::default() };
@@ -137,7 +137,7 @@ impl Bench {
         self.shard.acquire_set(&caller, &acquire, &mut self.sink);
     }
 
-    /// Gives a hold back.
+    /// Releases a hold.
     #[inline]
     pub fn release(&mut self, id: ClaimId) {
         self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);

@@ -1,8 +1,8 @@
 //! Costs of Waymaker's engine, codec, worker, inlet and client, piece by piece.
 //!
-//! Each topic is a module with plain functions that do a stated amount of work and give a check value. The tests run
-//! them tiny and know the value; `benches/bench.rs` runs them in full under criterion; the programs
-//! `src/bin/instructions*.rs` run a few of them under callgrind. So tests check the measured code.
+//! Each topic is a module of plain functions that do a stated amount of work and return a check value. The tests
+//! run them with small inputs and compare the value. `benches/bench.rs` runs them in full under criterion, and the
+//! programs `src/bin/instructions*.rs` run some of them under callgrind. So the tests check the measured code.
 
 pub mod chosen_keys;
 pub mod client_lane;

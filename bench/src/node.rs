@@ -1,4 +1,4 @@
-//! A node with one worker and therefore one shard, as a server on one core has, for workers that are driven by hand.
+//! A node with one worker and therefore one shard, like a server on one core, for workers that are driven by hand.
 
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
@@ -8,12 +8,12 @@ use waymaker_server::log::port::LogPort;
 use waymaker_server::node::{Node, NodeConfig};
 use waymaker_server::worker::Worker;
 
-/// When every node starts.
+/// Start time of every node.
 pub(crate) const START: Time = Time::from_millis(1_000_000);
-/// Pairs in one millisecond of the worker's time.
+/// Number of pairs in one millisecond of the worker's time.
 const PAIRS_PER_MS: u64 = 64;
 
-/// A clock that stands still. Workers are handed the time; only limits on rates need a clock.
+/// A stopped clock. Workers receive the time as an argument; only rate limits need a clock.
 #[derive(Debug)]
 struct StoppedClock;
 
@@ -31,7 +31,7 @@ impl Clock for StoppedClock {
     }
 }
 
-/// The node, which hashes alike in every run, and its worker.
+/// Returns the node, which hashes identically in every run, and its worker.
 pub(crate) fn with_one_worker(log: Option<LogPort>) -> (Arc<Node>, Worker) {
     let node = Arc::new(Node::new(&NodeConfig {
         worker_count: 1,
@@ -49,7 +49,7 @@ pub(crate) fn with_one_worker(log: Option<LogPort>) -> (Arc<Node>, Worker) {
     (node, worker)
 }
 
-/// The time of the worker after `pair_count` pairs.
+/// Returns the time of the worker after `pair_count` pairs.
 #[inline]
 pub(crate) fn time_after(pair_count: u64) -> Time {
     START.after_ms(pair_count / PAIRS_PER_MS)

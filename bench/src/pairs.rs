@@ -1,20 +1,20 @@
-//! Acquire and release of one key after the other, on few keys: everything is in the cache.
+//! Acquires and releases of one key after the other, on few keys, so that all data is in the cache.
 
 use crate::keys::key;
 use crate::lane::Bench;
 
 const LEASE_MS: u32 = 30_000;
-/// Pairs in one turn, as in a batch of a busy connection.
+/// Number of pairs in one turn, as in a batch of a busy connection.
 const PAIRS_PER_TURN: u64 = 64;
 
-/// A shard that knows `key_count` free keys.
+/// Creates a shard that knows `key_count` free keys.
 pub fn warm(key_count: u64) -> Bench {
     let mut bench = Bench::default();
     pairs(&mut bench, key_count, key_count);
     bench
 }
 
-/// So many pairs over so many keys. Gives the sum of the fences.
+/// Runs `pair_count` pairs on `key_count` keys. Returns the sum of the fences.
 pub fn pairs(bench: &mut Bench, key_count: u64, pair_count: u64) -> u64 {
     let mut done = 0;
     while done < pair_count {

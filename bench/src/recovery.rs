@@ -1,4 +1,4 @@
-//! How long a server takes to start on a data directory with many keys.
+//! Start time of a server on a data directory with many keys.
 
 use std::io;
 use std::io::{BufRead, BufReader};
@@ -11,23 +11,24 @@ use waymaker_engine::log::{Hold, Image, Item, Record, Started};
 use waymaker_engine::{ClaimId, Scope};
 use waymaker_server::log::{AppendError, Device, Disk, Log, OpenOptions, Storage, keeper};
 
-/// Records that are appended together: about what one group of a busy server has.
+/// Number of records appended together; about as many as in one group of a busy server.
 const FRAME_RECORDS: u64 = 1_000;
 
-/// What there is in the directory.
+/// Contents of the directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents {
-    /// Keys with a counter of scope local.
+    /// Number of keys with a counter of scope local.
     pub keys: u64,
-    /// Of them those that are held.
+    /// Number of these keys that are held.
     pub held: u64,
-    /// Grants and releases behind the last snapshot.
+    /// Number of grants and releases after the last snapshot.
     pub tail_records: u64,
-    /// Bytes of a segment.
+    /// Length of a segment, in bytes.
     pub segment_len: u64,
 }
 
-/// Writes what a server leaves that granted every key once, let go of most, was compacted, went on, and was killed.
+/// Writes the files of a server that granted every key once, released most of them, compacted its log, continued,
+/// and was killed.
 ///
 /// # Errors
 /// If the disk fails.
@@ -63,7 +64,7 @@ pub fn write(directory: &Path, contents: &Contents) -> io::Result<()> {
     frame.append(&mut log)
 }
 
-/// Starts a server there and says how long it took to be ready; then kills it.
+/// Starts a server on the directory and returns the time until it was ready; then kills it.
 ///
 /// # Errors
 /// If it does not start.
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_is_asked_for() {
+    fn writes_the_requested_contents() {
         let directory = tempfile::tempdir().unwrap();
         let contents = Contents { keys: 5_000, held: 500, tail_records: 2_000, segment_len: 256 * 1024 };
         write(directory.path(), &contents).unwrap();

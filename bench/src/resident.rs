@@ -1,8 +1,8 @@
-//! Release and acquire on a table that is far larger than the caches.
+//! Releases and acquires on a table that is far larger than the caches.
 //!
-//! So many keys are held all the time, in records of no order. Each pair releases the one that has been held longest and
-//! acquires one that was released some time ago: nothing that it needs is near. [`crate::hash_map`] does the same to a
-//! hash map.
+//! The number of held keys is constant, and their records are in random order. Each pair releases the key that has
+//! been held longest, and acquires a key that was released some time ago, so none of its data is in the caches.
+//! [`crate::hash_map`] does the same to a hash map.
 
 use crate::keys::{key, shuffled};
 use crate::lane::Bench;
@@ -11,14 +11,14 @@ use waymaker_engine::{ClaimId, Limits};
 
 const LEASE_MS: u32 = 3_600_000;
 
-/// A shard in which `held` keys are held and an eighth as many are known and free.
+/// A shard with `held` held keys and an eighth as many known free keys.
 pub struct Resident {
     bench: Bench,
-    /// The held ids in the order in which they will be released; the next one is at `next`. What a client sends lies in
-    /// the receive buffer, so these are read in order.
+    /// Ids of the holds in the order of their release; the next one is at `next`. Real requests arrive in the
+    /// receive buffer in order, so the ids are also read in order.
     ids: Vec<ClaimId>,
     next: usize,
-    /// Numbers of the key to be released next and the one to be acquired next; all keys come by turns.
+    /// Numbers of the next key to release and of the next key to acquire; all keys are used in turn.
     released: u64,
     key_count: u64,
 }
@@ -30,7 +30,7 @@ impl Resident {
         let limits = Limits { idle_key_count_max: key_count, ..Limits::default() };
         let mut bench = Bench::new(limits);
         let mut ids = vec![ClaimId::default(); held as usize];
-        // In no order, so that neighbouring keys do not lie in neighbouring records.
+        // In random order, so that neighbouring keys are not in neighbouring records.
         for number in shuffled(key_count) {
             let id = bench.acquire(&key(u64::from(number)), LEASE_MS, 0);
             if number < held {
@@ -42,13 +42,14 @@ impl Resident {
         Self { bench, ids, next: 0, released: 0, key_count: u64::from(key_count) }
     }
 
-    /// The number of the key that is acquired when `released` keys were released before.
+    /// Returns the number of the key that is acquired after `released` releases.
     #[inline]
     fn acquired(&self, released: u64) -> u64 {
         (released + self.ids.len() as u64) % self.key_count
     }
 
-    /// So many pairs, each on its own, as a worker serves a batch of one. Gives the sum of the fences.
+    /// Runs `pair_count` pairs one by one, as a worker serves batches of one request. Returns the sum of the
+    /// fences.
     pub fn singles(&mut self, pair_count: u64) -> u64 {
         for _ in 0..pair_count {
             self.bench.turn(0);
@@ -71,8 +72,8 @@ impl Resident {
         self.released += 1;
     }
 
-    /// So many batches of `pair_count` releases and as many acquires, each in one turn and in passes: what all of them
-    /// need is asked for first. Gives the sum of the fences.
+    /// Runs `batch_count` batches of `pair_count` releases and acquires, each in one turn and in passes: the first
+    /// passes prefetch the data of all requests. Returns the sum of the fences.
     pub fn batches(&mut self, batch_count: u64, pair_count: usize) -> u64 {
         let mut hashes = vec![0; pair_count];
         for _ in 0..batch_count {
@@ -90,7 +91,7 @@ impl Resident {
         self.bench.sink.fences
     }
 
-    /// The passes before the requests are applied, as a worker does them.
+    /// Prefetches for the requests, as a worker does.
     fn prefetch(&self, hashes: &mut [u64]) {
         let shard = &self.bench.shard;
         for (index, hash) in hashes.iter_mut().enumerate() {
@@ -104,7 +105,7 @@ impl Resident {
         }
     }
 
-    /// The record of the `index`-th claim to be released.
+    /// Returns the record of the `index`-th claim to release.
     #[inline]
     fn slot(&self, index: usize) -> u32 {
         let at = self.next + index;
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_do_what_singles_do() {
+    fn batches_have_the_same_result_as_single_pairs() {
         let (mut singles, mut batches) = (Resident::new(64), Resident::new(64));
         assert_eq!(singles.singles(96), batches.batches(12, 8));
         for resident in [&singles, &batches] {

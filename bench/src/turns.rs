@@ -1,7 +1,8 @@
-//! Many threads on one shard: whoever comes runs it, against one thread that owns it and is sent what to do.
+//! Many threads on one shard: any thread may take the shard's turn, compared with a thread that owns the shard and
+//! receives requests.
 //!
-//! Each client thread keeps one batch under way and waits for it, as a connection does that has sent its requests. What
-//! is measured is the passing of control and of batches, so serving a request is a small fixed piece of work.
+//! Each client thread has one batch in flight and waits for it, like a connection that has sent its requests. The
+//! benchmark measures the transfer of control and of batches, so serving a request is a small fixed piece of work.
 
 use crate::keys::mixed;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use waymaker_engine::{HandedOver, Turn, TurnCell};
 
-/// The state that is passed round: large enough not to lie in one cache line.
+/// State that the threads pass on; larger than one cache line.
 struct Table {
     words: Vec<u64>,
     served: u64,
@@ -20,7 +21,7 @@ impl Table {
         Self { words: vec![0; 1024], served: 0 }
     }
 
-    /// Serves requests numbered from `first`. Two words are read and written for each.
+    /// Serves requests numbered from `first`. Reads and writes two words for each.
     fn serve(&mut self, first: u64, count: u64) {
         for number in first..first + count {
             let mixed = mixed(number);
@@ -32,14 +33,15 @@ impl Table {
     }
 }
 
-/// A batch that was left to another thread, and where to say that it was served.
+/// A batch left to another thread, and the place to report that it was served.
 struct Batch<'a> {
     first: u64,
     count: u64,
     done: &'a AtomicU64,
 }
 
-/// Serves requests by turns: a client enters, or leaves its batch to whoever has the turn. Gives how many were served.
+/// Serves requests by turns: a client enters the shard, or leaves its batch to the thread that has the turn.
+/// Returns the number of served requests.
 pub fn by_turns(thread_count: u64, batches_per_thread: u64, batch_len: u64) -> u64 {
     let cell: TurnCell<Table, Batch<'_>> = TurnCell::new(Table::new());
     let done: Vec<AtomicU64> = (0..thread_count).map(|_| AtomicU64::new(0)).collect();
@@ -82,8 +84,8 @@ fn leave<'a>(mut turn: Turn<'a, Table, Batch<'a>>) {
     }
 }
 
-/// Serves requests by an owning thread that is fed through a channel and answers through one a client. Gives how many
-/// were served.
+/// Serves requests with an owning thread that receives them through one channel and replies through a channel per
+/// client. Returns the number of served requests.
 pub fn by_owner(thread_count: u64, batches_per_thread: u64, batch_len: u64) -> u64 {
     let (to_owner, inbox): (Sender<(u64, u64, usize)>, Receiver<_>) = unbounded();
     let answers: Vec<(Sender<u64>, Receiver<u64>)> = (0..thread_count).map(|_| bounded(1)).collect();
@@ -93,7 +95,7 @@ pub fn by_owner(thread_count: u64, batches_per_thread: u64, batch_len: u64) -> u
             let mut table = Table::new();
             while let Some((first, count, client)) = next(&inbox) {
                 table.serve(first, count);
-                // The client has gone if nobody hears it; then nobody waits for it either.
+                // The client may have ended; then no thread waits for the reply.
                 let _ = replies[client].send(count);
             }
             table.served
@@ -115,7 +117,8 @@ pub fn by_owner(thread_count: u64, batches_per_thread: u64, batch_len: u64) -> u
     })
 }
 
-/// What comes next, without sleeping: waking would cost far more than what is compared here.
+/// Receives the next message without sleeping, because waking a thread costs far more than the compared
+/// difference.
 fn next<T>(receiver: &Receiver<T>) -> Option<T> {
     let mut received = Err(TryRecvError::Empty);
     wait_until(|| {
@@ -125,7 +128,7 @@ fn next<T>(receiver: &Receiver<T>) -> Option<T> {
     received.ok()
 }
 
-/// A worker would go on with other connections; here there are none, so it spins, and lets others run now and then.
+/// Spins and yields from time to time. A worker would serve other connections instead; here there are none.
 fn wait_until(mut is_done: impl FnMut() -> bool) {
     let mut tries = 0_u32;
     while !is_done() {
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_serve_every_request_once() {
+    fn both_designs_serve_every_request_once() {
         for batch_len in [1, 16] {
             assert_eq!(by_turns(2, 500, batch_len), 1000 * batch_len);
             assert_eq!(by_owner(2, 500, batch_len), 1000 * batch_len);

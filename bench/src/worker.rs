@@ -1,8 +1,8 @@
 //! Pairs through a whole worker: bytes in, frames out, without a socket, a thread or a clock.
 //!
-//! The node has one worker and therefore one shard. The connection has no session. The count covers the calls that the
-//! driver makes for each read. Requests are encoded in advance. About a hundred instructions of a pair are the bench's own:
-//! it copies the id of a grant into its release, and adds up the fences.
+//! The node has one worker and therefore one shard. The connection has no session. The count covers the calls of
+//! the driver for each read. Requests are encoded in advance. About a hundred instructions of a pair belong to the
+//! benchmark itself: it copies the id of each grant into its release, and adds up the fences.
 
 use crate::codec;
 use crate::instant_log::InstantLog;
@@ -21,15 +21,15 @@ use waymaker_server::log::port::LogPort;
 use waymaker_server::node::{Node, shard_count};
 use waymaker_server::worker::{ConnectionKey, Worker};
 
-/// Number of keys, all of them warm.
+/// Number of keys, all of them known to the engine.
 pub const KEY_COUNT: u32 = 1_000;
-/// Durability of a fence that the log keeps, as ACQUIRE says it.
+/// Encoded scope local of an ACQUIRE.
 const SCOPE_LOCAL: u8 = 2;
-/// Place of the flags in a header.
+/// Range of the flags in a header.
 const FLAGS: Range<usize> = 10..12;
-/// Place of the id in GRANTED and in RELEASE.
+/// Range of the id in GRANTED and in RELEASE.
 const ID: Range<usize> = HEADER_LEN..HEADER_LEN + ID_LEN;
-/// Place of the fence in GRANTED.
+/// Range of the fence in GRANTED.
 const FENCE: Range<usize> = ID.end..ID.end + 8;
 /// Length of a RELEASE without a key.
 const RELEASE_LEN: usize = HEADER_LEN + ID_LEN;
@@ -65,7 +65,7 @@ impl Connection {
         connection
     }
 
-    /// Serves what one read brought, with the calls of the driver, and returns the answers.
+    /// Serves the bytes of one read, with the calls of the driver, and returns the responses.
     #[inline]
     fn serve(&mut self, bytes: &[u8], now: Time) -> &[u8] {
         black_box(self.worker.wants_read(self.key));
@@ -84,7 +84,7 @@ impl Connection {
         self.worker.output(self.key).unwrap_or_default()
     }
 
-    /// The socket has taken `len` bytes of the answers.
+    /// Tells the worker that the socket accepted `len` bytes of the responses.
     #[inline]
     fn wrote(&mut self, len: usize) {
         self.worker.wrote(self.key, len);
@@ -104,13 +104,13 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// A warm worker. Each read brings `depth` acquires, or the `depth` releases of what those were granted. `depth` is
-    /// at most [`KEY_COUNT`], so that no key is wanted twice in one read.
+    /// Creates a warm worker. Each read has `depth` acquires, or the `depth` releases of these grants. `depth` is
+    /// at most [`KEY_COUNT`], so that no key occurs twice in one read.
     pub fn new(depth: u32) -> Self {
         Self::with_log(depth, None)
     }
 
-    /// The same with fences of scope local, and a log that makes every record durable at once.
+    /// Like `new`, with fences of scope local and a log that makes every record durable at once.
     pub fn durable(depth: u32) -> Self {
         Self::with_log(depth, Some(InstantLog::new(shard_count(1))))
     }
@@ -126,7 +126,7 @@ impl Pairs {
             read_count: 0,
             fences: 0,
         };
-        // Each key once, so that all of them are known.
+        // Uses each key once, so that the engine knows all of them.
         pairs.pairs(u64::from(KEY_COUNT.next_multiple_of(depth)));
         pairs
     }
@@ -154,12 +154,12 @@ impl Pairs {
     }
 }
 
-/// The requests of the pairs, as [`codec::encode_requests`] writes them. Encoding here as well would change how the
-/// compiler inlines the encoders into the scenario `codec`, and so its count.
+/// Requests of the pairs, as [`codec::encode_requests`] encodes them. Encoding them here too would change the
+/// inlining of the encoders in the scenario `codec`, and so its instruction count.
 struct Requests {
-    /// For each key, an acquire.
+    /// One acquire for each key.
     acquires: Vec<Vec<u8>>,
-    /// A release of no hold yet.
+    /// A release without an id.
     release: Vec<u8>,
 }
 
@@ -181,7 +181,8 @@ impl Requests {
         Self { acquires, release }
     }
 
-    /// Reads of `depth` acquires each, which walk through the shuffled keys until every key was named equally often.
+    /// Returns reads of `depth` acquires each, which walk through the shuffled keys until every key occurs equally
+    /// often.
     fn reads(&self, depth: u32) -> Vec<Vec<u8>> {
         let keys = shuffled(KEY_COUNT);
         let mut reads = Vec::new();
@@ -200,7 +201,8 @@ impl Requests {
     }
 }
 
-/// Gives an ACQUIRE without options the scope local: its length and its flags change, and the scope is its last byte.
+/// Sets the scope of an ACQUIRE without options to local: changes its length and flags, and appends the scope as
+/// its last byte.
 fn with_scope_local(mut acquire: Vec<u8>) -> Vec<u8> {
     acquire[0] += 1;
     acquire[FLAGS].copy_from_slice(&flag::SCOPE.to_le_bytes());
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
     use waymaker_protocol::{LockId, Release, Released, Request, Response};
 
-    /// Sum of the fences of `KEY_COUNT` keys that were granted `count` times each.
+    /// Returns the sum of the fences of `KEY_COUNT` keys that were granted `count` times each.
     fn fences(count: u64) -> u64 {
         u64::from(KEY_COUNT) * count * (count + 1) / 2
     }
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_is_one_grant_of_the_next_fence_of_its_key() {
+    fn a_pair_grants_the_next_fence_of_its_key() {
         let mut one_by_one = Pairs::new(1);
         assert_eq!(one_by_one.pairs(2_000), fences(3));
         assert_eq!(claim_count(&one_by_one.connection), 0);
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_durable_pair_is_one_grant_of_the_next_fence_of_its_key() {
+    fn a_durable_pair_grants_the_next_fence_of_its_key() {
         let mut pairs = Pairs::durable(1);
         assert_eq!(pairs.pairs(2_000), fences(3));
         assert_eq!(claim_count(&pairs.connection), 0);
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(log.status.durable(0), 2 * 3_000, "each grant and each release is a record of its shard");
     }
 
-    /// Serves one read and returns its answers as numbers and responses.
+    /// Serves one read and returns its responses with their numbers.
     fn answers(connection: &mut Connection, read: &[u8], now: Time) -> Vec<(u32, Heard)> {
         let mut answers = Vec::new();
         let mut bytes = connection.serve(read, now);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_acquires_is_answered_by_as_many_grants_in_order_and_their_releases_release() {
+    fn a_read_of_acquires_gets_grants_in_order_that_can_be_released() {
         let mut pairs = Pairs::new(128);
         let now = time_after(pairs.read_count * pairs.depth);
         let grants = answers(&mut pairs.connection, &pairs.acquires[0], now);
@@ -294,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn an_acquire_of_scope_local_differs_in_its_scope_alone() {
+    fn an_acquire_of_scope_local_differs_only_in_its_scope() {
         let [ephemeral, local] = [false, true].map(|is_local| Requests::new(is_local).acquires);
         for (ephemeral, local) in ephemeral.iter().zip(&local) {
             let decoded = |bytes| {
                 let frame = next_frame(bytes, FRAME_LEN_MAX).expect("a frame").expect("a whole frame");
                 match Request::decode(frame).expect("a request") {
                     Request::Acquire(acquire) => acquire,
-                    other => panic!("{other:?} is no acquire"),
+                    other => panic!("{other:?} is not an acquire"),
                 }
             };
             let mut expected = decoded(ephemeral);

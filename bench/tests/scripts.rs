@@ -1,11 +1,11 @@
-//! `bench/instructions.sh` and `./test` with a `cargo` and a `valgrind` that only pretend to work.
+//! `bench/instructions.sh` and `./test` with simulated `cargo` and `valgrind` programs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Pretends to count: a start of a million instructions, then the baseline of the scenario for each pair.
+/// Simulates a count: a million instructions for the setup, then the baseline of the scenario for each pair.
 const VALGRIND: &str = r#"
 for word; do case $word in --callgrind-out-file=*) out=${word#*=} ;; esac; done
 scenario=${*: -2:1} pairs=${*: -1} summary=1
@@ -17,10 +17,10 @@ echo "events: Ir" >"$out"
 ((!summary)) || echo "summary: $((1000000 + count * pairs * factor / 100))" >>"$out"
 "#;
 
-/// A copy of both scripts in a folder of their own.
+/// A copy of both scripts in a separate folder.
 struct Copy(TempDir);
 
-/// The exit code of a script, and everything that it printed.
+/// Exit code and output of a script.
 struct Ended {
     code: Option<i32>,
     output: String,
@@ -53,7 +53,7 @@ impl Copy {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a program");
     }
 
-    /// Plants a defect in each run: lines of bash, which know `$scenario` and `$pairs`.
+    /// Adds a defect to each run: lines of bash that can use `$scenario` and `$pairs`.
     fn defect(&self, script: &str) {
         std::fs::write(self.0.path().join("programs/defect"), script).expect("a file");
     }
@@ -79,13 +79,13 @@ impl Copy {
         Ended { code: output.status.code(), output: text(&output.stdout) + &text(&output.stderr) }
     }
 
-    /// Checks the counts of instructions.
+    /// Runs `instructions.sh --check`.
     #[track_caller]
     fn assert_check(&self, code: i32, words: &str) {
         self.assert_ends("bench/instructions.sh", &["--check"], code, words);
     }
 
-    /// Runs the suite `units`, whose tests run this script.
+    /// Runs the suite `units`, whose tests are this script.
     #[track_caller]
     fn assert_units(&self, code: i32, script: &str, words: &str) {
         self.program("cargo", &format!("case $* in *--lib*) {script} ;; esac"));
@@ -101,7 +101,7 @@ impl Copy {
 }
 
 #[test]
-fn counts_like_the_baseline_pass_and_those_above_its_limit_fail() {
+fn passes_near_the_baseline_and_fails_above_the_limit() {
     let copy = Copy::new();
     copy.assert_check(0, "client_lane");
     copy.defect("[[ $scenario != inlet ]] || factor=102");
@@ -111,7 +111,7 @@ fn counts_like_the_baseline_pass_and_those_above_its_limit_fail() {
 }
 
 #[test]
-fn a_path_and_the_limiter_have_limits_of_their_own() {
+fn paths_and_the_limiter_have_separate_limits() {
     let copy = Copy::new();
     copy.baseline(|text| text.replace("tree_depth_4 2591", "tree_depth_4 2697"));
     copy.assert_check(1, "four segments");
@@ -121,7 +121,7 @@ fn a_path_and_the_limiter_have_limits_of_their_own() {
 }
 
 #[test]
-fn a_scenario_that_is_missing_on_either_side_fails() {
+fn fails_if_a_scenario_is_missing_on_either_side() {
     let without = |scenario: &'static str| {
         move |text: &str| {
             let is_other = |line: &&str| !line.starts_with(&format!("{scenario} "));
@@ -129,11 +129,11 @@ fn a_scenario_that_is_missing_on_either_side_fails() {
         }
     };
     Copy::new().baseline(without("inlet")).assert_check(1, "inlet has no baseline");
-    Copy::new().baseline(|text| format!("{text}gone 5\n")).assert_check(1, "gone, which is no scenario");
+    Copy::new().baseline(|text| format!("{text}gone 5\n")).assert_check(1, "gone, which is not a scenario");
 }
 
 #[test]
-fn a_scenario_that_counts_nothing_fails() {
+fn fails_if_a_scenario_counts_nothing() {
     let copy = Copy::new();
     for pairs in [6_400, 57_600] {
         copy.defect(&format!("[[ $scenario != inlet || $pairs != {pairs} ]] || summary=0"));
@@ -146,7 +146,7 @@ fn a_scenario_that_counts_nothing_fails() {
 }
 
 #[test]
-fn a_suite_that_fails_fails_all_whatever_it_printed() {
+fn a_failed_suite_fails_everything_whatever_it_printed() {
     let copy = Copy::new();
     copy.assert_units(0, "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'", "2 passed, 0 failed");
     copy.assert_units(
@@ -160,7 +160,7 @@ fn a_suite_that_fails_fails_all_whatever_it_printed() {
 }
 
 #[test]
-fn the_summary_names_skipped_tests_also_in_the_middle_of_a_line() {
+fn names_skipped_tests_even_in_the_middle_of_a_line() {
     let copy = Copy::new();
     copy.assert_units(0, "echo 'test one ... *** SKIPPED one: no disk'", "\n*** SKIPPED one: no disk\n");
 }

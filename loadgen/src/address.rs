@@ -1,4 +1,4 @@
-//! Where a target is: `scheme://host:port`, and of PostgreSQL `postgres://user@host:port/database`.
+//! Address of a target: `scheme://host:port`, for PostgreSQL `postgres://user@host:port/database`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,35 +9,35 @@ use serde::{Serialize, Serializer};
 
 use crate::scope::Scope;
 
-/// What speaks at an address.
+/// System that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
-    /// Our server, by its binary protocol.
+    /// Waymaker, over its binary protocol.
     Waymaker,
     /// Redis: `SET key value NX PX lease` and `DEL key`.
     Redis,
-    /// Our server, by gRPC.
+    /// Waymaker, over gRPC.
     Grpc,
-    /// Our server, by Locktopus.
+    /// Waymaker, over its Locktopus front end.
     Locktopus,
     /// etcd: `Lock` and `Unlock` of its lock service.
     Etcd,
-    /// Consul: keys that a session acquires.
+    /// Consul: keys acquired under a session.
     Consul,
     /// PostgreSQL: advisory locks.
     Postgres,
-    /// slock, by its binary protocol.
+    /// slock, over its binary protocol.
     Slock,
-    /// A server that sends back what it gets: what the network alone costs.
+    /// A server that sends back all received bytes; measures the cost of the network alone.
     Echo,
-    /// A server that always says the same by gRPC: what the library alone costs.
+    /// A gRPC server with constant responses; measures the cost of the library alone.
     GrpcEcho,
-    /// The same by WebSockets.
+    /// A WebSocket server with constant responses; measures the cost of the library alone.
     WebSocketEcho,
 }
 
 impl System {
-    /// All of them, in the order of a report.
+    /// All systems, in the order of reports.
     pub const ALL: [Self; 11] = [
         Self::Waymaker,
         Self::Redis,
@@ -52,7 +52,7 @@ impl System {
         Self::WebSocketEcho,
     ];
 
-    /// The scheme of its addresses, also its name in reports.
+    /// Returns the URL scheme, which is also the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waymaker => "waymaker",
@@ -69,7 +69,7 @@ impl System {
         }
     }
 
-    /// The name in sentences.
+    /// Returns the name for sentences.
     pub fn title(self) -> &'static str {
         match self {
             Self::Waymaker => "Waymaker",
@@ -81,62 +81,68 @@ impl System {
         }
     }
 
-    /// It is our server.
+    /// Whether the system is Waymaker.
     pub fn is_ours(self) -> bool {
         matches!(self, Self::Waymaker | Self::Grpc | Self::Locktopus)
     }
 
-    /// It is called by gRPC.
+    /// Whether the system is called over gRPC.
     pub fn is_grpc(self) -> bool {
         matches!(self, Self::Grpc | Self::GrpcEcho | Self::Etcd)
     }
 
-    /// It holds no locks.
+    /// Whether the system is an echo server, which holds no locks.
     pub fn is_echo(self) -> bool {
         matches!(self, Self::Echo | Self::GrpcEcho | Self::WebSocketEcho)
     }
 
-    /// How a lock is taken and given back, in one line.
+    /// Describes in one line how a lock is acquired and released.
     pub fn lock_words(self) -> &'static str {
         match self {
             Self::Waymaker => "ACQUIRE and RELEASE of the binary protocol",
-            Self::Grpc => "MultiLock of one key and UnLock of gRPC",
-            Self::Locktopus => "lock and release by a WebSocket",
-            Self::Redis => "SET NX PX, and a script that deletes the key if it is still its owner's",
-            Self::Etcd => "Lock and Unlock of the lock service, under a lease of the connection",
-            Self::Consul => "PUT of a key with acquire and release, under a session of the connection",
-            Self::Postgres => "pg_try_advisory_lock or, to wait, pg_advisory_lock; pg_advisory_unlock",
+            Self::Grpc => "MultiLock of one key and UnLock over gRPC",
+            Self::Locktopus => "lock and release over a WebSocket",
+            Self::Redis => "SET NX PX, and a script that deletes the key if it still has the owner's value",
+            Self::Etcd => "Lock and Unlock of the lock service, under a lease per connection",
+            Self::Consul => "PUT of a key with acquire and release, under a session per connection",
+            Self::Postgres => "pg_try_advisory_lock, or pg_advisory_lock to wait; pg_advisory_unlock",
             Self::Slock => "LOCK and UNLOCK of the binary protocol",
-            Self::Echo | Self::GrpcEcho | Self::WebSocketEcho => "none: it holds no locks",
+            Self::Echo | Self::GrpcEcho | Self::WebSocketEcho => "none; it holds no locks",
         }
     }
 
-    /// What a lock outlives where its server is started by us, in one line.
+    /// Describes in one line the failures that a lock survives, for a server that this program starts.
     pub fn outlives(self, scope: Scope) -> &'static str {
         match (self, scope) {
             (Self::Waymaker | Self::Grpc, Scope::Local) => {
-                "a crash of the machine: it is on the disk before it is granted"
+                "a crash of the machine; it is synced to the disk before the grant"
             }
             (Self::Waymaker | Self::Grpc, Scope::Quorum) => {
-                "a crash of the machine; its fence also the loss of the disk: etcd has counted it before it is granted"
+                "a crash of the machine; its fence also survives the loss of the disk, because etcd counts it \
+                 before the grant"
             }
-            (Self::Waymaker | Self::Grpc | Self::Locktopus, _) => "its connection, to the end of its lease",
-            (Self::Redis, Scope::Ephemeral | Scope::Quorum) => "its connection, to the end of its lease",
+            (Self::Waymaker | Self::Grpc | Self::Locktopus, _) => {
+                "loss of its connection, until its lease expires"
+            }
+            (Self::Redis, Scope::Ephemeral | Scope::Quorum) => {
+                "loss of its connection, until its lease expires"
+            }
             (Self::Redis, Scope::Local) => {
-                "a crash of the machine: appendfsync always has it on the disk before it is granted"
+                "a crash of the machine; appendfsync always syncs it to the disk before the grant"
             }
             (Self::Etcd | Self::Consul, _) => {
-                "a crash of the machine: it is in a log on the disk before it is granted"
+                "a crash of the machine; it is in a synced log before the grant"
             }
-            (Self::Postgres, _) => "nothing: it ends with its connection, and is on no disk",
+            (Self::Postgres, _) => "nothing; it ends with its connection and is not written to a disk",
             (Self::Slock, _) => {
-                "its connection, to the end of its lease; one older than a second is also in a file, which is not synced"
+                "loss of its connection, until its lease expires; locks older than a second are also in a file \
+                 that is not synced"
             }
-            (Self::Echo | Self::GrpcEcho | Self::WebSocketEcho, _) => "nothing: there is none",
+            (Self::Echo | Self::GrpcEcho | Self::WebSocketEcho, _) => "nothing; it holds no locks",
         }
     }
 
-    /// What its address is called in the line by which one of our programs says that it is ready.
+    /// Returns the name of this address in the line that one of this project's programs prints when it is ready.
     pub fn ready_name(self) -> &'static str {
         match self {
             Self::Waymaker => "binary",
@@ -145,7 +151,7 @@ impl System {
         }
     }
 
-    /// The command that starts one at this port, for messages to people.
+    /// Returns the command that starts such a server on this port, for messages to people.
     pub fn start_command(self, port: u16) -> String {
         match self {
             Self::Waymaker => format!("waymaker-server --listen 127.0.0.1:{port}"),
@@ -171,20 +177,20 @@ impl Serialize for System {
     }
 }
 
-/// One target.
+/// Address of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// What speaks there.
+    /// System at this address.
     pub system: System,
-    /// It is spoken through TLS.
+    /// Whether the connection uses TLS.
     pub is_encrypted: bool,
     /// `host:port`.
     pub host_and_port: String,
-    /// Whose database it is; PostgreSQL alone has such.
+    /// User and database; only PostgreSQL uses them.
     pub login: Login,
 }
 
-/// A user and a database.
+/// User and database of PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     /// The user.
@@ -194,39 +200,39 @@ pub struct Login {
 }
 
 impl Default for Login {
-    /// What every server of PostgreSQL has from its beginning.
+    /// The user and database that every new PostgreSQL server has.
     fn default() -> Self {
         Self { user: "postgres".to_owned(), database: "postgres".to_owned() }
     }
 }
 
-/// What stands behind the scheme of an encrypted address.
+/// Suffix of the scheme of an encrypted address.
 const ENCRYPTED: &str = "+tls";
 
 impl Address {
-    /// The address of a server on this machine.
+    /// Returns the address of a server on this machine.
     pub fn local(system: System, host_and_port: String) -> Self {
         Self { system, is_encrypted: false, host_and_port, login: Login::default() }
     }
 
-    /// The host without the port.
+    /// Returns the host without the port.
     pub fn host(&self) -> &str {
         let host = self.host_and_port.rsplit_once(':').map_or(self.host_and_port.as_str(), |(host, _)| host);
         host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
     }
 
-    /// The command that starts one here, for messages to people.
+    /// Returns the command that starts such a server on this port, for messages to people.
     pub fn start_command(&self, port: u16) -> String {
         let files = if self.is_encrypted { " --tls-cert FILE --tls-key FILE" } else { "" };
         self.system.start_command(port) + files
     }
 
-    /// The address in numbers.
+    /// Resolves the address.
     pub fn resolve(&self) -> Result<SocketAddr> {
         let mut found = self
             .host_and_port
             .to_socket_addrs()
-            .with_context(|| format!("{self}: the host is not known or the port is no number"))?;
+            .with_context(|| format!("{self}: the host is unknown, or the port is not a number"))?;
         found.next().ok_or_else(|| anyhow!("{self}: the host has no address"))
     }
 }
@@ -236,17 +242,19 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self> {
         let Some((scheme, rest)) = text.split_once("://") else {
-            bail!("a target is scheme://host:port, as in waymaker://127.0.0.1:7420");
+            bail!(
+                "{text:?} has no scheme; a target is scheme://host:port, such as waymaker://127.0.0.1:7420"
+            );
         };
         let (scheme, is_encrypted) = match scheme.strip_suffix(ENCRYPTED) {
             Some(scheme) => (scheme, true),
             None => (scheme, false),
         };
         let Some(system) = System::ALL.into_iter().find(|system| system.name() == scheme) else {
-            bail!("no such scheme {scheme:?}: there are {}", System::ALL.map(System::name).join(", "));
+            bail!("unknown scheme {scheme:?}; the schemes are {}", System::ALL.map(System::name).join(", "));
         };
         if is_encrypted && !system.is_ours() {
-            bail!("{scheme}{ENCRYPTED}: only our own server is loaded through TLS");
+            bail!("{scheme}{ENCRYPTED}: only waymaker, grpc and locktopus support TLS");
         }
         let (login, host_and_port) = match system {
             System::Postgres => split_login(rest)?,
@@ -256,19 +264,22 @@ impl FromStr for Address {
             .rsplit_once(':')
             .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
         if !has_port {
-            bail!("{rest:?} is no host:port, as in 127.0.0.1:7420");
+            bail!("{rest:?} is not host:port, such as 127.0.0.1:7420");
         }
         Ok(Self { system, is_encrypted, host_and_port: host_and_port.to_owned(), login })
     }
 }
 
-/// User and database before and behind `host:port`.
+/// Splits the user and database from `host:port`.
 fn split_login(rest: &str) -> Result<(Login, &str)> {
     let mut login = Login::default();
     let (rest, database) = rest.split_once('/').unwrap_or((rest, ""));
     let (user, host_and_port) = rest.rsplit_once('@').unwrap_or(("", rest));
     if user.contains(':') {
-        bail!("postgres://USER@HOST:PORT/DATABASE has no password: this logs in where the server trusts it");
+        bail!(
+            "the address contains a password, but this program logs in without one; use \
+             postgres://USER@HOST:PORT/DATABASE and a server that trusts the connection"
+        );
     }
     for (given, word) in [(user, &mut login.user), (database, &mut login.database)] {
         if !given.is_empty() {
@@ -296,14 +307,14 @@ mod tests {
     use super::{Address, System};
 
     #[test]
-    fn an_address_is_read_and_printed() {
+    fn parses_and_prints_an_address() {
         let address: Address = "redis://localhost:6379/".parse().expect("valid");
         assert_eq!(address.system, System::Redis);
         assert_eq!(address.to_string(), "redis://localhost:6379");
     }
 
     #[test]
-    fn an_encrypted_address_is_read_and_printed() {
+    fn parses_and_prints_an_encrypted_address() {
         for (text, host) in
             [("waymaker+tls://locks.example:7420", "locks.example"), ("grpc+tls://[::1]:7421", "::1")]
         {
@@ -325,13 +336,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_by_name() {
+    fn rejects_invalid_addresses() {
         for (text, part) in [
             ("127.0.0.1:1", "scheme://host:port"),
             ("zookeeper://127.0.0.1:1", "zookeeper"),
             ("zookeeper+tls://127.0.0.1:1", "zookeeper"),
-            ("redis+tls://127.0.0.1:1", "only our own server"),
-            ("postgres://me:secret@127.0.0.1:5432", "no password"),
+            ("redis+tls://127.0.0.1:1", "only waymaker, grpc and locktopus"),
+            ("postgres://me:secret@127.0.0.1:5432", "contains a password"),
             ("echo://127.0.0.1", "host:port"),
             ("echo://127.0.0.1:70000", "host:port"),
         ] {

@@ -1,4 +1,5 @@
-//! What all bare servers have in common: one thread, one task a connection, one line that says where it listens.
+//! Common parts of the bare servers: one thread, one task per connection, and a line that prints the listen
+//! address.
 
 use std::io::Write;
 
@@ -6,19 +7,19 @@ use anyhow::{Context, Result};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A server that does the least that one of its kind can do.
+/// A server that does the minimum that a server of its kind can do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BareServer<'a> {
-    /// What its address is called in the line that says it is ready.
+    /// Name of the address in the line that says the server is ready.
     pub(crate) name: &'a str,
-    /// Where it listens.
+    /// Listen address.
     pub(crate) listen: &'a str,
-    /// It never sleeps while it waits for requests.
+    /// Whether the server busy-polls instead of sleeping while it waits for requests.
     pub(crate) spin: bool,
 }
 
 impl BareServer<'_> {
-    /// Serves until it is killed. A signal that can be handled lets the caller clean up.
+    /// Serves until it is killed. On a signal that can be handled, the caller gets the chance to clean up.
     pub(crate) fn run<F>(self, serve: impl Fn(TcpStream) -> F) -> Result<()>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -42,7 +43,7 @@ impl BareServer<'_> {
         let Self { name, listen, spin } = self;
         let listener = TcpListener::bind(listen)
             .await
-            .with_context(|| format!("--listen {listen}: cannot listen there"))?;
+            .with_context(|| format!("--listen: cannot listen on {listen}"))?;
         let mut stdout = std::io::stdout();
         writeln!(stdout, "ready {name}={}", listener.local_addr()?)?;
         stdout.flush()?;
@@ -58,7 +59,7 @@ impl BareServer<'_> {
             match listener.accept().await {
                 Ok((stream, _)) if stream.set_nodelay(true).is_ok() => drop(tokio::spawn(serve(stream))),
                 Ok(_) => {}
-                // Out of files, or the other side was faster: neither ends the server.
+                // Too many open files, or the client closed first; the server continues in both cases.
                 Err(error) => eprintln!("cannot accept a connection: {error}"),
             }
         }

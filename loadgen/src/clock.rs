@@ -1,25 +1,25 @@
-//! Time of one load, as nanoseconds since it began.
+//! Time of one load, in nanoseconds since its start.
 
 use std::time::Instant;
 
-/// The beginning of a load.
+/// Start of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
 }
 
 impl Clock {
-    /// Begins now.
+    /// Starts the clock now.
     pub fn start() -> Self {
         Self { start: Instant::now() }
     }
 
-    /// Nanoseconds since then; never 0.
+    /// Returns the nanoseconds since the start; never 0.
     #[inline]
     pub fn now_ns(self) -> u64 {
         crate::units::as_ns(self.start.elapsed()).max(1)
     }
-    /// The same for another instant; 0 before the beginning.
+    /// Returns the nanoseconds from the start to this instant; 0 if the instant lies before the start.
     pub fn ns_at(self, instant: Instant) -> u64 {
         crate::units::as_ns(instant.saturating_duration_since(self.start))
     }

@@ -1,4 +1,4 @@
-//! One connection: its socket, its slots, and the ends of messages that did not fit.
+//! One connection: its socket, its slots, and incomplete messages.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -11,37 +11,37 @@ use crate::stream::Stream;
 use crate::target::Target;
 use crate::tls::explain;
 
-/// A greeting that takes longer never comes.
+/// Time limit for the handshake of a connection.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// One connection. Receive and send buffers belong to the thread and are shared by its connections; here is only what
-/// is left over between two events, which is nearly always nothing.
+/// One connection. Receive and send buffers belong to the thread and are shared by its connections. The connection
+/// keeps only bytes left over between two events, which is nearly always nothing.
 #[derive(Debug)]
 pub struct Connection<T: Target> {
-    /// Writes its requests and reads its answers.
+    /// Encodes its requests and decodes its responses.
     pub target: T,
-    /// Its socket, encrypted or not; never blocks.
+    /// Non-blocking socket, with or without TLS.
     pub stream: Stream<mio::net::TcpStream>,
     /// Its requests in flight.
     pub slots: Slots<T::Hold>,
-    /// Slots with something to send, in the order in which they became so.
+    /// Slots with a request to send, in the order in which they became ready.
     pub ready: Vec<u32>,
-    /// Slots that were told busy and are not yet to ask again.
+    /// Slots whose acquire was answered busy and whose retry is not due yet.
     pub refused: Vec<u32>,
-    /// Requests without an answer.
+    /// Number of requests without a response.
     pub in_flight_count: u32,
     /// Lane of the first slot.
     pub first_lane: u32,
-    /// Bytes of an answer whose end has not arrived.
+    /// Bytes of an incomplete response.
     partial: Vec<u8>,
-    /// Bytes that the socket would not take.
+    /// Bytes that the socket did not accept yet.
     unsent: Vec<u8>,
-    /// It is over.
+    /// Whether the connection was lost.
     pub is_lost: bool,
 }
 
 impl<T: Target> Connection<T> {
-    /// Connects and says hello.
+    /// Connects and sends the greeting.
     pub fn open(plan: &Plan, index: u32) -> Result<Self> {
         let connect = || {
             let mut stream = Stream::connect(plan, HANDSHAKE_TIME_MAX)?;
@@ -63,14 +63,14 @@ impl<T: Target> Connection<T> {
         })
     }
 
-    /// Opens all of a plan.
+    /// Opens all connections of a plan.
     pub fn open_all(plan: &Plan) -> Result<Vec<Self>> {
         crate::process::raise_open_files_limit(u64::from(plan.connections))
             .context("--connections: too many open files")?;
         (0..plan.connections).map(|index| Self::open(plan, index)).collect()
     }
 
-    /// Sends the bytes, or keeps what the socket does not take now.
+    /// Sends the bytes; keeps the bytes that the socket does not accept now.
     #[inline]
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.unsent.is_empty() {
@@ -91,7 +91,7 @@ impl<T: Target> Connection<T> {
         }
     }
 
-    /// Sends what was kept, until the socket takes no more.
+    /// Sends kept bytes until they are all sent or the socket accepts no more.
     #[inline]
     pub fn send_rest(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
@@ -108,8 +108,8 @@ impl<T: Target> Connection<T> {
         }
     }
 
-    /// Receives into `buffer`, behind what was kept from last time. Says how much of the buffer is filled and whether
-    /// the socket is empty now; `None` when there was nothing to receive.
+    /// Receives into `buffer`, after the bytes kept from last time. Returns how much of the buffer is filled and
+    /// whether the socket is now empty; `None` if there was nothing to receive.
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
         let kept = self.partial.len();
@@ -125,7 +125,7 @@ impl<T: Target> Connection<T> {
         }
     }
 
-    /// Forgets all that was in flight.
+    /// Drops all requests in flight.
     pub fn lose(&mut self) {
         self.is_lost = true;
         self.slots = Slots::new(0);
@@ -134,7 +134,7 @@ impl<T: Target> Connection<T> {
         self.in_flight_count = 0;
     }
 
-    /// Keeps the beginning of an answer for the next time.
+    /// Keeps the beginning of a response for the next event.
     #[inline]
     pub fn keep(&mut self, rest: &[u8]) {
         self.partial.clear();
@@ -142,17 +142,18 @@ impl<T: Target> Connection<T> {
     }
 }
 
-/// Why this connection cannot be opened, and what to do about it.
+/// Returns an error that explains why this connection cannot be opened, and the remedy.
 pub fn cannot_open(plan: &Plan, index: u32, error: io::Error) -> anyhow::Error {
     let address = plan.address();
     match error.kind() {
         io::ErrorKind::ConnectionRefused => anyhow!(
-            "nothing listens at {address}; start it with: {}",
+            "no server listens at {address}; start one with: {}",
             address.start_command(plan.socket_address.port())
         ),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             anyhow!(
-                "{address} did not answer within {HANDSHAKE_TIME_MAX:?}; is it something else, or stopped?"
+                "{address} did not answer within {HANDSHAKE_TIME_MAX:?}; check that the server is running and \
+                 has this protocol"
             )
         }
         io::ErrorKind::InvalidData => anyhow!("{address}: {}", explain(&error)),

@@ -1,4 +1,4 @@
-//! Processor time of server, load and everything else over one measurement.
+//! CPU time of the server, the load generator and all other processes during one measurement.
 
 use std::fs;
 use std::time::Instant;
@@ -8,21 +8,21 @@ use serde::Serialize;
 use crate::process::{Process, own_cpu_ns};
 use crate::units::as_ns;
 
-/// What `/proc/stat` counts in: USER_HZ is 100 on every platform of Linux that matters here.
+/// Unit of `/proc/stat`: USER_HZ is 100 on every relevant Linux platform.
 const TICK_NS: u64 = 10_000_000;
 
-/// Cores that were kept busy: 1.0 is one whole core.
+/// CPU use in cores; 1.0 is one fully busy core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CpuShares {
-    /// By the server; `None` where its process is not known.
+    /// Used by the server; `None` if its process is unknown.
     pub server: Option<f64>,
-    /// By this process.
+    /// Used by this process.
     pub load: f64,
-    /// By anything else on the machine, or by its host; `None` where the server's part is not known.
+    /// Used by all other processes of the machine, and by its host; `None` if the server's share is unknown.
     pub other: Option<f64>,
 }
 
-/// Processor times at one moment.
+/// CPU times at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuSample {
     at: Instant,
@@ -32,7 +32,7 @@ pub struct CpuSample {
 }
 
 impl CpuSample {
-    /// Now.
+    /// Reads the CPU times now.
     pub fn take(server: Option<Process>) -> Self {
         Self {
             server_ns: server.and_then(Process::cpu_ns),
@@ -42,7 +42,7 @@ impl CpuSample {
         }
     }
 
-    /// What was kept busy until a later sample.
+    /// Returns the CPU use between this sample and a later one.
     pub fn shares_until(&self, later: &Self) -> CpuShares {
         let elapsed_ns = as_ns(later.at - self.at).max(1) as f64;
         let share = |before: u64, after: u64| after.saturating_sub(before) as f64 / elapsed_ns;
@@ -55,12 +55,13 @@ impl CpuSample {
     }
 }
 
-/// Time in which any core was not idle.
+/// Returns the time in which any core was not idle.
 fn machine_cpu_ns() -> Option<u64> {
     let statistics = fs::read_to_string("/proc/stat").ok()?;
     let line = statistics.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; what follows is contained in user and nice.
+    // user, nice, system, idle, iowait, irq, softirq, steal. The later columns are already contained in user and
+    // nice.
     let busy: u64 =
         ticks.iter().take(8).enumerate().filter(|(field, _)| !matches!(field, 3 | 4)).map(|(_, n)| n).sum();
     (ticks.len() >= 8).then_some(busy * TICK_NS)
@@ -71,7 +72,7 @@ mod tests {
     use super::{CpuSample, machine_cpu_ns};
 
     #[test]
-    fn the_machine_is_never_less_busy_than_this_process() {
+    fn machine_time_is_at_least_the_time_of_this_process() {
         assert!(machine_cpu_ns().is_some());
         let before = CpuSample::take(None);
         let shares = before.shares_until(&CpuSample::take(None));

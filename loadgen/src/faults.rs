@@ -1,34 +1,34 @@
-//! What was wrong with the answers.
+//! Wrong responses.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Kinds of wrong answers.
+/// Kinds of wrong responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// An answer to no request in flight, or of the wrong kind for its request.
+    /// A response without a matching request in flight, or of the wrong kind for its request.
     WrongAnswer,
-    /// An error where none can be.
+    /// An error that the request cannot cause.
     UnexpectedError,
-    /// Busy although nobody can hold the key.
+    /// Busy although no other client can hold the key.
     ImpossibleBusy,
     /// The fence of a grant did not rise.
     FenceNotRising,
     /// A grant that conflicts with a hold.
     ConflictingGrant,
-    /// A bucket gave more than it can have had.
+    /// A bucket allowed more than its rate and burst permit.
     TooMuchAllowed,
-    /// Something is not over that should be, or not counted as it happened.
+    /// A claim or count that differs from the events that were sent.
     WrongCount,
-    /// The connection was lost or its stream made no sense.
+    /// The connection was lost, or its data could not be decoded.
     ConnectionLost,
-    /// No answer came.
+    /// A request without a response.
     Unanswered,
 }
 
-/// Wrong answers, counted, with a few examples of each kind.
+/// Number of wrong responses, with a few examples of each kind.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Faults {
     kinds: BTreeMap<FaultKind, FaultsOfKind>,
@@ -40,11 +40,11 @@ struct FaultsOfKind {
     examples: Vec<String>,
 }
 
-/// Examples kept of each kind.
+/// Maximum number of examples kept of each kind.
 const EXAMPLES_MAX: usize = 3;
 
 impl Faults {
-    /// Counts one; the example is only made where it will be kept.
+    /// Counts one fault. The example is only created if it is kept.
     #[cold]
     pub fn add(&mut self, kind: FaultKind, example: impl FnOnce() -> String) {
         let faults = self.kinds.entry(kind).or_default();
@@ -54,7 +54,7 @@ impl Faults {
         }
     }
 
-    /// Takes over those of another thread.
+    /// Adds the faults of another thread.
     pub fn merge(&mut self, other: Self) {
         for (kind, others) in other.kinds {
             let faults = self.kinds.entry(kind).or_default();
@@ -64,17 +64,17 @@ impl Faults {
         }
     }
 
-    /// How many there are.
+    /// Returns the total number of faults.
     pub fn count(&self) -> u64 {
         self.kinds.values().map(|faults| faults.count).sum()
     }
 
-    /// How many there are of one kind.
+    /// Returns the number of faults of one kind.
     pub fn count_of(&self, kind: FaultKind) -> u64 {
         self.kinds.get(&kind).map_or(0, |faults| faults.count)
     }
 
-    /// One line a kind, then its examples.
+    /// Formats one line for each kind, followed by its examples.
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for (kind, faults) in &self.kinds {
@@ -90,15 +90,15 @@ impl Faults {
 impl FaultKind {
     fn describe(self) -> &'static str {
         match self {
-            Self::WrongAnswer => "an answer that no request asked for",
-            Self::UnexpectedError => "an error where none can be",
-            Self::ImpossibleBusy => "busy although nobody can hold the key",
+            Self::WrongAnswer => "a response without a matching request",
+            Self::UnexpectedError => "an error that the request cannot cause",
+            Self::ImpossibleBusy => "busy, although no other client can hold the key",
             Self::FenceNotRising => "a fence that did not rise",
             Self::ConflictingGrant => "a grant that conflicts with a hold",
-            Self::TooMuchAllowed => "a bucket that gave more than it can have had",
-            Self::WrongCount => "a count that is not what happened",
-            Self::ConnectionLost => "a connection lost",
-            Self::Unanswered => "a request without an answer",
+            Self::TooMuchAllowed => "a bucket that allowed more than its rate and burst permit",
+            Self::WrongCount => "a count that differs from the events",
+            Self::ConnectionLost => "a lost connection",
+            Self::Unanswered => "a request without a response",
         }
     }
 }

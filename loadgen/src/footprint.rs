@@ -1,4 +1,4 @@
-//! What many of one thing occupy in a server: its resident memory with all of them and without.
+//! Memory of many items in a server: the difference of its resident memory with and without them.
 
 use std::time::Duration;
 
@@ -8,26 +8,27 @@ use serde::Serialize;
 use crate::faults::Faults;
 use crate::process::Process;
 
-/// Until the allocator has settled.
+/// Time for the allocator to settle.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 
-/// What so many of one thing occupy.
+/// Memory that a number of items uses.
 #[derive(Clone, Debug, Serialize)]
 pub struct Footprint {
-    /// How many there are.
+    /// Number of items.
     pub count: u32,
-    /// Resident before.
+    /// Resident memory before.
     pub before_bytes: u64,
-    /// Resident with all of them.
+    /// Resident memory with all items.
     pub after_bytes: u64,
-    /// The difference for each.
+    /// Difference per item.
     pub bytes_each: f64,
-    /// What was wrong on the way.
+    /// Faults during the measurement.
     pub faults: Faults,
 }
 
 impl Footprint {
-    /// Measures what `make` makes, and hands it back. What it needs of which there is one only should be there before.
+    /// Measures the items that `make` creates, and returns them. Create shared prerequisites before the call, so
+    /// that they are not counted.
     pub fn measure<T>(
         server: Option<Process>,
         count: u32,
@@ -44,11 +45,12 @@ impl Footprint {
 fn resident_bytes(server: Option<Process>) -> Result<u64> {
     std::thread::sleep(SETTLE_TIME);
     server.and_then(Process::resident_bytes).context(
-        "the memory of the server is not known: it is no process of this machine that may be looked at",
+        "the memory of the server is unknown; the server must be a process of this machine that this user may \
+         inspect",
     )
 }
 
-/// Bytes as people read them.
+/// Formats bytes as MiB.
 pub fn show_mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }

@@ -1,7 +1,8 @@
-//! Pairs by our client library: each lock is a guard that renews itself, released and awaited.
+//! Acquire and release pairs through the Rust client library: each lock is a guard that renews itself and is
+//! released and awaited.
 //!
-//! What is counted is the same as of the raw connection: a pair is two requests, each with its latency. What the library
-//! adds is what a program pays that uses it.
+//! Counts as for the raw connection: a pair is two requests, each with its latency. The difference to the raw
+//! connection is the cost of the library for a program that uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,7 @@ use crate::target::greeting::namespace;
 use crate::worker::{Signals, Timetable};
 use crate::workload::{Grant, Lane, Pair, PairLedger, Workload};
 
-/// Carries out a plan of pairs.
+/// Runs a plan of pairs.
 pub(crate) fn run(
     plan: &Plan,
     server: Option<Process>,
@@ -43,12 +44,12 @@ pub(crate) fn run(
     run_threads(plan, server, stop, watcher, timetable, jobs)
 }
 
-/// The runtime of one thread of load.
+/// Creates the runtime of one load thread.
 pub(crate) fn runtime() -> Result<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// One client of the target of a plan.
+/// Connects one client to the target of a plan.
 pub(crate) async fn connect(plan: &Plan) -> Result<Client> {
     let url = format!("waymaker://{}", plan.socket_address);
     let builder = Client::builder().namespace(namespace(NamespaceKind::Flat)).owner("waymaker-loadgen");
@@ -56,7 +57,7 @@ pub(crate) async fn connect(plan: &Plan) -> Result<Client> {
     builder.connect(&url).await.with_context(|| format!("cannot open a connection to {url}"))
 }
 
-/// One thread of load: its runtime, and the clients that live on it.
+/// One load thread: its runtime and its clients.
 #[derive(Debug)]
 struct GuardThread {
     runtime: Runtime,
@@ -64,7 +65,7 @@ struct GuardThread {
     players: Vec<Player>,
 }
 
-/// One request at a time of one client.
+/// One lane of a client, with one request at a time.
 #[derive(Debug)]
 struct Player {
     client: Client,
@@ -76,7 +77,7 @@ struct Player {
 }
 
 impl GuardThread {
-    /// Opens every `plan.threads`-th connection.
+    /// Opens the connections of this thread: every `plan.threads`-th connection.
     fn connect(plan: &Plan, thread: u32, ledger: &Arc<PairLedger>) -> Result<Self> {
         let runtime = runtime()?;
         let (mut clients, mut players) = (Vec::new(), Vec::new());
@@ -98,7 +99,8 @@ impl GuardThread {
         Ok(Self { runtime, clients, players })
     }
 
-    /// Loads until the timetable ends or it is stopped. The library itself gives up a server that does not answer.
+    /// Runs the load until the timetable ends or the load is stopped. The library has its own timeout for servers
+    /// that do not answer.
     fn run(self, timetable: Timetable, signals: &Arc<Signals>) -> Result<WorkerResult> {
         let Self { runtime, clients, players } = self;
         runtime.block_on(async {
@@ -119,8 +121,8 @@ impl GuardThread {
 }
 
 impl Player {
-    /// Plays one pair after the other, until the load is over or an answer is an error: whatever is wrong there is wrong
-    /// for all that follow.
+    /// Plays one pair after the other until the load ends or a response is an error. After an error all later
+    /// responses on this lane would be wrong too.
     async fn play(mut self, timetable: Timetable, signals: Arc<Signals>) -> WorkerResult {
         let Timetable { clock, measure_until_ns, .. } = timetable;
         let mut now_ns = clock.now_ns();
@@ -150,7 +152,7 @@ impl Player {
         Ok(())
     }
 
-    /// Counts one answer, which came now to what was sent at `now_ns`.
+    /// Counts a response that arrived now, to a request sent at `now_ns`.
     fn count(&mut self, now_ns: &mut u64, clock: Clock, timetable: Timetable) {
         let sent_at_ns = std::mem::replace(now_ns, clock.now_ns());
         if timetable.is_measured(*now_ns) {

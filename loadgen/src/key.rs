@@ -1,27 +1,27 @@
-//! Keys: a number, and its bytes of a fixed length.
+//! Keys: a number, and its encoding as bytes of a fixed length.
 //!
-//! The bytes are scrambled. Counted keys differ in few bits, and a server whose hash folds keys would put them on a small
-//! part of its table: slock used 4,096 of its four million slots for keys that ended with hexadecimal digits. The bytes
-//! depend on the number alone, so every server gets the same keys in every run.
+//! The bytes are scrambled. Consecutive numbers differ in few bits, and a server whose hash folds keys would place
+//! them in a small part of its table: slock used 4,096 of its four million slots for keys that ended with
+//! hexadecimal digits. The bytes depend on the number alone, so every server gets the same keys in every run.
 
-/// Which key of the key space.
+/// Index of a key in the key space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KeyIndex(pub u32);
 
-/// Length of the scrambled end of a key; shorter keys are the end of it.
+/// Length of the scrambled end of a key. Shorter keys are a suffix of this end.
 pub const TAIL_LEN: usize = 16;
-/// Bytes of a key that are the same in all keys come from this.
+/// Source of the leading bytes, which are the same in all keys.
 const PREFIX: &[u8] = b"waymaker";
-/// Length of the digits of a number.
+/// Number of digits of a number.
 pub const DIGITS: usize = 8;
-/// Letters that stand for themselves in URLs and JSON; six bits each.
+/// Letters that need no escaping in URLs and JSON; each encodes six bits.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// Letters at the end of a key that hold its number, so that no two keys are the same.
+/// Number of letters at the end of a key that encode its number, so that all keys differ.
 const NUMBER_LETTERS: usize = 6;
 
 impl KeyIndex {
-    /// The scrambled end of the key, for protocols whose keys are bytes. No two have the same last eight bytes. It has no
-    /// branches, because it runs once for every acquire.
+    /// Returns the scrambled end of the key, for protocols with binary keys. The last eight bytes differ between
+    /// all keys. Has no branches, because it runs once for every acquire.
     #[inline]
     pub fn tail(self) -> [u8; TAIL_LEN] {
         let [front, back] = self.words();
@@ -31,11 +31,12 @@ impl KeyIndex {
         tail
     }
 
-    /// The scrambled end of the key, for protocols whose keys are text. No two have the same last six letters.
+    /// Returns the scrambled end of the key, for protocols with text keys. The last six letters differ between all
+    /// keys.
     #[inline]
     pub fn letters(self) -> [u8; TAIL_LEN] {
         let [front, back] = self.words();
-        // Each step is undone by another: no two numbers become the same one.
+        // Each step is invertible, so different numbers stay different.
         let mut number = self.0;
         number = (number ^ (number >> 16)).wrapping_mul(0x7feb_352d);
         number = (number ^ (number >> 15)).wrapping_mul(0x846c_a68b);
@@ -52,26 +53,26 @@ impl KeyIndex {
         letters
     }
 
-    /// The key as a number, for systems whose keys are that.
+    /// Returns the key as a number, for systems with numeric keys.
     #[inline]
     pub fn scrambled(self) -> u64 {
         self.words()[1]
     }
 
-    /// The whole key, for protocols whose keys are bytes.
+    /// Returns the whole key, for protocols with binary keys.
     pub fn key(self, size: usize) -> Vec<u8> {
         whole(&self.tail(), size)
     }
 
-    /// The whole key, for protocols whose keys are text.
+    /// Returns the whole key, for protocols with text keys.
     pub fn text(self, size: usize) -> Vec<u8> {
         whole(&self.letters(), size)
     }
 
-    /// The number as eight hexadecimal digits, without branches.
+    /// Returns the number as eight hexadecimal digits, without branches.
     #[inline]
     pub fn digits(self) -> [u8; DIGITS] {
-        // One digit in each byte, the most significant last (little endian puts it last, so swap first).
+        // One digit in each byte, the most significant last. Little endian stores it last, so swap first.
         let mut spread = u64::from(self.0.swap_bytes());
         spread = (spread | (spread << 16)) & 0x0000_ffff_0000_ffff;
         spread = (spread | (spread << 8)) & 0x00ff_00ff_00ff_00ff;
@@ -81,15 +82,15 @@ impl KeyIndex {
         (spread + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'0' - 10)).to_le_bytes()
     }
 
-    /// Two words of scrambled bits. The second is another for each number.
+    /// Returns two words of scrambled bits. The second differs for each number.
     #[inline]
     fn words(self) -> [u64; 2] {
-        // Each step is undone by another: no two numbers become the same one.
+        // Each step is invertible, so different numbers stay different.
         let mut back = (u64::from(self.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         back = (back ^ (back >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        // Not half of the word: a hash that folds both halves together would undo it.
+        // The shift is not half of the word, because a hash that folds both halves together would undo it.
         back ^= back >> 29;
-        // Not a shift of the other: a hash that folds words together must not cancel both.
+        // Not a shift of the other word, because a hash that folds words together must not cancel both.
         let front = (back ^ (back >> 29)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(23);
         [front, back]
     }
@@ -101,7 +102,7 @@ fn whole(tail: &[u8; TAIL_LEN], size: usize) -> Vec<u8> {
     key
 }
 
-/// The place of the scrambled end of a key in a message that is sent for many keys.
+/// Position of the scrambled end of a key in a message template that is reused for many keys.
 #[derive(Clone, Copy, Debug)]
 pub struct TailPlace {
     offset: usize,
@@ -109,7 +110,7 @@ pub struct TailPlace {
 }
 
 impl TailPlace {
-    /// The place in a message in which a key of `key_size` bytes ends at `end`.
+    /// Returns the position in a message in which a key of `key_size` bytes ends at `end`.
     pub fn before(end: usize, key_size: usize) -> Self {
         let len = key_size.min(TAIL_LEN);
         Self { offset: end - len, len }
@@ -119,7 +120,7 @@ impl TailPlace {
     #[inline]
     pub fn put(self, tail: &[u8; TAIL_LEN], message: &mut [u8]) {
         let place = &mut message[self.offset..self.offset + self.len];
-        // A length known beforehand is copied in one move instead of a call.
+        // A constant length compiles to one move instead of a call.
         match <&mut [u8; TAIL_LEN]>::try_from(&mut *place) {
             Ok(place) => *place = *tail,
             Err(_) => place.copy_from_slice(&tail[TAIL_LEN - self.len..]),
@@ -134,14 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_those_of_the_number() {
+    fn formats_numbers_as_hexadecimal_digits() {
         for number in [0, 1, 9, 10, 0x1234_abcd, 0xdead_beef, 0xf00f_a00a, u32::MAX] {
             assert_eq!(KeyIndex(number).digits().as_slice(), format!("{number:08x}").as_bytes());
         }
     }
 
     #[test]
-    fn keys_have_the_size_asked_for_and_the_same_end() {
+    fn keys_have_the_requested_size_and_the_same_end() {
         for key in [KeyIndex::key, KeyIndex::text] {
             let usual = key(KeyIndex(255), 16);
             assert_eq!(usual.len(), 16);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_with_the_end_of_a_key_is_its_message() {
+    fn writes_the_end_of_a_key_into_a_template() {
         for size in [8, 15, 16, 17, 40] {
             let message = |key: &[u8]| [b"before", key, b"behind"].concat();
             let mut template = message(&KeyIndex(1).key(size));
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_keys_are_the_same_and_text_is_text() {
+    fn all_keys_differ_and_text_keys_are_text() {
         let numbers = (0..50_000).chain((0..50_000).map(|number| u32::MAX - number));
         let keys =
             |key: fn(KeyIndex) -> Vec<u8>| numbers.clone().map(KeyIndex).map(key).collect::<HashSet<_>>();
@@ -172,7 +173,8 @@ mod tests {
         assert_eq!(keys(|key| key.text(8)[2..].to_vec()).len(), 100_000);
     }
 
-    /// A server may read a key as one number, or fold its words into one, in either order of bytes.
+    /// Ways in which a server may reduce a key to a number: as one number, or by folding its words, in either byte
+    /// order.
     fn folds(key: &[u8]) -> [u128; 12] {
         let mut folds = [0; 12];
         let mut place = folds.iter_mut();
@@ -193,14 +195,14 @@ mod tests {
         folds
     }
 
-    /// How many of `2^bits` buckets `count` random keys fill.
+    /// Expected number of `2^bits` buckets that `count` random keys fill.
     fn filled_by_random(count: f64, bits: u32) -> f64 {
         let buckets = 2_f64.powi(bits as i32);
         buckets * (1.0 - (-count / buckets).exp())
     }
 
     #[test]
-    fn keys_fill_hash_tables_of_every_size_as_random_keys_do() {
+    fn keys_fill_hash_tables_of_every_size_like_random_keys() {
         const KEY_COUNT: u32 = 50_000;
         for key_len in [8, 16] {
             let of_keys: Vec<_> =
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_fill_the_slots_of_the_servers_that_place_them_by_a_published_hash() {
+    fn keys_fill_the_slots_of_servers_with_a_known_hash() {
         const KEY_COUNT: u32 = 200_000;
         for key in [KeyIndex::key, KeyIndex::text] {
             let slots: HashSet<_> = (0..KEY_COUNT)

@@ -1,20 +1,20 @@
-//! Latencies in a histogram of bounded size and error.
+//! Latency histogram of bounded size and error.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::units::show_ns;
 
-/// The longest latency that is told apart from longer ones.
+/// Longest latency that the histogram distinguishes from longer ones.
 const LATENCY_NS_MAX: u64 = 120_000_000_000;
 
-/// Latencies in nanoseconds, to three digits.
+/// Latencies in nanoseconds, with three significant digits.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     histogram: Histogram<u64>,
 }
 
-/// The points of a distribution that a report names, in nanoseconds.
+/// Percentiles of a report, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Percentiles {
@@ -35,28 +35,28 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Records the same latency `count` times.
+    /// Records `count` requests with the same latency.
     #[inline]
     pub fn record(&mut self, latency_ns: u64, count: u64) {
         self.histogram.saturating_record_n(latency_ns, count);
     }
 
-    /// Takes over those of another thread.
+    /// Adds the latencies of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("all have the same bounds");
     }
 
-    /// The latency that this share of them does not exceed.
+    /// Returns the latency at this quantile.
     pub fn at(&self, quantile: f64) -> u64 {
         self.histogram.value_at_quantile(quantile)
     }
 
-    /// How many there are.
+    /// Returns the number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The points that a report names.
+    /// Returns the percentiles of a report.
     pub fn percentiles(&self) -> Percentiles {
         let at = |quantile| self.histogram.value_at_quantile(quantile);
         Percentiles {
@@ -71,7 +71,7 @@ impl Latencies {
 }
 
 impl Percentiles {
-    /// In one line.
+    /// Formats the percentiles in one line.
     pub fn describe(&self) -> String {
         if self.count == 0 {
             return "none".into();

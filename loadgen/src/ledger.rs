@@ -1,42 +1,42 @@
-//! What all connections together know of each key: its newest fence and who of us holds it.
+//! State of each key as all connections together know it: its newest fence and the connection that holds it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::faults::FaultKind;
 use crate::target::Claim;
 
-/// The newest fence seen on each key. A fence must be above every fence that was seen before its acquire was sent.
+/// Newest fence seen on each key. A new fence must be above every fence that was seen before its acquire was sent.
 #[derive(Debug)]
 pub struct FenceLedger {
     newest: Box<[AtomicU64]>,
 }
 
-/// What is wrong with a grant.
+/// Fault of a grant.
 #[derive(Debug)]
 pub struct WrongGrant {
-    /// In which way.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// For people.
+    /// Message for people.
     pub message: String,
 }
 
 impl FenceLedger {
-    /// No fence seen yet.
+    /// Creates a ledger without any fence.
     pub fn new(key_count: u32) -> Self {
         Self { newest: (0..key_count).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The newest fence of the key.
+    /// Returns the newest fence of the key.
     #[inline]
     pub fn newest(&self, claim: Claim) -> u64 {
         self.newest[claim.key.0 as usize].load(Ordering::Relaxed)
     }
 
-    /// Notes a grant of a key that only the caller uses.
+    /// Records a grant of a key that only the caller uses.
     #[inline]
     pub fn note_private(&self, claim: Claim, fence: u64) -> Result<(), WrongGrant> {
         let cell = &self.newest[claim.key.0 as usize];
-        // Two plain moves: nobody else writes this cell.
+        // A plain load and store suffice, because no other thread writes this cell.
         let newest = cell.load(Ordering::Relaxed);
         if fence <= newest {
             return Err(not_rising(claim, fence, newest));
@@ -45,8 +45,9 @@ impl FenceLedger {
         Ok(())
     }
 
-    /// Notes a grant of a key that others use too. `floor` is the newest fence when its acquire was sent; an exclusive
-    /// grant follows the end of all holds before it, so nothing seen by now may be above it either.
+    /// Records a grant of a key that other connections use too. `floor` is the newest fence when the acquire was
+    /// sent. An exclusive grant follows the end of all earlier holds, so its fence must also be above all fences
+    /// seen by now.
     pub fn note_shared(&self, claim: Claim, fence: u64, floor: u64) -> Result<(), WrongGrant> {
         let newest = self.newest[claim.key.0 as usize].fetch_max(fence, Ordering::SeqCst);
         let floor = if claim.shared { floor } else { newest };
@@ -60,23 +61,23 @@ fn not_rising(claim: Claim, fence: u64, newest: u64) -> WrongGrant {
     WrongGrant { kind: FaultKind::FenceNotRising, message }
 }
 
-/// Which keys are surely held by one of us: from when a grant was read until its release is about to be written.
-/// Both ends lie inside the true hold, so two that overlap here overlapped at the server.
+/// Keys that one of our connections certainly holds: from reading the grant until just before writing the release.
+/// Both ends lie inside the true hold, so two holds that overlap here also overlapped at the server.
 #[derive(Debug)]
 pub struct HoldLedger {
     holds: Box<[AtomicU32]>,
 }
 
-/// Set while held exclusively; below it the number of readers.
+/// Bit that is set while the key is held exclusively. The lower bits count the readers.
 const EXCLUSIVE: u32 = 1 << 31;
 
 impl HoldLedger {
-    /// Nothing is held.
+    /// Creates a ledger without any holds.
     pub fn new(key_count: u32) -> Self {
         Self { holds: (0..key_count).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Notes a grant.
+    /// Records a grant.
     pub fn note_granted(&self, claim: Claim) -> Result<(), WrongGrant> {
         let cell = &self.holds[claim.key.0 as usize];
         let (before, conflict) = if claim.shared {
@@ -89,7 +90,7 @@ impl HoldLedger {
         if conflict { Err(conflicting(claim, before)) } else { Ok(()) }
     }
 
-    /// Notes that the release is about to be written.
+    /// Records that the release is about to be written.
     pub fn note_releasing(&self, claim: Claim) {
         let cell = &self.holds[claim.key.0 as usize];
         if claim.shared {
@@ -104,8 +105,10 @@ impl HoldLedger {
 fn conflicting(claim: Claim, before: u32) -> WrongGrant {
     let asked = if claim.shared { "shared" } else { "exclusively" };
     let holder = match before {
-        before if before & EXCLUSIVE != 0 => "another connection of ours holds it exclusively".to_owned(),
-        readers => format!("{readers} of our connections hold it shared"),
+        before if before & EXCLUSIVE != 0 => {
+            "another connection of this load generator holds it exclusively".to_owned()
+        }
+        readers => format!("{readers} connections of this load generator hold it shared"),
     };
     let message = format!("key {:08x} granted {asked} while {holder}", claim.key.0);
     WrongGrant { kind: FaultKind::ConflictingGrant, message }
@@ -120,12 +123,12 @@ mod tests {
     const SHARED: Claim = Claim { key: crate::key::KeyIndex(0), shared: true };
 
     #[test]
-    fn a_fence_must_rise() {
+    fn rejects_a_fence_that_does_not_rise() {
         let ledger = FenceLedger::new(1);
         assert!(ledger.note_private(EXCLUSIVE, 1).is_ok());
         assert!(ledger.note_private(EXCLUSIVE, 1).is_err());
         assert!(ledger.note_private(EXCLUSIVE, 2).is_ok());
-        // Two readers whose grants were read in the other order.
+        // Two readers whose grants were read in reverse order.
         assert!(ledger.note_shared(SHARED, 4, 2).is_ok());
         assert!(ledger.note_shared(SHARED, 3, 2).is_ok());
         assert!(ledger.note_shared(SHARED, 4, 2).is_err());
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exclusive_hold_stands_alone() {
+    fn rejects_a_grant_beside_an_exclusive_hold() {
         let ledger = HoldLedger::new(1);
         assert!(ledger.note_granted(SHARED).is_ok());
         assert!(ledger.note_granted(SHARED).is_ok());

@@ -1,15 +1,15 @@
-//! waymaker-loadgen: measures acquire latency and throughput of Waymaker and of others.
+//! waymaker-loadgen: load generator and benchmark for Waymaker and other lock servers.
 //!
 //! ```text
-//! options -> plan -> load -> worker (one a thread) -> connections -> target
+//! options -> plan -> load -> worker (one per thread) -> connections -> target
 //!                      |        '-> player -> workload -> ledgers (fences, holds)
 //!                      '-> outcome -> report
 //! compare -> rows x rounds x targets -> load; ping-pong of the cores around each
 //! ```
 //!
-//! One client code path drives every target but those that are called by gRPC ([`grpc`]) or by our client library (`guard`), which have
-//! their own: [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (what is written
-//! and read) and [`workload::Workload`] (what is asked for, and what the grants must then be).
+//! One client code path drives all targets, except gRPC targets ([`grpc`]) and the Rust client library (`guard`).
+//! [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (encodes
+//! requests, decodes responses) and [`workload::Workload`] (chooses the requests and checks the grants).
 
 pub mod address;
 mod bare_server;
@@ -64,7 +64,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::options::{Command, Options};
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
     let options = Options::parse();
     match dispatch(&options) {
@@ -91,7 +91,7 @@ fn dispatch(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// A flag that the first signal sets; the second ends the program.
+/// Returns a flag that the first signal sets; the second signal ends the program.
 fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

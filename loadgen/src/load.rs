@@ -1,4 +1,4 @@
-//! Carries out one plan: connects, loads from its threads, and gathers what they saw.
+//! Runs one plan: connects, runs the load threads, and collects their results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,43 +31,43 @@ use crate::workload::{
     Renewals, Throttled, Workload,
 };
 
-/// Between two updates of whoever watches.
+/// Interval between two progress updates.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What one load showed.
+/// Result of one load.
 #[derive(Debug)]
 pub struct Outcome {
-    /// For how long it was measured.
+    /// Length of the measurement.
     pub measured: Duration,
-    /// Requests answered in that time.
+    /// Number of requests answered during the measurement.
     pub request_count: u64,
-    /// Acquires that were answered busy and sent again; not among the requests.
+    /// Number of acquires that were answered busy and sent again; not included in the requests.
     pub poll_count: u64,
-    /// Of each request, or of acquires only (see [`Workload::RECORDS_RELEASES`]).
+    /// Latency of each request, or of acquires only (see [`Workload::RECORDS_RELEASES`]).
     pub latency: Latencies,
-    /// From one release to the next grant.
+    /// Time from a release to the next grant.
     pub hand_over: Option<Latencies>,
-    /// Each latency for itself, where the plan says so.
+    /// Each single latency, if the plan keeps them.
     pub samples: Vec<Sample>,
-    /// The time of the samples.
+    /// Clock of the samples.
     pub clock: Clock,
-    /// What the limiter gave.
+    /// Tokens that the limiter allowed.
     pub allowed: Option<Allowed>,
-    /// What was wrong.
+    /// Wrong responses.
     pub faults: Faults,
-    /// Who kept how many cores busy.
+    /// CPU use of the server, the load generator and other processes.
     pub cpu: CpuShares,
-    /// It was stopped before its end.
+    /// Whether the load was stopped before its end.
     pub is_interrupted: bool,
 }
 
-/// Somebody who looks on: how much of the time is over, and how many answers came.
+/// Progress callback; gets the elapsed time and the number of responses.
 pub type Watcher<'a> = dyn Fn(Duration, u64) + 'a;
 
-/// One thread's part of a load.
+/// Part of a load that runs on one thread.
 pub(crate) type Job = Box<dyn FnOnce(&Arc<Signals>) -> Result<WorkerResult> + Send>;
 
-/// Carries out a plan.
+/// Runs a plan.
 pub fn run(
     plan: &Plan,
     server: Option<Process>,
@@ -77,7 +77,10 @@ pub fn run(
     plan.check()?;
     match (plan.system, plan.workload) {
         (_, workload) if workload.is_scenario() => {
-            bail!("the workload {} is no single load", workload.name())
+            bail!(
+                "the workload {} consists of several phases and cannot run as a single load",
+                workload.name()
+            )
         }
         (System::Waymaker, WorkloadName::Tree) => run_target::<WaymakerSets>(plan, server, stop, watcher),
         (System::Waymaker, WorkloadName::Multi) => run_target::<WaymakerKeys>(plan, server, stop, watcher),
@@ -169,7 +172,7 @@ fn run_workload<T: Target + 'static, W: Workload + 'static>(
     run_threads(plan, server, stop, watcher, timetable, jobs.collect())
 }
 
-/// Runs each part on a thread of its own, and watches over them.
+/// Runs each part on its own thread and reports progress.
 pub(crate) fn run_threads(
     plan: &Plan,
     server: Option<Process>,
@@ -236,7 +239,7 @@ pub(crate) fn run_threads(
     })
 }
 
-/// Adds what one part of a load saw to what others did.
+/// Adds the result of one part of a load to the sum.
 pub(crate) fn merge(sum: &mut WorkerResult, result: WorkerResult) {
     sum.request_count += result.request_count;
     sum.poll_count += result.poll_count;

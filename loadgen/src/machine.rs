@@ -1,16 +1,16 @@
-//! Where it was measured.
+//! Description of the machine.
 
 use std::fs;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine and the time, for a report.
+/// Machine and time of a measurement, for reports.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// Model of the processor.
     pub cpu_model: String,
-    /// Cores of the machine.
+    /// Number of cores of the machine.
     pub core_count: usize,
     /// Version of the kernel.
     pub kernel: String,
@@ -21,7 +21,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, now.
+    /// Describes this machine, now.
     pub fn this() -> Self {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
         let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -39,7 +39,7 @@ impl Machine {
         }
     }
 
-    /// In one line.
+    /// Formats the description in one line.
     pub fn describe(&self) -> String {
         format!("{}, {} cores, Linux {}, {}", self.cpu_model, self.core_count, self.kernel, self.date)
     }

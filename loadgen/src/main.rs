@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-// That of our server, so that the bare servers it is compared with have the same.
+// The allocator of waymaker-server, so that a comparison with the bare servers of this program uses the same
+// allocator on both sides.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

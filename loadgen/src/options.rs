@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,126 +13,127 @@ use crate::tls::TlsOptions;
 use crate::units::{Cores, parse_cores, parse_count, parse_rate};
 
 const EXAMPLES: &str = "\
-Examples:
-  waymaker-loadgen
-      The canonical workload against a server on this machine: 50 connections, one request each at a time.
-  waymaker-loadgen --target redis://127.0.0.1:6379 --depth 16
-      The same against Redis, 16 requests in flight on each connection.
-  waymaker-loadgen --rate 100k --duration 10s
-      Open loop: 100,000 requests a second; latency counts from when each should have been sent.
-  waymaker-loadgen --workload hot --connections 64
-      All contend for one key; shows how long one holder's release takes to become the next one's grant.
-  waymaker-loadgen --scope local
-      Durable locks: a server with a data directory writes each to its disk before it answers.
-  waymaker-loadgen --target etcd://127.0.0.1:2379
-      Lock and Unlock of etcd, which are always durable.
-  waymaker-loadgen --target postgres://postgres@127.0.0.1:5432/postgres --workload rw
-      Advisory locks of PostgreSQL, shared and exclusive.
-  waymaker-loadgen --target consul://127.0.0.1:8500
-      Keys of Consul, each connection with a session of its own.
-  waymaker-loadgen --target waymaker+tls://locks.example:7420 --tls-ca ca.pem
-      Through TLS. A server whose certificate that CA did not sign is refused.
-  waymaker-loadgen compare --spawn --markdown table.md
-      Starts Waymaker, Redis and an echo server, measures them side by side, prints the table.
-  waymaker-loadgen compare --scope local --spawn --dir /var/tmp
-      The same of durable locks, with etcd too, and an echo that syncs; the servers write to the disk of that directory.
-  waymaker-loadgen compare --scope quorum --spawn --dir /var/tmp
-      Acquires whose fences an etcd cluster counts, against puts of the same etcd.
-  waymaker-loadgen compare --front grpc --spawn
-      A front end of ours against a bare server of the same library, and against etcd; also grpc-stream and locktopus.
-  waymaker-loadgen compare --library --spawn
-      Our client library against the raw connection of this program.
-  waymaker-loadgen compare --baseline-bin old/waymaker-server
-      An older build of waymaker-server against the one beside this program: says which rows of load became slower.
-  waymaker-loadgen compare --spawn --html report.html
-      A contest of lock servers (waymaker,redis,etcd,consul,postgres,slock; --targets chooses): pairs, hand-over, readers,
-      waiters, renewals and memory of each, as a page with plots. Says who is absent and why; takes ten minutes.
-
-Workloads, what they measure, and an example of each:
-  pair           acquire a random key, release it, nobody in the way: the cost of the server itself
-      waymaker-loadgen --workload pair --keys distinct     (never a key twice: idle keys fold into the floor)
-  hot            one key that all want: how long one's release takes to become the next one's grant
+Workloads, each with an example:
+  pair           acquire a random key and release it, without contention: the cost of the server itself
+      waymaker-loadgen --workload pair --keys distinct     (uses no key twice; the server drops idle keys)
+  hot            one contended key: the time from a release to the grant of the next waiter
       waymaker-loadgen --workload hot --connections 64
-  rw             readers and writers over few keys: how long each waits for its grant
+  rw             readers and writers on few keys: the wait for each grant
       waymaker-loadgen --workload rw --read-share 50 --keys 100
   tree           sets of paths, each held as a whole
       waymaker-loadgen --workload tree --tree-depth 4 --fan-out 32 --items 3 --read-share 50
-  multi          several keys granted at one instant or not at all, released one by one
+  multi          claims of several keys, granted all or none, released one by one
       waymaker-loadgen --workload multi --items 8 --keys 1k --depth 4
   semaphore      permits of pools
       waymaker-loadgen --workload semaphore --keys 100 --capacity 10 --permits 3 --depth 16
-  throttle       requests to the limiter, one each; no bucket may give more than its rate and its burst
+  throttle       requests to the rate limiter; checks that no bucket exceeds its rate and burst
       waymaker-loadgen --workload throttle --keys 1k --bucket-rate 1000 --burst 10 --depth 16
-  renew          leases that are held all the time, as many as keys, and renewed in turn; Redis too
+  renew          renewals, in turn, of as many leases as there are keys; also for Redis, etcd and Consul
       waymaker-loadgen --workload renew --keys 10k --rate 1000 --connections 8
-  churn          connections that are opened, take one lock and leave with it: the cost of coming and going
+  churn          connections that open, take one lock and close: the cost of a new connection
       waymaker-loadgen --workload churn --connections 8 --sessions
-  expiry-storm   leases that all end in one tick, and what others notice of it
+  expiry-storm   leases that all expire in one timer tick, and the effect on bystanders
       waymaker-loadgen --workload expiry-storm --keys 1M --waiters 100k
-  readers-storm  readers that wait behind one writer, who then leaves, and what others notice of it
+  readers-storm  readers that wait behind one writer until it releases, and the effect on bystanders
       waymaker-loadgen --workload readers-storm --readers 100k --rate 10k
-  put            puts of keys to etcd, which are what its locks are made of: how many commits it has in a second
+  put            puts of keys to etcd, the operation that its locks consist of: the commits per second
       waymaker-loadgen --target etcd://127.0.0.1:2379 --workload put
-  stream         pairs by gRPC whose lock is a stream, from the first event that it is held until its end
+  stream         acquire and release pairs over gRPC streams: from the first event, which says held, to the end of the stream
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload stream
-  guard          pairs by our client library, whose guards renew themselves: what it costs beside the raw connection of pair
+  guard          pairs through the Rust client library, whose guards renew themselves: compare with pair, the raw connection
       waymaker-loadgen --workload guard --connections 1
-  held-guards    guards of our client library that are held and kept, each with a lease of its own or (--sessions) all on that
-                 of their session: how much of a core that takes on both sides
+  held-guards    guards of the client library that stay held, with one lease each or (--sessions) with the lease of
+                 their session: the CPU time of client and server
       waymaker-loadgen --workload held-guards --connections 1 --keys 100k --warmup 12s --duration 20s
-  idle           connections that do nothing: how much memory of the server each takes
+  idle           idle connections: the memory of the server for each
       waymaker-loadgen --target locktopus://127.0.0.1:7422 --workload idle --connections 18000
-  held-streams   locks that are held by gRPC, each by a stream: the same of each
+  held-streams   locks held over gRPC, each with its own stream: the memory of the server for each
       waymaker-loadgen --target grpc://127.0.0.1:7421 --workload held-streams --streams 100k --connections 250
 
-What can be loaded with what:
-  waymaker               all but put, stream and held-streams; guard and held-guards without TLS
+Workloads of each target:
+  waymaker               all except put, stream and held-streams; guard and held-guards without TLS
   grpc                   pair, stream, held-streams
   locktopus              pair, hot, rw, idle; one request at a time on each connection
-  redis                  pair, hot (which polls), idle
-  etcd                   pair, put
-  consul                 pair, hot (which polls; one request at a time on each connection), idle
+  redis                  pair, hot (by polling), renew, idle
+  etcd                   pair, hot, renew, put
+  consul                 pair, hot (by polling; one request at a time on each connection), renew, idle
   postgres               pair, hot, rw, idle; one request at a time on each connection
   slock                  pair, hot, rw, idle
   echo                   pair, idle
   grpc-echo              pair, stream, held-streams
   websocket-echo         pair, idle
 
-One request is one acquire or one release, however many keys it names, or one question to the limiter. Every answer is
-checked; the exit code is 1 if any was wrong. Neither throttle nor churn nor a storm has durable locks.";
+One request is one acquire or one release, however many keys it names, or one request to the rate limiter. The program
+checks every response; the exit code is 1 if a response was wrong, and 2 if the measurement failed. The workloads throttle,
+churn, expiry-storm and readers-storm have no durable locks.
 
-/// Measures acquire latency and throughput of Waymaker and of others.
+Examples:
+  waymaker-loadgen
+      The standard workload against a server on this machine: 50 connections with one request at a time each.
+  waymaker-loadgen --target redis://127.0.0.1:6379 --depth 16
+      The same against Redis, with 16 requests in flight on each connection.
+  waymaker-loadgen --rate 100k --duration 10s
+      Open loop: 100,000 requests per second; each latency counts from the time when the request was due.
+  waymaker-loadgen --workload hot --connections 64
+      All connections contend for one key; shows the time from a release to the grant of the next waiter.
+  waymaker-loadgen --scope local
+      Durable locks: a server with a data directory syncs each lock to its disk before it responds.
+  waymaker-loadgen --target etcd://127.0.0.1:2379
+      Lock and Unlock of etcd, which are always durable.
+  waymaker-loadgen --target postgres://postgres@127.0.0.1:5432/postgres --workload rw
+      Advisory locks of PostgreSQL, shared and exclusive.
+  waymaker-loadgen --target consul://127.0.0.1:8500
+      Keys of Consul; each connection has its own session.
+  waymaker-loadgen --target waymaker+tls://locks.example:7420 --tls-ca ca.pem
+      TLS; the server needs a certificate that this CA signed.
+  waymaker-loadgen compare --spawn --markdown table.md
+      Starts Waymaker, Redis and an echo server, measures them side by side, and prints the table.
+  waymaker-loadgen compare --scope local --spawn --dir /var/tmp
+      The same for durable locks, with etcd and an echo server that syncs; all write to the disk of this directory.
+  waymaker-loadgen compare --scope quorum --spawn --dir /var/tmp
+      Acquires whose fences an etcd cluster counts, compared with puts to the same etcd.
+  waymaker-loadgen compare --front grpc --spawn
+      The gRPC front end, compared with a bare server of the same library and with etcd; also grpc-stream, locktopus.
+  waymaker-loadgen compare --library --spawn
+      The Rust client library, compared with the raw connection of this program.
+  waymaker-loadgen compare --baseline-bin old/waymaker-server
+      An older waymaker-server, compared with the server beside this program; reports the rows that became slower.
+  waymaker-loadgen compare --spawn --html report.html
+      A contest of lock servers (waymaker,redis,etcd,consul,postgres,slock; --targets selects): pairs, hand-over, readers,
+      waiters, renewals and memory, as a page with plots. Names missing servers and the reason. Takes ten minutes.";
+
+/// Measure the latency and throughput of lock servers: Waymaker, Redis, etcd, Consul, PostgreSQL and slock.
 #[derive(Debug, Parser)]
 #[command(name = "waymaker-loadgen", version, about, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Options {
-    /// What to do; `run` if nothing is said.
+    /// Subcommand; `run` by default.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// The options of `run`.
+    /// Options of `run`.
     #[command(flatten)]
     pub run: RunOptions,
 }
 
-/// What the program can do.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Loads one target and reports its latencies and throughput (the default)
+    /// Load one target and report its latencies and throughput (default)
     Run(RunOptions),
-    /// Measures several targets side by side, in short slices that take turns
+    /// Measure several targets in short alternating slices
     #[command(after_help = compare::options::EXIT_CODES)]
     Compare(CompareOptions),
-    /// Sends back what it gets: what the network alone costs
+    /// Send back all received bytes; measures the cost of the network alone
     #[command(hide = true)]
     EchoServer(EchoServerOptions),
-    /// Says the same to all calls of our gRPC contract: what the library alone costs
+    /// Answer every call of the gRPC contract with a constant; measures the cost of the gRPC library alone
     #[command(hide = true)]
     GrpcEchoServer(BareServerOptions),
-    /// Says the same to all messages of WebSockets: what the library alone costs
+    /// Answer every WebSocket message with a constant; measures the cost of the WebSocket library alone
     #[command(hide = true)]
     WebsocketEchoServer(BareServerOptions),
-    /// Installs or builds other lock servers, as `compare --spawn` does when it needs them
+    /// Install or build other lock servers, as `compare --spawn` does when it needs them
     Obtain(ObtainOptions),
-    /// Becomes another program that is pinned to a core and dies with the one who started it
+    /// Run a program pinned to a core, and end it when its parent ends
     #[command(hide = true)]
     Pinned(PinnedOptions),
 }
@@ -140,125 +141,144 @@ pub enum Command {
 /// Options of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
-    /// What to load: waymaker://HOST:PORT, grpc://HOST:PORT, locktopus://HOST:PORT, redis://HOST:PORT, etcd://HOST:PORT,
-    /// consul://HOST:PORT, postgres://USER@HOST:PORT/DATABASE, slock://HOST:PORT, echo://HOST:PORT,
-    /// grpc-echo://HOST:PORT or websocket-echo://HOST:PORT; the first three also through TLS, as
-    /// waymaker+tls://HOST:PORT, grpc+tls://HOST:PORT and locktopus+tls://HOST:PORT
+    /// Address of the server: waymaker://, grpc:// or locktopus://HOST:PORT (each also with TLS, such as
+    /// waymaker+tls://HOST:PORT), redis://, etcd://, consul:// or slock://HOST:PORT,
+    /// postgres://USER@HOST:PORT/DATABASE, or a bare server, echo://, grpc-echo:// or websocket-echo://HOST:PORT
+    #[arg(help_heading = "Load")]
     #[arg(long, value_name = "ADDRESS", default_value = "waymaker://127.0.0.1:7420")]
     pub target: Address,
-    /// Connections, over all threads
+    /// Number of connections, over all threads
+    #[arg(help_heading = "Load")]
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
-    /// Requests in flight on each connection
+    /// Number of requests in flight on each connection
+    #[arg(help_heading = "Load")]
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: u32,
-    /// Threads that share the connections
+    /// Number of threads that share the connections
+    #[arg(help_heading = "Load")]
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
-    /// How long to measure; in storms how long before and again after
+    /// Length of the measurement; in the storm workloads, the length before the storm and again after it
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     pub duration: Duration,
-    /// How long to load before measuring
+    /// Length of the load before the measurement
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     pub warmup: Duration,
-    /// How many keys, pools or buckets there are, or with pair, stream and churn `distinct`: none is used twice [default: 1M
-    /// for pair, stream, guard, churn and expiry-storm, 100k for multi and held-guards, 1k for rw, semaphore and throttle]
+    /// Number of keys, pools or buckets. With pair, stream and churn, `distinct` never uses a key twice [default: 1M
+    /// for pair, stream, guard, churn and expiry-storm, 100k for multi and held-guards, 1k for rw, semaphore and
+    /// throttle]
+    #[arg(help_heading = "Locks")]
     #[arg(long, value_name = "COUNT", value_parser = parse_keys)]
     pub keys: Option<Keys>,
-    /// Length of each key in bytes
+    /// Length of each key, in bytes
+    #[arg(help_heading = "Locks")]
     #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = clap::value_parser!(u16).range(8..=1024))]
     pub key_size: u16,
-    /// Lease of each hold [default: 30s; 10s for expiry-storm, where it is until the leases end]
+    /// Lease of each hold [default: 30s; 10s for expiry-storm, where it is the time until the storm; 600s for
+    /// held-streams]
+    #[arg(help_heading = "Locks")]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub lease: Option<Duration>,
-    /// What the connections do
+    /// Workload to run
+    #[arg(help_heading = "Load")]
     #[arg(long, value_enum, default_value_t = WorkloadName::Pair)]
     pub workload: WorkloadName,
-    /// What the locks outlive; local needs a server with a data directory. Redis and etcd are told nothing: there it is a
-    /// setting of the server
+    /// Durability of the locks. local needs a server with a data directory. For Redis and etcd this option sends
+    /// nothing; durability is a setting of the server
+    #[arg(help_heading = "Locks")]
     #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
     pub scope: Scope,
-    /// How Redis gives up a lock
+    /// Command that releases a lock in Redis
+    #[arg(help_heading = "Locks")]
     #[arg(long, value_enum, default_value_t = RedisRelease::Script)]
     pub redis_release: RedisRelease,
-    /// Open loop: so many requests a second, whether or not the answers keep up (implies a sliding window); in storms
-    /// the rate of the others [default there: 10k]
+    /// Open loop: send this many requests per second, even if responses lag behind; implies a sliding window. In the
+    /// storm workloads, the rate of the bystanders [default there: 10k]
+    #[arg(help_heading = "Load")]
     #[arg(long, value_name = "PER_SECOND", value_parser = parse_rate)]
     pub rate: Option<u64>,
-    /// How requests in flight are refilled [default: burst for pair and throttle, sliding otherwise]
+    /// How each connection refills its requests in flight [default: burst for pair and throttle, sliding otherwise]
+    #[arg(help_heading = "Load")]
     #[arg(long, value_enum)]
     pub window: Option<Window>,
-    /// Seed of every random choice [default: drawn and printed]
+    /// Seed of all random choices [default: random, printed with the result]
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// Pins the threads to these cores in turn, as in 1 or 1,3 or 2-5
+    /// Pin the threads to these cores in turn, such as 1 or 1,3 or 2-5
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "CORES", value_parser = parse_cores)]
     pub pin: Option<Cores>,
-    /// Never sleep while waiting for answers
+    /// Busy-poll instead of sleeping while waiting for responses
+    #[arg(help_heading = "Measurement")]
     #[arg(long)]
     pub spin: bool,
-    /// Also writes the result here as JSON
+    /// Write the result to this file as JSON too
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Options of encrypted targets.
+    /// Options for encrypted targets.
     #[command(flatten)]
     pub tls: TlsOptions,
-    /// Options of single workloads.
+    /// Options for single workloads.
     #[command(flatten)]
     pub shape: ShapeOptions,
 }
 
-/// What only some workloads have.
+/// Options that only some workloads have.
 #[derive(Clone, Copy, Debug, Default, Args)]
-#[command(next_help_heading = "Options of single workloads")]
+#[command(next_help_heading = "Options for single workloads")]
 pub struct ShapeOptions {
-    /// rw, tree, multi: shared acquires of each hundred [default: 90 for rw, 0 otherwise]
+    /// rw, tree, multi: percentage of shared acquires [default: 90 for rw, 0 otherwise]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub read_share: Option<u8>,
-    /// tree, multi: paths of each set, keys of each claim [default: 1 for tree, 4 for multi]
+    /// tree, multi: number of paths in each set, or of keys in each claim [default: 1 for tree, 4 for multi]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub items: Option<u16>,
-    /// tree: segments of each path [default: 4]
+    /// tree: number of segments in each path [default: 4]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=24))]
     pub tree_depth: Option<u8>,
-    /// tree: children of each node; fan-out to the power of depth is the number of paths [default: 32]
+    /// tree: number of children of each node; the tree has fan-out ^ tree-depth paths [default: 32]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub fan_out: Option<u32>,
-    /// semaphore: permits of each pool [default: 10]
+    /// semaphore: capacity of each pool, in permits [default: 10]
     #[arg(long, value_name = "PERMITS", value_parser = clap::value_parser!(u32).range(1..))]
     pub capacity: Option<u32>,
     /// semaphore: permits of each hold [default: 1]
     #[arg(long, value_name = "PERMITS", value_parser = clap::value_parser!(u32).range(1..))]
     pub permits: Option<u32>,
-    /// throttle: tokens that each bucket gets back in a second [default: 1000]
+    /// throttle: tokens that each bucket regains per second [default: 1000]
     #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
     pub bucket_rate: Option<u32>,
     /// throttle: tokens in a full bucket [default: 100]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub burst: Option<u32>,
-    /// churn: each connection also opens a session, and its lock is the session's; held-guards: the guards are the session's
+    /// churn: open a session on each connection, which owns the lock; held-guards: let the session own the guards
     #[arg(long)]
     pub sessions: bool,
-    /// guard: each client has a connection to every worker of the server, and each request goes to where its key lives
+    /// guard: open a connection to every worker of the server and send each request to the worker that owns its key
     #[arg(long)]
     pub per_worker: bool,
-    /// readers-storm: readers that wait [default: 100k]
+    /// readers-storm: number of waiting readers [default: 100k]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub readers: Option<u64>,
-    /// held-streams: locks that are held [default: 100k]
+    /// held-streams: number of held locks [default: 100k]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub streams: Option<u64>,
-    /// expiry-storm: how many of the leases have somebody who waits for their key [default: none]
+    /// expiry-storm: number of leases that another client waits for [default: 0]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     pub waiters: Option<u64>,
 }
 
-/// How many keys there are.
+/// Number of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// So many.
+    /// A fixed number of keys.
     Count(u64),
-    /// No end of them: none is used twice.
+    /// An unlimited number of keys, none of them used twice.
     Distinct,
 }
 
@@ -266,15 +286,15 @@ fn parse_keys(text: &str) -> anyhow::Result<Keys> {
     if text == "distinct" { Ok(Keys::Distinct) } else { parse_count(text).map(Keys::Count) }
 }
 
-/// What the connections do.
+/// Workload of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkloadName {
-    /// Acquire a random key, release it; nobody is ever in the way
+    /// Acquire and release random keys without contention
     Pair,
-    /// Put a random key
+    /// Put random keys
     Put,
-    /// Pairs with a stream that is open for as long as the lock is held
+    /// Acquire and release pairs, each with a stream that is open while the lock is held
     Stream,
     /// All connections contend for one key
     Hot,
@@ -286,48 +306,48 @@ pub enum WorkloadName {
     Multi,
     /// Acquires of permits
     Semaphore,
-    /// Questions to the limiter
+    /// Requests to the rate limiter
     Throttle,
-    /// Leases that are held and renewed
+    /// Renewals of leases that stay held
     Renew,
-    /// Connections and sessions that come, take a lock and go
+    /// Connections and sessions that open, take a lock and close
     Churn,
-    /// Many leases end in one tick
+    /// Many leases that expire in one timer tick
     ExpiryStorm,
-    /// Many readers wait behind one writer
+    /// Many readers that wait behind one writer
     ReadersStorm,
-    /// Connections that do nothing
+    /// Idle connections
     Idle,
-    /// Locks that are held, each by a stream
+    /// Held locks, each with its own gRPC stream
     HeldStreams,
-    /// Pairs by our client library
+    /// Acquire and release pairs through the Rust client library
     Guard,
-    /// Guards of our client library that are held and kept
+    /// Guards of the Rust client library that stay held and renew themselves
     HeldGuards,
 }
 
-/// How Redis gives up a lock.
+/// Command that releases a lock in Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RedisRelease {
-    /// A script that deletes the key only if it is still its owner's, as a careful client does
+    /// A script that deletes the key only if it still has the owner's value, as a careful client does
     Script,
-    /// DEL, whoever holds the key: the least that it can cost
+    /// DEL without a check of the owner; the lower bound of the cost
     Del,
 }
 
-/// How the requests in flight of one connection are refilled.
+/// How a connection refills its requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {
-    /// Sends all of depth at once, waits for all answers
+    /// Send `depth` requests at once, then wait for all responses
     Burst,
-    /// Sends the next request as soon as one is answered
+    /// Send the next request as soon as a response arrives
     Sliding,
 }
 
 impl Window {
-    /// The name as it is typed.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Burst => "burst",
@@ -337,7 +357,7 @@ impl Window {
 }
 
 impl WorkloadName {
-    /// The name as it is typed.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pair => "pair",
@@ -360,7 +380,7 @@ impl WorkloadName {
         }
     }
 
-    /// A story with a beginning and an end, instead of one load.
+    /// Whether the workload is a scenario with several phases instead of one steady load.
     pub fn is_scenario(self) -> bool {
         matches!(
             self,
@@ -373,7 +393,7 @@ impl WorkloadName {
         )
     }
 
-    /// What one acquire asks for is granted to nobody else meanwhile, so others wait for it.
+    /// Whether acquires of this workload conflict with each other, so that some have to wait.
     pub fn contends(self) -> bool {
         matches!(self, Self::Hot | Self::Rw | Self::Tree | Self::Multi | Self::Semaphore)
     }
@@ -382,7 +402,7 @@ impl WorkloadName {
 /// Options of `grpc-echo-server` and `websocket-echo-server`.
 #[derive(Clone, Debug, Args)]
 pub struct BareServerOptions {
-    /// Where to listen
+    /// Listen address
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     pub listen: String,
 }
@@ -390,14 +410,14 @@ pub struct BareServerOptions {
 /// Options of `echo-server`.
 #[derive(Clone, Debug, Args)]
 pub struct EchoServerOptions {
-    /// Where to listen
+    /// Listen address
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     pub listen: String,
-    /// Never sleep while waiting for requests
+    /// Busy-poll instead of sleeping while waiting for requests
     #[arg(long)]
     pub spin: bool,
-    /// Writes 4 KiB here and syncs, once for every batch of requests read from one connection, before it answers. The
-    /// file must not be there yet; it takes 64 MiB
+    /// Write 4 KiB to this file and sync it, once per batch of requests read from one connection, before answering.
+    /// The file must not exist; it takes 64 MiB
     #[arg(long, value_name = "FILE")]
     pub sync: Option<PathBuf>,
 }
@@ -405,15 +425,16 @@ pub struct EchoServerOptions {
 /// Options of `obtain`.
 #[derive(Clone, Debug, Args)]
 pub struct ObtainOptions {
-    /// Lock servers to get: redis, etcd and postgres from Debian's packages, consul and slock built with Go in minutes
+    /// Lock servers to install: redis, etcd and postgres come from Debian packages; consul and slock are built with
+    /// Go, which takes minutes
     #[arg(required = true, value_name = "NAME", value_parser = obtainable())]
     pub systems: Vec<System>,
-    /// Checkout of github.com/snower/slock to build slock of; the module proxy of Go does not serve it
+    /// Checkout of github.com/snower/slock to build slock from; the Go module proxy does not serve it
     #[arg(long, value_name = "DIR")]
     pub slock_source: Option<PathBuf>,
 }
 
-/// Reads the name of a system that `obtain` can get.
+/// Parses the name of a system that `obtain` can install.
 fn obtainable() -> impl TypedValueParser<Value = System> {
     const SYSTEMS: [System; 5] =
         [System::Redis, System::Etcd, System::Postgres, System::Consul, System::Slock];
@@ -425,16 +446,16 @@ fn obtainable() -> impl TypedValueParser<Value = System> {
 /// Options of `pinned`.
 #[derive(Clone, Debug, Args)]
 pub struct PinnedOptions {
-    /// The core
+    /// Core to pin the program to
     #[arg(long)]
     pub core: Option<usize>,
-    /// Who it runs as
+    /// User to run the program as
     #[arg(long)]
     pub user: Option<String>,
-    /// Dies by SIGQUIT, on which a program with processes of its own ends them
+    /// Send SIGQUIT instead of SIGKILL when the parent ends, so that the program can end its own child processes
     #[arg(long)]
     pub quit: bool,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, required = true)]
     pub command: Vec<std::ffi::OsString>,
 }

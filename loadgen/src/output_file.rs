@@ -1,5 +1,5 @@
-//! A file that an option names for a result. It is written under another name and then renamed, so that readers never see
-//! half of it.
+//! Result file of an option. It is written under a temporary name and then renamed, so that readers never see a
+//! partial file.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-/// A file that could be written when it was named.
+/// A file that was writable when the program started.
 #[derive(Clone, Debug)]
 pub struct OutputFile {
     option: &'static str,
@@ -18,7 +18,7 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Refuses what could not be written in the end, before anything is measured.
+    /// Returns an error for a path that cannot be written, before the measurement starts.
     pub fn check(option: &'static str, path: Option<&Path>) -> Result<Option<Self>> {
         let Some(path) = path else { return Ok(None) };
         can_write(path).with_context(|| format!("{option}: cannot write {}", path.display()))?;
@@ -31,7 +31,7 @@ impl OutputFile {
             .with_context(|| format!("{}: cannot write {}", self.option, self.path.display()))
     }
 
-    /// Replaces the content by this value.
+    /// Replaces the content with this value as JSON.
     pub fn write_json(&self, value: &impl Serialize) -> Result<()> {
         self.write(&(serde_json::to_string_pretty(value)? + "\n"))
     }
@@ -57,18 +57,18 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Such as `/dev/stdout`, which is not to be replaced by a file.
+/// Whether the path is a device such as `/dev/stdout`, which must not be replaced by a regular file.
 fn is_special(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|known| !known.is_file() && !known.is_dir())
 }
 
-/// A temporary file in the same directory.
+/// Creates a temporary file in the same directory.
 fn beside(path: &Path) -> Result<NamedTempFile> {
     let folder = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
-    // The umask decides who may read it, as for all files that this program writes.
+    // The umask decides who may read the file, as for all files that this program writes.
     let permissions = fs::Permissions::from_mode(0o666);
     Ok(tempfile::Builder::new().prefix(".waymaker-loadgen-").permissions(permissions).tempfile_in(folder)?)
 }

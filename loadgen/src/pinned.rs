@@ -1,6 +1,7 @@
-//! Becomes another program that is pinned to a core, dies with the one who started it, and may run as somebody else.
+//! Replaces itself with another program that is pinned to a core, ends when its parent ends, and may run as
+//! another user.
 //!
-//! All are settings of a process that survive `exec`, so this needs no code between `fork` and `exec`.
+//! These are all process settings that survive `exec`, so no code has to run between `fork` and `exec`.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -12,25 +13,25 @@ use nix::unistd::{User, setgid, setgroups, setuid};
 
 use crate::options::PinnedOptions;
 
-/// Does not return, unless it fails.
+/// Returns only if it fails.
 pub fn run(options: &PinnedOptions) -> Result<()> {
     if let Some(name) = &options.user {
-        let user = User::from_name(name)?.with_context(|| format!("there is no user {name}"))?;
+        let user = User::from_name(name)?.with_context(|| format!("user {name} does not exist"))?;
         setgroups(&[user.gid])
             .and_then(|()| setgid(user.gid))
             .and_then(|()| setuid(user.uid))
-            .with_context(|| format!("cannot become the user {name}"))?;
+            .with_context(|| format!("cannot switch to the user {name}"))?;
     }
-    // Only now: whoever becomes somebody else is no longer told.
+    // Must come after setuid, because a change of user clears the signal.
     let signal = if options.quit { Signal::SIGQUIT } else { Signal::SIGKILL };
-    prctl::set_pdeathsig(signal).context("cannot ask to die with the parent")?;
+    prctl::set_pdeathsig(signal).context("cannot set the signal for the end of the parent")?;
     if nix::unistd::getppid().as_raw() == 1 {
-        bail!("the one who started this is gone already");
+        bail!("the parent process has already ended");
     }
     if let Some(core) = options.core {
         crate::pin::pin_current_thread(core)?;
     }
-    let Some((program, arguments)) = options.command.split_first() else { bail!("no program is named") };
+    let Some((program, arguments)) = options.command.split_first() else { bail!("no program given") };
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot start {}", program.to_string_lossy()))
 }

@@ -1,4 +1,4 @@
-//! One load, checked: what `run` was asked for, or one slice of `compare`.
+//! Validated parameters of one load: of `run`, or of one slice of `compare`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,65 +12,65 @@ use crate::scope::Scope;
 use crate::shape::Shape;
 use crate::tls::TlsConnector;
 
-/// Everything that decides what one load does. Printed with every result.
+/// All parameters of one load. Printed with every result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// The target, as an address.
+    /// Address of the target.
     pub target: String,
-    /// What speaks there.
+    /// System at that address.
     #[serde(skip)]
     pub system: System,
-    /// The same address in numbers.
+    /// Resolved socket address of the target.
     #[serde(skip)]
     pub socket_address: SocketAddr,
-    /// Whose database it is, where the system has such.
+    /// User and database, for systems that have them.
     #[serde(skip)]
     pub login: Login,
-    /// How its connections are encrypted, if they are.
+    /// TLS settings; `None` without encryption.
     #[serde(skip)]
     pub tls: Option<TlsConnector>,
-    /// Connections over all threads.
+    /// Number of connections, over all threads.
     pub connections: u32,
-    /// Requests in flight on each.
+    /// Number of requests in flight on each connection.
     pub depth: u32,
-    /// Threads that share the connections.
+    /// Number of threads that share the connections.
     pub threads: u32,
-    /// How long to measure.
+    /// Length of the measurement.
     #[serde(serialize_with = "as_seconds")]
     pub duration: Duration,
-    /// How long to load before.
+    /// Length of the load before the measurement.
     #[serde(serialize_with = "as_seconds")]
     pub warmup: Duration,
-    /// How many keys there are.
+    /// Number of keys.
     pub key_count: u32,
-    /// Each key is used once; there are as many as it takes.
+    /// Whether each key is used once; the number of keys is then unlimited.
     pub has_distinct_keys: bool,
-    /// Length of each in bytes.
+    /// Length of each key, in bytes.
     pub key_size: u16,
-    /// Lease of each hold in milliseconds.
+    /// Lease of each hold, in milliseconds.
     pub lease_ms: u32,
-    /// What the connections do.
+    /// Workload of the connections.
     pub workload: WorkloadName,
-    /// What the locks outlive.
+    /// Durability of the locks.
     pub scope: Scope,
-    /// How Redis gives up a lock.
+    /// Command that releases a lock in Redis.
     pub redis_release: RedisRelease,
-    /// What only some workloads have.
+    /// Parameters that only some workloads have.
     pub shape: Shape,
-    /// Requests a second over all connections; `None` is a closed loop.
+    /// Requests per second, over all connections; `None` is a closed loop.
     pub rate: Option<u64>,
-    /// How requests in flight are refilled.
+    /// How each connection refills its requests in flight.
     pub window: Window,
-    /// Seed of every random choice.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Cores for the threads in turn; empty leaves them to the scheduler.
+    /// Cores for the threads in turn; if empty, the scheduler chooses.
     pub pin: Vec<usize>,
-    /// Never sleep.
+    /// Whether the workers busy-poll.
     pub spin: bool,
-    /// How long a client that was told busy waits before it asks again.
+    /// Time that a client waits after a busy response before it tries again.
     #[serde(skip)]
     pub poll_interval: Duration,
-    /// Every latency is kept, with its time.
+    /// Whether every latency is kept, with its time.
     #[serde(skip)]
     pub keeps_samples: bool,
 }
@@ -79,11 +79,11 @@ fn as_seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Resul
     serializer.serialize_f64(duration.as_secs_f64())
 }
 
-/// Requests a second of those who notice a storm, where nothing is said.
+/// Default request rate of the bystanders of a storm, per second.
 const STORM_RATE: u64 = 10_000;
 
 impl Plan {
-    /// The plan of a `run`; refuses combinations that cannot work.
+    /// Returns the plan of a `run`, or an error for combinations that cannot work.
     pub fn from_options(options: &RunOptions) -> Result<Self> {
         let workload = options.workload;
         let shape = Shape::of(workload, &options.shape)?;
@@ -94,18 +94,18 @@ impl Plan {
             _ => 30,
         });
         let Ok(lease_ms @ 1..) = u32::try_from(options.lease.unwrap_or(lease_default).as_millis()) else {
-            bail!("--lease: 1 ms to {} ms", u32::MAX);
+            bail!("--lease is out of range; it must be 1 ms to {} ms", u32::MAX);
         };
         if options.duration.is_zero() {
-            bail!("--duration: nothing can be measured in no time");
+            bail!("--duration is 0s; it must be longer than 0s");
         }
         let is_storm = matches!(workload, WorkloadName::ExpiryStorm | WorkloadName::ReadersStorm);
         if workload == WorkloadName::Churn && (options.rate.is_some() || options.depth > 1) {
-            bail!("--workload churn opens one connection after the other: leave out --rate and --depth");
+            bail!("--workload churn opens one connection after the other; leave out --rate and --depth");
         }
         let window = match (options.window, options.rate) {
             (Some(Window::Burst), Some(_)) => bail!(
-                "--rate sends each request when it is due, which no burst does: leave out --window burst"
+                "--rate needs a sliding window, which sends each request when it is due; leave out --window burst"
             ),
             (_, Some(_)) => Window::Sliding,
             (Some(window), None) => window,
@@ -149,39 +149,42 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Refuses a scope where there is nothing that it could be of.
+    /// Rejects scopes that the system or the workload does not support.
     fn check_scope(&self) -> Result<()> {
         let name = self.workload.name();
         match self.workload {
             _ if self.scope == Scope::Ephemeral => Ok(()),
             WorkloadName::Throttle => {
-                bail!("--scope local: a bucket is no lock; leave it out with the workload {name}")
+                bail!("--scope local: the workload {name} takes no locks; leave out --scope")
             }
             workload if workload.is_scenario() => {
-                bail!(
-                    "--scope local: the workload {name} is about locks that end with their lease or connection"
-                )
+                bail!("--scope local: the workload {name} supports locks in memory only; leave out --scope")
             }
             _ if self.system == System::Locktopus => {
-                bail!("--scope local: Locktopus has no durable locks")
+                bail!("--scope local: Locktopus has no durable locks; leave out --scope")
             }
             _ if self.system == System::Postgres => {
-                bail!("--scope local: an advisory lock of PostgreSQL ends with its connection")
+                bail!(
+                    "--scope local: advisory locks of PostgreSQL are not durable, they end with their \
+                     connection; leave out --scope"
+                )
             }
             _ if self.system == System::Slock => {
                 bail!(
-                    "--scope local: slock grants a lock before it writes it to its file, and never syncs that"
+                    "--scope local: slock has no durable locks, it grants a lock before it writes the lock to \
+                     its file; leave out --scope"
                 )
             }
             _ if self.system.is_echo() => bail!(
-                "--scope local: an echo holds no locks; start it with --sync FILE and leave out --scope to see what a \
-                 durable server costs at least"
+                "--scope local: an echo server holds no locks; to measure the minimum cost of a durable server, \
+                 start the \
+                 echo server with --sync FILE and leave out --scope"
             ),
             _ => Ok(()),
         }
     }
 
-    /// Refuses what would deadlock or could not be checked.
+    /// Rejects plans that would deadlock, and plans whose grants could not be checked.
     pub fn check(&self) -> Result<()> {
         let in_flight = u64::from(self.connections) * u64::from(self.depth);
         let name = self.workload.name();
@@ -189,56 +192,56 @@ impl Plan {
             self.check_grpc()?;
         }
         if matches!(self.system, System::Locktopus | System::WebSocketEcho) && self.depth > 1 {
-            bail!("--depth: a WebSocket of Locktopus has one lock at a time; use more connections");
+            bail!(
+                "--depth must be 1, because a WebSocket of Locktopus has one lock at a time; use more connections"
+            );
         }
         if self.system == System::Postgres && self.depth > 1 {
             bail!(
-                "--depth: PostgreSQL gives a connection a lock that it holds already once more, so it has one request at a \
-                 time; use more connections"
+                "--depth must be 1, because PostgreSQL grants a lock again to the connection that holds it; use more \
+                 connections"
             );
         }
         if self.system == System::Consul {
             self.check_consul()?;
         }
         match self.workload {
-            // Each request in flight has keys of its own, so that none is ever in the way of another.
+            // Each request in flight uses its own keys, so that no request waits for another.
             WorkloadName::Pair | WorkloadName::Put | WorkloadName::Stream | WorkloadName::Guard
                 if u64::from(self.key_count) < in_flight =>
             {
                 bail!(
-                    "--keys: {} keys are too few, the workload {name} needs one for each of the {} x {} requests in flight",
+                    "--keys is {}, which is too few; the workload {name} needs one key for each of the {} x {} \
+                     requests in flight",
                     self.key_count,
                     self.connections,
                     self.depth
                 )
             }
             workload if workload.contends() && self.window == Window::Burst && self.depth > 1 => bail!(
-                "--window burst: it would keep some keys while it waits for others, and two connections could wait \
-                 for each other for ever; use --window sliding with the workload {name}"
+                "--window burst could deadlock, because connections would hold some keys while they wait for \
+                 others; use --window sliding with the workload {name}"
             ),
             WorkloadName::Renew | WorkloadName::HeldGuards if self.key_count < self.connections => bail!(
-                "--keys: {} keys are too few, each of the {} connections renews at least one",
+                "--keys is {}, which is too few; each of the {} connections needs at least one key",
                 self.key_count,
                 self.connections
             ),
             WorkloadName::Guard | WorkloadName::HeldGuards => self.check_library(),
             WorkloadName::Pair | WorkloadName::Idle => Ok(()),
             WorkloadName::Stream | WorkloadName::HeldStreams if !self.system.is_grpc() => {
-                bail!("--workload {name}: only gRPC has streams; use --target grpc://HOST:PORT")
+                bail!("--workload {name}: only gRPC targets have streams; use --target grpc://HOST:PORT")
             }
             WorkloadName::Put if self.system != System::Etcd => {
-                bail!(
-                    "--workload {name}: it is there to see what a commit of etcd costs; use --target etcd://HOST:PORT"
-                )
+                bail!("--workload {name}: it measures commits of etcd only; use --target etcd://HOST:PORT")
             }
             WorkloadName::Hot | WorkloadName::Rw if self.system == System::Locktopus => Ok(()),
             _ if self.system == System::Locktopus => {
-                bail!("--workload {name}: Locktopus is loaded with pair, hot, rw and idle only")
+                bail!("--workload {name}: Locktopus supports pair, hot, rw and idle only")
             }
-            WorkloadName::Rw if matches!(self.system, System::Redis | System::Consul) => bail!(
-                "--workload rw: {} has no shared locks, so there is nothing to compare with; use pair or hot",
-                self.system.title()
-            ),
+            WorkloadName::Rw if matches!(self.system, System::Redis | System::Consul) => {
+                bail!("--workload rw: {} has no shared locks; use pair or hot", self.system.title())
+            }
             WorkloadName::Hot | WorkloadName::Renew
                 if matches!(self.system, System::Redis | System::Consul) =>
             {
@@ -246,7 +249,7 @@ impl Plan {
             }
             _ if matches!(self.system, System::Redis | System::Consul) => {
                 bail!(
-                    "--workload {name}: {} has no single command for it; use pair or hot",
+                    "--workload {name}: {} has no single command for this workload; use pair or hot",
                     self.system.title()
                 )
             }
@@ -256,50 +259,59 @@ impl Plan {
                 Ok(())
             }
             _ if matches!(self.system, System::Postgres | System::Slock) => {
-                bail!("--workload {name}: {} is loaded with pair, hot and rw only", self.system.title())
+                bail!("--workload {name}: {} supports pair, hot and rw only", self.system.title())
             }
             _ if matches!(self.system, System::Echo | System::WebSocketEcho) => {
-                bail!("--workload {name}: an echo holds no locks, so nobody waits; use pair")
+                bail!("--workload {name}: an echo server holds no locks; use pair")
             }
             _ => Ok(()),
         }
     }
 
-    /// Refuses what the session of a connection makes meaningless or impossible.
+    /// Rejects plans that Consul sessions cannot support.
     fn check_consul(&self) -> Result<()> {
         if self.workload.contends() && self.depth > 1 {
             bail!(
-                "--depth: Consul gives a session a lock that it holds already once more, so with the workload {} each \
-                 connection has one request at a time; use more connections",
+                "--depth must be 1 with the workload {}, because Consul grants a lock again to the session that \
+                 holds it; \
+                 use more connections",
                 self.workload.name()
             );
         }
         Ok(())
     }
 
-    /// Refuses what is done by the raw connection only.
+    /// Rejects plans that only the raw connection supports.
     fn check_library(&self) -> Result<()> {
         let name = self.workload.name();
         if self.system != System::Waymaker || self.tls.is_some() {
-            bail!("--workload {name}: our client library is loaded as waymaker://HOST:PORT only");
+            bail!(
+                "--workload {name}: the client library supports unencrypted targets only; use --target \
+                 waymaker://HOST:PORT"
+            );
         }
         if self.rate.is_some() || self.spin {
-            bail!("--workload {name}: leave out --rate and --spin, which our client library does not have");
+            bail!(
+                "--workload {name}: the client library supports neither --rate nor --spin; leave out --rate and \
+                 --spin"
+            );
         }
         if self.scope != Scope::Ephemeral {
-            bail!("--workload {name}: our client library is loaded with locks in memory; leave out --scope");
+            bail!(
+                "--workload {name}: the client library is measured with locks in memory only; leave out --scope"
+            );
         }
         Ok(())
     }
 
-    /// Refuses what only the loop that drives all others can do.
+    /// Rejects plans that gRPC targets do not support.
     fn check_grpc(&self) -> Result<()> {
         let name = self.system.name();
         if self.window == Window::Burst && self.depth > 1 {
-            bail!("--window burst: {name} is loaded with a sliding window only");
+            bail!("--window burst: {name} supports a sliding window only");
         }
         if self.spin {
-            bail!("--spin: the client of {name} sleeps");
+            bail!("--spin is not supported for {name}; leave out --spin");
         }
         match self.workload {
             WorkloadName::Pair => Ok(()),
@@ -308,18 +320,15 @@ impl Plan {
             }
             WorkloadName::Stream | WorkloadName::HeldStreams if self.system != System::Etcd => Ok(()),
             workload if self.system == System::Etcd => {
-                bail!("--workload {}: etcd is loaded with pair, put, hot and renew only", workload.name())
+                bail!("--workload {}: etcd supports pair, put, hot and renew only", workload.name())
             }
             workload => {
-                bail!(
-                    "--workload {}: {name} is loaded with pair, stream and held-streams only",
-                    workload.name()
-                )
+                bail!("--workload {}: {name} supports pair, stream and held-streams only", workload.name())
             }
         }
     }
 
-    /// `50 connections x depth 16` and the rest, in one line.
+    /// Returns all parameters in one line, such as `50 connections x depth 16, ...`.
     pub fn describe(&self) -> String {
         let loop_kind = match self.rate {
             Some(rate) => format!("open loop at {rate} requests/s"),
@@ -332,7 +341,7 @@ impl Plan {
         let scope = match self.scope {
             Scope::Ephemeral => "",
             Scope::Local => "durable, ",
-            Scope::Quorum => "counted by a cluster, ",
+            Scope::Quorum => "quorum, ",
         };
         let shape = self.shape.describe();
         format!(
@@ -349,12 +358,12 @@ impl Plan {
         )
     }
 
-    /// Every thread draws from a stream of its own.
+    /// Returns the seed of one thread, so that each thread has its own random numbers.
     pub fn thread_seed(&self, thread: u32) -> u64 {
         self.seed.wrapping_add(u64::from(thread).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// The target again as an address.
+    /// Returns the target as an address.
     pub fn address(&self) -> Address {
         Address {
             system: self.system,
@@ -365,7 +374,7 @@ impl Plan {
     }
 }
 
-/// How many keys a workload has, and whether it uses each once.
+/// Returns the number of keys of a workload, and whether it uses each key once.
 fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Result<(u32, bool)> {
     let name = workload.name();
     let count = match (workload, keys) {
@@ -373,15 +382,17 @@ fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Resul
         | (WorkloadName::ReadersStorm | WorkloadName::Idle, None) => return Ok((1, false)),
         (WorkloadName::HeldStreams, None) => return Ok((shape.stream_count, false)),
         (WorkloadName::HeldStreams, Some(_)) => {
-            bail!("--keys: each of the --streams of the workload {name} has a key of its own")
+            bail!("--keys: the workload {name} uses one key for each of its --streams; leave out --keys")
         }
-        (WorkloadName::Idle, Some(_)) => bail!("--keys: the workload {name} takes no locks"),
+        (WorkloadName::Idle, Some(_)) => {
+            bail!("--keys: the workload {name} takes no locks; leave out --keys")
+        }
         (WorkloadName::Tree, None) => return Ok((shape.path_count()?, false)),
         (WorkloadName::Hot | WorkloadName::ReadersStorm, Some(_)) => {
-            bail!("--keys: the workload {name} has one key")
+            bail!("--keys: the workload {name} has one key; leave out --keys")
         }
         (WorkloadName::Tree, Some(_)) => {
-            bail!("--keys: the paths of the workload tree follow from --fan-out and --tree-depth")
+            bail!("--keys: the number of paths of the workload tree follows from --fan-out and --tree-depth")
         }
         (
             WorkloadName::Pair | WorkloadName::Put | WorkloadName::Stream | WorkloadName::Churn,
@@ -390,7 +401,7 @@ fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Resul
             return Ok((u32::MAX, true));
         }
         (_, Some(Keys::Distinct)) => {
-            bail!("--keys distinct: only the workloads pair, stream and churn can do so")
+            bail!("--keys distinct: only the workloads pair, stream and churn support distinct keys")
         }
         (
             WorkloadName::Pair
@@ -406,19 +417,19 @@ fn key_count(workload: WorkloadName, shape: &Shape, keys: Option<Keys>) -> Resul
         (_, Some(Keys::Count(count))) => count,
     };
     let Ok(key_count @ 1..) = u32::try_from(count) else {
-        bail!("--keys: {count} keys; there may be 1 to {}", u32::MAX);
+        bail!("--keys is {count}; it must be 1 to {}", u32::MAX);
     };
     if key_count < u32::from(shape.item_count) {
-        bail!("--items: {} different keys of {key_count} cannot be", shape.item_count);
+        bail!("--items is {}, but there are only {key_count} keys", shape.item_count);
     }
     if key_count < shape.waiter_count {
-        bail!("--waiters: {} of {key_count} leases cannot have a waiter", shape.waiter_count);
+        bail!("--waiters is {}, but there are only {key_count} leases", shape.waiter_count);
     }
     Ok((key_count, false))
 }
 
-/// A seed nobody chose.
+/// Returns a random seed.
 pub fn draw_seed() -> u64 {
-    // Short enough to type again.
+    // 32 bits, so that people can type the seed again.
     u64::from(rand::random::<u32>())
 }

@@ -1,4 +1,5 @@
-//! Plays a workload on connections: handles answers, writes the requests that follow from them. Owns no socket.
+//! Plays a workload on connections: handles responses and writes the requests that follow from them. Owns no
+//! socket.
 
 use std::mem;
 
@@ -9,54 +10,54 @@ use crate::slots::SlotState;
 use crate::target::{Answer, Target};
 use crate::workload::{Grant, Lane, Workload};
 
-/// What one thread saw.
+/// Results of one thread.
 #[derive(Debug, Default)]
 pub struct WorkerResult {
-    /// Requests answered while it was measured.
+    /// Number of requests answered during the measurement.
     pub request_count: u64,
-    /// Acquires that were answered busy and sent again, while it was measured.
+    /// Number of acquires answered busy and sent again, during the measurement.
     pub poll_count: u64,
-    /// From sending, or from when it should have been, to the answer.
+    /// Time from sending (in an open loop: from the time the request was due) to the response.
     pub latency: Latencies,
-    /// From one release to the next grant.
+    /// Time from a release to the next grant.
     pub hand_over: Option<Latencies>,
-    /// Each latency for itself, at any time, where they are kept.
+    /// Each single latency, also outside the measurement, if they are kept.
     pub samples: Vec<Sample>,
-    /// What was wrong, at any time.
+    /// Wrong responses, also outside the measurement.
     pub faults: Faults,
 }
 
-/// Answers of one latency.
+/// Responses with the same latency.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// When they were asked for, or should have been.
+    /// Time at which the requests were sent; in an open loop, the time at which they were due.
     pub sent_at_ns: u64,
-    /// When they came.
+    /// Time at which the responses arrived.
     pub answered_at_ns: u64,
-    /// How many.
+    /// Number of responses.
     pub count: u64,
 }
 
-/// The workload of one thread, and what came of it so far.
+/// Workload of one thread, and its results so far.
 #[derive(Debug)]
 pub struct Player<W: Workload> {
     workload: W,
-    /// No more acquires; holds are released.
+    /// Whether the load is ending: no more acquires, only releases of existing holds.
     pub is_stopping: bool,
-    /// Slots of all connections that are not done.
+    /// Number of slots of all connections that are not done.
     pub active_count: u32,
-    /// Requests of the connection at hand; empty between connections.
+    /// Requests for the current connection; empty between connections.
     pub outgoing: Vec<u8>,
-    /// What was seen.
+    /// Results so far.
     pub result: WorkerResult,
-    /// Why none of this can be measured.
+    /// Why the server cannot serve this load at all.
     pub impossible: Option<String>,
     run: Run,
-    /// Every latency is kept, with its time.
+    /// Whether every latency is kept, with its time.
     keeps_samples: bool,
 }
 
-/// Answers of equal latency that are not recorded yet.
+/// Responses of equal latency that are not recorded yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     sent_at_ns: u64,
@@ -64,7 +65,7 @@ struct Run {
 }
 
 impl<W: Workload> Player<W> {
-    /// Before the first request.
+    /// Creates the player, before the first request.
     pub fn new(workload: W, active_count: u32, outgoing_capacity: usize, keeps_samples: bool) -> Self {
         Self {
             workload,
@@ -78,12 +79,12 @@ impl<W: Workload> Player<W> {
         }
     }
 
-    /// Ends the play.
+    /// Ends the play and returns the results.
     pub fn finish(self) -> WorkerResult {
         WorkerResult { hand_over: self.workload.into_hand_over(), ..self.result }
     }
 
-    /// Handles all whole answers, keeps the rest, and says how many there were.
+    /// Handles all complete responses, keeps the remaining bytes, and returns the number of responses.
     #[inline]
     pub fn handle_bytes<T: Target>(
         &mut self,
@@ -197,7 +198,7 @@ impl<W: Workload> Player<W> {
         }
     }
 
-    /// Appends the next requests of all slots that are ready.
+    /// Appends the next requests of all ready slots.
     #[inline]
     pub fn put_all_ready<T: Target>(&mut self, connection: &mut Connection<T>, now_ns: u64) {
         let mut ready = mem::take(&mut connection.ready);
@@ -207,8 +208,8 @@ impl<W: Workload> Player<W> {
         connection.ready = ready;
     }
 
-    /// Appends the next request of the slot that has been ready for longest, so that all slots and with them all keys
-    /// get their turn. `due_ns` is when it should have been sent.
+    /// Appends the next request of the slot that has been ready for longest, so that all slots, and with them all
+    /// keys, get their turn. `due_ns` is the time at which the request was due.
     #[inline]
     pub fn put_oldest_ready<T: Target>(&mut self, connection: &mut Connection<T>, due_ns: u64, now_ns: u64) {
         if !connection.ready.is_empty() {
@@ -253,7 +254,7 @@ impl<W: Workload> Player<W> {
         connection.in_flight_count += 1;
     }
 
-    /// The connection is over, and all that it had in flight.
+    /// Records the loss of the connection and of all its requests in flight.
     #[cold]
     pub fn lose<T: Target>(&mut self, connection: &mut Connection<T>, message: &str) {
         self.active_count -= connection.slots.active_count();
@@ -266,9 +267,9 @@ impl<W: Workload> Player<W> {
 
     #[cold]
     fn add_unasked(&mut self, number: u32) {
-        self.result
-            .faults
-            .add(FaultKind::WrongAnswer, || format!("number {number}: no such request in flight"));
+        self.result.faults.add(FaultKind::WrongAnswer, || {
+            format!("number {number} does not belong to a request in flight")
+        });
     }
 
     #[cold]
@@ -277,24 +278,24 @@ impl<W: Workload> Player<W> {
             Answer::Busy { .. } => (
                 FaultKind::ImpossibleBusy,
                 format!(
-                    "key {key:08x}, of which only one request of ours knows, is held by somebody else; a load that \
-                     was killed leaves its holds to the end of their leases"
+                    "key {key:08x} is used by one request only, but another client holds it; if an earlier run was \
+                     killed, its holds stay until their leases expire"
                 ),
             ),
             Answer::Refused { message, .. } | Answer::Impossible { message } => {
                 (FaultKind::UnexpectedError, format!("{state:?} key {key:08x}: {message}"))
             }
             Answer::Granted { .. } => {
-                (FaultKind::WrongAnswer, format!("a grant for the release of key {key:08x}"))
+                (FaultKind::WrongAnswer, format!("a grant in response to the release of key {key:08x}"))
             }
             Answer::Released { .. } | Answer::ReleasedInPart => {
-                (FaultKind::WrongAnswer, format!("a release for the acquire of key {key:08x}"))
+                (FaultKind::WrongAnswer, format!("a release in response to the acquire of key {key:08x}"))
             }
             Answer::Renewed { .. } => {
-                (FaultKind::WrongAnswer, format!("a renewal in answer to {state:?} key {key:08x}"))
+                (FaultKind::WrongAnswer, format!("a renewal in response to {state:?} key {key:08x}"))
             }
             Answer::Throttled { .. } => {
-                (FaultKind::WrongAnswer, format!("an allowance for the release of key {key:08x}"))
+                (FaultKind::WrongAnswer, format!("a limiter response to the release of key {key:08x}"))
             }
         };
         self.result.faults.add(kind, || example);

@@ -1,4 +1,4 @@
-//! What the system knows of processes: who listens where, how much processor time and memory they take.
+//! Process information from the kernel: listening sockets, CPU time and memory.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,20 +7,20 @@ use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
 
-/// Files that are open besides the connections.
+/// Open files beyond the connections.
 const OTHER_FILES: u64 = 64;
-/// What `/proc` calls a socket that listens.
+/// State of a listening socket in `/proc`.
 const LISTENING: &str = "0A";
 
 /// A process on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// Process id.
     pub id: u32,
 }
 
 impl Process {
-    /// The process that listens at this address, if it is on this machine and may be looked at.
+    /// Returns the process that listens at this address, if it runs on this machine and this user may inspect it.
     pub fn listening_at(address: SocketAddr) -> Option<Self> {
         if !address.ip().is_loopback() && !address.ip().is_unspecified() {
             return None;
@@ -46,7 +46,7 @@ impl Process {
             .map(|id| Self { id })
     }
 
-    /// Processor time of all its threads in nanoseconds, and of its children's.
+    /// Returns the CPU time of all its threads and child processes, in nanoseconds.
     pub fn cpu_ns(self) -> Option<u64> {
         let mut sum = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.id)).ok()? {
@@ -57,7 +57,7 @@ impl Process {
         Some(sum + self.children().into_iter().filter_map(Self::cpu_ns).sum::<u64>())
     }
 
-    /// Memory it occupies in bytes, and its children; what they share is counted once.
+    /// Returns the memory of the process and its child processes, in bytes; shared memory is counted once.
     pub fn resident_bytes(self) -> Option<u64> {
         let children = self.children();
         let (file, line) = if children.is_empty() { ("status", "VmRSS:") } else { ("smaps_rollup", "Pss:") };
@@ -70,14 +70,14 @@ impl Process {
         )
     }
 
-    /// What a file of `/proc` says in this line, in bytes.
+    /// Returns the value of this line in a `/proc` file, in bytes.
     fn bytes_in(self, file: &str, line: &str) -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/{file}", self.id)).ok()?;
         let line = text.lines().find(|candidate| candidate.starts_with(line))?;
         Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
     }
 
-    /// Processes that its threads started.
+    /// Returns the processes that its threads started.
     fn children(self) -> Vec<Self> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.id)).into_iter().flatten();
         let lists =
@@ -99,19 +99,19 @@ fn listening_inodes(table: &str, port: u16) -> Vec<String> {
     table.lines().filter_map(listens).collect()
 }
 
-/// Processor time of this process in nanoseconds.
+/// Returns the CPU time of this process in nanoseconds.
 pub fn own_cpu_ns() -> u64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("asking for one's own usage cannot fail");
     u64::try_from((usage.user_time() + usage.system_time()).num_microseconds()).unwrap_or(0) * 1000
 }
 
-/// Raises the soft limit of open files so that so many connections fit.
+/// Raises the soft limit of open files, so that this number of connections fits.
 pub fn raise_open_files_limit(connection_count: u64) -> Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
     let need = connection_count + OTHER_FILES;
     if need > hard {
         bail!(
-            "{connection_count} connections need {need} open files, the hard limit is {hard} (see ulimit -Hn)"
+            "{connection_count} connections need {need} open files, but the hard limit is {hard} (see ulimit -Hn)"
         );
     }
     if need > soft {
@@ -125,7 +125,7 @@ mod tests {
     use super::{Process, listening_inodes, own_cpu_ns};
 
     #[test]
-    fn a_listener_is_found_with_its_times() {
+    fn finds_a_listener_and_its_cpu_time() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
         let process = Process::listening_at(listener.local_addr().expect("address")).expect("found");
         assert_eq!(process.id, std::process::id());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_listening_sockets_of_the_port_count() {
+    fn finds_only_listening_sockets_of_the_port() {
         let table = "  sl  local_address rem_address st\n\
             0: 0100007F:1CFC 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1\n\
             1: 0100007F:1CFC 0100007F:9999 01 00000000:00000000 00:00000000 00000000 0 0 4712 1\n\

@@ -1,4 +1,4 @@
-//! What a `run` prints and writes.
+//! Output of a `run`.
 
 use serde::Serialize;
 
@@ -11,40 +11,40 @@ use crate::plan::Plan;
 use crate::units::{show_percent, show_rate};
 use crate::workload::Allowed;
 
-/// A core that is busy for so much of the time has nothing left to give.
+/// CPU use above which a core counts as fully busy.
 pub const CPU_FULL: f64 = 0.95;
-/// Where others keep more of a core busy, what is measured is also them.
+/// CPU use of other processes, in cores, above which they distort the measurement.
 pub const OTHER_CPU_MAX: f64 = 0.1;
-/// An open loop that answers less than so much of its rate does not keep up.
+/// Share of its rate below which an open loop does not keep up.
 pub const RATE_REACHED: f64 = 0.99;
 
-/// The numbers of one load.
+/// Results of one load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Numbers {
-    /// For how long it was measured.
+    /// Length of the measurement.
     pub measured_seconds: f64,
-    /// Acquires and releases.
+    /// Acquires and releases per second.
     pub requests_per_second: f64,
-    /// Half of them.
+    /// Half of the requests per second.
     pub pairs_per_second: f64,
-    /// Acquires that were answered busy and sent again; not among the requests.
+    /// Acquires per second that were answered busy and sent again; not included in the requests.
     pub polls_per_second: f64,
-    /// Of each request, or in workloads that contend of each acquire.
+    /// Latency of each request; in workloads with contention, of each acquire.
     pub latency: Percentiles,
-    /// How many of them there were, a second.
+    /// Number of these latencies per second.
     pub timed_per_second: f64,
-    /// From one release to the next grant.
+    /// Time from a release to the next grant.
     pub hand_over: Option<Percentiles>,
-    /// What the limiter gave.
+    /// Tokens that the limiter allowed.
     pub allowed: Option<Allowed>,
-    /// Who kept how many cores busy.
+    /// CPU use of the server, the load generator and other processes.
     pub cpu: CpuShares,
-    /// What was wrong.
+    /// Wrong responses.
     pub faults: Faults,
 }
 
 impl Numbers {
-    /// The numbers of an outcome.
+    /// Computes the results of an outcome.
     pub fn from_outcome(outcome: &Outcome) -> Self {
         let seconds = outcome.measured.as_secs_f64().max(1e-9);
         let requests_per_second = outcome.request_count as f64 / seconds;
@@ -62,15 +62,15 @@ impl Numbers {
         }
     }
 
-    /// Whether this client was what kept the load from being larger.
+    /// Whether the load generator was the bottleneck.
     pub fn is_load_bound(&self, plan: &Plan) -> bool {
         let load_is_full = self.cpu.load >= CPU_FULL * f64::from(plan.threads);
-        // A client that spins is always busy, which says nothing.
+        // A spinning client is always busy, so its CPU use carries no information.
         !plan.spin && plan.rate.is_none() && load_is_full && self.cpu.server.is_none_or(|cpu| cpu < CPU_FULL)
     }
 }
 
-/// One `run`, complete.
+/// Plan, machine and results of one `run`.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -79,12 +79,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of this load, on this machine.
+    /// Creates the report of a load on this machine.
     pub fn new(plan: Plan, numbers: Numbers) -> Self {
         Self { machine: Machine::this(), plan, result: numbers }
     }
 
-    /// For people.
+    /// Formats the report for people.
     pub fn describe(&self) -> String {
         let Self { machine, plan, result } = self;
         let mut lines = vec![format!("{}", plan.describe()), machine.describe(), String::new()];
@@ -93,7 +93,7 @@ impl Report {
             Some(allowed) => {
                 lines.push(format!("throughput  {requests} requests"));
                 lines.push(format!(
-                    "allowed     {} of {}, at most {} can be right",
+                    "allowed     {} of {}, the limit is {}",
                     allowed.allowed_count, allowed.asked_count, allowed.allowed_count_max
                 ));
             }
@@ -108,34 +108,42 @@ impl Report {
             lines.push(format!("hand-over   {}", hand_over.describe()));
         }
         if result.polls_per_second > 0.0 {
-            lines.push(format!("polls       {} acquires answered busy", show_rate(result.polls_per_second)));
+            lines.push(format!(
+                "polls       {} acquires answered busy and retried",
+                show_rate(result.polls_per_second)
+            ));
         }
         let server = result.cpu.server.map_or_else(
-            || "unknown (no process of this machine that may be looked at listens there)".to_owned(),
+            || "unknown (the server is not a process of this machine that this user may inspect)".to_owned(),
             show_percent,
         );
         lines
-            .push(format!("processor   server {server}, load {} of one core", show_percent(result.cpu.load)));
+            .push(format!("CPU         server {server}, load {} of one core", show_percent(result.cpu.load)));
         if result.is_load_bound(plan) {
             lines.push(
-                "note        the load was the bottleneck, not the server: its core was full".to_owned(),
+                "note        the load generator was the bottleneck: its core was fully busy, the server was \
+                 not"
+                .to_owned(),
             );
         }
         if let Some(other) = result.cpu.other.filter(|other| *other > OTHER_CPU_MAX) {
             lines.push(format!(
-                "note        something else kept {} of one core busy: the numbers are worth little",
+                "note        other processes used {} of one core during the run; the numbers are unreliable",
                 show_percent(other)
             ));
         }
         if let Some(rate) = plan.rate
             && result.requests_per_second < RATE_REACHED * rate as f64
         {
-            lines.push(format!("note        the rate of {} was not reached", show_rate(rate as f64)));
+            lines.push(format!(
+                "note        the server did not keep up with the rate of {}",
+                show_rate(rate as f64)
+            ));
         }
         match result.faults.count() {
-            0 => lines.push("answers     all checked, none wrong".to_owned()),
+            0 => lines.push("responses   all checked, none wrong".to_owned()),
             count => {
-                lines.push(format!("WRONG       {count} answers\n{}", result.faults.describe().trim_end()));
+                lines.push(format!("WRONG       {count} responses\n{}", result.faults.describe().trim_end()));
             }
         }
         lines.join("\n")

@@ -1,4 +1,4 @@
-//! `run`: loads one target and reports.
+//! The subcommand `run`: loads one target and reports.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::process::Process;
 use crate::report::{Numbers, Report};
 use crate::scenario;
 
-/// Says by its exit code whether all answers were right.
+/// Runs the load; the exit code says whether all responses were correct.
 pub fn run(options: &RunOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     let plan = Plan::from_options(options)?;
     let json = OutputFile::check("--json", options.json.as_deref())?;
@@ -33,7 +33,7 @@ pub fn run(options: &RunOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     bar.finish_and_clear();
     let outcome = outcome?;
     if outcome.is_interrupted {
-        eprintln!("interrupted: the numbers are those of the time until then");
+        eprintln!("interrupted; the numbers cover the time before the interruption");
     }
     let numbers = Numbers::from_outcome(&outcome);
     let has_faults = numbers.faults.count() > 0;
@@ -45,7 +45,7 @@ pub fn run(options: &RunOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     Ok(if has_faults { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// On a terminal only; elsewhere it stays hidden.
+/// Creates a progress bar, which stays hidden unless the output is a terminal.
 fn progress_bar(length: Duration) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}").expect("a constant template");
     ProgressBar::new(length.as_millis() as u64).with_style(style)

@@ -1,10 +1,10 @@
-//! When each request of an open loop is due, and on which connection.
+//! Due times of the requests of an open loop, and their connections.
 
-/// Requests at equal distances, connection after connection.
+/// Requests at equal intervals, on one connection after the other.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     requests_per_second: u64,
-    /// Of this thread: the n-th request of a load belongs to thread n modulo threads.
+    /// Index of this thread; request n of a load belongs to thread n modulo threads.
     thread: u64,
     thread_count: u64,
     connection_count: usize,
@@ -13,7 +13,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The part of one thread of a load of `requests_per_second`.
+    /// Creates the schedule of one thread for a load of `requests_per_second`.
     pub fn new(requests_per_second: u64, thread: u64, thread_count: u64, connection_count: usize) -> Self {
         Self {
             requests_per_second,
@@ -25,22 +25,22 @@ impl Schedule {
         }
     }
 
-    /// When the next request should be sent.
+    /// Returns the due time of the next request.
     #[inline]
     pub fn next_due_ns(&self) -> u64 {
         let nth = u128::from(self.sent_count) * u128::from(self.thread_count) + u128::from(self.thread);
         u64::try_from(nth * 1_000_000_000 / u128::from(self.requests_per_second)).unwrap_or(u64::MAX)
     }
 
-    /// When the next request is due, which whoever asks will send.
+    /// Returns the due time of the next request; the caller must send it.
     pub fn take_next(&mut self) -> u64 {
         let due_ns = self.next_due_ns();
         self.sent_count += 1;
         due_ns
     }
 
-    /// The next request that is due by now and a connection that can take it. `None` if none is due, or if no
-    /// connection can: then it is sent later, and its latency still counts from when it was due.
+    /// Returns the next due request and a connection that can send it. Returns `None` if no request is due, or if
+    /// no connection can send it: the request is then sent later, but its latency still counts from its due time.
     #[inline]
     pub fn take_due(&mut self, now_ns: u64, can_take: impl Fn(usize) -> bool) -> Option<(u64, usize)> {
         let due_ns = self.next_due_ns();
@@ -64,7 +64,7 @@ mod tests {
     use super::Schedule;
 
     #[test]
-    fn requests_are_due_at_equal_distances_and_late_ones_keep_their_time() {
+    fn requests_are_due_at_equal_intervals_and_late_requests_keep_their_time() {
         let mut schedule = Schedule::new(1000, 1, 2, 3);
         assert_eq!(schedule.take_due(999_999, |_| true), None);
         assert_eq!(schedule.take_due(9_000_000, |_| false), None);

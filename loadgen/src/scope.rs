@@ -1,24 +1,24 @@
-//! What the fences of the grants outlive, and with them the holds.
+//! Durability of locks and their fences.
 
 use clap::ValueEnum;
 use serde::Serialize;
 use waymaker_protocol::AcquireOptions;
 
-/// The scope that acquires ask for.
+/// Scope of the acquires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Nothing: they are in memory
+    /// Kept in memory; lost if the server crashes
     #[default]
     Ephemeral,
-    /// The process of the server: they are on its disk before they are answered
+    /// Synced to the server's disk before each response; survives a crash of the server
     Local,
-    /// The machine of the server: an etcd cluster has counted them before they are answered
+    /// Fence counted by an etcd cluster before each response; survives the loss of the machine
     Quorum,
 }
 
 impl Scope {
-    /// The name as it is typed.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ephemeral => "ephemeral",
@@ -27,7 +27,7 @@ impl Scope {
         }
     }
 
-    /// The optional fields of an acquire; none where it says nothing new.
+    /// Returns the optional fields of an acquire; none for the default scope.
     pub fn acquire_options<'a>(self) -> AcquireOptions<'a> {
         let scope = match self {
             Self::Ephemeral => None,
@@ -37,7 +37,7 @@ impl Scope {
         AcquireOptions { scope, ..AcquireOptions::default() }
     }
 
-    /// Bytes that it adds to the end of an acquire.
+    /// Returns the number of bytes that the scope adds to an acquire.
     pub fn wire_len(self) -> usize {
         usize::from(self.acquire_options().scope.is_some())
     }

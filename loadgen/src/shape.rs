@@ -1,46 +1,46 @@
-//! What only some workloads have: sets, pools, buckets, storms.
+//! Parameters that only some workloads have: sets, pools, buckets, storms.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::options::{ShapeOptions, WorkloadName};
 
-/// Most paths of a tree: what is known of each is kept.
+/// Maximum number of paths in a tree, because state is kept for each path.
 const PATH_COUNT_MAX: u32 = 1 << 24;
 
-/// What one workload has beyond connections and keys; 0 where it has no such thing.
+/// Parameters of one workload beyond connections and keys; 0 if the workload has no such parameter.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Shape {
-    /// Shared acquires of each hundred.
+    /// Percentage of shared acquires.
     pub read_percent: u8,
-    /// Paths of each set, keys of each claim.
+    /// Number of paths in each set, or of keys in each claim.
     pub item_count: u16,
-    /// Segments of each path.
+    /// Number of segments in each path.
     pub tree_depth: u8,
-    /// Children of each node.
+    /// Number of children of each node.
     pub fan_out: u32,
-    /// Permits of each pool.
+    /// Capacity of each pool, in permits.
     pub capacity: u32,
     /// Permits of each hold.
     pub permits: u32,
-    /// Tokens that each bucket gets back in a second.
+    /// Tokens that each bucket regains per second.
     pub bucket_rate: u32,
     /// Tokens in a full bucket.
     pub burst: u32,
-    /// Each connection opens a session.
+    /// Whether each connection opens a session.
     pub has_sessions: bool,
-    /// Each client has a connection to every worker of the server.
+    /// Whether each client has a connection to every worker of the server.
     pub per_worker: bool,
-    /// Readers behind the writer.
+    /// Number of readers behind the writer.
     pub reader_count: u32,
-    /// Leases whose key somebody waits for.
+    /// Number of leases that another client waits for.
     pub waiter_count: u32,
-    /// Locks that are held, each by a stream.
+    /// Number of held locks, each with its own stream.
     pub stream_count: u32,
 }
 
 impl Shape {
-    /// The shape of this workload; refuses options that it does not have.
+    /// Returns the parameters of this workload, or an error for options that it does not have.
     pub fn of(workload: WorkloadName, options: &ShapeOptions) -> Result<Self> {
         use WorkloadName::{
             Churn, ExpiryStorm, Guard, HeldGuards, HeldStreams, Multi, ReadersStorm, Rw, Semaphore, Throttle,
@@ -64,7 +64,7 @@ impl Shape {
             if is_given && !workloads.contains(&workload) {
                 let names: Vec<_> = workloads.iter().map(|workload| workload.name()).collect();
                 bail!(
-                    "{option} has no meaning for the workload {}, only for {}",
+                    "{option} has no effect with the workload {}; it applies only to {}",
                     workload.name(),
                     names.join(", ")
                 );
@@ -73,7 +73,7 @@ impl Shape {
         let count = |option: &str, count: Option<u64>, default: u32| match count.map(u32::try_from) {
             None => Ok(default),
             Some(Ok(count)) => Ok(count),
-            Some(Err(_)) => bail!("{option}: at most {}", u32::MAX),
+            Some(Err(_)) => bail!("{option} is too large; the maximum is {}", u32::MAX),
         };
         let nothing = Self::default();
         let shape = match workload {
@@ -93,7 +93,7 @@ impl Shape {
             Semaphore => {
                 let (capacity, permits) = (options.capacity.unwrap_or(10), options.permits.unwrap_or(1));
                 if permits > capacity {
-                    bail!("--permits: a pool of {capacity} permits never has {permits}");
+                    bail!("--permits is {permits}, but each pool has a --capacity of {capacity}");
                 }
                 Self { capacity, permits, ..nothing }
             }
@@ -107,7 +107,7 @@ impl Shape {
             ReadersStorm => {
                 let reader_count = count("--readers", options.readers, 100_000)?;
                 if reader_count == 0 {
-                    bail!("--readers: without any nobody waits");
+                    bail!("--readers is 0; it must be at least 1");
                 }
                 Self { reader_count, ..nothing }
             }
@@ -115,7 +115,7 @@ impl Shape {
             HeldStreams => {
                 let stream_count = count("--streams", options.streams, 100_000)?;
                 if stream_count == 0 {
-                    bail!("--streams: without any nothing is held");
+                    bail!("--streams is 0; it must be at least 1");
                 }
                 Self { stream_count, ..nothing }
             }
@@ -129,26 +129,29 @@ impl Shape {
         Ok(shape)
     }
 
-    /// How many paths a tree of this shape has at its deepest level.
+    /// Returns the number of paths at the deepest level of the tree.
     pub fn path_count(&self) -> Result<u32> {
         match self.fan_out.checked_pow(u32::from(self.tree_depth)) {
             Some(count @ 1..=PATH_COUNT_MAX) => Ok(count),
             _ => bail!(
-                "--fan-out: {} to the power of {} are too many paths, there may be {PATH_COUNT_MAX}",
+                "--fan-out is {}, which gives too many paths with --tree-depth {}; the maximum is {PATH_COUNT_MAX}",
                 self.fan_out,
                 self.tree_depth
             ),
         }
     }
 
-    /// What of it matters, for the beginning of a list; empty where nothing does.
+    /// Describes the parameters that apply, as the beginning of a list; empty if none apply.
     pub fn describe(&self) -> String {
         let mut words = Vec::new();
         let mut say = |is_there: bool, text: String| words.extend(is_there.then_some(text));
-        say(self.item_count > 0, format!("{} at once, {} % read", self.item_count, self.read_percent));
+        say(self.item_count > 0, format!("{} per claim, {} % shared", self.item_count, self.read_percent));
         say(self.tree_depth > 0, format!("paths of {} segments, fan-out {}", self.tree_depth, self.fan_out));
         say(self.capacity > 0, format!("{} of {} permits", self.permits, self.capacity));
-        say(self.burst > 0, format!("buckets of {} tokens, {} more a second", self.burst, self.bucket_rate));
+        say(
+            self.burst > 0,
+            format!("buckets of {} tokens that regain {} per second", self.burst, self.bucket_rate),
+        );
         say(self.has_sessions, "with sessions".to_owned());
         say(self.reader_count > 0, format!("{} readers", self.reader_count));
         say(self.waiter_count > 0, format!("{} waiters", self.waiter_count));

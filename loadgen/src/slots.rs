@@ -1,44 +1,44 @@
-//! The requests that one connection may have in flight.
+//! Slots for the requests that one connection may have in flight.
 
 use crate::target::Claim;
 
-/// What a slot is doing.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SlotState {
-    /// Nothing; the next request is an acquire.
+    /// Idle; the next request is an acquire.
     #[default]
     Idle,
     /// An acquire is in flight.
     Acquiring,
-    /// A hold is there; the next request is its release.
+    /// Holds a lock; the next request is its release.
     Held,
     /// A release is in flight.
     Releasing,
-    /// Busy was the answer; the next request is the same acquire again.
+    /// The acquire was answered busy; the next request repeats it.
     Refused,
-    /// Its work is over.
+    /// The slot sends no more requests.
     Done,
 }
 
-/// One request that may be in flight, and the hold between an acquire and its release.
+/// Slot for one request in flight, and for the hold between an acquire and its release.
 #[derive(Clone, Debug, Default)]
 pub struct Slot<Hold> {
-    /// When the request in flight was sent, or should have been.
+    /// Time at which the request in flight was sent; in an open loop, the time at which it was due.
     pub sent_at_ns: u64,
     /// See [`crate::workload::Workload::fence_floor`].
     pub fence_floor: u64,
-    /// What was asked for.
+    /// Claim of the acquire.
     pub claim: Claim,
-    /// Of the request in flight.
+    /// Number of the request in flight.
     pub number: u32,
-    /// What it is doing.
+    /// State of the slot.
     pub state: SlotState,
-    /// What the release must show.
+    /// Data that the release must send.
     pub hold: Hold,
 }
 
-/// All slots of one connection. A request number is the slot in its low bits and a count above, so an answer finds its
-/// slot without a search and an old number never fits a new request.
+/// All slots of one connection. A request number has the slot index in its low bits and a counter above, so a
+/// response finds its slot without a search, and an old number never matches a new request.
 #[derive(Debug)]
 pub struct Slots<Hold> {
     slots: Vec<Slot<Hold>>,
@@ -47,19 +47,19 @@ pub struct Slots<Hold> {
 }
 
 impl<Hold: Default + Clone> Slots<Hold> {
-    /// `depth` idle slots.
+    /// Creates `depth` idle slots.
     pub fn new(depth: u32) -> Self {
         let slot_bits = depth.next_power_of_two().trailing_zeros();
         Self { slots: vec![Slot::default(); depth as usize], slot_bits, sequence: 0 }
     }
 
-    /// The slot at this index.
+    /// Returns the slot at this index.
     #[inline]
     pub fn at(&mut self, index: u32) -> &mut Slot<Hold> {
         &mut self.slots[index as usize]
     }
 
-    /// A number for a new request of this slot; never 0.
+    /// Returns a number for a new request of this slot; never 0.
     #[inline]
     pub fn next_number(&mut self, index: u32) -> u32 {
         let sequence_max = u32::MAX >> self.slot_bits;
@@ -67,7 +67,7 @@ impl<Hold: Default + Clone> Slots<Hold> {
         (self.sequence << self.slot_bits) | index
     }
 
-    /// The slot whose request in flight has this number.
+    /// Returns the slot whose request in flight has this number.
     #[inline]
     pub fn in_flight(&mut self, number: u32) -> Option<(u32, &mut Slot<Hold>)> {
         let index = number & ((1 << self.slot_bits) - 1);
@@ -77,12 +77,12 @@ impl<Hold: Default + Clone> Slots<Hold> {
         is_in_flight.then_some((index, slot))
     }
 
-    /// How many are not done.
+    /// Returns the number of slots that are not done.
     pub fn active_count(&self) -> u32 {
         self.slots.iter().filter(|slot| slot.state != SlotState::Done).count() as u32
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     pub fn in_flight_count(&self) -> u32 {
         self.slots
             .iter()
@@ -96,7 +96,7 @@ mod tests {
     use super::{SlotState, Slots};
 
     #[test]
-    fn a_number_finds_its_slot_once() {
+    fn a_number_matches_its_slot_only_once() {
         let mut slots = Slots::<()>::new(3);
         let number = slots.next_number(2);
         let slot = slots.at(2);

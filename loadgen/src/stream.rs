@@ -1,4 +1,4 @@
-//! The stream of one connection: its socket, or TLS over its socket.
+//! Byte stream of one connection: a socket, or TLS over a socket.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -7,17 +7,18 @@ use std::time::Duration;
 use crate::plan::Plan;
 use crate::tls_stream::TlsStream;
 
-/// What one connection writes to and reads from. Which of the two it is, the plan says for all connections.
+/// Stream of one connection. The plan decides the variant for all connections.
 #[derive(Debug)]
 pub enum Stream<S> {
-    /// What is written goes as it is.
+    /// Sends bytes unchanged.
     Plain(S),
-    /// What is written is encrypted.
+    /// Encrypts the bytes.
     Tls(TlsStream<S>),
 }
 
 impl Stream<TcpStream> {
-    /// Connects, and shakes hands where the plan encrypts. It blocks, for an answer at most so long.
+    /// Connects, and performs the TLS handshake if the plan uses TLS. Blocks for at most `answer_time_max` per
+    /// response.
     pub fn connect(plan: &Plan, answer_time_max: Duration) -> io::Result<Self> {
         let socket = TcpStream::connect_timeout(&plan.socket_address, answer_time_max)?;
         socket.set_nodelay(true)?;
@@ -28,7 +29,7 @@ impl Stream<TcpStream> {
         }
     }
 
-    /// The same for a loop of events, which never blocks.
+    /// Converts the stream for an event loop; it never blocks.
     pub fn into_mio(self) -> io::Result<Stream<mio::net::TcpStream>> {
         self.socket().set_nonblocking(true)?;
         Ok(match self {
@@ -39,7 +40,7 @@ impl Stream<TcpStream> {
 }
 
 impl<S> Stream<S> {
-    /// What lies below.
+    /// Returns the underlying socket.
     pub fn socket(&self) -> &S {
         match self {
             Self::Plain(socket) => socket,
@@ -47,7 +48,7 @@ impl<S> Stream<S> {
         }
     }
 
-    /// What lies below, for whoever waits for its events.
+    /// Returns the underlying socket, for registration with an event loop.
     pub fn socket_mut(&mut self) -> &mut S {
         match self {
             Self::Plain(socket) => socket,
@@ -55,7 +56,7 @@ impl<S> Stream<S> {
         }
     }
 
-    /// A read that did not fill its buffer has emptied the socket.
+    /// Whether a read that did not fill its buffer has emptied the socket.
     #[inline]
     pub fn is_drained(&self) -> bool {
         match self {

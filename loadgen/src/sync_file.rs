@@ -1,4 +1,4 @@
-//! A file that is written to and synced again and again, in place: what durability alone costs.
+//! File that is overwritten in place and synced again and again: the cost of durability alone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// What is written at once.
+/// Size of one write.
 const BLOCK_LEN: usize = 4 << 10;
-/// Blocks of the file; then it begins again.
+/// Number of blocks in the file; after the last block, writing starts again at the first.
 const BLOCK_COUNT: u64 = (64 << 20) / BLOCK_LEN as u64;
 
 /// A file of 64 MiB, removed when it is dropped.
@@ -22,23 +22,21 @@ pub struct SyncFile {
 }
 
 impl SyncFile {
-    /// Makes it, with all its blocks on disk. Zeroed block by block: where the file system keeps larger pieces of a file
-    /// as one, a write of 4 KiB into such a piece later costs all of it.
+    /// Creates the file with all its blocks on disk. Writes zeros block by block: some file systems keep larger
+    /// extents as a unit, and a later write of 4 KiB into such an extent would cost the whole extent.
     pub fn create(path: &Path) -> Result<Self> {
         let shown = path.display();
         let file = OpenOptions::new().write(true).create_new(true).open(path).with_context(|| {
-            format!(
-                "--sync {shown}: cannot make the file; it must not be there yet, and is removed at the end"
-            )
+            format!("--sync: cannot create {shown}; the file must not exist, and is removed at the end")
         })?;
         let block = Box::new([0; BLOCK_LEN]);
-        // From here on it is removed, also where the disk is too small for it.
+        // From here on the file is removed on errors too, for instance if the disk is too small.
         let sync_file = Self { file, path: path.to_owned(), block, written_count: 0 };
         for index in 0..BLOCK_COUNT {
             let written = sync_file.file.write_all_at(sync_file.block.as_slice(), index * BLOCK_LEN as u64);
-            written.with_context(|| format!("--sync {shown}: cannot fill 64 MiB"))?;
+            written.with_context(|| format!("--sync: cannot write 64 MiB to {shown}"))?;
         }
-        sync_file.file.sync_all().with_context(|| format!("--sync {shown}: cannot sync"))?;
+        sync_file.file.sync_all().with_context(|| format!("--sync: cannot sync {shown}"))?;
         Ok(sync_file)
     }
 
@@ -46,7 +44,7 @@ impl SyncFile {
     pub fn write_block(&mut self) -> io::Result<()> {
         let index = self.written_count % BLOCK_COUNT;
         self.written_count += 1;
-        // No two blocks are the same, so that nobody on the way can leave one out.
+        // All blocks differ, so that no layer can skip a write.
         self.block[..8].copy_from_slice(&self.written_count.to_le_bytes());
         self.file.write_all_at(self.block.as_slice(), index * BLOCK_LEN as u64)?;
         self.file.sync_data()
@@ -55,7 +53,7 @@ impl SyncFile {
 
 impl Drop for SyncFile {
     fn drop(&mut self) {
-        // Somebody else may have removed it.
+        // Another process may have removed the file.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -67,7 +65,7 @@ mod tests {
     use super::{BLOCK_COUNT, BLOCK_LEN, SyncFile};
 
     #[test]
-    fn it_has_its_full_length_from_the_start_and_leaves_nothing() {
+    fn has_its_full_length_from_the_start_and_is_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("blocks");
         let mut file = SyncFile::create(&path).expect("made");
@@ -79,8 +77,8 @@ mod tests {
         assert_eq!(bytes.len() as u64, BLOCK_COUNT * BLOCK_LEN as u64, "the second wrapped around");
         assert_eq!(bytes[..8], (BLOCK_COUNT + 1).to_le_bytes());
         assert_eq!(bytes[bytes.len() - BLOCK_LEN..][..8], BLOCK_COUNT.to_le_bytes());
-        let refused = SyncFile::create(&path).expect_err("what is there is not overwritten");
-        assert!(format!("{refused:#}").contains("must not be there"), "{refused:#}");
+        let refused = SyncFile::create(&path).expect_err("an existing file is not overwritten");
+        assert!(format!("{refused:#}").contains("must not exist"), "{refused:#}");
         drop(file);
         assert!(!path.exists());
     }

@@ -1,4 +1,4 @@
-//! Encrypted targets: whom to believe, and whom to be.
+//! TLS settings: trusted certificate authorities and client certificate.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,23 +15,23 @@ use waymaker_client::Tls;
 
 use crate::address::{Address, System};
 
-/// The files of encrypted connections.
+/// Files for encrypted connections.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Options of encrypted targets")]
+#[command(next_help_heading = "Options for encrypted targets")]
 pub struct TlsOptions {
-    /// Who must have signed the certificate of the server, in PEM [default: whom the system believes]
+    /// CA certificates that must have signed the server's certificate, in PEM [default: the CAs of the system]
     #[arg(long, env = "WAYMAKER_TLS_CA", value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// The certificate that is shown to the server, in PEM
+    /// Client certificate, in PEM
     #[arg(long, env = "WAYMAKER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM
+    /// Private key of the client certificate, in PEM
     #[arg(long, env = "WAYMAKER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 }
 
 impl TlsOptions {
-    /// Reads the files, if this target is encrypted.
+    /// Reads the files if the target is encrypted.
     pub fn connector(&self, target: &Address) -> Result<Option<TlsConnector>> {
         if !target.is_encrypted {
             return Ok(None);
@@ -44,7 +44,7 @@ impl TlsOptions {
             tls = tls.identity_files(cert, key);
         }
         let (mut config, name) = tls.for_rustls(target.host())?;
-        // A load stands for as many clients as it has connections, and none of them was there before.
+        // Each connection of a load represents a new client, and a new client has no session to resume.
         config.resumption = Resumption::disabled();
         if target.system == System::Grpc {
             config.alpn_protocols = vec![b"h2".to_vec()];
@@ -53,7 +53,7 @@ impl TlsOptions {
     }
 }
 
-/// Encrypts the connections of one load.
+/// TLS settings for the connections of one load.
 #[derive(Clone, Debug)]
 pub struct TlsConnector {
     config: Arc<ClientConfig>,
@@ -61,13 +61,13 @@ pub struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// The state of a connection that has yet to shake hands.
+    /// Returns the TLS state of a new connection, before the handshake.
     pub(crate) fn begin(&self) -> io::Result<ClientConnection> {
         ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map_err(io::Error::other)
     }
 
-    /// Shakes hands, on the runtime that this runs on, with a server that speaks first, as those of HTTP/2 do: only by its
-    /// first words does one know that it took the certificate.
+    /// Performs the TLS handshake with a server that sends first, as HTTP/2 servers do, on the current runtime. Only
+    /// the first bytes from the server show that it accepted the client certificate.
     pub(crate) async fn connect(
         &self,
         socket: tokio::net::TcpStream,
@@ -79,7 +79,7 @@ impl TlsConnector {
     }
 }
 
-/// An error of a connection that was opened, and what may help.
+/// Describes an error of an open connection, with a hint if there is one.
 pub(crate) fn explain(error: &io::Error) -> String {
     match Tls::hint(error) {
         "" => error.to_string(),

@@ -1,13 +1,13 @@
-//! TLS over a socket, which may block or not.
+//! TLS over a socket, blocking or non-blocking.
 //!
-//! Neither direction waits for the other: a read never fails because the socket takes nothing, so two sides that are both
-//! full go on as soon as one of them reads.
+//! Reads and writes do not wait for each other: a read never fails because the socket accepts no data. If the
+//! buffers of both sides are full, both continue as soon as one of them reads.
 
 use std::io::{self, Read, Write};
 
 use rustls::ClientConnection;
 
-/// A socket and the state of its encryption.
+/// A socket and its TLS state.
 #[derive(Debug)]
 pub struct TlsStream<S> {
     socket: S,
@@ -16,13 +16,13 @@ pub struct TlsStream<S> {
 }
 
 impl<S: Read + Write> TlsStream<S> {
-    /// Shakes hands over a socket that blocks.
+    /// Performs the handshake over a blocking socket.
     pub(crate) fn shake_hands(mut connection: ClientConnection, mut socket: S) -> io::Result<Self> {
         connection.complete_io(&mut socket)?;
         Ok(Self { socket, connection: Box::new(connection), is_drained: false })
     }
 
-    /// Sends what is encrypted. `WouldBlock` if the socket does not take all of it.
+    /// Sends the encrypted bytes. Returns `WouldBlock` if the socket does not accept all of them.
     fn send(&mut self) -> io::Result<()> {
         while self.connection.wants_write() {
             if self.connection.write_tls(&mut self.socket)? == 0 {
@@ -32,7 +32,7 @@ impl<S: Read + Write> TlsStream<S> {
         Ok(())
     }
 
-    /// Sends what the socket takes; the rest goes with the next write or flush.
+    /// Sends as many bytes as the socket accepts; the rest goes with the next write or flush.
     fn try_send(&mut self) -> io::Result<()> {
         match self.send() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -40,12 +40,12 @@ impl<S: Read + Write> TlsStream<S> {
         }
     }
 
-    /// Reads the socket once and decrypts what is whole.
+    /// Reads the socket once and decrypts all complete records.
     fn receive(&mut self) -> io::Result<()> {
         let mut receiving = Receiving { socket: &mut self.socket, is_drained: &mut self.is_drained };
         self.connection.read_tls(&mut receiving)?;
         if let Err(error) = self.connection.process_new_packets() {
-            // The alert that says why, if the socket takes it.
+            // Sends the TLS alert with the reason, if the socket accepts it.
             let _ = self.send();
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
@@ -66,7 +66,7 @@ impl<S> TlsStream<S> {
         TlsStream { socket: map(self.socket), connection: self.connection, is_drained: self.is_drained }
     }
 
-    /// The last read has emptied the socket.
+    /// Whether the last read emptied the socket.
     #[inline]
     pub(crate) fn is_drained(&self) -> bool {
         self.is_drained
@@ -79,7 +79,7 @@ impl<S: Read + Write> Read for TlsStream<S> {
         loop {
             match self.connection.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.receive()?,
-                // A server that is gone says no goodbye.
+                // A server that was killed sends no close message.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
@@ -88,9 +88,9 @@ impl<S: Read + Write> Read for TlsStream<S> {
 }
 
 impl<S: Read + Write> Write for TlsStream<S> {
-    /// Encrypts some of it and sends as much as the socket takes.
+    /// Encrypts some of the bytes and sends as much as the socket accepts.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Without this the buffer of TLS could be full, and take nothing.
+        // Without this, the TLS buffer could be full and accept no bytes.
         self.send()?;
         let len = self.connection.writer().write(bytes)?;
         self.try_send()?;
@@ -102,7 +102,7 @@ impl<S: Read + Write> Write for TlsStream<S> {
     }
 }
 
-/// The socket as TLS reads it.
+/// Reader that TLS uses to read the socket.
 struct Receiving<'a, S> {
     socket: &'a mut S,
     is_drained: &'a mut bool,

@@ -1,10 +1,10 @@
-//! Numbers as people write and read them.
+//! Parsing and formatting of counts, rates, times and cores.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// A count with an optional `k` or `M` behind it.
+/// Parses a count with an optional suffix `k` or `M`.
 pub fn parse_count(text: &str) -> Result<u64> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
@@ -12,40 +12,42 @@ pub fn parse_count(text: &str) -> Result<u64> {
         _ => (text, 1),
     };
     let count: u64 =
-        digits.parse().with_context(|| format!("{text:?} is no count, as in 1000, 100k or 1M"))?;
-    count.checked_mul(factor).with_context(|| format!("{text} is too large"))
+        digits.parse().with_context(|| format!("{text:?} is not a count such as 1000, 100k or 1M"))?;
+    count
+        .checked_mul(factor)
+        .with_context(|| format!("{text} is too large; the maximum is 18446744073709551615"))
 }
 
-/// Requests a second: a count, `/s` behind it allowed.
+/// Parses requests per second: a count with an optional `/s`.
 pub fn parse_rate(text: &str) -> Result<u64> {
     match parse_count(text.strip_suffix("/s").unwrap_or(text))? {
-        0 => bail!("a rate of 0 sends nothing"),
+        0 => bail!("the rate is 0; it must be at least 1"),
         rate => Ok(rate),
     }
 }
 
-/// A list of processor cores: `1`, `0,2` or `1-3`.
+/// Parses a list of processor cores: `1`, `0,2` or `1-3`.
 pub fn parse_cores(text: &str) -> Result<Cores> {
     let mut cores = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let core = |text: &str| {
-            text.parse::<usize>().with_context(|| format!("{text:?} is no core, as in 1 or 0-3"))
+            text.parse::<usize>().with_context(|| format!("{text:?} is not a core such as 1 or 0-3"))
         };
         let (first, last) = (core(first)?, core(last)?);
         if last < first || last - first > 4096 {
-            bail!("{part:?} is no range of cores");
+            bail!("{part:?} is not a range of cores such as 0-3");
         }
         cores.extend(first..=last);
     }
     Ok(Cores(cores))
 }
 
-/// Processor cores, in the order in which threads are put on them.
+/// Processor cores, in the order in which threads are pinned to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
 
-/// A duration of nanoseconds with the unit that suits it.
+/// Formats nanoseconds with a suitable unit.
 pub fn show_ns(ns: u64) -> String {
     let value = ns as f64;
     match ns {
@@ -56,7 +58,7 @@ pub fn show_ns(ns: u64) -> String {
     }
 }
 
-/// A number a second with the prefix that suits it.
+/// Formats a rate per second with a suitable prefix.
 pub fn show_rate(per_second: f64) -> String {
     if per_second >= 1e6 {
         format!("{:.2} M/s", per_second / 1e6)
@@ -67,12 +69,12 @@ pub fn show_rate(per_second: f64) -> String {
     }
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub fn show_percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Whole nanoseconds; 584 years fit.
+/// Returns whole nanoseconds; the range is 584 years.
 pub fn as_ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -82,7 +84,7 @@ mod tests {
     use super::{Cores, parse_cores, parse_count, parse_rate, show_ns, show_rate};
 
     #[test]
-    fn counts_rates_and_cores_are_read() {
+    fn parses_counts_rates_and_cores() {
         assert_eq!(parse_count("100k").expect("valid"), 100_000);
         assert_eq!(parse_rate("2M/s").expect("valid"), 2_000_000);
         assert_eq!(parse_cores("3,0-1").expect("valid"), Cores(vec![3, 0, 1]));
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_get_the_unit_that_suits_them() {
+    fn formats_numbers_with_a_suitable_unit() {
         assert_eq!(show_ns(999), "999 ns");
         assert_eq!(show_ns(53_210), "53.2 us");
         assert_eq!(show_rate(1_270_000.0), "1.27 M/s");

@@ -1,5 +1,5 @@
-//! The least that a server of WebSockets costs: the library alone, with buffers as in our server, and the same answer to
-//! every message, as long as ours.
+//! Minimum cost of a WebSocket server: the library alone, with the buffer sizes of waymaker-server, and a constant
+//! response of the same length as its responses.
 
 use anyhow::Result;
 use axum::Router;
@@ -15,11 +15,11 @@ use crate::address::System;
 use crate::bare_server::BareServer;
 use crate::options::BareServerOptions;
 
-/// Bytes that one WebSocket buffers, as in our server.
+/// Buffer of one WebSocket in bytes, as in waymaker-server.
 const READ_BUFFER_LEN: usize = 1 << 10;
-/// Bytes that a connection buffers while it still speaks HTTP, as in our server.
+/// Buffer of a connection during the HTTP phase in bytes, as in waymaker-server.
 const HTTP_BUFFER_LEN: usize = 8 << 10;
-/// The answer to a lock; that to a release is as long.
+/// Response to a lock; the response to a release has the same length.
 const ANSWER: Utf8Bytes =
     Utf8Bytes::from_static("{\"id\":\"1234567\",\"action\":\"lock\",\"state\":\"acquired\"}\n");
 
@@ -38,7 +38,7 @@ async fn serve(stream: TcpStream, router: Router) {
         .max_buf_size(HTTP_BUFFER_LEN)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    // The other side is gone, or speaks something else.
+    // The client closed the connection or speaks another protocol.
     let _ = connection.await;
 }
 
@@ -62,13 +62,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_settings_are_those_of_our_server() {
+    fn settings_match_waymaker_server() {
         assert_eq!(READ_BUFFER_LEN, limits::WEBSOCKET_BUFFER_LEN);
         assert_eq!(HTTP_BUFFER_LEN, limits::HTTP_BUFFER_LEN);
     }
 
     #[test]
-    fn one_answer_is_as_long_as_the_other() {
+    fn responses_have_the_same_length() {
         let release = "{\"id\":\"1234567\",\"action\":\"release\",\"state\":\"ready\"}\n";
         assert_eq!(ANSWER.len(), release.len());
     }

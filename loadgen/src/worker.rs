@@ -1,8 +1,9 @@
-//! One thread of load: an epoll loop over its connections. The only client code path, for all targets and workloads.
+//! One load thread: an epoll loop over its connections. This is the only client code path for all socket targets
+//! and workloads.
 //!
-//! What a request costs here decides what can be measured at all, so: one clock reading for all answers of one read,
-//! one write for all requests that follow from it, no allocation, answers parsed where they were received, and one
-//! histogram entry for all answers of equal latency.
+//! The cost of a request in this loop limits what can be measured. So the loop reads the clock once for all
+//! responses of one read, writes once for all requests that follow from it, allocates nothing, parses responses in
+//! the receive buffer, and records one histogram entry for all responses of equal latency.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,28 +27,28 @@ use crate::target::Target;
 use crate::units::as_ns;
 use crate::workload::Workload;
 
-/// Longest time between two looks at the clock and at the flag that stops the load.
+/// Longest time between two checks of the clock and of the stop flag.
 const POLL_TIME_MAX: Duration = Duration::from_millis(50);
-/// Sleep of one that shares its core.
+/// Sleep of a worker that shares its core.
 pub const NAP_TIME: Duration = Duration::from_micros(10);
-/// How long requests in flight may take after the end; then they count as unanswered.
+/// Time limit for requests in flight after the end of the load; later responses count as missing.
 pub const DRAIN_NS_MAX: u64 = 5_000_000_000;
-/// Receives the answers of many requests in one call: 1,024 grants are 48 KiB.
+/// Large enough for the responses of many requests in one call: 1,024 grants are 48 KiB.
 const RECEIVE_BUFFER_LEN: usize = 128 << 10;
 
-/// When to load and when to count, in nanoseconds of the clock.
+/// Times of load and measurement, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Timetable {
-    /// Common to all threads.
+    /// Clock of all threads.
     pub clock: Clock,
-    /// What is answered from here on counts,
+    /// Start of the measurement; responses from then on count.
     pub measure_from_ns: u64,
-    /// until here.
+    /// End of the measurement.
     pub measure_until_ns: u64,
 }
 
 impl Timetable {
-    /// That of a plan which begins now.
+    /// Returns the timetable of a plan that starts now.
     pub fn of(plan: &Plan) -> Self {
         let measure_from_ns = as_ns(plan.warmup);
         Self {
@@ -57,41 +58,41 @@ impl Timetable {
         }
     }
 
-    /// An answer that comes now counts.
+    /// Whether a response that arrives now counts.
     pub fn is_measured(&self, now_ns: u64) -> bool {
         (self.measure_from_ns..self.measure_until_ns).contains(&now_ns)
     }
 }
 
-/// What a thread shares with the one that waits for it.
+/// State that a load thread shares with the main thread.
 #[derive(Debug, Default)]
 pub struct Signals {
-    /// Ends the load early.
+    /// Set to end the load early.
     pub stop: Arc<AtomicBool>,
-    /// Answers so far.
+    /// Number of responses so far.
     pub answer_count: AtomicU64,
 }
 
-/// One thread of load.
+/// One load thread.
 #[derive(Debug)]
 pub struct Worker<T: Target, W: Workload> {
     connections: Vec<Connection<T>>,
     player: Player<W>,
     window: Window,
-    /// `Some` is an open loop.
+    /// `Some` for an open loop.
     schedule: Option<Schedule>,
     spin: bool,
-    /// Sleeps a little even where the next request is due soon, so that another thread of this program may have the same
-    /// core, and so that the kernel does not take the core away from one that never sleeps at real-time priority.
+    /// Sleeps briefly even if the next request is due soon. Another thread of this program may share the core, and
+    /// the kernel takes the core away from a real-time thread that never sleeps.
     naps: bool,
     timetable: Timetable,
     poll_interval_ns: u64,
-    /// Who was told busy and asks again later: when, on which connection, in which slot.
+    /// Acquires answered busy that are retried later: due time, connection, slot.
     polls: VecDeque<(u64, usize, u32)>,
 }
 
 impl<T: Target, W: Workload> Worker<T, W> {
-    /// A thread's part of the load; with a schedule it is an open loop.
+    /// Creates one thread's part of the load; with a schedule it is an open loop.
     pub fn new(
         connections: Vec<Connection<T>>,
         workload: W,
@@ -114,11 +115,11 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
     }
 
-    /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due. Fails where the
-    /// system refuses all of the load.
+    /// Runs the load until the timetable ends or the load is stopped, then waits for the outstanding responses.
+    /// Fails if the server cannot serve the load at all.
     pub fn run(mut self, signals: &Signals) -> Result<WorkerResult> {
         if self.naps {
-            // Naps are as long as they should be, not fifty microseconds longer.
+            // Without this, each sleep would take about fifty microseconds longer.
             prctl::set_timerslack(1)?;
         }
         let mut poll = Poll::new()?;
@@ -166,14 +167,14 @@ impl<T: Target, W: Workload> Worker<T, W> {
             self.connections.iter().map(|connection| connection.slots.in_flight_count()).sum();
         for _ in 0..unanswered {
             self.player.result.faults.add(FaultKind::Unanswered, || {
-                format!("no answer within {} s after the end", DRAIN_NS_MAX / 1_000_000_000)
+                format!("no response within {} s after the end", DRAIN_NS_MAX / 1_000_000_000)
             });
         }
         self.close_all();
         Ok(self.player.finish())
     }
 
-    /// Takes back what was opened. All is measured already, so it is not looked at whether that worked.
+    /// Cleans up what the connections opened. The measurement is complete, so errors are ignored.
     fn close_all(&mut self) {
         for connection in self.connections.iter_mut().filter(|connection| !connection.is_lost) {
             let mut farewell = Vec::new();
@@ -191,25 +192,25 @@ impl<T: Target, W: Workload> Worker<T, W> {
             None => u64::MAX,
         };
         let due_ns = self.polls.front().map_or(due_ns, |(poll_due_ns, ..)| due_ns.min(*poll_due_ns));
-        // epoll counts whole milliseconds, so what is due within two is waited for without sleeping.
+        // epoll has a resolution of one millisecond, so the loop busy-polls if the next request is due within two.
         match due_ns.saturating_sub(now_ns) / 1_000_000 {
             0..2 => Duration::ZERO,
             ms => Duration::from_millis(ms - 1).min(POLL_TIME_MAX),
         }
     }
 
-    /// Issues no more acquires; holds are released.
+    /// Issues no more acquires; existing holds are released.
     fn stop(&mut self, now_ns: u64) {
         self.player.is_stopping = true;
         self.timetable.measure_until_ns = self.timetable.measure_until_ns.min(now_ns);
         self.poll_due(u64::MAX);
-        // In a closed loop every slot that is ready waits for another answer, and moves on then.
+        // In a closed loop every ready slot waits for another response, and continues then.
         if self.schedule.take().is_some() {
             self.send_all_ready(now_ns);
         }
     }
 
-    /// Receives and answers until the socket is empty. Says how many answers came.
+    /// Receives and handles responses until the socket is empty. Returns the number of responses.
     #[inline]
     fn handle_event(&mut self, index: usize, receive_buffer: &mut [u8]) -> u64 {
         let mut answer_count = 0;
@@ -256,7 +257,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
     }
 
-    /// Asks again where that is due.
+    /// Retries acquires that are due.
     fn poll_due(&mut self, now_ns: u64) {
         while let Some((_, index, slot_index)) = self.polls.pop_front_if(|(due_ns, ..)| *due_ns <= now_ns) {
             let connection = &mut self.connections[index];
@@ -268,7 +269,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
     }
 
-    /// Sends what is ready on all connections.
+    /// Sends ready requests on all connections.
     fn send_all_ready(&mut self, now_ns: u64) {
         for connection in self.connections.iter_mut().filter(|connection| !connection.is_lost) {
             self.player.put_all_ready(connection, now_ns);
@@ -276,7 +277,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
         }
     }
 
-    /// Sends what the schedule says is due, as far as slots are free.
+    /// Sends requests that are due by the schedule, as far as slots are free.
     fn send_due(&mut self, now_ns: u64) {
         let Some(schedule) = &mut self.schedule else { return };
         let connections = &mut self.connections;
@@ -289,7 +290,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
     }
 }
 
-/// Sends what the player put out for this connection.
+/// Sends the requests that the player wrote for this connection.
 #[inline]
 fn flush<T: Target, W: Workload>(player: &mut Player<W>, connection: &mut Connection<T>) {
     if player.outgoing.is_empty() {

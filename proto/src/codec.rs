@@ -1,16 +1,16 @@
-//! How messages of our contracts become bytes.
+//! Codec of the gRPC messages.
 
 use prost::Message;
 use std::marker::PhantomData;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
-/// Bytes by which a buffer grows, and at which it is handed on. Our messages are short and many streams are open at once;
-/// the library's own 8 KiB would be most of what a held lock costs.
+/// Growth step of a buffer and size at which it is passed on, both in bytes. Messages are short and many streams are
+/// open at once; with the library's default of 8 KiB the buffers would use most of the memory of a held lock.
 const BUFFER_LEN: usize = 256;
 const YIELD_LEN: usize = 32 << 10;
 
-/// The codec of the library, with small buffers.
+/// Codec of the library, with small buffers.
 #[derive(Debug, Default)]
 pub struct SmallBufferCodec<T, U>(PhantomData<(T, U)>);
 

@@ -1,4 +1,4 @@
-//! What a client of etcd's keys, leases and locks needs of its contract, from `proto/etcd/`.
+//! Parts of etcd's contract that a client of its keys, leases and locks needs, from `proto/etcd/`.
 
 generated! {
     /// Keys, leases, members and users.
@@ -6,12 +6,12 @@ generated! {
 }
 
 generated! {
-    /// What is kept under a key.
+    /// The key-value records.
     mvccpb from "mvccpb"
 }
 
 generated! {
-    /// What users may do.
+    /// Users and their permissions.
     authpb from "authpb"
 }
 
@@ -39,10 +39,10 @@ mod tests {
     use super::mvccpb::KeyValue;
     use super::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
 
-    // The numbers are etcd's: whatever else changes here, these bytes do not.
+    // etcd defined these numbers, so the encoded bytes must never change.
 
     const HEADER: ResponseHeader = ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 };
-    /// As the first field of an answer.
+    /// The encoded message as the first field of a response.
     const HEADER_BYTES: &[u8] = &[0x0a, 8, 0x08, 1, 0x10, 2, 0x18, 3, 0x20, 4];
     const KEY_VALUE_BYTES: &[u8] = b"\x0a\x01k\x10\x01\x18\x02\x20\x03\x2a\x01v\x30\x07";
 
@@ -51,7 +51,7 @@ mod tests {
         KeyValue { key, create_revision: 1, mod_revision: 2, version: 3, value, lease: 7 }
     }
 
-    /// The field of this tag that holds these bytes, of which there are few.
+    /// Encodes the field with this tag and these bytes; at most 127 bytes.
     fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
         [&[tag, u8::try_from(bytes.len()).unwrap()], bytes].concat()
     }

@@ -1,6 +1,7 @@
-//! The gRPC contracts of Waymaker, what we need of those of others, and the code generated from them; nothing else.
+//! gRPC contracts of Waymaker, the parts of foreign contracts that this project uses, and the code generated from
+//! them.
 
-/// The module of one package.
+/// Declares the module of one package.
 macro_rules! generated {
     ($(#[$documentation:meta])+ $module:ident from $package:literal) => {
         $(#[$documentation])+
@@ -31,9 +32,9 @@ generated! {
 }
 
 generated! {
-    /// The contract `waymaker.v1`, all that the server can, from `proto/waymaker/v1/`.
+    /// The contract `waymaker.v1`, which covers all features of the server, from `proto/waymaker/v1/`.
     v1 from "waymaker.v1"
 }
 
-/// All contracts of ours as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.
+/// All contracts of this project as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

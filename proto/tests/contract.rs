@@ -1,11 +1,11 @@
-//! The contract is published: whatever else changes, these names and numbers do not.
+//! The contracts are published: their names and numbers must never change.
 
 use protox::prost_reflect::{
     Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, MessageDescriptor, ServiceDescriptor,
 };
 use waymaker_proto::FILE_DESCRIPTOR_SET;
 
-/// The whole of the published contract, one line each: rpcs, then enums, then messages.
+/// The published contract, one line per item: rpcs, then enums, then messages.
 const PUBLISHED: &str = "
 service waymaker.WaymakerService
   Lock LockRequest -> stream LockEvent
@@ -115,7 +115,7 @@ message waymaker.ListAcquiredLocksResponse
   2 locks repeated AcquiredLock
 ";
 
-/// The whole of our own contract, likewise. It may grow, but no line of it may change.
+/// The whole `waymaker.v1` contract, in the same form. Lines may be added, but no line may change.
 const V1: &str = include_str!("v1.contract");
 
 #[test]
@@ -128,7 +128,7 @@ fn names_and_numbers_of_waymaker_v1_never_change() {
     assert_contract("waymaker.v1", V1);
 }
 
-/// Asserts that a package is just this.
+/// Asserts that a package consists of exactly these lines.
 fn assert_contract(package: &str, published: &str) {
     let lines = contract(&pool(), package);
     let published: Vec<&str> = published.trim().lines().collect();
@@ -177,7 +177,7 @@ fn pool() -> DescriptorPool {
     DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the set decodes")
 }
 
-/// The lines of one package.
+/// Returns the lines of one package.
 fn contract(pool: &DescriptorPool, package: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for service in pool.services().filter(|service| service.package_name() == package) {

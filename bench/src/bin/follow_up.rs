@@ -1,14 +1,15 @@
-//! Prints the dearest turn of each kind of follow-up work, and the request that causes it. Fails if a turn takes more than half a
-//! millisecond of processor time, or a request more than two milliseconds.
+//! Prints the most expensive turn of each kind of follow-up work, and the request that causes it. Fails if a turn
+//! takes more than half a millisecond of CPU time, or a request more than two milliseconds.
 //!
-//! `follow_up [SCENARIO]` runs all scenarios, or one, three times each. A turn counts with its cheapest run, so that an
-//! interruption by another program does not count. Run it with `MIMALLOC_ALLOW_THP=0`: clearing a huge page can take 5 ms.
+//! `follow_up [SCENARIO]` runs all scenarios, or one, three times each. Each turn counts with its cheapest run, so
+//! that interruptions by other programs do not count. Run it with `MIMALLOC_ALLOW_THP=0`, because clearing a huge
+//! page can take 5 ms.
 
 use std::process::ExitCode;
 use waymaker_bench::cost::{Cost, dearest, keep_smallest};
 use waymaker_bench::follow_up::SCENARIOS;
 
-/// As the server has it.
+/// The allocator of waymaker-server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     let mut is_within = true;
     println!(
         "{:<28} {:>10} {:>12} {:>8} {:>12} {:>8} {:>10} {:>10}",
-        "what happens", "claims", "request us", "turns", "dearest us", "at turn", "wall us", "total us"
+        "scenario", "claims", "request us", "turns", "slowest us", "at turn", "wall us", "total us"
     );
     for (what, count, scenario) in SCENARIOS {
         if wanted.as_deref().is_some_and(|wanted| wanted != what) {

@@ -1,17 +1,17 @@
-//! Prints the dearest single request while each table of a shard grows to millions of records, and fails if it takes
-//! more than a millisecond of processor time.
+//! Prints the most expensive single request while each table of a shard grows to millions of records. Fails if a
+//! request takes more than a millisecond of CPU time.
 //!
-//! `growth [SCENARIO]` runs all scenarios, or one, three times each. A request counts with its cheapest run, so that an
-//! interruption by another program does not count.
+//! `growth [SCENARIO]` runs all scenarios, or one, three times each. Each request counts with its cheapest run, so
+//! that interruptions by other programs do not count.
 //!
-//! Run it with `MIMALLOC_ALLOW_THP=0`. Otherwise some requests include the time in which the system clears a huge page. On a
-//! virtual machine that can take 5 ms if the host has no memory behind the page.
+//! Run it with `MIMALLOC_ALLOW_THP=0`. Otherwise some requests include the time in which the kernel clears a huge
+//! page. On a virtual machine that can take 5 ms if the host has not yet backed the page with memory.
 
 use std::process::ExitCode;
 use waymaker_bench::cost::{dearest, keep_smallest};
 use waymaker_bench::growth::SCENARIOS;
 
-/// As the server has it.
+/// The allocator of waymaker-server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let mut is_within = true;
     println!(
         "{:<20} {:>10} {:>14} {:>10} {:>10} {:>10} {:>10}",
-        "table", "records", "processor us", "at record", "wall us", "at record", "mean ns"
+        "table", "records", "CPU us", "at record", "wall us", "at record", "mean ns"
     );
     for (what, count, scenario) in SCENARIOS {
         if wanted.as_deref().is_some_and(|wanted| wanted != what) {

@@ -1,7 +1,7 @@
-//! A fixed amount of work for an instruction count under callgrind: `bench/instructions.sh` runs it.
+//! A fixed amount of work for an instruction count under callgrind; run by `bench/instructions.sh`.
 //!
-//! The scenario is the first argument, how many pairs the second. The count of one pair is the difference of two runs,
-//! divided by the difference of their pairs, so that setting up does not count.
+//! The first argument is the scenario, the second the number of pairs. The count per pair is the difference of two
+//! runs, divided by the difference of their pairs, so that the setup does not count.
 
 use std::process::ExitCode;
 use waymaker_bench::{codec, hot_key, kinds, lane::Bench, pairs};
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Both ends of so many pairs, in batches.
+/// Encodes and decodes `pair_count` pairs, in batches.
 fn frames(pair_count: u32) -> u64 {
     const PAIRS: u32 = 64;
     let mut bytes = Vec::new();

@@ -1,9 +1,9 @@
-//! A fixed amount of work of the client for an instruction count under callgrind, as `instructions` is for the engine.
+//! A fixed amount of client work for an instruction count under callgrind, like `instructions` for the engine.
 
 use std::process::ExitCode;
 use waymaker_bench::client_lane;
 
-/// Counts of the system's allocator would depend on how the heap came to be laid out.
+/// The counts of the system allocator would depend on the layout of the heap.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

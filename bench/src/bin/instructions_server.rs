@@ -1,12 +1,13 @@
-//! A fixed amount of work of the server for an instruction count under callgrind, as `instructions` is for the engine.
+//! A fixed amount of server work for an instruction count under callgrind, like `instructions` for the engine.
 //!
-//! A program of its own: the compiler inlines with a view to a whole program, so one more user of the engine in
-//! `instructions` would change the counts there.
+//! A separate program, because the compiler makes inlining decisions for a whole program: one more user of the
+//! engine in `instructions` would change the counts there.
 
 use std::process::ExitCode;
 use waymaker_bench::{inlet, worker};
 
-/// As the server does. Beside that, counts of the system's allocator depend on how the heap came to be laid out.
+/// The allocator of waymaker-server. In addition, the counts of the system allocator depend on the layout of the
+/// heap.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,13 +1,15 @@
-//! Prints the dearest poll of a worker that one connection can cause with each request, and the dearest single request. Fails if a
-//! poll takes more than a millisecond of processor time, or a request more than half of one.
+//! Prints the most expensive poll of a worker that one connection can cause with each request, and the most
+//! expensive single request. Fails if a poll takes more than a millisecond of CPU time, or a request more than
+//! half a millisecond.
 //!
-//! `opcodes [PART OF A NAME]` measures all requests, or some, several times each. A request counts with its cheapest run, so that an
-//! interruption by another program does not count. Run it with `MIMALLOC_ALLOW_THP=0`: clearing a huge page can take 5 ms.
+//! `opcodes [PART OF A NAME]` measures all requests, or some, several times each. Each request counts with its
+//! cheapest run, so that interruptions by other programs do not count. Run it with `MIMALLOC_ALLOW_THP=0`, because
+//! clearing a huge page can take 5 ms.
 
 use std::process::ExitCode;
 use waymaker_bench::opcodes::{Costs, Server, Stock, loads};
 
-/// As the server has it.
+/// The allocator of waymaker-server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -15,12 +17,12 @@ const RUNS: u32 = 5;
 const POLLS_PER_RUN: u32 = 30;
 const POLL_MAX_NS: u32 = 1_000_000;
 const REQUEST_MAX_NS: u32 = 500_000;
-/// Requests that may take longer. Each has 131 KiB, which are checked, sorted and copied in one step; it is served alone, so the bound
-/// of a poll holds.
+/// Requests that may take longer. Each has 131 KiB, which are checked, sorted and copied in one step. Such a
+/// request is served alone, so the limit of a poll still holds.
 const LONGER: [&str; 3] = [
     "ACQUIRE_KEYS of 1,024 keys of 125 bytes",
     "ACQUIRE_SET of 65,536 segments",
-    "ACQUIRE_SET of 65,536 segments again",
+    "ACQUIRE_SET of 65,536 segments, repeated",
 ];
 const LONGER_MAX_NS: u32 = 750_000;
 
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
             poll.processor_ns / 1000,
             poll.wall_ns / 1000,
             request.processor_ns / 1000,
-            if is_dear { "  too dear" } else { "" },
+            if is_dear { "  over the limit" } else { "" },
         );
         is_within &= !is_dear;
     }

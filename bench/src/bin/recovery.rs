@@ -1,5 +1,5 @@
-//! Measures how long `waymaker-server`, which lies beside this program, takes to start on a data directory with a million
-//! keys of scope local, of which a hundred thousand are held.
+//! Measures the start time of the `waymaker-server` beside this program, on a data directory with a million keys
+//! of scope local, of which a hundred thousand are held.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

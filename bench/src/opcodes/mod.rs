@@ -1,7 +1,7 @@
-//! The dearest poll of a worker that one connection can cause with each request of the binary protocol.
+//! The most expensive poll of a worker that one connection can cause with each request of the binary protocol.
 //!
-//! A connection sends one kind of request without end, in its dearest form, to a server with much in it. A poll serves it as
-//! the driver does: it reads until the time of the connection is used up.
+//! A connection sends one kind of request without end, in its most expensive form, to a server with much state. A
+//! poll serves the connection like the driver does: it reads until the time budget of the connection is used up.
 
 mod requests;
 mod stock;
@@ -15,21 +15,21 @@ use waymaker_protocol::{Hello, NamespaceKind};
 use waymaker_server::limits::{READ_LEN_MAX, TURN_US};
 use waymaker_server::worker::{Budget, ConnectionKey, Next};
 
-/// Reads in one poll, as in the driver.
+/// Maximum number of reads in one poll, as in the driver.
 const READS_PER_TURN: u32 = 64;
 
-/// What one kind of request costs.
+/// Costs of one kind of request.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// The dearest poll.
+    /// The most expensive poll.
     pub poll: Cost,
-    /// The number of responses of the dearest poll.
+    /// Number of responses of that poll.
     pub poll_response_count: u32,
-    /// The dearest poll that serves a single request.
+    /// The most expensive poll that serves a single request.
     pub request: Cost,
 }
 
-/// The time of one connection, as the driver measures it.
+/// Time budget of one connection, measured as in the driver.
 #[derive(Default)]
 struct Turn {
     since: Option<Instant>,
@@ -65,7 +65,7 @@ impl<'a> Stream<'a> {
         Self { load, number, bytes: Vec::new(), read_len: 0 }
     }
 
-    /// Makes enough requests for one poll.
+    /// Generates enough requests for one poll.
     fn fill(&mut self) {
         self.bytes.drain(..self.read_len);
         self.read_len = 0;
@@ -131,7 +131,7 @@ impl Server {
         self.open(&Hello { session: load.session, ..stock::hello(load.kind, load.namespace) })
     }
 
-    /// Serves a connection until its time is used up, as the driver does.
+    /// Serves a connection until its time budget is used up, as the driver does.
     fn poll(&mut self, key: ConnectionKey, stream: &mut Stream<'_>) {
         let mut turn = Turn::default();
         loop {
@@ -152,7 +152,7 @@ impl Server {
     }
 }
 
-/// All kinds of namespaces, each of which has a namespace of its name.
+/// All kinds of namespaces; each has a namespace with its name.
 pub const KINDS: [NamespaceKind; 6] = [
     NamespaceKind::Flat,
     NamespaceKind::Tree,
@@ -170,7 +170,7 @@ mod tests {
     use waymaker_protocol::{Request, next_frame};
 
     #[test]
-    fn every_request_of_the_protocol_is_measured_in_a_form_that_decodes() {
+    fn measures_every_request_of_the_protocol_in_a_valid_form() {
         let mut server = Server::with_stock(&Stock::SMALL);
         let mut opcodes = BTreeSet::new();
         for load in loads(&mut server) {
@@ -186,7 +186,8 @@ mod tests {
                 }
             }
         }
-        // HELLO and GOODBYE are the first and the last request of a connection. PONG has no answer, and costs as much as KEEP_ALIVE.
+        // HELLO and GOODBYE are the first and the last request of a connection. PONG has no response, and costs as
+        // much as KEEP_ALIVE.
         for opcode in opcode::KEEP_ALIVE..opcode::ANSWER {
             let bytes = [8, 0, 0, 0, 1, 0, 0, 0, opcode, 0, 0, 0];
             let frame = next_frame(&bytes, usize::MAX).expect("a header").expect("a whole frame");
@@ -198,12 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn every_load_is_answered() {
+    fn every_load_gets_responses() {
         let mut server = Server::with_stock(&Stock::SMALL);
         for load in loads(&mut server) {
             let before = server.response_count();
             server.measure(&load, 2);
-            assert!(server.response_count() > before, "{} has no answer", load.name);
+            assert!(server.response_count() > before, "{} has no response", load.name);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Each request of the binary protocol in its dearest form.
+//! Each request of the binary protocol in its most expensive form.
 
 use super::stock::{EMPTY, Server, hello, leaf, long_key, path_of};
 use crate::keys::{key, mixed};
@@ -15,24 +15,24 @@ use waymaker_protocol::{
     Unregister, Unwatch, Verify, Watch,
 };
 
-/// Bytes of short requests that are made for one poll: more than it serves.
+/// Bytes of short requests generated for one poll: more than a poll serves.
 const BYTES_PER_POLL: usize = 256 << 10;
-/// Claims of the large stock, about.
+/// Approximate number of claims in the large stock.
 const SLOT_COUNT: u64 = 1_700_000;
-/// A lease that ends soon.
+/// A lease that expires soon.
 const SHORT_MS: u32 = 10;
 
 type Encode = Box<dyn Fn(u32, &mut Vec<u8>)>;
 
 /// One kind of request.
 pub struct Load {
-    /// The request and its form.
+    /// Name of the request and its form.
     pub name: &'static str,
-    /// The kind of namespace in which it is asked.
+    /// Kind of namespace for the request.
     pub kind: NamespaceKind,
-    /// The namespace.
+    /// Namespace of the request.
     pub namespace: &'static [u8],
-    /// The session of the connection.
+    /// Session of the connection.
     pub session: SessionRequest,
     /// Whether the frames are no requests.
     pub is_malformed: bool,
@@ -61,19 +61,19 @@ fn load(name: &'static str, kind: NamespaceKind, encode: impl Fn(u32, &mut Vec<u
     }
 }
 
-/// The same request over and over.
+/// A load that repeats the same request.
 fn same(name: &'static str, kind: NamespaceKind, request: &Request<'_>) -> Load {
     let mut bytes = Vec::new();
     request.encode(1, &mut bytes);
     load(name, kind, repeated(bytes))
 }
 
-/// Pages of a listing, of which each begins somewhere else.
+/// A load of pages of a listing; each page begins at a different cursor.
 fn pages(name: &'static str, kind: NamespaceKind, page: impl Fn(u64) -> Request<'static> + 'static) -> Load {
     load(name, kind, move |number, out| page(mixed(number.into()) % SLOT_COUNT).encode(number, out))
 }
 
-/// A frame with another number each time.
+/// Repeats a frame with a new number each time.
 fn repeated(frame: Vec<u8>) -> impl Fn(u32, &mut Vec<u8>) {
     move |number, out| {
         let begin = out.len();
@@ -86,7 +86,7 @@ fn malformed(name: &'static str, kind: NamespaceKind, frame: Vec<u8>) -> Load {
     Load { is_malformed: true, ..load(name, kind, repeated(frame)) }
 }
 
-/// A frame of this opcode with a body that is none.
+/// Returns a frame of this opcode with an invalid body.
 fn frame_of(opcode: u8, body: &[u8]) -> Vec<u8> {
     let mut frame = (8 + body.len() as u32).to_le_bytes().to_vec();
     frame.extend_from_slice(&[0, 0, 0, 0, opcode, 0, 0, 0]);
@@ -94,7 +94,7 @@ fn frame_of(opcode: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// All options, each as long as it may be.
+/// All options, each with its maximum length.
 fn long_options() -> AcquireOptions<'static> {
     AcquireOptions {
         owner: Some(&[b'o'; OWNER_LEN_MAX]),
@@ -104,7 +104,7 @@ fn long_options() -> AcquireOptions<'static> {
     }
 }
 
-/// The number as a request id of the most bytes.
+/// Returns the number as a request id of maximum length.
 fn request_id(number: u32) -> [u8; REQUEST_ID_LEN_MAX] {
     let mut id = [b'r'; REQUEST_ID_LEN_MAX];
     id[..4].copy_from_slice(&number.to_le_bytes());
@@ -142,20 +142,20 @@ fn put_set(
     AcquireSet { items, lease_ms: SHORT_MS, wait_ms, options, ..AcquireSet::default() }.encode(number, out);
 }
 
-/// As many short keys as a claim may have, which no other number has.
+/// Returns the maximum number of short keys in a claim; no other number has the same keys.
 fn short_keys(number: u32) -> Vec<Vec<u8>> {
     let item = |item: u16| [&number.to_le_bytes()[..], &item.to_le_bytes()].concat();
     (0..ITEM_COUNT_MAX as u16).map(item).collect()
 }
 
-/// As many of the longest keys as a claim may have.
+/// Returns the maximum number of longest keys in a claim.
 fn long_keys(number: u32) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = (0..120_u32).map(long_key).collect();
     keys.iter_mut().for_each(|key| key[4..8].copy_from_slice(&number.to_le_bytes()));
     keys
 }
 
-/// `count` paths of `segment_count` segments, which share no prefix with those of other numbers.
+/// Returns `count` paths of `segment_count` segments; they share no prefix with the paths of other numbers.
 fn paths(number: u32, count: u16, segment_count: usize) -> Vec<Vec<u8>> {
     let path = |item: u16| {
         let mut path = vec![6, 0];
@@ -167,7 +167,7 @@ fn paths(number: u32, count: u16, segment_count: usize) -> Vec<Vec<u8>> {
     (0..count).map(path).collect()
 }
 
-/// A path with as many bytes as it may have.
+/// Returns a path of maximum length.
 fn longest_path(number: u32) -> Vec<u8> {
     let mut path = Vec::new();
     while path.len() + 2 + SEGMENT_LEN_MAX <= usize::from(u16::MAX) {
@@ -178,7 +178,7 @@ fn longest_path(number: u32) -> Vec<u8> {
     path
 }
 
-/// All requests, each in its dearest forms.
+/// Returns all requests, each in its most expensive forms.
 pub fn loads(server: &mut Server) -> Vec<Load> {
     let mut loads = flat();
     loads.extend(reading());
@@ -233,17 +233,17 @@ fn flat() -> Vec<Load> {
                 bytes
             }),
         ),
-        load("ACQUIRE behind a crowd", Flat, repeated(wait(b"crowd", false))),
-        load("ACQUIRE behind a crowd that tells its position", Flat, |number, out| {
+        load("ACQUIRE behind many waiters", Flat, repeated(wait(b"crowd", false))),
+        load("ACQUIRE behind many waiters, with position", Flat, |number, out| {
             let options = AcquireOptions { priority: Some(number % 7), ..AcquireOptions::default() };
             let wait_ms = WAIT_FOREVER_MS;
             Acquire { key: b"crowd", wait_ms, notify_queued: true, options, ..Acquire::default() }
                 .encode(number, out);
         }),
-        load("RELEASE of nothing", Flat, |number, out| {
+        load("RELEASE of an unknown id", Flat, |number, out| {
             Release { id: LockId::from_bytes([7; 16]), key: None, own: false }.encode(number, out);
         }),
-        load("EXTEND of nothing", Flat, |number, out| {
+        load("EXTEND of an unknown id", Flat, |number, out| {
             Extend { id: LockId::from_bytes([7; 16]), key: None, lease_ms: 10, own: false }
                 .encode(number, out);
         }),
@@ -254,14 +254,18 @@ fn flat() -> Vec<Load> {
             }
             Request::Cancel(Cancel { acquire_number: number - 1, key: b"crowd" }).encode(number, out);
         }),
-        same("CANCEL of nothing", Flat, &Request::Cancel(Cancel { acquire_number: 1, key: b"crowd" })),
+        same(
+            "CANCEL of an unknown request",
+            Flat,
+            &Request::Cancel(Cancel { acquire_number: 1, key: b"crowd" }),
+        ),
     ]
 }
 
 fn reading() -> Vec<Load> {
     use NamespaceKind::Flat;
     vec![
-        same("INSPECT of a crowd", Flat, &Request::Inspect(Inspect { key: b"crowd" })),
+        same("INSPECT of a crowded key", Flat, &Request::Inspect(Inspect { key: b"crowd" })),
         pages("LIST", Flat, |cursor| Request::List(List { cursor, ..List::default() })),
         pages("LIST of a prefix without keys", Flat, |cursor| {
             Request::List(List { cursor, prefix: b"nothing", ..List::default() })
@@ -280,7 +284,7 @@ fn reading() -> Vec<Load> {
             }
             Request::Holds(Holds::default()).encode(number, out);
         }),
-        same("WATCH of a crowd", Flat, &Request::Watch(Watch { key: b"crowd" })),
+        same("WATCH of a crowded key", Flat, &Request::Watch(Watch { key: b"crowd" })),
         load("WATCH of new keys", Flat, |number, out| {
             Request::Watch(Watch { key: &long_key(number) }).encode(number, out);
         }),
@@ -290,7 +294,11 @@ fn reading() -> Vec<Load> {
             }
             Request::Unwatch(Unwatch { watch_number: number - 1, key: b"watched" }).encode(number, out);
         }),
-        same("UNWATCH of nothing", Flat, &Request::Unwatch(Unwatch { watch_number: 1, key: b"crowd" })),
+        same(
+            "UNWATCH of an unknown watch",
+            Flat,
+            &Request::Unwatch(Unwatch { watch_number: 1, key: b"crowd" }),
+        ),
         same("VERIFY", Flat, &Request::Verify(Verify { fence: 1, key: b"crowd" })),
         Load {
             namespace: EMPTY,
@@ -301,7 +309,7 @@ fn reading() -> Vec<Load> {
         },
         same("NAMESPACES", Flat, &Request::Namespaces(Namespaces::default())),
         same(
-            "REMOVE_NAMESPACE of nothing",
+            "REMOVE_NAMESPACE of an unknown namespace",
             Flat,
             &Request::RemoveNamespace(RemoveNamespace { name: b"nothing" }),
         ),
@@ -309,7 +317,7 @@ fn reading() -> Vec<Load> {
     ]
 }
 
-/// Requests about holds of long keys with long options.
+/// Requests about holds with long keys and long options.
 fn of_holds(server: &mut Server) -> Vec<Load> {
     use NamespaceKind::Flat;
     let connection = server.open(&hello(Flat, Flat.name().as_bytes()));
@@ -336,7 +344,7 @@ fn of_holds(server: &mut Server) -> Vec<Load> {
             let id = ended[number as usize % ended.len()];
             Request::ForceRelease(ForceRelease { id, reason: &[b'x'; REASON_LEN_MAX] }).encode(number, out);
         }),
-        load("FORCE_RELEASE of nothing", Flat, |number, out| {
+        load("FORCE_RELEASE of an unknown id", Flat, |number, out| {
             let id = LockId::from_bytes([7; 16]);
             Request::ForceRelease(ForceRelease { id, reason: &[b'x'; REASON_LEN_MAX] }).encode(number, out);
         }),
@@ -359,11 +367,11 @@ fn several_keys() -> Vec<Load> {
             let options = AcquireOptions { request_id: Some(&id), ..long_options() };
             put_keys_with(&short_keys(number), false, 0, options, number, out);
         }),
-        load("ACQUIRE_KEYS of 1,024 keys again", Flat, |number, out| {
+        load("ACQUIRE_KEYS of 1,024 keys, repeated", Flat, |number, out| {
             let options = AcquireOptions { request_id: Some(b"again"), ..AcquireOptions::default() };
             put_keys_with(&short_keys(1), false, 0, options, number, out);
         }),
-        load("ACQUIRE_KEYS of 120 long keys again", Flat, |number, out| {
+        load("ACQUIRE_KEYS of 120 long keys, repeated", Flat, |number, out| {
             let options = AcquireOptions { request_id: Some(b"again"), ..AcquireOptions::default() };
             put_keys_with(&long_keys(1), false, 0, options, number, out);
         }),
@@ -387,7 +395,7 @@ fn several_keys() -> Vec<Load> {
             keys[ITEM_COUNT_MAX - 1] = b"crowd".to_vec();
             put_keys(&keys, false, 0, number, out);
         }),
-        load("ACQUIRE_KEYS of 1,024 times the same key", Flat, |number, out| {
+        load("ACQUIRE_KEYS of the same key 1,024 times", Flat, |number, out| {
             put_keys(&vec![b"crowd".to_vec(); ITEM_COUNT_MAX], false, 0, number, out);
         }),
     ]
@@ -424,7 +432,7 @@ fn tree() -> Vec<Load> {
         load("ACQUIRE_SET of 65,536 segments", Tree, move |number, out| {
             put_set(&paths(number, ITEM_COUNT_MAX as u16, SEGMENT_COUNT_MAX), true, 0, none(), number, out);
         }),
-        load("ACQUIRE_SET of 65,536 segments again", Tree, |number, out| {
+        load("ACQUIRE_SET of 65,536 segments, repeated", Tree, |number, out| {
             let options = AcquireOptions { request_id: Some(b"again"), ..AcquireOptions::default() };
             let set = paths(0, ITEM_COUNT_MAX as u16, SEGMENT_COUNT_MAX);
             put_set(&set, true, 0, options, number, out);
@@ -435,7 +443,7 @@ fn tree() -> Vec<Load> {
         load("ACQUIRE_SET of the root that waits", Tree, move |number, out| {
             put_set(&[path_of(&["root"])], true, wait, none(), number, out);
         }),
-        load("ACQUIRE_SET behind a crowd of sets", Tree, move |number, out| {
+        load("ACQUIRE_SET behind many sets", Tree, move |number, out| {
             put_set(&[leaf(1)], true, wait, none(), number, out);
         }),
     ]
@@ -500,12 +508,12 @@ fn pools() -> Vec<Load> {
             };
             Request::AcquirePermits(permits).encode(number, out);
         }),
-        load("ACQUIRE_PERMITS of a crowd", Pool, move |number, out| {
+        load("ACQUIRE_PERMITS of a crowded pool", Pool, move |number, out| {
             Request::AcquirePermits(permits(b"crowd", 0)).encode(number, out);
         }),
-        same("ACQUIRE_PERMITS behind a crowd", Pool, &Request::AcquirePermits(wait)),
+        same("ACQUIRE_PERMITS behind many waiters", Pool, &Request::AcquirePermits(wait)),
         same("DESCRIBE_POOL", Pool, &Request::DescribePool(DescribePool { name: b"crowd" })),
-        load("SET_CAPACITY of a crowd", Pool, |number, out| {
+        load("SET_CAPACITY of a crowded pool", Pool, |number, out| {
             let (name, order) = (b"resized", PoolOrder::Arrival);
             let capacity = 1_000 + u64::from(number % 1_000);
             Request::SetCapacity(SetCapacity { name, capacity, order }).encode(number, out);

@@ -1,4 +1,4 @@
-//! A server with much in it.
+//! A server with much state.
 
 use super::KINDS;
 use crate::keys::{key, shuffled};
@@ -14,40 +14,41 @@ use waymaker_protocol::{
 };
 use waymaker_server::worker::{ConnectionKey, Next, Worker};
 
-/// The longest lease, so that nothing of the stock ends.
+/// The longest lease, so that no hold of the stock expires.
 const LEASE_MS: u32 = 86_400_000;
-/// Requests that one connection of the stock sends before it reads.
+/// Number of requests that one connection of the stock sends before it reads.
 const WINDOW: usize = 500;
 
 /// A flat namespace without keys.
 pub(super) const EMPTY: &[u8] = b"empty";
 
-/// How much the server has.
+/// Amount of state of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Stock {
-    /// Held keys.
+    /// Number of held keys.
     pub key_count: u32,
-    /// Namespaces.
+    /// Number of namespaces.
     pub namespace_count: u32,
-    /// Holders and waiters of one shared key, of one pool and of one tree; pools, entries and held paths.
+    /// Number of holders and waiters of one shared key, of one pool and of one tree; also of pools, registrations
+    /// and held paths.
     pub crowd: u32,
 }
 
 impl Stock {
-    /// What a large server has.
+    /// State of a large server.
     pub const LARGE: Self = Self { key_count: 1_000_000, namespace_count: 4_096, crowd: 100_000 };
-    /// Enough for tests.
+    /// State for tests.
     pub const SMALL: Self = Self { key_count: 50, namespace_count: 10, crowd: 20 };
 }
 
-/// A worker, driven by hand, and its connections.
+/// A worker that is driven by hand, and its connections.
 pub struct Server {
     pub(super) worker: Worker,
     began: Instant,
     later_ms: u64,
     last_number: u32,
     response_count: u64,
-    /// Connections of the stock.
+    /// Connections that hold the stock.
     connections: Vec<ConnectionKey>,
 }
 
@@ -69,7 +70,7 @@ pub(super) fn hello(kind: NamespaceKind, namespace: &[u8]) -> Hello<'_> {
     }
 }
 
-/// The longest key with this number.
+/// Returns the longest key with this number.
 pub(super) fn long_key(number: u32) -> Vec<u8> {
     let mut key = vec![b'k'; KEY_LEN_MAX];
     key[..4].copy_from_slice(&number.to_le_bytes());
@@ -89,7 +90,7 @@ fn permits(name: &[u8], capacity: u64, wait_ms: u32) -> AcquirePermits<'_> {
     }
 }
 
-/// A path below the root of the tree.
+/// Returns a path below the root of the tree.
 pub(super) fn leaf(number: u32) -> Vec<u8> {
     path_of(&["root", &format!("branch {}", number % 50), &format!("leaf {number}")])
 }
@@ -101,7 +102,7 @@ pub(super) fn path_of(segments: &[&str]) -> Vec<u8> {
 }
 
 impl Server {
-    /// A server with this stock.
+    /// Creates a server with this stock.
     pub fn with_stock(stock: &Stock) -> Self {
         let (_, worker) = with_one_worker(None);
         let mut server = Self {
@@ -132,18 +133,18 @@ impl Server {
         server
     }
 
-    /// The time now, which goes on as it does outside.
+    /// Returns the current time, which advances like real time.
     pub(super) fn now(&self) -> Time {
         START.after_ms(self.later_ms + self.began.elapsed().as_millis() as u64)
     }
 
-    /// Numbers that no request has had.
+    /// Returns numbers that no request has used.
     pub(super) fn numbers(&mut self) -> u32 {
         self.last_number += 1 << 22;
         self.last_number
     }
 
-    /// The number of responses so far.
+    /// Returns the number of responses so far.
     pub fn response_count(&self) -> u64 {
         self.response_count
     }
@@ -164,7 +165,7 @@ impl Server {
         self.worker.output(key).is_some()
     }
 
-    /// Ends a connection, and lets happen what follows from that.
+    /// Closes a connection and runs the work that follows from it.
     pub(super) fn close(&mut self, key: ConnectionKey) {
         let now = self.now();
         self.worker.handle_lost(key, now);
@@ -172,7 +173,8 @@ impl Server {
         self.settle();
     }
 
-    /// Takes what was written to a connection, and lets the worker do what is due once. Returns the number of responses.
+    /// Takes the bytes written to a connection, and lets the worker run its due work once. Returns the number of
+    /// responses.
     pub(super) fn settle_connection(&mut self, key: ConnectionKey) -> u32 {
         let count = self.take_output(key, |_| ());
         self.finish_step();
@@ -208,7 +210,7 @@ impl Server {
         }
     }
 
-    /// Ends everything that is due.
+    /// Runs all due work.
     fn settle(&mut self) {
         loop {
             self.finish_step();
@@ -222,14 +224,14 @@ impl Server {
         }
     }
 
-    /// A connection of the stock.
+    /// Opens a connection for the stock.
     fn stocking(&mut self, kind: NamespaceKind) -> ConnectionKey {
         let key = self.open(&hello(kind, kind.name().as_bytes()));
         self.connections.push(key);
         key
     }
 
-    /// Asks for something `count` times. Returns the ids of what was granted.
+    /// Sends `count` requests. Returns the ids of the grants.
     pub(super) fn ask_many(
         &mut self,
         key: ConnectionKey,
@@ -246,7 +248,7 @@ impl Server {
                 bytes.clear();
                 self.take_output(key, |response| match response {
                     Response::Granted(granted) => ids.push(granted.id),
-                    Response::Error(error) => panic!("the stock is refused: {error:?}"),
+                    Response::Error(error) => panic!("the server refuses the stock: {error:?}"),
                     _ => {}
                 });
                 self.finish_step();
@@ -255,7 +257,7 @@ impl Server {
         ids
     }
 
-    /// Holds keys in an order in which their records do not lie in memory.
+    /// Holds keys in random order, so that their records are not contiguous in memory.
     fn stock_keys(&mut self, count: u32) {
         let connection = self.stocking(NamespaceKind::Flat);
         let acquire = |number: u32, bytes: &mut Vec<u8>| {
@@ -270,7 +272,7 @@ impl Server {
         self.ask_many(connection, count, |number, bytes| acquire(order[number as usize], bytes));
     }
 
-    /// Holders and waiters of one key, from connections with few waiters each.
+    /// Adds holders and waiters of one key, from connections with few waiters each.
     fn stock_crowds(&mut self, count: u32) {
         let holders = self.stocking(NamespaceKind::Flat);
         let read = Acquire {
@@ -287,7 +289,7 @@ impl Server {
         self.ask_in_parts(NamespaceKind::Flat, count * 9 / 10, wait);
     }
 
-    /// Asks for something that waits, from as many connections as it takes.
+    /// Sends requests that wait, from as many connections as necessary.
     fn ask_in_parts(&mut self, kind: NamespaceKind, count: u32, encode: impl Fn(u32, &mut Vec<u8>)) {
         const WAITERS_OF_CONNECTION: u32 = 9_000;
         for first in (0..count).step_by(WAITERS_OF_CONNECTION as usize) {

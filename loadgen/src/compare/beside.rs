@@ -1,5 +1,5 @@
-//! What durable locks cost those who want none: requests for locks in memory at a fixed rate, alone and beside a load of
-//! durable ones that keeps the disk busy, on the same server.
+//! Cost of durable locks for requests for locks in memory: such requests at a fixed rate, alone and beside a load
+//! of durable locks that keeps the disk of the same server busy.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -21,31 +21,32 @@ use crate::report::{CPU_FULL, Numbers};
 use crate::scope::Scope;
 use crate::units::{show_percent, show_rate};
 
-/// Ephemeral requests a second: far from what the server can do, so that a delay is a delay and no queue.
+/// Ephemeral requests per second: far below the capacity of the server, so that a delay is not caused by a queue.
 const RATE: u64 = 2_000;
-/// Their connections, and requests in flight on each: enough that a short stall never blocks the client.
+/// Connections of the ephemeral load, and requests in flight on each; enough that a short stall never blocks the
+/// client.
 const EPHEMERAL: (u32, u32) = (4, 16);
-/// Their keys are longer than those of durable locks, so none is of both loads.
+/// Ephemeral keys are longer than durable keys, so no key belongs to both loads.
 const EPHEMERAL_KEY_SIZE: u16 = 18;
-/// Connections and depth of the durable load: something always waits for the next sync, and yet the core that both loads
-/// share has time for both.
+/// Connections and depth of the durable load. Some request always waits for the next sync, and yet the core that
+/// both loads share has time for both.
 const LOCAL: (u32, u32) = (8, 16);
-/// A durable load that is not answered in this time never is.
+/// Time limit for the first response to the durable load.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// The turns of a round.
+/// Slices of one round.
 const TURNS: [&str; 2] = ["alone", "beside local"];
 
 /// Slices alone and beside the durable load, in turn.
 #[derive(Clone, Debug, Serialize)]
 pub struct Beside {
-    /// Of the ephemeral load: in each round the slice alone, then the one beside.
+    /// Results of the ephemeral load: in each round first the slice alone, then the slice beside the durable load.
     pub rounds: Rounds,
-    /// Of the durable load, each time it ran.
+    /// Results of the durable load, each time it ran.
     pub local: Vec<Numbers>,
 }
 
 impl Beside {
-    /// Measures our server, if it is there.
+    /// Measures Waymaker, if it is among the contestants.
     pub fn measure(session: &Session<'_>, contestants: &[Contestant]) -> Result<Option<Self>> {
         let Some(ours) = contestants.iter().find(|one| one.identity.system == System::Waymaker) else {
             return Ok(None);
@@ -68,13 +69,13 @@ impl Beside {
         Ok(Some(Self { rounds, local }))
     }
 
-    /// How many slices that takes.
+    /// Returns the number of slices that this takes.
     pub fn slice_count(options: &CompareOptions, contestants: &[Contestant]) -> u64 {
         let is_measured = contestants.iter().any(|one| one.identity.system == System::Waymaker);
         u64::from(is_measured) * u64::from(options.round_count()) * TURNS.len() as u64
     }
 
-    /// The 99th percentile beside the durable load against the one alone, each within one round.
+    /// Returns the ratio of the 99th percentiles, beside the durable load to alone, within each round.
     pub fn p99_ratio(&self) -> Option<Spread> {
         let ratios = self.rounds.counting().into_iter().filter_map(|round| {
             let [alone, beside] = round.slices.as_slice() else { return None };
@@ -84,7 +85,7 @@ impl Beside {
         Spread::of(ratios.collect())
     }
 
-    /// As Markdown.
+    /// Formats the results as Markdown.
     pub fn describe(&self) -> String {
         let mut text = format!(
             "\n| ephemeral at {} | requests | p50 | p99 | max | server CPU | load CPU |\n|---|---|---|---|---|---|---|\n",
@@ -117,8 +118,8 @@ impl Beside {
         let beside = self.rounds.counting().into_iter().filter_map(|round| round.slices.get(1));
         if beside.into_iter().any(|slice| slice.numbers.cpu.load >= CPU_FULL) {
             text.push_str(
-                "**The core of the two loads was full in some slices: there the ephemeral one waited for the durable one \
-                 before it reached the server.**\n",
+                "**The core of the two loads was fully busy in some slices: there, ephemeral requests waited for the \
+                 durable load before they reached the server.**\n",
             );
         }
         text
@@ -133,7 +134,7 @@ fn ephemeral_plan(ours: &Contestant, options: &CompareOptions, seed: u64) -> Res
         rate: Some(RATE),
         window: Window::Sliding,
         key_size: EPHEMERAL_KEY_SIZE,
-        // It sleeps between its requests, since the durable load has the same core.
+        // Sleeps between requests, because the durable load shares the core.
         keeps_samples: true,
         ..slice_plan(&ours.address, options, seed)?
     };

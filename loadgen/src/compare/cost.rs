@@ -1,4 +1,5 @@
-//! What one request costs the server, beside what it costs others: of front ends, whose libraries do most of the work.
+//! CPU time of the server per request, compared with other servers. For front ends, whose libraries do most of the
+//! work.
 
 use std::fmt::Write;
 
@@ -6,10 +7,10 @@ use super::goals::server_ns_per_request;
 use super::table::show_spread;
 use super::{Comparison, RowResult};
 
-/// A line for each row and target, as Markdown.
+/// Appends one line for each row and target, as Markdown.
 pub fn put_costs(text: &mut String, comparison: &Comparison) {
     let references = comparison.references();
-    text.push_str("\n| load | target | server CPU of a request |");
+    text.push_str("\n| load | target | server CPU per request |");
     references.iter().for_each(|reference| text.push_str(&format!(" x {} |", reference.name())));
     let _ = writeln!(text, "\n|---|---|---|{}", "---|".repeat(references.len()));
     for RowResult { row, rounds } in &comparison.rows {

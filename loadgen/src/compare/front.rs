@@ -1,4 +1,4 @@
-//! Front ends of ours, each against a bare server of the library that it is built on, and what else it is measured by.
+//! Front ends of Waymaker. Each is compared with a bare server of the same library, and gRPC also with etcd.
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -7,20 +7,20 @@ use super::options::RowShape;
 use crate::address::System;
 use crate::options::WorkloadName;
 
-/// A front end, and how it is asked.
+/// A front end and its kind of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Front {
-    /// gRPC by calls: MultiLock of one key, which does not wait, and UnLock
+    /// gRPC calls: MultiLock of one key, which does not wait, and UnLock
     Grpc,
-    /// gRPC by streams: Lock until the lock is held, and UnLock until the stream has ended
+    /// gRPC streams: Lock until the lock is held, and UnLock until the stream has ended
     GrpcStream,
-    /// Locktopus: a lock and its release by a WebSocket
+    /// Locktopus: a lock and its release over a WebSocket
     Locktopus,
 }
 
 impl Front {
-    /// Our server, as this front end asks it.
+    /// Returns the system that measures this front end of Waymaker.
     pub fn ours(self) -> System {
         match self {
             Self::Grpc | Self::GrpcStream => System::Grpc,
@@ -28,7 +28,7 @@ impl Front {
         }
     }
 
-    /// Those that ours is compared with; the first is the bare server.
+    /// Returns the systems that the front end is compared with; the first is the bare server.
     pub fn references(self) -> &'static [System] {
         match self {
             Self::Grpc | Self::GrpcStream => &[System::GrpcEcho, System::Etcd],
@@ -36,12 +36,12 @@ impl Front {
         }
     }
 
-    /// Whether it is measured.
+    /// Whether the system is measured.
     pub fn includes(self, system: System) -> bool {
         system == self.ours() || self.references().contains(&system)
     }
 
-    /// What is measured of a system.
+    /// Returns the workload for a system.
     pub fn workload_of(self, system: System) -> WorkloadName {
         match self {
             Self::GrpcStream if system != System::Etcd => WorkloadName::Stream,
@@ -49,7 +49,7 @@ impl Front {
         }
     }
 
-    /// What is there many times where it is used: its memory is measured, of ours and of the bare server.
+    /// Returns the workload that measures memory per item, for the front end and for the bare server.
     pub fn footprint(self) -> Option<WorkloadName> {
         match self {
             Self::Grpc => None,
@@ -58,7 +58,7 @@ impl Front {
         }
     }
 
-    /// The rows that its goals are about, and one connection alone.
+    /// Returns the rows that the goals need, and the row of a single connection.
     pub fn rows(self) -> Vec<RowShape> {
         let shapes: &[(u32, u32)] = match self {
             Self::Grpc | Self::GrpcStream => &[(50, 1), (8, 16), (1, 1)],
@@ -67,7 +67,7 @@ impl Front {
         shapes.iter().map(|&(connections, depth)| RowShape { connections, depth }).collect()
     }
 
-    /// What a pair is, for the head of a table.
+    /// Describes a pair for the head of a table.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Grpc => "gRPC, MultiLock of one key and UnLock",

@@ -1,4 +1,4 @@
-//! What we want at least, and whether it was reached.
+//! Performance goals, and whether a comparison met them.
 
 use serde::Serialize;
 
@@ -12,59 +12,59 @@ use crate::options::{Window, WorkloadName};
 use crate::report::Numbers;
 use crate::scope::Scope;
 
-/// A row, another system, and how many times its number at least.
+/// A row, a reference system, and the minimum ratio to it.
 type AtLeast = (&'static str, System, f64);
-/// Throughput against another, in bursts.
+/// Minimum ratios of throughput for locks in memory, in bursts.
 const THROUGHPUT: [AtLeast; 4] = [
     ("50x1", System::Redis, 1.10),
     ("50x1", System::Echo, 0.92),
     ("50x16", System::Redis, 1.9),
     ("50x128", System::Redis, 4.5),
 ];
-/// The same of durable locks.
+/// Minimum ratios of throughput for durable locks.
 const LOCAL_THROUGHPUT: [AtLeast; 3] =
     [("50x1", System::Redis, 1.5), ("50x16", System::Redis, 1.5), ("50x1", System::Etcd, 10.0)];
-/// Acquires that a cluster counts, against writes of the cluster.
+/// Minimum ratio of quorum acquires to writes of the cluster.
 const QUORUM_THROUGHPUT: [AtLeast; 1] = [("50x1", System::Etcd, 0.9)];
-/// The same of calls by gRPC.
+/// Minimum ratios of throughput for gRPC calls.
 const GRPC_THROUGHPUT: [AtLeast; 4] = [
     ("50x1", System::GrpcEcho, 0.85),
     ("8x16", System::GrpcEcho, 0.85),
     ("50x1", System::Etcd, 4.0),
     ("8x16", System::Etcd, 8.0),
 ];
-/// The same of streams.
+/// Minimum ratios of throughput for gRPC streams.
 const GRPC_STREAM_THROUGHPUT: [AtLeast; 2] = [("50x1", System::Etcd, 4.0), ("8x16", System::Etcd, 8.0)];
-/// The same of Locktopus.
+/// Minimum ratio of throughput for Locktopus.
 const LOCKTOPUS_THROUGHPUT: [AtLeast; 1] = [("50x1", System::WebSocketEcho, 0.8)];
-/// Processor time of the server for a call by gRPC, against the bare server, at most.
+/// Maximum ratio of the server's CPU time per gRPC call to the bare server.
 const GRPC_COST: f64 = 1.2;
-/// Memory of a held stream, and of an idle WebSocket, at most.
+/// Maximum memory of a held stream and of an idle WebSocket.
 const BYTES_PER_STREAM: f64 = 12.0 * 1024.0;
 const BYTES_PER_WEBSOCKET: f64 = 6.0 * 1024.0;
-/// Requests of our client library against those of the raw connection.
+/// Minimum ratio of the client library's requests to the requests of the raw connection.
 const LIBRARY_THROUGHPUT: f64 = 0.95;
-/// Median latency of one durable request beyond that of an echo that syncs.
+/// Maximum median latency of a durable request beyond the latency of a syncing echo server.
 const LOCAL_EXTRA_NS: f64 = 30_000.0;
-/// Median latency of one acquire that a cluster counts beyond that of a write of the cluster.
+/// Maximum median latency of a quorum acquire beyond the latency of a write of the cluster.
 const QUORUM_EXTRA_NS: f64 = 150_000.0;
-/// 99th percentile of requests in memory beside durable ones, against alone, at most.
+/// Maximum ratio of the 99th percentile of requests in memory: beside a durable load to alone.
 const BESIDE_RATIO: f64 = 1.5;
-/// Median latency of one connection that is polled, against Redis, at most.
+/// Maximum ratio of the median latency of one busy-polling connection to Redis.
 const BUSY_LATENCY: f64 = 0.5;
-/// Memory of a held lock with a key of 16 bytes, at most.
+/// Maximum memory of a held lock with a key of 16 bytes.
 const BYTES_PER_LOCK: f64 = 112.0;
-/// What a hand-over may take beyond a round trip.
+/// Maximum time of a hand-over beyond a round trip.
 const HAND_OVER_EXTRA_NS: f64 = 50_000.0;
 
 /// One goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
-    /// What is wanted.
+    /// Description of the goal.
     pub what: String,
-    /// What was measured.
+    /// Measured value; `None` if it was not measured.
     pub measured: Option<f64>,
-    /// It was reached; `None` if it was not measured.
+    /// Whether the goal was met; `None` if it was not measured.
     pub is_met: Option<bool>,
 }
 
@@ -77,7 +77,7 @@ impl Goal {
         Self { what, measured, is_met: measured.map(|measured| measured <= bound) }
     }
 
-    /// `met`, `missed` or `not measured`.
+    /// Returns `met`, `missed` or `not measured`.
     pub fn verdict(&self) -> &'static str {
         match self.is_met {
             Some(true) => "met",
@@ -87,11 +87,11 @@ impl Goal {
     }
 }
 
-/// All of them.
+/// Evaluates all goals of a comparison.
 pub fn judge(comparison: &Comparison) -> Vec<Goal> {
     if let Some(library) = &comparison.library {
         let ratio = library.ratio().map(|spread| spread.median);
-        let what = "1x1: requests of the client library at least 0.95 x those of the raw connection";
+        let what = "1x1: requests of the client library at least 0.95 x the raw connection";
         return vec![Goal::at_least(what.to_owned(), ratio, LIBRARY_THROUGHPUT)];
     }
     match (comparison.configuration.front, comparison.configuration.scope) {
@@ -110,7 +110,7 @@ fn judge_quorum(comparison: &Comparison) -> Vec<Goal> {
         .map(|spread| spread.median);
     let mut goals = judge_throughput(comparison, &QUORUM_THROUGHPUT);
     goals.push(Goal::at_most(
-        "1x1: p50 at most that of a put of etcd + 150 us (measured: ns beyond it)".to_owned(),
+        "1x1: p50 at most the p50 of an etcd put + 150 us (measured: ns beyond it)".to_owned(),
         extra,
         QUORUM_EXTRA_NS,
     ));
@@ -125,7 +125,7 @@ fn judge_local(comparison: &Comparison) -> Vec<Goal> {
         })
         .map(|spread| spread.median);
     goals.push(Goal::at_most(
-        "1x1: p50 at most that of an echo that syncs + 30 us (measured: ns beyond it)".to_owned(),
+        "1x1: p50 at most the p50 of a syncing echo server + 30 us (measured: ns beyond it)".to_owned(),
         extra,
         LOCAL_EXTRA_NS,
     ));
@@ -140,7 +140,7 @@ fn judge_local(comparison: &Comparison) -> Vec<Goal> {
 
 fn find<'a>(comparison: &'a Comparison, shape: &str, busy_poll: bool) -> Option<&'a Rounds> {
     let row = comparison.rows.iter().find(|result| {
-        // Of a front end there is one row of each shape.
+        // A front end has only one row of each shape.
         let window = if result.row.front.is_some() { result.row.window } else { Window::Burst };
         is_row(&result.row, shape, window, busy_poll)
     })?;
@@ -159,7 +159,7 @@ fn judge_front(comparison: &Comparison, front: Front) -> Vec<Goal> {
             let ratio = find(comparison, shape, false)
                 .and_then(|rounds| rounds.ratio(System::Grpc, System::GrpcEcho, server_ns_per_request))
                 .map(|spread| spread.median);
-            let what = format!("{shape}: server processor time of a call at most {GRPC_COST} x grpc-echo");
+            let what = format!("{shape}: server CPU per call at most {GRPC_COST} x grpc-echo");
             Goal::at_most(what, ratio, GRPC_COST)
         })),
         Front::GrpcStream => goals.push(judge_memory(comparison, System::Grpc, BYTES_PER_STREAM)),
@@ -209,7 +209,7 @@ fn judge_ephemeral(comparison: &Comparison) -> Vec<Goal> {
         .and_then(|result| result.rounds.ratio(System::Waymaker, System::Redis, server_ns_per_request))
         .map(|spread| spread.median);
     goals.push(Goal::at_most(
-        format!("at {FIXED_RATE} requests/s: server processor time of a request below redis"),
+        format!("at {FIXED_RATE} requests/s: server CPU per request below redis"),
         cpu,
         1.0,
     ));
@@ -225,7 +225,7 @@ fn judge_ephemeral(comparison: &Comparison) -> Vec<Goal> {
     goals
 }
 
-/// Processor time of the server for one request.
+/// Returns the CPU time of the server per request, in nanoseconds.
 pub fn server_ns_per_request(numbers: &Numbers) -> Option<f64> {
     Some(numbers.cpu.server? * 1e9 / numbers.requests_per_second)
 }

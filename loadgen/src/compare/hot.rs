@@ -1,4 +1,4 @@
-//! One key that all want: how long the release of one takes to become the grant of the next.
+//! One contended key: the time from a release to the grant of the next waiter.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,19 +12,19 @@ use crate::options::{Window, WorkloadName};
 use crate::plan::Plan;
 use crate::report::Numbers;
 
-/// Connections that contend.
+/// Number of contending connections.
 pub const WAITERS: u32 = 64;
 
-/// Hand-over of each target, and its plain round trip to compare with.
+/// Hand-over times of each target, and its round trip for comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct HotRow {
-    /// All contend for one key.
+    /// All connections contend for one key.
     pub hot: Rounds,
-    /// One connection, one request at a time, nobody in the way.
+    /// One connection, one request at a time, without contention.
     pub round_trip: Rounds,
 }
 
-/// One slice in which all connections contend for one key.
+/// Returns the plan of a slice in which all connections contend for one key.
 pub fn hot_plan(address: &Address, options: &CompareOptions, seed: u64) -> Result<Plan> {
     Ok(Plan {
         workload: WorkloadName::Hot,
@@ -36,7 +36,7 @@ pub fn hot_plan(address: &Address, options: &CompareOptions, seed: u64) -> Resul
 }
 
 impl HotRow {
-    /// Measures those that hold locks.
+    /// Measures the systems that hold locks.
     pub fn measure(session: &Session<'_>, contestants: &[Contestant], rounds: u32) -> Result<Self> {
         let holders: Vec<&Contestant> =
             contestants.iter().filter(|contestant| contestant.identity.system != System::Echo).collect();
@@ -49,17 +49,17 @@ impl HotRow {
         Ok(Self { hot, round_trip })
     }
 
-    /// Median of the hand-over's p50.
+    /// Returns the median of the hand-over's p50.
     pub fn hand_over_p50_ns(&self, system: System) -> Option<f64> {
         self.hot.median(system, |numbers| Some(numbers.hand_over?.p50_ns as f64))
     }
 
-    /// Median of the hand-over's p99.
+    /// Returns the median of the hand-over's p99.
     pub fn hand_over_p99_ns(&self, system: System) -> Option<f64> {
         self.hot.median(system, |numbers| Some(numbers.hand_over?.p99_ns as f64))
     }
 
-    /// Median of the round trip's p50.
+    /// Returns the median of the round trip's p50.
     pub fn round_trip_p50_ns(&self, system: System) -> Option<f64> {
         self.round_trip.median(system, |numbers: &Numbers| Some(numbers.latency.p50_ns as f64))
     }

@@ -1,4 +1,4 @@
-//! The identity of a contestant: its system, and which build of it runs.
+//! Identity of a contestant: its system and its build.
 
 use std::fmt;
 
@@ -10,19 +10,19 @@ use crate::address::System;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Build {
-    /// The build under test of our server; the only build of every other system.
+    /// The build of Waymaker under test; for other systems the only build.
     #[default]
     Current,
-    /// The older build of our server, from `--baseline-bin`.
+    /// The older build of Waymaker, from `--baseline-bin`.
     Baseline,
 }
 
-/// Names one contestant. No two contestants of a comparison have the same identity.
+/// Identity of a contestant, unique within a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Identity {
-    /// The system that answers.
+    /// System that is measured.
     pub system: System,
-    /// The build of that system.
+    /// Build of that system.
     pub build: Build,
 }
 

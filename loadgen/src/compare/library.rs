@@ -1,5 +1,5 @@
-//! What our client library costs: pairs of one connection, one request at a time, by it and by the raw connection of this
-//! program, in turn on the same server.
+//! Cost of the Rust client library: pairs of one connection, one request at a time, through the library and
+//! through the raw connection of this program, in turn on the same server.
 
 use std::fmt::Write;
 
@@ -16,25 +16,25 @@ use crate::options::WorkloadName;
 use crate::report::Numbers;
 use crate::units::{show_percent, show_rate};
 
-/// The turns of a round.
+/// Slices of one round.
 const TURNS: [(&str, WorkloadName); 2] =
     [("raw connection", WorkloadName::Pair), ("client library", WorkloadName::Guard)];
 
 /// Slices of the raw connection and of the library, in turn.
 #[derive(Clone, Debug, Serialize)]
 pub struct Library {
-    /// In each round the slice of the raw connection, then the one of the library.
+    /// In each round, first the slice of the raw connection, then the slice of the library.
     pub rounds: Rounds,
 }
 
 impl Library {
-    /// How many slices one round has.
+    /// Number of slices in one round.
     pub const SLICE_COUNT: u64 = TURNS.len() as u64;
 
-    /// Measures our server.
+    /// Measures Waymaker.
     pub fn measure(session: &Session<'_>, contestants: &[Contestant]) -> Result<Self> {
         let ours = contestants.iter().find(|one| one.identity.system == System::Waymaker);
-        let ours = ours.context("--library: only our server has this library")?;
+        let ours = ours.context("--library needs the target waymaker")?;
         let rounds = Rounds::take_turns(session.options.round_count(), TURNS.len(), |attempt, turn| {
             let mut plan =
                 slice_plan(&ours.address, session.options, session.seed.wrapping_add(u64::from(attempt)))?;
@@ -44,7 +44,7 @@ impl Library {
         Ok(Self { rounds })
     }
 
-    /// The requests of the library against those of the raw connection, each within one round.
+    /// Returns the ratio of the library's requests to the requests of the raw connection, within each round.
     pub fn ratio(&self) -> Option<Spread> {
         let ratios = self.rounds.counting().into_iter().filter_map(|round| {
             let [raw, library] = round.slices.as_slice() else { return None };
@@ -54,7 +54,7 @@ impl Library {
         Spread::of(ratios.collect())
     }
 
-    /// As Markdown.
+    /// Formats the results as Markdown.
     pub fn describe(&self) -> String {
         let mut text =
             "\n| 1x1 by | requests | p50 | p99 | server CPU | load CPU |\n|---|---|---|---|---|---|\n"

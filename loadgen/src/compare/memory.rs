@@ -1,4 +1,4 @@
-//! What a held lock occupies, or what of a front end is there many times: a fresh server, and many of them.
+//! Memory of a held lock, or of the items of a front end: starts a new server and creates many items.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,32 +19,32 @@ use crate::plan::Plan;
 use crate::scenario::idle;
 use crate::target::{Answer, Claim, Redis, Target, Waymaker};
 
-/// Requests in flight while it is filled.
+/// Number of requests in flight while the server is filled.
 const BATCH: u32 = 256;
-/// Long enough that nothing expires while it is measured.
+/// Long enough that no lease expires during the measurement.
 pub(crate) const LEASE_MS: u32 = 600_000;
-/// Connections that do nothing, of a front end that has sockets.
+/// Number of idle connections, for front ends with WebSockets.
 const SOCKET_COUNT: u32 = 18_000;
 const SOCKET_COUNT_QUICK: u32 = 100;
-/// Connections and the streams on all of them, of one that has streams.
+/// Number of connections, and of streams over all connections, for front ends with streams.
 const STREAM_COUNTS: (u32, u32) = (250, 100_000);
 const STREAM_COUNTS_QUICK: (u32, u32) = (10, 500);
-/// Longest time for one batch.
+/// Time limit for one batch.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Memory of one target.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memory {
-    /// Which target.
+    /// Name of the system.
     pub system: &'static str,
-    /// Of what.
+    /// Kind of the items.
     pub what: &'static str,
-    /// How much it is.
+    /// Result.
     #[serde(flatten)]
     pub footprint: Footprint,
 }
 
-/// Fills a fresh server of this system with what is measured of it; with locks, unless it is a front end.
+/// Fills a new server of this system with locks, or with the items of the front end.
 pub fn measure(session: &Session<'_>, system: System) -> Result<Memory> {
     let contestant = session.start(system, false, None)?;
     let options = session.options;
@@ -69,12 +69,12 @@ pub fn measure(session: &Session<'_>, system: System) -> Result<Memory> {
     Ok(Memory { system: contestant.identity.system.name(), what, footprint })
 }
 
-/// With as many requests in flight as fill a server quickly.
+/// Returns the plan with enough requests in flight to fill a server quickly.
 pub(crate) fn batched(plan: Plan) -> Plan {
     Plan { depth: BATCH, ..plan }
 }
 
-/// Holds each key of the plan, with so many requests in flight as it says.
+/// Holds each key of the plan, with the plan's number of requests in flight.
 pub(crate) fn fill<T: Target>(contestant: &Contestant, plan: &Plan) -> Result<Footprint> {
     let mut stream = TcpStream::connect(plan.socket_address)?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
@@ -109,7 +109,9 @@ fn hold_all<T: Target>(plan: &Plan, target: &mut T, stream: &mut TcpStream) -> R
             while let Some((answer, len)) =
                 target.next_answer(&answers[offset..]).map_err(|broken| anyhow::anyhow!(broken.0))?
             {
-                let Answer::Granted { .. } = answer else { bail!("no grant: {answer:?}") };
+                let Answer::Granted { .. } = answer else {
+                    bail!("unexpected response to an acquire: {answer:?}")
+                };
                 offset += len;
                 granted_count += 1;
             }

@@ -1,8 +1,9 @@
-//! `compare`: measures several targets side by side.
+//! The subcommand `compare`: measures several targets side by side.
 //!
-//! Numbers of a small virtual machine drift by a third within minutes. So targets take turns in slices of less than a
-//! second, each between two looks at the distance of the cores; only slices of one distance are compared, and what is
-//! quoted is the median of ratios between neighbours, never the ratio of two averages.
+//! Results on a small virtual machine drift by a third within minutes. Therefore targets take turns in slices of
+//! less than a second, and each slice lies between two measurements of the latency between the cores. Only slices
+//! with the same core distance are compared. The reported number is the median of ratios between neighbouring
+//! slices, never the ratio of two averages.
 
 pub mod baseline;
 pub mod beside;
@@ -47,10 +48,10 @@ use crate::faults::Faults;
 use crate::machine::Machine;
 use crate::scope::Scope;
 
-/// Rounds of the hot row: its numbers are of another kind and need no ratio.
+/// Maximum number of rounds of the hot row, which needs no ratios.
 const HOT_ROUNDS_MAX: u32 = 3;
 
-/// Everything that was measured.
+/// All results of a comparison.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     machine: Machine,
@@ -81,7 +82,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// The configuration of a session that measures these contestants.
+    /// Returns the configuration of a session that measures these contestants.
     fn new(session: &Session<'_>, contestants: &[Contestant]) -> Self {
         let options = session.options;
         Self {
@@ -98,14 +99,14 @@ impl Configuration {
     }
 }
 
-/// One row, measured.
+/// Results of one row.
 #[derive(Debug, Serialize)]
 pub struct RowResult {
     row: Row,
     rounds: Rounds,
 }
 
-/// Says by its exit code whether all answers were right; goals that were missed are no error.
+/// Runs the comparison. The exit code says whether all responses were correct; missed goals are not errors.
 pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     if let Some(older) = &options.baseline_bin {
         return baseline::run(options, older, stop);
@@ -128,23 +129,24 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
     output.publish(&table::markdown(&comparison), &comparison)?;
     let faults = comparison.faults();
     if faults.count() > 0 {
-        eprintln!("WRONG: {} answers\n{}", faults.count(), faults.describe().trim_end());
+        eprintln!("WRONG: {} responses\n{}", faults.count(), faults.describe().trim_end());
         return Ok(ExitCode::FAILURE);
     }
     measured.map(|()| ExitCode::SUCCESS)
 }
 
 impl Comparison {
-    /// Of nothing yet.
+    /// Creates a comparison without results.
     fn new(session: &Session<'_>, contestants: &[Contestant]) -> Self {
         let options = session.options;
         let mut notes = session.notes.clone();
         if options.quick {
-            notes.push("Quick: too short to measure anything.".to_owned());
+            notes.push("Quick run: the slices are too short for meaningful numbers.".to_owned());
         }
         if options.front.is_none() && contestants.iter().any(|one| one.identity.system == System::Etcd) {
             notes.push(
-                "etcd is measured with one request at a time on each connection only; it is too slow for more."
+                "etcd is measured with only one request at a time on each connection, because it is too slow \
+                 for more."
                     .to_owned(),
             );
         }
@@ -162,7 +164,7 @@ impl Comparison {
         }
     }
 
-    /// Measures one part after the other. What was measured stays, whatever becomes of the rest.
+    /// Measures one part after the other. Keeps the results so far if a later part fails.
     fn measure(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
         let options = session.options;
         let rows = if options.library { Vec::new() } else { Row::all(options) };
@@ -204,7 +206,7 @@ impl Comparison {
         }
     }
 
-    /// What an echo does not have.
+    /// Measures what only lock servers have: the hot key and memory.
     fn measure_holders(&mut self, session: &Session<'_>, contestants: &[Contestant]) -> Result<()> {
         session.bar.set_message("hot key");
         if contestants.iter().any(|one| one.identity.system != System::Echo) {
@@ -220,7 +222,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// What is there many times where a front end is used.
+    /// Measures the memory per item of a front end.
     fn measure_footprints(
         &mut self,
         front: Front,
@@ -234,7 +236,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Whose memory is measured for a front end: ours, and that of the bare server.
+    /// Returns the contestants whose memory is measured for a front end: Waymaker and the bare server.
     fn footprints(front: Front, contestants: &[Contestant]) -> impl Iterator<Item = &Contestant> {
         contestants
             .iter()
@@ -251,7 +253,7 @@ impl Comparison {
 }
 
 fn measure_row(session: &Session<'_>, contestants: &[Contestant], row: &Row) -> Result<Rounds> {
-    // Our server sleeps or spins from its start on; the others only know one way.
+    // Waymaker chooses between sleeping and busy-polling when it starts; other systems have no such choice.
     let spinning = if row.busy_poll { session.start_spinning(contestants)? } else { Vec::new() };
     let of_row = contestants.iter().filter(|one| row.includes(one.identity.system));
     let of_row: Vec<&Contestant> = of_row.map(|one| one.or_same_of(&spinning)).collect();
@@ -261,12 +263,12 @@ fn measure_row(session: &Session<'_>, contestants: &[Contestant], row: &Row) -> 
 }
 
 impl Comparison {
-    /// The systems whose ratio is reported.
+    /// Returns the systems that ratios are reported for.
     fn references(&self) -> &'static [System] {
         references(self.configuration.scope, self.configuration.front)
     }
 
-    /// Wrong answers of all slices.
+    /// Returns the wrong responses of all slices.
     fn faults(&self) -> Faults {
         let rows = self.rows.iter().map(|result| &result.rounds);
         let hot = self.hot.iter().flat_map(|hot| [&hot.hot, &hot.round_trip]);

@@ -1,4 +1,4 @@
-//! The command line of `compare`.
+//! Command-line options of `compare`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,93 +14,126 @@ use crate::address::System;
 use crate::scope::Scope;
 use crate::units::parse_count;
 
-/// The end of the help of `compare`.
+/// Section at the end of the help of `compare`.
 pub const EXIT_CODES: &str = "\
 Exit code:
-  0  every answer was right; with --baseline-bin also every row of load passed. --quick judges no row.
-  1  an answer was wrong; with --baseline-bin also if a row of load became slower by more than 3 %.
-  2  nothing could be measured; with --baseline-bin also if a row stayed inconclusive: fewer than 15 rounds were valid.";
+  0  All responses were correct. With --baseline-bin, all rows also passed. --quick compares no rows.
+  1  A response was wrong. With --baseline-bin, also: a row became slower by more than 3 %.
+  2  The measurement failed. With --baseline-bin, also: a row is inconclusive (fewer than 15 valid rounds).
+
+Examples:
+  waymaker-loadgen compare --spawn --markdown table.md
+  waymaker-loadgen compare --scope local --spawn --dir /var/tmp
+  waymaker-loadgen compare --front grpc --spawn
+  waymaker-loadgen compare --baseline-bin old/waymaker-server
+  waymaker-loadgen compare --spawn --html report.html";
 
 /// Options of `compare`.
 #[derive(Clone, Debug, Args)]
 pub struct CompareOptions {
-    /// What to compare: addresses, or with --spawn the names waymaker, redis, etcd, echo; with --front those of its
-    /// systems, such as grpc, grpc-echo, etcd; consul, postgres and slock, or etcd without --scope and --front, make it a
-    /// contest of lock servers [default with --html: waymaker,redis,etcd,consul,postgres,slock]
+    /// Targets to compare: addresses, or with --spawn the names waymaker, redis, etcd and echo; with --front the
+    /// names of its systems, such as grpc, grpc-echo, etcd. The names consul, postgres and slock, or etcd without
+    /// --scope and --front, select the contest of lock servers [default with --html:
+    /// waymaker,redis,etcd,consul,postgres,slock]
+    #[arg(help_heading = "What to compare")]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub targets: Vec<String>,
-    /// What the locks outlive; local compares durable locks, of servers that write to a disk before they answer
+    /// Durability of the locks; local compares servers that write each lock to a disk before they answer
+    #[arg(help_heading = "What to compare")]
     #[arg(long, value_enum, default_value_t = Scope::Ephemeral)]
     pub scope: Scope,
-    /// Compares a front end of ours with a bare server of the same library, and by gRPC with etcd
+    /// Compare a front end of Waymaker with a bare server of the same library; for gRPC, also with etcd
+    #[arg(help_heading = "What to compare")]
     #[arg(long, value_enum)]
     pub front: Option<Front>,
-    /// Compares our client library with the raw connection of this program, one request at a time
+    /// Compare the Rust client library with the raw connection of this program, one request at a time
+    #[arg(help_heading = "What to compare")]
     #[arg(long, conflicts_with_all = ["scope", "front", "rows", "html"])]
     pub library: bool,
-    /// Starts the servers it needs, and stops them
+    /// Start the required servers, and stop them at the end
+    #[arg(help_heading = "Servers")]
     #[arg(long)]
     pub spawn: bool,
-    /// The waymaker-server to start [default: beside this program, then on PATH]
+    /// waymaker-server to start [default: beside this program, then on PATH]
+    #[arg(help_heading = "Servers")]
     #[arg(long, value_name = "FILE")]
     pub server_bin: Option<PathBuf>,
-    /// Checkout of github.com/snower/slock to build slock of, for a contest [default: slock on PATH, then the last one built]
+    /// Checkout of github.com/snower/slock to build slock from, for a contest [default: slock on PATH, then the last
+    /// one built]
+    #[arg(help_heading = "Servers")]
     #[arg(long, value_name = "DIR")]
     pub slock_source: Option<PathBuf>,
-    /// An older waymaker-server to compare the one of --server-bin with. Both are started here, and nothing else is measured.
-    /// Says which rows of load became slower; goes with --scope local, --front and --quick
+    /// Older waymaker-server to compare with the server of --server-bin. Starts both, measures nothing else, and
+    /// reports the rows that became slower; combines with --scope local, --front and --quick
+    #[arg(help_heading = "What to compare")]
     #[arg(long, value_name = "FILE")]
     pub baseline_bin: Option<PathBuf>,
-    /// Where the servers of --scope local --spawn, and etcd, write, each into a temporary directory of its own there; it should lie
-    /// on a real disk [default: the current directory]
+    /// Directory in which servers of --scope local --spawn, and etcd, create their temporary directories; choose a
+    /// real disk [default: the current directory]
+    #[arg(help_heading = "Servers")]
     #[arg(long, value_name = "PATH")]
     pub dir: Option<PathBuf>,
-    /// Rows to measure, as CONNECTIONSxDEPTH [default: 50x1,50x16,50x128,1x1; with --scope local 50x1,50x16,1x1;
-    /// with --front 50x1,1x1, by gRPC also 8x16]
+    /// Rows to measure, as CONNECTIONSxDEPTH [default: 50x1,50x16,50x128,1x1; with --scope local 50x1,50x16,1x1; with
+    /// --front 50x1,1x1, for gRPC also 8x16]
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub rows: Vec<RowShape>,
-    /// Rounds of every row; in each round every target gets one slice [default: 7; in a contest 3; with
-    /// --baseline-bin 15, the least for a verdict]
+    /// Number of rounds of each row; in each round every target gets one slice [default: 7; in a contest 3; with
+    /// --baseline-bin 15, the minimum for a verdict]
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Length of one slice [default: 800ms; in a contest 1s]
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub slice: Option<Duration>,
-    /// How many keys there are
+    /// Number of keys
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "COUNT", default_value = "1M", value_parser = parse_count)]
     pub keys: u64,
-    /// Seed of every random choice [default: drawn and printed]
+    /// Seed of all random choices [default: random, printed with the result]
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// Core for servers that are started here
+    /// Core for the servers that this program starts
+    #[arg(help_heading = "Servers")]
     #[arg(long, value_name = "CORE", default_value_t = 0)]
     pub server_core: usize,
-    /// Core for the load
+    /// Core for the load generator
+    #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub load_core: usize,
-    /// One round of short slices and few keys: shows that everything works, measures nothing
+    /// Run one round of short slices with few keys; checks that everything works, but the numbers mean nothing
+    #[arg(help_heading = "Measurement")]
     #[arg(long)]
     pub quick: bool,
-    /// Also writes the tables here
+    /// Write the tables to this file as Markdown too
+    #[arg(help_heading = "Output")]
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Also writes everything, slice by slice, here; of a contest what each load came to
+    /// Write the results to this file as JSON too: every slice; for a contest, the result of each load
+    #[arg(help_heading = "Output")]
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Makes it a contest of lock servers, in all shapes of load, and writes its page here: one file, nothing to fetch
+    /// Run the contest of lock servers with all its loads, and write its page to this file; the page loads no other
+    /// files
+    #[arg(help_heading = "Output")]
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
 impl CompareOptions {
-    /// What is measured for these options: defaults filled in, and less of it where they say `--quick`.
+    /// Returns the options with their defaults filled in, and with the shortened settings of `--quick`.
     pub fn complete(&self) -> Result<Self> {
         let mut options = self.clone();
         if options.front.is_some() && options.scope != Scope::Ephemeral {
-            bail!("--front: front ends are compared with locks in memory; leave out --scope");
+            bail!("--front compares locks in memory only; leave out --scope");
         }
         if options.dir.is_some() && !(options.spawn && options.has_disk()) {
-            bail!("--dir is where servers write that --scope local or quorum --spawn starts, and etcd");
+            bail!(
+                "--dir has no effect: no server that writes to a disk is started; use it with --spawn and \
+                 --scope local or quorum"
+            );
         }
         if options.rows.is_empty()
             && let Some(front) = options.front
@@ -123,7 +156,7 @@ impl CompareOptions {
         Ok(options)
     }
 
-    /// Rounds of every row.
+    /// Number of rounds of each row.
     pub fn round_count(&self) -> u32 {
         self.rounds.unwrap_or(7)
     }
@@ -133,19 +166,19 @@ impl CompareOptions {
         self.slice.unwrap_or(Duration::from_millis(800))
     }
 
-    /// Where servers write whose disk matters.
+    /// Directory for servers that write to a disk.
     pub fn folder(&self) -> Option<&Path> {
         self.has_disk().then(|| self.dir.as_deref().unwrap_or(Path::new(".")))
     }
 
-    /// Whether the disk of some server matters.
+    /// Whether a measured server writes to a disk.
     fn has_disk(&self) -> bool {
         let has_etcd = || self.front.is_some_and(|front| front.includes(System::Etcd));
         self.scope != Scope::Ephemeral || (self.baseline_bin.is_none() && has_etcd())
     }
 
-    /// Whether a system is measured at all. etcd writes all of its locks to a disk, so there is nothing to compare with
-    /// locks in memory, but for a front end by the same library.
+    /// Whether a system is measured. etcd writes all its locks to a disk, so it is not compared with locks in memory,
+    /// except with a gRPC front end.
     pub fn includes(&self, system: System) -> bool {
         match (self.front, self.scope) {
             _ if self.library => system == System::Waymaker,
@@ -177,7 +210,9 @@ impl FromStr for RowShape {
         });
         match shape {
             Some(shape @ Self { connections: 1..=100_000, depth: 1..=1024 }) => Ok(shape),
-            _ => bail!("{text:?} is no row, as in 50x16: 1 to 100000 connections, depth 1 to 1024"),
+            _ => bail!(
+                "{text:?} is not a row such as 50x16; a row has 1 to 100000 connections and a depth of 1 to 1024"
+            ),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A load that goes on beside the one that is measured.
+//! A load that runs beside the measured load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use crate::plan::Plan;
 /// Longer than any slice.
 const DURATION_MAX: Duration = Duration::from_secs(86_400);
 
-/// It has a thread of its own.
+/// A load on its own thread.
 #[derive(Debug)]
 pub struct OtherLoad {
     thread: JoinHandle<Result<Outcome>>,
@@ -21,7 +21,8 @@ pub struct OtherLoad {
 }
 
 impl OtherLoad {
-    /// Begins, and returns once it is answered, or after so long. It lasts until it is ended, whatever the plan says.
+    /// Starts the load, and returns after its first response or after this time. The load runs until `end`,
+    /// whatever its plan says.
     pub fn start(plan: Plan, answer_time_max: Duration) -> Result<Self> {
         let plan = Plan { warmup: Duration::ZERO, duration: DURATION_MAX, ..plan };
         let stop = Arc::new(AtomicBool::new(false));
@@ -30,17 +31,17 @@ impl OtherLoad {
         let thread = thread::Builder::new().name("other load".into()).spawn(move || {
             load::run(&plan, None, &of_thread, &move |_, answer_count| {
                 if answer_count > 0 {
-                    // Only the first is waited for.
+                    // The receiver waits only for the first message.
                     let _ = sender.send(());
                 }
             })
         })?;
-        // It also goes on where the load ended by itself or is not answered; why is known at its end.
+        // Continues even if the load has ended or gets no response; `end` reports the reason.
         let _ = answered.recv_timeout(answer_time_max);
         Ok(Self { thread, stop })
     }
 
-    /// Ends; says what it saw.
+    /// Ends the load and returns its results.
     pub fn end(self) -> Result<Outcome> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the load beside the measured one panicked"))?

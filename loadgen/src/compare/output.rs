@@ -1,4 +1,4 @@
-//! Where the result of a comparison goes.
+//! Output of a comparison.
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::options::CompareOptions;
 use crate::output_file::OutputFile;
 
-/// Standard output, and the files that `--markdown` and `--json` name.
+/// Standard output, and the files of `--markdown` and `--json`.
 #[derive(Debug)]
 pub(super) struct Output {
     markdown: Option<OutputFile>,
@@ -14,12 +14,12 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Refuses what could not be written in the end, before anything is measured.
+    /// Returns an error for files that cannot be written, before the measurement starts.
     pub(super) fn check(options: &CompareOptions) -> Result<Self> {
         let markdown = OutputFile::check("--markdown", options.markdown.as_deref())?;
         let json = OutputFile::check("--json", options.json.as_deref())?;
         if markdown.is_some() && options.markdown == options.json {
-            bail!("--markdown and --json: both are the same file");
+            bail!("--markdown and --json: both name the same file; use two files");
         }
         Ok(Self { markdown, json })
     }

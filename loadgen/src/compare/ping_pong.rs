@@ -1,8 +1,8 @@
-//! How long a cache line takes from one core to the other.
+//! Time that a cache line takes from one core to another.
 //!
-//! Virtual machines have states, seconds to minutes long, in which two cores are near to each other or far from each
-//! other, and loopback throughput differs by a third between them. Slices of different states must not be compared, so
-//! each slice is put between two of these measurements.
+//! Virtual machines have states that last seconds to minutes, in which two cores are near each other or far from
+//! each other. Loopback throughput differs by a third between these states. Slices of different states must not be
+//! compared, so each slice lies between two of these measurements.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -14,27 +14,27 @@ use serde::Serialize;
 
 use crate::pin::pin_current_thread;
 
-/// Round trips of one sample: about a fifth of a millisecond if the cores are near.
+/// Round trips of one sample; about a fifth of a millisecond if the cores are near.
 const ROUND_TRIPS: u32 = 2_000;
-/// Samples; the median counts, so that a thread that lost its core for a moment does not.
+/// Number of samples. The median is used, so that a thread that briefly loses its core has no effect.
 const SAMPLES: usize = 7;
-/// Between the near state (60 to 100 ns) and the far one (360 to 420 ns).
+/// Threshold between the near state (60 to 100 ns) and the far state (360 to 420 ns).
 const NEAR_NS_MAX: u64 = 200;
 
-/// How near the two cores are.
+/// Distance of two cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CoreDistance {
-    /// Near.
+    /// The cores are near each other.
     Near,
-    /// Far.
+    /// The cores are far from each other.
     Far,
-    /// Load and servers share one core, or the cores cannot be pinned to.
+    /// Load and servers share one core, or threads cannot be pinned to the cores.
     Unknown,
 }
 
 impl CoreDistance {
-    /// What a latency says.
+    /// Returns the distance for this latency.
     pub fn of(latency_ns: Option<u64>) -> Self {
         match latency_ns {
             None => Self::Unknown,
@@ -43,7 +43,7 @@ impl CoreDistance {
         }
     }
 
-    /// The word for it.
+    /// Returns the name of the distance.
     pub fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
@@ -53,14 +53,14 @@ impl CoreDistance {
     }
 }
 
-/// There and back in nanoseconds, or `None` between a core and itself.
+/// Returns the round-trip time in nanoseconds; `None` between a core and itself.
 pub fn core_latency_ns(core: usize, other_core: usize) -> Result<Option<u64>> {
     if core == other_core {
         return Ok(None);
     }
     let turn = CachePadded::new(AtomicU32::new(0));
     let last = ROUND_TRIPS * SAMPLES as u32 * 2;
-    // The even numbers are the turn of one thread, the odd ones of the other.
+    // Even numbers are the turn of one thread, odd numbers the turn of the other.
     let take_turns = |parity: u32, mut note: Box<dyn FnMut(u32) + '_>| {
         for number in (parity..last).step_by(2) {
             while turn.load(Ordering::Acquire) != number {
@@ -73,7 +73,7 @@ pub fn core_latency_ns(core: usize, other_core: usize) -> Result<Option<u64>> {
     thread::scope(|scope| {
         let answering = scope.spawn(|| {
             let pinned = pin_current_thread(other_core);
-            // Takes its turns even if it could not be pinned: the other thread waits for them.
+            // Takes its turns even if it could not be pinned, because the other thread waits for them.
             take_turns(1, Box::new(|_| {}));
             pinned
         });

@@ -1,4 +1,4 @@
-//! Slices that take turns, and what they say together.
+//! Slices in turn, and their statistics.
 
 use std::sync::atomic::Ordering;
 
@@ -14,42 +14,42 @@ use crate::plan::Plan;
 use crate::programs::server::Server;
 use crate::report::Numbers;
 
-/// One slice of one target, between two ping-pongs of the cores.
+/// One slice of one target, between two measurements of the core latency.
 #[derive(Clone, Debug, Serialize)]
 pub struct Slice {
-    /// The target.
+    /// Identity of the target.
     #[serde(flatten)]
     pub identity: Identity,
-    /// Before it, there and back.
+    /// Core latency (round trip) before the slice.
     pub core_latency_before_ns: Option<u64>,
-    /// After it.
+    /// Core latency (round trip) after the slice.
     pub core_latency_after_ns: Option<u64>,
-    /// The distance in that slice; `None` if it changed.
+    /// Core distance during the slice; `None` if it changed.
     pub distance: Option<CoreDistance>,
-    /// What was measured.
+    /// Results of the slice.
     pub numbers: Numbers,
 }
 
-/// One slice of each target, right after each other.
+/// One slice of each target, in direct succession.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
-    /// The distance in all of its slices; `None` if they differ: then it does not count.
+    /// Core distance of all its slices; `None` if they differ, and the round then does not count.
     pub distance: Option<CoreDistance>,
-    /// In the order in which they were measured.
+    /// Slices in the order of measurement.
     pub slices: Vec<Slice>,
 }
 
 /// All rounds of one row.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Rounds {
-    /// Those that count and those that do not.
+    /// All rounds, counting or not.
     pub rounds: Vec<Round>,
-    /// Slices that were measured again because the distance changed within them.
+    /// Number of slices that were repeated because the distance changed.
     pub repeated_slice_count: u32,
 }
 
 impl Rounds {
-    /// Measures until enough rounds of one distance are there, or half as many again were tried.
+    /// Measures until there are enough rounds of one distance, or until half as many again were tried.
     pub fn measure(
         session: &Session<'_>,
         contestants: &[&Contestant],
@@ -62,7 +62,7 @@ impl Rounds {
         })
     }
 
-    /// The same for anything that takes turns: `slice` measures the slice of a turn in an attempt.
+    /// Like `measure`, for anything that takes turns: `slice` measures the slice of a turn in an attempt.
     pub fn take_turns(
         count: u32,
         turn_count: usize,
@@ -78,8 +78,8 @@ impl Rounds {
         Ok(all)
     }
 
-    /// Measures the slice of each turn and adds them as a round. A slice in which the distance changed is measured once
-    /// more.
+    /// Measures the slice of each turn and adds them as a round. Repeats a slice once if the distance changed
+    /// during it.
     pub fn add_round(
         &mut self,
         turn_count: usize,
@@ -92,7 +92,7 @@ impl Rounds {
                 self.repeated_slice_count += 1;
                 let repeated = slice(turn)?;
                 let first = std::mem::replace(&mut measured, repeated);
-                // A wrong answer counts even if the machine changed its state.
+                // A wrong response counts even in a slice that is repeated.
                 measured.numbers.faults.merge(first.numbers.faults);
             }
             slices.push(measured);
@@ -103,7 +103,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// The distance of most rounds.
+    /// Returns the distance of most rounds.
     pub fn distance(&self) -> Option<CoreDistance> {
         let count_of = |distance| self.rounds.iter().filter(|round| round.distance == Some(distance)).count();
         [CoreDistance::Near, CoreDistance::Far, CoreDistance::Unknown]
@@ -112,19 +112,19 @@ impl Rounds {
             .max_by_key(|distance| count_of(*distance))
     }
 
-    /// The rounds of that distance.
+    /// Returns the rounds of that distance, which count.
     pub fn counting(&self) -> Vec<&Round> {
         let distance = self.distance();
         self.rounds.iter().filter(|round| round.distance.is_some() && round.distance == distance).collect()
     }
 
-    /// The median of a number of the slices with this place in their rounds.
+    /// Returns the median of a number over the slices of this turn.
     pub fn median_of_turn(&self, turn: usize, number: impl Fn(&Numbers) -> Option<f64>) -> Option<f64> {
         let slices = self.counting().into_iter().filter_map(|round| round.slices.get(turn));
         Spread::of(slices.filter_map(|slice| number(&slice.numbers)).collect()).map(|spread| spread.median)
     }
 
-    /// The median of a number of one target.
+    /// Returns the median of a number of one target.
     pub fn median(
         &self,
         target: impl Into<Identity>,
@@ -135,7 +135,7 @@ impl Rounds {
         Spread::of(values).map(|spread| spread.median)
     }
 
-    /// The ratios between two targets, each within one round.
+    /// Returns the ratio of two targets within each round.
     pub fn ratio(
         &self,
         target: impl Into<Identity>,
@@ -150,7 +150,7 @@ impl Rounds {
         Spread::of(self.counting().iter().filter_map(ratio_of).collect())
     }
 
-    /// By how much one target exceeds another, each within one round.
+    /// Returns the difference of two targets within each round.
     pub fn difference(
         &self,
         target: impl Into<Identity>,
@@ -163,12 +163,12 @@ impl Rounds {
         Spread::of(self.counting().iter().filter_map(difference_of).collect())
     }
 
-    /// Every slice, also of rounds that do not count.
+    /// Returns all slices, including slices of rounds that do not count.
     pub fn slices(&self) -> impl Iterator<Item = &Slice> {
         self.rounds.iter().flat_map(|round| &round.slices)
     }
 
-    /// Wrong answers of all slices.
+    /// Returns the wrong responses of all slices.
     pub fn faults(&self) -> Faults {
         let mut faults = Faults::default();
         self.slices().for_each(|slice| faults.merge(slice.numbers.faults.clone()));
@@ -177,26 +177,26 @@ impl Rounds {
 }
 
 impl Round {
-    /// The numbers of one target.
+    /// Returns the results of one target.
     pub fn numbers(&self, target: impl Into<Identity>) -> Option<&Numbers> {
         let target = target.into();
         self.slices.iter().find(|slice| slice.identity == target).map(|slice| &slice.numbers)
     }
 }
 
-/// The median of several values, and how far they lie apart.
+/// Median, minimum and maximum of several values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The value in the middle.
+    /// Median.
     pub median: f64,
-    /// The smallest.
+    /// Smallest value.
     pub min: f64,
-    /// The largest.
+    /// Largest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of no values there is none.
+    /// Returns the spread; `None` without values.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
@@ -207,12 +207,12 @@ impl Spread {
 }
 
 impl Session<'_> {
-    /// One slice with fresh connections.
+    /// Measures one slice with new connections.
     pub fn slice(&self, contestant: &Contestant, plan: &Plan) -> anyhow::Result<Slice> {
         self.slice_of(contestant, plan, || load::run(plan, contestant.process, &self.stop, &|_, _| {}))
     }
 
-    /// One slice of what `measure` loads by this plan.
+    /// Measures one slice in which `measure` runs the load of this plan.
     pub fn slice_of(
         &self,
         contestant: &Contestant,
@@ -221,7 +221,7 @@ impl Session<'_> {
     ) -> anyhow::Result<Slice> {
         let before = core_latency_ns(self.options.server_core, self.options.load_core)?;
         let outcome = measure();
-        // Ctrl-C reaches the servers too, so they may have ended because of it.
+        // Ctrl-C reaches the servers too, so it may be the reason why they ended.
         if self.stop.load(Ordering::Relaxed) {
             bail!("interrupted");
         }
@@ -236,7 +236,7 @@ impl Session<'_> {
         let after = core_latency_ns(self.options.server_core, self.options.load_core)?;
         self.bar.inc(1);
         let numbers = Numbers::from_outcome(&outcome);
-        // A quick run only shows that everything works, so it takes the machine as it is.
+        // A quick run only checks that everything works, so it ignores the core distance.
         let distance = if self.options.quick { CoreDistance::Unknown } else { CoreDistance::of(before) };
         Ok(Slice {
             identity: contestant.identity,
@@ -253,7 +253,7 @@ mod tests {
     use super::Spread;
 
     #[test]
-    fn the_median_lies_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(Spread::of(vec![]), None);
         assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Spread::of(vec![4.0, 1.0]).map(|spread| spread.median), Some(2.5));

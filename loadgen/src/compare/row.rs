@@ -1,4 +1,4 @@
-//! Rows of the table: what is measured, and how one slice of it is planned.
+//! Rows of the table, and the plan of one slice of a row.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::scope::Scope;
 use crate::shape::Shape;
 use crate::units::show_rate;
 
-/// Requests a second at which the processor time of a request is compared.
+/// Requests per second in the row that compares CPU time per request.
 pub const FIXED_RATE: u64 = 100_000;
 /// Connections and depth of that row: enough that a short stall of the server never blocks the client.
 const FIXED_RATE_SHAPE: RowShape = RowShape { connections: 50, depth: 16 };
-/// A slice is preceded by so much of its length, not measured.
+/// Warm-up of a slice: the slice length divided by this.
 const WARMUP_SHARE: u32 = 8;
 
 /// One row.
@@ -25,19 +25,20 @@ const WARMUP_SHARE: u32 = 8;
 pub struct Row {
     /// Connections and depth.
     pub shape: RowShape,
-    /// How the depth is refilled.
+    /// How each connection refills its requests in flight.
     pub window: Window,
-    /// Neither our server (`--busy-poll`) nor the client of any target sleeps.
+    /// Whether Waymaker (`--busy-poll`) and the clients of all targets busy-poll.
     pub busy_poll: bool,
-    /// Requests a second; `None` is a closed loop.
+    /// Requests per second; `None` is a closed loop.
     pub rate: Option<u64>,
-    /// The front end that is compared.
+    /// Front end that is compared.
     pub front: Option<Front>,
 }
 
 impl Row {
-    /// All rows for these options. Of a front end there is one for each shape; otherwise there are bursts, sliding windows where they differ from bursts, busy polling where it makes
-    /// sense, and the fixed rate. Durable locks wait for a disk, which neither polling nor processor time says much about.
+    /// Returns all rows for these options. A front end has one row for each shape. Otherwise there are bursts,
+    /// sliding windows if they differ from bursts, busy-polling if it is useful, and the fixed rate. Durable locks
+    /// wait for a disk, so busy-polling and CPU time are not compared for them.
     pub fn all(options: &CompareOptions) -> Vec<Self> {
         let front = options.front;
         if front.is_some() {
@@ -71,13 +72,13 @@ impl Row {
         rows
     }
 
-    /// Whether it is measured of this system: etcd is too slow for more than one request at a time on each connection,
-    /// unless it is all about gRPC.
+    /// Whether this row is measured for the system. etcd is too slow for more than one request at a time on each
+    /// connection, except in gRPC comparisons.
     pub fn includes(&self, system: System) -> bool {
         system != System::Etcd || self.shape.depth == 1 || self.front.is_some()
     }
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn title(&self) -> String {
         let how = match (self.rate, self.busy_poll) {
             (Some(rate), _) => format!("at {}", show_rate(rate as f64)),
@@ -88,7 +89,7 @@ impl Row {
         format!("{} {how}", self.shape).trim_end().to_owned()
     }
 
-    /// One slice of this row.
+    /// Returns the plan of one slice of this row.
     pub fn plan(&self, address: &Address, options: &CompareOptions, seed: u64) -> anyhow::Result<Plan> {
         let mut plan = slice_plan(address, options, seed)?;
         plan.connections = self.shape.connections;
@@ -100,7 +101,8 @@ impl Row {
             plan.workload = front.workload_of(address.system);
         }
         if options.scope == Scope::Quorum {
-            // A grant is one write of the cluster, so it is compared with a write; a release is none and does not count.
+            // A grant is one write of the cluster, so it is compared with a write. A release writes nothing and
+            // does not count.
             plan.workload = if address.system == System::Etcd { WorkloadName::Put } else { WorkloadName::Rw };
             plan.shape = Shape { item_count: 1, ..Shape::default() };
         }
@@ -109,10 +111,10 @@ impl Row {
     }
 }
 
-/// What all slices have in common; the shape is 1 x 1.
+/// Returns the common settings of all slices, with 1 connection and depth 1.
 pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> anyhow::Result<Plan> {
     let Ok(key_count @ 1..) = u32::try_from(options.keys) else {
-        anyhow::bail!("--keys: there may be 1 to {}", u32::MAX);
+        anyhow::bail!("--keys is too large; it must be 1 to {}", u32::MAX);
     };
     Ok(Plan {
         target: address.to_string(),
@@ -131,7 +133,7 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         lease_ms: 30_000,
         workload: WorkloadName::Pair,
         scope: options.scope,
-        // What the goals of our documents are about; it costs Redis less than the script.
+        // The documented goals use DEL, which costs Redis less than the script.
         redis_release: RedisRelease::Del,
         shape: Shape::default(),
         rate: None,
@@ -144,12 +146,12 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
     })
 }
 
-/// The rows of the goals, by name.
+/// Whether the row is the one with this shape, window and polling mode.
 pub fn is_row(row: &Row, shape: &str, window: Window, busy_poll: bool) -> bool {
     row.shape.to_string() == shape && row.window == window && row.busy_poll == busy_poll && row.rate.is_none()
 }
 
-/// The systems whose ratio is reported.
+/// Returns the systems that ratios are reported for.
 pub fn references(scope: Scope, front: Option<Front>) -> &'static [System] {
     match (front, scope) {
         (Some(front), _) => front.references(),

@@ -1,4 +1,4 @@
-//! What all parts of one comparison share: options, targets, and the servers that were started.
+//! State of one comparison: options, targets, and the servers it started.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,53 +19,53 @@ use crate::scope::Scope;
 /// One target of a comparison.
 #[derive(Debug)]
 pub struct Contestant {
-    /// Which contestant it is.
+    /// Identity of the target.
     pub identity: Identity,
-    /// Where it is.
+    /// Address of the target.
     pub address: Address,
-    /// Its process, where it is known.
+    /// Process of the server, if known.
     pub process: Option<Process>,
-    /// Kept for as long as it is measured; `None` if it was there before.
+    /// Server that this program started; `None` for a server that was already running.
     pub server: Option<Server>,
 }
 
 /// One comparison.
 #[derive(Debug)]
 pub struct Session<'a> {
-    /// What was asked for.
+    /// Options of the comparison.
     pub options: &'a CompareOptions,
     /// Seed of the first round.
     pub seed: u64,
-    /// Programs of the servers that are started; absent without `--spawn`.
+    /// Programs of the servers to start; `None` without `--spawn`.
     pub programs: Option<Programs>,
-    /// The same programs with the older build of our server; absent without `--baseline-bin`.
+    /// The same programs with the older build of Waymaker; `None` without `--baseline-bin`.
     pub baseline_programs: Option<Programs>,
-    /// Ends it early.
+    /// Set to end the comparison early.
     pub stop: Arc<AtomicBool>,
-    /// How far it is.
+    /// Progress bar.
     pub bar: ProgressBar,
-    /// What should be read beside the numbers.
+    /// Notes for readers of the numbers.
     pub notes: Vec<String>,
 }
 
 impl Contestant {
-    /// One that was there before.
+    /// Creates a contestant for a server that is already running.
     pub(crate) fn existing(address: Address) -> Result<Self> {
         if address.is_encrypted {
-            bail!("--targets {address}: compare loads nothing through TLS; use run --target {address}");
+            bail!("--targets {address}: compare does not support TLS; use run --target {address}");
         }
         let process = Process::listening_at(address.resolve()?);
         Ok(Self { identity: address.system.into(), address, process, server: None })
     }
 
-    /// The contestant of `others` with the same identity; itself if there is none.
+    /// Returns the contestant of `others` with the same identity; itself if there is none.
     pub(crate) fn or_same_of<'a>(&'a self, others: &'a [Self]) -> &'a Self {
         others.iter().find(|other| other.identity == self.identity).unwrap_or(self)
     }
 }
 
 impl<'a> Session<'a> {
-    /// Finds the programs of servers that are to be started, and draws the seed if the options have none.
+    /// Finds the programs of the servers to start, and draws a seed if the options contain none.
     pub fn new(options: &'a CompareOptions, stop: &Arc<AtomicBool>) -> Result<Self> {
         let programs = options.spawn.then(|| Programs::find(options.server_bin.as_deref())).transpose()?;
         let programs = programs.map(|programs| programs.with_slock_source(options.slock_source.as_deref()));
@@ -85,17 +85,17 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The programs from which servers of this build are started.
+    /// Returns the programs for servers of this build.
     pub fn programs_of(&self, build: Build) -> Result<&Programs> {
         match build {
-            Build::Current => self.programs.as_ref().context("servers are started only with --spawn"),
+            Build::Current => self.programs.as_ref().context("starting a server needs --spawn"),
             Build::Baseline => {
-                self.baseline_programs.as_ref().context("an older build is started only with --baseline-bin")
+                self.baseline_programs.as_ref().context("starting an older build needs --baseline-bin")
             }
         }
     }
 
-    /// Starts the server of a contestant, in scope quorum with the etcd that counts its locks.
+    /// Starts the server of a contestant; with scope quorum also passes the etcd that counts its fences.
     pub fn start(
         &self,
         identity: impl Into<Identity>,
@@ -115,22 +115,24 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Starts one more server for each contestant that is our server and was started here. These servers spin before they
-    /// sleep.
+    /// Starts one more server for each Waymaker contestant that this program started. These servers busy-poll
+    /// before they sleep.
     pub fn start_spinning(&self, contestants: &[Contestant]) -> Result<Vec<Contestant>> {
         let ours = contestants.iter().filter(|one| one.identity.system.is_ours() && one.server.is_some());
         ours.map(|one| self.start(one.identity, true, None)).collect()
     }
 
-    /// Notes where what servers write is not written to a disk.
+    /// Adds a note if the servers write to memory instead of a disk.
     pub(crate) fn look_at_disk(&mut self, folder: Option<&Path>) -> Result<()> {
         let Some(folder) = folder.filter(|_| self.options.spawn) else { return Ok(()) };
         let shown = folder.display();
-        let system = statfs(folder).with_context(|| format!("--dir {shown}: no such directory"))?;
+        let system =
+            statfs(folder).with_context(|| format!("--dir: the directory {shown} does not exist"))?;
         if system.filesystem_type() == TMPFS_MAGIC {
             let note = format!(
-                "**The servers wrote to {shown}, which is memory (tmpfs): a sync costs nothing there, so these numbers say \
-                 nothing about durable locks.** Name a directory on a disk with --dir."
+                "**The servers wrote to {shown}, which is memory (tmpfs). A sync costs nothing there, so these \
+                 numbers do \
+                 not apply to durable locks.** Use --dir to choose a directory on a disk."
             );
             eprintln!("warning: --dir {shown} is memory (tmpfs), where a sync costs nothing");
             self.notes.push(note);
@@ -138,22 +140,23 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// All targets that were asked for. A system that cannot be started is a column that is missing, named in the
-    /// notes; our own must be there.
+    /// Returns all requested targets. If a system cannot be started, its column is missing and a note says why;
+    /// Waymaker itself is required.
     pub fn contestants(&mut self) -> Result<Vec<Contestant>> {
         let mut contestants = Vec::<Contestant>::new();
         let mut targets = self.options.targets.clone();
         if targets.is_empty() {
             if !self.options.spawn {
                 bail!(
-                    "compare needs --targets ADDRESS,ADDRESS,... of servers that run, or --spawn to start them"
+                    "compare has no targets; use --targets ADDRESS,ADDRESS,... for running servers, or --spawn \
+                     to start servers"
                 );
             }
             let compared = System::ALL.into_iter().filter(|system| self.options.includes(*system));
             targets = compared.map(|system| system.name().to_owned()).collect();
         }
         if self.options.scope == Scope::Quorum {
-            // It has to be there before the server whose locks it counts.
+            // etcd must start before the Waymaker server whose fences it counts.
             targets.sort_by_key(|target| target != System::Etcd.name());
         }
         self.look_at_disk(self.options.folder())?;
@@ -165,7 +168,7 @@ impl<'a> Session<'a> {
             let contestant = match (system, &self.programs) {
                 (None, _) => Contestant::existing(target.parse().context("--targets")?)?,
                 (Some(_), None) => {
-                    bail!("--targets {target}: a name needs --spawn; otherwise give its address")
+                    bail!("--targets {target}: a name needs --spawn; without --spawn, use an address")
                 }
                 (Some(system), Some(programs)) => match programs.missing(system) {
                     Some(why) if system.is_ours() => bail!("{why}"),
@@ -183,7 +186,10 @@ impl<'a> Session<'a> {
                 bail!("--targets {target}: {}", why_not(contestant.identity.system, self.options));
             }
             if contestants.iter().any(|other| other.identity == contestant.identity) {
-                bail!("--targets: {} is there twice, and columns are named by system", contestant.identity);
+                bail!(
+                    "--targets contains {} twice; each system can have only one column",
+                    contestant.identity
+                );
             }
             contestants.push(contestant);
         }
@@ -192,15 +198,15 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Why a system is not measured.
+/// Returns why a system is not measured.
 fn why_not(system: System, options: &CompareOptions) -> &'static str {
     match (system, options.front) {
-        (_, None) if options.scope == Scope::Quorum => {
-            "with --scope quorum only puts of etcd are compared with ours"
+        (_, None) if options.scope == Scope::Quorum => "--scope quorum compares only waymaker and etcd",
+        (_, Some(_)) => "this front end is not compared with it",
+        (System::Etcd, None) => "all its locks are durable; use --scope local",
+        (System::Consul | System::Postgres | System::Slock, None) => {
+            "compare has no column for it; use run --target"
         }
-        (_, Some(_)) => "it is not among those that this front end is compared with",
-        (System::Etcd, None) => "it has no locks but durable ones; compare them with --scope local",
-        (System::Consul | System::Postgres | System::Slock, None) => "it has no column; use run --target",
         (_, None) => "it is compared with --front only",
     }
 }

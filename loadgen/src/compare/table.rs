@@ -1,4 +1,4 @@
-//! The comparison as Markdown.
+//! A comparison as Markdown.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::report::{Numbers, OTHER_CPU_MAX, RATE_REACHED};
 use crate::scope::Scope;
 use crate::units::{show_ns, show_percent, show_rate};
 
-/// All of it.
+/// Formats the whole comparison.
 pub fn markdown(comparison: &Comparison) -> String {
     let configuration = &comparison.configuration;
     let mut text = head(&comparison.machine, configuration);
@@ -38,7 +38,7 @@ pub fn markdown(comparison: &Comparison) -> String {
     text
 }
 
-/// The lines above all tables: the machine, and the load that was measured on it.
+/// Formats the lines above all tables: the machine and the load.
 pub(super) fn head(machine: &Machine, configuration: &Configuration) -> String {
     let mut text = String::new();
     let subject = match configuration.front {
@@ -52,7 +52,7 @@ pub(super) fn head(machine: &Machine, configuration: &Configuration) -> String {
     let _ = writeln!(text, "{}\n", machine.describe());
     let _ = writeln!(
         text,
-        "{subject} and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, fresh connections \
+        "{subject} and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, new connections \
          each; servers on core {}, load on core {}; seed {}.\n",
         configuration.key_count,
         configuration.round_count,
@@ -80,7 +80,7 @@ fn put_rows(text: &mut String, comparison: &Comparison) {
     let of_what = if is_durable || configuration.front.is_some() {
         "of requests"
     } else {
-        "of requests, in rows of busy polling of p50, at a fixed rate of the server's processor time for a request"
+        "of requests; in busy-polling rows of p50; at a fixed rate of the server's CPU time per request"
     };
     let _ = writeln!(
         text,
@@ -94,7 +94,7 @@ fn put_rows(text: &mut String, comparison: &Comparison) {
 
 fn put_row(text: &mut String, result: &RowResult, systems: &[System], references: &[System]) {
     let RowResult { row, rounds } = result;
-    // What the ratio of this row is of.
+    // The number whose ratio this row reports.
     let number: fn(&Numbers) -> Option<f64> = if row.rate.is_some() {
         server_ns_per_request
     } else if row.busy_poll {
@@ -144,12 +144,12 @@ fn describe_rounds(result: &RowResult, systems: &[System]) -> String {
     latencies.sort_unstable();
     let cores = match (rounds.distance(), latencies.first(), latencies.last()) {
         (Some(distance), Some(first), Some(last)) => {
-            format!("cores {} ({first} to {last} ns there and back)", distance.name())
+            format!("cores {} ({first} to {last} ns round trip)", distance.name())
         }
-        _ => "distance of the cores unknown".to_owned(),
+        _ => "core distance unknown".to_owned(),
     };
     format!(
-        "{} of {} rounds count, {cores}; {} slices repeated because the distance changed{}",
+        "{} of {} rounds count, {cores}; {} slices repeated because the core distance changed{}",
         counting.len(),
         rounds.rounds.len(),
         rounds.repeated_slice_count,
@@ -157,7 +157,7 @@ fn describe_rounds(result: &RowResult, systems: &[System]) -> String {
     )
 }
 
-/// Who did not keep up with a fixed rate.
+/// Names the systems that did not reach a fixed rate.
 fn describe_rate(row: &Row, rounds: &Rounds, systems: &[System]) -> String {
     let Some(rate) = row.rate else { return String::new() };
     let is_slow = |system: &System| {
@@ -172,7 +172,7 @@ fn put_memory(text: &mut String, comparison: &Comparison) {
     if comparison.memory.is_empty() {
         return;
     }
-    text.push_str("\n| memory | of what | how many | resident before | resident after | bytes each |\n|---|---|---|---|---|---|\n");
+    text.push_str("\n| memory | item | count | resident before | resident after | bytes each |\n|---|---|---|---|---|---|\n");
     for memory in &comparison.memory {
         let _ = writeln!(
             text,
@@ -208,7 +208,7 @@ fn put_hot(text: &mut String, comparison: &Comparison) {
         );
     }
     text.push_str(
-        "\nOur server queues those who wait; Redis has no queue, so its clients ask again at once.\n",
+        "\nWaymaker queues its waiters. Redis has no queue, so its clients poll without a pause.\n",
     );
 }
 
@@ -222,25 +222,25 @@ fn put_goals(text: &mut String, comparison: &Comparison) {
     }
 }
 
-/// Whether the machine was busy with other things.
+/// Appends how much CPU time other processes used.
 fn put_disturbance(text: &mut String, comparison: &Comparison) {
     let rounds = comparison.rows.iter().map(|result| &result.rounds);
     let rounds = rounds.chain(comparison.library.iter().map(|library| &library.rounds));
     text.push_str(&disturbance(rounds.flat_map(Rounds::counting).flat_map(|round| &round.slices)));
 }
 
-/// The processor time that other processes took during these slices; empty if it is not known.
+/// Formats the CPU time that other processes used during these slices; empty if it is unknown.
 pub(super) fn disturbance<'a>(slices: impl Iterator<Item = &'a Slice>) -> String {
     let Some(other) = Spread::of(slices.filter_map(|slice| slice.numbers.cpu.other).collect()) else {
         return String::new();
     };
     let mut text = format!(
-        "\nSomething else kept {} of one core busy (median of all slices, at most {}).\n",
+        "\nOther processes used {} of one core during the run (median of all slices; maximum {}).\n",
         show_percent(other.median),
         show_percent(other.max)
     );
     if other.median > OTHER_CPU_MAX {
-        text.push_str("**The machine was busy with other things: these numbers are worth little.**\n");
+        text.push_str("**Other processes kept the machine busy: these numbers are unreliable.**\n");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Who takes part: systems with the scope of their locks, and the servers that were started for them.
+//! Entrants of a contest: systems with the scope of their locks, and the servers started for them.
 
 use std::time::Duration;
 
@@ -12,37 +12,37 @@ use crate::programs::Programs;
 use crate::programs::server::{Server, Setup};
 use crate::scope::Scope;
 
-/// The systems of a contest, in the order of a report.
+/// Systems of a contest, in the order of a report.
 pub const SYSTEMS: [System; 6] =
     [System::Waymaker, System::Redis, System::Etcd, System::Consul, System::Postgres, System::Slock];
 
-/// Until a server that was just started has nothing left to do.
+/// Time for a new server to become idle.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
-/// The same of a server that elects a leader, starts processes of its own or reads its directory.
+/// The same for a server that elects a leader, starts child processes or reads its directory.
 const SETTLE_TIME_LONG: Duration = Duration::from_secs(2);
 
-/// One that takes part.
+/// An entrant.
 #[derive(Debug)]
 pub struct Entrant {
-    /// Its name in the result.
+    /// Name in the result.
     pub name: String,
-    /// Where it is, and its server.
+    /// Address and server of the entrant.
     pub contestant: session::Contestant,
-    /// What was asked for, with the scope of its locks.
+    /// Options, with the scope of the entrant's locks.
     pub options: CompareOptions,
     /// Whether a load has run on its server.
     is_loaded: bool,
 }
 
 impl Entrant {
-    /// Prepares for another load: replaces a server that was started here and has been loaded, so that nothing that it
-    /// holds or remembers changes the next result. Returns how long the server needs until it has nothing left to do.
+    /// Prepares for another load: replaces a server that this program started and loaded, so that its old state
+    /// does not affect the next result. Returns the time that the new server needs to become idle.
     pub fn renew(&mut self, session: &Session<'_>) -> Result<Duration> {
         let (Some(programs), Some(_)) = (&session.programs, &self.contestant.server) else {
             return Ok(Duration::ZERO);
         };
         if std::mem::replace(&mut self.is_loaded, true) {
-            // Its end comes first, because both have the same core.
+            // Stop the old server first, because both run on the same core.
             self.contestant.server = None;
             self.contestant = start(programs, self.contestant.identity.system, &self.options)?;
         }
@@ -53,32 +53,32 @@ impl Entrant {
     }
 }
 
-/// All who were asked for.
+/// All requested entrants.
 #[derive(Debug)]
 pub struct Entrants {
-    /// Those who are there.
+    /// Entrants whose servers are running.
     pub running: Vec<Entrant>,
-    /// These and those who are not.
+    /// All entrants, including missing ones.
     pub contestants: Vec<Contestant>,
-    /// Who should be there and is not.
+    /// Reasons why entrants are missing unexpectedly.
     pub failures: Vec<String>,
 }
 
-/// The system that a target names, by its name or by the scheme of its address.
+/// Returns the system of a target, by its name or by the scheme of its address.
 pub fn system_of(target: &str) -> Option<System> {
     let name = target.split_once("://").map_or(target, |(scheme, _)| scheme);
     System::ALL.into_iter().find(|system| system.name() == name)
 }
 
 impl Entrants {
-    /// Starts all servers that are named, and looks for those that have an address.
+    /// Starts a server for each name, and checks the servers with an address.
     pub fn gather(session: &mut Session<'_>) -> Result<Self> {
         let options = session.options;
         let mut targets = options.targets.clone();
         if targets.is_empty() {
             if !options.spawn {
                 bail!(
-                    "a contest needs --spawn to start servers, or --targets ADDRESS,ADDRESS,... of those that run"
+                    "a contest needs --spawn to start servers, or --targets ADDRESS,ADDRESS,... for running servers"
                 );
             }
             targets = SYSTEMS.map(|system| system.name().to_owned()).to_vec();
@@ -87,7 +87,7 @@ impl Entrants {
             targets.iter().map(|target| parse(target, options.spawn)).collect::<Result<_>>()?;
         for (place, (system, _)) in targets.iter().enumerate() {
             if targets[..place].iter().any(|(other, _)| other == system) {
-                bail!("--targets: {} is there twice", system.name());
+                bail!("--targets contains {} twice", system.name());
             }
         }
         session.look_at_disk(Some(folder(options)))?;
@@ -104,7 +104,7 @@ impl Entrants {
         if all.running.is_empty() {
             let why = all.contestants.iter().filter_map(|one| Some((&one.name, one.absent.as_ref()?)));
             let why: Vec<String> = why.map(|(name, why)| format!("{name}: {why}")).collect();
-            bail!("nobody takes part: {}", why.join("; "));
+            bail!("no system takes part: {}", why.join("; "));
         }
         Ok(all)
     }
@@ -145,20 +145,21 @@ impl Entrants {
         self.contestants.push(described(system, name, scope, String::new(), Some(why)));
     }
 
-    /// What should be read beside the numbers of these systems.
+    /// Returns notes about these systems for readers of the numbers.
     pub fn notes(&self) -> Vec<String> {
         let has = |system| self.running.iter().any(|entrant| entrant.contestant.identity.system == system);
         let mut notes = vec![
-            "Locks differ in what they outlive: compare those that are in memory with each other, and those that are \
-             on a disk before they are granted."
+            "Locks of these systems differ in durability. Compare locks in memory with each other, and locks that \
+             are on a disk before the grant with each other."
                 .to_owned(),
         ];
         let polling: Vec<&str> =
             SYSTEMS.into_iter().filter(|system| polls(*system) && has(*system)).map(System::name).collect();
         if !polling.is_empty() {
             notes.push(format!(
-                "Nobody waits at {}: who finds the key held asks again, with 16 connections after 1 ms, with more after \
-                 20 ms.",
+                "{} have no waiters: a client that finds the key held polls, with up to 16 connections after 1 \
+                 ms, with more \
+                 after 20 ms.",
                 polling.join(" and ")
             ));
         }
@@ -166,14 +167,14 @@ impl Entrants {
     }
 }
 
-/// Whether a client of this system asks again and again for a key that somebody else holds.
+/// Whether a client of this system polls for a key that another client holds.
 pub fn polls(system: System) -> bool {
     matches!(system, System::Redis | System::Consul)
 }
 
-/// Starts a server, with a directory where it has something to write.
+/// Starts a server, with a directory if it writes files.
 pub fn start(programs: &Programs, system: System, options: &CompareOptions) -> Result<session::Contestant> {
-    // Ours has its directory for every scope, as in earnest.
+    // Waymaker has a data directory in every scope, as in production.
     let scope = if system == System::Waymaker { Scope::Local } else { options.scope };
     let setup = Setup {
         core: options.server_core,
@@ -191,12 +192,12 @@ pub fn start(programs: &Programs, system: System, options: &CompareOptions) -> R
     })
 }
 
-/// Where servers write.
+/// Returns the directory for the files of the servers.
 fn folder(options: &CompareOptions) -> &std::path::Path {
     options.dir.as_deref().unwrap_or(std::path::Path::new("."))
 }
 
-/// The scopes with which a system takes part: ours with each that it has, where its server is started here.
+/// Returns the scopes that a system takes part with: for a Waymaker server started here, all its scopes.
 fn scopes(system: System, scope: Scope, is_started: bool) -> &'static [Scope] {
     match (system, scope) {
         (System::Waymaker, Scope::Ephemeral) if is_started => &[Scope::Ephemeral, Scope::Local],
@@ -205,23 +206,23 @@ fn scopes(system: System, scope: Scope, is_started: bool) -> &'static [Scope] {
     }
 }
 
-/// A system of a contest, and its address if it is one.
+/// Parses a target: the system, and the address if the target is one.
 fn parse(target: &str, spawn: bool) -> Result<(System, Option<Address>)> {
     let names = SYSTEMS.map(System::name).join(", ");
     let Some(system) = system_of(target).filter(|system| SYSTEMS.contains(system)) else {
         bail!(
-            "--targets {target}: in a contest there are {names}, or their addresses, such as redis://127.0.0.1:6379"
+            "--targets {target} is not part of a contest; use {names}, or an address such as redis://127.0.0.1:6379"
         );
     };
     if target == system.name() {
         if !spawn {
-            bail!("--targets {target}: a name needs --spawn; otherwise give its address");
+            bail!("--targets {target}: a name needs --spawn; without --spawn, use an address");
         }
         return Ok((system, None));
     }
     let address: Address = target.parse().with_context(|| format!("--targets {target}"))?;
     if address.is_encrypted {
-        bail!("--targets {target}: compare loads nothing through TLS; use run --target {target}");
+        bail!("--targets {target}: compare does not support TLS; use run --target {target}");
     }
     Ok((system, Some(address)))
 }

@@ -1,4 +1,4 @@
-//! The loads of a contest, and how one slice of each is planned.
+//! Loads of a contest, and the plan of one slice of each.
 
 use std::time::Duration;
 
@@ -13,37 +13,38 @@ use crate::options::{RedisRelease, Window, WorkloadName};
 use crate::plan::Plan;
 use crate::units::show_rate;
 
-/// Requests a second that every system should reach, and that the fast ones do.
+/// Request rates per second: one that every system should reach, and one for the fast systems.
 const RATES: [u64; 2] = [1_000, 10_000];
-/// Keys of which most are read.
+/// Number of keys of the read-mostly load.
 const READ_KEYS: u32 = 100;
-/// Of each hundred acquires.
+/// Percentage of shared acquires.
 const READ_PERCENT: u8 = 90;
-/// Renewals a second.
+/// Renewals per second.
 pub const RENEWAL_RATE: u64 = 1_000;
-/// Who is told busy asks again after so long: among few connections, and among many.
+/// Pauses of a polling client: with few connections, and with many.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
-/// More are many.
+/// Largest number of connections that counts as few.
 const FEW_CONNECTIONS: u32 = 16;
 
-/// More never have their turn within a slice.
+/// With more waiters, some never get a turn within a slice.
 const WAITERS_MAX_ETCD: u32 = 100;
 
 /// One load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// What the connections do.
+    /// Shape of the load.
     pub shape: ContestShape,
-    /// How many there are.
+    /// Number of connections.
     pub connections: u32,
-    /// Requests in flight on each.
+    /// Number of requests in flight on each.
     pub depth: u32,
-    /// Requests a second; `None` is a closed loop.
+    /// Requests per second; `None` is a closed loop.
     pub rate: Option<u64>,
 }
 
 impl Load {
-    /// All of them, in the order of a report. A rate comes after the closed loop that shows whether it can be reached.
+    /// Returns all loads in the order of a report. A rate comes after the closed loop, which shows whether the
+    /// system can reach it.
     pub fn all(options: &CompareOptions) -> Vec<Self> {
         let load = |shape, connections| Self { shape, connections, depth: 1, rate: None };
         let pair = |connections| load(ContestShape::Pair, connections);
@@ -57,7 +58,8 @@ impl Load {
         loads
     }
 
-    /// The same as this system can bear it: before one of etcd's waiters is granted, all have written that they wait.
+    /// Returns the load adapted to this system. Before etcd grants the first waiter, all waiters have written
+    /// their wait to its store.
     pub fn of(self, system: System) -> Self {
         match (self.shape, system) {
             (ContestShape::ManyWaiters, System::Etcd) => {
@@ -67,26 +69,28 @@ impl Load {
         }
     }
 
-    /// In a few words.
+    /// Returns a short title.
     pub fn title(&self) -> String {
         format!("{}, {}", shape_title(self.shape), self.describe())
     }
 
-    /// Without the shape.
+    /// Returns a short description without the shape.
     pub fn describe(&self) -> String {
         let Self { connections, depth, .. } = self;
         let rate = self.rate.map_or(String::new(), |rate| format!(" at {}", show_rate(rate as f64)));
         format!("{connections} x {depth}{rate}")
     }
 
-    /// Why this system does not offer it.
+    /// Returns why this system does not offer the load.
     pub fn not_offered(&self, system: System) -> Option<&'static str> {
         match (self.shape, system) {
             (ContestShape::ReadMostly, System::Redis | System::Etcd | System::Consul) => {
                 Some("no shared locks")
             }
             (ContestShape::Renewals, System::Postgres) => Some("a lock lasts as long as its connection"),
-            (ContestShape::Renewals, System::Slock) => Some("its update of a lease is not measured"),
+            (ContestShape::Renewals, System::Slock) => {
+                Some("renewals of slock are not implemented in this program")
+            }
             (ContestShape::Pair, System::Postgres) if self.depth > 1 => {
                 Some("one request at a time on each connection")
             }
@@ -94,7 +98,7 @@ impl Load {
         }
     }
 
-    /// One slice of it.
+    /// Returns the plan of one slice.
     pub fn plan(&self, entrant: &Entrant, seed: u64) -> Result<Plan> {
         let mut plan = slice_plan(&entrant.contestant.address, &entrant.options, seed)?;
         (plan.connections, plan.depth, plan.rate) = (self.connections, self.depth, self.rate);
@@ -116,7 +120,7 @@ impl Load {
         plan.check().map(|()| plan)
     }
 
-    /// The renewals that go on beside.
+    /// Returns the plan of the renewals that run beside the pairs.
     pub fn renewal_plan(entrant: &Entrant, seed: u64) -> Result<Plan> {
         let plan = Plan {
             workload: WorkloadName::Renew,
@@ -125,14 +129,14 @@ impl Load {
             key_count: Self::lease_count(entrant.contestant.identity.system, entrant.options.quick),
             rate: Some(RENEWAL_RATE),
             window: Window::Sliding,
-            // It sleeps between its requests, since the pairs have the same core.
+            // Sleeps between requests, because the pairs share the core.
             keeps_samples: true,
             ..slice_plan(&entrant.contestant.address, &entrant.options, seed)?
         };
         plan.check().map(|()| plan)
     }
 
-    /// How many leases are held. Where each is a session of its own, or a commit, there are fewer.
+    /// Returns the number of held leases. Systems in which each lease is a session or a commit hold fewer.
     pub fn lease_count(system: System, is_quick: bool) -> u32 {
         match (system, is_quick) {
             (_, true) => 80,
@@ -142,7 +146,7 @@ impl Load {
     }
 }
 
-/// A shape in a few words.
+/// Returns a short name of the shape.
 pub fn shape_title(shape: ContestShape) -> &'static str {
     match shape {
         ContestShape::Pair => "pairs",

@@ -1,4 +1,4 @@
-//! What a held lock occupies, of each contestant: a fresh server, and many of them.
+//! Memory of a held lock, for each contestant: a new server, filled with locks.
 
 use anyhow::{Context, Result};
 
@@ -11,20 +11,20 @@ use crate::compare::session::Session;
 use crate::grpc::held_locks;
 use crate::target::{Consul, Redis, Slock, Waymaker};
 
-/// Locks that are held where that is quick,
+/// Number of locks held if locks are quick to acquire.
 const LOCK_COUNT: u32 = 100_000;
-/// and where each is a commit.
+/// Number of locks held if each is a commit.
 const LOCK_COUNT_SLOW: u32 = 5_000;
 const LOCK_COUNT_QUICK: u32 = 500;
 
-/// Fills a fresh server; the other result says why there is nothing to fill.
+/// Fills a new server. The inner error is the reason why memory is not measured.
 pub fn measure(session: &Session<'_>, entrant: &Entrant) -> Result<Result<Memory, &'static str>> {
     let system = entrant.contestant.identity.system;
     let (Some(programs), Some(_)) = (&session.programs, &entrant.contestant.server) else {
-        return Ok(Err("not measured, for that needs a server of its own, started with --spawn"));
+        return Ok(Err("not measured; it needs a separate server, started with --spawn"));
     };
     if system == System::Postgres {
-        return Ok(Err("its locks lie in shared memory that is set aside when the server starts"));
+        return Ok(Err("its locks are in shared memory that the server reserves when it starts"));
     }
     let contestant = start(programs, system, &entrant.options)?;
     let mut plan = slice_plan(&contestant.address, &entrant.options, session.seed)?;

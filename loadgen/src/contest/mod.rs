@@ -1,11 +1,11 @@
-//! Lock servers of all kinds against each other: the same shapes of load for each, as far as it offers them.
+//! Contest of lock servers: the same loads for each system, as far as it supports them.
 //!
 //! ```text
 //! options -> entrants (servers) -> loads x rounds x entrants -> slices -> result -> table, JSON, page
 //! ```
 //!
-//! Like targets of `compare`, contestants take turns in short slices. What goes wrong with one of them is what its
-//! measurement says; the others go on.
+//! Like targets of `compare`, contestants take turns in short slices. If a contestant fails, its measurement
+//! records the failure and the other contestants continue.
 
 pub mod entrants;
 pub mod loads;
@@ -35,13 +35,13 @@ use crate::compare::session::Session;
 use crate::machine::Machine;
 use crate::scope::Scope;
 
-/// Rounds and slices where nothing is said.
+/// Default number of rounds, and default length of a slice.
 const ROUNDS: u32 = 3;
 const SLICE: Duration = Duration::from_secs(1);
-/// The same of a quick one.
+/// Length of a slice in a quick run.
 const SLICE_QUICK: Duration = Duration::from_millis(100);
 
-/// Whether these options are those of a contest: they ask for its page, or for a system that nothing else compares.
+/// Whether these options select a contest: they name its page, or a system that only a contest compares.
 pub fn is_asked_for(options: &CompareOptions) -> bool {
     let is_compared = |system| match system {
         System::Consul | System::Postgres | System::Slock => false,
@@ -52,7 +52,7 @@ pub fn is_asked_for(options: &CompareOptions) -> bool {
     options.html.is_some() || systems.any(|system| !is_compared(system))
 }
 
-/// Says by its exit code whether everything was measured that there is, with right answers.
+/// Runs the contest. The exit code says whether everything was measured and all responses were correct.
 pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     let options = &complete(options)?;
     let output = Output::check(options)?;
@@ -67,7 +67,8 @@ pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode>
     Ok(event.exit_code())
 }
 
-/// Defaults filled in, and less of everything where they say `--quick`. Refuses what a contest does not have.
+/// Returns the options with defaults filled in, and with the shortened settings of `--quick`. Returns an error for
+/// options that a contest does not support.
 fn complete(options: &CompareOptions) -> Result<CompareOptions> {
     for (option, is_given) in [
         ("--front", options.front.is_some()),
@@ -76,13 +77,14 @@ fn complete(options: &CompareOptions) -> Result<CompareOptions> {
     ] {
         if is_given {
             bail!(
-                "{option}: a contest of lock servers has no such thing; leave it out, or leave out --html and the systems \
-                 that only a contest has (consul, postgres, slock, and etcd without --scope local)"
+                "{option} does not work in a contest of lock servers; leave it out, or leave out --html and the \
+                 systems \
+                 that only a contest compares (consul, postgres, slock, and etcd without --scope local)"
             );
         }
     }
     if options.dir.is_some() && !options.spawn {
-        bail!("--dir is where servers write that --spawn starts");
+        bail!("--dir has no effect without --spawn; add --spawn, or leave out --dir");
     }
     let mut options = options.clone();
     options.rounds.get_or_insert(ROUNDS);
@@ -94,7 +96,7 @@ fn complete(options: &CompareOptions) -> Result<CompareOptions> {
     Ok(options)
 }
 
-/// One contest while it takes place.
+/// A running contest.
 #[derive(Debug)]
 struct Event<'a> {
     session: &'a Session<'a>,
@@ -102,17 +104,17 @@ struct Event<'a> {
     contest: Contest,
     output: Output,
     began: Instant,
-    /// What went wrong, for the end.
+    /// Failures, reported at the end.
     failures: Vec<String>,
 }
 
 impl<'a> Event<'a> {
-    /// Nothing is measured yet.
+    /// Creates a contest without results.
     fn new(session: &'a Session<'a>, entrants: &'a mut Entrants, output: Output) -> Self {
         let options = session.options;
         let mut notes = session.notes.clone();
         if options.quick {
-            notes.push("Quick: too short to measure anything.".to_owned());
+            notes.push("Quick run: the slices are too short for meaningful numbers.".to_owned());
         }
         notes.extend(entrants.notes());
         let contest = Contest {
@@ -132,7 +134,7 @@ impl<'a> Event<'a> {
         Self { session, entrants, contest, output, began: Instant::now(), failures }
     }
 
-    /// Measures one load after the other, until it is ended early. What was measured is written after each.
+    /// Measures one load after the other, until the contest is interrupted. Writes the results after each load.
     fn measure(&mut self) -> Result<()> {
         let loads = Load::all(self.session.options);
         let bar = &self.session.bar;
@@ -158,7 +160,7 @@ impl<'a> Event<'a> {
                 Ok(Ok(memory)) => self.contest.memory.push(memory),
                 Ok(Err(why)) => self.contest.notes.push(format!("Memory of {name}: {why}.")),
                 Err(error) => {
-                    self.contest.notes.push(format!("Memory of {name} is not known: {error:#}."));
+                    self.contest.notes.push(format!("Memory of {name} is unknown: {error:#}."));
                     self.failures.push(format!("{name}, memory: {error:#}"));
                 }
             }
@@ -169,7 +171,7 @@ impl<'a> Event<'a> {
         Ok(())
     }
 
-    /// All rounds of one load; `false` where it was ended early.
+    /// Measures all rounds of one load; returns `false` if the contest was interrupted.
     fn measure_load(&mut self, load: Load, distances: &mut slices::Distances) -> bool {
         let session = self.session;
         let mut of_each: Vec<Slices> = Vec::new();
@@ -177,7 +179,7 @@ impl<'a> Event<'a> {
         for entrant in &mut self.entrants.running {
             let load = load.of(entrant.contestant.identity.system);
             let mut slices = Slices::begin(load, entrant, &self.contest);
-            // A quick contest measures nothing that an earlier load could change.
+            // The numbers of a quick contest mean nothing, so it keeps its servers.
             if !slices.is_settled() && !session.options.quick {
                 match entrant.renew(session) {
                     Ok(needed) => rest = rest.max(needed),
@@ -204,7 +206,7 @@ impl<'a> Event<'a> {
             let why = match &measurement.outcome {
                 Outcome::Failed(why) => Some(why.clone()),
                 Outcome::Measured(measured) if !measured.faults.is_empty() => {
-                    Some(format!("wrong answers: {}", measured.faults.join("; ")))
+                    Some(format!("wrong responses: {}", measured.faults.join("; ")))
                 }
                 Outcome::Measured(_) | Outcome::NotOffered(_) => None,
             };
@@ -218,7 +220,7 @@ impl<'a> Event<'a> {
         self.session.stop.load(Ordering::Relaxed)
     }
 
-    /// How far it is, also where there is no terminal for a bar.
+    /// Reports progress, also without a terminal.
     fn say(&self, what: &str) {
         self.session.bar.set_message(what.to_owned());
         if self.session.bar.is_hidden() {
@@ -231,20 +233,20 @@ impl<'a> Event<'a> {
         self.output.write(&self.contest)
     }
 
-    /// Writes and prints what there is.
+    /// Writes and prints the results.
     fn finish(&mut self) -> Result<()> {
         let written = self.write();
         print!("{}", table::text(&self.contest));
         written
     }
 
-    /// Says what went wrong.
+    /// Prints the failures and returns the exit code.
     fn exit_code(&self) -> ExitCode {
         for failure in &self.failures {
             eprintln!("FAILED: {failure}");
         }
         if self.contest.is_partial {
-            eprintln!("ended early: what was measured until then is above, and in the files");
+            eprintln!("interrupted; the results so far are above and in the files");
         }
         if self.failures.is_empty() && !self.contest.is_partial {
             ExitCode::SUCCESS
@@ -254,7 +256,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What does the same again: the command line, with the seed where it was drawn.
+/// Returns the command line that repeats this contest, with the seed added if it was random.
 fn command_line(seed: u64) -> String {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     words.insert(0, "waymaker-loadgen".to_owned());

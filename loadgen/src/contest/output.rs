@@ -1,4 +1,4 @@
-//! The files into which a contest is written.
+//! Output files of a contest.
 
 use anyhow::{Result, bail};
 
@@ -7,7 +7,7 @@ use super::result::Contest;
 use crate::compare::options::CompareOptions;
 use crate::output_file::OutputFile;
 
-/// Where a contest is written.
+/// Output files of a contest.
 #[derive(Clone, Debug)]
 pub struct Output {
     json: Option<OutputFile>,
@@ -15,17 +15,17 @@ pub struct Output {
 }
 
 impl Output {
-    /// Refuses what could not be written in the end, before anything is measured.
+    /// Returns an error for files that cannot be written, before the measurement starts.
     pub fn check(options: &CompareOptions) -> Result<Self> {
         let json = OutputFile::check("--json", options.json.as_deref())?;
         let html = OutputFile::check("--html", options.html.as_deref())?;
         if json.is_some() && options.json == options.html {
-            bail!("--json and --html: both are the same file");
+            bail!("--json and --html: both name the same file; use two files");
         }
         Ok(Self { json, html })
     }
 
-    /// Writes what there is.
+    /// Writes the results so far.
     pub fn write(&self, contest: &Contest) -> Result<()> {
         if let Some(file) = &self.json {
             file.write_json(contest)?;

@@ -1,132 +1,133 @@
-//! What a contest found: all that the text, the JSON file and the page are made of.
+//! Results of a contest: the source of the text, the JSON file and the page.
 
 use serde::{Deserialize, Serialize};
 
 use crate::latencies::{Latencies, Percentiles};
 use crate::machine::Machine;
 
-/// Everything that was found.
+/// All results.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Contest {
-    /// Where it was measured, and when.
+    /// Machine and date of the measurement.
     pub machine: Machine,
-    /// The command line that does it again.
+    /// Command line that repeats the contest.
     pub command: String,
-    /// Seed of every random choice.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Rounds of each measurement; in each every contestant has one slice.
+    /// Number of rounds of each measurement; in each round every contestant has one slice.
     pub rounds: u32,
-    /// Length of one slice.
+    /// Length of one slice, in milliseconds.
     pub slice_ms: u64,
-    /// How long all of it took.
+    /// Duration of the whole contest, in seconds.
     pub took_s: f64,
-    /// It was ended early: what is here was measured, and more was planned.
+    /// Whether the contest was interrupted, so that some planned measurements are missing.
     pub is_partial: bool,
-    /// In the order in which they were asked for; the first is the one that others are compared with.
+    /// Contestants in the requested order; the others are compared with the first.
     pub contestants: Vec<Contestant>,
-    /// Of each shape, each load of it, and each contestant, in this order.
+    /// Measurements, ordered by shape, load and contestant.
     pub measurements: Vec<Measurement>,
     /// Memory of the servers.
     pub memory: Vec<Memory>,
-    /// What should be read beside the numbers.
+    /// Notes for readers of the numbers.
     pub notes: Vec<String>,
 }
 
-/// A system that takes part, or would have.
+/// A system that takes part, or is missing.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Contestant {
-    /// The scheme of its addresses, such as `redis`.
+    /// Name of the contestant, such as `redis`.
     pub name: String,
-    /// As the server says it.
+    /// Version that the server reports.
     pub version: String,
-    /// How a lock is taken and given back there.
+    /// How a lock is acquired and released.
     pub lock: String,
-    /// What a lock of it outlives, such as the server's end.
+    /// Failures that a lock survives, such as a crash of the server.
     pub outlives: String,
-    /// Why it does not take part.
+    /// Why the system is missing; `None` if it takes part.
     pub absent: Option<String>,
 }
 
-/// What the connections do.
+/// Shape of a load.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContestShape {
-    /// Acquire a random key and release it, nobody in the way.
+    /// Acquires and releases of random keys, without contention.
     Pair,
     /// All contend for one key.
     HandOver,
-    /// Readers and few writers over few keys.
+    /// Readers and few writers on few keys.
     ReadMostly,
-    /// Many wait for one key.
+    /// Many connections wait for one key.
     ManyWaiters,
-    /// Many leases are renewed at a fixed rate while pairs go on.
+    /// Many leases are renewed at a fixed rate while pairs run.
     Renewals,
 }
 
 /// One load of one contestant.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Measurement {
-    /// What the connections did.
+    /// Shape of the load.
     pub shape: ContestShape,
-    /// The name of who was loaded.
+    /// Name of the contestant.
     pub contestant: String,
-    /// How many connections there were.
+    /// Number of connections.
     pub connections: u32,
-    /// Requests in flight on each.
+    /// Number of requests in flight on each.
     pub depth: u32,
-    /// Requests a second; `None`: each connection sends the next one once it has its answer.
+    /// Requests per second; `None` is a closed loop, in which each connection sends the next request after a
+    /// response.
     pub rate: Option<u64>,
-    /// What came of it.
+    /// Outcome of the load.
     pub outcome: Outcome,
 }
 
-/// What came of one load.
+/// Outcome of one load.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was measured.
+    /// The load was measured.
     Measured(Box<Measured>),
-    /// The system does not offer this; why.
+    /// The system does not offer this load; with the reason.
     NotOffered(String),
-    /// It could not be measured; why.
+    /// The load could not be measured; with the reason.
     Failed(String),
 }
 
-/// The figures of one load.
+/// Numbers of one load.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Measured {
-    /// Answers a second, the median of all rounds.
+    /// Responses per second, median of all rounds.
     pub requests_per_s: f64,
-    /// The same of each round.
+    /// Responses per second of each round.
     pub rounds: Vec<f64>,
-    /// From a request to its answer, of all rounds together.
+    /// Time from a request to its response, over all rounds.
     pub latency: Distribution,
-    /// From one holder's release to the next one's grant, where that is measured.
+    /// Time from a release to the next grant, if it is measured.
     pub hand_over: Option<Distribution>,
-    /// From when a renewal was due to its answer, where leases are renewed beside.
+    /// Time from the due time of a renewal to its response, if leases are renewed.
     pub renewal: Option<Distribution>,
-    /// Time of processors that the server took for each answer, where its process is known.
+    /// CPU time of the server per response in microseconds, if its process is known.
     pub server_cpu_us_per_request: Option<f64>,
-    /// Answers that were wrong, in words; whatever else is said here is not to be trusted then.
+    /// Wrong responses, in words. If there are any, the other numbers of this load are not trustworthy.
     pub faults: Vec<String>,
 }
 
 /// Latencies.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Distribution {
-    /// The points that tables name.
+    /// Percentiles for tables.
     pub percentiles: Percentiles,
-    /// For a plot: percentiles (50.0, 99.9, ...), rising, and the latency in nanoseconds at each.
+    /// Points for a plot: rising percentiles (50.0, 99.9, ...), and the latency in nanoseconds at each.
     pub curve: Vec<(f64, u64)>,
 }
 
-/// Points of a curve between a percentile and the one with one nine more.
+/// Number of points of a curve per nine.
 const POINTS_PER_NINE: u32 = 8;
-/// Nines of the last point of a curve.
+/// Number of nines of the last point of a curve.
 const NINES_MAX: u32 = 5;
 
 impl Distribution {
-    /// Of what was measured. The curve ends where single latencies begin.
+    /// Returns the distribution of these latencies. The curve ends where it would show single latencies.
     pub fn of(latencies: &Latencies) -> Self {
         let points = (0..=NINES_MAX * POINTS_PER_NINE)
             .map(|point| 10_f64.powf(-f64::from(point) / f64::from(POINTS_PER_NINE)))
@@ -136,13 +137,13 @@ impl Distribution {
     }
 }
 
-/// How much memory locks take.
+/// Memory of held locks.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Memory {
-    /// The name of whose server it is.
+    /// Name of the contestant.
     pub contestant: String,
-    /// How many locks were held.
+    /// Number of held locks.
     pub lock_count: u64,
-    /// What the server's resident memory grew by, divided by their number.
+    /// Growth of the server's resident memory, divided by the number of locks.
     pub bytes_per_lock: f64,
 }

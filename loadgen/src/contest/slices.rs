@@ -1,4 +1,4 @@
-//! All slices of one load of one contestant, and what they come to.
+//! All slices of one load of one contestant, and their result.
 
 use anyhow::{Result, bail};
 
@@ -14,12 +14,12 @@ use crate::latencies::Latencies;
 use crate::load;
 use crate::report::Numbers;
 
-/// Leases that are not all taken in this time never will be.
+/// Time limit for taking all leases.
 const LEASES_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(60);
-/// What a rate may at most be of the throughput of the closed loop.
+/// Largest tried rate, as a share of the throughput of the closed loop.
 const RATE_SHARE_MAX: f64 = 0.9;
 
-/// What is known so far.
+/// Results so far.
 #[derive(Debug, Default)]
 pub struct Slices {
     numbers: Vec<Numbers>,
@@ -27,11 +27,11 @@ pub struct Slices {
     hand_over: Option<Latencies>,
     renewal: Option<Latencies>,
     faults: Faults,
-    /// Why there is nothing more to measure.
+    /// Outcome that makes further slices unnecessary.
     settled: Option<Outcome>,
 }
 
-/// How far the cores were from each other in all slices.
+/// Core distances of all slices.
 #[derive(Debug, Default)]
 pub struct Distances {
     near_count: u32,
@@ -40,25 +40,24 @@ pub struct Distances {
 }
 
 impl Slices {
-    /// None yet; settled where this system does not offer the load, or where it was too slow for its rate.
+    /// Returns empty results; settled if the system does not offer the load or was too slow for its rate.
     pub fn begin(load: Load, entrant: &Entrant, contest: &Contest) -> Self {
         let not_offered = load.not_offered(entrant.contestant.identity.system).map(str::to_owned);
         let settled = not_offered.or_else(|| too_slow(load, entrant, contest)).map(Outcome::NotOffered);
         Self { settled, ..Self::default() }
     }
 
-    /// Whether there is nothing to measure.
+    /// Whether there is nothing left to measure.
     pub fn is_settled(&self) -> bool {
         self.settled.is_some()
     }
 
-    /// Measures nothing more, because of this error.
+    /// Ends the measurement because of this error.
     pub fn fail(&mut self, error: &anyhow::Error) {
         self.settled = Some(Outcome::Failed(format!("{error:#}")));
     }
 
-    /// Measures one slice. One in which the cores came nearer or went farther, or nothing was answered, is measured again,
-    /// once.
+    /// Measures one slice. Repeats it once if the core distance changed or no response arrived.
     pub fn take_turn(
         &mut self,
         session: &Session<'_>,
@@ -76,12 +75,12 @@ impl Slices {
         }
         let is_stopped = session.stop.load(std::sync::atomic::Ordering::Relaxed);
         match slice {
-            // What it said before it was stopped is no measurement.
+            // An error after an interruption is not a result.
             Err(_) if is_stopped => {}
             Err(error) => self.fail(&error),
             Ok(slice) if slice.is_empty() => {
                 let slice_ms = session.options.slice_length().as_millis();
-                self.settled = Some(Outcome::Failed(format!("not one answer came in {slice_ms} ms")));
+                self.settled = Some(Outcome::Failed(format!("no response arrived within {slice_ms} ms")));
             }
             Ok(slice) => {
                 distances.count(slice.distance);
@@ -102,7 +101,7 @@ impl Slices {
         self.numbers.push(slice.numbers);
     }
 
-    /// What they come to; `None` where not one was measured because all was ended.
+    /// Returns the measurement; `None` if no slice was measured before an interruption.
     pub fn finish(self, load: Load, entrant: &Entrant) -> Option<Measurement> {
         let outcome = match self.settled {
             Some(settled) => settled,
@@ -138,18 +137,18 @@ struct Slice {
     hand_over: Option<Latencies>,
     renewal: Option<Latencies>,
     faults: Faults,
-    /// `None` if it changed.
+    /// Core distance; `None` if it changed.
     distance: Option<CoreDistance>,
 }
 
 impl Slice {
-    /// Nothing was answered, not even wrongly.
+    /// Whether the slice has neither responses nor faults.
     fn is_empty(&self) -> bool {
         self.numbers.requests_per_second == 0.0 && self.faults.count() == 0
     }
 }
 
-/// Loads once. Fails where connections were lost or answers did not come: then nothing was measured.
+/// Runs one slice. Fails if connections were lost or responses are missing, because the numbers then mean nothing.
 fn measure(session: &Session<'_>, entrant: &Entrant, load: Load, round: u32) -> Result<Slice> {
     let seed = session.seed.wrapping_add(u64::from(round));
     let plan = load.plan(entrant, seed)?;
@@ -183,7 +182,7 @@ fn in_words(faults: &Faults) -> Vec<String> {
     faults.describe().lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// Why a rate is not tried: the closed loop of as many connections was slower, or there was none.
+/// Returns why a rate is not tried: the closed loop with the same connections was slower, or failed.
 fn too_slow(load: Load, entrant: &Entrant, contest: &Contest) -> Option<String> {
     let rate = load.rate? as f64;
     let closed_loop = contest.measurements.iter().find(|one| {
@@ -194,9 +193,9 @@ fn too_slow(load: Load, entrant: &Entrant, contest: &Contest) -> Option<String> 
     })?;
     match &closed_loop.outcome {
         Outcome::Measured(measured) if measured.requests_per_s * RATE_SHARE_MAX < rate => Some(format!(
-            "too slow: {} as fast as {} connections can",
-            crate::units::show_rate(measured.requests_per_s),
-            load.connections
+            "too slow: {} connections reach only {}",
+            load.connections,
+            crate::units::show_rate(measured.requests_per_s)
         )),
         _ => None,
     }
@@ -212,13 +211,14 @@ impl Distances {
         }
     }
 
-    /// What should be known of it.
+    /// Describes the core distances, if they are known.
     pub fn describe(&self) -> Option<String> {
         let Self { near_count, far_count, changed_count } = self;
         (near_count + far_count + changed_count > 0).then(|| {
             format!(
-                "The two cores were near each other in {near_count} slices, far in {far_count}, and it changed within \
-                 {changed_count}; loopback is slower by a third where they are far."
+                "The two cores were near each other in {near_count} slices, far from each other in {far_count}, \
+                 and the distance \
+                 changed during {changed_count}. Loopback is slower by a third if they are far."
             )
         })
     }

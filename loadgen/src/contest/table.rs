@@ -6,18 +6,18 @@ use super::loads::{Load, RENEWAL_RATE, shape_title};
 use super::result::{Contest, ContestShape, Distribution, Measured, Measurement, Outcome};
 use crate::units::{show_ns, show_rate};
 
-/// Columns that text may take.
+/// Maximum number of columns of a line.
 const WIDTH: usize = 120;
-/// Widths of the columns but the last two.
+/// Widths of the columns except the last two.
 const LOAD_WIDTH: usize = 18;
 
-/// All of it.
+/// Formats the whole contest.
 pub fn text(contest: &Contest) -> String {
     let mut text = String::new();
     let machine = &contest.machine;
     let _ = writeln!(text, "{}\n{}\n", machine.describe(), contest.command);
     if contest.is_partial {
-        text.push_str("PARTIAL: it was ended early.\n\n");
+        text.push_str("PARTIAL: the contest was interrupted.\n\n");
     }
     put_contestants(&mut text, contest);
     for shape in [
@@ -49,7 +49,7 @@ fn put_contestants(text: &mut String, contest: &Contest) {
                 text.push_str(&wrapped(&format!("{:width$}  absent: {why}", one.name), "", "    "));
             }
             None => {
-                let about = format!("{}: {}; outlives: {}", one.version, one.lock, one.outlives);
+                let about = format!("{}: {}; a lock survives: {}", one.version, one.lock, one.outlives);
                 text.push_str(&wrapped(&format!("{:width$}  {about}", one.name), "", "    "));
             }
         }
@@ -94,39 +94,41 @@ fn put_shape(text: &mut String, contest: &Contest, shape: ContestShape) {
     }
 }
 
-/// What a shape measures, and the name of its last column.
+/// Returns what a shape measures, and the title of its last column.
 fn about(shape: ContestShape) -> (String, &'static str) {
-    let closed = "each connection sends the next request once it has its answer";
+    let closed = "each connection sends the next request after a response";
     match shape {
         ContestShape::Pair => (
             format!(
-                "acquire a random key and release it, nobody in the way. Connections x requests in flight; {closed}, unless \
-                 a rate is given, of all together. The ratio is of requests, at a rate of p99."
+                "acquire a random key and release it, without contention. Connections x requests in flight; \
+                 {closed}, unless \
+                 a total rate is given. The ratio is of requests; at a fixed rate, of p99."
             ),
             "server CPU",
         ),
         ContestShape::HandOver => (
             format!(
-                "all contend for one key, {closed}. p50 to p99.9 are of the hand-over, from when one's release is sent to \
-                 when the next one's grant is read; the ratio is of its p50."
+                "all connections contend for one key; {closed}. p50 to p99.9 are of the hand-over, from sending a \
+                 release to reading the next grant. The ratio is of the hand-over's p50."
             ),
             "acquire p99",
         ),
         ContestShape::ReadMostly => (
             format!(
-                "9 of 10 acquires of 100 keys are shared; {closed}. Latencies are those of acquires; the ratio is of \
+                "9 of 10 acquires of 100 keys are shared; {closed}. Latencies are of acquires. The ratio is of \
                  requests."
             ),
             "server CPU",
         ),
         ContestShape::ManyWaiters => (
-            "as hand-over, with many connections; the ratio is of p50 of the hand-over.".to_owned(),
+            "like hand-over, with many connections. The ratio is of the hand-over's p50.".to_owned(),
             "acquire p99",
         ),
         ContestShape::Renewals => (
             format!(
-                "leases are held and {RENEWAL_RATE} of them renewed each second (last column: p99 of that) while pairs go \
-                 on, whose latencies these are; the ratio is of p99."
+                "pairs run while leases are held and {RENEWAL_RATE} of them are renewed per second (last \
+                 column: p99 of the \
+                 renewals). Latencies are of the pairs. The ratio is of p99."
             ),
             "renew p99",
         ),
@@ -160,7 +162,7 @@ fn put_measured(text: &mut String, one: &Measurement, measured: &Measured, ratio
     }
 }
 
-/// By how much it is more than the first.
+/// Returns the ratio to the first contestant.
 fn ratio(one: &Measurement, measured: &Measured, first: &Measured) -> String {
     let number = |of: &Measured| match (one.shape, one.rate) {
         (ContestShape::Pair, Some(_)) | (ContestShape::Renewals, _) => of.latency.percentiles.p99_ns as f64,
@@ -178,7 +180,7 @@ fn put_memory(text: &mut String, contest: &Contest) {
         text.push('\n');
         return;
     }
-    text.push_str("\nmemory: resident memory of a fresh server that many locks take, for each of them\n\n");
+    text.push_str("\nmemory: resident memory of a new server per held lock\n\n");
     let reference = contest.contestants.first().map_or("", |one| &one.name);
     let first = contest.memory.iter().find(|one| one.contestant == reference);
     let width = name_width(contest);
@@ -202,14 +204,14 @@ fn name_width(contest: &Contest) -> usize {
     contest.contestants.iter().map(|one| one.name.chars().count()).max().unwrap_or(0)
 }
 
-/// The rest of a row whose load and contestant are there.
+/// Appends the rest of a row after the load and the contestant.
 fn put_words(text: &mut String, words: &str, name_width: usize) {
     let indent = LOAD_WIDTH + name_width + 4;
     let lines = wrapped(words, &" ".repeat(indent), &" ".repeat(indent));
     text.push_str(lines.trim_start());
 }
 
-/// Words in lines that are not too long.
+/// Wraps text to lines of the maximum width.
 fn wrapped(words: &str, first_indent: &str, indent: &str) -> String {
     let mut text = String::new();
     let mut line = first_indent.to_owned();

@@ -1,7 +1,7 @@
-//! One HTTP/2 connection that calls go through.
+//! One HTTP/2 connection for gRPC calls.
 //!
-//! The client of the library stands on a queue, a reconnecting channel and more, each of which costs the load's core as
-//! much as a short call itself. Here is nothing between its stubs and the connection.
+//! The client of the gRPC library adds a queue, a reconnecting channel and more layers. Each of them costs the
+//! load core as much as a short call. Here the stubs use the connection directly.
 
 use std::io;
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ use tonic::transport::Uri;
 use crate::connection::{HANDSHAKE_TIME_MAX, cannot_open};
 use crate::plan::Plan;
 
-/// The sending end of a connection. It is over once all of them are dropped.
+/// Sender of a connection. The connection closes when all clones are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     sender: SendRequest<Body>,
@@ -29,7 +29,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Connects, on the runtime that this runs on.
+    /// Connects, on the current runtime.
     pub(super) async fn open(plan: &Plan, index: u32) -> Result<Self> {
         let connect = || {
             let stream = TcpStream::connect_timeout(&plan.socket_address, HANDSHAKE_TIME_MAX)?;
@@ -49,19 +49,19 @@ impl Channel {
         Ok(Self { sender, origin: format!("{scheme}://{}", plan.socket_address).parse()? })
     }
 
-    /// What requests are addressed to.
+    /// Returns the origin of the request URIs.
     pub(super) fn origin(&self) -> Uri {
         self.origin.clone()
     }
 }
 
-/// Begins HTTP/2.
+/// Starts HTTP/2.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> hyper::Result<SendRequest<Body>> {
     let (sender, connection) =
         http2::Builder::new(TokioExecutor::new()).handshake(TokioIo::new(stream)).await?;
-    // How it ended is what the calls say that were in flight.
+    // The calls in flight report how the connection ended.
     tokio::spawn(async { drop(connection.await) });
     Ok(sender)
 }

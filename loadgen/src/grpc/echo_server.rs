@@ -1,5 +1,5 @@
-//! The least that a server of `waymaker.WaymakerService` costs: the library alone, set up as in our server, with answers
-//! that are always the same and as long as ours.
+//! Minimum cost of a server of `waymaker.WaymakerService`: the library alone, configured as in waymaker-server,
+//! with constant responses of the same length.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use crate::address::System;
 use crate::bare_server::BareServer;
 use crate::options::BareServerOptions;
 
-/// The settings of our server; a test compares them.
+/// Settings of waymaker-server; a test compares them.
 const STREAM_COUNT_MAX: u32 = 100_000;
 const STREAM_WINDOW_LEN: u32 = 64 << 10;
 const CONNECTION_WINDOW_LEN: u32 = 1 << 20;
@@ -38,11 +38,11 @@ const PENDING_RESETS_MAX: usize = 20;
 const LOCAL_RESETS_MAX: usize = 128;
 const PING: Duration = Duration::from_secs(10);
 
-/// A key as long as those of the load.
+/// A key as long as the keys of the load.
 const KEY: &str = "waymaker00000000";
-/// A time in Unix milliseconds, which takes as many bytes as any of this century.
+/// A time in Unix milliseconds; all times of this century have the same encoded length.
 const TIME_MS: i64 = 1_800_000_000_000;
-/// A fence of a key that was granted now and then.
+/// Fence of a key that was granted a few times.
 const FENCE: u64 = 5;
 
 /// Serves until it is killed.
@@ -68,7 +68,7 @@ async fn serve(stream: TcpStream) {
         .keep_alive_timeout(PING)
         .auto_date_header(false)
         .serve_connection(TokioIo::new(stream), service_fn(|request| echo.clone().call(request)));
-    // The other side is gone, or speaks something else.
+    // The client closed the connection or speaks another protocol.
     let _ = connection.await;
 }
 
@@ -78,7 +78,7 @@ struct Echo {
     streams: Arc<Mutex<Streams>>,
 }
 
-/// Streams that are open, each with what ends it.
+/// Open streams, each with the sender that ends it.
 #[derive(Debug, Default)]
 struct Streams {
     begun_count: u64,
@@ -86,7 +86,8 @@ struct Streams {
 }
 
 impl Streams {
-    /// The number of another stream, as long as an id of ours, and its end.
+    /// Returns the id of a new stream, with the length of a Waymaker lock id, and the receiver that signals its
+    /// end.
     fn begin(&mut self) -> (String, oneshot::Receiver<()>) {
         self.begun_count += 1;
         let (end, ended) = oneshot::channel();
@@ -94,10 +95,10 @@ impl Streams {
         (id_of(self.begun_count), ended)
     }
 
-    /// Ends a stream; there is none behind an id that was given for a call.
+    /// Ends a stream. Ids of unary calls have no stream.
     fn end(&mut self, id: &str) {
         if let Some(end) = u64::from_str_radix(id, 16).ok().and_then(|number| self.open.remove(&number)) {
-            // It may have been given up meanwhile.
+            // The client may have cancelled the stream.
             let _ = end.send(());
         }
     }
@@ -107,7 +108,7 @@ fn id_of(number: u64) -> String {
     format!("{number:032x}")
 }
 
-/// One event, and then nothing until it is released.
+/// A stream with one event, which then stays open until the lock is released.
 #[derive(Debug)]
 struct EchoStream {
     event: Option<LockEvent>,
@@ -122,7 +123,7 @@ impl Stream for EchoStream {
         if let Some(event) = own.event.take() {
             return Poll::Ready(Some(Ok(event)));
         }
-        // The end and the loss of what would have ended it are the same.
+        // A signal and a dropped sender both end the stream.
         let _ = ready!(Pin::new(&mut own.ended).poll(context));
         Poll::Ready(None)
     }
@@ -196,7 +197,7 @@ impl WaymakerService for Echo {
 }
 
 fn no_answer() -> Status {
-    Status::unimplemented("nobody measures this")
+    Status::unimplemented("this bare server does not implement the method")
 }
 
 #[cfg(test)]
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_settings_are_those_of_our_server() {
+    fn settings_match_waymaker_server() {
         assert_eq!(STREAM_COUNT_MAX, limits::GRPC_STREAM_COUNT_MAX);
         assert_eq!(STREAM_WINDOW_LEN, limits::GRPC_STREAM_WINDOW_LEN);
         assert_eq!(CONNECTION_WINDOW_LEN, limits::GRPC_CONNECTION_WINDOW_LEN);

@@ -27,7 +27,7 @@ pub(super) struct Etcd {
     channel: Channel,
     locks: LockClient<Channel>,
     keys: KvClient<Channel>,
-    /// A request is a put of a key; otherwise a pair is `Lock` and `Unlock`.
+    /// Whether a request is a put of a key; otherwise a pair is `Lock` and `Unlock`.
     puts: bool,
     lease: i64,
     newest_revision: i64,
@@ -39,7 +39,7 @@ impl Caller for Etcd {
     }
 
     async fn open(plan: &Plan, channel: Channel) -> Result<Self> {
-        // Nobody keeps the lease alive, so it lasts for the whole of the load.
+        // The lease is not renewed, so it covers the whole load.
         let lasts = plan.warmup + plan.duration + Duration::from_millis(u64::from(plan.lease_ms));
         let grant = LeaseGrantRequest { ttl: i64::try_from(lasts.as_secs())? + 1, id: 0 };
         let mut leases = LeaseClient::with_origin(channel.clone(), channel.origin());
@@ -65,12 +65,12 @@ impl Caller for Etcd {
         if !locked.key.starts_with(&name) {
             load.add_fault(FaultKind::WrongAnswer, || {
                 let [name, key] = [&name, &locked.key].map(|bytes| String::from_utf8_lossy(bytes));
-                format!("Lock of {name} gave the key {key}")
+                format!("Lock of {name} returned the key {key}")
             });
         }
         let request = UnlockRequest { key: locked.key };
         let unlocked = load.release("Unlock", claim, self.locks.unlock(request)).await?.into_inner();
-        // It rises only where there was something to delete.
+        // The revision rises only if there was something to delete.
         self.check_revision(load, "Unlock", unlocked.header);
         Some(())
     }
@@ -79,18 +79,18 @@ impl Caller for Etcd {
         let revoke = LeaseRevokeRequest { id: self.lease };
         let mut leases = LeaseClient::with_origin(self.channel.clone(), self.channel.origin());
         let revoked = timeout(HANDSHAKE_TIME_MAX, leases.lease_revoke(revoke)).await;
-        revoked.map_err(|_| Status::deadline_exceeded("no answer"))?.map(drop)
+        revoked.map_err(|_| Status::deadline_exceeded("no response"))?.map(drop)
     }
 }
 
 impl Etcd {
-    /// Locks and keeps the lock.
+    /// Locks the name and keeps the lock.
     pub(super) async fn hold(&mut self, name: Vec<u8>) -> Result<(), Status> {
         let request = LockRequest { name, lease: self.lease };
         self.locks.lock(request).await.map(drop)
     }
 
-    /// Puts a key, with itself as its value: what each step of a lock costs etcd at least.
+    /// Puts a key, with itself as its value: the minimum cost of each step of an etcd lock.
     async fn put(&mut self, load: &Load, key: Vec<u8>) -> Option<()> {
         let request = PutRequest { value: key.clone(), key, ..PutRequest::default() };
         let put = load.measure("Put", self.keys.put(request)).await?.into_inner();
@@ -98,13 +98,13 @@ impl Etcd {
         Some(())
     }
 
-    /// Every change of the store has a revision of its own, so what one lane does comes with ever larger ones.
+    /// Every change of the store has its own revision, so the revisions of one lane must rise.
     fn check_revision(&mut self, load: &Load, name: &str, header: Option<ResponseHeader>) {
         let newest = self.newest_revision;
         let revision = header.map_or(0, |header| header.revision);
         if revision <= newest {
             load.add_fault(FaultKind::FenceNotRising, || {
-                format!("{name} answered with revision {revision} after revision {newest} was seen")
+                format!("{name} returned revision {revision} after revision {newest}")
             });
         }
         self.newest_revision = revision;

@@ -1,5 +1,5 @@
-//! Leases of etcd that each connection is granted when it is opened and keeps alive from then on. What is locked under a lease
-//! lasts as long as it does.
+//! Leases of etcd that each connection acquires when it opens and keeps alive from then on. Keys stay locked as
+//! long as their lease.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) struct EtcdLeases {
     conversation: Arc<Mutex<Conversation>>,
 }
 
-/// The stream by which leases are kept alive.
+/// Stream that keeps leases alive.
 #[derive(Debug)]
 struct Conversation {
     requests: mpsc::Sender<LeaseKeepAliveRequest>,
@@ -60,7 +60,7 @@ impl Caller for EtcdLeases {
         let answer = load.measure("LeaseKeepAlive", self.keep_alive(lease)).await?;
         if answer.id != lease || answer.ttl <= 0 {
             load.add_fault(FaultKind::WrongAnswer, || {
-                format!("LeaseKeepAlive of {lease} was answered by {answer:?}")
+                format!("unexpected response to LeaseKeepAlive of {lease}: {answer:?}")
             });
         }
         Some(())
@@ -81,7 +81,7 @@ impl EtcdLeases {
 }
 
 impl Conversation {
-    /// The server says nothing, not even that it listens, before it was asked, so it is asked for one lease.
+    /// The server sends nothing on the stream before the first request, so this renews one lease.
     async fn begin(service: &mut LeaseClient<Channel>, lease: i64) -> Result<Self> {
         let (requests, receiver) = mpsc::channel(1);
         requests.send(LeaseKeepAliveRequest { id: lease }).await?;
@@ -97,7 +97,7 @@ impl Conversation {
     }
 }
 
-/// What is sent, as the library wants it.
+/// Request stream in the form that the library needs.
 struct Requests(mpsc::Receiver<LeaseKeepAliveRequest>);
 
 impl Stream for Requests {

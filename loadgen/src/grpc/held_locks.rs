@@ -1,4 +1,4 @@
-//! Locks that are held under one lease of etcd: how much memory of the server each takes.
+//! Locks held under one lease of etcd: the memory of the server for each.
 
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
@@ -10,14 +10,14 @@ use crate::key::KeyIndex;
 use crate::plan::Plan;
 use crate::process::Process;
 
-/// Calls in flight while they are taken.
+/// Number of calls in flight while the locks are taken.
 const BATCH: u32 = 64;
 
 /// Takes a lock of each key of the plan.
 pub(crate) fn measure(plan: &Plan, server: Option<Process>) -> Result<Footprint> {
     let runtime = load::runtime()?;
     let etcd: Etcd = runtime.block_on(load::open(plan, 0))?;
-    // What the server makes for the first of all is not theirs.
+    // The first lock pays for one-time allocations of the server, so it is not measured.
     let first = KeyIndex(plan.key_count).text(usize::from(plan.key_size));
     runtime.block_on(etcd.clone().hold(first)).context("the first lock was not granted")?;
     let key_size = usize::from(plan.key_size);

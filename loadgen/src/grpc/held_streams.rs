@@ -1,4 +1,4 @@
-//! Locks that are held, each by a stream that stays open: what each occupies in the server.
+//! Held locks, each with an open stream: the memory of the server for each.
 
 use anyhow::{Context, Result};
 use tokio::task::JoinSet;
@@ -13,7 +13,7 @@ use crate::key::KeyIndex;
 use crate::plan::Plan;
 use crate::process::Process;
 
-/// One connection and what it holds.
+/// One connection and its locks.
 #[derive(Debug)]
 struct Holder {
     service: Service,
@@ -37,7 +37,7 @@ pub(crate) fn measure(plan: &Plan, server: Option<Process>) -> Result<Footprint>
         .collect::<Result<_>>()?;
     let count = plan.shape.stream_count;
     let key_of = |key| text_of(KeyIndex(key).text(usize::from(plan.key_size)));
-    // What the server makes for the first of all is not theirs.
+    // The first lock pays for one-time allocations of the server, so it is not measured.
     let first = services.iter().take(1).map(|service| Holder::lock(service.clone(), vec![key_of(count)]));
     let first = runtime.block_on(all(first)).context("the first lock was not granted")?;
     runtime
@@ -51,12 +51,12 @@ pub(crate) fn measure(plan: &Plan, server: Option<Process>) -> Result<Footprint>
         runtime.block_on(all(locking)).context("a lock was not granted")
     })?;
     if let Err(status) = runtime.block_on(all(holders.into_iter().map(Holder::unlock))) {
-        footprint.faults.add(FaultKind::UnexpectedError, || format!("at the end of a held lock: {status}"));
+        footprint.faults.add(FaultKind::UnexpectedError, || format!("release of a held lock: {status}"));
     }
     Ok(footprint)
 }
 
-/// What all of them come to, done beside each other.
+/// Runs all futures concurrently and returns their results.
 async fn all<T, F>(parts: impl Iterator<Item = F>) -> Result<Vec<T>, Status>
 where
     T: Send + 'static,
@@ -77,7 +77,7 @@ impl Holder {
         Ok(Self { service, held })
     }
 
-    /// Releases one after the other; each stream must end with its lock.
+    /// Releases one lock after the other; each stream must end with its lock.
     async fn unlock(self) -> Result<(), Status> {
         let Self { mut service, held } = self;
         for Held { key, id, events } in held {

@@ -1,6 +1,6 @@
-//! A load of gRPC calls: threads, connections, lanes, and what is counted of each call.
+//! A load of gRPC calls: threads, connections, lanes, and the measurement of each call.
 //!
-//! What is counted is the same as of every other target: a pair is two requests, each with its latency.
+//! Counts as for every other target: a pair is two requests, each with its latency.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,30 +29,31 @@ use crate::target::Claim;
 use crate::worker::{DRAIN_NS_MAX, NAP_TIME, Signals, Timetable};
 use crate::workload::{Grant, Hot, HotLedger, Lane, Pair, PairLedger, Workload};
 
-/// Between two looks at whether the load is over.
+/// Interval between two checks whether the load has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Timers count whole milliseconds, so what is due sooner is waited for without sleeping.
+/// Timers have a resolution of one millisecond, so the load busy-polls if the next request is due sooner than
+/// this.
 const NO_SLEEP_NS: u64 = 2_000_000;
 
 /// One connection to one system, as one lane uses it; each lane has a clone.
 pub(super) trait Caller: Clone + Send + Sized + 'static {
-    /// Grants carry a fence that rises with each grant of a key.
+    /// Whether grants carry a fence that rises with each grant of a key.
     fn has_fences(plan: &Plan) -> bool;
 
-    /// Opens the conversation. Fails where something else answers.
+    /// Prepares the connection. Fails if the server is another system.
     async fn open(plan: &Plan, channel: Channel) -> Result<Self>;
 
-    /// Acquires once and releases. `None` after an answer that is an error: whatever is wrong there is wrong for all that
-    /// follow, so it ends the lane.
+    /// Acquires and releases once. Returns `None` after an error, which ends the lane, because all later responses
+    /// would be wrong too.
     async fn play_pair(&mut self, load: &Load, lane: Lane) -> Option<()>;
 
-    /// Takes back what was opened.
+    /// Cleans up what `open` created.
     async fn close(&mut self) -> Result<(), Status> {
         Ok(())
     }
 }
 
-/// Carries out a plan of pairs, or of what a caller does instead.
+/// Runs a plan of pairs, or of the caller's other operation.
 pub(super) fn run<C: Caller>(
     plan: &Plan,
     server: Option<Process>,
@@ -79,28 +80,28 @@ pub(super) fn run<C: Caller>(
     run_threads(plan, server, stop, watcher, timetable, jobs.collect())
 }
 
-/// Opens one connection, on the runtime that this runs on.
+/// Opens one connection, on the current runtime.
 pub(super) async fn open<C: Caller>(plan: &Plan, index: u32) -> Result<C> {
     let channel = Channel::open(plan, index).await?;
     match timeout(HANDSHAKE_TIME_MAX, C::open(plan, channel)).await {
         Err(_) => Err(cannot_open(plan, index, std::io::ErrorKind::TimedOut.into())),
         Ok(opened) => opened.with_context(|| {
             let name = plan.system.name();
-            format!("{}: what answers there does not speak as {name} does", plan.address())
+            format!("{}: the server does not speak the protocol of {name}", plan.address())
         }),
     }
 }
 
-/// The runtime of one thread of load.
+/// Creates the runtime of one load thread.
 pub(super) fn runtime() -> Result<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// One thread of load: its runtime, and the connections that live on it.
+/// One load thread: its runtime and its connections.
 #[derive(Debug)]
 struct GrpcThread<C> {
     runtime: Runtime,
-    /// Each with its first lane.
+    /// Each connection with its first lane.
     connections: Vec<(C, u32)>,
     keys: Keys,
     schedule: Option<Schedule>,
@@ -109,37 +110,37 @@ struct GrpcThread<C> {
     naps: bool,
 }
 
-/// Which keys the lanes of a thread acquire.
+/// Keys that the lanes of a thread acquire.
 #[derive(Debug)]
 enum Keys {
-    /// Each its own.
+    /// Each lane has its own keys.
     Own(Pair),
-    /// All the same.
+    /// All lanes use the same key.
     Hot(Hot),
 }
 
-/// What all lanes of a thread share.
+/// State that all lanes of a thread share.
 #[derive(Debug)]
 pub(super) struct Load {
     state: RefCell<State>,
     signals: Arc<Signals>,
     timetable: Timetable,
     key_size: usize,
-    /// Sleeps a little even where the next request is due soon: another load has the same core.
+    /// Whether to sleep briefly even if the next request is due soon, because another load shares the core.
     naps: bool,
 }
 
 #[derive(Debug)]
 struct State {
     keys: Keys,
-    /// `Some` is an open loop.
+    /// `Some` for an open loop.
     schedule: Option<Schedule>,
     result: WorkerResult,
     in_flight_count: u32,
 }
 
 impl<C: Caller> GrpcThread<C> {
-    /// Opens every `plan.threads`-th connection.
+    /// Opens the connections of this thread: every `plan.threads`-th connection.
     fn connect(plan: &Plan, thread: u32, keys: Keys) -> Result<Self> {
         let runtime = runtime()?;
         let connections: Vec<(C, u32)> = (thread..plan.connections)
@@ -152,7 +153,7 @@ impl<C: Caller> GrpcThread<C> {
         Ok(Self { runtime, connections, keys, schedule, depth, key_size, naps: plan.keeps_samples })
     }
 
-    /// Loads until the timetable ends or it is stopped, then waits for the answers that are still due.
+    /// Runs the load until the timetable ends or the load is stopped, then waits for the outstanding responses.
     fn run(self, timetable: Timetable, signals: Arc<Signals>) -> Result<WorkerResult> {
         let Self { runtime, connections, keys, schedule, depth, key_size, naps } = self;
         if naps {
@@ -170,18 +171,18 @@ impl<C: Caller> GrpcThread<C> {
             load.join(&mut lanes).await?;
             for (mut caller, _) in connections {
                 if let Err(status) = caller.close().await {
-                    load.add_failure("the end of a connection", &status);
+                    load.add_failure("closing the connection", &status);
                 }
             }
             anyhow::Ok(())
         })?;
-        let load = Rc::into_inner(load).context("a lane of the load goes on")?;
+        let load = Rc::into_inner(load).context("a lane of the load is still running")?;
         let State { keys, result, .. } = load.state.into_inner();
         Ok(WorkerResult { hand_over: keys.into_hand_over(), ..result })
     }
 }
 
-/// Plays one pair after the other, until the load is over or an answer is an error.
+/// Plays one pair after the other until the load ends or a response is an error.
 async fn play<C: Caller>(load: Rc<Load>, mut caller: C, lane: Lane) {
     while !load.is_over() && caller.play_pair(&load, lane).await.is_some() {}
 }
@@ -192,7 +193,7 @@ impl Load {
             || self.timetable.clock.now_ns() >= self.timetable.measure_until_ns
     }
 
-    /// What this lane acquires next, and its text.
+    /// Returns the next claim of this lane, and its key as text.
     pub(super) fn choose(&self, lane: Lane) -> (Claim, Vec<u8>) {
         let claim = match &mut self.state.borrow_mut().keys {
             Keys::Own(pair) => pair.choose(lane),
@@ -201,7 +202,7 @@ impl Load {
         (claim, claim.key.text(self.key_size))
     }
 
-    /// Waits for one answer and counts it; `None` if it is an error.
+    /// Waits for one response and counts it; `None` if it is an error.
     pub(super) async fn measure<T>(
         &self,
         name: &str,
@@ -211,7 +212,7 @@ impl Load {
         self.count(name, due_ns, true, answer).await
     }
 
-    /// The same for the release of a claim. Its latency counts where that of releases does.
+    /// The same for the release of a claim. Counts its latency if the workload counts releases.
     pub(super) async fn release<T>(
         &self,
         name: &str,
@@ -223,7 +224,8 @@ impl Load {
         self.count(name, due_ns, records_releases, answer).await
     }
 
-    /// When the next request should be sent: now, or when the schedule says. Returns no sooner, unless the load is over.
+    /// Waits until the next request is due (at once without a schedule) and returns its due time. Returns early
+    /// only if the load ends.
     async fn due(&self) -> u64 {
         let now_ns = self.timetable.clock.now_ns();
         let due_ns = self.state.borrow_mut().schedule.as_mut().map(Schedule::take_next);
@@ -272,7 +274,7 @@ impl Load {
         }
     }
 
-    /// Judges a grant, and its fence where the system has fences.
+    /// Checks a grant, and its fence if the system has fences.
     pub(super) fn granted(&self, claim: Claim, fence: Option<u64>) {
         let now_ns = self.timetable.clock.now_ns();
         let is_measured = self.timetable.is_measured(now_ns);
@@ -289,19 +291,19 @@ impl Load {
 
     fn add_failure(&self, name: &str, status: &Status) {
         let kind = match status.code() {
-            // What is said of a connection that is gone.
+            // Codes that the library reports for a lost connection.
             Code::Unavailable | Code::Unknown | Code::Cancelled => FaultKind::ConnectionLost,
             _ => FaultKind::UnexpectedError,
         };
         self.add_fault(kind, || format!("{name}: {status}"));
     }
 
-    /// Notes that something was wrong.
+    /// Records a fault.
     pub(super) fn add_fault(&self, kind: FaultKind, example: impl FnOnce() -> String) {
         self.state.borrow_mut().result.faults.add(kind, example);
     }
 
-    /// Waits for all lanes; those that have no answer long after the end are left.
+    /// Waits for all lanes; abandons lanes that have no response long after the end.
     async fn join(&self, lanes: &mut JoinSet<()>) -> Result<()> {
         let mut over_at_ns = None;
         while !lanes.is_empty() {
@@ -318,7 +320,7 @@ impl Load {
         let mut state = self.state.borrow_mut();
         for _ in 0..state.in_flight_count {
             state.result.faults.add(FaultKind::Unanswered, || {
-                format!("no answer within {} s after the end", DRAIN_NS_MAX / 1_000_000_000)
+                format!("no response within {} s after the end", DRAIN_NS_MAX / 1_000_000_000)
             });
         }
         Ok(())
@@ -326,7 +328,7 @@ impl Load {
 }
 
 impl Keys {
-    /// Notes that a release is about to be sent; says whether its latency counts.
+    /// Records that a release is about to be sent; returns whether its latency counts.
     fn release(&mut self, claim: Claim, now_ns: u64) -> bool {
         match self {
             Self::Own(pair) => {

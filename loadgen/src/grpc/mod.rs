@@ -1,7 +1,7 @@
-//! What is loaded by gRPC: our own front end, the bare server it is compared with, and etcd.
+//! Systems that are called over gRPC: Waymaker's gRPC front end, the bare server it is compared with, and etcd.
 //!
-//! None of them is a [`crate::target::Target`]: their frames are those of HTTP/2, so hyper owns the sockets, on a runtime of
-//! each thread.
+//! They do not implement [`crate::target::Target`]: their framing is HTTP/2, so hyper owns the sockets, on one
+//! runtime per thread.
 
 mod channel;
 pub mod echo_server;
@@ -23,7 +23,7 @@ use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::process::Process;
 
-/// Carries out a plan for one of them.
+/// Runs a plan for one of these systems.
 pub fn run(
     plan: &Plan,
     server: Option<Process>,

@@ -1,4 +1,4 @@
-//! `waymaker.WaymakerService`: pairs of two calls, and pairs whose lock is a stream.
+//! `waymaker.WaymakerService`: pairs of two unary calls, and pairs whose lock is a stream.
 
 use anyhow::Result;
 use tonic::{Status, Streaming};
@@ -23,10 +23,10 @@ pub(super) struct Service {
     client: WaymakerServiceClient<Channel>,
     lease_ms: u32,
     fence_scope: FenceScope,
-    /// It says the same to everybody, so there is nothing to check.
+    /// Whether the server is the bare server, whose constant responses need no check.
     is_echo: bool,
-    /// A pair is `Lock` until its stream says that the lock is held, and `UnLock` until the stream has ended; otherwise it is
-    /// `MultiLock` of one key, which does not wait, and `UnLock`.
+    /// If true, a pair is `Lock` until its stream reports that the lock is held, and `UnLock` until the stream has
+    /// ended. Otherwise it is `MultiLock` of one key, which does not wait, and `UnLock`.
     is_stream: bool,
 }
 
@@ -37,7 +37,7 @@ impl Caller for Service {
 
     async fn open(plan: &Plan, channel: Channel) -> Result<Self> {
         let mut client = WaymakerServiceClient::with_origin(channel.clone(), channel.origin());
-        // Nothing is called so; what counts is that there is an answer.
+        // The key does not exist; the call only checks that the server responds.
         let unlock = UnLockRequest { key: "waymaker-loadgen".to_owned(), id: "none".to_owned() };
         client.un_lock(unlock).await?;
         let fence_scope = match plan.scope {
@@ -69,7 +69,7 @@ impl Caller for Service {
 }
 
 impl Service {
-    /// One try, by one call.
+    /// Tries once, with one call.
     async fn try_lock(&mut self, key: String) -> Result<Lease, Status> {
         let request = MultiLockRequest {
             keys: vec![MultiLockKey { key, write_lock: true }],
@@ -84,7 +84,7 @@ impl Service {
         }
     }
 
-    /// The stream of a lock, once it is held, and the event that said so.
+    /// Returns the stream of a lock once the lock is held, and the event that reported it.
     pub(super) async fn lock(&mut self, key: String) -> Result<(Streaming<LockEvent>, LockEvent), Status> {
         let request = LockRequest {
             key,
@@ -96,11 +96,11 @@ impl Service {
         match events.message().await? {
             Some(event) if event.event_type() == LockEventType::Acquired => Ok((events, event)),
             Some(event) => Err(refused(event.event_type().as_str_name(), &event.message)),
-            None => Err(Status::data_loss("the stream ended before it said anything")),
+            None => Err(Status::data_loss("the stream ended before its first event")),
         }
     }
 
-    /// Releases by one call.
+    /// Releases with one call.
     pub(super) async fn unlock(&mut self, key: String, id: String) -> Result<(), Status> {
         let response = self.client.un_lock(UnLockRequest { key, id }).await?.into_inner();
         if response.success { Ok(()) } else { Err(refused(&response.result_code, &response.message)) }
@@ -111,13 +111,13 @@ impl Service {
             return;
         }
         if key != asked {
-            load.add_fault(FaultKind::WrongAnswer, || format!("the lock of {asked} gave the key {key}"));
+            load.add_fault(FaultKind::WrongAnswer, || format!("the lock of {asked} returned the key {key}"));
         }
         load.granted(claim, Some(fence));
     }
 }
 
-/// The end of the stream of a lock that was released.
+/// Waits for the end of the stream of a released lock.
 pub(super) async fn end_of(mut events: Streaming<LockEvent>) -> Result<(), Status> {
     while let Some(event) = events.message().await? {
         if event.event_type() != LockEventType::Heartbeat {
@@ -127,12 +127,12 @@ pub(super) async fn end_of(mut events: Streaming<LockEvent>) -> Result<(), Statu
     Ok(())
 }
 
-/// What was said in band, as what the load counts as an error.
+/// Converts an error inside a response into a status, which the load counts as an error.
 fn refused(code: &str, message: &str) -> Status {
     Status::failed_precondition(format!("{code} {message}"))
 }
 
-/// Returns the same text; a key by gRPC is made of letters.
+/// Returns the same text; gRPC keys consist of letters.
 pub(super) fn text_of(key: Vec<u8>) -> String {
     String::from_utf8(key).unwrap_or_default()
 }

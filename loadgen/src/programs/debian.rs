@@ -1,4 +1,4 @@
-//! Packages of Debian, installed where this runs as root.
+//! Installation of Debian packages; needs root.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -8,14 +8,14 @@ use std::process::Command;
 
 use super::{on_path, output_of};
 
-/// Asked by packages whether they may start what they bring; 101 is no.
+/// Script that packages call to ask whether they may start services; exit code 101 denies it.
 const POLICY_FILE: &str = "/usr/sbin/policy-rc.d";
 const POLICY: &[u8] = b"#!/bin/sh\nexit 101\n";
 
-/// Installs a package, without starting any service of it. Says why that cannot be.
+/// Installs a package without starting its services. Returns the reason if that fails.
 pub(super) fn install(package: &str) -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() || on_path("apt-get").is_none() {
-        return Err(format!("Debian has it in the package {package}"));
+        return Err(format!("the Debian package {package} contains it"));
     }
     eprintln!("installing the Debian package {package}");
     let _policy = NoServices::declare();
@@ -30,13 +30,14 @@ pub(super) fn install(package: &str) -> Result<(), String> {
         .map_err(|why| format!("the Debian package {package} could not be installed: {why}"))
 }
 
-/// While it lives no package starts a service: it would take the port and the data of one that people use.
+/// While this guard lives, packages start no services, which would take the port and the data of an existing
+/// server.
 struct NoServices {
     is_ours: bool,
 }
 
 impl NoServices {
-    /// Leaves a policy that is there already as it is.
+    /// Leaves an existing policy unchanged.
     fn declare() -> Self {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(POLICY_FILE);
         Self { is_ours: file.and_then(|mut file| file.write_all(POLICY)).is_ok() }

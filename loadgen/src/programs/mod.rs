@@ -1,4 +1,4 @@
-//! The programs of the servers that this one starts, where they come from, and how each is told to serve.
+//! Server programs: where to find them, and the arguments to start them with.
 
 mod consul;
 mod debian;
@@ -26,21 +26,22 @@ use crate::address::System;
 use crate::options::ObtainOptions;
 use crate::scope::Scope;
 
-/// For how long our server spins before it sleeps, where it is asked to.
+/// Busy-poll time of Waymaker, in setups that enable busy-polling.
 const BUSY_POLL: &str = "50us";
-/// Environment variable with which missing programs are reported instead of installed: for tests, which must not wait for a build.
+/// Environment variable that reports missing programs instead of installing them. Used by tests, which must not
+/// wait for a build.
 const NO_INSTALL: &str = "WAYMAKER_LOADGEN_NO_INSTALL";
-/// Lines that are quoted of a command that failed.
+/// Number of lines quoted from the output of a failed command.
 const LINES_MAX: usize = 5;
 
-/// The module proxy of Go does not serve it, so it is built of a checkout.
+/// Built from a checkout, because the Go module proxy does not serve it.
 const SLOCK: GoModule = GoModule { path: "github.com/snower/slock", version: "checkout" };
 
-/// Where the programs are. What is missing is installed or built when it is first asked for, where that can be.
+/// Paths of the programs. A missing program is installed or built on first use, if possible.
 #[derive(Clone, Debug)]
 pub struct Programs {
     own: PathBuf,
-    /// If true, missing programs are installed or built; otherwise they are reported with the command that gets them.
+    /// If true, missing programs are installed or built; otherwise the error names the command that installs them.
     installs: bool,
     waymaker_server: Option<PathBuf>,
     slock_source: Option<PathBuf>,
@@ -51,20 +52,20 @@ pub struct Programs {
     slock: Obtained,
 }
 
-/// A program of others, or why it cannot be had; empty until it is asked for.
+/// Path of a program, or the reason why it is not available; empty until first use.
 type Obtained = OnceLock<Result<PathBuf, String>>;
 
 impl Programs {
-    /// Looks beside this program, then on PATH; `server_bin` is taken as it is.
+    /// Looks beside this program, then on PATH; uses `server_bin` as given.
     pub fn find(server_bin: Option<&Path>) -> Result<Self> {
         Self::beside(std::env::current_exe().context("cannot find my own program")?, server_bin)
     }
 
-    /// The same of another program than the one that runs.
+    /// Like `find`, for another program than the running one.
     pub fn beside(own: PathBuf, server_bin: Option<&Path>) -> Result<Self> {
         let waymaker_server = match server_bin {
             Some(path) if path.is_file() => Some(std::path::absolute(path)?),
-            Some(path) => bail!("--server-bin: there is no file {}", path.display()),
+            Some(path) => bail!("--server-bin: the file {} does not exist", path.display()),
             None => Some(own.with_file_name("waymaker-server"))
                 .filter(|path| path.is_file())
                 .or_else(|| on_path("waymaker-server")),
@@ -82,40 +83,40 @@ impl Programs {
         })
     }
 
-    /// The same programs with another `waymaker-server`.
+    /// Returns the same programs with another `waymaker-server`.
     pub fn with_server(&self, server: &Path) -> Result<Self> {
         Ok(Self { waymaker_server: Some(std::path::absolute(server)?), ..self.clone() })
     }
 
-    /// The same programs with a slock that is built of this checkout.
+    /// Returns the same programs with a slock built from this checkout.
     #[must_use]
     pub fn with_slock_source(self, source: Option<&Path>) -> Self {
         Self { slock_source: source.map(Path::to_owned), slock: Obtained::new(), ..self }
     }
 
-    /// This program.
+    /// Returns the path of this program.
     pub fn own(&self) -> &Path {
         &self.own
     }
 
-    /// Why this system cannot be started, in words that say what to do. May take minutes, once: what is missing is installed
-    /// or built.
+    /// Returns why this system cannot be started, and the remedy. May take minutes on first use, because it
+    /// installs or builds a missing program.
     pub fn missing(&self, system: System) -> Option<String> {
         self.program(system).err()
     }
 
-    /// What its program says of its version, such as `7.0.15`.
+    /// Returns the version that the program reports, such as `7.0.15`.
     pub fn version(&self, system: System) -> String {
         let said = self.program(system).and_then(|program| match system {
             System::Consul => output_of(Command::new(program).arg("version")),
-            // It does not know its own. Go notes of which commit it was built.
+            // slock does not report its version, but Go records the commit of the build.
             System::Slock => output_of(Command::new("go").args(["version", "-m"]).arg(program)),
             _ => output_of(Command::new(program).arg("--version")),
         });
         version_in(&said.unwrap_or_default()).unwrap_or("unknown").to_owned()
     }
 
-    /// The program that serves this system, or why there is none.
+    /// Returns the program that serves this system, or the reason why there is none.
     pub fn program(&self, system: System) -> Result<PathBuf, String> {
         match system {
             System::Waymaker | System::Grpc | System::Locktopus => {
@@ -145,14 +146,14 @@ impl Programs {
         }
     }
 
-    /// A program that is built with Go.
+    /// Finds or builds a program that is built with Go.
     fn of_go(&self, obtained: &Obtained, system: System, module: &GoModule) -> Result<PathBuf, String> {
         let find = || on_path(system.name()).or_else(|| module.built(&cache().ok()?));
         let get = || cache().and_then(|cache| module.build_in(&cache)).map_err(|why| format!("{why:#}"));
         self.obtain(obtained, system, find, get)
     }
 
-    /// A checkout that is named counts before any program that is there.
+    /// Finds slock; a checkout named by `--slock-source` takes precedence over an existing program.
     fn find_slock(&self) -> Result<PathBuf, String> {
         let in_words = |why: anyhow::Error| format!("{why:#}");
         if let Some(source) = &self.slock_source {
@@ -163,14 +164,15 @@ impl Programs {
         }
         on_path(System::Slock.name()).or_else(|| SLOCK.built_checkout(&cache().ok()?)).ok_or_else(|| {
             format!(
-                "slock is not installed, and the module proxy of Go does not serve it; clone https://{} and name the checkout \
+                "slock is not installed, and the Go module proxy does not serve it; clone https://{} and pass \
+                 the checkout \
                  with --slock-source DIR",
                 SLOCK.path
             )
         })
     }
 
-    /// Looks for a program once, and gets it if it is missing and programs may be installed.
+    /// Looks for a program once, and installs it if it is missing and installing is allowed.
     fn obtain(
         &self,
         obtained: &Obtained,
@@ -186,7 +188,7 @@ impl Programs {
                 if !self.installs {
                     let name = system.name();
                     return Err(format!(
-                        "{name} is not installed; this gets it: waymaker-loadgen obtain {name}"
+                        "{name} is not installed; install it with: waymaker-loadgen obtain {name}"
                     ));
                 }
                 // Another process may be installing the same system.
@@ -196,7 +198,7 @@ impl Programs {
             .clone()
     }
 
-    /// What has to be there before it is started.
+    /// Creates what the server needs before it starts.
     fn prepare(&self, system: System, directory: &Path) -> Result<()> {
         match (system, self.program(system)) {
             (_, Err(why)) => bail!("cannot start {}: {why}", system.name()),
@@ -205,8 +207,8 @@ impl Programs {
         }
     }
 
-    /// The program and its arguments, all of whose files go into `directory`; and its port, where it does not say itself
-    /// which it took.
+    /// Returns the program and its arguments, which put all files into `directory`; also the port, unless the
+    /// server reports its port itself.
     fn command(
         &self,
         system: System,
@@ -286,7 +288,8 @@ impl Programs {
     }
 }
 
-/// `obtain`: installs or builds the programs of these systems and prints their paths. A failure does not stop the others.
+/// Runs `obtain`: installs or builds the programs of these systems and prints their paths. After a failure it
+/// continues with the other systems.
 pub fn obtain_all(options: &ObtainOptions) -> Result<()> {
     let programs = Programs { installs: true, ..Programs::find(None)? };
     let programs = programs.with_slock_source(options.slock_source.as_deref());
@@ -307,26 +310,26 @@ fn take_turn(system: System) -> Result<Flock<std::fs::File>> {
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
 }
 
-/// Where programs are kept that were built here.
+/// Returns the folder for programs that were built here.
 fn cache() -> Result<PathBuf> {
     let folder = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
         (Some(folder), _) if !folder.is_empty() => PathBuf::from(folder),
         (_, Some(home)) => Path::new(&home).join(".cache"),
-        _ => bail!("neither XDG_CACHE_HOME nor HOME says where to keep programs"),
+        _ => bail!("cannot choose a folder for programs; set XDG_CACHE_HOME or HOME"),
     };
     let folder = folder.join("waymaker-loadgen");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
 }
 
-/// Installs a package of Debian and returns the program that it brings.
+/// Installs a Debian package and returns its program.
 fn of_debian(program: &str, package: &str, find: impl Fn() -> Option<PathBuf>) -> Result<PathBuf, String> {
     let missing = |why: &str| format!("{program} is not installed; {why}");
     debian::install(package).map_err(|why| missing(&why))?;
-    find().ok_or_else(|| missing(&format!("the Debian package {package} did not bring it")))
+    find().ok_or_else(|| missing(&format!("the Debian package {package} does not contain it")))
 }
 
-/// The first version in these words.
+/// Returns the first version in this text.
 fn version_in(words: &str) -> Option<&str> {
     let is_version = |word: &&str| {
         word.contains('.')
@@ -336,14 +339,14 @@ fn version_in(words: &str) -> Option<&str> {
     words.split_whitespace().map(|word| word.trim_start_matches(['v', '='])).find(is_version)
 }
 
-/// What a command prints; or the last lines of that, if it fails.
+/// Returns the standard output of a command, or the last lines of its output if it fails.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
     let name = name_of(command);
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
     printed(&name, output)
 }
 
-/// The same for a command that must end within `limit`. Otherwise it is killed with all that it started.
+/// Like `output_of`, with a time limit. A command that exceeds it is killed with all its child processes.
 pub(crate) fn output_within(limit: Duration, command: &mut Command) -> Result<String, String> {
     let name = name_of(command);
     let child = command
@@ -389,7 +392,8 @@ fn on_path(program: &str) -> Option<PathBuf> {
 }
 
 fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| anyhow!("no port is free: {error}"))?;
+    let listener =
+        TcpListener::bind("127.0.0.1:0").map_err(|error| anyhow!("cannot find a free port: {error}"))?;
     Ok(listener.local_addr()?.port())
 }
 
@@ -398,7 +402,7 @@ mod tests {
     use super::version_in;
 
     #[test]
-    fn the_version_is_found_in_what_each_program_says_of_itself() {
+    fn finds_the_version_in_the_output_of_each_program() {
         let said = [
             ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64", Some("7.0.15")),
             ("etcd Version: 3.4.23\nGit SHA: Not provided", Some("3.4.23")),

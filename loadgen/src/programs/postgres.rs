@@ -1,4 +1,4 @@
-//! A fresh cluster of PostgreSQL for each server, which never touches any that is there.
+//! A new PostgreSQL cluster for each server; never touches an existing cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use nix::unistd::{User, chown, geteuid};
 
 use super::{on_path, output_of};
 
-/// Where Debian has it, one folder for each version.
+/// Debian's folder, with one subfolder per version.
 const FOLDER: &str = "/usr/lib/postgresql";
-/// Those who may own a cluster, which root may not.
+/// Users that may own a cluster; PostgreSQL does not accept root.
 const USERS: [&str; 2] = ["postgres", "nobody"];
-/// Connections that it admits: a thousand who wait, and some.
+/// Maximum number of connections: a thousand waiters and some spare.
 const CONNECTION_COUNT_MAX: u32 = 1_100;
 
-/// The newest that is installed.
+/// Returns the newest installed version.
 pub(super) fn find() -> Option<PathBuf> {
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<f64>().ok();
     let folders = fs::read_dir(FOLDER).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
@@ -29,37 +29,37 @@ pub(super) fn find() -> Option<PathBuf> {
     programs.pop().map(|(_, program)| program).or_else(on_path)
 }
 
-/// The user that it is run by where this one is root.
+/// Returns the user that runs the server if this process is root.
 pub(super) fn user() -> Result<Option<User>> {
     if !geteuid().is_root() {
         return Ok(None);
     }
     let known = USERS.iter().find_map(|name| User::from_name(name).ok().flatten());
-    known
-        .map(Some)
-        .ok_or_else(|| anyhow!("there is no user {}, and PostgreSQL refuses root", USERS.join(" or ")))
+    known.map(Some).ok_or_else(|| {
+        anyhow!("PostgreSQL does not run as root, and none of these users exists: {}", USERS.join(" or "))
+    })
 }
 
-/// Makes a cluster that trusts everybody on this machine.
+/// Creates a cluster that trusts all connections from this machine.
 pub(super) fn make_cluster(own: &Path, program: &Path, directory: &Path) -> Result<()> {
     let mut command = Command::new(own);
     command.arg("pinned").current_dir(directory);
     if let Some(user) = user()? {
         chown(directory, Some(user.uid), Some(user.gid))
-            .context("cannot hand the directory to PostgreSQL")?;
+            .context("cannot change the owner of the directory for PostgreSQL")?;
         command.args(["--user", &user.name]);
     }
     command.arg("--").arg(program.with_file_name("initdb"));
     command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]);
     command.arg("-D").arg(directory.join(CLUSTER));
     let made = output_of(&mut command).map_err(|why| anyhow!(why));
-    made.context("cannot make a cluster of PostgreSQL").map(drop)
+    made.context("cannot create a PostgreSQL cluster").map(drop)
 }
 
-/// Name of its directory.
+/// Name of the directory of the cluster.
 const CLUSTER: &str = "cluster";
 
-/// Serves that cluster on a port of this machine, and nowhere else.
+/// Returns the arguments that serve the cluster on a port of this machine only.
 pub(super) fn arguments(directory: &Path, port: u16) -> Vec<String> {
     let cluster = directory.join(CLUSTER).to_string_lossy().into_owned();
     let settings = [

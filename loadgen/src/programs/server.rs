@@ -1,4 +1,4 @@
-//! Servers that are started here: pinned to a core, and gone when this program is, however it ends.
+//! Servers that this program starts: pinned to a core, and ended when this program ends for any reason.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -20,41 +20,41 @@ use crate::process::Process;
 use crate::scope::Scope;
 use crate::target::{consul::open_session, postgres::log_in};
 
-/// A server that is not ready after so long never will be.
+/// Time limit for a server to become ready.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
-/// One that was asked to end and has processes of its own is waited for so long.
+/// Time limit for a server with child processes to end after the signal.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
-/// Between two looks at whether it is ready.
+/// Interval between two checks whether the server is ready.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Longest time for one look.
+/// Time limit for one check.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(5);
-/// Lines that are kept of what a server prints.
+/// Number of lines kept of the server's output.
 const LINES_MAX: usize = 20;
 
-/// A server that was started here. Dropping it kills it.
+/// A server that this program started. Dropping it kills the server.
 #[derive(Debug)]
 pub struct Server {
     child: Mutex<Child>,
     id: u32,
-    /// Where it listens.
+    /// Listen address.
     pub address: Address,
     printed: Printed,
-    /// What it may write goes here and away with it.
+    /// Directory for the server's files; removed with this value.
     _directory: TempDir,
 }
 
-/// How a server is started.
+/// Setup of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
-    /// The core it is pinned to.
+    /// Core that the server is pinned to.
     pub core: usize,
-    /// Our server spins before it sleeps.
+    /// Whether Waymaker busy-polls before it sleeps.
     pub busy_poll: bool,
-    /// What its locks outlive.
+    /// Durability of its locks.
     pub scope: Scope,
-    /// Where its directory is made; `None` is wherever temporary files are.
+    /// Parent of the server's directory; `None` is the system's folder for temporary files.
     pub folder: Option<&'a Path>,
-    /// The etcd that counts its locks of scope quorum.
+    /// etcd that counts the fences of its locks with scope quorum.
     pub quorum: Option<&'a Address>,
 }
 
@@ -65,7 +65,7 @@ impl Server {
             Some(folder) => tempfile::Builder::new().prefix("waymaker-loadgen-").tempdir_in(folder),
             None => tempfile::tempdir(),
         };
-        let directory = directory.context("cannot make a directory for the server")?;
+        let directory = directory.context("cannot create a directory for the server")?;
         programs.prepare(system, directory.path())?;
         let (arguments, port) = programs.command(system, setup, directory.path())?;
         let mut command = Command::new(programs.own());
@@ -79,7 +79,7 @@ impl Server {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", system.name()))?;
         let (printed, lines) = Printed::follow(&mut child);
-        // From here on it is killed with its guard, also where it never becomes ready.
+        // From here on the guard kills the server, even if it never becomes ready.
         let mut server = Self {
             id: child.id(),
             child: Mutex::new(child),
@@ -91,12 +91,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Its process: starting it through `pinned` does not change its id.
+    /// Returns its process. Starting it through `pinned` keeps the process id.
     pub fn process(&self) -> Process {
         Process { id: self.id }
     }
 
-    /// How it ended and what it printed last; `None` while it runs.
+    /// Returns how the server ended and its last output; `None` while it runs.
     pub fn describe_end(&self) -> Option<String> {
         let status = self.child.lock().ok()?.try_wait().ok()??;
         Some(format!(
@@ -121,12 +121,12 @@ impl Server {
                         return Ok(address);
                     }
                 }
-                // Both ends of its output are closed; how it ended is known a moment later.
+                // Both ends of its output are closed; the exit status is known a moment later.
                 Err(mpsc::RecvTimeoutError::Disconnected) => thread::sleep(LOOK_INTERVAL),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
             if self.describe_end().is_some() {
-                // What it printed last may still be on its way.
+                // The last output may still be on its way.
                 while lines.recv_timeout(10 * LOOK_INTERVAL).is_ok() {}
             }
             if let Some(end) = self.describe_end() {
@@ -143,20 +143,20 @@ impl Drop for Server {
     fn drop(&mut self) {
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.address.system == System::Postgres {
-            // It takes its processes with it, and what they share.
+            // PostgreSQL ends its child processes and removes their shared memory on this signal.
             let _ = kill(Pid::from_raw(self.id.cast_signed()), Signal::SIGQUIT);
             let deadline = Instant::now() + END_TIME_MAX;
             while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
                 thread::sleep(LOOK_INTERVAL);
             }
         }
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = child.kill();
         let _ = child.wait();
     }
 }
 
-/// Whether it does there what clients want of it: some listen before they do.
+/// Whether the server answers requests; some servers listen before they can.
 fn serves(system: System, port: u16) -> bool {
     let address = format!("127.0.0.1:{port}");
     let Ok(mut stream) = TcpStream::connect(&address) else { return false };
@@ -170,14 +170,15 @@ fn serves(system: System, port: u16) -> bool {
     }
 }
 
-/// The last lines that a server printed. They are read to their end, so that it never blocks on a full pipe.
+/// The last lines of a server's output. The output is read to its end, so that the server never blocks on a full
+/// pipe.
 #[derive(Clone, Debug, Default)]
 struct Printed {
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Printed {
-    /// Also hands the lines on as they come.
+    /// Starts reading the output, and also passes on each line.
     fn follow(child: &mut Child) -> (Self, mpsc::Receiver<String>) {
         let printed = Self::default();
         let (sender, receiver) = mpsc::channel();
@@ -186,7 +187,7 @@ impl Printed {
             thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
                     printed.add(line.clone());
-                    // Nobody listens any more once it is ready.
+                    // The receiver is dropped once the server is ready.
                     let _ = sender.send(line);
                 }
             });
@@ -212,7 +213,7 @@ fn boxed(stream: impl std::io::Read + Send + 'static) -> Box<dyn std::io::Read +
     Box::new(stream)
 }
 
-/// The address in a line such as `ready binary=127.0.0.1:7420 http=127.0.0.1:7422`.
+/// Returns the address in a line such as `ready binary=127.0.0.1:7420 http=127.0.0.1:7422`.
 fn ready_address(line: &str, system: System) -> Option<String> {
     let addresses = line.strip_prefix("ready")?;
     let address = addresses
@@ -227,7 +228,7 @@ mod tests {
     use crate::address::System;
 
     #[test]
-    fn the_address_is_found_among_others() {
+    fn finds_the_address_among_others() {
         let line = "ready http=127.0.0.1:7422 binary=127.0.0.1:7420, metrics=x";
         assert_eq!(ready_address(line, System::Waymaker).as_deref(), Some("127.0.0.1:7420"));
         assert_eq!(ready_address(line, System::Locktopus).as_deref(), Some("127.0.0.1:7422"));

@@ -1,4 +1,4 @@
-//! Those whom a storm does not concern: pairs at a fixed rate, before it, while it lasts, and after.
+//! Bystanders of a storm: acquire and release pairs at a fixed rate, before, during and after the storm.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,20 +15,20 @@ use crate::plan::Plan;
 use crate::shape::Shape;
 use crate::units::as_ns;
 
-/// Keys of theirs.
+/// Number of keys of the bystanders.
 const KEY_COUNT: u32 = 100_000;
 /// Longer than any storm.
 const DURATION_MAX: Duration = Duration::from_secs(86_400);
 
-/// A load that goes on beside a storm.
+/// A load that runs during a storm.
 #[derive(Debug)]
 pub(super) struct Bystanders {
     thread: JoinHandle<Result<Outcome>>,
     stop: Arc<AtomicBool>,
 }
 
-/// How long the pairs of others took: each acquire and each release from when it was due, by whether any of that time
-/// lay within the storm.
+/// Latencies of the bystanders: of each acquire and each release from its due time, grouped by whether any part of
+/// that time lies within the storm.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Unrelated {
     before: Percentiles,
@@ -37,7 +37,7 @@ pub(super) struct Unrelated {
 }
 
 impl Bystanders {
-    /// Begins, with the connections and the rate of the plan.
+    /// Starts the load, with the connections and the rate of the plan.
     pub(super) fn start(plan: &Plan) -> Result<Self> {
         let plan = Plan {
             workload: WorkloadName::Pair,
@@ -59,7 +59,7 @@ impl Bystanders {
         Ok(Self { thread, stop })
     }
 
-    /// Ends; says what they saw.
+    /// Ends the load and returns its results.
     pub(super) fn end(self) -> Result<Outcome> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the bystanders panicked"))?
@@ -67,7 +67,7 @@ impl Bystanders {
 }
 
 impl Unrelated {
-    /// What bystanders saw of a storm between these two instants.
+    /// Returns the latencies of a storm between these two instants.
     pub(super) fn of(outcome: &Outcome, from: Instant, until: Instant) -> Self {
         let (from_ns, until_ns) = (outcome.clock.ns_at(from), outcome.clock.ns_at(until));
         let [mut before, mut during, mut after] = [(); 3].map(|()| Latencies::default());
@@ -85,20 +85,20 @@ impl Unrelated {
         Self { before, during, after }
     }
 
-    /// For people, a line each.
+    /// Formats the latencies for people, one line each.
     pub(super) fn describe(&self) -> [String; 3] {
         let line = |name: &str, points: &Percentiles| {
             format!("{name}{}  ({} requests)", points.describe(), points.count)
         };
         [
-            line("others      before  ", &self.before),
+            line("bystanders  before  ", &self.before),
             line("            during  ", &self.during),
             line("            after   ", &self.after),
         ]
     }
 }
 
-/// Sleeps, unless it is over before.
+/// Sleeps for this time, or until the load is stopped.
 pub(super) fn pause(duration: Duration, stop: &AtomicBool) {
     let until = Instant::now() + duration;
     while !stop.load(Ordering::Relaxed) {
@@ -110,7 +110,7 @@ pub(super) fn pause(duration: Duration, stop: &AtomicBool) {
     }
 }
 
-/// A duration in whole nanoseconds, 0 if the second instant is not the later one.
+/// Returns the time between two instants in nanoseconds; 0 if the second is not later than the first.
 pub(super) fn ns_between(from: Instant, until: Instant) -> u64 {
     as_ns(until.saturating_duration_since(from))
 }

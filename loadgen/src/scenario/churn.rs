@@ -1,4 +1,4 @@
-//! Connections that come, take one lock, and leave with it: the server has to free it by itself.
+//! Connections that open, take one lock and close without a release; the server has to free the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,25 +24,25 @@ use crate::process::Process;
 use crate::target::greeting::hello;
 use crate::units::{show_ns, show_percent, show_rate};
 
-/// A namespace of its own, so that its counters are those of the churn.
+/// A separate namespace, so that its counters cover only the churn.
 const NAMESPACE: &[u8] = b"loadgen-churn";
-/// A key whose last holder just left is free by then.
+/// Maximum wait; a key is free by then, because its last holder has disconnected.
 const WAIT_MS: u32 = 5_000;
-/// A lock that is held for so long after its connection is gone was forgotten.
+/// Time limit for the server to free the locks of closed connections.
 const LEFT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What the churn showed.
+/// Results of the churn.
 #[derive(Debug, Serialize)]
 pub(super) struct Churn {
     measured_seconds: f64,
     visits_per_second: f64,
-    /// From connecting to the welcome.
+    /// Time from connecting to the WELCOME.
     opening: Percentiles,
-    /// From asking for the lock to the grant.
+    /// Time from the acquire to the grant.
     acquiring: Percentiles,
-    /// From connecting to hanging up.
+    /// Time from connecting to closing.
     visit: Percentiles,
-    /// From the last hanging up to when nothing was held any more.
+    /// Time from the last close until no lock was held.
     freed_after_ns: u64,
     cpu: CpuShares,
     faults: Faults,
@@ -56,8 +56,11 @@ impl Findings for Churn {
             format!("opening     {}", self.opening.describe()),
             format!("acquire     {}", self.acquiring.describe()),
             format!("visit       {}", self.visit.describe()),
-            format!("freed       nothing was held {} after the last had left", show_ns(self.freed_after_ns)),
-            format!("processor   server {server}, load {} of one core", show_percent(self.cpu.load)),
+            format!(
+                "freed       no lock was held {} after the last connection closed",
+                show_ns(self.freed_after_ns)
+            ),
+            format!("CPU         server {server}, load {} of one core", show_percent(self.cpu.load)),
         ]
     }
 
@@ -66,7 +69,7 @@ impl Findings for Churn {
     }
 }
 
-/// One who comes and goes, and what it saw.
+/// One client and its results.
 #[derive(Default)]
 struct Visitor {
     visit_count: u64,
@@ -76,12 +79,12 @@ struct Visitor {
     faults: Faults,
 }
 
-/// Plays it for the time of the plan.
+/// Runs the churn for the time of the plan.
 pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Churn> {
     crate::process::raise_open_files_limit(u64::from(plan.connections))?;
     let mut observer = Client::open(plan, NAMESPACE)?;
     if plan.key_count < plan.connections {
-        bail!("--keys: each of the {} connections needs a key of its own", plan.connections);
+        bail!("--keys is too small; each of the {} connections needs its own key", plan.connections);
     }
     let server = Process::listening_at(plan.socket_address);
     let measure_from = Instant::now() + plan.warmup;
@@ -96,7 +99,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Churn> {
         let cpu = before.shares_until(&CpuSample::take(server));
         let mut sum = Visitor::default();
         for visitor in visitors {
-            let visitor = visitor.join().map_err(|_| anyhow!("a visitor panicked"))??;
+            let visitor = visitor.join().map_err(|_| anyhow!("a thread of the churn panicked"))??;
             sum.visit_count += visitor.visit_count;
             sum.opening.merge(&visitor.opening);
             sum.acquiring.merge(&visitor.acquiring);
@@ -113,7 +116,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Churn> {
             break;
         }
         if left_at.elapsed() > LEFT_TIME_MAX {
-            faults.add(FaultKind::WrongCount, || format!("{counters:?} after all have left"));
+            faults.add(FaultKind::WrongCount, || format!("{counters:?} after all connections closed"));
             break;
         }
     }
@@ -130,7 +133,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Churn> {
     })
 }
 
-/// Comes and goes, each time for one of its own keys.
+/// Opens and closes connections, each time for one of the client's own keys.
 fn visit_until(
     plan: &Plan,
     number: u32,
@@ -159,7 +162,7 @@ fn visit_until(
                 *newest = fence;
             }
             Err(error) => {
-                // Whatever it is, the next visit would say the same.
+                // The next visit would fail for the same reason, so the client stops.
                 visitor.faults.add(FaultKind::UnexpectedError, || format!("{error:#}"));
                 break;
             }
@@ -169,7 +172,7 @@ fn visit_until(
 }
 
 impl Visitor {
-    /// Comes, takes the lock, leaves. Gives the fence.
+    /// Connects, takes the lock and disconnects. Returns the fence.
     fn visit(&mut self, plan: &Plan, key: KeyIndex, measure_from: Instant) -> Result<u64> {
         let has_session = plan.shape.has_sessions;
         let session = if has_session { SessionRequest::New { lease_ms: 0 } } else { SessionRequest::None };
@@ -193,7 +196,7 @@ impl Visitor {
             Goodbye.encode(4, &mut client.outgoing);
             client.exchange(1, &mut |frame| match frame.opcode() {
                 waymaker_protocol::message::goodbye::FAREWELL => Ok(()),
-                _ => bail!("no farewell: {}", in_words(frame)),
+                _ => bail!("unexpected response to GOODBYE: {}", in_words(frame)),
             })?;
         }
         drop(client);

@@ -1,4 +1,4 @@
-//! One connection that asks and waits, as far as it is not one of a crowd.
+//! One connection that sends requests and waits for the responses.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,44 +17,44 @@ use crate::stream::Stream;
 use crate::target::greeting::{greet, hello};
 use crate::tls::explain;
 
-/// Longest time for an answer that somebody waits for.
+/// Time limit for a response.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
-/// Received in one call.
+/// Size of one receive call.
 const CHUNK_LEN: usize = 64 << 10;
-/// Requests that are in flight while many are sent that are answered at once.
+/// Number of requests in flight while many requests are sent that the server answers at once.
 pub(super) const BATCH: usize = 256;
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Client {
-    /// Blocks, unless it is made one of a crowd.
+    /// Blocking, unless the client is part of a crowd.
     pub(super) stream: Stream<TcpStream>,
-    /// What it was greeted with.
+    /// The WELCOME of the server.
     pub(super) welcome: Welcome,
     /// Requests that are not sent yet.
     pub(super) outgoing: Vec<u8>,
-    /// Bytes that are no whole frame yet.
+    /// Bytes of an incomplete frame.
     received: Vec<u8>,
 }
 
-/// What a namespace counts.
+/// Counters of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     /// Claims held now.
     pub(super) held: u64,
     /// Claims that wait now.
     pub(super) waiting: u64,
-    /// Holds that ended with their lease, since the server began.
+    /// Holds whose lease expired, since the server started.
     pub(super) expired: u64,
 }
 
 impl Client {
-    /// Connects and says hello to a namespace of flat keys.
+    /// Connects to a namespace of kind flat.
     pub(super) fn open(plan: &Plan, namespace: &[u8]) -> Result<Self> {
         Self::open_with(plan, &hello(namespace, NamespaceKind::Flat))
     }
 
-    /// Connects and says this hello.
+    /// Connects with this HELLO.
     pub(super) fn open_with(plan: &Plan, hello: &Hello<'_>) -> Result<Self> {
         let address = plan.address();
         let connect = || {
@@ -64,21 +64,21 @@ impl Client {
         };
         connect().map_err(|error: std::io::Error| match error.kind() {
             ErrorKind::ConnectionRefused => anyhow!(
-                "nothing listens at {address}; start it with: {}",
+                "no server listens at {address}; start one with: {}",
                 address.start_command(plan.socket_address.port())
             ),
             _ => anyhow!("cannot open a connection to {address}: {}", explain(&error)),
         })
     }
 
-    /// Sends what is ready.
+    /// Sends the pending requests.
     pub(super) fn send(&mut self) -> Result<()> {
-        self.stream.write_all(&self.outgoing).context("a connection was lost")?;
+        self.stream.write_all(&self.outgoing).context("the connection was lost")?;
         self.outgoing.clear();
         Ok(())
     }
 
-    /// Receives once and hands on every whole frame. `None` where there is nothing to receive now.
+    /// Receives once and passes on every complete frame. Returns `None` if there is nothing to receive now.
     pub(super) fn receive(
         &mut self,
         handle: &mut dyn FnMut(Frame<'_>) -> Result<()>,
@@ -88,11 +88,11 @@ impl Client {
         let received = self.stream.read(&mut self.received[start..]);
         self.received.truncate(start + received.as_ref().map_or(0, |count| *count));
         match received {
-            Ok(0) => bail!("the server closed a connection"),
+            Ok(0) => bail!("the server closed the connection"),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Some(0)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(error).context("a connection was lost"),
+            Err(error) => return Err(error).context("the connection was lost"),
         }
         let (mut offset, mut count) = (0, 0);
         while let Some(frame) = next_frame(&self.received[offset..], FRAME_LEN_MAX)? {
@@ -104,7 +104,7 @@ impl Client {
         Ok(Some(count))
     }
 
-    /// Sends what is ready and waits for so many answers.
+    /// Sends the pending requests and waits for this number of responses.
     pub(super) fn exchange(
         &mut self,
         answer_count: usize,
@@ -114,14 +114,14 @@ impl Client {
         let mut left = answer_count;
         while left > 0 {
             let Some(count) = self.receive(handle)? else {
-                bail!("no answer within {ANSWER_TIME_MAX:?}");
+                bail!("no response within {ANSWER_TIME_MAX:?}");
             };
             left = left.saturating_sub(count);
         }
         Ok(())
     }
 
-    /// Asks for one claim and waits until it is granted.
+    /// Sends one acquire and waits for the grant.
     pub(super) fn acquire(&mut self, acquire: &Acquire<'_>) -> Result<Granted> {
         let mut granted = None;
         acquire.encode(2, &mut self.outgoing);
@@ -129,11 +129,11 @@ impl Client {
             granted = Some(grant_in(frame)?);
             Ok(())
         })?;
-        granted.context("no grant")
+        granted.context("no grant arrived")
     }
 
-    /// Lets these acquires wait, a batch after the other: until the server says that one waits it is in flight, and of
-    /// those there may be only so many. Each asks to be told.
+    /// Lets these acquires wait, one batch after the other. An acquire is in flight until the server confirms that
+    /// it waits, and the number in flight is limited. Each acquire asks for that confirmation.
     pub(super) fn queue<'a>(&mut self, acquires: impl IntoIterator<Item = (u32, Acquire<'a>)>) -> Result<()> {
         let mut acquires = acquires.into_iter().peekable();
         while acquires.peek().is_some() {
@@ -144,13 +144,13 @@ impl Client {
             }
             self.exchange(count, &mut |frame| match frame.opcode() {
                 opcode::QUEUED => Ok(()),
-                _ => bail!("it does not wait: {}", in_words(frame)),
+                _ => bail!("unexpected response to an acquire that should wait: {}", in_words(frame)),
             })?;
         }
         Ok(())
     }
 
-    /// Gives back all these holds.
+    /// Releases all these holds.
     pub(super) fn release_all(&mut self, holds: &[LockId]) -> Result<()> {
         for batch in holds.chunks(BATCH) {
             for (number, hold) in (1..).zip(batch) {
@@ -158,13 +158,13 @@ impl Client {
             }
             self.exchange(batch.len(), &mut |frame| match Released::decode(frame) {
                 Ok(_) if frame.opcode() == waymaker_protocol::message::release::RELEASED => Ok(()),
-                _ => bail!("no release: {}", in_words(frame)),
+                _ => bail!("unexpected response to RELEASE: {}", in_words(frame)),
             })?;
         }
         Ok(())
     }
 
-    /// What the server counts in this namespace.
+    /// Returns the server's counters of this namespace.
     pub(super) fn counters(&mut self, namespace: &[u8]) -> Result<Counters> {
         let mut counters = Counters::default();
         let mut cursor = 0;
@@ -173,7 +173,7 @@ impl Client {
             self.exchange(1, &mut |frame| {
                 let page = match Response::decode(frame)? {
                     Response::NamespacesListed(page) => page,
-                    other => bail!("no page of namespaces: {other:?}"),
+                    other => bail!("unexpected response to the list of namespaces: {other:?}"),
                 };
                 let NamespacesListed { next, namespaces } = page;
                 if let Some(found) = namespaces.iter().find(|listed| listed.name == namespace) {
@@ -189,16 +189,16 @@ impl Client {
     }
 }
 
-/// The grant in this frame.
+/// Decodes the grant in this frame.
 pub(super) fn grant_in(frame: Frame<'_>) -> Result<Granted> {
     if frame.opcode() == waymaker_protocol::message::acquire::GRANTED {
         Ok(Granted::decode(frame)?)
     } else {
-        bail!("no grant: {}", in_words(frame))
+        bail!("unexpected response to ACQUIRE: {}", in_words(frame))
     }
 }
 
-/// What a frame says that nobody expected.
+/// Formats an unexpected frame.
 pub(super) fn in_words(frame: Frame<'_>) -> String {
     match Response::decode(frame) {
         Ok(Response::Error(ErrorAnswer { code, detail })) => ErrorAnswer { code, detail }.to_string(),

@@ -1,4 +1,4 @@
-//! Many connections to which things happen that they did not ask for just now.
+//! Many connections that receive events without sending requests.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use waymaker_protocol::Frame;
 
 use super::client::Client;
 
-/// Longest time between two looks at the clock.
+/// Longest time between two checks of the clock.
 const POLL_TIME_MAX: Duration = Duration::from_millis(20);
 
-/// Clients that are all listened to at once.
+/// Clients whose events are received together.
 #[derive(Debug)]
 pub(super) struct Crowd {
     clients: Vec<Client>,
-    /// The same sockets again, as the poll knows them.
+    /// The same sockets again, as registered with the poll.
     registered: Vec<mio::net::TcpStream>,
     poll: Poll,
 }
 
 impl Crowd {
-    /// Brings them together. Nothing of theirs may be half sent.
+    /// Combines the clients. They must have no partly sent requests.
     pub(super) fn gather(clients: Vec<Client>) -> Result<Self> {
         let poll = Poll::new()?;
         let mut registered = Vec::new();
@@ -35,8 +35,8 @@ impl Crowd {
         Ok(Self { clients, registered, poll })
     }
 
-    /// Hands on what comes, with the number of its client, until the time is over or `is_enough` says so after a look
-    /// at one client. Says when that was.
+    /// Passes on the frames that arrive, with the number of their client, until the time limit or until
+    /// `is_enough` returns true after reading from a client. Returns the time of that.
     pub(super) fn listen(
         &mut self,
         until: Instant,
@@ -59,7 +59,7 @@ impl Crowd {
                 let mut handle = |frame: Frame<'_>| handle(index, frame);
                 while self.clients[index].receive(&mut handle)?.is_some() {
                     is_over |= is_enough(Instant::now());
-                    // Who measures what others notice may have the same core.
+                    // The bystanders may run on the same core.
                     std::thread::yield_now();
                 }
             }
@@ -69,11 +69,11 @@ impl Crowd {
         }
     }
 
-    /// Lets each go its own way again.
+    /// Separates the clients again.
     pub(super) fn dissolve(mut self) -> Result<Vec<Client>> {
         for (client, stream) in self.clients.iter().zip(&mut self.registered) {
             self.poll.registry().deregister(stream)?;
-            client.stream.socket().set_nonblocking(false).context("a socket of a crowd")?;
+            client.stream.socket().set_nonblocking(false).context("cannot make a socket blocking again")?;
         }
         Ok(self.clients)
     }

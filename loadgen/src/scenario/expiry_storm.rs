@@ -1,7 +1,7 @@
-//! Leases that all end in one tick.
+//! Leases that all expire in one timer tick.
 //!
-//! A lease is asked for by its length, so each is as long as what is left until the one end. The answers say when the
-//! leases truly end; they lie within as many milliseconds as one batch takes.
+//! A request names the length of a lease, so each lease gets the remaining time until the common end. The
+//! responses contain the true ends of the leases; these lie within as many milliseconds as one batch takes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,29 +24,30 @@ use crate::pin::pin_current_thread;
 use crate::plan::Plan;
 use crate::units::show_ns;
 
-/// A namespace of its own, so that its counters are those of the storm.
+/// A separate namespace, so that its counters cover only the storm.
 const NAMESPACE: &[u8] = b"loadgen-expiry";
-/// Leases of one connection: the events of their ends fit what a server keeps for one that does not read just now.
+/// Number of leases per connection. The expiry events of one connection must fit the events that the server keeps
+/// for a client that does not read.
 const LEASES_PER_CONNECTION: usize = 30_000;
-/// Waiters of one connection.
+/// Number of waiters per connection.
 const WAITERS_PER_CONNECTION: usize = 10_000;
-/// Lease of those who waited; they give it back.
+/// Lease of the waiters, which release it.
 const WAITER_LEASE_MS: u32 = 60_000;
-/// What is not over by then never is.
+/// Time limit for the storm.
 const STORM_TIME_MAX: Duration = Duration::from_secs(60);
-/// Others have loaded for so long before the storm, at least.
+/// Minimum length of the bystanders' load before the storm.
 const QUIET_TIME_MIN: Duration = Duration::from_millis(20);
 
-/// What the storm showed.
+/// Results of the storm.
 #[derive(Debug, Serialize)]
 pub(super) struct ExpiryStorm {
     lease_count: u32,
     connection_count: usize,
-    /// Between the first and the last end of a lease.
+    /// Time between the first and the last expiry.
     spread_ms: u64,
-    /// From the first end of a lease to the event of the last.
+    /// Time from the first expiry to the event of the last.
     freed_after_ns: u64,
-    /// The same to the last grant of a waiter.
+    /// Time from the first expiry to the last grant of a waiter.
     granted_after_ns: Option<u64>,
     unrelated: Unrelated,
     faults: Faults,
@@ -56,15 +57,16 @@ impl Findings for ExpiryStorm {
     fn describe(&self) -> Vec<String> {
         let mut lines = vec![
             format!(
-                "leases      {} of {} connections, all ending within {} ms",
+                "leases      {} of {} connections, all expiring within {} ms",
                 self.lease_count,
                 self.connection_count,
                 self.spread_ms + 1
             ),
-            format!("freed       all within {} of the first end", show_ns(self.freed_after_ns)),
+            format!("freed       all within {} of the first expiry", show_ns(self.freed_after_ns)),
         ];
         lines.extend(
-            self.granted_after_ns.map(|ns| format!("waiters     all granted within {} of it", show_ns(ns))),
+            self.granted_after_ns
+                .map(|ns| format!("waiters     all granted within {} of the first expiry", show_ns(ns))),
         );
         lines.extend(self.unrelated.describe());
         lines
@@ -75,7 +77,7 @@ impl Findings for ExpiryStorm {
     }
 }
 
-/// The server's clock as this side sees it.
+/// Estimate of the server's clock.
 #[derive(Clone, Copy)]
 struct ServerClock {
     stamp_ms: u64,
@@ -92,14 +94,14 @@ impl ServerClock {
     }
 }
 
-/// When the leases end by the server's clock.
+/// Expiry times of the leases by the server's clock.
 #[derive(Clone, Copy)]
 struct Ends {
     first_ms: u64,
     last_ms: u64,
 }
 
-/// Plays it once.
+/// Runs the storm once.
 pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
     plan.pin.last().map_or(Ok(()), |core| pin_current_thread(*core))?;
     let lease_count = plan.key_count as usize;
@@ -107,7 +109,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
     let mut observer = Client::open(plan, NAMESPACE)?;
     let counters_before = observer.counters(NAMESPACE)?;
     if counters_before.held > 0 {
-        bail!("{} leases of an earlier storm are still held: wait for their end", counters_before.held);
+        bail!("{} leases of an earlier storm are still held; wait until they expire", counters_before.held);
     }
     let open = |count: usize, each: usize| -> Result<Vec<Client>> {
         (0..count.div_ceil(each)).map(|_| Client::open(plan, NAMESPACE)).collect()
@@ -124,11 +126,11 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
     let begin = clock.instant_of(ends.first_ms);
     if begin.saturating_duration_since(Instant::now()) < plan.duration.max(QUIET_TIME_MIN) {
         bail!(
-            "--lease: of {} ms too little is left when all {lease_count} leases are taken; take a longer one",
+            "--lease is {} ms, which is too short to take all {lease_count} leases; use a longer lease",
             plan.lease_ms
         );
     }
-    // Not sooner, so that what they remember of the time before is of this length.
+    // Not earlier, so that the latencies before the storm cover exactly this length.
     pause(begin.saturating_duration_since(Instant::now() + plan.duration.max(QUIET_TIME_MIN)), stop);
     let bystanders = Bystanders::start(plan)?;
 
@@ -145,7 +147,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
             match frame.opcode() {
                 opcode::EXPIRED => expired_count += 1,
                 GRANTED if client >= holder_count => grants[client - holder_count].push(grant_in(frame)?.id),
-                _ => bail!("unexpected: {}", in_words(frame)),
+                _ => bail!("unexpected response: {}", in_words(frame)),
             }
             let (expired, granted) = counts.get();
             counts.set(if frame.opcode() == GRANTED {
@@ -162,8 +164,9 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
             (freed_at.is_some() && granted_at.is_some()) || stop.load(std::sync::atomic::Ordering::Relaxed)
         },
     )?;
-    let freed_at = freed_at.with_context(|| format!("only {expired_count} of {lease_count} leases ended"))?;
-    let granted_at = granted_at.context("not all waiters were granted")?;
+    let freed_at =
+        freed_at.with_context(|| format!("only {expired_count} of {lease_count} leases expired"))?;
+    let granted_at = granted_at.context("not all waiters received a grant")?;
     pause(plan.duration, stop);
     let outcome = bystanders.end()?;
 
@@ -174,7 +177,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
     let counters = observer.counters(NAMESPACE)?;
     let expired = counters.expired - counters_before.expired;
     if (expired, counters.held, counters.waiting) != (lease_count as u64, 0, 0) {
-        faults.add(FaultKind::WrongCount, || format!("{counters:?} after {lease_count} leases ended"));
+        faults.add(FaultKind::WrongCount, || format!("{counters:?} after {lease_count} leases expired"));
     }
     Ok(ExpiryStorm {
         lease_count: plan.key_count,
@@ -187,7 +190,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ExpiryStorm> {
     })
 }
 
-/// Takes all leases so that they end together.
+/// Takes all leases so that they expire together.
 fn take_leases(plan: &Plan, holders: &mut [Client], clock: ServerClock) -> Result<Ends> {
     let end_ms = clock.stamp_ms + u64::from(plan.lease_ms);
     let mut ends = Ends { first_ms: u64::MAX, last_ms: 0 };
@@ -203,8 +206,9 @@ fn take_leases(plan: &Plan, holders: &mut [Client], clock: ServerClock) -> Resul
                     .encode(number as u32 + 1, &mut client.outgoing);
             }
             client.exchange(batch.len(), &mut |frame| {
-                let granted =
-                    grant_in(frame).context("--lease: too short to take all leases before they end?")?;
+                let granted = grant_in(frame).context(
+                    "no grant; the --lease may be too short to take all leases before they expire",
+                )?;
                 let end_ms = granted.stamp_ms + u64::from(granted.remaining_ms);
                 ends.first_ms = ends.first_ms.min(end_ms);
                 ends.last_ms = ends.last_ms.max(end_ms);

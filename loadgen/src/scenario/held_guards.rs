@@ -1,4 +1,4 @@
-//! Guards of our client library that are held and kept: what that costs both sides while nothing else happens.
+//! Guards of the Rust client library that stay held: their cost for client and server while nothing else happens.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use crate::plan::Plan;
 use crate::process::Process;
 use crate::units::show_percent;
 
-/// The guards of a client are taken in so many steps, evenly over the time between two renewals, so that no clump of
-/// them is renewed together just because it was taken together.
+/// The guards of a client are taken in this number of steps, evenly over the time between two renewals, so that
+/// guards taken together are not renewed together.
 const STEP_COUNT: u32 = 500;
 
-/// What it cost to keep them.
+/// Cost of holding the guards.
 #[derive(Debug, Serialize)]
 pub(super) struct HeldGuards {
     guard_count: u32,
-    /// They have no leases of their own.
+    /// Whether the guards use the lease of their session instead of their own leases.
     on_session: bool,
     measured_seconds: f64,
     cpu: CpuShares,
@@ -37,12 +37,12 @@ impl Findings for HeldGuards {
     fn describe(&self) -> Vec<String> {
         let kept = if self.on_session { "on the leases of their sessions" } else { "each renewed by itself" };
         let share = |share: Option<f64>| {
-            share.map_or("an unknown part".to_owned(), |share| format!("{:.2} %", share * 100.0))
+            share.map_or("unknown".to_owned(), |share| format!("{:.2} %", share * 100.0))
         };
         vec![
             format!("held        {} guards for {:.1} s, {kept}", self.guard_count, self.measured_seconds),
             format!(
-                "processor   server {}, client {} of one core (something else {})",
+                "CPU         server {}, client {} of one core (other processes {})",
                 share(self.cpu.server),
                 share(Some(self.cpu.load)),
                 self.cpu.other.map_or("-".to_owned(), show_percent)
@@ -55,10 +55,10 @@ impl Findings for HeldGuards {
     }
 }
 
-/// Takes all of them, waits for the warm-up and measures; looks whether all are still held, and gives them back.
+/// Takes all guards, waits for the warm-up, measures, checks that all guards are still held, and releases them.
 pub(super) fn run(plan: &Plan, server: Option<Process>) -> Result<HeldGuards> {
     if plan.system != System::Waymaker || plan.tls.is_some() {
-        bail!("the workload held-guards speaks to waymaker://HOST:PORT only");
+        bail!("the workload held-guards supports waymaker://HOST:PORT only");
     }
     if let Some(core) = plan.pin.first() {
         crate::pin::pin_current_thread(*core)?;

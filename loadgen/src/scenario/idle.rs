@@ -1,4 +1,4 @@
-//! Connections that do nothing: what each occupies in the server.
+//! Idle connections: the memory of the server for each.
 
 use anyhow::{Result, bail};
 
@@ -10,10 +10,10 @@ use crate::plan::Plan;
 use crate::process::Process;
 use crate::target::{Consul, Echo, Locktopus, Postgres, Redis, Slock, Target, Waymaker, WebSocketEcho};
 
-/// Room for the few bytes that the server may send.
+/// Size of one receive call; the server may send a few bytes.
 const CHUNK_LEN: usize = 4 << 10;
 
-/// Opens all of them, and closes them again.
+/// Opens all connections, and closes them again.
 pub(crate) fn measure(plan: &Plan, server: Option<Process>) -> Result<Footprint> {
     match plan.system {
         System::Waymaker => measure_target::<Waymaker>(plan, server),
@@ -25,13 +25,13 @@ pub(crate) fn measure(plan: &Plan, server: Option<Process>) -> Result<Footprint>
         System::Echo => measure_target::<Echo>(plan, server),
         System::WebSocketEcho => measure_target::<WebSocketEcho>(plan, server),
         System::Grpc | System::GrpcEcho | System::Etcd => {
-            bail!("the workload idle has no connections of {}", plan.system.name())
+            bail!("the workload idle does not support {}", plan.system.name())
         }
     }
 }
 
 fn measure_target<T: Target>(plan: &Plan, server: Option<Process>) -> Result<Footprint> {
-    // What the server makes for the first of all is not theirs.
+    // The first connection pays for one-time allocations of the server, so it is not measured.
     let _first = Connection::<T>::open(plan, 0)?;
     let (mut connections, mut footprint) =
         Footprint::measure(server, plan.connections, || Connection::<T>::open_all(plan))?;

@@ -1,4 +1,4 @@
-//! Workloads that are a story with a beginning and an end: who comes, what happens to them, and what others notice.
+//! Scenarios: workloads with several phases, and their effect on bystanders.
 
 mod bystanders;
 mod churn;
@@ -25,12 +25,12 @@ use crate::output_file::OutputFile;
 use crate::plan::Plan;
 use crate::process::Process;
 
-/// What one such workload showed.
+/// Results of a scenario.
 trait Findings: Serialize {
-    /// For people, a line each.
+    /// Formats the results for people, one line each.
     fn describe(&self) -> Vec<String>;
 
-    /// What was wrong.
+    /// Returns the wrong responses.
     fn faults(&self) -> &Faults;
 }
 
@@ -38,7 +38,7 @@ impl Findings for Footprint {
     fn describe(&self) -> Vec<String> {
         let [before, after] = [self.before_bytes, self.after_bytes].map(show_mebibytes);
         vec![format!(
-            "memory      {:.0} bytes of the server for each of {}: {before} without them, {after} with them",
+            "memory      {:.0} bytes of the server for each of {} ({before} without them, {after} with them)",
             self.bytes_each, self.count
         )]
     }
@@ -55,7 +55,7 @@ struct Report<'a, F> {
     result: &'a F,
 }
 
-/// Plays it and reports. Says by its exit code whether all was right.
+/// Runs the scenario and reports. The exit code says whether all responses were correct.
 pub fn run(plan: &Plan, json: Option<&OutputFile>, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     plan.check()?;
     let server = Process::listening_at(plan.socket_address);
@@ -66,7 +66,7 @@ pub fn run(plan: &Plan, json: Option<&OutputFile>, stop: &Arc<AtomicBool>) -> Re
         WorkloadName::HeldGuards => report(plan, json, &held_guards::run(plan, server)?),
         WorkloadName::Idle => report(plan, json, &idle::measure(plan, server)?),
         WorkloadName::HeldStreams => report(plan, json, &held_streams::measure(plan, server)?),
-        _ => bail!("the workload {} is no scenario", plan.workload.name()),
+        _ => bail!("the workload {} is not a scenario", plan.workload.name()),
     }
 }
 
@@ -78,8 +78,8 @@ fn report(plan: &Plan, json: Option<&OutputFile>, findings: &impl Findings) -> R
     }
     let faults = findings.faults();
     match faults.count() {
-        0 => println!("answers     all checked, none wrong"),
-        count => println!("WRONG       {count} answers\n{}", faults.describe().trim_end()),
+        0 => println!("responses   all checked, none wrong"),
+        count => println!("WRONG       {count} responses\n{}", faults.describe().trim_end()),
     }
     if let Some(file) = json {
         file.write_json(&Report { machine: &machine, plan, result: findings })?;

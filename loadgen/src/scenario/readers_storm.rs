@@ -1,4 +1,4 @@
-//! Readers that wait behind one writer, who then leaves.
+//! Readers that wait behind one writer until it releases.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::pin::pin_current_thread;
 use crate::plan::Plan;
 use crate::units::show_ns;
 
-/// A namespace of its own, so that its counters are those of the storm.
+/// A separate namespace, so that its counters cover only the storm.
 const NAMESPACE: &[u8] = b"loadgen-readers";
 const KEY: &[u8] = b"that all want to read";
-/// Claims of one connection that a server lets wait.
+/// Number of waiting claims that a server allows per connection.
 const READERS_PER_CONNECTION: usize = 10_000;
-/// What is not over by then never is.
+/// Time limit for the storm.
 const STORM_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What the storm showed.
+/// Results of the storm.
 #[derive(Debug, Serialize)]
 pub(super) struct ReadersStorm {
     reader_count: u32,
     connection_count: usize,
-    /// From sending the writer's release to the answer to it.
+    /// Time from sending the writer's release to its response.
     released_after_ns: u64,
-    /// The same to the first grant of a reader.
+    /// Time from sending the writer's release to the first grant of a reader.
     first_granted_after_ns: u64,
-    /// The same to the last.
+    /// Time from sending the writer's release to the last grant of a reader.
     granted_after_ns: u64,
     unrelated: Unrelated,
     faults: Faults,
@@ -51,7 +51,7 @@ impl Findings for ReadersStorm {
                 show_ns(self.granted_after_ns),
                 show_ns(self.first_granted_after_ns)
             ),
-            format!("release     answered within {}", show_ns(self.released_after_ns)),
+            format!("release     response within {}", show_ns(self.released_after_ns)),
         ];
         lines.extend(self.unrelated.describe());
         lines
@@ -62,15 +62,15 @@ impl Findings for ReadersStorm {
     }
 }
 
-/// Plays it once.
+/// Runs the storm once.
 pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ReadersStorm> {
     plan.pin.last().map_or(Ok(()), |core| pin_current_thread(*core))?;
     let reader_count = plan.shape.reader_count as usize;
     let mut writer = Client::open(plan, NAMESPACE)?;
-    // Nobody's lease may end while it is measured.
+    // No lease may expire during the measurement.
     let lease_ms = plan.lease_ms.max(600_000);
     let held = writer.acquire(&Acquire { lease_ms, key: KEY, ..Acquire::default() });
-    let held = held.context("the key of the storm is held by somebody else")?;
+    let held = held.context("another client holds the key of the storm")?;
     let mut readers = Vec::new();
     for first in (0..reader_count).step_by(READERS_PER_CONNECTION) {
         let mut client = Client::open(plan, NAMESPACE)?;
@@ -108,7 +108,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ReadersStorm> {
         },
     )?;
     let (Some(first_at), Some(last_at)) = (first_at, last_at) else {
-        bail!("only {} of {reader_count} readers were granted", granted_count.get());
+        bail!("only {} of {reader_count} readers received a grant", granted_count.get());
     };
     pause(plan.duration, stop);
     let outcome = bystanders.end()?;
@@ -126,7 +126,7 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ReadersStorm> {
     }
     let counters = writer.counters(NAMESPACE)?;
     if (counters.held, counters.waiting) != (0, 0) {
-        faults.add(FaultKind::WrongCount, || format!("{counters:?} after all gave back what they had"));
+        faults.add(FaultKind::WrongCount, || format!("{counters:?} after all clients released their holds"));
     }
     Ok(ReadersStorm {
         reader_count: plan.shape.reader_count,

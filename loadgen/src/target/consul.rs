@@ -1,7 +1,7 @@
-//! Consul: `PUT /v1/kv/KEY?acquire=SESSION` and `?release=SESSION`, each connection with a session of its own.
+//! Consul: `PUT /v1/kv/KEY?acquire=SESSION` and `?release=SESSION`, with one session per connection.
 //!
-//! Whoever finds a key held asks again, as of Redis. A client of Consul would rather wait by a blocking read of the key and
-//! then try again; that makes each hand-over two requests, and all who wait race for it just so.
+//! A client that finds a key held polls, as with Redis. A Consul client would instead wait with a blocking read of
+//! the key and then try again. That makes each hand-over two requests, and all waiters still race for the key.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -11,20 +11,20 @@ use super::{Answer, Broken, Claim, Parsed, Target, refused};
 use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 
-/// How long a session may last, in seconds.
+/// Bounds of a session TTL, in seconds.
 const SESSION_S_MIN: u64 = 10;
 const SESSION_S_MAX: u64 = 86_400;
 
 /// A connection to Consul and its session.
 #[derive(Debug)]
 pub struct Consul {
-    /// Requests of any key; the end of the key is patched in.
+    /// Templates for requests of any key; the end of the key is patched in.
     acquire: Vec<u8>,
     release: Vec<u8>,
     tail_place: TailPlace,
     /// The request that ends the session.
     destroy: Vec<u8>,
-    /// Consul answers in the order of the requests and numbers nothing: these are the numbers it owes.
+    /// Numbers of the requests without a response. Consul responds in request order and has no request numbers.
     unanswered: VecDeque<(u32, Sent)>,
 }
 
@@ -34,10 +34,10 @@ enum Sent {
     Release,
 }
 
-/// A session that lasts so long, by its id.
+/// Opens a session with this TTL and returns its id.
 pub(crate) fn open_session(stream: &mut (impl Read + Write), host: &str, lasts_s: u64) -> io::Result<String> {
     let lasts_s = lasts_s.clamp(SESSION_S_MIN, SESSION_S_MAX);
-    // What it held is free at once when it ends, and no key is left of it.
+    // With these settings, the end of the session frees its keys at once and deletes them.
     let body = format!(r#"{{"TTL":"{lasts_s}s","LockDelay":"0s","Behavior":"delete"}}"#);
     let request = format!(
         "PUT /v1/session/create HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n{body}",
@@ -52,19 +52,19 @@ pub(crate) fn open_session(stream: &mut (impl Read + Write), host: &str, lasts_s
     };
     match (status, id()) {
         (200, Some(id)) => Ok(id),
-        _ => Err(refused(format!("no session was opened: {status} {}", String::from_utf8_lossy(&body)))),
+        _ => Err(refused(format!("cannot open a session: {status} {}", String::from_utf8_lossy(&body)))),
     }
 }
 
 impl Target for Consul {
     type Hold = ();
-    /// An acquire does not say how often its key was acquired; a read of the key would.
+    /// The response to an acquire does not contain the key's acquire count; only a read of the key would.
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;
 
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         let host = plan.socket_address.to_string();
-        // Nobody renews the session, so it lasts for the whole of the load.
+        // The session is not renewed, so its TTL covers the whole load.
         let lasts_s = (plan.warmup + plan.duration).as_secs() + u64::from(plan.lease_ms.div_ceil(1000));
         let session = open_session(stream, &host, lasts_s)?;
         let put =
@@ -107,7 +107,7 @@ impl Target for Consul {
         }
         let Some((response, len)) = next_response(bytes)? else { return Ok(None) };
         let Some((number, sent)) = self.unanswered.pop_front() else {
-            return Err(Broken(format!("an answer to no request: {}", response.words())));
+            return Err(Broken(format!("a response without a request: {}", response.words())));
         };
         let answer = match (sent, response.status, response.body) {
             (Sent::Acquire, 200, b"true") => Answer::Granted { number, hold: (), fence: 0 },
@@ -115,7 +115,7 @@ impl Target for Consul {
             (Sent::Release, 200, b"true") => Answer::Released { number },
             (Sent::Release, 200, b"false") => Answer::Refused {
                 number: Some(number),
-                message: "the session does not hold the key: the hold was lost".into(),
+                message: "the session does not hold the key; the hold was lost".into(),
             },
             _ => Answer::Refused { number: Some(number), message: response.words() },
         };

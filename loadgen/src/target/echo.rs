@@ -1,4 +1,4 @@
-//! A server that sends back what it gets: what the network and this client alone cost.
+//! An echo server: the cost of the network and of this client alone.
 
 use std::io::{self, Read, Write};
 
@@ -9,7 +9,7 @@ use waymaker_protocol::{LockId, next_frame};
 use super::{Answer, Broken, Claim, Parsed, Target, Waymaker};
 use crate::plan::Plan;
 
-/// A connection to an echo. Sends the frames of our own protocol; its answers are these frames again.
+/// A connection to an echo server. Sends the frames of the Waymaker protocol and receives the same frames.
 #[derive(Debug)]
 pub struct Echo {
     frames: Waymaker,
@@ -39,19 +39,23 @@ impl Target for Echo {
         let frame = match next_frame(bytes, FRAME_LEN_MAX) {
             Ok(Some(frame)) => frame,
             Ok(None) => return Ok(None),
-            Err(error) => return Err(Broken(format!("that is no echo: {error}"))),
+            Err(error) => return Err(Broken(format!("not an echo server: {error}"))),
         };
         let number = frame.number();
         let (acquire_len, release_len) = self.frames.frame_lens();
         let answer = match frame.opcode() {
             opcode::ACQUIRE if frame.len() == acquire_len => {
-                // Reads what a grant would carry from the same place, so that the client works as for a real one.
+                // Reads the lock id from the position where a grant has it, so that the client does the same work
+                // as for a real grant.
                 let hold = frame.body().first_chunk().copied().map(LockId::from_bytes).unwrap_or_default();
                 Answer::Granted { number, hold, fence: 0 }
             }
             opcode::RELEASE if frame.len() == release_len => Answer::Released { number },
             other => {
-                return Err(Broken(format!("that is no echo: opcode {other:#04x}, {} bytes", frame.len())));
+                return Err(Broken(format!(
+                    "not an echo server: opcode {other:#04x}, {} bytes",
+                    frame.len()
+                )));
             }
         };
         Ok(Some((answer, frame.len())))

@@ -1,32 +1,33 @@
-//! As much of HTTP/1.1 as a client of short answers needs: each has its length, and the connection stays open.
+//! The part of HTTP/1.1 that a client of short responses needs: each response has a length, and the connection
+//! stays open.
 
 use std::io::{self, Read, Write};
 
 use super::{Broken, refused};
 
-/// The longest head and the longest body that make sense here.
+/// Maximum lengths of a head and a body.
 const HEAD_LEN_MAX: usize = 4 << 10;
 const BODY_LEN_MAX: usize = 4 << 10;
-/// What ends a head.
+/// End of a head.
 const BLANK_LINE: &[u8] = b"\r\n\r\n";
 
-/// One answer.
+/// One response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Response<'a> {
-    /// Its status.
+    /// Status code.
     pub status: u16,
-    /// Without the white space around it.
+    /// Body, without surrounding white space.
     pub body: &'a [u8],
 }
 
 impl Response<'_> {
-    /// It as words, for messages.
+    /// Formats the response for messages.
     pub(super) fn words(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(self.body))
     }
 }
 
-/// The first answer of a buffer and its length; `None` where its end has not arrived.
+/// Returns the first response of a buffer and its length; `None` if it is incomplete.
 #[inline]
 pub(super) fn next_response(bytes: &[u8]) -> Result<Option<(Response<'_>, usize)>, Broken> {
     let broken = |what: &str| {
@@ -35,60 +36,62 @@ pub(super) fn next_response(bytes: &[u8]) -> Result<Option<(Response<'_>, usize)
     };
     let known_len = bytes.len().min(HTTP.len());
     if bytes[..known_len] != HTTP[..known_len] {
-        return broken("no answer of HTTP/1.1");
+        return broken("not an HTTP/1.1 response");
     }
     let searched = &bytes[..bytes.len().min(HEAD_LEN_MAX)];
     let Some(head_len) = searched.windows(BLANK_LINE.len()).position(|window| window == BLANK_LINE) else {
-        return if bytes.len() < HEAD_LEN_MAX { Ok(None) } else { broken("a head without end") };
+        return if bytes.len() < HEAD_LEN_MAX { Ok(None) } else { broken("the response head is too long") };
     };
     let mut lines = bytes[..head_len].split(|byte| *byte == b'\n');
-    let Some(status) = lines.next().and_then(status) else { return broken("no status") };
+    let Some(status) = lines.next().and_then(status) else { return broken("no HTTP status") };
     let mut body_len = None;
     for line in lines {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return broken("no header") };
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            return broken("invalid header line");
+        };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            return broken("an answer without a length");
+            return broken("a response without a length");
         }
         if name.eq_ignore_ascii_case(b"content-length") {
             let len = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
             match (len, body_len) {
                 (Some(len @ 0..=BODY_LEN_MAX), None) => body_len = Some(len),
-                _ => return broken("a length that makes no sense"),
+                _ => return broken("an invalid content length"),
             }
         }
     }
-    let Some(body_len) = body_len else { return broken("an answer without a length") };
+    let Some(body_len) = body_len else { return broken("a response without a length") };
     let start = head_len + BLANK_LINE.len();
     let body = bytes.get(start..start + body_len);
     Ok(body.map(|body| (Response { status, body: body.trim_ascii() }, start + body_len)))
 }
 
-/// What every answer begins with.
+/// Start of every response.
 const HTTP: &[u8] = b"HTTP/1.1 ";
 
-/// Three digits, then a space or nothing.
+/// Parses three digits, followed by a space or nothing.
 fn status(line: &[u8]) -> Option<u16> {
     let (digits, rest) = line.strip_prefix(HTTP)?.split_at_checked(3)?;
     let is_status = digits.iter().all(u8::is_ascii_digit) && matches!(rest, [] | [b' ' | b'\r', ..]);
     is_status.then(|| str::from_utf8(digits).ok()?.parse().ok()).flatten()
 }
 
-/// Asks once and waits for the answer's status and body.
+/// Sends one request and waits for the status and body of its response.
 pub(super) fn ask(stream: &mut (impl Read + Write), request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     stream.write_all(request)?;
     let mut received = Vec::new();
     loop {
         let mut chunk = [0; 1024];
         match stream.read(&mut chunk)? {
-            0 => return Err(refused("the server closed the connection instead of answering by HTTP")),
+            0 => return Err(refused("the server closed the connection without an HTTP response")),
             count => received.extend_from_slice(&chunk[..count]),
         }
         match next_response(&received) {
             Ok(Some((response, len))) if len == received.len() => {
                 return Ok((response.status, response.body.to_vec()));
             }
-            Ok(Some(_)) => return Err(refused("more than one answer to one request by HTTP")),
+            Ok(Some(_)) => return Err(refused("more than one HTTP response to one request")),
             Ok(None) => {}
             Err(broken) => return Err(refused(broken.0)),
         }
@@ -100,7 +103,7 @@ mod tests {
     use super::{Response, next_response};
 
     #[test]
-    fn an_answer_is_read_when_all_of_it_is_there() {
+    fn parses_a_response_once_it_is_complete() {
         let bytes =
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\ncontent-length: 5\r\n\r\ntrue\nHTTP";
         let whole_len = bytes.len() - 4;
@@ -112,23 +115,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told_by_its_beginning() {
+    fn quotes_the_beginning_of_an_invalid_response() {
         for (bytes, words) in [
-            (&b"+PONG"[..], "no answer of HTTP/1.1"),
-            (b"HTTP/1.0 200 OK\r\n\r\n", "no answer of HTTP/1.1"),
-            (b"HTTP/1.1 2000 OK\r\n\r\n", "no status"),
-            (b"HTTP/1.1 2x0 OK\r\n\r\n", "no status"),
+            (&b"+PONG"[..], "not an HTTP/1.1 response"),
+            (b"HTTP/1.0 200 OK\r\n\r\n", "not an HTTP/1.1 response"),
+            (b"HTTP/1.1 2000 OK\r\n\r\n", "no HTTP status"),
+            (b"HTTP/1.1 2x0 OK\r\n\r\n", "no HTTP status"),
             (b"HTTP/1.1 200 OK\r\n\r\n", "without a length"),
-            (b"HTTP/1.1 200 OK\r\nnonsense\r\n\r\n", "no header"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "makes no sense"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n", "makes no sense"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "makes no sense"),
+            (b"HTTP/1.1 200 OK\r\nnonsense\r\n\r\n", "invalid header line"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "invalid content length"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n", "invalid content length"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "invalid content length"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "without a length"),
         ] {
             let broken = next_response(bytes).expect_err(words);
             assert!(broken.0.contains(words), "{broken:?}");
         }
         let endless = [&b"HTTP/1.1 200 OK\r\nA: "[..], &[b'a'; 5000]].concat();
-        assert!(next_response(&endless).expect_err("too long").0.contains("without end"));
+        assert!(next_response(&endless).expect_err("too long").0.contains("too long"));
     }
 }

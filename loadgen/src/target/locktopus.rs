@@ -1,4 +1,4 @@
-//! Locktopus: one lock at a time on each WebSocket; and the bare server of WebSockets that it is compared with.
+//! Locktopus: one lock at a time on each WebSocket; also the bare WebSocket server that it is compared with.
 
 use std::io::{self, Read, Write};
 
@@ -7,7 +7,7 @@ use super::{Answer, Broken, Claim, Parsed, Target};
 use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 
-/// A namespace of its own. What a lost connection held is free at once.
+/// A separate namespace, in which the locks of a lost connection are free at once.
 const PATH: &str = "/v1?namespace=loadgen&abandon-timeout-ms=0";
 const RELEASE: &[u8] = br#"{"action":"release"}"#;
 
@@ -17,11 +17,11 @@ pub struct Locktopus {
     exclusive: LockMessage,
     shared: LockMessage,
     release: Vec<u8>,
-    /// Of the request in flight; the protocol has none.
+    /// Number of the request in flight; the protocol has no request numbers.
     number: u32,
 }
 
-/// A message that asks for a path of one segment; the end of the key is patched in.
+/// A message that locks a path of one segment; the end of the key is patched in.
 #[derive(Debug)]
 struct LockMessage {
     frame: Vec<u8>,
@@ -61,7 +61,7 @@ impl Locktopus {
 
 impl Target for Locktopus {
     type Hold = ();
-    /// Each lock has an id, and they rise.
+    /// Each lock has an id, and ids rise.
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;
 
@@ -97,7 +97,7 @@ impl Target for Locktopus {
             let answer = match said(text) {
                 Some((id, "lock", "acquired")) => Answer::Granted { number, hold: (), fence: id },
                 Some((_, "release", "ready")) => Answer::Released { number },
-                // It is acquired later.
+                // The lock is acquired later.
                 Some((_, "lock", "enqueued")) => continue,
                 _ => {
                     let message = String::from_utf8_lossy(text).trim_end().to_owned();
@@ -109,7 +109,7 @@ impl Target for Locktopus {
     }
 }
 
-/// Id, action and state of an answer, in the one form in which servers write it.
+/// Returns id, action and state of a response, in the only form in which servers write it.
 #[inline]
 fn said(text: &[u8]) -> Option<(u64, &str, &str)> {
     let text = std::str::from_utf8(text).ok()?.trim_ascii_end();
@@ -118,11 +118,11 @@ fn said(text: &[u8]) -> Option<(u64, &str, &str)> {
     Some((id.parse().ok()?, action, state))
 }
 
-/// A connection to the bare server: the same requests, and an answer that is always the same.
+/// A connection to the bare server: the same requests, and a constant response.
 #[derive(Debug)]
 pub struct WebSocketEcho {
     requests: Locktopus,
-    /// The request in flight is an acquire.
+    /// Whether the request in flight is an acquire.
     is_acquiring: bool,
 }
 
@@ -150,7 +150,7 @@ impl Target for WebSocketEcho {
     #[inline]
     fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<()>, Broken> {
         let parsed = self.requests.next_answer(bytes)?;
-        // It is read as a true one is, so that the client works as for that.
+        // Parses the response as for a real server, so that the client does the same work.
         Ok(parsed.map(|(answer, len)| match answer {
             Answer::Granted { number, .. } if !self.is_acquiring => (Answer::Released { number }, len),
             answer => (answer, len),
@@ -163,7 +163,7 @@ mod tests {
     use super::said;
 
     #[test]
-    fn an_answer_is_read_in_its_one_form() {
+    fn parses_a_response_in_its_only_form() {
         let text = b"{\"id\":\"42\",\"action\":\"lock\",\"state\":\"enqueued\"}\n";
         assert_eq!(said(text), Some((42, "lock", "enqueued")));
         for text in

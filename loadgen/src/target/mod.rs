@@ -1,7 +1,7 @@
-//! What can be loaded. One file a system, all behind [`Target`], so that one client code path drives them all. Only those
-//! that are called by gRPC are not among them: see [`crate::grpc`].
+//! Systems that can be loaded: one file per system, all behind [`Target`], so that one client code path drives
+//! them all. Systems that are called over gRPC are separate: see [`crate::grpc`].
 //!
-//! To add a system: implement [`Target`] in a file of its own, give it a name in `address.rs`, and a line in
+//! To add a system: implement [`Target`] in its own file, add its name to `address.rs`, and add a line to
 //! `load.rs`.
 
 pub(crate) mod consul;
@@ -29,85 +29,87 @@ pub use waymaker::{Waymaker, WaymakerKeys, WaymakerLimiter, WaymakerPermits, Way
 use crate::key::KeyIndex;
 use crate::plan::Plan;
 
-/// What one acquire asks for.
+/// Claim of one acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Claim {
-    /// The key.
+    /// Key of the claim.
     pub key: KeyIndex,
-    /// Shared with other readers; otherwise exclusive.
+    /// Whether the claim is shared with other readers; otherwise exclusive.
     pub shared: bool,
 }
 
-/// One answer.
+/// One response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<Hold> {
     /// The key is held.
     Granted {
-        /// Of the request.
+        /// Number of the request.
         number: u32,
-        /// What the release must show.
+        /// Data that the release must send.
         hold: Hold,
-        /// 0 where the system has none ([`Target::HAS_FENCES`]).
+        /// Fence of the grant; 0 if the system has no fences ([`Target::HAS_FENCES`]).
         fence: u64,
     },
-    /// The hold is over.
+    /// The hold was released.
     Released {
-        /// Of the request.
+        /// Number of the request.
         number: u32,
     },
-    /// One hold of several is over; the others follow under the same number.
+    /// One of several holds was released; the others follow under the same number.
     ReleasedInPart,
-    /// What the limiter says.
+    /// The limiter's decision.
     Throttled {
-        /// Of the request.
+        /// Number of the request.
         number: u32,
-        /// It gave what was asked for.
+        /// Whether the tokens were taken.
         allowed: bool,
     },
-    /// The lease is as long again as it was.
+    /// The lease was renewed to its full length.
     Renewed {
-        /// Of the request.
+        /// Number of the request.
         number: u32,
     },
-    /// Somebody else holds the key.
+    /// Another client holds the key.
     Busy {
-        /// Of the request.
+        /// Number of the request.
         number: u32,
     },
-    /// The system never grants what this plan asks for, so there is nothing to measure.
+    /// The system can never grant this plan's requests, so the load ends.
     Impossible {
-        /// Why, and what to do.
+        /// Reason and remedy.
         message: String,
     },
-    /// Everything else: an error, in the words of the system. `number` is that of the request, if there is one.
+    /// Any other response: an error in the words of the system. `number` is the number of the request, if known.
     Refused {
-        /// Of the request.
+        /// Number of the request.
         number: Option<u32>,
-        /// What the system says.
+        /// Error text of the system.
         message: String,
     },
 }
 
-/// The first answer of a buffer and its length in bytes; `None` where its end has not arrived.
+/// The first response of a buffer and its length in bytes; `None` if it is incomplete.
 pub type Parsed<Hold> = Option<(Answer<Hold>, usize)>;
 
-/// The stream of answers makes no sense any more; the connection is lost.
+/// The response stream is invalid; the connection is lost.
 #[derive(Debug)]
 pub struct Broken(pub String);
 
-/// One connection to one system: writes requests, reads answers. Owns no socket.
+/// One connection to one system: encodes requests and decodes responses. Owns no socket.
 ///
-/// Requests are appended to a buffer of the caller, answers are parsed where they were received; nothing allocates for
-/// a request. Numbers are chosen by the caller, never 0, and no two requests in flight have the same.
+/// Requests are appended to a buffer of the caller, and responses are parsed in the receive buffer; a request
+/// allocates nothing. The caller chooses the request numbers, which are never 0 and unique among the requests in
+/// flight.
 pub trait Target: Sized + Send {
-    /// What a release must show.
+    /// Data that a release must send.
     type Hold: Copy + Default + Send + std::fmt::Debug;
-    /// Grants carry a fence that rises with each grant of a key.
+    /// Whether grants carry a fence that rises with each grant of a key.
     const HAS_FENCES: bool;
-    /// An acquire waits at the server until the key is free. Otherwise busy is an answer, and the client asks again.
+    /// Whether an acquire waits at the server until the key is free. If false, the server responds busy and the
+    /// client polls.
     const WAITS: bool;
 
-    /// Opens the conversation on a fresh blocking connection.
+    /// Performs the handshake on a new blocking connection.
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self>;
 
     /// Appends an acquire.
@@ -116,14 +118,15 @@ pub trait Target: Sized + Send {
     /// Appends the release of a hold.
     fn put_release(&mut self, number: u32, claim: Claim, hold: &Self::Hold, out: &mut Vec<u8>);
 
-    /// Appends what takes back what was opened, if there is such. It is the last that is sent; nobody waits for an answer.
+    /// Appends a request that cleans up what `open` created, if necessary. It is the last request, and its
+    /// response is ignored.
     fn put_close(&mut self, _out: &mut Vec<u8>) {}
 
-    /// The first answer in `bytes`.
+    /// Returns the first response in `bytes`.
     fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<Self::Hold>, Broken>;
 }
 
-/// An error of the handshake.
+/// Creates an error of the handshake.
 fn refused(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
 }

@@ -1,7 +1,7 @@
-//! PostgreSQL: advisory locks, by prepared statements of its protocol 3.
+//! PostgreSQL: advisory locks, through prepared statements of protocol 3.
 //!
-//! A lock belongs to its connection, which may take what it holds already once more, so a connection has one request at a
-//! time. There is no lease: a lock ends with its connection.
+//! A lock belongs to its connection. PostgreSQL grants it again to the same connection, so a connection has one
+//! request at a time. There is no lease: a lock ends with its connection.
 
 use std::io::{self, Read, Write};
 
@@ -10,16 +10,16 @@ use crate::address::Login;
 use crate::key::KeyIndex;
 use crate::plan::Plan;
 
-/// Version 3.0.
+/// Protocol version 3.0.
 const PROTOCOL: u32 = 3 << 16;
-/// The longest message that makes sense here.
+/// Maximum length of a message.
 const MESSAGE_LEN_MAX: usize = 64 << 10;
-/// Type and length of a message.
+/// Length of the type and length fields of a message.
 const HEAD_LEN: usize = 5;
-/// Which ways of logging in there are: that nothing more is needed, and those that want a password.
+/// Codes of authentication messages: success, and the methods that need a password.
 const AUTHENTICATED: u32 = 0;
 const WANT_PASSWORD: [u32; 3] = [3, 5, 10];
-/// The type bigint.
+/// Type id of bigint.
 const BIGINT: u32 = 20;
 
 /// A connection to PostgreSQL.
@@ -29,26 +29,26 @@ pub struct Postgres {
     shared: Call,
     release: Call,
     release_shared: Call,
-    /// An acquire waits; otherwise it tries.
+    /// Whether an acquire waits; otherwise it tries.
     waits: bool,
-    /// Of the request in flight, and what it is.
+    /// Number and kind of the request in flight.
     number: u32,
     sent: Sent,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sent {
-    /// An answer to it would be one to no request.
+    /// No request is in flight, so any response is an error.
     #[default]
     Nothing,
-    /// `true` or `false` is the answer,
+    /// The response is `true` or `false`.
     Try,
-    /// or nothing, once the lock is there.
+    /// The response is empty and arrives once the lock is held.
     Wait,
     Release,
 }
 
-/// The messages that call one function with a key, which is their last eight bytes but for what is the same in all.
+/// The messages that call one function with a key. The key is in the last eight bytes before the constant end.
 #[derive(Debug)]
 struct Call {
     messages: Vec<u8>,
@@ -56,7 +56,7 @@ struct Call {
 }
 
 impl Call {
-    /// Calls what was prepared under this name.
+    /// Creates the call of the prepared statement with this name.
     fn new(name: &str) -> Self {
         let mut bind = vec![0];
         bind.extend_from_slice(name.as_bytes());
@@ -69,7 +69,7 @@ impl Call {
         bind.extend_from_slice(&[0, 1, 0, 1]);
         let mut messages = Vec::new();
         put_message(b'B', &bind, &mut messages);
-        // All rows of it.
+        // Fetch all rows.
         put_message(b'E', &[0; 5], &mut messages);
         put_message(b'S', &[], &mut messages);
         Self { messages, key_offset }
@@ -88,48 +88,48 @@ fn put_message(kind: u8, body: &[u8], out: &mut Vec<u8>) {
     put_sized(body, out);
 }
 
-/// Length, which counts itself, and body.
+/// Writes the length, which includes itself, and the body.
 fn put_sized(body: &[u8], out: &mut Vec<u8>) {
     let len = u32::try_from(body.len() + 4).expect("messages of a load are short");
     out.extend_from_slice(&len.to_be_bytes());
     out.extend_from_slice(body);
 }
 
-/// The first message of a buffer: its type and its body; `None` where its end has not arrived.
+/// Returns the type and body of the first message of a buffer; `None` if it is incomplete.
 #[inline]
 fn next_message(bytes: &[u8]) -> Result<Option<(u8, &[u8])>, Broken> {
     let Some((&[kind, a, b, c, d], rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let len = u32::from_be_bytes([a, b, c, d]) as usize;
     if !kind.is_ascii_alphanumeric() || !(4..=MESSAGE_LEN_MAX).contains(&len) {
-        return Err(Broken(format!("no message of PostgreSQL: type {kind:#04x}, {len} bytes")));
+        return Err(Broken(format!("not a PostgreSQL message: type {kind:#04x}, {len} bytes")));
     }
     Ok(rest.get(..len - 4).map(|body| (kind, body)))
 }
 
-/// The one value of a row.
+/// Returns the only value of a row.
 #[inline]
 fn row_value(body: &[u8]) -> Result<&[u8], Broken> {
     match body {
         [0, 1, a, b, c, d, value @ ..] if u32::from_be_bytes([*a, *b, *c, *d]) as usize == value.len() => {
             Ok(value)
         }
-        _ => Err(Broken("a row that is no single value".into())),
+        _ => Err(Broken("a row with more than one value".into())),
     }
 }
 
-/// What an error says: its severity, its code and its message.
+/// Formats severity, code and message of an error.
 fn error_words(body: &[u8]) -> String {
     let fields = body.split(|byte| *byte == 0).filter_map(|field| field.split_first());
     let words = fields.filter(|(name, _)| matches!(name, b'S' | b'C' | b'M'));
     words.map(|(_, text)| String::from_utf8_lossy(text)).collect::<Vec<_>>().join(" ")
 }
 
-/// What is said at any time and answers nothing: a notice, or the value of a setting.
+/// Whether a message may arrive at any time without a request: a notice, or the value of a setting.
 fn is_aside(kind: u8) -> bool {
     matches!(kind, b'N' | b'S')
 }
 
-/// Sends, and hands each message of the answer on until the server waits for the next request.
+/// Sends the request, and passes each message of the response on until the server waits for the next request.
 fn converse(
     stream: &mut (impl Read + Write),
     request: &[u8],
@@ -140,7 +140,7 @@ fn converse(
     loop {
         let mut chunk = [0; 1024];
         match stream.read(&mut chunk)? {
-            0 => return Err(refused("the server closed the connection instead of letting us in")),
+            0 => return Err(refused("the server closed the connection during the login")),
             count => received.extend_from_slice(&chunk[..count]),
         }
         let mut start = 0;
@@ -149,7 +149,7 @@ fn converse(
             match kind {
                 b'E' => return Err(refused(error_words(body))),
                 b'Z' if start == received.len() => return Ok(()),
-                b'Z' => return Err(refused("more is said than was asked for")),
+                b'Z' => return Err(refused("more messages than expected")),
                 kind if is_aside(kind) => {}
                 kind => hear(kind, body)?,
             }
@@ -176,17 +176,18 @@ pub(crate) fn log_in(stream: &mut (impl Read + Write), login: &Login) -> io::Res
                 Ok(())
             }
             (b'R', Some(way)) if WANT_PASSWORD.contains(&way) => Err(refused(format!(
-                "the server wants a password of {user}; this logs in only where pg_hba.conf says trust"
+                "the server requires a password for {user}, which this program does not support; set trust in \
+                 pg_hba.conf"
             ))),
             (b'R', way) => {
-                Err(refused(format!("the server wants a way of logging in that is not known here: {way:?}")))
+                Err(refused(format!("the server requires an unsupported authentication method: {way:?}")))
             }
-            // By which a request could be cancelled.
+            // Key for cancelling requests; not used.
             (b'K', _) if is_authenticated => Ok(()),
             _ => Err(refused(unexpected(kind))),
         }
     })?;
-    if is_authenticated { Ok(()) } else { Err(refused("the server never said that we are let in")) }
+    if is_authenticated { Ok(()) } else { Err(refused("the server never confirmed the login")) }
 }
 
 fn unexpected(kind: u8) -> String {
@@ -196,7 +197,7 @@ fn unexpected(kind: u8) -> String {
 impl Target for Postgres {
     type Hold = ();
     const HAS_FENCES: bool = false;
-    /// Where others may hold the key. Otherwise it tries once, and busy is a wrong answer anyway.
+    /// Used if clients contend for a key. Otherwise the acquire tries once, and busy is a wrong response.
     const WAITS: bool = true;
 
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
@@ -221,7 +222,10 @@ impl Target for Postgres {
             if kind == b'1' { Ok(()) } else { Err(refused(unexpected(kind))) }
         })?;
         if prepared_count != names.len() {
-            return Err(refused(format!("{prepared_count} of {} statements were prepared", names.len())));
+            return Err(refused(format!(
+                "only {prepared_count} of {} statements were prepared",
+                names.len()
+            )));
         }
         let [exclusive, shared, release, release_shared] = names.map(|(name, _)| Call::new(name));
         let (waits, sent) = (plan.workload.contends(), Sent::Nothing);
@@ -248,7 +252,7 @@ impl Target for Postgres {
 
     #[inline]
     fn next_answer(&mut self, bytes: &[u8]) -> Result<Parsed<()>, Broken> {
-        // Of the statement: bound, its row, complete, and then that the next one is waited for.
+        // Expected messages: bind complete, row, command complete, ready for query.
         let mut expected: &[u8] = b"2DCZ";
         let mut value: &[u8] = &[];
         let mut error = None;
@@ -272,16 +276,16 @@ impl Target for Postgres {
         let number = self.number;
         let refused = |message: String| Answer::Refused { number: Some(number), message };
         let answer = match (std::mem::take(&mut self.sent), error, value) {
-            (Sent::Nothing, ..) => return Err(Broken("an answer to no request".into())),
+            (Sent::Nothing, ..) => return Err(Broken("a response without a request".into())),
             (_, Some(words), _) => refused(words),
             (Sent::Try, None, [1]) | (Sent::Wait, None, []) => Answer::Granted { number, hold: (), fence: 0 },
             (Sent::Try, None, [0]) => Answer::Busy { number },
             (Sent::Release, None, [1]) => Answer::Released { number },
             (Sent::Release, None, [0]) => {
-                refused("the connection does not hold the lock: it was lost".into())
+                refused("the connection does not hold the lock; the lock was lost".into())
             }
             (sent, None, value) => {
-                return Err(Broken(format!("{sent:?} was answered by the value {value:?}")));
+                return Err(Broken(format!("unexpected value in the response to {sent:?}: {value:?}")));
             }
         };
         Ok(Some((answer, len)))

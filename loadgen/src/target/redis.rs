@@ -1,7 +1,7 @@
-//! Redis: `SET key owner NX PX lease`, and a script that deletes the key if it is still its owner's.
+//! Redis: `SET key owner NX PX lease`, and a script that deletes the key if it still has the owner's value.
 //!
-//! That is what a careful client does. With [`RedisRelease::Del`] it is `DEL key`, which does not look whose the key is: the
-//! least that a Redis lock can cost.
+//! A careful client does the same. With [`RedisRelease::Del`] the release is `DEL key`, which does not check the
+//! owner: the lower bound of the cost of a Redis lock.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -11,23 +11,23 @@ use crate::key::{KeyIndex, TailPlace};
 use crate::options::RedisRelease;
 use crate::plan::Plan;
 
-/// Deletes a key that is its owner's, and says how many keys it deleted.
+/// Deletes a key if it has the owner's value, and returns the number of deleted keys.
 const SCRIPT: &[u8] =
     b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
-/// The longest line of an answer that makes sense here.
+/// Maximum length of a response line.
 const LINE_LEN_MAX: usize = 512;
 
 /// A connection to Redis.
 #[derive(Debug)]
 pub struct Redis {
-    /// Acquire and release of any key; the end of the key is patched in.
+    /// Templates for acquire and release of any key; the end of the key is patched in.
     acquire: Vec<u8>,
     acquire_tail: TailPlace,
     release: Vec<u8>,
     release_tail: TailPlace,
-    /// What it means where a release finds nothing.
+    /// Error text for a release that finds no key.
     lost: &'static str,
-    /// Redis answers in the order of the requests and numbers nothing: these are the numbers it owes.
+    /// Numbers of the requests without a response. Redis responds in request order and has no request numbers.
     unanswered: VecDeque<(u32, Sent)>,
 }
 
@@ -49,29 +49,31 @@ pub(super) fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A command, and the place of the key in it.
+/// Returns a command, and the position of the key in it.
 fn keyed_command(before: &[&[u8]], key: &[u8], after: &[&[u8]]) -> (Vec<u8>, TailPlace) {
     let mut behind = b"\r\n".to_vec();
     after.iter().for_each(|word| put_word(word, &mut behind));
     let bytes = command(&[before, &[key], after].concat());
-    // A line break ends the key.
+    // A line break follows the key.
     let place = TailPlace::before(bytes.len() - behind.len(), key.len());
     (bytes, place)
 }
 
-/// Asks once; the answer has so many lines.
+/// Sends one request and reads a response with this number of lines.
 fn ask(stream: &mut (impl Read + Write), words: &[&[u8]], line_count: usize) -> io::Result<String> {
     stream.write_all(&command(words))?;
     let name = String::from_utf8_lossy(words[0]);
     let mut received = Vec::new();
-    // An error is one line, whatever was asked for.
+    // An error is always one line.
     while !received.ends_with(b"\r\n")
         || !received.starts_with(b"-") && received.iter().filter(|byte| **byte == b'\n').count() < line_count
     {
         let mut chunk = [0; 256];
         match stream.read(&mut chunk)? {
             0 => {
-                return Err(refused(format!("the server closed the connection instead of answering {name}")));
+                return Err(refused(format!(
+                    "the server closed the connection without a response to {name}"
+                )));
             }
             count => received.extend_from_slice(&chunk[..count]),
         }
@@ -82,13 +84,13 @@ fn ask(stream: &mut (impl Read + Write), words: &[&[u8]], line_count: usize) -> 
     Ok(String::from_utf8_lossy(&received).into_owned())
 }
 
-/// Has the script known to the server, and says under which name.
+/// Loads the script into the server, and returns its name.
 fn load_script(stream: &mut (impl Read + Write)) -> io::Result<String> {
     let answer = ask(stream, &[b"SCRIPT", b"LOAD", SCRIPT], 2)?;
     let name = answer.strip_prefix("$40\r\n").and_then(|rest| rest.strip_suffix("\r\n"));
     match name.filter(|name| name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())) {
         Some(name) => Ok(name.to_owned()),
-        None => Err(refused(format!("SCRIPT LOAD was answered by {answer:?}"))),
+        None => Err(refused(format!("unexpected response to SCRIPT LOAD: {answer:?}"))),
     }
 }
 
@@ -100,10 +102,10 @@ impl Target for Redis {
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         let pong = ask(stream, &[b"PING"], 1)?;
         if pong != "+PONG\r\n" {
-            return Err(refused(format!("PING was answered by {pong:?}")));
+            return Err(refused(format!("unexpected response to PING: {pong:?}")));
         }
         let key = &KeyIndex(0).key(usize::from(plan.key_size))[..];
-        // As long as our lock id, and nobody else's.
+        // As long as a Waymaker lock id, and unique.
         let owner = format!("{:016x}", rand::random::<u64>());
         let (owner, lease_ms) = (owner.as_bytes(), plan.lease_ms.to_string());
         let (acquire, acquire_tail) =
@@ -112,9 +114,9 @@ impl Target for Redis {
             RedisRelease::Script => {
                 let script = load_script(stream)?;
                 let release = keyed_command(&[b"EVALSHA", script.as_bytes(), b"1"], key, &[owner]);
-                (release, "the script found no key of its owner: the hold was lost")
+                (release, "the script found no key of its owner; the hold was lost")
             }
-            RedisRelease::Del => (keyed_command(&[b"DEL"], key, &[]), "DEL found no key: the hold was lost"),
+            RedisRelease::Del => (keyed_command(&[b"DEL"], key, &[]), "DEL found no key; the hold was lost"),
         };
         let unanswered = VecDeque::with_capacity(plan.depth as usize);
         Ok(Self { acquire, acquire_tail, release, release_tail, lost, unanswered })
@@ -142,12 +144,12 @@ impl Target for Redis {
             return if bytes.len() < LINE_LEN_MAX {
                 Ok(None)
             } else {
-                Err(Broken("a line without end".into()))
+                Err(Broken(format!("a line longer than {LINE_LEN_MAX} bytes")))
             };
         };
         let line = &bytes[..=end];
         let Some((number, sent)) = self.unanswered.pop_front() else {
-            return Err(Broken(format!("an answer to no request: {:?}", String::from_utf8_lossy(line))));
+            return Err(Broken(format!("a response without a request: {:?}", String::from_utf8_lossy(line))));
         };
         let answer = match (sent, line) {
             (Sent::Acquire, b"+OK\r\n") => Answer::Granted { number, hold: (), fence: 0 },
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_found_behind_and_before_other_words() {
+    fn finds_the_key_between_other_words() {
         for after in [&[][..], &[&b"00000000"[..], b"NX"]] {
             let (mut bytes, place) = keyed_command(&[b"SET"], b"waymaker12345678", after);
             place.put(b"another key here", &mut bytes);

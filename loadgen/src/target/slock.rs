@@ -1,6 +1,6 @@
-//! slock, by its binary protocol: LOCK and UNLOCK, each a frame of 64 bytes.
+//! slock, over its binary protocol: LOCK and UNLOCK, each a frame of 64 bytes.
 //!
-//! A read-write lock is made of its counts: a key may be locked once, or by readers as often as their count says.
+//! Counts make a read-write lock: a key has one holder, or as many readers as their count allows.
 
 use std::io::{self, Read, Write};
 
@@ -11,11 +11,11 @@ use crate::plan::Plan;
 const FRAME_LEN: usize = 64;
 const MAGIC: u8 = 0x56;
 const VERSION: u8 = 1;
-/// What a frame asks for, and what an answer is to.
+/// Types of requests and responses.
 const INIT: u8 = 0;
 const LOCK: u8 = 1;
 const UNLOCK: u8 = 2;
-/// Results.
+/// Result codes.
 const SUCCEEDED: u8 = 0;
 const TIMED_OUT: u8 = 8;
 const RESULTS: [&str; 12] = [
@@ -32,28 +32,28 @@ const RESULTS: [&str; 12] = [
     "RESULT_STATE_ERROR",
     "UNKNOWN_ERROR",
 ];
-/// Where things are in every frame,
+/// Offset of the request id in every frame.
 const REQUEST_ID: usize = 3;
-/// in what is asked,
+/// Offsets in a request.
 const CLIENT_ID: usize = 19;
 const LOCK_ID: usize = 21;
 const KEY: usize = 37;
 const TIMEOUT: usize = 53;
 const EXPIRY: usize = 57;
 const COUNT: usize = 61;
-/// and in an answer.
+/// Offsets in a response.
 const RESULT: usize = 19;
 const ANSWER_FLAGS: usize = 20;
 const ANSWER_LOCK_ID: usize = 22;
-/// More follows behind the frame: data that is kept with a lock.
+/// Flag: data that is stored with a lock follows the frame.
 const HAS_DATA: u8 = 0x20;
 const ID_LEN: usize = 16;
-/// As many readers as there can be.
+/// Maximum number of readers.
 const READERS: u16 = u16::MAX;
-/// Seconds for which somebody waits: as long as can be said.
+/// Maximum wait in seconds.
 const WAIT_S: u16 = u16::MAX;
 
-/// Chosen by whoever locks.
+/// Chosen by the client.
 type LockId = [u8; ID_LEN];
 
 /// A connection to slock.
@@ -62,12 +62,12 @@ pub struct Slock {
     exclusive: [u8; FRAME_LEN],
     shared: [u8; FRAME_LEN],
     release: [u8; FRAME_LEN],
-    /// What all lock ids of this connection begin with.
+    /// Start of all lock ids of this connection.
     client: [u8; 8],
     tail_place: TailPlace,
 }
 
-/// A frame with what all of its kind have in common.
+/// Returns a frame of this type, with its constant fields.
 fn frame(kind: u8) -> [u8; FRAME_LEN] {
     let mut frame = [0; FRAME_LEN];
     frame[..REQUEST_ID].copy_from_slice(&[MAGIC, VERSION, kind]);
@@ -81,7 +81,7 @@ fn put(frame: &mut [u8; FRAME_LEN], offset: usize, bytes: &[u8]) {
 }
 
 impl Slock {
-    /// Every lock has an id of its own: that of its connection and of its request.
+    /// Returns the id of a lock: from the connection and the request.
     #[inline]
     fn lock_id(&self, number: u32) -> LockId {
         let mut id = [0; ID_LEN];
@@ -99,30 +99,30 @@ impl Slock {
     }
 }
 
-/// Magic, version, and where a request id ends; `None` where the frame's end has not arrived.
+/// Checks magic, version and the end of the request id; `None` if the frame is incomplete.
 #[inline]
 fn next_frame(bytes: &[u8]) -> Result<Option<&[u8; FRAME_LEN]>, Broken> {
     let known_len = bytes.len().min(2);
     if bytes[..known_len] != [MAGIC, VERSION][..known_len] {
-        return Err(Broken(format!("no frame of slock: it begins with {:02x?}", &bytes[..known_len])));
+        return Err(Broken(format!("not a slock frame: it begins with {:02x?}", &bytes[..known_len])));
     }
     let Some(frame) = bytes.first_chunk::<FRAME_LEN>() else { return Ok(None) };
     if frame[REQUEST_ID + 4..REQUEST_ID + ID_LEN] != [0; ID_LEN - 4] {
-        return Err(Broken("an answer to a request id that is none of ours".into()));
+        return Err(Broken("a response with an unknown request id".into()));
     }
     Ok(Some(frame))
 }
 
-/// A result in the words of the system.
+/// Formats a result code.
 fn result_words(result: u8) -> String {
-    let name = RESULTS.get(usize::from(result)).copied().unwrap_or("not a known result");
+    let name = RESULTS.get(usize::from(result)).copied().unwrap_or("unknown result");
     format!("{name} ({result})")
 }
 
 impl Target for Slock {
     type Hold = LockId;
     const HAS_FENCES: bool = false;
-    /// Where others may hold the key. Otherwise it tries once, and busy is a wrong answer anyway.
+    /// Used if clients contend for a key. Otherwise the acquire tries once, and busy is a wrong response.
     const WAITS: bool = true;
 
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
@@ -136,7 +136,7 @@ impl Target for Slock {
                 Ok(Some(frame)) if frame[2] == INIT && received.len() == FRAME_LEN => break frame[RESULT],
                 Ok(Some(frame)) => {
                     return Err(refused(format!(
-                        "the greeting was answered by a frame of type {}",
+                        "unexpected response to the greeting: a frame of type {}",
                         frame[2]
                     )));
                 }
@@ -145,25 +145,23 @@ impl Target for Slock {
             }
             let mut chunk = [0; FRAME_LEN];
             match stream.read(&mut chunk)? {
-                0 => return Err(refused("the server closed the connection instead of greeting")),
+                0 => return Err(refused("the server closed the connection during the greeting")),
                 count => received.extend_from_slice(&chunk[..count]),
             }
         };
         if result != SUCCEEDED {
-            return Err(refused(format!("the greeting was answered by {}", result_words(result))));
+            return Err(refused(format!("unexpected response to the greeting: {}", result_words(result))));
         }
-        // Keys have sixteen bytes. Longer ones lose their common start, shorter ones are filled with zeros in front.
+        // Keys have sixteen bytes. Longer keys lose their common start; shorter keys are padded with leading
+        // zeros.
         let tail_place = TailPlace::before(KEY + ID_LEN, usize::from(plan.key_size));
         let mut exclusive = frame(LOCK);
         let mut release = exclusive;
         release[2] = UNLOCK;
-        // In whole seconds, as its clients say it.
+        // In whole seconds, as the protocol requires.
         let lease_s = plan.lease_ms.div_ceil(1000);
         let Ok(lease_s) = u16::try_from(lease_s) else {
-            return Err(refused(format!(
-                "a lock of slock lasts {} s at most, --lease is {lease_s} s",
-                u16::MAX
-            )));
+            return Err(refused(format!("--lease is {lease_s} s; the maximum for slock is {} s", u16::MAX)));
         };
         put(&mut exclusive, EXPIRY, &lease_s.to_le_bytes());
         if plan.workload.contends() {
@@ -191,7 +189,7 @@ impl Target for Slock {
         let [a, b, c, d] = [0, 1, 2, 3].map(|place| frame[REQUEST_ID + place]);
         let number = u32::from_le_bytes([a, b, c, d]);
         if frame[ANSWER_FLAGS] & HAS_DATA != 0 {
-            return Err(Broken("a lock came with data, and nobody gave it any".into()));
+            return Err(Broken("unexpected data in a lock response".into()));
         }
         let mut hold = LockId::default();
         hold.copy_from_slice(&frame[ANSWER_LOCK_ID..ANSWER_LOCK_ID + ID_LEN]);
@@ -199,14 +197,14 @@ impl Target for Slock {
             (LOCK, SUCCEEDED) if hold == self.lock_id(number) => Answer::Granted { number, hold, fence: 0 },
             (LOCK, SUCCEEDED) => Answer::Refused {
                 number: Some(number),
-                message: format!("the lock of another was given: {hold:02x?}"),
+                message: format!("granted with the lock id of another request: {hold:02x?}"),
             },
             (LOCK, TIMED_OUT) => Answer::Busy { number },
             (UNLOCK, SUCCEEDED) => Answer::Released { number },
             (LOCK | UNLOCK, result) => {
                 Answer::Refused { number: Some(number), message: result_words(result) }
             }
-            (kind, _) => return Err(Broken(format!("an answer of type {kind} that nobody asked for"))),
+            (kind, _) => return Err(Broken(format!("an unexpected response of type {kind}"))),
         };
         Ok(Some((answer, FRAME_LEN)))
     }

@@ -1,4 +1,4 @@
-//! All contend for one key, and whoever gets it gives it up at once.
+//! All connections contend for one key, and each holder releases it at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +9,12 @@ use crate::latencies::Latencies;
 use crate::ledger::{FenceLedger, HoldLedger, WrongGrant};
 use crate::target::Claim;
 
-/// What all threads know of the one key.
+/// State of the key that all threads share.
 #[derive(Debug)]
 pub struct HotLedger {
     fences: FenceLedger,
     holds: HoldLedger,
-    /// When the last release was sent; 0 before the first.
+    /// Time at which the last release was sent; 0 before the first.
     released_at_ns: AtomicU64,
 }
 
@@ -24,7 +24,7 @@ impl Default for HotLedger {
     }
 }
 
-/// Measures the hand-over: from when one holder's release is sent to when the next one's grant is read.
+/// Measures the hand-over: the time from sending a release to reading the next grant.
 #[derive(Debug)]
 pub struct Hot {
     ledger: Arc<HotLedger>,
@@ -32,7 +32,7 @@ pub struct Hot {
 }
 
 impl Hot {
-    /// For one thread.
+    /// Creates the workload of one thread.
     pub fn new(ledger: Arc<HotLedger>) -> Self {
         Self { ledger, hand_over: Latencies::default() }
     }

@@ -1,4 +1,4 @@
-//! What the connections do, and what each grant must then be.
+//! Workloads: the requests of the connections, and the checks of their grants.
 
 mod hot;
 mod pair;
@@ -18,51 +18,51 @@ use crate::latencies::Latencies;
 use crate::ledger::WrongGrant;
 use crate::target::Claim;
 
-/// A place for one request in flight: which one over all connections.
+/// Index of a request slot over all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Lane(pub u32);
 
-/// One grant, as the workload judges it.
+/// One grant, for the checks of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
-    /// What was asked for.
+    /// Claim of the request.
     pub claim: Claim,
-    /// Its fence, where the system has fences.
+    /// Fence of the grant, if the system has fences.
     pub fence: Option<u64>,
-    /// What [`Workload::fence_floor`] said when the acquire was sent.
+    /// Result of [`Workload::fence_floor`] when the acquire was sent.
     pub fence_floor: u64,
-    /// When its answer was read.
+    /// Time at which the response was read.
     pub now_ns: u64,
-    /// It counts in the results.
+    /// Whether the grant counts in the results.
     pub is_measured: bool,
 }
 
-/// One per thread; what threads must know of each other is behind shared ledgers.
+/// Workload of one thread; state that threads share is behind ledgers.
 pub trait Workload: Send {
-    /// The latencies are those of acquires and releases; otherwise of acquires only.
+    /// Whether latencies include releases; otherwise they are the latencies of acquires only.
     const RECORDS_RELEASES: bool;
-    /// Somebody else may hold the key, so busy may be an answer.
+    /// Whether another client may hold the key, so that busy is a valid response.
     const CONTENDS: bool;
 
-    /// Leases are renewed instead of acquired and released.
+    /// Whether leases are renewed instead of acquired and released.
     const RENEWS: bool = false;
 
-    /// The next claim of a lane that holds nothing.
+    /// Returns the next claim of a lane that holds nothing.
     fn choose(&mut self, lane: Lane) -> Claim;
 
-    /// A fence that the grant of this claim must exceed; asked when its acquire is sent.
+    /// Returns a fence that the grant of this claim must exceed; called when the acquire is sent.
     fn fence_floor(&self, claim: Claim) -> u64;
 
-    /// Judges a grant.
+    /// Checks a grant.
     fn granted(&mut self, grant: Grant) -> Result<(), WrongGrant>;
 
-    /// The limiter answered. Only where it is asked.
+    /// Records a response of the limiter; called only for limiter workloads.
     #[inline]
     fn throttled(&mut self, _claim: Claim, _allowed: bool) {}
 
-    /// The release of this claim is about to be sent.
+    /// Records that the release of this claim is about to be sent.
     fn releasing(&mut self, claim: Claim, now_ns: u64);
 
-    /// Latencies from one release to the next grant, where the workload has them.
+    /// Returns the times from a release to the next grant, if the workload measures them.
     fn into_hand_over(self) -> Option<Latencies>;
 }

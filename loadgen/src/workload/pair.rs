@@ -1,4 +1,4 @@
-//! Acquire a key, then release it. Nobody is ever in the way.
+//! Acquires and releases without contention.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ledger::{FenceLedger, WrongGrant};
 use crate::plan::Plan;
 use crate::target::Claim;
 
-/// Which keys belong to which lane, and the fences of those that come again.
+/// Assignment of keys to lanes, and the fences of keys that are used repeatedly.
 #[derive(Debug)]
 pub struct PairLedger {
     fences: Option<FenceLedger>,
@@ -21,14 +21,14 @@ pub struct PairLedger {
 
 #[derive(Clone, Copy, Debug)]
 enum KeysOfLanes {
-    /// So many in a row for each.
+    /// Each lane has this number of consecutive keys.
     Several(u32),
-    /// One after the other, with this distance.
+    /// Each lane uses one key after the other, at this distance.
     Distinct(u32),
 }
 
 impl PairLedger {
-    /// Nothing seen yet.
+    /// Creates the ledger, before any grant.
     pub fn new(plan: &Plan, has_fences: bool) -> Self {
         let lane_count = plan.connections * plan.depth;
         let keys = if plan.has_distinct_keys {
@@ -41,17 +41,17 @@ impl PairLedger {
     }
 }
 
-/// Each lane draws from keys of its own. So all keys are equally likely, and yet busy can never be a right answer.
+/// Each lane draws from its own keys. So all keys are equally likely, and yet busy is never a valid response.
 #[derive(Debug)]
 pub struct Pair {
     ledger: Arc<PairLedger>,
     random: SmallRng,
-    /// Of keys that are used once: how often each lane chose.
+    /// For keys that are used once: the number of keys that each lane has used.
     chosen_counts: Vec<u32>,
 }
 
 impl Pair {
-    /// For one thread.
+    /// Creates the workload of one thread.
     pub fn new(ledger: Arc<PairLedger>, seed: u64) -> Self {
         let chosen_counts = match ledger.keys {
             KeysOfLanes::Several(_) => Vec::new(),
@@ -71,7 +71,7 @@ impl Workload for Pair {
             KeysOfLanes::Several(count) => lane.0 * count + self.random.random_range(0..count),
             KeysOfLanes::Distinct(lane_count) => {
                 let chosen_count = &mut self.chosen_counts[lane.0 as usize];
-                // After four thousand million keys it begins again.
+                // Keys repeat after 2^32 claims.
                 let key = lane.0.wrapping_add(chosen_count.wrapping_mul(lane_count));
                 *chosen_count = chosen_count.wrapping_add(1);
                 key

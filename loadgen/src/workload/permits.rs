@@ -1,4 +1,4 @@
-//! Permits of pools, taken and given back.
+//! Acquires and releases of permits of pools.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +14,8 @@ use crate::ledger::{FenceLedger, WrongGrant};
 use crate::plan::Plan;
 use crate::target::Claim;
 
-/// How many permits of each pool are surely held: from when a grant was read until its release is about to be written.
-/// Both ends lie inside the true hold, so what is too much here was too much at the server.
+/// Number of permits of each pool that are certainly held: from reading the grant until just before writing the
+/// release. Both ends lie inside the true hold, so an excess here was also an excess at the server.
 #[derive(Debug)]
 pub struct PermitLedger {
     fences: FenceLedger,
@@ -25,7 +25,7 @@ pub struct PermitLedger {
 }
 
 impl PermitLedger {
-    /// Nothing seen yet.
+    /// Creates the ledger, before any grant.
     pub fn new(plan: &Plan) -> Self {
         Self {
             fences: FenceLedger::new(plan.key_count),
@@ -45,7 +45,7 @@ impl PermitLedger {
     }
 }
 
-/// Acquires of permits of random pools; all wait until they are granted.
+/// Acquires permits of random pools; all acquires wait until they are granted.
 #[derive(Debug)]
 pub struct Permits {
     ledger: Arc<PermitLedger>,
@@ -54,7 +54,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// For one thread.
+    /// Creates the workload of one thread.
     pub fn new(ledger: Arc<PermitLedger>, plan: &Plan, seed: u64) -> Self {
         Self { ledger, pool_count: plan.key_count, random: SmallRng::seed_from_u64(seed) }
     }
@@ -66,7 +66,7 @@ impl Workload for Permits {
 
     #[inline]
     fn choose(&mut self, _lane: Lane) -> Claim {
-        // Others hold permits at the same time, so its fence is judged like that of a reader.
+        // Other clients hold permits at the same time, so the fence is checked like the fence of a reader.
         Claim { key: KeyIndex(self.random.random_range(0..self.pool_count)), shared: true }
     }
 

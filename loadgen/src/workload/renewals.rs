@@ -1,4 +1,4 @@
-//! Leases that are held all the time and renewed in turn.
+//! Renewals, in turn, of leases that stay held.
 
 use super::{Grant, Lane, Workload};
 use crate::faults::FaultKind;
@@ -6,7 +6,7 @@ use crate::latencies::Latencies;
 use crate::ledger::WrongGrant;
 use crate::target::Claim;
 
-/// One renewal after the other. Which lease is next each connection knows for itself, since it has taken them.
+/// Sends one renewal after the other. Each connection chooses the lease itself, because it acquired the leases.
 #[derive(Debug)]
 pub struct Renewals;
 
@@ -27,7 +27,10 @@ impl Workload for Renewals {
 
     #[cold]
     fn granted(&mut self, _grant: Grant) -> Result<(), WrongGrant> {
-        Err(WrongGrant { kind: FaultKind::WrongAnswer, message: "a grant for a renewal".to_owned() })
+        Err(WrongGrant {
+            kind: FaultKind::WrongAnswer,
+            message: "a grant in response to a renewal".to_owned(),
+        })
     }
 
     #[inline]

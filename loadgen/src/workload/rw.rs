@@ -1,4 +1,4 @@
-//! Readers and writers of keys or paths, one or several at a time.
+//! Readers and writers of keys or paths, one or several per claim.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::target::Claim;
 
-/// What all threads know of the keys.
+/// State of the keys that all threads share.
 #[derive(Debug)]
 pub struct ReadWriteLedger {
     fences: FenceLedger,
     holds: HoldLedger,
     items: ItemSet,
-    /// All keys count their grants together, as paths of one tree do.
+    /// Whether all keys share one fence counter, as the paths of a tree do.
     has_one_counter: bool,
 }
 
 impl ReadWriteLedger {
-    /// Nothing seen yet.
+    /// Creates the ledger, before any grant.
     pub fn new(plan: &Plan) -> Self {
         let has_one_counter = plan.workload == WorkloadName::Tree;
         Self {
@@ -36,8 +36,9 @@ impl ReadWriteLedger {
         }
     }
 
-    /// The claim as its fence counts. Of several keys the first is looked at, which each key is in its turn. Where all
-    /// count together a grant says nothing of the end of others before it, like that of a reader.
+    /// Returns the claim under which the fence is checked. For multi-key claims this is the first key; over time
+    /// each key is the first. With a common counter, a grant does not prove that earlier holds have ended, so it
+    /// is checked like the grant of a reader.
     #[inline]
     fn counted(&self, claim: Claim) -> Claim {
         if self.has_one_counter { Claim { key: KeyIndex(0), shared: true } } else { claim }
@@ -49,7 +50,7 @@ impl ReadWriteLedger {
     }
 }
 
-/// Shared and exclusive acquires of random keys; all wait until they are granted.
+/// Shared and exclusive acquires of random keys; all acquires wait until they are granted.
 #[derive(Debug)]
 pub struct ReadWrite {
     ledger: Arc<ReadWriteLedger>,
@@ -59,7 +60,7 @@ pub struct ReadWrite {
 }
 
 impl ReadWrite {
-    /// For one thread.
+    /// Creates the workload of one thread.
     pub fn new(ledger: Arc<ReadWriteLedger>, plan: &Plan, seed: u64) -> Self {
         let (key_count, read_percent) = (plan.key_count, plan.shape.read_percent);
         Self { ledger, key_count, read_percent, random: SmallRng::seed_from_u64(seed) }
@@ -86,7 +87,7 @@ impl Workload for ReadWrite {
         let ledger = &self.ledger;
         let mut held = Ok(());
         for part in ledger.parts(grant.claim) {
-            // All are noted, so that all can be taken back.
+            // Records all parts even after an error, so that all can be undone.
             held = held.and(ledger.holds.note_granted(part));
         }
         let counted = ledger.counted(grant.claim);

@@ -1,4 +1,4 @@
-//! Questions to the limiter, and what it may give at most.
+//! Requests to the rate limiter, and the maximum number of tokens that it may allow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::ledger::WrongGrant;
 use crate::shape::Shape;
 use crate::target::Claim;
 
-/// What each bucket was asked for, and what it gave.
+/// Requested and allowed tokens of each bucket.
 #[derive(Debug)]
 pub struct Buckets {
     buckets: Box<[Bucket]>,
@@ -27,25 +27,26 @@ struct Bucket {
     allowed_count: AtomicU64,
 }
 
-/// What all buckets gave, the warm-up included.
+/// Sum over all buckets, including the warm-up.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Allowed {
-    /// Tokens asked for.
+    /// Number of requested tokens.
     pub asked_count: u64,
-    /// Tokens given.
+    /// Number of allowed tokens.
     pub allowed_count: u64,
-    /// What the buckets that were asked may have given, at most: their bursts, and what came back in all the time.
+    /// Maximum number of tokens that the requested buckets may have allowed: their bursts, and the tokens regained
+    /// in the whole time.
     pub allowed_count_max: u64,
 }
 
 impl Buckets {
-    /// Nothing asked yet.
+    /// Creates the counters, before any request.
     pub fn new(count: u32) -> Self {
         Self { buckets: (0..count).map(|_| Bucket::default()).collect() }
     }
 
-    /// Finds buckets that gave more than a full one and all that came back while they were asked, which is as long as
-    /// the whole load. One token more is never wrong: what came back is counted in whole ones.
+    /// Finds buckets that allowed more than their burst plus the tokens regained during the load. One extra token
+    /// per bucket is accepted, because regained tokens are counted in whole numbers.
     pub fn judge(&self, shape: &Shape, lasted_ns: u64, faults: &mut Faults) -> Allowed {
         let refilled = u128::from(shape.bucket_rate) * u128::from(lasted_ns) / 1_000_000_000;
         let most_of_one = u64::from(shape.burst) + u64::try_from(refilled).unwrap_or(u64::MAX) + 1;
@@ -58,7 +59,7 @@ impl Buckets {
             sum.allowed_count_max += most_of_one.min(asked_count);
             if allowed_count > most_of_one {
                 faults.add(FaultKind::TooMuchAllowed, || {
-                    format!("bucket {number:08x} gave {allowed_count} tokens, {most_of_one} are possible")
+                    format!("bucket {number:08x} allowed {allowed_count} tokens; the limit is {most_of_one}")
                 });
             }
         }
@@ -66,7 +67,7 @@ impl Buckets {
     }
 }
 
-/// Asks random buckets for one token each.
+/// Requests one token at a time from random buckets.
 #[derive(Debug)]
 pub struct Throttled {
     buckets: Arc<Buckets>,
@@ -74,7 +75,7 @@ pub struct Throttled {
 }
 
 impl Throttled {
-    /// For one thread.
+    /// Creates the workload of one thread.
     pub fn new(buckets: Arc<Buckets>, seed: u64) -> Self {
         Self { buckets, random: SmallRng::seed_from_u64(seed) }
     }
@@ -97,7 +98,7 @@ impl Workload for Throttled {
 
     #[cold]
     fn granted(&mut self, grant: Grant) -> Result<(), WrongGrant> {
-        let message = format!("a grant for a question to bucket {:08x}", grant.claim.key.0);
+        let message = format!("a grant in response to a request to bucket {:08x}", grant.claim.key.0);
         Err(WrongGrant { kind: FaultKind::WrongAnswer, message })
     }
 
@@ -127,7 +128,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_bucket_that_gives_more_than_it_gets_is_found() {
+    fn finds_a_bucket_that_allows_too_much() {
         let buckets = Arc::new(Buckets::new(2));
         let mut workload = Throttled::new(Arc::clone(&buckets), 1);
         let shape = Shape { bucket_rate: 10, burst: 5, ..Shape::default() };
@@ -136,7 +137,7 @@ mod tests {
             let allowed = buckets.judge(&shape, 1_000_000_000, &mut faults);
             (allowed.asked_count, allowed.allowed_count, allowed.allowed_count_max, faults.count())
         };
-        // 5 were there, 10 came back, and one may have been nearly there.
+        // 5 tokens at the start, 10 regained, and 1 that may have been almost complete.
         (0..16).for_each(|_| workload.throttled(Claim::default(), true));
         workload.throttled(Claim { key: KeyIndex(1), shared: false }, false);
         assert_eq!(judge(), (17, 16, 17, 0));

@@ -1,49 +1,52 @@
-//! Arguments that cannot work are refused in words that help.
+//! Invalid arguments fail with a message that names the problem and the remedy.
 
 use crate::program::run;
 
 #[test]
-fn nothing_listens() {
-    // Port 1 is never given to anyone who asks for any port.
+fn reports_a_target_without_a_server() {
+    // The kernel never assigns port 1 to a socket that asks for any free port.
     let ended = run(&["--target", "waymaker://127.0.0.1:1"]);
-    ended.assert_refused("nothing listens at waymaker://127.0.0.1:1");
+    ended.assert_refused("no server listens at waymaker://127.0.0.1:1");
     ended.assert_refused("waymaker-server --listen 127.0.0.1:1");
     run(&["--target", "redis://127.0.0.1:1"]).assert_refused("redis-server --port 1");
     run(&["--target", "etcd://127.0.0.1:1"]).assert_refused("etcd --listen-client-urls http://127.0.0.1:1");
 }
 
 #[test]
-fn wrong_values_are_named() {
+fn names_invalid_values() {
     for (arguments, words) in [
-        (&["--target", "zookeeper://127.0.0.1:1"][..], "no such scheme \"zookeeper\""),
+        (&["--target", "zookeeper://127.0.0.1:1"][..], "unknown scheme \"zookeeper\""),
         (&["--target", "127.0.0.1:1"], "scheme://host:port"),
         (&["--connections", "0"], "--connections"),
         (&["--depth", "5000"], "--depth"),
         (&["--duration", "soon"], "--duration"),
-        (&["--duration", "0s"], "nothing can be measured in no time"),
-        (&["--rate", "0"], "a rate of 0 sends nothing"),
-        (&["--keys", "10"], "--keys"),
+        (&["--duration", "0s"], "--duration is 0s"),
+        (&["--rate", "0"], "the rate is 0"),
+        (&["--keys", "10"], "--keys is 10"),
         (&["--key-size", "4"], "--key-size"),
         (&["--workload", "hot", "--keys", "7"], "hot has one key"),
         (&["--workload", "hot", "--window", "burst", "--depth", "2"], "use --window sliding"),
         (&["--rate", "1k", "--window", "burst"], "--window burst"),
         (&["--workload", "rw", "--target", "redis://127.0.0.1:1"], "Redis has no shared locks"),
-        (&["--workload", "hot", "--target", "echo://127.0.0.1:1"], "an echo holds no locks"),
-        (&["--workload", "tree", "--target", "redis://127.0.0.1:1"], "Redis has no single command for it"),
-        (&["--workload", "throttle", "--target", "echo://127.0.0.1:1"], "an echo holds no locks"),
-        (&["--workload", "churn", "--target", "redis://127.0.0.1:1"], "Redis has no single command for it"),
-        (&["--workload", "tree", "--keys", "7"], "follow from --fan-out and --tree-depth"),
+        (&["--workload", "hot", "--target", "echo://127.0.0.1:1"], "an echo server holds no locks"),
+        (&["--workload", "tree", "--target", "redis://127.0.0.1:1"], "Redis has no single command"),
+        (&["--workload", "throttle", "--target", "echo://127.0.0.1:1"], "an echo server holds no locks"),
+        (&["--workload", "churn", "--target", "redis://127.0.0.1:1"], "Redis has no single command"),
+        (&["--workload", "tree", "--keys", "7"], "follows from --fan-out and --tree-depth"),
         (&["--workload", "tree", "--fan-out", "1000", "--tree-depth", "3"], "too many paths"),
-        (&["--workload", "multi", "--keys", "3"], "--items: 4 different keys of 3"),
+        (&["--workload", "multi", "--keys", "3"], "--items is 4, but there are only 3 keys"),
         (&["--workload", "multi", "--window", "burst", "--depth", "2"], "use --window sliding"),
-        (&["--workload", "semaphore", "--permits", "11"], "a pool of 10 permits never has 11"),
+        (
+            &["--workload", "semaphore", "--permits", "11"],
+            "--permits is 11, but each pool has a --capacity of 10",
+        ),
         (&["--workload", "hot", "--keys", "distinct"], "hot has one key"),
         (&["--workload", "rw", "--keys", "distinct"], "only the workloads pair, stream and churn"),
-        (&["--workload", "pair", "--read-share", "5"], "--read-share has no meaning for the workload pair"),
-        (&["--workload", "throttle", "--capacity", "5"], "only for semaphore"),
-        (&["--workload", "expiry-storm", "--keys", "5", "--waiters", "6"], "--waiters"),
+        (&["--workload", "pair", "--read-share", "5"], "--read-share has no effect with the workload pair"),
+        (&["--workload", "throttle", "--capacity", "5"], "only to semaphore"),
+        (&["--workload", "expiry-storm", "--keys", "5", "--waiters", "6"], "--waiters is 6"),
         (&["--workload", "churn", "--depth", "2"], "leave out --rate and --depth"),
-        (&["--scope", "local", "--workload", "throttle"], "a bucket is no lock"),
+        (&["--scope", "local", "--workload", "throttle"], "throttle takes no locks"),
         (&["--scope", "local", "--workload", "churn"], "--scope local: the workload churn"),
         (&["--scope", "local", "--workload", "expiry-storm"], "--scope local: the workload expiry-storm"),
         (&["--scope", "local", "--target", "echo://127.0.0.1:1"], "--sync FILE"),
@@ -54,12 +57,15 @@ fn wrong_values_are_named() {
         (&["--workload", "tree", "--target", "consul://127.0.0.1:1"], "use pair or hot"),
         (
             &["--workload", "hot", "--depth", "2", "--target", "consul://127.0.0.1:1"],
-            "Consul gives a session a lock that it holds already once more",
+            "Consul grants a lock again to the session",
         ),
-        (&["--depth", "2", "--target", "postgres://127.0.0.1:1"], "one request at a time"),
+        (
+            &["--depth", "2", "--target", "postgres://127.0.0.1:1"],
+            "PostgreSQL grants a lock again to the connection",
+        ),
         (&["--workload", "multi", "--target", "postgres://127.0.0.1:1"], "pair, hot and rw only"),
-        (&["--scope", "local", "--target", "postgres://127.0.0.1:1"], "ends with its connection"),
-        (&["--scope", "local", "--target", "slock://127.0.0.1:1"], "before it writes it to its file"),
+        (&["--scope", "local", "--target", "postgres://127.0.0.1:1"], "end with their connection"),
+        (&["--scope", "local", "--target", "slock://127.0.0.1:1"], "before it writes the lock to its file"),
         (&["--workload", "multi", "--target", "slock://127.0.0.1:1"], "pair, hot and rw only"),
         (&["--redis-release", "nonsense"], "script, del"),
         (&["obtain", "consul", "nonsense"], "possible values: redis, etcd, postgres, consul, slock"),
@@ -70,17 +76,17 @@ fn wrong_values_are_named() {
         (&["--target", "locktopus://127.0.0.1:1", "--depth", "2"], "one lock at a time"),
         (&["--target", "locktopus://127.0.0.1:1", "--workload", "tree"], "pair, hot, rw and idle only"),
         (&["--target", "locktopus://127.0.0.1:1", "--scope", "local"], "no durable locks"),
-        (&["--target", "websocket-echo://127.0.0.1:1", "--workload", "hot"], "an echo holds no locks"),
-        (&["--workload", "stream"], "only gRPC has streams"),
-        (&["--workload", "pair", "--streams", "5"], "only for held-streams"),
+        (&["--target", "websocket-echo://127.0.0.1:1", "--workload", "hot"], "an echo server holds no locks"),
+        (&["--workload", "stream"], "only gRPC targets have streams"),
+        (&["--workload", "pair", "--streams", "5"], "only to held-streams"),
         (&["--workload", "nonsense"], "expiry-storm"),
-        (&["compare", "--spawn", "--dir", "."], "quorum --spawn starts"),
-        (&["compare", "--scope", "local", "--spawn", "--dir", "/nonexistent"], "no such directory"),
+        (&["compare", "--spawn", "--dir", "."], "--dir has no effect"),
+        (&["compare", "--scope", "local", "--spawn", "--dir", "/nonexistent"], "does not exist"),
         (&["compare", "--targets", "etcd"], "a name needs --spawn"),
         (&["compare", "--targets", "grpc://127.0.0.1:1"], "with --front only"),
-        (&["compare", "--front", "grpc", "--targets", "redis://127.0.0.1:1"], "not among those"),
+        (&["compare", "--front", "grpc", "--targets", "redis://127.0.0.1:1"], "not compared with it"),
         (&["compare", "--front", "grpc", "--scope", "local"], "leave out --scope"),
-        (&["compare", "--front", "locktopus", "--spawn", "--dir", "."], "quorum --spawn starts"),
+        (&["compare", "--front", "locktopus", "--spawn", "--dir", "."], "--dir has no effect"),
         (&["compare"], "--spawn"),
         (&["compare", "--html", "/dev/null"], "--spawn"),
         (
@@ -91,7 +97,7 @@ fn wrong_values_are_named() {
             &["compare", "--html", "/dev/null", "--targets", "mysql://127.0.0.1:1"],
             "etcd, consul, postgres, slock",
         ),
-        (&["compare", "--html", "/dev/null", "--spawn", "--targets", "echo"], "in a contest there are"),
+        (&["compare", "--html", "/dev/null", "--spawn", "--targets", "echo"], "is not part of a contest"),
         (
             &["compare", "--html", "/dev/null", "--targets", "redis://127.0.0.1:1,redis://127.0.0.1:2"],
             "twice",
@@ -101,10 +107,10 @@ fn wrong_values_are_named() {
         (&["compare", "--html", "/nonexistent/page.html", "--spawn"], "--html: cannot write /nonexistent"),
         (&["compare", "--html", "/", "--spawn"], "it is a directory"),
         (&["compare", "--spawn", "--markdown", "/nonexistent/x"], "--markdown: cannot write /nonexistent/x"),
-        (&["compare", "--spawn", "--markdown", "x", "--json", "x"], "both are the same file"),
+        (&["compare", "--spawn", "--markdown", "x", "--json", "x"], "both name the same file"),
         (&["--json", "/nonexistent/x"], "--json: cannot write /nonexistent/x"),
         (&["compare", "--targets", "consul", "--spawn", "--json", "/nonexistent/x"], "--json: cannot write"),
-        (&["--workload", "renew", "--keys", "5"], "each of the 50 connections renews at least one"),
+        (&["--workload", "renew", "--keys", "5"], "each of the 50 connections needs at least one key"),
         (&["compare", "--targets", "redis"], "a name needs --spawn"),
         (&["compare", "--spawn", "--rows", "50"], "50x16"),
         (&["compare", "--spawn", "--server-bin", "/nonexistent"], "--server-bin"),
@@ -112,7 +118,7 @@ fn wrong_values_are_named() {
         (&["compare", "--baseline-bin", "/nonexistent"], "bench/baseline builds the baseline"),
         (&["compare", "--baseline-bin", "/nonexistent", "--targets", "redis"], "leave out --targets"),
         (&["compare", "--baseline-bin", "/nonexistent", "--html", "/dev/null"], "use --markdown or --json"),
-        (&["compare", "--baseline-bin", "/nonexistent", "--library"], "not of the server"),
+        (&["compare", "--baseline-bin", "/nonexistent", "--library"], "not part of the server"),
         (&["compare", "--baseline-bin", "/nonexistent", "--scope", "quorum"], "use --scope local"),
         (&["compare", "--baseline-bin", "/nonexistent", "--dir", "."], "only with --scope local"),
         (
@@ -126,18 +132,16 @@ fn wrong_values_are_named() {
 }
 
 #[test]
-fn the_help_of_compare_says_what_each_exit_code_means() {
+fn help_of_compare_describes_the_exit_codes() {
     let ended = run(&["compare", "--help"]);
     ended.assert_success();
-    for words in
-        ["--baseline-bin", "every row of load passed", "slower by more than 3 %", "stayed inconclusive"]
-    {
+    for words in ["--baseline-bin", "all rows also passed", "slower by more than 3 %", "inconclusive"] {
         assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
     }
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples_and_all_workloads() {
     let ended = run(&["--help"]);
     ended.assert_success();
     for words in [
@@ -167,5 +171,5 @@ fn help_teaches() {
     ] {
         assert!(ended.stdout.contains(words), "no {words:?}");
     }
-    assert!(!ended.stdout.contains("echo-server"), "what is only for this program itself stays hidden");
+    assert!(!ended.stdout.contains("echo-server"), "internal subcommands stay hidden");
 }

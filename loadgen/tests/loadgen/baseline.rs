@@ -1,4 +1,5 @@
-//! `compare --baseline-bin`: two builds of our server side by side. No verdict of these tests depends on how fast they are.
+//! `compare --baseline-bin`: two builds of Waymaker side by side. No verdict of these tests depends on the speed
+//! of the builds.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -18,7 +19,8 @@ fn compare_with_itself(json: &Path, more: &[&str]) -> Ended {
     run(&[&same[..], &output, more].concat())
 }
 
-/// Returns true if the machine has a core for the servers and another for the load. Otherwise reports the test as skipped.
+/// Whether the machine has one core for the servers and another for the load. Otherwise reports the test as
+/// skipped.
 fn has_two_cores(test: &str) -> bool {
     let has = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
     if !has {
@@ -31,7 +33,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a Vec<Value> {
     value[name].as_array().unwrap_or_else(|| panic!("no list {name}: {value}"))
 }
 
-/// The builds of all slices of a load, round by round.
+/// Returns the builds of all slices of a load, round by round.
 fn builds_of(load: &Value) -> Vec<Vec<&str>> {
     let builds =
         |round| list(round, "slices").iter().map(|slice| slice["build"].as_str().expect("a build")).collect();
@@ -39,7 +41,7 @@ fn builds_of(load: &Value) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn a_quick_comparison_of_a_server_with_itself_measures_every_load_and_judges_none() {
+fn a_quick_comparison_measures_every_load_without_a_verdict() {
     if !has_two_cores(
         "baseline::a_quick_comparison_of_a_server_with_itself_measures_every_load_and_judges_none",
     ) {
@@ -58,12 +60,12 @@ fn a_quick_comparison_of_a_server_with_itself_measures_every_load_and_judges_non
                 "2x4 sliding: requests",
                 "1x1: requests",
                 "1x1 busy polling: p50",
-                "50x16 at 100.0 k/s: server CPU of a request",
+                "50x16 at 100.0 k/s: server CPU per request",
                 "hot key, 64 connections: hand-over p50",
             ][..],
         ),
         (&["--rows", "2x1", "--scope", "local", "--dir", disk], "waymaker", &["2x1: requests"]),
-        (&["--rows", "2x1", "--front", "grpc"], "grpc", &["2x1: requests", "2x1: server CPU of a request"]),
+        (&["--rows", "2x1", "--front", "grpc"], "grpc", &["2x1: requests", "2x1: server CPU per request"]),
     ] {
         let ended = compare_with_itself(&path, &[&QUICK[..], more].concat());
         ended.assert_success();
@@ -81,21 +83,21 @@ fn a_quick_comparison_of_a_server_with_itself_measures_every_load_and_judges_non
             assert_eq!(load["system"], system);
             assert_eq!(builds_of(load)[0], ["baseline", "current"], "{load}");
         }
-        for words in ["nothing is judged", "Both builds are the same file", "| old | ", "| new | "] {
+        for words in ["no verdict", "Both builds are the same file", "| old | ", "| new | "] {
             assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
         }
     }
 }
 
 #[test]
-fn the_report_names_both_binaries() {
+fn names_both_binaries_in_the_report() {
     if !has_two_cores("baseline::the_report_names_both_binaries") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     let copy = folder.path().join("older-server");
-    // An appended byte makes another file of the same program.
+    // An appended byte makes a different file of the same program.
     let mut bytes = std::fs::read(server_program()).expect("readable");
     bytes.push(0);
     std::fs::write(&copy, bytes).expect("written");
@@ -131,9 +133,10 @@ fn the_report_names_both_binaries() {
     assert_ne!(binaries["baseline"]["sha256"], binaries["current"]["sha256"]);
 }
 
-/// A whole comparison in very short slices. Its verdict says nothing about the server, but it must follow from its ratios.
+/// A whole comparison in very short slices. Its verdict says nothing about the server, but must follow from its
+/// ratios.
 #[test]
-fn the_exit_code_follows_from_the_verdicts() {
+fn exit_code_follows_from_the_verdicts() {
     if !has_two_cores("baseline::the_exit_code_follows_from_the_verdicts") {
         return;
     }
@@ -173,7 +176,7 @@ fn program(folder: &Path, name: &str, script: &str) -> String {
 }
 
 #[test]
-fn a_wrong_answer_of_either_build_fails_even_a_quick_comparison() {
+fn a_wrong_response_of_either_build_fails_even_a_quick_comparison() {
     if !has_two_cores("baseline::a_wrong_answer_of_either_build_fails_even_a_quick_comparison") {
         return;
     }
@@ -187,7 +190,7 @@ fn a_wrong_answer_of_either_build_fails_even_a_quick_comparison() {
     let lying = program(folder.path(), "lying", &lying);
     let server = server_program().to_str().expect("text");
     for (older, newer, wrong) in
-        [(&*lying, server, "answers of waymaker (baseline)"), (server, &*lying, "answers of waymaker\n")]
+        [(&*lying, server, "responses of waymaker (baseline)"), (server, &*lying, "responses of waymaker\n")]
     {
         let ended = run(&[
             "compare",
@@ -205,20 +208,20 @@ fn a_wrong_answer_of_either_build_fails_even_a_quick_comparison() {
             "--json",
             path.to_str().expect("text"),
         ]);
-        ended.assert_wrong("answers were wrong").assert_wrong("FAILED");
+        ended.assert_wrong("responses were wrong").assert_wrong("FAILED");
         assert!(ended.stderr.contains(wrong), "{ended:#?}");
         assert_eq!(read_json(&path)["outcome"], "failed");
     }
 }
 
 #[test]
-fn a_comparison_that_breaks_off_is_incomplete() {
+fn an_aborted_comparison_is_incomplete() {
     if !has_two_cores("baseline::a_comparison_that_breaks_off_is_incomplete") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
-    // It says that it is ready, and nothing listens there.
+    // Prints that it is ready, but does not listen.
     let absent =
         "[ \"$1\" = --version ] && echo absent 1.0 && exit; echo ready binary=127.0.0.1:1; exec sleep 600";
     let absent = program(folder.path(), "absent", absent);
@@ -240,7 +243,7 @@ fn a_comparison_that_breaks_off_is_incomplete() {
 }
 
 #[test]
-fn a_program_that_is_no_server_is_refused_by_the_option_that_names_it() {
+fn an_invalid_server_program_is_reported_with_its_option() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = server_program().to_str().expect("text");
     let silent = program(folder.path(), "silent", "exit 3");
@@ -255,7 +258,7 @@ fn a_program_that_is_no_server_is_refused_by_the_option_that_names_it() {
         .assert_refused("did not end within 10 s");
     run(&["compare", "--quick", "--baseline-bin", &silent, "--server-bin", server])
         .assert_refused("--baseline-bin: ")
-        .assert_refused("does not say its version");
+        .assert_refused("does not print a version");
     run(&["compare", "--quick", "--baseline-bin", &broken, "--server-bin", server])
         .assert_refused("--baseline-bin: the server does not start")
         .assert_refused("no such luck");

@@ -1,4 +1,4 @@
-//! `compare`: what it prints and writes, and that its servers never outlive it.
+//! `compare`: its output and files, and the end of its servers.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use crate::program::{Server, compare_quickly, loadgen, read_json, run, wait_until, wait_until_used};
 
 #[test]
-fn a_quick_comparison_of_servers_that_run() {
+fn compares_running_servers() {
     let server = Server::echo(&[]);
     let folder = tempfile::tempdir().expect("a folder");
     let json_path = folder.path().join("result.json");
@@ -39,7 +39,7 @@ fn a_quick_comparison_of_servers_that_run() {
 }
 
 #[test]
-fn a_server_that_does_not_start_is_quoted() {
+fn quotes_the_output_of_a_server_that_does_not_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("broken-server");
     std::fs::write(&program, "#!/bin/sh\necho my cat ate the configuration >&2\nexit 3\n").expect("written");
@@ -52,7 +52,7 @@ fn a_server_that_does_not_start_is_quoted() {
 fn children_of(parent: u32) -> Vec<u32> {
     let parent_of = |id: u32| {
         let status = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // The name of the program, in brackets, may contain anything; the state and the parent follow it.
+        // The program name in parentheses may contain any character; the state and the parent follow it.
         let (_, rest) = status.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
         (fields.next()? != "Z").then(|| fields.next()?.parse::<u32>().ok()).flatten()
@@ -65,7 +65,7 @@ fn children_of(parent: u32) -> Vec<u32> {
 }
 
 #[test]
-fn servers_that_it_started_end_with_it_however_it_ends() {
+fn started_servers_end_with_the_program() {
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let mut child = loadgen()
             .args(["compare", "--spawn", "--targets", "echo", "--rounds", "1000"])
@@ -75,7 +75,7 @@ fn servers_that_it_started_end_with_it_however_it_ends() {
             .expect("it starts");
         wait_until("it starts an echo", || !children_of(child.id()).is_empty());
         let servers = children_of(child.id());
-        // An echo that has only just been started may not yet have asked to die with its parent.
+        // A new echo server may not have set its parent-death signal yet.
         servers.iter().for_each(|&server| wait_until_used(server, Duration::from_millis(100)));
         kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
         let status = child.wait().expect("it ends");

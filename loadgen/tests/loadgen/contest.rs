@@ -1,4 +1,4 @@
-//! A contest of lock servers: that everything is measured, and what becomes of it when something goes wrong.
+//! A contest of lock servers: everything is measured, and failures are reported.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ const SHAPES: [ContestShape; 5] = [
     ContestShape::Renewals,
 ];
 
-/// Where a contest writes, and the arguments that say so.
+/// Output files of a contest, and its arguments.
 struct Files {
     folder: TempDir,
     arguments: Vec<String>,
@@ -69,7 +69,7 @@ fn is_measured(one: &Measurement) -> bool {
 }
 
 #[test]
-fn everyone_is_measured_in_every_shape() {
+fn measures_every_contestant_in_every_shape() {
     let mut targets = vec!["waymaker"];
     targets.extend(
         [("redis", "redis-server"), ("etcd", "etcd"), ("postgres", "postgres")]
@@ -77,7 +77,7 @@ fn everyone_is_measured_in_every_shape() {
             .filter(|(_, program)| is_there(program))
             .map(|(name, _)| name),
     );
-    // A server that waits for its core needs more time until its first answer.
+    // A server that waits for its core needs more time until its first response.
     let (files, ended) = ["500ms", "2s", "8s"]
         .into_iter()
         .map(|slice| {
@@ -85,13 +85,13 @@ fn everyone_is_measured_in_every_shape() {
             let ended = run(&files.arguments());
             (files, ended)
         })
-        .find(|(_, ended)| !ended.stderr.contains("not one answer came in"))
+        .find(|(_, ended)| !ended.stderr.contains("no response arrived within"))
         .expect("one of the slices is long enough");
     ended.assert_success();
     for words in ["hand-over", "p99.9", "x waymaker", "not offered: no shared locks", "bytes of 500 locks"] {
         assert!(ended.stdout.contains(words) || targets.len() == 1, "no {words:?} in {ended:#?}");
     }
-    // The command line is there to be copied.
+    // The command line may be longer, so that it can be copied.
     let mut lines = ended.stdout.lines().filter(|line| !line.starts_with("waymaker-loadgen"));
     assert!(lines.all(|line| line.chars().count() <= 120), "{}", ended.stdout);
     let contest = files.found();
@@ -123,9 +123,9 @@ fn everyone_is_measured_in_every_shape() {
     assert!(contest.memory.iter().any(|memory| memory.contestant == "waymaker"));
 }
 
-/// What one load leaves behind must not change the result of the next.
+/// State that one load leaves behind must not change the result of the next.
 #[test]
-fn every_load_has_a_server_that_was_just_started() {
+fn every_load_gets_a_new_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let [wrapper, starts] = ["waymaker-server", "starts"].map(|name| folder.path().join(name));
     let (real, log) = (server_program().display(), starts.display());
@@ -150,7 +150,7 @@ fn every_load_has_a_server_that_was_just_started() {
 }
 
 #[test]
-fn who_cannot_be_started_is_named_and_the_rest_goes_on() {
+fn reports_missing_systems_and_continues() {
     let files = Files::new("waymaker,redis", &QUICK);
     let nowhere = tempfile::tempdir().expect("a folder");
     let output = loadgen()
@@ -161,7 +161,7 @@ fn who_cannot_be_started_is_named_and_the_rest_goes_on() {
         .expect("it starts");
     assert!(output.status.success(), "{output:#?}");
     let printed = String::from_utf8_lossy(&output.stdout);
-    let absent = "absent: redis is not installed; this gets it: waymaker-loadgen obtain redis";
+    let absent = "absent: redis is not installed; install it with: waymaker-loadgen obtain redis";
     assert!(printed.contains(absent), "{printed}");
     let contest = files.found();
     let redis = contest.contestants.iter().find(|one| one.name == "redis").expect("it is named");
@@ -171,8 +171,8 @@ fn who_cannot_be_started_is_named_and_the_rest_goes_on() {
 }
 
 #[test]
-fn one_that_dies_half_way_leaves_the_others() {
-    let Some(redis) = crate::redis::redis("contest::one_that_dies_half_way_leaves_the_others") else {
+fn a_dying_server_does_not_stop_the_others() {
+    let Some(redis) = crate::redis::redis("contest::a_dying_server_does_not_stop_the_others") else {
         return;
     };
     let files = Files::new(&format!("waymaker,redis://{}", redis.address), &QUICK);
@@ -187,7 +187,10 @@ fn one_that_dies_half_way_leaves_the_others() {
         assert!(!matches!(one.outcome, Outcome::Failed(_)), "{one:#?}");
     }
     for one in of(&contest, "redis", ContestShape::Renewals) {
-        assert!(matches!(&one.outcome, Outcome::Failed(why) if why.contains("nothing listens")), "{one:#?}");
+        assert!(
+            matches!(&one.outcome, Outcome::Failed(why) if why.contains("no server listens")),
+            "{one:#?}"
+        );
     }
     for one in SHAPES.into_iter().flat_map(|shape| of(&contest, "waymaker", shape)) {
         assert!(!matches!(one.outcome, Outcome::Failed(_)), "{one:#?}");
@@ -196,7 +199,7 @@ fn one_that_dies_half_way_leaves_the_others() {
 }
 
 #[test]
-fn nonsense_is_a_failure_and_not_a_figure() {
+fn invalid_responses_are_a_failure_without_numbers() {
     let target = format!("waymaker://{}", crate::liar::garbage());
     let files = Files::new(&target, &QUICK);
     let ended = run(&files.arguments());
@@ -209,7 +212,7 @@ fn nonsense_is_a_failure_and_not_a_figure() {
 }
 
 #[test]
-fn what_was_measured_before_it_was_ended_is_kept() {
+fn keeps_results_after_an_interruption() {
     let files = Files::new("waymaker", &["--rounds", "1", "--slice", "500ms"]);
     let mut child = started(&files);
     wait_for(&mut child, "pairs, 50 x 1");
@@ -230,15 +233,15 @@ fn started(files: &Files) -> Child {
     command.spawn().expect("it starts")
 }
 
-/// Reads how far it is, until it says this.
+/// Reads the progress output until it contains these words.
 fn wait_for(child: &mut Child, words: &str) {
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains(words)), "it never came to {words:?}");
-    // The rest is read too, so that it never waits for a reader.
+    // Reads the rest too, so that the program never blocks on a full pipe.
     std::thread::spawn(move || lines.count());
 }
 
-/// Files that are neither of the two.
+/// Returns files that are neither of the two results.
 fn leftovers(folder: &Path) -> Vec<String> {
     let names = std::fs::read_dir(folder).expect("it is there");
     let names = names.map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned());

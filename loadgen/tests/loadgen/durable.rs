@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::program::{Server, compare_quickly, loadgen, read_json};
 use crate::skip::skip;
 
-/// Those of these programs that are installed; the others are said loudly.
+/// Returns the installed programs, and reports the missing ones as skipped.
 fn installed(test: &str, programs: [(&'static str, &str); 2]) -> Vec<&'static str> {
     let is_installed = |&(program, package): &(&'static str, &str)| {
         let is_there = Command::new(program).arg("--version").output().is_ok();
@@ -18,8 +18,8 @@ fn installed(test: &str, programs: [(&'static str, &str); 2]) -> Vec<&'static st
 }
 
 #[test]
-fn a_quick_comparison_of_servers_that_sync() {
-    let name = "durable::a_quick_comparison_of_servers_that_sync";
+fn compares_servers_that_sync() {
+    let name = "durable::compares_servers_that_sync";
     let installed = installed(name, [("redis-server", "redis-server"), ("etcd", "etcd-server")]);
     if std::thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
         skip(name, "it needs two cores");
@@ -60,7 +60,7 @@ fn a_quick_comparison_of_servers_that_sync() {
     let titles: Vec<bool> = rows.iter().map(|row| row["row"]["busy_poll"] == false).collect();
     assert_eq!(titles, [true; 4], "50x1, 50x16 in bursts and sliding, 1x1");
     assert_eq!(json["configuration"]["scope"], "local");
-    for words in ["x etcd", "50x1: at least 10 x etcd | - | not measured", "an echo that syncs + 30 us"] {
+    for words in ["x etcd", "50x1: at least 10 x etcd | - | not measured", "a syncing echo server + 30 us"] {
         assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
     }
     let notes = json["notes"].to_string();
@@ -69,11 +69,11 @@ fn a_quick_comparison_of_servers_that_sync() {
         assert_eq!(is_missing, !installed.contains(&program), "{notes}");
     }
     let left = std::fs::read_dir(&disk).expect("readable").count();
-    assert_eq!(left, 0, "servers take their files with them");
+    assert_eq!(left, 0, "servers remove their files");
 }
 
 #[test]
-fn what_durable_locks_cost_others_is_measured() {
+fn measures_the_cost_of_durable_locks_for_locks_in_memory() {
     let ours = format!("waymaker://{}", crate::liar::honest());
     let echo = Server::echo(&[]);
     let targets = format!("{ours},echo://{}", echo.address);
@@ -98,12 +98,12 @@ fn what_durable_locks_cost_others_is_measured() {
         })
     };
     assert!(is_measured("beside a saturated local load"), "{json}");
-    assert!(is_measured("an echo that syncs + 30 us"), "{json}");
+    assert!(is_measured("a syncing echo server + 30 us"), "{json}");
     assert!(ended.stdout.contains("| beside local |"), "{ended:#?}");
 }
 
 #[test]
-fn what_is_not_installed_is_left_out_with_the_name_of_its_package() {
+fn names_the_packages_of_missing_systems() {
     let empty = tempfile::tempdir().expect("a folder");
     let output = loadgen()
         .args(["compare", "--scope", "local", "--spawn", "--quick", "--slice", "500ms", "--rows", "1x1"])
@@ -123,11 +123,11 @@ fn what_is_not_installed_is_left_out_with_the_name_of_its_package() {
 }
 
 #[test]
-fn memory_is_no_disk() {
+fn warns_about_tmpfs() {
     let memory = std::path::Path::new("/dev/shm");
     let folder = tempfile::Builder::new().tempdir_in(memory);
     let (Ok(folder), true) = (folder, is_tmpfs(memory)) else {
-        skip("durable::memory_is_no_disk", "there is no tmpfs at /dev/shm");
+        skip("durable::warns_about_tmpfs", "there is no tmpfs at /dev/shm");
         return;
     };
     let dir = folder.path().to_str().expect("text");

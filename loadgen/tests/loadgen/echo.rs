@@ -1,4 +1,4 @@
-//! Against an echo: shapes, open loop, report.
+//! Against an echo server: shapes, open loop, report.
 
 use crate::program::{Server, read_json, run};
 
@@ -7,7 +7,7 @@ fn target(server: &Server) -> String {
 }
 
 #[test]
-fn every_shape_loads_and_reports() {
+fn loads_and_reports_in_every_shape() {
     let server = Server::echo(&[]);
     for shape in [
         &["--connections", "1", "--depth", "1"][..],
@@ -45,7 +45,7 @@ fn an_open_loop_keeps_its_rate_and_writes_json() {
         assert!(rate < 2_500.0, "{rate}");
         (json, rate)
     };
-    // On a busy machine the load may stop for a while, which takes less of a longer run.
+    // On a busy machine the load may stall, which weighs less in a longer run.
     let (json, _) = ["500ms", "2s", "8s", "32s"]
         .into_iter()
         .map(run_for)
@@ -77,7 +77,7 @@ fn an_interrupted_run_still_reports() {
 }
 
 #[test]
-fn an_echo_that_syncs_serves_and_removes_its_file() {
+fn a_syncing_echo_server_serves_and_removes_its_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("blocks");
     let file = path.to_str().expect("text");
@@ -87,7 +87,7 @@ fn an_echo_that_syncs_serves_and_removes_its_file() {
     let brief = ["--duration", "500ms", "--warmup", "0s", "--connections", "2", "--depth", "4"];
     run(&[&brief[..], &["--target", &target(&server)]].concat()).assert_success();
     assert_ne!(std::fs::read(&path).expect("readable"), untouched, "what it answered was written");
-    run(&["echo-server", "--sync", file]).assert_refused("must not be there yet");
+    run(&["echo-server", "--sync", file]).assert_refused("must not exist");
     server.terminate();
     assert!(!path.exists());
 }

@@ -8,15 +8,16 @@ use tempfile::TempDir;
 use crate::program::{Server, assert_death_is_noticed, read_json, run, wait_until};
 use crate::skip::skip;
 
-/// Said where a test needs etcd.
-const NOT_INSTALLED: &str = "etcd is not installed; this gets it: waymaker-loadgen obtain etcd";
+/// Reason for skipping a test.
+const NOT_INSTALLED: &str = "etcd is not installed; install it with: waymaker-loadgen obtain etcd";
 
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address")
 }
 
-/// A cluster of one, and where its data is; `None`, said loudly, where etcd is not installed.
+/// Starts a cluster of one, and returns its data directory too. Returns `None` and reports the test as skipped if
+/// etcd is not installed.
 fn etcd(test: &str) -> Option<(Server, TempDir)> {
     let folder = tempfile::tempdir().expect("a folder");
     let address = free_address();
@@ -57,7 +58,7 @@ fn pairs_of_lock_and_unlock() {
         ended.assert_success();
         assert!(ended.stdout.contains("all checked, none wrong"), "{ended:#?}");
         let result = &read_json(&path)["result"];
-        // A request each for Lock and for Unlock, and a latency each.
+        // Lock and Unlock are one request each, with one latency each.
         assert!(result["latency"]["count"].as_u64() > Some(1), "{result}");
         assert!(result["requests_per_second"].as_f64() > Some(1.0), "{result}");
         assert!(result["cpu"]["server"].is_f64(), "{result}");
@@ -65,15 +66,15 @@ fn pairs_of_lock_and_unlock() {
 }
 
 #[test]
-fn a_server_that_dies_is_noticed() {
-    let Some((server, _folder)) = etcd("etcd::a_server_that_dies_is_noticed") else { return };
+fn reports_a_server_that_dies() {
+    let Some((server, _folder)) = etcd("etcd::reports_a_server_that_dies") else { return };
     let target = format!("etcd://{}", server.address);
     assert_death_is_noticed(server, &target, &[]);
 }
 
 #[test]
-fn another_protocol_is_recognised() {
+fn recognises_another_protocol() {
     let server = Server::echo(&[]);
     let ended = run(&["--target", &format!("etcd://{}", server.address)]);
-    ended.assert_refused("does not speak as etcd does");
+    ended.assert_refused("does not speak the protocol of etcd");
 }

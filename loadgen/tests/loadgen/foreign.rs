@@ -1,4 +1,5 @@
-//! Servers of others: real ones, started as `compare --spawn` starts them, and ones that say whatever a test wants.
+//! Servers of other systems: real ones, started as `compare --spawn` starts them, and simulated ones with the
+//! responses of a test.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -14,13 +15,13 @@ use waymaker_loadgen::scope::Scope;
 use crate::program::{Ended, run};
 use crate::skip::skip;
 
-/// Where programs are looked for.
+/// Returns the program paths.
 pub(crate) fn programs() -> Programs {
     Programs::beside(Path::new(env!("CARGO_BIN_EXE_waymaker-loadgen")).to_owned(), None)
         .expect("no option is wrong")
 }
 
-/// A real one; `None`, said loudly, where it cannot be had.
+/// Starts a real server. Returns `None` and reports the test as skipped if the program is missing.
 pub(crate) fn start(test: &str, system: System) -> Option<Server> {
     let programs = programs();
     if let Some(why) = programs.missing(system) {
@@ -32,8 +33,8 @@ pub(crate) fn start(test: &str, system: System) -> Option<Server> {
     Some(Server::start(&programs, system, setup).expect("it starts"))
 }
 
-/// Serves until the test ends. To what came of one read it says what `answer` returns, which also hears how often it was asked
-/// on this connection; after `None` it hangs up.
+/// Serves until the test ends. Sends what `answer` returns for each read; its first argument is the number of
+/// earlier calls on this connection. Closes the connection after `None`.
 pub(crate) fn actor(answer: impl Fn(usize, &[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -56,7 +57,7 @@ pub(crate) fn actor(answer: impl Fn(usize, &[u8]) -> Option<Vec<u8>> + Send + Sy
     address
 }
 
-/// A short load of one connection.
+/// Runs a short load with one connection.
 pub(crate) fn load(system: System, address: &str, more: &[&str]) -> Ended {
     let target = format!("{}://{address}", system.name());
     let brief = ["--target", &target, "--duration", "500ms", "--warmup", "10ms", "--connections", "1"];

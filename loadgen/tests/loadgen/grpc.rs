@@ -1,11 +1,11 @@
-//! By gRPC: our server, and the bare one that it is compared with.
+//! Over gRPC: Waymaker, and the bare server that it is compared with.
 
 use std::process::Command;
 
 use crate::program::{Server, assert_death_is_noticed, compare_quickly, loadgen, read_json, run};
 use crate::waymaker::server_program;
 
-/// A server of ours that speaks gRPC.
+/// Starts a Waymaker server with gRPC.
 fn server() -> Server {
     let mut command = Command::new(server_program());
     command
@@ -14,14 +14,14 @@ fn server() -> Server {
     Server::start(command, "grpc")
 }
 
-/// The bare one.
+/// Starts the bare server.
 fn echo() -> Server {
     let mut command = loadgen();
     command.arg("grpc-echo-server");
     Server::start(command, "grpc-echo")
 }
 
-/// Both, as targets.
+/// Returns both servers as targets.
 fn targets() -> [(Server, String); 2] {
     [("grpc", server()), ("grpc-echo", echo())].map(|(scheme, server)| {
         let target = format!("{scheme}://{}", server.address);
@@ -30,7 +30,7 @@ fn targets() -> [(Server, String); 2] {
 }
 
 #[test]
-fn pairs_of_calls_and_pairs_with_a_stream() {
+fn loads_pairs_of_calls_and_pairs_with_a_stream() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     let json = path.to_str().expect("text");
@@ -46,7 +46,7 @@ fn pairs_of_calls_and_pairs_with_a_stream() {
             ended.assert_success();
             assert!(ended.stdout.contains("all checked, none wrong"), "{ended:#?}");
             let result = &read_json(&path)["result"];
-            // A request each for the lock and for its release, and a latency each.
+            // The lock and its release are one request each, with one latency each.
             assert!(result["latency"]["count"].as_u64() > Some(1), "{result}");
             assert!(result["cpu"]["server"].is_f64(), "{result}");
         }
@@ -60,7 +60,7 @@ fn held_streams_are_held_and_released() {
     let json = path.to_str().expect("text");
     for (_server, target) in targets() {
         let shape = ["--workload", "held-streams", "--connections", "3", "--streams", "100"];
-        // Twice: what the first held is free again.
+        // Runs twice, because the locks of the first run must be free again.
         for _ in 0..2 {
             let ended = run(&[&shape[..], &["--target", &target, "--json", json]].concat());
             ended.assert_success();
@@ -79,17 +79,17 @@ fn durable_locks_need_a_data_directory() {
 }
 
 #[test]
-fn a_server_that_dies_is_noticed() {
+fn reports_a_server_that_dies() {
     let server = server();
     let target = format!("grpc://{}", server.address);
     assert_death_is_noticed(server, &target, &[]);
 }
 
 #[test]
-fn another_protocol_is_recognised() {
+fn recognises_another_protocol() {
     let server = Server::echo(&[]);
     let ended = run(&["--target", &format!("grpc://{}", server.address)]);
-    ended.assert_refused("does not speak as grpc does");
+    ended.assert_refused("does not speak the protocol of grpc");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_quick_comparison() {
         let ended = compare_quickly(&[&brief[..], &targets].concat());
         ended.assert_success();
         for words in
-            ["| 8x16 sliding | grpc |", "server CPU of a request", "at least 4 x etcd | - | not measured"]
+            ["| 8x16 sliding | grpc |", "server CPU per request", "at least 4 x etcd | - | not measured"]
         {
             assert!(ended.stdout.contains(words), "no {words:?} in {ended:#?}");
         }
@@ -114,5 +114,5 @@ fn a_quick_comparison() {
     }
     let memory = &read_json(&path)["memory"];
     assert_eq!(memory[0]["what"], "held stream", "{memory}");
-    assert_eq!(memory.as_array().map(Vec::len), Some(2), "ours and that of the bare server");
+    assert_eq!(memory.as_array().map(Vec::len), Some(2), "Waymaker and the bare server");
 }

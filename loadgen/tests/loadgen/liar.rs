@@ -1,4 +1,5 @@
-//! Servers that lie. A load generator that believes them would praise a server that is fast and wrong.
+//! Servers that respond wrongly. The load generator must detect them, so that it does not praise a fast but wrong
+//! server.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,46 +12,47 @@ use waymaker_protocol::{
 
 use crate::program::run;
 
-/// In which way one lies.
+/// Kind of wrong behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
-    /// None: fences rise, numbers are right. Keys are not held, which no pair of one client can see.
+    /// No fault: fences rise and numbers match. Keys are not really held, which no pair of a single client can
+    /// detect.
     None,
     /// Every grant has the same fence.
     SameFence,
-    /// Answers carry the number of another request.
+    /// Responses carry the number of another request.
     WrongNumber,
-    /// Every answer comes twice.
+    /// Every response arrives twice.
     Twice,
-    /// Nothing is free.
+    /// All keys are busy.
     AlwaysBusy,
-    /// A release is answered with an error.
+    /// Every release gets an error.
     ReleaseFails,
-    /// A grant is answered where a release was asked for.
+    /// A release gets a grant as its response.
     WrongKind,
-    /// A holder's lease ended, says an event that no request asked for.
+    /// An unsolicited event says that a lease expired.
     Expired,
-    /// Bytes that are no frame.
+    /// Bytes that are not a frame.
     Garbage,
-    /// The connection ends in the middle.
+    /// The connection closes in the middle.
     HangsUp,
-    /// None either, but every acquire must ask for scope local.
+    /// No fault, but every acquire must request scope local.
     Durable,
-    /// Half of one frame in two writes, which is no lie but must not look like one.
+    /// No fault, but responses arrive in fragments.
     Fragments,
 }
 
-/// One that does not lie: whoever needs a server that grants whatever it is asked for.
+/// Starts a correct server that grants every request.
 pub(crate) fn honest() -> String {
     start(Lie::None)
 }
 
-/// One that talks nonsense after a few answers.
+/// Starts a server that sends garbage after a few responses.
 pub(crate) fn garbage() -> String {
     start(Lie::Garbage)
 }
 
-/// Starts a server that calls every key busy, so its first answer is wrong already.
+/// Starts a server that reports every key as busy, so its first response is already wrong.
 pub(crate) fn always_busy() -> String {
     start(Lie::AlwaysBusy)
 }
@@ -61,7 +63,7 @@ fn start(lie: Lie) -> String {
     let address = listener.local_addr().expect("an address").to_string();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // It ends when the client hangs up.
+            // The thread ends when the client disconnects.
             thread::spawn(move || serve(stream, lie));
         }
     });
@@ -145,7 +147,7 @@ fn load(lie: Lie, more: &[&str]) -> crate::program::Ended {
 }
 
 #[test]
-fn an_honest_server_is_believed() {
+fn accepts_a_correct_server() {
     for lie in [Lie::None, Lie::Fragments] {
         for shape in [
             &["--connections", "1", "--depth", "1"][..],
@@ -158,7 +160,7 @@ fn an_honest_server_is_believed() {
 }
 
 #[test]
-fn a_durable_load_says_so_in_every_acquire() {
+fn a_durable_load_requests_scope_local_in_every_acquire() {
     for shape in [&["--depth", "16"][..], &["--workload", "pair", "--key-size", "33"]] {
         load(Lie::Durable, &[&["--connections", "2", "--scope", "local"], shape].concat()).assert_success();
     }
@@ -166,19 +168,19 @@ fn a_durable_load_says_so_in_every_acquire() {
 }
 
 #[test]
-fn lies_are_named_and_fail_the_run() {
+fn wrong_responses_are_named_and_fail_the_run() {
     let lies = [
         (Lie::SameFence, "a fence that did not rise"),
-        (Lie::WrongNumber, "an answer that no request asked for"),
-        (Lie::Twice, "an answer that no request asked for"),
-        (Lie::AlwaysBusy, "busy although nobody can hold the key"),
+        (Lie::WrongNumber, "a response without a matching request"),
+        (Lie::Twice, "a response without a matching request"),
+        (Lie::AlwaysBusy, "busy, although no other client can hold the key"),
         (Lie::ReleaseFails, "not_found: so it is"),
-        (Lie::WrongKind, "a grant for the release of key"),
-        (Lie::Expired, "unexpected Event(Expired"),
+        (Lie::WrongKind, "a grant in response to the release of key"),
+        (Lie::Expired, "unexpected response Event(Expired"),
         (Lie::Garbage, "length: a frame of"),
         (Lie::HangsUp, "the server closed the connection"),
     ];
-    // Together, because one that never answers is waited for.
+    // In parallel, because a server that never responds takes several seconds.
     thread::scope(|scope| {
         for (lie, words) in lies {
             for depth in ["1", "8"] {
@@ -191,13 +193,13 @@ fn lies_are_named_and_fail_the_run() {
 }
 
 #[test]
-fn a_key_granted_to_all_who_wait_is_a_conflict() {
-    // Fences rise on each connection, so only the ledger of holds can see it.
+fn detects_a_key_granted_to_all_waiters() {
+    // Fences rise on each connection, so only the ledger of holds can detect it.
     let shape = ["--connections", "1", "--depth", "4", "--workload", "hot"];
     load(Lie::None, &shape).assert_wrong("a grant that conflicts with a hold");
     let shape = ["--connections", "1", "--depth", "16", "--workload", "rw", "--keys", "2"];
     load(Lie::None, &shape).assert_wrong("a grant that conflicts with a hold");
-    // Over two connections each counts for itself.
+    // With two connections, each has its own fence counter.
     let shape = ["--connections", "2", "--depth", "1", "--workload", "hot"];
     load(Lie::None, &shape).assert_wrong("a fence that did not rise");
 }

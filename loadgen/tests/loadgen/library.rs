@@ -1,4 +1,4 @@
-//! Our client library as a load.
+//! The Rust client library as a load.
 
 use crate::program::{Server, compare_quickly, read_json, run};
 use crate::waymaker::server;
@@ -8,7 +8,7 @@ fn target(server: &Server) -> String {
 }
 
 #[test]
-fn pairs_of_guards_are_counted_and_checked_as_those_of_the_raw_connection() {
+fn pairs_of_guards_are_counted_and_checked() {
     let server = server(&[]);
     let ended = run(&[
         "--target",
@@ -25,7 +25,7 @@ fn pairs_of_guards_are_counted_and_checked_as_those_of_the_raw_connection() {
         "200ms",
         "--warmup",
         "20ms",
-        // So few that fences come again.
+        // So few keys that fences are compared.
         "--keys",
         "60",
     ]);
@@ -34,7 +34,7 @@ fn pairs_of_guards_are_counted_and_checked_as_those_of_the_raw_connection() {
 }
 
 #[test]
-fn each_request_of_a_client_may_go_to_the_worker_of_its_key() {
+fn per_worker_connections_carry_the_load() {
     let server = server(&["--workers", "2"]);
     let target = target(&server);
     let guard = ["--target", &target, "--workload", "guard", "--connections", "2", "--depth", "4"];
@@ -43,7 +43,7 @@ fn each_request_of_a_client_may_go_to_the_worker_of_its_key() {
 }
 
 #[test]
-fn guards_that_are_held_are_kept_beyond_their_leases_and_cost_both_sides_something() {
+fn held_guards_outlast_their_leases_and_use_cpu_on_both_sides() {
     let server = server(&[]);
     for more in [&["--lease", "600ms"][..], &["--sessions"]] {
         let folder = tempfile::tempdir().expect("a folder");
@@ -73,7 +73,7 @@ fn guards_that_are_held_are_kept_beyond_their_leases_and_cost_both_sides_somethi
 }
 
 #[test]
-fn the_library_is_compared_with_the_raw_connection_of_the_same_server() {
+fn compares_the_library_with_the_raw_connection() {
     let server = server(&[]);
     let ended = compare_quickly(&["--library", "--targets", &target(&server)]);
     ended.assert_success();
@@ -83,10 +83,10 @@ fn the_library_is_compared_with_the_raw_connection_of_the_same_server() {
 }
 
 #[test]
-fn what_the_library_cannot_be_loaded_with_is_refused_by_name() {
+fn rejects_options_that_the_library_does_not_support() {
     let guard = ["--workload", "guard"];
     run(&[&guard[..], &["--target", "redis://127.0.0.1:1"]].concat())
-        .assert_refused("waymaker://HOST:PORT only");
+        .assert_refused("use --target waymaker://HOST:PORT");
     run(&[&guard[..], &["--rate", "1k"]].concat()).assert_refused("leave out --rate and --spin");
     run(&[&guard[..], &["--scope", "local"]].concat()).assert_refused("leave out --scope");
 }

@@ -1,11 +1,11 @@
-//! By WebSockets: our server, and the bare one that Locktopus is compared with.
+//! Over WebSockets: Waymaker, and the bare server that Locktopus is compared with.
 
 use std::process::Command;
 
 use crate::program::{Server, compare_quickly, loadgen, read_json, run};
 use crate::waymaker::server_program;
 
-/// A server of ours that speaks Locktopus.
+/// Starts a Waymaker server with Locktopus.
 fn server() -> Server {
     let mut command = Command::new(server_program());
     command
@@ -14,14 +14,14 @@ fn server() -> Server {
     Server::start(command, "http")
 }
 
-/// The bare one.
+/// Starts the bare server.
 fn echo() -> Server {
     let mut command = loadgen();
     command.arg("websocket-echo-server");
     Server::start(command, "websocket-echo")
 }
 
-/// Both, as targets.
+/// Returns both servers as targets.
 fn targets() -> [(Server, String); 2] {
     [("locktopus", server()), ("websocket-echo", echo())].map(|(scheme, server)| {
         let target = format!("{scheme}://{}", server.address);
@@ -48,7 +48,7 @@ fn pairs_of_lock_and_release() {
 }
 
 #[test]
-fn those_who_wait_are_granted_in_turn() {
+fn waiters_get_grants_in_turn() {
     let server = server();
     let target = format!("locktopus://{}", server.address);
     for shape in [&["--workload", "hot"][..], &["--workload", "rw", "--keys", "3"]] {
@@ -59,7 +59,7 @@ fn those_who_wait_are_granted_in_turn() {
 }
 
 #[test]
-fn idle_connections_are_opened_and_weighed() {
+fn measures_the_memory_of_idle_connections() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
     for (_server, target) in targets() {
@@ -73,11 +73,11 @@ fn idle_connections_are_opened_and_weighed() {
 }
 
 #[test]
-fn another_protocol_is_recognised() {
+fn recognises_another_protocol() {
     let server = Server::echo(&[]);
     let target = format!("locktopus://{}", server.address);
-    // An echo of HTTP is no answer to it.
-    run(&["--target", &target]).assert_refused("no WebSocket: GET /v1");
+    // An echo server returns the request, which is not a valid response.
+    run(&["--target", &target]).assert_refused("refused the WebSocket: GET /v1");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_quick_comparison() {
     ended.assert_success();
     for words in [
         "| 50x1 | locktopus |",
-        "server CPU of a request",
+        "server CPU per request",
         "| websocket-echo | idle connection | 100 |",
         "at least 0.8 x websocket-echo",
     ] {

@@ -1,5 +1,5 @@
-//! The program as people run it: against an echo, against Redis, etcd, PostgreSQL and Consul, against our server, and against
-//! servers that lie.
+//! The program as people run it: against an echo server, Redis, etcd, PostgreSQL, Consul and Waymaker, and against
+//! servers that respond wrongly.
 
 mod arguments;
 #[path = "../../../server/tests/server/authority.rs"]

@@ -1,4 +1,5 @@
-//! The page of a contest, in a real browser: nothing is fetched, nothing overflows or overlaps, all of it can be read.
+//! The page of a contest in a real browser: it loads nothing, nothing overflows or overlaps, and all text is
+//! legible.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -13,17 +14,17 @@ use waymaker_loadgen::machine::Machine;
 use crate::skip::skip;
 
 #[test]
-fn a_contest_of_six_can_be_read_in_a_browser() {
+fn a_contest_of_six_is_legible_in_a_browser() {
     assert_shown_well("six", &contest_of_six());
 }
 
 #[test]
-fn a_contest_in_which_all_went_wrong_can_be_read_in_a_browser() {
+fn a_failed_contest_is_legible_in_a_browser() {
     assert_shown_well("trouble", &contest_in_trouble());
 }
 
 #[test]
-fn a_contest_of_one_can_be_read_in_a_browser() {
+fn a_contest_of_one_is_legible_in_a_browser() {
     let mut contest = contest_of_six();
     contest.contestants.truncate(1);
     contest.measurements.retain(|measurement| measurement.contestant == "waymaker");
@@ -31,15 +32,15 @@ fn a_contest_of_one_can_be_read_in_a_browser() {
     assert_shown_well("one", &contest);
 }
 
-/// Looks at the page on a desk and on a phone, by day and by night.
+/// Checks the page at desktop and phone width, with the light and the dark theme.
 fn assert_shown_well(name: &str, contest: &Contest) {
     let page = render(contest);
     let folder = tempfile::tempdir().expect("a folder");
-    // Kept for those who want to look themselves.
+    // Kept, so that people can open the page.
     fs::write(format!("{}/contest-{name}.html", env!("CARGO_TARGET_TMPDIR")), &page).expect("written");
     if Command::new("chromium").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
     {
-        return skip(name, "there is no chromium");
+        return skip(name, "chromium is not installed");
     }
     let page = page.replace('&', "&amp;").replace('"', "&quot;");
     let frames: String = [1280, 390]
@@ -83,17 +84,17 @@ fn assert_shown_well(name: &str, contest: &Contest) {
     }
 }
 
-/// How one system behaves in this made-up contest.
+/// Results of one system in this invented contest.
 struct Made {
     name: &'static str,
     version: &'static str,
     lock: &'static str,
     outlives: &'static str,
-    /// Requests a second of 50 connections.
+    /// Requests per second with 50 connections.
     rate: f64,
-    /// How soon it is full.
+    /// Load at which the system is half saturated.
     half_full_at: f64,
-    /// How much slower each nine is.
+    /// Factor between the latencies of one nine and the next.
     tail: f64,
     bytes_per_lock: f64,
     cpu_us: f64,
@@ -287,7 +288,7 @@ fn contest_of_six() -> Contest {
     }
 }
 
-/// Names that nobody expects, wrong answers, someone absent, and no time for the rest.
+/// Long and special names, wrong responses, a missing system, and an interrupted contest.
 fn contest_in_trouble() -> Contest {
     let mut contest = contest_of_six();
     contest.is_partial = true;
@@ -306,8 +307,9 @@ fn contest_in_trouble() -> Contest {
     }
     contest.contestants[5].name = long_name.into();
     contest.contestants[5].version = format!("v{}", "0123456789".repeat(12));
-    contest.contestants[3].absent =
-        Some("no program \"consul\" in <PATH> & nobody answers at 127.0.0.1:8500: Connection refused".into());
+    contest.contestants[3].absent = Some(
+        "no program \"consul\" in <PATH> & no server listens at 127.0.0.1:8500: Connection refused".into(),
+    );
     contest.measurements.retain(|measurement| measurement.contestant != "consul");
     contest.measurements.truncate(29);
     contest

@@ -1,4 +1,4 @@
-//! Runs programs and keeps what they print.
+//! Runs programs and collects their output.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use waymaker_loadgen::process::Process;
 
-/// How long a test waits for an event before the event counts as missing. It is far longer than any event takes on a busy
-/// machine, and no other verdict depends on it.
+/// Time limit for an event. It is far longer than any event takes on a busy machine, and no other verdict depends
+/// on it.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// Polls `is_so` until it returns true.
@@ -20,20 +20,20 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a process has used this much processor time.
+/// Waits until a process has used this much CPU time.
 pub(crate) fn wait_until_used(id: u32, time: Duration) {
     let process = Process { id };
     wait_until("a process that works", || u128::from(process.cpu_ns().expect("it runs")) >= time.as_nanos());
 }
 
-/// The program under test.
+/// Returns the program under test.
 pub(crate) fn loadgen() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_waymaker-loadgen"));
     command.stdin(Stdio::null());
     command
 }
 
-/// How one run of it ended.
+/// Result of one run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -41,14 +41,14 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub(crate) fn run(arguments: &[&str]) -> Ended {
     let Output { status, stdout, stderr } = loadgen().args(arguments).output().expect("it starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints text");
     Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// A comparison of a moment, in slices that are long enough for an answer of a server that waits for its core.
+/// A very short comparison, with slices that are long enough for a response from a server that waits for its core.
 pub(crate) const QUICK: [&str; 3] = ["--quick", "--slice", "500ms"];
 
 /// Runs such a comparison.
@@ -57,14 +57,14 @@ pub(crate) fn compare_quickly(more: &[&str]) -> Ended {
 }
 
 impl Ended {
-    /// All answers were right.
+    /// Asserts that all responses were correct.
     #[track_caller]
     pub(crate) fn assert_success(&self) -> &Self {
         assert_eq!(self.code, Some(0), "{self:#?}");
         self
     }
 
-    /// Some answer was wrong, and the report says so in these words.
+    /// Asserts that a response was wrong and that the report contains these words.
     #[track_caller]
     pub(crate) fn assert_wrong(&self, words: &str) -> &Self {
         assert_eq!(self.code, Some(1), "{self:#?}");
@@ -72,7 +72,7 @@ impl Ended {
         self
     }
 
-    /// It did not even begin, and says why in these words.
+    /// Asserts that the program failed before the measurement and that its error contains these words.
     #[track_caller]
     pub(crate) fn assert_refused(&self, words: &str) -> &Self {
         assert_eq!(self.code, Some(2), "{self:#?}");
@@ -81,7 +81,7 @@ impl Ended {
     }
 }
 
-/// A server that dies with its test.
+/// A server that ends with its test.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -108,12 +108,12 @@ impl Server {
         Self { child, address }
     }
 
-    /// A server that is known to listen there.
+    /// Wraps a server that is known to listen at this address.
     pub(crate) fn started(child: Child, address: String) -> Self {
         Self { child, address }
     }
 
-    /// An echo.
+    /// Starts an echo server.
     pub(crate) fn echo(more: &[&str]) -> Self {
         let mut command = loadgen();
         command.arg("echo-server").args(more);
@@ -122,12 +122,12 @@ impl Server {
 }
 
 impl Server {
-    /// Waits until the server serves a load: it takes far less processor time than this to start and to greet.
+    /// Waits until the server serves a load: start-up and handshakes take far less CPU time than this.
     pub(crate) fn wait_until_loaded(&self) {
         wait_until_used(self.child.id(), Duration::from_secs(1));
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM and waits for the end of the server.
     pub(crate) fn terminate(mut self) {
         let id = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
@@ -151,10 +151,10 @@ pub(crate) fn assert_death_is_noticed(server: Server, target: &str, more: &[&str
         drop(server);
         loading.join().expect("it ends")
     });
-    loading.assert_wrong("a connection lost");
+    loading.assert_wrong("a lost connection");
 }
 
-/// What `--json` wrote.
+/// Reads the file that `--json` wrote.
 pub(crate) fn read_json(path: &std::path::Path) -> serde_json::Value {
     let text = std::fs::read_to_string(path).expect("it was written");
     serde_json::from_str(&text).expect("it is JSON")

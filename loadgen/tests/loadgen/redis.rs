@@ -9,7 +9,7 @@ use crate::foreign::{actor, load};
 use crate::program::{Server, run, wait_until};
 use crate::skip::skip;
 
-/// `None`, said loudly, where Redis is not installed.
+/// Starts Redis. Returns `None` and reports the test as skipped if Redis is not installed.
 pub(crate) fn redis(test: &str) -> Option<Server> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -29,7 +29,7 @@ pub(crate) fn redis(test: &str) -> Option<Server> {
         .stdout(Stdio::null())
         .spawn();
     let Ok(child) = child else {
-        skip(test, "redis-server is not installed; this gets it: waymaker-loadgen obtain redis");
+        skip(test, "redis-server is not installed; install it with: waymaker-loadgen obtain redis");
         return None;
     };
     let server = Server::started(child, address.to_string());
@@ -57,9 +57,9 @@ fn pairs_and_contention() {
 }
 
 #[test]
-fn a_key_that_somebody_else_holds_is_a_wrong_answer() {
+fn a_key_held_by_another_client_is_a_wrong_response() {
     use std::io::{Read, Write};
-    let Some(server) = redis("redis::a_key_that_somebody_else_holds_is_a_wrong_answer") else { return };
+    let Some(server) = redis("redis::a_key_held_by_another_client_is_a_wrong_response") else { return };
     let mut stream = TcpStream::connect(&server.address).expect("it listens");
     let key = waymaker_loadgen::key::KeyIndex(0).key(16);
     let request = [b"*3\r\n$3\r\nSET\r\n$16\r\n", &key[..], b"\r\n$1\r\nx\r\n"].concat();
@@ -70,16 +70,16 @@ fn a_key_that_somebody_else_holds_is_a_wrong_answer() {
     let target = format!("redis://{}", server.address);
     let arguments =
         ["--target", &target, "--duration", "500ms", "--warmup", "0s", "--connections", "1", "--keys", "1"];
-    run(&arguments).assert_wrong("busy although nobody can hold the key");
+    run(&arguments).assert_wrong("busy, although no other client can hold the key");
 }
 
-/// A line of what is said, however it ends.
+/// A response line; always ends with CR LF.
 fn line(said: &str) -> Option<Vec<u8>> {
     Some(format!("{said}\r\n").into_bytes())
 }
 
 #[test]
-fn a_release_that_finds_nothing_is_a_lost_hold() {
+fn a_release_without_a_key_is_a_lost_hold() {
     for (release, words) in [("script", "the script found no key of its owner"), ("del", "DEL found no key")]
     {
         let address = actor(|_, request| match request {
@@ -95,16 +95,16 @@ fn a_release_that_finds_nothing_is_a_lost_hold() {
 }
 
 #[test]
-fn a_script_that_cannot_be_loaded_is_refused() {
+fn reports_a_script_that_cannot_be_loaded() {
     for said in ["-ERR unknown command 'SCRIPT'", "$3\r\nabc", "+OK\r\n"] {
         let address = actor(move |turn, _| if turn == 0 { line("+PONG") } else { line(said) });
-        load(System::Redis, &address, &[]).assert_refused("SCRIPT LOAD was answered by");
+        load(System::Redis, &address, &[]).assert_refused("unexpected response to SCRIPT LOAD");
     }
 }
 
 #[test]
-fn another_protocol_is_recognised() {
-    let Some(server) = redis("redis::another_protocol_is_recognised") else { return };
+fn recognises_another_protocol() {
+    let Some(server) = redis("redis::recognises_another_protocol") else { return };
     let target = format!("waymaker://{}", server.address);
     let ended = run(&["--target", &target]);
     assert_eq!(ended.code, Some(2), "{ended:#?}");

@@ -1,4 +1,5 @@
-//! slock is not published where tests could fetch it, so these are against servers that answer as its documents say, or lie.
+//! slock is not in any package registry, so these tests use simulated servers that follow its documentation, or
+//! respond wrongly.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,13 +15,13 @@ use crate::skip::skip;
 
 const LOCK: u8 = 1;
 const UNLOCK: u8 = 2;
-/// Places in a request.
+/// Offsets in a request.
 const LOCK_ID: usize = 21;
 const KEY: usize = 37;
 const TIMEOUT: usize = 53;
 const COUNT: usize = 61;
 
-/// The answer to a request.
+/// Returns the response to a request.
 fn answer(request: &[u8], result: u8) -> Vec<u8> {
     let mut answer = request[..19].to_vec();
     answer.extend_from_slice(&[result, 0, request[20]]);
@@ -29,7 +30,8 @@ fn answer(request: &[u8], result: u8) -> Vec<u8> {
     answer
 }
 
-/// Who waits at a key is not played: these try, or nobody else is there.
+/// Starts a simulated server that follows the documentation. It has no queue: clients of these tests try, or are
+/// alone.
 fn honest() -> String {
     let held = Mutex::new(HashMap::<Vec<u8>, Vec<u8>>::new());
     actor(move |_, requests| {
@@ -51,13 +53,13 @@ fn honest() -> String {
     })
 }
 
-/// Runs `obtain slock` where nothing was obtained before, with these folders on PATH.
+/// Runs `obtain slock` with an empty cache and with these folders on PATH.
 fn obtain(path: &str, source: Option<&Path>) -> Output {
     let cache = tempfile::tempdir().expect("a folder");
     let mut command = loadgen();
     command.args(["obtain", "slock"]).env("XDG_CACHE_HOME", cache.path()).env("PATH", path);
     if let Some(folder) = std::env::home_dir() {
-        // Go compiles its own library once for all.
+        // Shares Go's build cache, so that its standard library is compiled only once.
         command.env("GOCACHE", folder.join(".cache/go-build"));
     }
     if let Some(source) = source {
@@ -67,7 +69,7 @@ fn obtain(path: &str, source: Option<&Path>) -> Output {
 }
 
 #[test]
-fn without_a_checkout_the_way_to_one_is_told() {
+fn explains_how_to_get_a_checkout() {
     let output = obtain("/nonexistent", None);
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
@@ -80,17 +82,17 @@ fn without_a_checkout_the_way_to_one_is_told() {
         let output = obtain("/nonexistent", Some(folder));
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !output.status.success() && text.contains("is no checkout of github.com/snower/slock"),
+            !output.status.success() && text.contains("is not a checkout of github.com/snower/slock"),
             "{text}"
         );
     }
 }
 
 #[test]
-fn a_checkout_is_built_and_stays_as_it_was() {
+fn a_checkout_is_built_and_left_unchanged() {
     let path = std::env::var("PATH").expect("a path");
     if !std::env::split_paths(&path).any(|folder| folder.join("go").is_file()) {
-        return skip("slock::a_checkout_is_built_and_stays_as_it_was", "go is not on PATH");
+        return skip("slock::a_checkout_is_built_and_left_unchanged", "go is not on PATH");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let files =
@@ -106,7 +108,7 @@ fn a_checkout_is_built_and_stays_as_it_was() {
 }
 
 #[test]
-fn an_honest_server_is_believed() {
+fn accepts_a_correct_server() {
     let address = honest();
     for shape in [
         &["--connections", "1"][..],
@@ -126,13 +128,13 @@ fn an_honest_server_is_believed() {
 }
 
 #[test]
-fn requests_say_what_is_documented() {
+fn requests_follow_the_documentation() {
     let seen = actor(|turn, request| {
         let (kind, rest) = (request[2], &request[TIMEOUT..]);
         assert_eq!((request.len(), &request[..2]), (64, &[0x56, 1][..]));
         match turn {
             0 => assert_eq!(kind, 0),
-            // Waits as long as it may, for a lock of seven seconds that others may have as often as can be.
+            // The maximum wait, a lease of seven seconds, and the maximum number of holders.
             _ if kind == LOCK => assert_eq!(rest, [0xff, 0xff, 0, 0, 7, 0, 0, 0, 0xff, 0xff, 0]),
             _ => assert_eq!((kind, &rest[..COUNT - TIMEOUT]), (UNLOCK, &[0; 8][..])),
         }
@@ -144,18 +146,18 @@ fn requests_say_what_is_documented() {
 }
 
 #[test]
-fn another_protocol_is_recognised() {
+fn recognises_another_protocol() {
     let server = Server::echo(&[]);
-    // What is sent back is a greeting whose result is the first byte of our id.
+    // The echo server returns the greeting, whose result field then contains the first byte of the client id.
     let ended = load(System::Slock, &server.address, &[]);
     assert_ne!(ended.code, Some(0), "{ended:#?}");
-    load(System::Slock, &actor(|_, _| Some(b"-ERR\r\n".to_vec())), &[]).assert_refused("no frame of slock");
-    load(System::Slock, &actor(|_, _| None), &[]).assert_refused("closed the connection instead of greeting");
-    load(System::Slock, &honest(), &["--lease", "2d"]).assert_refused("65535 s at most");
+    load(System::Slock, &actor(|_, _| Some(b"-ERR\r\n".to_vec())), &[]).assert_refused("not a slock frame");
+    load(System::Slock, &actor(|_, _| None), &[]).assert_refused("closed the connection during the greeting");
+    load(System::Slock, &honest(), &["--lease", "2d"]).assert_refused("the maximum for slock is 65535 s");
 }
 
 #[test]
-fn lies_are_named_and_fail_the_run() {
+fn wrong_responses_are_named_and_fail_the_run() {
     type Lie = fn(Vec<u8>) -> Vec<u8>;
     let lies: [(Lie, &str); 8] = [
         (
@@ -163,7 +165,7 @@ fn lies_are_named_and_fail_the_run() {
                 said[19] = 8;
                 said
             },
-            "busy although nobody can hold the key",
+            "busy, although no other client can hold the key",
         ),
         (
             |mut said| {
@@ -177,37 +179,37 @@ fn lies_are_named_and_fail_the_run() {
                 said[19] = 77;
                 said
             },
-            "not a known result (77)",
+            "unknown result (77)",
         ),
         (
             |mut said| {
                 said[30] ^= 1;
                 said
             },
-            "the lock of another was given",
+            "granted with the lock id of another request",
         ),
         (
             |mut said| {
                 said[20] = 0x20;
                 said
             },
-            "a lock came with data",
+            "unexpected data in a lock response",
         ),
         (
             |mut said| {
                 said[2] = 5;
                 said
             },
-            "an answer of type 5",
+            "an unexpected response of type 5",
         ),
         (
             |mut said| {
                 said[10] = 1;
                 said
             },
-            "a request id that is none of ours",
+            "a response with an unknown request id",
         ),
-        (|said| said.repeat(2), "an answer that no request asked for"),
+        (|said| said.repeat(2), "a response without a matching request"),
     ];
     for (lie, words) in lies {
         let address = actor(move |turn, request| {
@@ -219,7 +221,7 @@ fn lies_are_named_and_fail_the_run() {
     let half = actor(|turn, request| {
         Some(if turn == 0 { answer(request, 0) } else { answer(request, 0)[..30].to_vec() })
     });
-    load(System::Slock, &half, &[]).assert_wrong("no answer within");
+    load(System::Slock, &half, &[]).assert_wrong("no response within");
     let hangs_up = actor(|turn, request| (turn == 0).then(|| answer(request, 0)));
     load(System::Slock, &hangs_up, &[]).assert_wrong("the server closed the connection");
 }

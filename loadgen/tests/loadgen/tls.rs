@@ -1,4 +1,4 @@
-//! Through TLS: our server, by each of its protocols.
+//! Over TLS: Waymaker, with each of its protocols.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::waymaker::server_program;
 
 const BRIEF: [&str; 4] = ["--duration", "500ms", "--warmup", "20ms"];
 
-/// A server that encrypts; the address is that of the port which the line that says it is ready calls so.
+/// Starts a server with TLS; `port` is the name of the port in the line that says the server is ready.
 fn server(issued: &Issued, port: &str, more: &[&str]) -> Server {
     let mut command = Command::new(server_program());
     command
@@ -18,18 +18,18 @@ fn server(issued: &Issued, port: &str, more: &[&str]) -> Server {
     Server::start(command, port)
 }
 
-/// The file that makes others believe this authority.
+/// Returns the CA file that makes clients trust this authority.
 fn ca(authority: &Authority) -> String {
     authority.ca().to_str().expect("a path of text").to_owned()
 }
 
-/// A short load of a target by somebody who believes this authority.
+/// Runs a short load of a target as a client that trusts this authority.
 fn load(target: &str, authority: &Authority, more: &[&str]) -> Ended {
     run(&[&BRIEF[..], &["--target", target, "--tls-ca", &ca(authority)], more].concat())
 }
 
 #[test]
-fn every_workload_finds_all_answers_right() {
+fn all_responses_of_every_workload_are_correct() {
     let authority = Authority::new();
     let server = server(&authority.issue("server"), "binary", &["--workers", "2"]);
     let target = format!("waymaker+tls://{}", server.address);
@@ -37,7 +37,7 @@ fn every_workload_finds_all_answers_right() {
         &["--connections", "1"][..],
         &["--connections", "10", "--depth", "64", "--threads", "2"],
         &["--connections", "10", "--depth", "64", "--window", "sliding", "--keys", "640"],
-        // More than TLS or a socket takes at once.
+        // More than TLS or a socket accepts at once.
         &["--connections", "3", "--depth", "1024", "--key-size", "1024"],
         &["--connections", "4", "--depth", "4", "--rate", "5k"],
         &["--workload", "hot", "--connections", "4", "--depth", "16"],
@@ -70,7 +70,7 @@ fn every_workload_finds_all_answers_right() {
 }
 
 #[test]
-fn the_front_ends_are_loaded_too() {
+fn loads_the_front_ends_too() {
     let authority = Authority::new();
     let issued = authority.issue("server");
     for (scheme, port, shape) in [
@@ -88,7 +88,7 @@ fn the_front_ends_are_loaded_too() {
 }
 
 #[test]
-fn the_report_names_the_target_as_it_was_given() {
+fn names_the_target_as_given_in_the_report() {
     let authority = Authority::new();
     let server = server(&authority.issue("server"), "binary", &["--workers", "1"]);
     let folder = tempfile::tempdir().expect("a folder");
@@ -99,7 +99,7 @@ fn the_report_names_the_target_as_it_was_given() {
 }
 
 #[test]
-fn a_server_that_is_not_believed_is_refused() {
+fn rejects_a_server_with_an_untrusted_certificate() {
     let (authority, another) = (Authority::new(), Authority::new());
     let issued = authority.issue("server");
     for (scheme, port) in [("waymaker+tls", "binary"), ("grpc+tls", "grpc"), ("locktopus+tls", "http")] {
@@ -112,12 +112,12 @@ fn a_server_that_is_not_believed_is_refused() {
     let server = server(&issued, "binary", &["--workers", "1"]);
     let target = format!("waymaker+tls://{}", server.address);
     load(&target, &another, &["--workload", "churn"]).assert_refused("signed by no CA that is believed");
-    // Whom the system believes is not who signed it.
+    // The system's CAs did not sign the certificate.
     assert_eq!(run(&["--target", &target]).code, Some(2));
 }
 
 #[test]
-fn a_server_that_asks_who_one_is_is_shown_a_certificate() {
+fn shows_a_client_certificate_to_a_server_that_requires_one() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let (issued, identity) = (authority.issue("server"), clients.issue("client"));
     let shown = ["--tls-cert", identity.cert(), "--tls-key", identity.key()];
@@ -140,7 +140,7 @@ fn a_server_that_asks_who_one_is_is_shown_a_certificate() {
 }
 
 #[test]
-fn who_encrypts_and_who_does_not_are_told_apart() {
+fn tells_encrypted_and_unencrypted_peers_apart() {
     let authority = Authority::new();
     let plain = crate::waymaker::server(&["--workers", "1"]);
     let target = format!("waymaker+tls://{}", plain.address);
@@ -151,7 +151,7 @@ fn who_encrypts_and_who_does_not_are_told_apart() {
 }
 
 #[test]
-fn a_server_that_dies_is_noticed() {
+fn reports_a_server_that_dies() {
     let authority = Authority::new();
     let server = server(&authority.issue("server"), "binary", &["--workers", "1"]);
     let target = format!("waymaker+tls://{}", server.address);
@@ -159,7 +159,7 @@ fn a_server_that_dies_is_noticed() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named() {
+fn names_files_that_cannot_be_used() {
     let target = ["--target", "waymaker+tls://127.0.0.1:1"];
     for (arguments, words) in [
         (["--tls-ca", "/nonexistent.pem"], "/nonexistent.pem"),
@@ -169,7 +169,7 @@ fn files_that_cannot_be_used_are_named() {
         run(&[target, arguments].concat()).assert_refused(words);
     }
     let ended = run(&["compare", "--targets", "waymaker+tls://127.0.0.1:1"]);
-    ended.assert_refused("compare loads nothing through TLS");
+    ended.assert_refused("compare does not support TLS");
     let authority = Authority::new();
     load("waymaker+tls://127.0.0.1:1", &authority, &[])
         .assert_refused("waymaker-server --listen 127.0.0.1:1 --tls-cert FILE --tls-key FILE");

@@ -1,4 +1,4 @@
-//! Against our own server.
+//! Against Waymaker.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::program::{Ended, Server, assert_death_is_noticed, compare_quickly, read_json, run};
 use crate::skip::skip;
 
-/// The server of the same profile, beside the program under test; built if it is not there.
+/// Returns the server of the same profile, beside the program under test; builds it if it is missing.
 pub(crate) fn server_program() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -58,7 +58,7 @@ fn load(server: &Server, more: &[&str]) -> Ended {
 }
 
 #[test]
-fn every_workload_finds_all_answers_right() {
+fn all_responses_of_every_workload_are_correct() {
     for workers in ["1", "2"] {
         let server = server(&["--workers", workers]);
         for shape in [
@@ -83,22 +83,20 @@ fn a_server_without_a_data_directory_refuses_durable_locks() {
     let server = server(&["--workers", "1", "--data-dir", "none"]);
     for workload in ["pair", "hot", "rw", "multi", "tree", "semaphore"] {
         let ended = load(&server, &["--scope", "local", "--workload", workload, "--connections", "3"]);
-        ended
-            .assert_refused("start waymaker-server with a data directory")
-            .assert_refused("scope_unavailable");
+        ended.assert_refused("start waymaker-server with --data-dir").assert_refused("scope_unavailable");
     }
 }
 
 #[test]
-fn a_server_that_dies_is_noticed() {
+fn reports_a_server_that_dies() {
     let server = server(&["--workers", "1"]);
     let target = format!("waymaker://{}", server.address);
     assert_death_is_noticed(server, &target, &[]);
 }
 
 #[test]
-fn a_quick_comparison_of_servers_that_it_starts() {
-    let name = "waymaker::a_quick_comparison_of_servers_that_it_starts";
+fn compares_servers_that_it_starts() {
+    let name = "waymaker::compares_servers_that_it_starts";
     let has_redis = Command::new("redis-server").arg("--version").output().is_ok();
     if !has_redis {
         skip(name, "without redis-server (Debian package redis-server) its column is not tested");

@@ -1,9 +1,9 @@
-//! Every workload that only our server has: it runs, all is right, and what it counts is plausible.
+//! Workloads that only Waymaker supports: they run, all responses are correct, and their counts are plausible.
 
 use crate::program::{Ended, Server, read_json, run};
 use crate::waymaker::server;
 
-/// Runs it for a short time; gives how it ended and what it wrote as JSON.
+/// Runs the workload for a short time; returns the result and its JSON.
 fn play(server: &Server, more: &[&str]) -> (Ended, serde_json::Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("result.json");
@@ -17,7 +17,7 @@ fn play(server: &Server, more: &[&str]) -> (Ended, serde_json::Value) {
 }
 
 #[test]
-fn sets_keys_and_permits_are_all_right() {
+fn all_responses_for_sets_keys_and_permits_are_correct() {
     for workers in ["1", "2"] {
         let server = server(&["--workers", workers]);
         for shape in [
@@ -61,7 +61,7 @@ fn sets_keys_and_permits_are_all_right() {
 }
 
 #[test]
-fn no_bucket_gives_more_than_its_rate_and_its_burst() {
+fn no_bucket_exceeds_its_rate_and_burst() {
     let server = server(&["--workers", "2"]);
     let shape = ["--workload", "throttle", "--connections", "4", "--depth", "16", "--threads", "2"];
     let tight = ["--keys", "3", "--bucket-rate", "100", "--burst", "7"];
@@ -69,11 +69,11 @@ fn no_bucket_gives_more_than_its_rate_and_its_burst() {
     let count = |name: &str| json["result"]["allowed"][name].as_u64().expect("a number");
     let (asked, allowed, most) = (count("asked_count"), count("allowed_count"), count("allowed_count_max"));
     assert!(asked > 1000, "{ended:#?}");
-    // They were full, and more came back.
+    // The buckets were full at the start and regained tokens.
     assert!((3 * 7 + 3..=most).contains(&allowed), "{ended:#?}");
-    // A machine that stalls makes it longer, not worse.
+    // A stalling machine makes the run longer, which does not weaken the check.
     assert!(most >= 3 * (7 + 22 + 1), "{ended:#?}");
-    // Wide ones give all they are asked for.
+    // Large buckets allow every request.
     let (ended, json) = play(&server, &[&shape[..], &["--burst", "4000000000"]].concat());
     assert_eq!(
         json["result"]["allowed"]["asked_count"], json["result"]["allowed"]["allowed_count"],
@@ -82,7 +82,7 @@ fn no_bucket_gives_more_than_its_rate_and_its_burst() {
 }
 
 #[test]
-fn distinct_keys_never_come_twice() {
+fn distinct_keys_are_used_once() {
     let server = server(&["--workers", "1"]);
     let (_, json) = play(&server, &["--keys", "distinct", "--connections", "3", "--depth", "8"]);
     assert_eq!(json["plan"]["has_distinct_keys"], true);
@@ -90,7 +90,7 @@ fn distinct_keys_never_come_twice() {
 }
 
 #[test]
-fn who_leaves_leaves_nothing_behind() {
+fn closed_connections_leave_no_holds() {
     let server = server(&["--workers", "2"]);
     for shape in [&[][..], &["--sessions"], &["--keys", "distinct"], &["--keys", "3"]] {
         let (ended, json) = play(&server, &[&["--workload", "churn", "--connections", "3"], shape].concat());
@@ -102,11 +102,11 @@ fn who_leaves_leaves_nothing_behind() {
 }
 
 #[test]
-fn all_leases_of_a_storm_end_and_all_waiters_are_granted() {
+fn all_leases_of_a_storm_expire_and_all_waiters_get_grants() {
     let server = server(&["--workers", "2"]);
     let shape = ["--workload", "expiry-storm", "--keys", "40k", "--waiters", "11k", "--lease", "4s"];
     let more = ["--connections", "8", "--rate", "200"];
-    // Twice: nothing of the first is in the way of the second.
+    // Runs twice, so that leftovers of the first run would break the second.
     for _ in 0..2 {
         let (ended, json) = play(&server, &[&shape[..], &more].concat());
         let result = &json["result"];
@@ -120,7 +120,7 @@ fn all_leases_of_a_storm_end_and_all_waiters_are_granted() {
 }
 
 #[test]
-fn all_readers_of_a_storm_are_granted() {
+fn all_readers_of_a_storm_get_grants() {
     let server = server(&["--workers", "2"]);
     let shape = ["--workload", "readers-storm", "--readers", "12k", "--connections", "8", "--rate", "200"];
     for _ in 0..2 {
@@ -137,7 +137,7 @@ fn all_readers_of_a_storm_are_granted() {
 }
 
 #[test]
-fn a_lease_that_ends_before_all_are_taken_is_refused() {
+fn rejects_a_lease_too_short_to_take_all_keys() {
     let server = server(&["--workers", "1"]);
     let target = format!("waymaker://{}", server.address);
     let ended = run(&["--target", &target, "--workload", "expiry-storm", "--keys", "50k", "--lease", "20ms"]);

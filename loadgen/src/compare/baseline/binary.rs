@@ -1,4 +1,4 @@
-//! The two server binaries, described so that a reader of the report can tell which they were.
+//! The two server binaries, described so that readers of the report can identify them.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,7 +15,7 @@ use crate::compare::identity::Build;
 use crate::compare::session::Session;
 use crate::programs::output_within;
 
-/// How long a binary may take to print its version.
+/// Time limit for a binary to print its version.
 const VERSION_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// One server binary.
@@ -39,7 +39,7 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Reads both files and asks both for their version.
+    /// Reads both files and runs both with `--version`.
     pub fn of(session: &Session<'_>) -> Result<Self> {
         let inspect = |build| {
             let path = session.programs_of(build)?.program(System::Waymaker).map_err(|why| anyhow!(why))?;
@@ -49,7 +49,7 @@ impl Binaries {
         Ok(Self { baseline, current: inspect(Build::Current).context("--server-bin")? })
     }
 
-    /// Returns true if both files have the same content.
+    /// Whether both files have the same content.
     pub fn are_same(&self) -> bool {
         self.baseline.sha256 == self.current.sha256
     }
@@ -60,10 +60,7 @@ impl Binary {
         let sha256 = sha256_of(path).with_context(|| format!("cannot read {}", path.display()))?;
         let version =
             output_within(VERSION_TIME_MAX, Command::new(path).arg("--version")).map_err(|why| {
-                anyhow!(
-                    "{} does not say its version, so it is no waymaker-server that can be measured: {why}",
-                    path.display()
-                )
+                anyhow!("{} does not print a version, so it is not a waymaker-server: {why}", path.display())
             })?;
         Ok(Self { path: path.to_owned(), sha256, version: version.trim().to_owned() })
     }
@@ -88,7 +85,7 @@ mod tests {
     use super::sha256_of;
 
     #[test]
-    fn the_hash_is_sha_256_in_hexadecimal_digits() {
+    fn hashes_with_sha_256_in_hexadecimal_digits() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         std::fs::write(&path, "abc").expect("written");

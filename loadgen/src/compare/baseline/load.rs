@@ -1,4 +1,4 @@
-//! The loads that both builds serve, and by which numbers the builds are compared in each.
+//! Loads of a comparison of two builds, and the numbers compared in each.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -22,14 +22,15 @@ pub enum Load {
 }
 
 impl Load {
-    /// All loads for these options: the rows of `compare`, and the hot key for ephemeral locks of the binary protocol.
+    /// Returns all loads for these options: the rows of `compare`, and the hot key for ephemeral locks of the
+    /// binary protocol.
     pub fn all(options: &CompareOptions) -> Vec<Self> {
         let has_hot_key = options.front.is_none() && options.scope == Scope::Ephemeral;
         let rows = Row::all(options).into_iter().map(Self::Pairs);
         rows.chain(has_hot_key.then_some(Self::HotKey)).collect()
     }
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn title(self) -> String {
         match self {
             Self::Pairs(row) => row.title(),
@@ -37,30 +38,32 @@ impl Load {
         }
     }
 
-    /// True if neither server nor client ever sleeps.
+    /// Whether server and client busy-poll.
     pub fn spins(self) -> bool {
         matches!(self, Self::Pairs(row) if row.busy_poll)
     }
 
-    /// True if the load keeps a rate; otherwise it sends as fast as the server answers.
+    /// Whether the load has a fixed rate; otherwise it sends as fast as the server responds.
     pub fn has_rate(self) -> bool {
         matches!(self, Self::Pairs(row) if row.rate.is_some())
     }
 
-    /// The numbers by which the builds are compared; each becomes one row of the table.
+    /// Returns the numbers by which the builds are compared; each becomes one row of the table.
     pub fn yardsticks(self) -> &'static [Yardstick] {
         match self {
             Self::HotKey => &[Yardstick::HandOverP50],
-            // Requests a second say nothing at a fixed rate, nor the processor time of a server that spins.
+            // At a fixed rate, requests per second carry no information; for a busy-polling server, CPU time
+            // carries none.
             Self::Pairs(row) if row.rate.is_some() => &[Yardstick::ServerCpu],
             Self::Pairs(row) if row.busy_poll => &[Yardstick::LatencyP50],
-            // The client of a front end costs more than the server, so requests a second alone would show little.
+            // The client of a front end costs more than the server, so requests per second alone would hide most
+            // differences.
             Self::Pairs(row) if row.front.is_some() => &[Yardstick::Requests, Yardstick::ServerCpu],
             Self::Pairs(_) => &[Yardstick::Requests],
         }
     }
 
-    /// One slice of this load.
+    /// Returns the plan of one slice of this load.
     pub fn plan(self, address: &Address, options: &CompareOptions, seed: u64) -> Result<Plan> {
         match self {
             Self::Pairs(row) => row.plan(address, options, seed),

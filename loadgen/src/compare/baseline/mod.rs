@@ -1,5 +1,5 @@
-//! `compare --baseline-bin`: an older build of our server beside the build under test, and a verdict for each row of
-//! load.
+//! `compare --baseline-bin`: compares an older build of Waymaker with the build under test, and gives a verdict
+//! for each row.
 //!
 //! ```text
 //! options -> two servers -> loads x rounds (ABBA) -> paired ratios -> interval of the median -> verdict -> exit code
@@ -40,10 +40,10 @@ use crate::address::System;
 use crate::faults::Faults;
 use crate::machine::Machine;
 
-/// Slices of one round.
+/// Number of slices in one round.
 const SLICES_PER_ROUND: u32 = 2;
 
-/// Everything that was measured of the two builds.
+/// All results of the two builds.
 #[derive(Debug, Serialize)]
 pub struct BaselineComparison {
     machine: Machine,
@@ -55,8 +55,8 @@ pub struct BaselineComparison {
     notes: Vec<String>,
 }
 
-/// Measures both builds. The exit code is 0 if every row passed, 1 if a row failed or an answer was wrong, and 2 if a row
-/// stayed inconclusive or was not measured.
+/// Measures both builds. The exit code is 0 if every row passed, 1 if a row failed or a response was wrong, and 2
+/// if a row is inconclusive or was not measured.
 pub fn run(options: &CompareOptions, baseline_bin: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     let options = &refusals::complete(options, baseline_bin)?;
     let output = Output::check(options)?;
@@ -81,12 +81,12 @@ pub fn run(options: &CompareOptions, baseline_bin: &Path, stop: &Arc<AtomicBool>
 }
 
 impl BaselineComparison {
-    /// A comparison in which nothing is measured yet.
+    /// Creates a comparison without results.
     fn new(session: &Session<'_>, binaries: Binaries, contestants: &[Contestant]) -> Self {
         let mut notes = session.notes.clone();
         if binaries.are_same() {
             notes.push(
-                "Both builds are the same file: this run shows only how much the machine varies.".to_owned(),
+                "Both builds are the same file; this run shows only the variation of the machine.".to_owned(),
             );
         }
         Self {
@@ -100,7 +100,7 @@ impl BaselineComparison {
         }
     }
 
-    /// Measures one load after the other. An error keeps the loads that were measured before.
+    /// Measures one load after the other. An error keeps the loads measured before.
     fn measure(&mut self, session: &Session<'_>, contestants: &[Contestant; 2]) -> Result<()> {
         let began = Instant::now();
         let loads = Load::all(session.options);
@@ -120,7 +120,7 @@ impl BaselineComparison {
         Ok(())
     }
 
-    /// Judges every load that was begun.
+    /// Evaluates every load that was started.
     fn finish(&mut self, options: &CompareOptions, measured: &Result<()>) {
         if let Err(error) = measured {
             self.notes.push(format!("Incomplete: {error:#}"));
@@ -133,10 +133,10 @@ impl BaselineComparison {
         self.outcome = Outcome::of(&verdicts, self.wrong_answer_count > 0, measured.is_ok());
     }
 
-    /// Says on standard error why the exit code is not 0.
+    /// Prints to standard error why the exit code is not 0.
     fn complain(&self, measured: &Result<()>) {
         for (identity, faults) in self.faults().iter().filter(|(_, faults)| faults.count() > 0) {
-            eprintln!("WRONG: {} answers of {identity}\n{}", faults.count(), faults.describe().trim_end());
+            eprintln!("WRONG: {} responses of {identity}\n{}", faults.count(), faults.describe().trim_end());
         }
         if let Err(error) = measured {
             eprintln!("waymaker-loadgen: {error:#}");
@@ -146,17 +146,17 @@ impl BaselineComparison {
         }
     }
 
-    /// The rows of all loads.
+    /// Returns the rows of all loads.
     fn rows(&self) -> impl Iterator<Item = &JudgedRow> {
         self.loads.iter().flat_map(|load| &load.rows)
     }
 
-    /// The slices of all loads.
+    /// Returns the slices of all loads.
     fn slices(&self) -> impl Iterator<Item = &Slice> {
         self.loads.iter().flat_map(|load| load.rounds.slices())
     }
 
-    /// Wrong answers of each build.
+    /// Returns the wrong responses of each build.
     fn faults(&self) -> [(Identity, Faults); 2] {
         let system = self.configuration.front.map_or(System::Waymaker, Front::ours);
         [Build::Baseline, Build::Current].map(|build| {
@@ -180,19 +180,19 @@ fn measure_load(
     let Session { options, bar, seed, .. } = session;
     let LoadResult { load, .. } = *result;
     let title = result.title.clone();
-    // A server sleeps or spins from its start on.
+    // A server chooses between sleeping and busy-polling when it starts.
     let spinning = if load.spins() { session.start_spinning(contestants)? } else { Vec::new() };
     let round_count_min = options.round_count();
     let slices_until = |valid_count| slices_before + u64::from(SLICES_PER_ROUND * valid_count);
     let show_progress = |valid_count: u32, tried_count: u32| {
         bar.set_message(format!("{title}: {valid_count} of {tried_count} rounds valid"));
-        // A round that is not valid advances nothing.
+        // An invalid round does not advance the progress bar.
         bar.set_position(slices_until(valid_count));
     };
     result.measure(round_count_min, show_progress, |attempt, build| {
         let contestant = contestants.iter().find(|one| one.identity.build == build);
         let contestant = contestant.context("a server of each build was started")?.or_same_of(&spinning);
-        // Both builds see the same keys in the same order.
+        // Both builds get the same keys in the same order.
         let plan = load.plan(&contestant.address, options, seed.wrapping_add(u64::from(attempt)))?;
         session.slice(contestant, &plan)
     })?;

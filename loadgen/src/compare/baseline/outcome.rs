@@ -1,27 +1,27 @@
-//! The outcome of a whole comparison, and its exit code.
+//! Outcome of a comparison of two builds, and its exit code.
 
 use serde::Serialize;
 
 use super::statistics::Verdict;
 
-/// The outcome of a comparison.
+/// Outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Every row passed.
     Passed,
-    /// A row failed, or an answer was wrong.
+    /// A row failed, or a response was wrong.
     Failed,
     /// No row failed, but a row has too few valid rounds.
     Inconclusive,
     /// No row failed, but not every row was measured.
     Incomplete,
-    /// A quick run ended with right answers.
+    /// A quick run ended with only correct responses.
     NotJudged,
 }
 
 impl Outcome {
-    /// The outcome of these verdicts. A failure outweighs everything that is unknown.
+    /// Returns the outcome of these verdicts. A failure takes precedence over everything unknown.
     pub fn of(verdicts: &[Verdict], has_wrong_answers: bool, is_complete: bool) -> Self {
         if has_wrong_answers || verdicts.contains(&Verdict::Fail) {
             Self::Failed
@@ -36,7 +36,7 @@ impl Outcome {
         }
     }
 
-    /// The exit code: 0, 1 for a failure, 2 if the question stays open.
+    /// Returns the exit code: 0; 1 for a failure; 2 if there is no result.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Passed | Self::NotJudged => 0,
@@ -52,7 +52,7 @@ mod tests {
     use super::Verdict::{Fail, Inconclusive, NotJudged, Pass};
 
     #[test]
-    fn the_exit_code_is_0_only_if_every_row_passed_or_nothing_is_judged() {
+    fn exit_code_is_0_only_if_every_row_passed_or_in_a_quick_run() {
         for (verdicts, has_wrong_answers, is_complete, outcome, exit_code) in [
             (&[Pass, Pass][..], false, true, Outcome::Passed, 0),
             (&[NotJudged, NotJudged], false, true, Outcome::NotJudged, 0),

@@ -11,42 +11,42 @@ use crate::compare::identity::{Build, Identity};
 use crate::compare::round::{Round, Rounds, Slice};
 use crate::report::{CPU_FULL, Numbers};
 
-/// Attempts for each valid round that is wanted.
+/// Number of attempts for each required valid round.
 pub const ATTEMPTS_PER_ROUND: u32 = 3;
 
 /// One load with all of its rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadResult {
-    /// The name in tables.
+    /// Name in tables.
     pub title: String,
-    /// The load that both builds served.
+    /// Load that both builds served.
     pub load: Load,
-    /// The server as this load asks it.
+    /// System that the load addresses.
     pub system: System,
-    /// The rows of the table; empty until the load is judged.
+    /// Rows of the table; empty until the load is evaluated.
     pub rows: Vec<JudgedRow>,
-    /// Every round that was tried.
+    /// All attempted rounds.
     pub rounds: Rounds,
 }
 
 /// One row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct JudgedRow {
-    /// The load and the number, for tables.
+    /// Name of the load and the number, for tables.
     pub title: String,
-    /// The number that is compared.
+    /// Number that is compared.
     pub yardstick: Yardstick,
     /// Median of the older build over all valid rounds.
     pub old: Option<f64>,
     /// Median of the newer build over all valid rounds.
     pub new: Option<f64>,
-    /// The ratio of every valid round in the order of measuring. Above 1 the newer build is better.
+    /// Ratio of every valid round, in the order of measurement. Above 1 the newer build is better.
     pub ratios: Vec<f64>,
     /// Median of the ratios.
     pub median_ratio: Option<f64>,
-    /// Confidence interval of the median of the ratios; `None` for too few rounds.
+    /// Confidence interval of the median of the ratios; `None` if there are too few rounds.
     pub interval: Option<Interval>,
-    /// Count of rounds that were measured, valid or not.
+    /// Number of attempted rounds, valid or not.
     pub tried_round_count: usize,
     /// The verdict.
     pub verdict: Verdict,
@@ -61,20 +61,21 @@ struct Paired {
 }
 
 impl JudgedRow {
-    /// True if the row passed although its interval reaches below the bound.
+    /// Whether the row passed although its interval reaches below the bound.
     pub fn is_unsure(&self) -> bool {
         self.verdict == Verdict::Pass && self.interval.is_some_and(|interval| interval.low < RATIO_MIN)
     }
 }
 
 impl LoadResult {
-    /// A load of which nothing is measured yet.
+    /// Creates a load without results.
     pub fn new(load: Load, system: System) -> Self {
         Self { title: load.title(), load, system, rows: Vec::new(), rounds: Rounds::default() }
     }
 
-    /// Measures rounds until `round_count_min` of them are valid, or until three times as many were tried. `slice` measures
-    /// one build in an attempt. Before each attempt `progress` gets the counts of valid and of tried rounds.
+    /// Measures rounds until `round_count_min` of them are valid, or until three times as many were tried. `slice`
+    /// measures one build in an attempt. Before each attempt, `progress` gets the numbers of valid and of tried
+    /// rounds.
     pub fn measure(
         &mut self,
         round_count_min: u32,
@@ -97,13 +98,13 @@ impl LoadResult {
         Ok(())
     }
 
-    /// Count of rounds that are valid for every number of this load.
+    /// Number of rounds that are valid for every number of this load.
     pub fn valid_round_count(&self) -> u32 {
         let counts = self.load.yardsticks().iter().map(|yardstick| self.paired(*yardstick).count());
         counts.min().unwrap_or(0) as u32
     }
 
-    /// Judges every number of this load; a quick run shows them without a verdict.
+    /// Evaluates every number of this load; a quick run shows them without a verdict.
     pub fn judge(&mut self, round_count_min: u32, is_quick: bool) {
         let judge = |&yardstick: &Yardstick| {
             let paired: Vec<Paired> = self.paired(yardstick).collect();
@@ -125,8 +126,8 @@ impl LoadResult {
         self.rows = self.load.yardsticks().iter().map(judge).collect();
     }
 
-    /// Returns true if the core of the load was full and the core of the servers was not. Requests a second then say little about
-    /// the servers.
+    /// Whether the core of the load was fully busy and the core of the servers was not. Requests per second then
+    /// say little about the servers.
     pub fn is_load_bound(&self) -> bool {
         let median_of = |number: fn(&Numbers) -> Option<f64>| {
             let slices = self.valid_rounds().flat_map(|round| &round.slices);
@@ -137,7 +138,8 @@ impl LoadResult {
         self.load.yardsticks().contains(&Yardstick::Requests) && load_is_full && !server_is_full
     }
 
-    /// Rounds in which the machine stayed in one state. Each ratio lies within one round, so rounds of both states count.
+    /// Returns the rounds in which the machine stayed in one state. Each ratio lies within one round, so rounds of
+    /// both states count.
     fn valid_rounds(&self) -> impl Iterator<Item = &Round> {
         self.rounds.rounds.iter().filter(|round| round.distance.is_some())
     }
@@ -198,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Measures a load whose slices have these distances, and judges it.
+    /// Measures a load whose slices have these distances, and evaluates it.
     fn measured(distance: impl Fn(u32, Build) -> Option<CoreDistance>, new_per_second: f64) -> LoadResult {
         let mut result = LoadResult::new(load(None), System::Waymaker);
         let measured = result.measure(
@@ -231,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn measuring_ends_with_the_last_round_that_is_needed() {
-        // Every third attempt has its slices in different states, and does not count.
+    fn stops_after_the_last_required_round() {
+        // In every third attempt the slices have different distances, so the round does not count.
         let differs =
             |attempt: u32, build: Build| Some(if attempt % 3 == 2 && build == Current { Far } else { Near });
         let result = measured(differs, 100.0);
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_of_both_states_count() {
+    fn rounds_of_both_distances_count() {
         let by_attempt = |attempt: u32, _| Some(if attempt < 5 { Far } else { Near });
         let result = measured(by_attempt, 90.0);
         let row = &result.rows[0];
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_whose_machine_never_stays_in_one_state_is_given_up_as_inconclusive() {
+    fn a_row_without_rounds_of_one_distance_is_inconclusive() {
         let result = measured(|_, build| Some(if build == Baseline { Near } else { Far }), 50.0);
         let row = &result.rows[0];
         assert_eq!((row.ratios.len(), row.verdict), (0, Verdict::Inconclusive));
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_answers_of_a_slice_that_is_measured_again_are_kept() {
+    fn keeps_wrong_responses_of_repeated_slices() {
         let mut result = LoadResult::new(load(None), System::Waymaker);
         let mut slice_count = 0;
         let measured = result.measure(
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_judges_nothing_and_shows_its_numbers() {
+    fn a_quick_run_shows_numbers_without_a_verdict() {
         let mut result = measured(|_, _| Some(Near), 50.0);
         result.judge(1, true);
         let row = &result.rows[0];
@@ -293,13 +295,13 @@ mod tests {
     }
 
     #[test]
-    fn a_front_end_is_judged_by_its_processor_time_too_and_needs_both_numbers() {
+    fn a_front_end_is_also_compared_by_its_cpu_time_and_needs_both_numbers() {
         let mut result = LoadResult::new(load(Some(Front::Grpc)), System::Waymaker);
         let measured = result.measure(
             ROUND_COUNT_MIN,
             |_, _| {},
             |attempt, build| {
-                // The processor time of the server is unknown in the first two attempts.
+                // The CPU time of the server is unknown in the first two attempts.
                 let server = (attempt >= 2).then_some(if build == Baseline { 0.5 } else { 0.6 });
                 Ok(slice(build, Some(Near), 100.0, CpuShares { server, load: 0.99, other: None }))
             },
@@ -310,8 +312,11 @@ mod tests {
             result.rows.iter().map(|row| (row.title.as_str(), row.ratios.len(), row.verdict)).collect();
         assert_eq!(
             verdicts,
-            [("50x1: requests", 17, Verdict::Pass), ("50x1: server CPU of a request", 15, Verdict::Fail)]
+            [("50x1: requests", 17, Verdict::Pass), ("50x1: server CPU per request", 15, Verdict::Fail)]
         );
-        assert!(result.is_load_bound(), "the core of the load is full and the core of the servers is not");
+        assert!(
+            result.is_load_bound(),
+            "the core of the load is fully busy and the core of the servers is not"
+        );
     }
 }

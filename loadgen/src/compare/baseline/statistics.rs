@@ -1,4 +1,4 @@
-//! The verdict on one row from its paired ratios, without any assumption about their distribution.
+//! Verdict on one row from its paired ratios, without an assumption about their distribution.
 //!
 //! The interval of the median comes from order statistics. The number of ratios below the true median is binomial with
 //! probability 1/2. So the probability that the true median lies between the k-th smallest and the k-th largest ratio
@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use crate::compare::round::Spread;
 
-/// Fewest valid rounds for a verdict.
+/// Minimum number of valid rounds for a verdict.
 pub const ROUND_COUNT_MIN: u32 = 15;
 /// A row fails if the whole interval lies below this ratio: the new build lost more than 3 %.
 pub const RATIO_MIN: f64 = 0.97;
-/// Least probability with which the interval contains the true median.
+/// Minimum probability that the interval contains the true median.
 const COVERAGE_MIN: f64 = 0.95;
 
-/// The verdict on one row.
+/// Verdict on one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -25,12 +25,12 @@ pub enum Verdict {
     Fail,
     /// There are fewer valid rounds than a verdict needs.
     Inconclusive,
-    /// A quick run judges nothing.
+    /// A quick run has no verdict.
     NotJudged,
 }
 
 impl Verdict {
-    /// Judges the ratios of all valid rounds, of which there must be at least `round_count_min`.
+    /// Returns the verdict on the ratios of all valid rounds; needs at least `round_count_min` of them.
     pub fn of(ratios: &[f64], round_count_min: u32) -> Self {
         if ratios.len() < round_count_min as usize {
             return Self::Inconclusive;
@@ -42,13 +42,13 @@ impl Verdict {
         }
     }
 
-    /// The word in tables.
+    /// Returns the word in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
             Self::Fail => "**FAIL**",
             Self::Inconclusive => "**inconclusive**",
-            Self::NotJudged => "not judged",
+            Self::NotJudged => "no verdict",
         }
     }
 }
@@ -60,12 +60,13 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Probability with which the interval contains the true median; at least 0.95.
+    /// Probability that the interval contains the true median; at least 0.95.
     pub coverage: f64,
 }
 
 impl Interval {
-    /// Returns the narrowest symmetric interval that covers the median with at least 95 %. Fewer than 6 values have none.
+    /// Returns the narrowest symmetric interval that covers the median with at least 95 %; `None` for fewer than 6
+    /// values.
     pub fn of_median(values: &[f64]) -> Option<Self> {
         let Ranks { low, high, coverage } = Ranks::for_count(values.len())?;
         let mut sorted = values.to_vec();
@@ -74,12 +75,12 @@ impl Interval {
     }
 }
 
-/// The median of these values; `None` without values.
+/// Returns the median of these values; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     Spread::of(values.to_vec()).map(|spread| spread.median)
 }
 
-/// Places of the two ends of an interval among sorted values, counted from 1.
+/// Ranks of the two ends of an interval among sorted values, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ranks {
     low: usize,
@@ -88,10 +89,11 @@ struct Ranks {
 }
 
 impl Ranks {
-    /// The ranks of the narrowest symmetric interval with enough coverage for `count` values; `None` for fewer than 6.
+    /// Returns the ranks of the narrowest symmetric interval with enough coverage for `count` values; `None` for
+    /// fewer than 6.
     fn for_count(count: usize) -> Option<Self> {
-        // The logarithm of P(exactly `below` of `count` values lie below the median). As a plain number it would underflow
-        // to zero beyond 1,074 values.
+        // Logarithm of P(exactly `below` of `count` values lie below the median). The probability itself would
+        // underflow to zero beyond 1,074 values.
         let mut log_probability = -(count as f64) * std::f64::consts::LN_2;
         let mut tail = 0.0;
         let mut found = None;
@@ -119,13 +121,13 @@ mod tests {
         Ranks::for_count(count).map(|ranks| (ranks.low, ranks.high))
     }
 
-    /// `count` values around `center`, each `step` from the next.
+    /// Returns `count` values around `center`, each `step` from the next.
     fn evenly_spread(count: i32, center: f64, step: f64) -> Vec<f64> {
         (0..count).map(|place| center + step * (f64::from(place) - f64::from(count - 1) / 2.0)).collect()
     }
 
     #[test]
-    fn ranks_are_those_of_published_tables_of_the_sign_test() {
+    fn ranks_match_published_tables_of_the_sign_test() {
         assert_eq!(ranks(5), None, "even the smallest and the largest of 5 values cover only 93.75 %");
         for (count, expected) in [
             (6, (1, 6)),
@@ -229,8 +231,8 @@ mod tests {
         assert_eq!(Verdict::of(&[0.5; 4], 4), Verdict::Inconclusive, "4 values have no interval");
     }
 
-    /// With a true median of exactly the bound, a row may fail in at most 2.5 % of all runs: in those whose whole interval
-    /// lies below the true median.
+    /// If the true median is exactly the bound, a row may fail in at most 2.5 % of all runs: in the runs whose
+    /// whole interval lies below the true median.
     #[test]
     fn a_loss_of_exactly_three_percent_rarely_fails() {
         let mut random = StdRng::seed_from_u64(7);

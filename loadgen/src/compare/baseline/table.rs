@@ -10,7 +10,7 @@ use super::statistics::{RATIO_MIN, Verdict};
 use crate::compare::table::{disturbance, head};
 use crate::units::show_percent;
 
-/// The whole report.
+/// Formats the whole report.
 pub fn markdown(comparison: &BaselineComparison) -> String {
     let mut text = head(&comparison.machine, &comparison.configuration);
     text.push_str("| build | waymaker-server | --version | SHA-256 |\n|---|---|---|---|\n");
@@ -34,7 +34,8 @@ pub fn markdown(comparison: &BaselineComparison) -> String {
     if !unsure.is_empty() {
         let _ = writeln!(
             text,
-            "\nThe interval reaches below {RATIO_MIN} in: {}. A larger loss is possible there, but these rounds do not show it; more \
+            "\nThe interval reaches below {RATIO_MIN} in: {}. A larger loss is possible there, but these rounds \
+             do not prove one. More \
              rounds narrow the interval.",
             unsure.join("; ")
         );
@@ -44,8 +45,9 @@ pub fn markdown(comparison: &BaselineComparison) -> String {
     if !load_bound.is_empty() {
         let _ = writeln!(
             text,
-            "\nThe core of the load was full and the core of the servers was not in: {}. Requests a second say little about the \
-             servers there.",
+            "\nIn these rows the core of the load was fully busy and the core of the servers was not: {}. \
+             There, requests per \
+             second say little about the servers.",
             load_bound.join(", ")
         );
     }
@@ -75,7 +77,7 @@ fn put_row(text: &mut String, row: &JudgedRow) {
     );
 }
 
-/// The outcome in one paragraph.
+/// Describes the outcome in one paragraph.
 pub fn describe_outcome(comparison: &BaselineComparison) -> String {
     let titles_of = |verdict: Verdict| {
         let rows = comparison.rows().filter(move |row| row.verdict == verdict);
@@ -86,8 +88,8 @@ pub fn describe_outcome(comparison: &BaselineComparison) -> String {
     let round_count_min = comparison.configuration.round_count;
     let loss = show_percent(1.0 - RATIO_MIN);
     match comparison.outcome {
-        Outcome::Passed => format!("All {row_count} rows pass: none shows a loss of more than {loss}."),
-        Outcome::Failed if wrong_count > 0 => format!("**FAILED: {wrong_count} answers were wrong.**"),
+        Outcome::Passed => format!("All {row_count} rows passed: none shows a loss of more than {loss}."),
+        Outcome::Failed if wrong_count > 0 => format!("**FAILED: {wrong_count} responses were wrong.**"),
         Outcome::Failed => {
             let failed = titles_of(Verdict::Fail);
             let count = failed.len();
@@ -97,14 +99,15 @@ pub fn describe_outcome(comparison: &BaselineComparison) -> String {
             )
         }
         Outcome::Inconclusive => format!(
-            "**INCONCLUSIVE: {} attempts did not give {round_count_min} valid rounds of: {}.** A round is valid if the machine was \
-             in one state during both of its slices and both gave a number. Measure again on a quieter machine.",
+            "**INCONCLUSIVE: {} attempts did not give {round_count_min} valid rounds of: {}.** A round is valid \
+             if the core distance \
+             stayed the same during both of its slices and both gave a number. Measure again on a quieter machine.",
             ATTEMPTS_PER_ROUND * round_count_min,
             titles_of(Verdict::Inconclusive).join("; ")
         ),
         Outcome::Incomplete => "**INCOMPLETE: not every row was measured.**".to_owned(),
         Outcome::NotJudged => {
-            "Quick: nothing is judged. The slices are too short to measure anything.".to_owned()
+            "Quick run: no verdict. The slices are too short for meaningful numbers.".to_owned()
         }
     }
 }

@@ -6,22 +6,22 @@ use crate::compare::goals::server_ns_per_request;
 use crate::report::Numbers;
 use crate::units::{show_ns, show_rate};
 
-/// A number of a slice, and which direction of it is better.
+/// A number of a slice, and the direction in which it is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Yardstick {
-    /// Requests a second.
+    /// Requests per second.
     Requests,
     /// Median latency of a request.
     LatencyP50,
-    /// Median time from the release of one holder to the grant of the next.
+    /// Median time from a release to the next grant.
     HandOverP50,
-    /// Processor time of the server for a request.
+    /// CPU time of the server per request.
     ServerCpu,
 }
 
 impl Yardstick {
-    /// Reads the number off a slice; `None` if the slice does not have it.
+    /// Returns the number of a slice; `None` if the slice does not have it.
     pub fn number(self, numbers: &Numbers) -> Option<f64> {
         match self {
             Self::Requests => Some(numbers.timed_per_second),
@@ -31,22 +31,22 @@ impl Yardstick {
         }
     }
 
-    /// The ratio of the two builds in one round. A ratio above 1 always means that the new build is better. A slice without a
-    /// single answer allows no comparison.
+    /// Returns the ratio of the two builds in one round; above 1 always means that the new build is better. `None`
+    /// if a slice has no responses.
     pub fn ratio(self, old: f64, new: f64) -> Option<f64> {
         let ratio = if self == Self::Requests { new / old } else { old / new };
-        // Without an answer there are 0 requests, and the cost of a request is 0 or infinite. Such a round counts for
-        // neither build, since counting it against the new build alone would shift the median.
+        // Without responses there are 0 requests, and the cost per request is 0 or infinite. Such a round counts
+        // for neither build, because counting it against the new build alone would shift the median.
         Some(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
     }
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Requests => "requests",
             Self::LatencyP50 => "p50",
             Self::HandOverP50 => "hand-over p50",
-            Self::ServerCpu => "server CPU of a request",
+            Self::ServerCpu => "server CPU per request",
         }
     }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::Yardstick;
 
     #[test]
-    fn a_ratio_above_1_means_that_the_new_build_is_better() {
+    fn a_ratio_above_1_means_the_new_build_is_better() {
         assert_eq!(Yardstick::Requests.ratio(100.0, 110.0), Some(1.1));
         for cost in [Yardstick::LatencyP50, Yardstick::HandOverP50, Yardstick::ServerCpu] {
             assert_eq!(cost.ratio(110.0, 100.0), Some(1.1), "{cost:?}");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_without_an_answer_counts_for_neither_build() {
+    fn a_slice_without_responses_counts_for_neither_build() {
         for (old, new) in
             [(0.0, 0.0), (0.0, 100.0), (100.0, 0.0), (f64::INFINITY, 100.0), (100.0, f64::INFINITY)]
         {

@@ -1,4 +1,4 @@
-//! A bar for each contestant, from zero.
+//! Bar plot with one bar per contestant, starting at zero.
 
 use maud::{Markup, html};
 
@@ -9,14 +9,14 @@ const ROW_HEIGHT: f64 = 32.0;
 const LEFT: f64 = 108.0;
 const RIGHT: f64 = WIDTH - 128.0;
 
-/// A row of it: whose, how much, and that in words.
+/// A row: the contestant, its value, and the value in words.
 pub(super) struct Bar<'a> {
     pub(super) entrant: Entrant<'a>,
     pub(super) value: f64,
     pub(super) words: String,
 }
 
-/// The plot; nothing where there is nothing to compare.
+/// Returns the plot; `None` if there is nothing to compare.
 pub(super) fn plot(title: &str, bars: &[Bar<'_>], below: &Markup) -> Option<Markup> {
     let is_shown = |value: f64| value.is_finite() && value > 0.0;
     let max = bars.iter().map(|bar| bar.value).filter(|value| is_shown(*value)).fold(0.0, f64::max);

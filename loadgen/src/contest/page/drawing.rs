@@ -1,31 +1,31 @@
-//! What all plots are drawn with.
+//! Drawing functions of all plots.
 //!
-//! They are SVG by hand: `plotters` writes colours and fonts into every element, and what follows the reader's theme, has
-//! tooltips, and is read to those who cannot see it needs classes and titles instead.
+//! The SVG is written by hand. `plotters` writes colours and fonts into every element; a page that follows the
+//! reader's theme, has tooltips and works with screen readers needs classes and titles instead.
 
 use maud::{Markup, html};
 
 use super::look::Look;
 use super::scale::LogScale;
 
-/// Of every plot, in its own units; text is 13 of them high, which a phone still shows legibly.
+/// Width of every plot in its own units. Text is 13 units high, which stays legible on a phone.
 pub(super) const WIDTH: f64 = 420.0;
-/// Of one line of text.
+/// Height of one line of text.
 pub(super) const LINE_HEIGHT: f64 = 15.0;
 const CHAR_WIDTH: f64 = 8.2;
 
-/// Room that a text takes, even a wide and heavy one.
+/// Upper bound of the width of a text.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * CHAR_WIDTH
 }
 
-/// A coordinate, to a tenth.
+/// Formats a coordinate with one decimal place.
 pub(super) fn px(at: f64) -> String {
     let text = format!("{at:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// A plot under its title; `said` is what is read to those who do not see it.
+/// Returns a plot below its title; `said` is the text for screen readers.
 pub(super) fn figure(title: &str, said: &str, height: f64, drawn: &Markup, below: &Markup) -> Markup {
     html! {
         figure {
@@ -36,7 +36,7 @@ pub(super) fn figure(title: &str, said: &str, height: f64, drawn: &Markup, below
     }
 }
 
-/// A point, with what it says when it is pointed at.
+/// Returns a point with its tooltip.
 pub(super) fn marker(look: Look, class: &str, (x, y): (f64, f64), title: &str) -> Markup {
     html! {
         path class={ "mark " (class) } d=(look.outline()) transform={ "translate(" (px(x)) " " (px(y)) ")" } {
@@ -45,16 +45,16 @@ pub(super) fn marker(look: Look, class: &str, (x, y): (f64, f64), title: &str) -
     }
 }
 
-/// A line through points.
+/// Returns a line through points.
 pub(super) fn line(points: &[(f64, f64)]) -> Markup {
     let points: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", px(*x), px(*y))).collect();
     html! { polyline class="line" points=(points.join(" ")) {} }
 }
 
-/// Room beside a plot for the names of its curves.
+/// Width of the margin beside a plot for the names of its curves.
 pub(super) const MARGIN: f64 = 138.0;
 
-/// The name of a curve in that room, with its point and a thread to its end.
+/// Returns the name of a curve in the margin, with its marker and a leader line to the end of the curve.
 pub(super) fn margin_label(look: Look, (end_x, end_y): (f64, f64), height: f64, name: &str) -> Markup {
     let x = WIDTH - MARGIN + 18.0;
     let thread =
@@ -68,12 +68,12 @@ pub(super) fn margin_label(look: Look, (end_x, end_y): (f64, f64), height: f64, 
     }
 }
 
-/// A text; `anchor` is which end of it is at `x`.
+/// Returns a text; `anchor` says which end of it is at `x`.
 pub(super) fn text(class: &str, anchor: &str, (x, y): (f64, f64), words: &str) -> Markup {
     html! { text class=(class) x=(px(x)) y=(px(y)) text-anchor=(anchor) { (words) } }
 }
 
-/// The part of a plot that is between its axes.
+/// Area of a plot between its axes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plane {
     pub(super) left: f64,
@@ -83,7 +83,7 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// Upright lines with what they stand for below, and what all of it is.
+    /// Returns vertical grid lines with their labels below, and the name of the axis.
     pub(super) fn x_axis(self, ticks: impl IntoIterator<Item = (f64, String)>, name: &str) -> Markup {
         let Self { left, right, top, bottom } = self;
         html! {
@@ -96,7 +96,7 @@ impl Plane {
         }
     }
 
-    /// Lines across with what they stand for at the left, and what all of it is above.
+    /// Returns horizontal grid lines with their labels at the left, and the name of the axis above.
     pub(super) fn y_axis(self, scale: LogScale, show: fn(f64) -> String, name: &str) -> Markup {
         html! {
             @for value in scale.ticks(9) {

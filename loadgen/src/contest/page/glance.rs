@@ -1,4 +1,4 @@
-//! The summary: who is how fast, in one table.
+//! Summary table of the results.
 
 use maud::{Markup, html};
 
@@ -9,10 +9,10 @@ use crate::contest::result::{Measured, Outcome};
 use crate::latencies::Percentiles;
 use crate::units::{show_ns, show_rate};
 
-/// One sentence, and the pair that nobody contends for: throughput and latency of each.
+/// Returns one sentence and a table: throughput and latency of the uncontended pair for each contestant.
 pub(super) fn glance(view: &View<'_>) -> Markup {
     let Some(load) = view.headline() else {
-        return html! { p { "Pairs that nobody contends for were not measured." } };
+        return html! { p { "Uncontended pairs were not measured." } };
     };
     let measured = view.all_measured(load);
     let rate_max = measured.iter().map(|(_, measured)| measured.requests_per_s).fold(0.0, f64::max);
@@ -31,7 +31,7 @@ pub(super) fn glance(view: &View<'_>) -> Markup {
                         th scope="col" { "Throughput" span.hint { "more is better" } }
                         th scope="col" { "p50" span.hint { "less is better, log" } }
                         th scope="col" { "p99" span.hint { "less is better, log" } }
-                        th scope="col" { "A lock outlives" }
+                        th scope="col" { "A lock survives" }
                     }
                 }
                 tbody {
@@ -45,7 +45,7 @@ pub(super) fn glance(view: &View<'_>) -> Markup {
                                     td {
                                         div.track aria-hidden="true" { div.fill style={ "width:" (share(measured.requests_per_s, rate_max)) "%" } {} }
                                         (with_ratio(&show_rate(measured.requests_per_s), measured.requests_per_s, reference.map(|reference| reference.requests_per_s)))
-                                        @if !measured.faults.is_empty() { " " strong.fault { "wrong answers" } }
+                                        @if !measured.faults.is_empty() { " " strong.fault { "wrong responses" } }
                                     }
                                     (latency(scale, measured, reference, |known| known.p50_ns))
                                     (latency(scale, measured, reference, |known| known.p99_ns))
@@ -84,7 +84,7 @@ fn latency(
     }
 }
 
-/// A figure, and beside it how it compares.
+/// Returns a value, followed by its ratio to the reference.
 pub(super) fn with_ratio(words: &str, value: f64, reference: Option<f64>) -> Markup {
     html! {
         span.value { (words) }
@@ -97,7 +97,7 @@ fn share(value: f64, max: f64) -> String {
     format!("{:.1}", if share.is_finite() { share } else { 0.0 })
 }
 
-/// How the first one does, and how far the others are from it.
+/// Describes the first contestant, and how the others compare.
 fn sentence(view: &View<'_>, measured: &[(&str, &Measured)]) -> Markup {
     let Some((first, others)) = measured.split_first() else {
         return html! {};
@@ -109,16 +109,16 @@ fn sentence(view: &View<'_>, measured: &[(&str, &Measured)]) -> Markup {
     let mut rates: Vec<f64> = others.iter().map(|(_, measured)| measured.requests_per_s).collect();
     rates.sort_by(f64::total_cmp);
     let ratio =
-        |rate: f64| show_ratio(rate, first.1.requests_per_s).unwrap_or_else(|| "an unknown part".into());
+        |rate: f64| show_ratio(rate, first.1.requests_per_s).unwrap_or_else(|| "an unknown share".into());
     html! {
         p.lead {
-            strong { (first.0) } " gives " strong { (show_rate(first.1.requests_per_s)) }
-            " answers, half of them within " strong { (show_ns(known.p50_ns)) }
+            strong { (first.0) } " reaches " strong { (show_rate(first.1.requests_per_s)) }
+            " responses; half of them arrive within " strong { (show_ns(known.p50_ns)) }
             " and 99 of 100 within " strong { (show_ns(known.p99_ns)) } ". "
             @match rates[..] {
                 [] => {}
-                [only] => { "The other reaches " strong { (ratio(only)) } " of its throughput." }
-                [low, .., high] => { "The others reach " strong { (ratio(low)) } " to " strong { (ratio(high)) } " of its throughput." }
+                [only] => { "The other system reaches " strong { (ratio(only)) } " of its throughput." }
+                [low, .., high] => { "The other systems reach " strong { (ratio(low)) } " to " strong { (ratio(high)) } " of its throughput." }
             }
         }
     }

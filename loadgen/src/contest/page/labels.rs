@@ -1,8 +1,8 @@
-//! Room for names beside what they name.
+//! Placement of labels without overlaps.
 
 use super::drawing::{LINE_HEIGHT, Plane, text_width};
 
-/// Heights for labels one below the other, as near to where they belong as they can be without lying over each other.
+/// Returns heights for labels below each other, as near to their wanted heights as possible without overlaps.
 pub(super) fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|one, other| wanted[*one].total_cmp(&wanted[*other]));
@@ -20,7 +20,7 @@ pub(super) fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     placed
 }
 
-/// What is drawn so far, and where a label still has room.
+/// Space of a plot that is already used.
 pub(super) struct Room {
     plane: Plane,
     taken: Vec<Plane>,
@@ -31,7 +31,7 @@ impl Room {
         Self { plane, taken: Vec::new() }
     }
 
-    /// A line with points at its corners is here.
+    /// Marks the space of a line with points at its corners as used.
     pub(super) fn take_line(&mut self, points: &[(f64, f64)]) {
         self.taken.extend(points.iter().map(|point| around(*point, 6.0)));
         for ends in points.windows(2) {
@@ -44,7 +44,7 @@ impl Room {
         }
     }
 
-    /// Takes room for a text to the right of a point, if there is some: where it starts, on its base line.
+    /// Reserves space for a text to the right of a point, if there is some; returns the start of its base line.
     pub(super) fn place(&mut self, words: &str, (x, y): (f64, f64)) -> Option<(f64, f64)> {
         let left = x + 9.0;
         let label = Plane { left, right: left + text_width(words), top: y - 7.0, bottom: y + 7.0 };

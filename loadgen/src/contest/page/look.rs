@@ -1,19 +1,20 @@
-//! Which colour and which marker a contestant has.
+//! Colour and marker of each contestant.
 
 use maud::{Markup, html};
 
-/// A colour of the style sheet and the shape of a point, so that colour is never the only cue.
+/// A colour of the style sheet and a marker shape, so that colour is never the only distinction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Look {
     hue: usize,
     marker: usize,
 }
 
-/// These look the same on every page; others get what is left.
+/// Names with a fixed look on every page; other names get the remaining looks.
 const KNOWN: [&str; 8] =
     ["waymaker", "redis", "etcd", "consul", "postgres", "slock", "locktopus", "zookeeper"];
 
-/// Around their centre: circle, square, triangle, diamond, triangle on its point, plus, cross, pentagon.
+/// Marker outlines around their centre: circle, square, triangle, diamond, inverted triangle, plus, cross,
+/// pentagon.
 const MARKERS: [&str; 8] = [
     "M-4.6,0a4.6,4.6 0 1,0 9.2,0a4.6,4.6 0 1,0 -9.2,0z",
     "M-4.1,-4.1h8.2v8.2h-8.2z",
@@ -26,7 +27,7 @@ const MARKERS: [&str; 8] = [
 ];
 
 impl Look {
-    /// One for each name, all different as long as there are enough.
+    /// Returns a look for each name; all differ as long as there are enough looks.
     pub(super) fn of_each<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Self> {
         let known = |name: &str| KNOWN.iter().position(|known| *known == name);
         let taken: Vec<usize> = names.clone().filter_map(known).collect();
@@ -34,22 +35,22 @@ impl Look {
         let mut free = (0..count).filter(|slot| !taken.contains(slot)).chain(count..);
         names
             .map(|name| known(name).or_else(|| free.next()).unwrap_or_default())
-            // Beyond the last colour they come again, each time with the next marker.
+            // After the last colour, colours repeat, each time with the next marker.
             .map(|slot| Self { hue: slot % count, marker: (slot + slot / count) % count })
             .collect()
     }
 
-    /// The class that says its colour to everything inside.
+    /// Returns the class that sets the colour of its contents.
     pub(super) fn class(self) -> String {
         format!("hue-{}", self.hue)
     }
 
-    /// The outline of its points.
+    /// Returns the outline of the marker.
     pub(super) fn outline(self) -> &'static str {
         MARKERS[self.marker]
     }
 
-    /// For text: a point alone.
+    /// Returns the marker alone, for use in text.
     pub(super) fn swatch(self) -> Markup {
         html! {
             svg class={ "swatch " (self.class()) } viewBox="-7 -7 14 14" aria-hidden="true" {
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_has_as_many_looks() {
+    fn many_contestants_have_different_looks() {
         let names: Vec<String> = (0..40).map(|index| format!("system{index}")).collect();
         let looks = Look::of_each(names.iter().map(String::as_str));
         for (index, look) in looks.iter().enumerate() {

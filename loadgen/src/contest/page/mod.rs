@@ -1,11 +1,11 @@
-//! The page that shows what a contest found: one file, with nothing to be fetched and nothing to be run.
+//! Page with the results of a contest: one file that loads no other files and runs no scripts.
 //!
 //! ```text
 //! contest -> view (loads, looks) -> glance, percentiles, throughput, spans, bars, tables -> page
 //!                                   '-> scale, labels -> drawing (SVG)
 //! ```
 //!
-//! All HTML is written by templates that escape whatever comes from outside.
+//! All HTML is written by templates that escape external input.
 
 mod bars;
 mod drawing;
@@ -32,7 +32,7 @@ use self::view::{Load, View, shape_story, shape_title, shorten};
 use super::result::{Contest, ContestShape};
 use crate::units::show_ns;
 
-/// What the browser may do with the page: show it.
+/// Content security policy: the browser may only show the page.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 const SHAPES: [ContestShape; 5] = [
@@ -43,7 +43,7 @@ const SHAPES: [ContestShape; 5] = [
     ContestShape::Renewals,
 ];
 
-/// The page.
+/// Renders the page.
 pub fn render(contest: &Contest) -> String {
     let view = View::new(contest);
     let title =
@@ -88,14 +88,14 @@ pub fn render(contest: &Contest) -> String {
     page.into_string()
 }
 
-/// A part of the page under its own heading.
+/// A part of the page with its own heading.
 struct Section {
     id: &'static str,
     title: &'static str,
     body: Markup,
 }
 
-/// All that have something to say.
+/// Returns all sections that have contents.
 fn sections(view: &View<'_>) -> Vec<Section> {
     let mut sections = vec![Section { id: "glance", title: "At a glance", body: glance::glance(view) }];
     let mut add = |id, title, story: &str, plots: Vec<Markup>| {
@@ -111,13 +111,14 @@ fn sections(view: &View<'_>) -> Vec<Section> {
         "latency",
         "Latency",
         &(capitalised(shape_story(ContestShape::Pair))
-            + " Each line is the latency that so many percent of the answers stay below. Lower is better, and a line that rises late has few stragglers."),
+            + " Each line shows, for each percentile, the latency that this percentage of responses does not exceed. Lower is better; a line that stays flat longer has fewer slow responses."),
         latency_plots(view),
     );
     add(
         "throughput",
         "Throughput against latency",
-        "Each curve goes through the numbers of connections. Better is further right and further down; where a curve turns up, more connections bring only waiting.",
+        "Each curve connects the results for different numbers of connections. Further right and further down \
+         is better; where a curve turns up, more connections only increase the waiting time.",
         throughput::plots(view),
     );
     for (id, title, shapes) in [
@@ -133,7 +134,7 @@ fn sections(view: &View<'_>) -> Vec<Section> {
         };
         add(id, title, &stories.join(" "), loads.filter_map(plot).collect());
     }
-    add("cost", "What it costs", "Less is better.", cost_plots(view));
+    add("cost", "Resource use", "Less is better.", cost_plots(view));
     let figures: Vec<Markup> = SHAPES.iter().filter_map(|shape| tables::figures(view, *shape)).collect();
     let figures = html! {
         @if figures.is_empty() { p { "Nothing was measured." } }
@@ -142,11 +143,11 @@ fn sections(view: &View<'_>) -> Vec<Section> {
     };
     sections.push(Section { id: "figures", title: "All figures", body: figures });
     sections.push(Section { id: "systems", title: "The systems", body: tables::contestants(view) });
-    sections.push(Section { id: "method", title: "How it was measured", body: method(view.contest) });
+    sections.push(Section { id: "method", title: "Method", body: method(view.contest) });
     sections
 }
 
-/// The load that stands for all, then the others.
+/// Returns the headline load first, then the others.
 fn latency_plots(view: &View<'_>) -> Vec<Markup> {
     let headline = view.headline();
     let others = view.loads(ContestShape::Pair).into_iter().filter(|load| Some(*load) != headline);
@@ -164,7 +165,7 @@ fn cost_plots(view: &View<'_>) -> Vec<Markup> {
     });
     let held = match lock_counts[..] {
         [count] => format!("With {} locks held.", show_integer(count)),
-        _ => "With as many locks held as the table below says.".to_owned(),
+        _ => "The number of held locks is in the table below.".to_owned(),
     };
     let cpu = |load: Load| {
         let first = view.reference_of(load).and_then(|measured| measured.server_cpu_us_per_request);
@@ -173,7 +174,7 @@ fn cost_plots(view: &View<'_>) -> Vec<Markup> {
             Some(Bar { entrant, value, words: beside_ratio(&show_us(value), value, first) })
         });
         let below = html! { p.left-out { "Uncontended pair, " (load.describe()) "." } };
-        bars::plot("Processor time of the server for each answer", &bars.collect::<Vec<_>>(), &below)
+        bars::plot("CPU time of the server per response", &bars.collect::<Vec<_>>(), &below)
     };
     let held = html! { p.left-out { (held) } };
     let plots =
@@ -191,7 +192,7 @@ fn capitalised(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// Who was compared, with what version, and how each looks from here on.
+/// Returns the compared systems with version and marker.
 fn chips(view: &View<'_>) -> Markup {
     html! {
         ul.chips aria-label="Systems" {
@@ -207,7 +208,7 @@ fn chips(view: &View<'_>) -> Markup {
     }
 }
 
-/// What must be known before any number is believed.
+/// Returns warnings that affect all numbers.
 fn warnings(view: &View<'_>) -> Markup {
     let wrong: Vec<_> = view
         .contest
@@ -222,11 +223,11 @@ fn warnings(view: &View<'_>) -> Markup {
         .collect();
     html! {
         @if view.contest.is_partial {
-            p.warning { strong { "Ended early." } " What is here was measured, and more was planned." }
+            p.warning { strong { "Interrupted." } " The page shows the results so far; some planned measurements are missing." }
         }
         @if !wrong.is_empty() {
             div.warning role="note" {
-                p { strong { "Wrong answers." } " Other figures of the same measurement are not to be trusted; plots mark them with (!)." }
+                p { strong { "Wrong responses." } " The other numbers of the same measurement are not trustworthy; plots mark them with (!)." }
                 ul {
                     @for (measurement, faults) in wrong {
                         li { (measurement.contestant) ", " (shape_title(measurement.shape).to_lowercase()) ", " (Load::of(measurement).describe()) ": " (shorten(&faults.join("; "), 160)) }
@@ -237,7 +238,7 @@ fn warnings(view: &View<'_>) -> Markup {
     }
 }
 
-/// All that it takes to do it again.
+/// Returns the information that is needed to repeat the contest.
 fn method(contest: &Contest) -> Markup {
     let machine = &contest.machine;
     let took = Duration::try_from_secs_f64(contest.took_s.round()).unwrap_or_default();
@@ -250,9 +251,9 @@ fn method(contest: &Contest) -> Markup {
             dt { "Command" } dd { code { (contest.command) } }
             dt { "Seed" } dd { (contest.seed) }
             dt { "Rounds" } dd { (contest.rounds) ", in each of which every system has one slice of " (show_ns(contest.slice_ms.saturating_mul(1_000_000))) " under each load" }
-            dt { "Took" } dd { (humantime::format_duration(took)) @if contest.is_partial { ", ended early" } }
+            dt { "Duration" } dd { (humantime::format_duration(took)) @if contest.is_partial { ", interrupted" } }
         }
-        p { "Throughput is the median of all rounds; latencies are of all rounds together, from a request to its answer. A connection has one request in flight where nothing else is said." }
+        p { "Throughput is the median of all rounds. Latencies cover all rounds together, from a request to its response. Unless stated otherwise, a connection has one request in flight." }
         @if !contest.notes.is_empty() {
             h3 { "Notes" }
             ul { @for note in &contest.notes { li { (note) } } }

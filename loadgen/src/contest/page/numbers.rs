@@ -1,8 +1,8 @@
-//! Numbers as this page writes them, where `units` has none for it.
+//! Number formats of the page that `units` lacks.
 
 use crate::units::show_ns;
 
-/// How many times as much as the one compared with, `None` where that says nothing.
+/// Formats the ratio to a reference; `None` if the ratio is meaningless.
 pub(super) fn show_ratio(value: f64, reference: f64) -> Option<String> {
     let ratio = value / reference;
     if !ratio.is_finite() || reference <= 0.0 {
@@ -16,7 +16,7 @@ pub(super) fn show_ratio(value: f64, reference: f64) -> Option<String> {
     })
 }
 
-/// With commas between thousands.
+/// Formats an integer with commas between thousands.
 pub(super) fn show_integer(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -29,7 +29,7 @@ pub(super) fn show_integer(number: u64) -> String {
     text
 }
 
-/// Bytes, with three digits or so.
+/// Formats bytes with about three digits.
 pub(super) fn show_bytes(bytes: f64) -> String {
     match bytes {
         1e6.. => format!("{:.1} MB", bytes / 1e6),
@@ -38,12 +38,12 @@ pub(super) fn show_bytes(bytes: f64) -> String {
     }
 }
 
-/// Microseconds of a processor.
+/// Formats CPU time in microseconds.
 pub(super) fn show_us(us: f64) -> String {
     show_ns((us * 1e3) as u64)
 }
 
-/// 1, 2 or 5 of some power of ten, in nanoseconds, as it stands at an axis.
+/// Formats an axis label in nanoseconds: 1, 2 or 5 times a power of ten.
 pub(super) fn tick_ns(ns: f64) -> String {
     match ns {
         1e9.. => format!("{:.0} s", ns / 1e9),
@@ -53,7 +53,7 @@ pub(super) fn tick_ns(ns: f64) -> String {
     }
 }
 
-/// The same for numbers a second.
+/// Formats an axis label for a rate.
 pub(super) fn tick_rate(per_second: f64) -> String {
     match per_second {
         1e6.. => format!("{:.0} M/s", per_second / 1e6),
@@ -67,7 +67,7 @@ mod tests {
     use super::{show_bytes, show_integer, show_ratio, tick_ns};
 
     #[test]
-    fn numbers_have_as_many_digits_as_they_are_worth() {
+    fn formats_numbers_with_suitable_precision() {
         assert_eq!(show_ratio(31.0, 100.0).expect("it is one"), "0.31 x");
         assert_eq!(show_ratio(1_234_567.0, 1.0).expect("it is one"), "1,234,567 x");
         assert_eq!(show_ratio(1.0, 100.0).expect("it is one"), "0.010 x");

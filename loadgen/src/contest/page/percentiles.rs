@@ -1,4 +1,4 @@
-//! Latency by percentile, a line for each contestant.
+//! Plot of latency by percentile, with one line per contestant.
 
 use maud::{Markup, html};
 
@@ -12,10 +12,10 @@ use crate::units::show_ns;
 
 const HEIGHT: f64 = 330.0;
 const PLANE: Plane = Plane { left: 58.0, right: WIDTH - MARGIN, top: 32.0, bottom: HEIGHT - 42.0 };
-/// What the axis names, as far as it was measured.
+/// Labels of the axis, as far as the percentiles were measured.
 const NAMED: [(f64, &str); 5] = [(50.0, "50"), (90.0, "90"), (99.0, "99"), (99.9, "99.9"), (99.99, "99.99")];
 
-/// The plot of one load; nothing where nothing was measured.
+/// Returns the plot of one load; `None` without measurements.
 pub(super) fn plot(view: &View<'_>, load: Load, title: &str) -> Option<Markup> {
     let measured = view.all_measured(load);
     let curves: Vec<_> = measured
@@ -59,7 +59,7 @@ pub(super) fn plot(view: &View<'_>, load: Load, title: &str) -> Option<Markup> {
     Some(figure(title, &said.join("; "), HEIGHT, &drawn, &view.left_out(load)))
 }
 
-/// How many nines a percentile has: 90 has 1, 99.9 has 3. The places of an HDR plot.
+/// Returns the number of nines of a percentile: 90 has 1, 99.9 has 3. HDR plots use this scale.
 fn nines(percentile: f64) -> f64 {
     -(1.0 - percentile / 100.0).log10()
 }
@@ -73,7 +73,7 @@ impl Curve {
         let named = [(50.0, known.p50_ns), (90.0, known.p90_ns), (99.0, known.p99_ns), (99.9, known.p999_ns)];
         let points =
             if distribution.curve.is_empty() && known.count > 0 { &named } else { &distribution.curve[..] };
-        // Beyond the last name of the axis there is little but chance.
+        // Beyond the last label, the values are mostly chance.
         let is_shown = |(percentile, ns): &&(f64, u64)| (0.0..99.9901).contains(percentile) && *ns > 0;
         let points = points.iter().filter(is_shown).map(|(percentile, ns)| (nines(*percentile), *ns as f64));
         let whole = Self(points.collect());
@@ -81,7 +81,7 @@ impl Curve {
         Self(median.into_iter().chain(whole.0.into_iter().filter(|point| point.0 > nines(50.0))).collect())
     }
 
-    /// The latency at a percentile that is between two points, by their logarithms.
+    /// Interpolates the latency at a percentile between two points, by their logarithms.
     fn at(&self, percentile: f64) -> Option<f64> {
         let wanted = nines(percentile);
         if let Some((_, ns)) = self.0.iter().find(|(nines, _)| (nines - wanted).abs() < 1e-6) {

@@ -1,6 +1,6 @@
-//! Axes on a log scale.
+//! Logarithmic axes.
 
-/// Positive values to places on the page, by their logarithm.
+/// Maps positive values to positions on the page by their logarithm.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogScale {
     low: f64,
@@ -9,14 +9,14 @@ pub(super) struct LogScale {
     end: f64,
 }
 
-/// What is beyond these was never measured.
+/// Smallest shown value; smaller values were never measured.
 const SHOWN_MIN: f64 = 1e-6;
 const SHOWN_MAX: f64 = 1e18;
 
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 
 impl LogScale {
-    /// From `start` to `end` on the page, wide enough for all values that are positive; `None` if none is.
+    /// Returns a scale from `start` to `end` that covers all positive values; `None` without positive values.
     pub(super) fn over(values: impl IntoIterator<Item = f64>, start: f64, end: f64) -> Option<Self> {
         let (low, high) = values
             .into_iter()
@@ -26,18 +26,19 @@ impl LogScale {
         if high == 0.0 {
             return None;
         }
-        // Less than this would make much of little.
+        // A smaller range would exaggerate small differences.
         let (low, high) = if high / low < 4.0 { (low / 2.0, high * 2.0) } else { (low, high) };
         Some(Self { low: step_at_most(low * 0.97), high: step_at_least(high * 1.03), start, end })
     }
 
-    /// Where a value is.
+    /// Returns the position of a value.
     pub(super) fn at(self, value: f64) -> f64 {
         let share = (value.max(self.low) / self.low).log10() / (self.high / self.low).log10();
         self.start + (self.end - self.start) * share.clamp(0.0, 1.0)
     }
 
-    /// Which values have a line: 1, 2 and 5 of each decade as long as they are at most so many, or else decades.
+    /// Returns the values with grid lines: 1, 2 and 5 of each decade if there are at most `count_max`, otherwise
+    /// decades.
     pub(super) fn ticks(self, count_max: usize) -> Vec<f64> {
         let decades = (self.low.log10().floor() as i32)..=(self.high.log10().ceil() as i32);
         let of = |steps: &[f64]| -> Vec<f64> {

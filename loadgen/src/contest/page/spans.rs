@@ -1,4 +1,4 @@
-//! A row for each contestant: from its median to its 99th percentile.
+//! Plot with one row per contestant, from its median to its 99th percentile.
 
 use maud::{Markup, html};
 
@@ -14,7 +14,7 @@ const LEFT: f64 = 108.0;
 const RIGHT: f64 = WIDTH - 118.0;
 const TOP: f64 = 8.0;
 
-/// The plot of one load; nothing where nothing was measured.
+/// Returns the plot of one load; `None` without measurements.
 pub(super) fn plot(view: &View<'_>, load: Load, title: &str) -> Option<Markup> {
     let rows: Vec<_> = view.present().map(|entrant| (entrant, view.outcome(load, entrant))).collect();
     let shown = |outcome: Option<&Outcome>| match outcome {
@@ -73,7 +73,6 @@ pub(super) fn plot(view: &View<'_>, load: Load, title: &str) -> Option<Markup> {
             }
         }
     };
-    let below =
-        html! { p.left-out { "Filled: p50. Hollow: p99. Tick: p99.9. Under the names: throughput." } };
+    let below = html! { p.left-out { "Filled marker: p50. Hollow marker: p99. Tick: p99.9. Below the names: throughput." } };
     Some(figure(title, &said.join("; "), plane.bottom + 42.0, &drawn, &below))
 }

@@ -1,4 +1,4 @@
-//! All figures, for those who want them exactly.
+//! Tables with all numbers.
 
 use maud::{Markup, html};
 
@@ -9,7 +9,7 @@ use crate::contest::result::{ContestShape, Distribution, Measured, Outcome};
 use crate::latencies::Percentiles;
 use crate::units::{show_ns, show_rate};
 
-/// A table of all loads of a shape; nothing where there was none.
+/// Returns a table of all loads of a shape; `None` if there are none.
 pub(super) fn figures(view: &View<'_>, shape: ContestShape) -> Option<Markup> {
     let loads = view.loads(shape);
     if loads.is_empty() {
@@ -32,13 +32,13 @@ pub(super) fn figures(view: &View<'_>, shape: ContestShape) -> Option<Markup> {
                     tr {
                         th scope="col" { "System" }
                         th scope="col" { "Throughput" }
-                        th scope="col" { "Rounds, least to most" }
+                        th scope="col" { "Rounds, min to max" }
                         th scope="col" { "p50" }
                         th scope="col" { "p90" }
                         th scope="col" { "p99" }
                         th scope="col" { "p99.9" }
-                        th scope="col" { "Most" }
-                        th scope="col" { "Answers" }
+                        th scope="col" { "Max" }
+                        th scope="col" { "Responses" }
                         @if columns.hand_over {
                             th scope="col" { "Hand-over p50" }
                             th scope="col" { "Hand-over p99" }
@@ -49,7 +49,7 @@ pub(super) fn figures(view: &View<'_>, shape: ContestShape) -> Option<Markup> {
                             th scope="col" { "Renewal p99" }
                             th scope="col" { "Renewal p99.9" }
                         }
-                        @if columns.server_cpu { th scope="col" { "Server's processor time each" } }
+                        @if columns.server_cpu { th scope="col" { "Server CPU time per response" } }
                     }
                 }
                 @for load in &loads {
@@ -63,7 +63,7 @@ pub(super) fn figures(view: &View<'_>, shape: ContestShape) -> Option<Markup> {
     })
 }
 
-/// Those that not every table has.
+/// Columns that only some tables have.
 struct Columns {
     hand_over: bool,
     renewal: bool,
@@ -111,7 +111,7 @@ fn row(view: &View<'_>, load: Load, entrant: Entrant<'_>, columns: &Columns) -> 
         @if let Some(measured) = view.measured(load, entrant).filter(|measured| !measured.faults.is_empty()) {
             tr {
                 td {}
-                td.words.fault colspan=(columns.count() - 1) { "wrong answers: " (measured.faults.join("; ")) }
+                td.words.fault colspan=(columns.count() - 1) { "wrong responses: " (measured.faults.join("; ")) }
             }
         }
     }
@@ -156,18 +156,18 @@ fn spread(rounds: &[f64]) -> String {
         .map_or_else(|| "none".into(), |(least, most)| format!("{} to {}", show_rate(least), show_rate(most)))
 }
 
-/// Who took part, with what.
+/// Returns a table of the systems and their versions.
 pub(super) fn contestants(view: &View<'_>) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Systems" {
             table {
-                caption { "The systems, as they were asked for; the others are compared with the first that takes part." }
+                caption { "The systems in the requested order. The others are compared with the first that takes part." }
                 thead {
                     tr {
                         th scope="col" { "System" }
                         th scope="col" { "Version" }
-                        th scope="col" { "How a lock is taken and given back" }
-                        th scope="col" { "A lock outlives" }
+                        th scope="col" { "How a lock is acquired and released" }
+                        th scope="col" { "A lock survives" }
                     }
                 }
                 tbody {
@@ -190,18 +190,18 @@ pub(super) fn contestants(view: &View<'_>) -> Markup {
     }
 }
 
-/// Memory, with how many locks it was measured.
+/// Returns a table of memory, with the number of locks.
 pub(super) fn memory(view: &View<'_>) -> Option<Markup> {
     let first = view.reference().and_then(|first| view.memory_of(first));
     (!view.contest.memory.is_empty()).then(|| {
         html! {
             div.scroll tabindex="0" role="region" aria-label="Memory" {
                 table {
-                    caption { "Memory: what the server's resident memory grew by, for each lock held." }
+                    caption { "Memory: growth of the server's resident memory per held lock." }
                     thead {
                         tr {
                             th scope="col" { "System" }
-                            th scope="col" { "Bytes each" }
+                            th scope="col" { "Bytes per lock" }
                             th scope="col" { "Locks held" }
                         }
                     }

@@ -1,4 +1,4 @@
-//! That nothing is left out, and nothing gets in.
+//! The page shows all results, and external input stays text.
 
 use super::render;
 use crate::contest::result::{
@@ -8,9 +8,9 @@ use crate::latencies::Percentiles;
 use crate::machine::Machine;
 
 #[test]
-fn everyone_appears_with_what_came_of_it() {
+fn shows_every_contestant_with_its_outcomes() {
     let mut contest = contest_of(&["waymaker", "redis", "etcd", "consul"]);
-    contest.contestants[3].absent = Some("nobody answers there".into());
+    contest.contestants[3].absent = Some("no server listens there".into());
     contest.measurements[1].outcome = Outcome::NotOffered("no such command".into());
     contest.measurements[2].outcome = Outcome::Failed("the line went dead".into());
     let page = render(&contest);
@@ -19,7 +19,7 @@ fn everyone_appears_with_what_came_of_it() {
         "redis",
         "etcd",
         "consul",
-        "absent: nobody answers there",
+        "absent: no server listens there",
         "not offered: no such command",
         "failed: the line went dead",
         "waymaker-loadgen contest --again",
@@ -29,11 +29,11 @@ fn everyone_appears_with_what_came_of_it() {
     ] {
         assert!(page.contains(words), "no {words:?}");
     }
-    assert!(!page.contains("Ended early") && !page.contains("Wrong answers"));
+    assert!(!page.contains("Interrupted.") && !page.contains("Wrong responses"));
 }
 
 #[test]
-fn what_comes_from_outside_stays_text() {
+fn external_input_stays_text() {
     let evil = "<img src=x onerror=\"alert(1)\">'&";
     let mut contest = contest_of(&["waymaker", evil]);
     contest.machine.cpu_model = evil.into();
@@ -60,7 +60,7 @@ fn what_comes_from_outside_stays_text() {
 }
 
 #[test]
-fn the_others_are_compared_with_the_first() {
+fn compares_the_others_with_the_first() {
     let mut contest = contest_of(&["waymaker", "redis"]);
     if let Outcome::Measured(measured) = &mut contest.measurements[1].outcome {
         measured.requests_per_s = 31_000.0;
@@ -70,19 +70,19 @@ fn the_others_are_compared_with_the_first() {
 }
 
 #[test]
-fn one_alone_is_compared_with_nobody() {
+fn a_single_contestant_has_no_comparison() {
     let page = render(&contest_of(&["waymaker"]));
     assert!(page.contains("99 of 100 within") && !page.contains("The other"));
 }
 
 #[test]
-fn nothing_measured_is_said() {
+fn reports_missing_measurements() {
     let mut contest = contest_of(&["waymaker", "redis"]);
     contest.measurements.clear();
     contest.memory.clear();
     contest.is_partial = true;
     let page = render(&contest);
-    for words in ["were not measured", "Nothing was measured", "Ended early", "redis"] {
+    for words in ["were not measured", "Nothing was measured", "Interrupted.", "redis"] {
         assert!(page.contains(words), "no {words:?}");
     }
     contest.contestants.clear();
@@ -90,20 +90,20 @@ fn nothing_measured_is_said() {
 }
 
 #[test]
-fn wrong_answers_are_said_first_and_in_plots() {
+fn shows_wrong_responses_first_and_in_plots() {
     let mut contest = contest_of(&["waymaker", "redis"]);
     if let Outcome::Measured(measured) = &mut contest.measurements[1].outcome {
         measured.faults = vec!["two held the same key".into()];
     }
     let page = render(&contest);
     let (warning, summary) =
-        (page.find("Wrong answers").expect("said"), page.find("id=\"glance\"").expect("there"));
-    assert!(warning < summary && page.contains("wrong answers: two held the same key"));
+        (page.find("Wrong responses").expect("said"), page.find("id=\"glance\"").expect("there"));
+    assert!(warning < summary && page.contains("wrong responses: two held the same key"));
     assert!(page.contains(">redis (!)</text>"));
 }
 
 #[test]
-fn figures_that_make_no_sense_are_no_panic() {
+fn invalid_numbers_do_not_panic() {
     for value in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::MAX, f64::MIN_POSITIVE] {
         for ns in [0, 1, u64::MAX] {
             let mut contest = contest_of(&["waymaker", "redis"]);
@@ -143,14 +143,14 @@ fn figures_that_make_no_sense_are_no_panic() {
 }
 
 #[test]
-fn nothing_is_fetched_or_run() {
+fn loads_nothing_and_runs_nothing() {
     let page = render(&contest_of(&["waymaker", "redis"]));
     for words in ["http:", "https:", "url(", "<script", "@import", "src="] {
         assert!(!page.contains(words), "{words:?}");
     }
 }
 
-/// All measured, with a pair of 50 connections.
+/// A contest in which everything was measured, with pairs of 50 connections.
 fn contest_of(names: &[&str]) -> Contest {
     let percentiles = Percentiles {
         p50_ns: 250_000,

@@ -1,4 +1,4 @@
-//! Throughput against latency, a curve for each contestant through its numbers of connections.
+//! Plot of throughput against latency, with one curve per contestant through its numbers of connections.
 
 use maud::{Markup, html};
 
@@ -14,16 +14,16 @@ use crate::units::{show_ns, show_rate};
 const HEIGHT: f64 = 340.0;
 const PLANE: Plane = Plane { left: 58.0, right: WIDTH - MARGIN, top: 32.0, bottom: HEIGHT - 42.0 };
 
-/// One of the points that are known, in nanoseconds.
+/// Selects a percentile, in nanoseconds.
 type Percentile = fn(&Percentiles) -> u64;
 
-/// A plot of the median and one of the 99th percentile for each number of requests in flight.
+/// Returns a plot of the median and a plot of the 99th percentile for each number of requests in flight.
 pub(super) fn plots(view: &View<'_>) -> Vec<Markup> {
     let loads = view.loads(ContestShape::Pair);
     let mut depths: Vec<u32> =
         loads.iter().filter(|load| load.rate.is_none()).map(|load| load.depth).collect();
     depths.sort_unstable();
-    // A curve takes more than one number of connections.
+    // A curve needs more than one number of connections.
     let mut curved: Vec<u32> =
         depths.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
     curved.dedup();
@@ -79,7 +79,7 @@ fn plot(view: &View<'_>, depth: u32, (name, of): (&str, Percentile)) -> Option<M
     for ((_, end, _), height) in in_margin.iter().zip(&heights) {
         room.take_line(&[*end, (PLANE.right, *height)]);
     }
-    // Of the first one, as far as there is room; the others' points say theirs when they are pointed at.
+    // Labels the points of the first contestant as far as there is space; the other points have tooltips.
     for ((connections, _), place) in curves[0].1.iter().zip(&places[0]) {
         counts.extend(room.place(&connections.to_string(), *place).map(|start| (start, connections)));
     }
@@ -119,7 +119,7 @@ fn plot(view: &View<'_>, depth: u32, (name, of): (&str, Percentile)) -> Option<M
         .collect();
     let connections: Vec<String> = loads.iter().map(|load| load.connections.to_string()).collect();
     let below = html! {
-        p.left-out { "The points are " (connections.join(", ")) " connections." }
+        p.left-out { "Points: " (connections.join(", ")) " connections." }
     };
     let each = if depth == 1 { String::new() } else { format!(", {depth} requests in flight on each") };
     Some(figure(&format!("{name} by throughput{each}"), &said.join("; "), HEIGHT, &drawn, &below))

@@ -1,4 +1,4 @@
-//! What was found, as plots and tables ask for it.
+//! Results in the form that plots and tables need.
 
 use maud::{Markup, html};
 
@@ -9,21 +9,21 @@ use crate::contest::result::{
 };
 use crate::units::show_rate;
 
-/// All that was found, and how each contestant looks.
+/// All results, and the look of each contestant.
 pub(super) struct View<'a> {
     pub(super) contest: &'a Contest,
-    /// In the order of the contest.
+    /// Contestants in the order of the contest.
     pub(super) entrants: Vec<Entrant<'a>>,
 }
 
-/// A contestant and how it looks.
+/// A contestant and its look.
 #[derive(Clone, Copy)]
 pub(super) struct Entrant<'a> {
     pub(super) contestant: &'a Contestant,
     pub(super) look: Look,
 }
 
-/// What every contestant was given to do at one time.
+/// A load that every contestant got.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Load {
     pub(super) shape: ContestShape,
@@ -39,17 +39,17 @@ impl<'a> View<'a> {
         Self { contest, entrants: entrants.map(|(contestant, look)| Entrant { contestant, look }).collect() }
     }
 
-    /// Who takes part.
+    /// Returns the contestants that take part.
     pub(super) fn present(&self) -> impl Iterator<Item = Entrant<'a>> {
         self.entrants.iter().copied().filter(|entrant| entrant.contestant.absent.is_none())
     }
 
-    /// Whom the others are compared with: the first that takes part.
+    /// Returns the contestant that the others are compared with: the first that takes part.
     pub(super) fn reference(&self) -> Option<Entrant<'a>> {
         self.present().next()
     }
 
-    /// The loads of a shape, as they were measured.
+    /// Returns the loads of a shape, in the order of measurement.
     pub(super) fn loads(&self, shape: ContestShape) -> Vec<Load> {
         let mut loads = Vec::new();
         for measurement in self.contest.measurements.iter().filter(|measurement| measurement.shape == shape) {
@@ -61,14 +61,15 @@ impl<'a> View<'a> {
         loads
     }
 
-    /// The load that stands for all: pairs of 50 connections with one request each, or else the first of pairs.
+    /// Returns the headline load: pairs of 50 connections with one request each, otherwise the first load of
+    /// pairs.
     pub(super) fn headline(&self) -> Option<Load> {
         let loads = self.loads(ContestShape::Pair);
         let is_usual = |load: &&Load| load.connections == 50 && load.depth == 1 && load.rate.is_none();
         loads.iter().find(is_usual).or_else(|| loads.first()).copied()
     }
 
-    /// What came of a load for one contestant.
+    /// Returns the outcome of a load for one contestant.
     pub(super) fn outcome(&self, load: Load, entrant: Entrant<'_>) -> Option<&'a Outcome> {
         let found = self.contest.measurements.iter().find(|measurement| {
             measurement.contestant == entrant.contestant.name && Load::of(measurement) == load
@@ -76,7 +77,7 @@ impl<'a> View<'a> {
         found.map(|measurement| &measurement.outcome)
     }
 
-    /// The same where there are figures.
+    /// Returns the numbers of a load for one contestant, if it was measured.
     pub(super) fn measured(&self, load: Load, entrant: Entrant<'_>) -> Option<&'a Measured> {
         match self.outcome(load, entrant) {
             Some(Outcome::Measured(measured)) => Some(measured),
@@ -84,22 +85,22 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Who has figures of a load.
+    /// Returns the contestants with numbers for a load.
     pub(super) fn all_measured(&self, load: Load) -> Vec<(Entrant<'a>, &'a Measured)> {
         self.present().filter_map(|entrant| Some((entrant, self.measured(load, entrant)?))).collect()
     }
 
-    /// The figures of the one that others are compared with.
+    /// Returns the numbers of the reference contestant.
     pub(super) fn reference_of(&self, load: Load) -> Option<&'a Measured> {
         self.measured(load, self.reference()?)
     }
 
-    /// What its locks take.
+    /// Returns the memory of its locks.
     pub(super) fn memory_of(&self, entrant: Entrant<'_>) -> Option<&'a Memory> {
         self.contest.memory.iter().find(|memory| memory.contestant == entrant.contestant.name)
     }
 
-    /// Under a plot: who is not in it, and why.
+    /// Returns the text below a plot that names the missing contestants and the reasons.
     pub(super) fn left_out(&self, load: Load) -> Markup {
         let reasons: Vec<_> = self
             .present()
@@ -120,19 +121,19 @@ impl<'a> View<'a> {
 }
 
 impl Entrant<'_> {
-    /// Its name in a plot, with a warning where it answered wrongly.
+    /// Returns its name in a plot, with a mark if responses were wrong.
     pub(super) fn label(&self, measured: &Measured) -> String {
         self.label_if(measured.faults.is_empty())
     }
 
-    /// The same, for one who was right or wrong in any of several loads.
+    /// Returns its name in a plot of several loads, with a mark if responses were wrong.
     pub(super) fn label_if(&self, is_right: bool) -> String {
         let name = &self.contestant.name;
         if is_right { shorten(name, 11) } else { shorten(name, 7) + " (!)" }
     }
 }
 
-/// As much of a text as there is room for.
+/// Shortens a text to the available space.
 pub(super) fn shorten(text: &str, char_count_max: usize) -> String {
     if text.chars().count() <= char_count_max {
         return text.to_owned();
@@ -141,13 +142,13 @@ pub(super) fn shorten(text: &str, char_count_max: usize) -> String {
 }
 
 impl Load {
-    /// That of one measurement.
+    /// Returns the load of one measurement.
     pub(super) fn of(measurement: &Measurement) -> Self {
         let Measurement { shape, connections, depth, rate, .. } = *measurement;
         Self { shape, connections, depth, rate }
     }
 
-    /// In words; one request in flight goes without saying.
+    /// Describes the load in words; a single request in flight is not mentioned.
     pub(super) fn describe(self) -> String {
         let connections = match self.connections {
             1 => "1 connection".to_owned(),
@@ -157,12 +158,12 @@ impl Load {
             1 => String::new(),
             depth => format!(", {depth} requests in flight on each"),
         };
-        let rate = self.rate.map(|rate| format!(", {} asked for", show_rate(rate as f64)));
+        let rate = self.rate.map(|rate| format!(", fixed rate {}", show_rate(rate as f64)));
         connections + &depth + &rate.unwrap_or_default()
     }
 }
 
-/// The name of a shape, as a title.
+/// Returns the name of a shape, as a title.
 pub(super) fn shape_title(shape: ContestShape) -> &'static str {
     match shape {
         ContestShape::Pair => "Uncontended pair",
@@ -173,18 +174,18 @@ pub(super) fn shape_title(shape: ContestShape) -> &'static str {
     }
 }
 
-/// What the connections do there.
+/// Returns a description of the shape.
 pub(super) fn shape_story(shape: ContestShape) -> &'static str {
     match shape {
-        ContestShape::Pair => "each connection acquires a random key and releases it; nobody is in the way.",
+        ContestShape::Pair => "each connection acquires a random key and releases it, without contention.",
         ContestShape::HandOver => "all connections contend for one key.",
-        ContestShape::ReadMostly => "readers and few writers over few keys.",
-        ContestShape::ManyWaiters => "many wait for one key.",
-        ContestShape::Renewals => "many leases are renewed at a fixed rate while pairs go on.",
+        ContestShape::ReadMostly => "many readers and few writers on few keys.",
+        ContestShape::ManyWaiters => "many connections wait for one key.",
+        ContestShape::Renewals => "many leases are renewed at a fixed rate while pairs run.",
     }
 }
 
-/// The latencies that a plot of this shape shows; `None` where they were not measured.
+/// Returns the latencies that a plot of this shape shows; `None` if they were not measured.
 pub(super) fn shown_latency(shape: ContestShape, measured: &Measured) -> Option<&Distribution> {
     let shown = match shape {
         ContestShape::HandOver | ContestShape::ManyWaiters => measured.hand_over.as_ref(),
@@ -194,11 +195,11 @@ pub(super) fn shown_latency(shape: ContestShape, measured: &Measured) -> Option<
     shown.filter(|distribution| distribution.percentiles.count > 0)
 }
 
-/// What these are.
+/// Returns the axis title of these latencies.
 pub(super) fn shown_name(shape: ContestShape) -> &'static str {
     match shape {
         ContestShape::HandOver | ContestShape::ManyWaiters => "from release to next grant (log)",
-        ContestShape::Renewals => "from due to renewed (log)",
+        ContestShape::Renewals => "from due time to renewal (log)",
         ContestShape::Pair | ContestShape::ReadMostly => "latency (log)",
     }
 }

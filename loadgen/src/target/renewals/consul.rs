@@ -1,4 +1,4 @@
-//! Sessions of Consul: `PUT /v1/session/renew/ID` of each. What a session holds lasts as long as it does.
+//! Sessions of Consul: `PUT /v1/session/renew/ID` for each. Keys stay held as long as their session.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -12,11 +12,11 @@ use crate::target::{Answer, Broken, Claim, Parsed, Target};
 /// A connection and its sessions.
 #[derive(Debug)]
 pub struct ConsulRenewals {
-    /// The request that renews each.
+    /// Renewal request of each session.
     renewals: Turns<Vec<u8>>,
-    /// The requests that end all of them.
+    /// Requests that end all sessions.
     destroy: Vec<u8>,
-    /// Consul answers in the order of the requests.
+    /// Consul responds in request order.
     unanswered: VecDeque<u32>,
 }
 
@@ -59,7 +59,7 @@ impl Target for ConsulRenewals {
         }
         let Some((response, len)) = next_response(bytes)? else { return Ok(None) };
         let Some(number) = self.unanswered.pop_front() else {
-            return Err(Broken(format!("an answer to no request: {}", response.words())));
+            return Err(Broken(format!("a response without a request: {}", response.words())));
         };
         let answer = match response.status {
             200 => Answer::Renewed { number },

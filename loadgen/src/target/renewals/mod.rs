@@ -1,4 +1,4 @@
-//! Leases that a connection takes when it is opened and renews from then on: what an acquire is to others is a renewal here.
+//! Leases that a connection takes when it opens, and renews from then on. A renewal takes the place of an acquire.
 
 mod consul;
 mod redis;
@@ -10,17 +10,17 @@ pub use waymaker::WaymakerRenewals;
 
 use crate::plan::Plan;
 
-/// How many leases each connection has.
+/// Returns the number of leases of each connection.
 fn leases_of_connection(plan: &Plan) -> u32 {
     plan.key_count.div_ceil(plan.connections)
 }
 
-/// Keys that no other connection has, now or later.
+/// Returns a key that no other connection uses, in this run or later.
 fn key_of(connection: u64, lease: u32) -> String {
     format!("renew-{connection:016x}-{lease:08x}")
 }
 
-/// The leases of a connection, each in its turn.
+/// Leases of a connection, used in turn.
 #[derive(Debug)]
 struct Turns<Lease> {
     leases: Vec<Lease>,
@@ -28,7 +28,7 @@ struct Turns<Lease> {
 }
 
 impl<Lease> Turns<Lease> {
-    /// At least one.
+    /// Requires at least one lease.
     fn new(leases: Vec<Lease>) -> Self {
         Self { leases, next: 0 }
     }

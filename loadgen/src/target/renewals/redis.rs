@@ -1,6 +1,6 @@
-//! Keys of Redis: `PEXPIRE key lease` of each.
+//! Keys of Redis: `PEXPIRE key lease` for each.
 //!
-//! That does not look whose the key is; a careful client runs a script.
+//! `PEXPIRE` does not check the owner of the key; a careful client runs a script.
 
 use std::io::{self, Read, Write};
 
@@ -9,17 +9,17 @@ use crate::plan::Plan;
 use crate::target::redis::{Redis, command};
 use crate::target::{Answer, Broken, Claim, Parsed, Target, refused};
 
-/// What is stored under each key.
+/// Value of each key.
 const VALUE: &[u8] = b"waymaker-loadgen";
-/// Requests in flight while leases are taken.
+/// Number of requests in flight while the leases are taken.
 const BATCH: usize = 256;
 
 /// A connection and its keys.
 #[derive(Debug)]
 pub struct RedisRenewals {
-    /// `PEXPIRE` of each.
+    /// `PEXPIRE` command of each key.
     renewals: Turns<Vec<u8>>,
-    /// Redis answers in the order of the requests.
+    /// Redis responds in request order.
     unanswered: std::collections::VecDeque<u32>,
 }
 
@@ -43,7 +43,10 @@ impl Target for RedisRenewals {
             let mut answers = vec![0; batch.len() * b"+OK\r\n".len()];
             stream.read_exact(&mut answers)?;
             if answers.chunks(5).any(|answer| answer != b"+OK\r\n") {
-                return Err(refused(format!("SET was answered by {:?}", String::from_utf8_lossy(&answers))));
+                return Err(refused(format!(
+                    "unexpected response to SET: {:?}",
+                    String::from_utf8_lossy(&answers)
+                )));
             }
         }
         let renewal = |key: &String| command(&[b"PEXPIRE", key.as_bytes(), lease_ms.as_bytes()]);
@@ -66,13 +69,16 @@ impl Target for RedisRenewals {
         let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
         let line = &bytes[..=end];
         let Some(number) = self.unanswered.pop_front() else {
-            return Err(Broken(format!("an answer to no request: {:?}", String::from_utf8_lossy(line))));
+            return Err(Broken(format!("a response without a request: {:?}", String::from_utf8_lossy(line))));
         };
         let answer = match line {
             b":1\r\n" => Answer::Renewed { number },
             line => Answer::Refused {
                 number: Some(number),
-                message: format!("PEXPIRE was answered by {:?}", String::from_utf8_lossy(line).trim_end()),
+                message: format!(
+                    "unexpected response to PEXPIRE: {:?}",
+                    String::from_utf8_lossy(line).trim_end()
+                ),
             },
         };
         Ok(Some((answer, line.len())))

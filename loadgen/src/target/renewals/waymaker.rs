@@ -1,4 +1,4 @@
-//! Holds of our server: `EXTEND` of each.
+//! Holds of Waymaker: `EXTEND` for each.
 
 use std::io::{self, Read, Write};
 
@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::target::waymaker::{open, refusal, whole_frame};
 use crate::target::{Answer, Broken, Claim, Parsed, Target, refused};
 
-/// Requests in flight while leases are taken.
+/// Number of requests in flight while the leases are taken.
 const BATCH: u32 = 256;
 
 /// A connection and its holds.
@@ -59,7 +59,7 @@ impl Target for WaymakerRenewals {
         let Some(frame) = whole_frame(bytes)? else { return Ok(None) };
         let answer = if frame.opcode() == EXTENDED {
             Extended::decode(frame)
-                .map_err(|error| Broken(format!("a renewal that cannot be read: {error}")))?;
+                .map_err(|error| Broken(format!("a renewal that cannot be decoded: {error}")))?;
             Answer::Renewed { number: frame.number() }
         } else {
             refusal(frame)?
@@ -68,13 +68,13 @@ impl Target for WaymakerRenewals {
     }
 }
 
-/// Reads grants until there are so many.
+/// Reads grants until this number has arrived.
 fn take_grants(stream: &mut impl Read, count: usize, holds: &mut Vec<LockId>) -> io::Result<()> {
     let mut received = Vec::new();
     let mut chunk = [0; 16 << 10];
     while holds.len() < count {
         match stream.read(&mut chunk)? {
-            0 => return Err(refused("the server closed the connection instead of granting")),
+            0 => return Err(refused("the server closed the connection before the grant")),
             len => received.extend_from_slice(&chunk[..len]),
         }
         let mut offset = 0;
@@ -84,7 +84,12 @@ fn take_grants(stream: &mut impl Read, count: usize, holds: &mut Vec<LockId>) ->
             offset += frame.len();
             holds.push(match frame.opcode() {
                 GRANTED => Granted::decode(frame).map_err(|error| refused(error.to_string()))?.id,
-                _ => return Err(refused(format!("no grant: {:?}", Response::decode(frame)))),
+                _ => {
+                    return Err(refused(format!(
+                        "unexpected response to ACQUIRE: {:?}",
+                        Response::decode(frame)
+                    )));
+                }
             });
         }
         received.drain(..offset);

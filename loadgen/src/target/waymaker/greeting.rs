@@ -1,4 +1,4 @@
-//! The first words of a connection.
+//! Handshake of a connection.
 
 use std::io::{self, Read, Write};
 
@@ -7,7 +7,7 @@ use waymaker_protocol::{Hello, NamespaceKind, Response, VERSION_MIN, Welcome, ne
 
 use crate::target::refused;
 
-/// The namespace that is loaded, of this kind: a namespace has one.
+/// Returns the namespace for this kind; a namespace has only one kind.
 pub fn namespace(kind: NamespaceKind) -> &'static [u8] {
     match kind {
         NamespaceKind::Tree => b"loadgen-tree",
@@ -30,7 +30,7 @@ pub fn hello(namespace: &[u8], kind: NamespaceKind) -> Hello<'_> {
     }
 }
 
-/// Says hello on a fresh blocking connection and waits for the welcome. Nothing may be in flight.
+/// Sends the HELLO on a new blocking connection and waits for the WELCOME. No other request may be in flight.
 pub fn greet(stream: &mut (impl Read + Write), hello: &Hello<'_>) -> io::Result<Welcome> {
     let mut request = Vec::new();
     hello.encode(1, &mut request);
@@ -49,18 +49,18 @@ fn read_welcome(stream: &mut impl Read) -> io::Result<Welcome> {
                 Ok(Response::Error(error)) => {
                     Err(refused(format!("the server refuses the connection: {error}")))
                 }
-                Ok(other) => Err(refused(no_waymaker(&format!("it begins with {other:?}")))),
+                Ok(other) => Err(refused(no_waymaker(&format!("its first message is {other:?}")))),
                 Err(error) => Err(refused(no_waymaker(&error))),
             };
         }
         let mut chunk = [0; 1024];
         match stream.read(&mut chunk)? {
-            0 => return Err(refused("the server closed the connection instead of greeting")),
+            0 => return Err(refused("the server closed the connection before its greeting")),
             count => received.extend_from_slice(&chunk[..count]),
         }
     }
 }
 
 fn no_waymaker(why: &dyn std::fmt::Display) -> String {
-    format!("what answers there does not speak the Waymaker protocol: {why}")
+    format!("the server does not speak the Waymaker protocol: {why}")
 }

@@ -1,4 +1,4 @@
-//! Several keys at once, each a hold of its own.
+//! Multi-key claims; each key has its own hold.
 
 use std::io::{self, Read, Write};
 
@@ -14,24 +14,24 @@ use crate::plan::Plan;
 use crate::scope::Scope;
 use crate::target::{Answer, Broken, Claim, Parsed, Target};
 
-/// A connection that takes several keys at once. One release gives back all of them, each with a frame of its own under
-/// the same number.
+/// A connection that takes several keys at once. One release request sends one frame for each hold, all with the
+/// same number.
 #[derive(Debug)]
 pub struct WaymakerKeys {
     items: ItemSet,
     lease_ms: u32,
     scope: Scope,
-    /// The keys of one claim; all as long as the first.
+    /// Keys of one claim; all have the same length.
     keys: Vec<u8>,
     key_len: usize,
     tail_place: TailPlace,
     encoded_items: Vec<u8>,
     release: Releases,
-    /// Of each request in flight, by the low bits of its number.
+    /// Claims of the requests in flight, indexed by the low bits of their number.
     claims: Box<[Claimed]>,
 }
 
-/// What a connection remembers of a claim over several keys.
+/// State of a multi-key claim.
 #[derive(Clone, Debug, Default)]
 struct Claimed {
     claim: Claim,
@@ -42,16 +42,16 @@ struct Claimed {
 impl WaymakerKeys {
     #[inline]
     fn claimed(&mut self, number: u32) -> &mut Claimed {
-        // Slots number their requests so, and there is a power of two of these.
+        // Slots number their requests this way, and their count is a power of two.
         let index = number as usize & (self.claims.len() - 1);
         &mut self.claims[index]
     }
 
-    /// Says what is wrong with a grant that is not all that was asked for; gives the fence of the first key asked for.
+    /// Returns the fence of the first requested key, or an error if the grant differs from the request.
     fn take_grant(&mut self, number: u32, granted: &GrantedKeys<'_>) -> Result<u64, String> {
         let claim = self.claimed(number).claim;
         let mut wanted: Vec<KeyIndex> = self.items.keys(claim.key).collect();
-        // The server orders keys by their bytes, and shorter keys are the end of longer ones.
+        // The server sorts keys by their bytes, and shorter keys are suffixes of longer ones.
         let end = |key: KeyIndex| key.tail()[TAIL_LEN - self.key_len.min(TAIL_LEN)..].to_vec();
         wanted.sort_unstable_by_key(|key| end(*key));
         let is_whole = granted.keys.len() == wanted.len()
@@ -61,7 +61,7 @@ impl WaymakerKeys {
                     && granted.key.len() == self.key_len
             });
         if !is_whole {
-            return Err(format!("asked for {wanted:x?}, granted {:x?}", granted.keys));
+            return Err(format!("requested {wanted:x?}, granted {:x?}", granted.keys));
         }
         let place = wanted.iter().position(|key| *key == claim.key).unwrap_or(0);
         let claimed = self.claimed(number);
@@ -72,7 +72,7 @@ impl WaymakerKeys {
 }
 
 impl Target for WaymakerKeys {
-    /// The holds stay here: there are as many as keys.
+    /// The holds are kept in the connection, because there is one for each key.
     type Hold = ();
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;
@@ -108,7 +108,7 @@ impl Target for WaymakerKeys {
 
     #[inline]
     fn put_release(&mut self, number: u32, _claim: Claim, (): &(), out: &mut Vec<u8>) {
-        // The claim was remembered under the number of its acquire, which has the same low bits.
+        // The claim is stored under the number of its acquire, which has the same low bits.
         let index = number as usize & (self.claims.len() - 1);
         let claimed = &mut self.claims[index];
         claimed.unreleased_count = claimed.holds.len();
@@ -124,7 +124,7 @@ impl Target for WaymakerKeys {
         let answer = match frame.opcode() {
             GRANTED_KEYS => {
                 let granted = GrantedKeys::decode(frame)
-                    .map_err(|error| Broken(format!("a grant that cannot be read: {error}")))?;
+                    .map_err(|error| Broken(format!("a grant that cannot be decoded: {error}")))?;
                 match self.take_grant(number, &granted) {
                     Ok(fence) => Answer::Granted { number, hold: (), fence },
                     Err(message) => Answer::Refused { number: Some(number), message },

@@ -1,4 +1,4 @@
-//! The limiter: one token of a bucket.
+//! The rate limiter: one token from a bucket.
 
 use std::io::{self, Read, Write};
 
@@ -13,10 +13,10 @@ use crate::target::{Answer, Broken, Claim, Parsed, Target};
 /// A period of one second.
 const PERIOD_NS: u64 = 1_000_000_000;
 
-/// A connection that asks the limiter. A question holds nothing, so nothing is released.
+/// A connection that sends limiter requests. They hold nothing, so there are no releases.
 #[derive(Debug)]
 pub struct WaymakerLimiter {
-    /// The question to any bucket; number and end of the name are patched in.
+    /// Template of a request to any bucket; number and end of the name are patched in.
     question: Vec<u8>,
     tail_place: TailPlace,
 }
@@ -33,7 +33,7 @@ impl Target for WaymakerLimiter {
         let bucket = Bucket { rate, burst, cost: 1, period_ns: PERIOD_NS, name: &name };
         let mut question = Vec::new();
         Throttle { bucket, refund: false }.encode(1, &mut question);
-        // The name ends the frame.
+        // The name is at the end of the frame.
         let tail_place = TailPlace::before(question.len(), name.len());
         Ok(Self { question, tail_place })
     }
@@ -56,13 +56,13 @@ impl Target for WaymakerLimiter {
             return Ok(Some((refusal(frame)?, frame.len())));
         }
         let throttled = Throttled::decode(frame)
-            .map_err(|error| Broken(format!("an allowance that cannot be read: {error}")))?;
+            .map_err(|error| Broken(format!("a limiter response that cannot be decoded: {error}")))?;
         let Throttled { allowed, retry_after_ns, .. } = throttled;
         let number = frame.number();
         let answer = if allowed == (retry_after_ns == 0) {
             Answer::Throttled { number, allowed }
         } else {
-            Answer::Refused { number: Some(number), message: format!("it contradicts itself: {throttled:?}") }
+            Answer::Refused { number: Some(number), message: format!("inconsistent response: {throttled:?}") }
         };
         Ok(Some((answer, frame.len())))
     }

@@ -1,4 +1,4 @@
-//! Our server, by its binary protocol. One file for each way in which it is asked.
+//! Waymaker, over its binary protocol. One file for each kind of request.
 
 pub mod greeting;
 mod keys;
@@ -37,19 +37,19 @@ const RELEASE_LEN: usize = ID_OFFSET + ID_LEN;
 /// Length of an acquire with the usual key of 16 bytes.
 const ACQUIRE_LEN_USUAL: usize = KEY_OFFSET + 2 + 16;
 
-/// A connection to our server.
+/// A connection to Waymaker.
 #[derive(Debug)]
 pub struct Waymaker {
-    /// Acquire and release of any key; number, flags, end of the key and id are patched in.
+    /// Templates for acquire and release of any key; number, flags, end of the key and id are patched in.
     acquire: Vec<u8>,
-    /// The place of the key in the acquire.
+    /// Position of the key in the acquire.
     tail_place: TailPlace,
-    /// Its flags where it is shared.
+    /// Flags of a shared acquire.
     shared_flags: [u8; 2],
     release: Releases,
 }
 
-/// Writes releases: number and id are patched into one made before.
+/// Encodes releases by patching number and id into a template.
 #[derive(Debug)]
 struct Releases {
     template: [u8; RELEASE_LEN],
@@ -75,7 +75,7 @@ impl Releases {
 }
 
 impl Waymaker {
-    /// Templates for this plan; also what an echo sends.
+    /// Creates the templates for this plan; the echo target uses them too.
     pub(super) fn templates(plan: &Plan) -> Self {
         let key = KeyIndex(0).key(usize::from(plan.key_size));
         let wait_ms = if plan.workload == WorkloadName::Pair { 0 } else { WAIT_FOREVER_MS };
@@ -92,7 +92,7 @@ impl Waymaker {
         }
     }
 
-    /// Lengths of an acquire and of a release in bytes.
+    /// Returns the lengths of an acquire and of a release, in bytes.
     pub(super) fn frame_lens(&self) -> (usize, usize) {
         (self.acquire.len(), RELEASE_LEN)
     }
@@ -100,7 +100,7 @@ impl Waymaker {
     #[inline]
     pub(super) fn append_acquire(&self, number: u32, claim: Claim, out: &mut Vec<u8>) {
         let start = out.len();
-        // A length known beforehand is copied in two moves instead of a call.
+        // A constant length compiles to two moves instead of a call.
         match <&[u8; ACQUIRE_LEN_USUAL]>::try_from(self.acquire.as_slice()) {
             Ok(usual) => out.extend_from_slice(usual),
             Err(_) => out.extend_from_slice(&self.acquire),
@@ -145,7 +145,7 @@ impl Target for Waymaker {
     }
 }
 
-/// The next answer where every claim becomes one hold.
+/// Returns the next response, for claims that become a single hold.
 #[inline]
 fn next_of_one_hold(bytes: &[u8]) -> Result<Parsed<LockId>, Broken> {
     let Some(frame) = whole_frame(bytes)? else { return Ok(None) };
@@ -153,24 +153,25 @@ fn next_of_one_hold(bytes: &[u8]) -> Result<Parsed<LockId>, Broken> {
     let answer = match frame.opcode() {
         GRANTED => match Granted::decode(frame) {
             Ok(granted) => Answer::Granted { number, hold: granted.id, fence: granted.fence },
-            Err(error) => return Err(Broken(format!("a grant that cannot be read: {error}"))),
+            Err(error) => return Err(Broken(format!("a grant that cannot be decoded: {error}"))),
         },
         RELEASED => match Released::decode(frame) {
             Ok(_) => Answer::Released { number },
-            Err(error) => return Err(Broken(format!("a release that cannot be read: {error}"))),
+            Err(error) => return Err(Broken(format!("a release that cannot be decoded: {error}"))),
         },
         _ => refusal(frame)?,
     };
     Ok(Some((answer, frame.len())))
 }
 
-/// The first frame of these bytes, if it is there as a whole.
+/// Returns the first frame of these bytes; `None` if it is incomplete.
 #[inline]
 pub(super) fn whole_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Broken> {
     next_frame(bytes, FRAME_LEN_MAX).map_err(|error| Broken(error.to_string()))
 }
 
-/// Says hello to a namespace of this kind, in which so many requests of one connection may be in flight.
+/// Performs the handshake for a namespace of this kind, and checks that the server allows this number of requests
+/// in flight on one connection.
 pub(super) fn open(
     plan: &Plan,
     stream: &mut (impl Read + Write),
@@ -180,7 +181,7 @@ pub(super) fn open(
     let welcome = greeting::greet(stream, &greeting::hello(greeting::namespace(kind), kind))?;
     if welcome.in_flight_max < in_flight_count {
         return Err(refused(format!(
-            "the server allows {} requests in flight, --depth {} of the workload {} needs {in_flight_count}",
+            "the server allows {} requests in flight, but --depth {} of the workload {} needs {in_flight_count}",
             welcome.in_flight_max,
             plan.depth,
             plan.workload.name()
@@ -189,24 +190,25 @@ pub(super) fn open(
     Ok(())
 }
 
-/// The place of the key in an acquire that ends with its key, or with the scope behind it.
+/// Returns the position of the key in an acquire that ends with its key, or with the scope after the key.
 fn tail_place(acquire: &[u8], plan: &Plan) -> TailPlace {
     TailPlace::before(acquire.len() - plan.scope.wire_len(), usize::from(plan.key_size))
 }
 
 #[cold]
 pub(super) fn refusal<Hold>(frame: Frame<'_>) -> Result<Answer<Hold>, Broken> {
-    let response =
-        Response::decode(frame).map_err(|error| Broken(format!("an answer that cannot be read: {error}")))?;
+    let response = Response::decode(frame)
+        .map_err(|error| Broken(format!("a response that cannot be decoded: {error}")))?;
     let number = Some(frame.number()).filter(|number| *number != 0);
     Ok(match response {
         Response::Error(error) if error.code == ErrorCode::Busy => Answer::Busy { number: frame.number() },
         Response::Error(error) if error.code == ErrorCode::ScopeUnavailable => Answer::Impossible {
             message: format!(
-                "the server refuses --scope local: {error}; start waymaker-server with a data directory (--data-dir PATH)"
+                "the server refuses the requested --scope: {error}; for local, start waymaker-server with \
+                 --data-dir PATH"
             ),
         },
         Response::Error(error) => Answer::Refused { number, message: error.to_string() },
-        other => Answer::Refused { number, message: format!("unexpected {other:?}") },
+        other => Answer::Refused { number, message: format!("unexpected response {other:?}") },
     })
 }

@@ -10,10 +10,10 @@ use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 use crate::target::{Broken, Claim, Parsed, Target};
 
-/// A connection that takes permits; the key of a claim is its pool.
+/// A connection that takes permits; the key of a claim is the pool.
 #[derive(Debug)]
 pub struct WaymakerPermits {
-    /// An acquire of any pool; number and end of the name are patched in.
+    /// Template of an acquire of any pool; number and end of the name are patched in.
     acquire: Vec<u8>,
     tail_place: TailPlace,
     release: Releases,

@@ -12,19 +12,20 @@ use crate::plan::Plan;
 use crate::scope::Scope;
 use crate::target::{Broken, Claim, Parsed, Target};
 
-/// Digits of each segment.
+/// Number of digits in each segment.
 const SEGMENT_LEN: usize = 4;
-/// A segment on the wire, with its length.
+/// Length of an encoded segment.
 const SEGMENT_WIRE_LEN: usize = 2 + SEGMENT_LEN;
 
-/// A connection that takes sets of paths. A key is a leaf: its segments are the digits of its number, in base fan-out.
+/// A connection that takes sets of paths. A key is a leaf; its segments are the digits of its number in base
+/// fan-out.
 #[derive(Debug)]
 pub struct WaymakerSets {
     items: ItemSet,
     fan_out: u32,
     lease_ms: u32,
     scope: Scope,
-    /// One path after the other; all as long as the first.
+    /// Concatenated paths; all have the same length.
     paths: Vec<u8>,
     path_len: usize,
     encoded_items: Vec<u8>,
