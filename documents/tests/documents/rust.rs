@@ -1,0 +1,107 @@
+//! Rust blocks, each against a server of its own.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::fmt::Debug;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use waymaker_client::Client;
+
+use crate::real::RealServer;
+
+/// Time after which an example counts as hanging.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+#[allow(warnings, clippy::all, reason = "examples are written for readers")]
+mod examples {
+    include!(concat!(env!("OUT_DIR"), "/rust_blocks.rs"));
+}
+
+/// Names that a block without `fn main` may use.
+#[allow(non_upper_case_globals, reason = "they stand for local variables")]
+pub(crate) mod prelude {
+    pub(crate) use std::time::Duration;
+
+    pub(crate) use waymaker_client::{Client, Error, FenceScope};
+
+    /// A storage that checks fences.
+    pub(crate) struct Store;
+
+    pub(crate) static store: Store = Store;
+    pub(crate) static report: &str = "a report";
+
+    impl Store {
+        pub(crate) async fn write_if_newer(&self, fence: u64, text: &str) -> waymaker_client::Result<()> {
+            println!("{text} with fence {fence}");
+            Ok(())
+        }
+    }
+
+    pub(crate) async fn write_report(fence: u64) {
+        println!("{report} with fence {fence}");
+    }
+}
+
+thread_local! {
+    /// Addresses of the example's server: of the binary protocol, of gRPC and of HTTP.
+    static SERVER: RefCell<Option<[String; 3]>> = const { RefCell::new(None) };
+}
+
+/// Returns an address of a document with the port of the example's server.
+pub(crate) fn address(text: &str) -> String {
+    SERVER.with_borrow(|server| {
+        let server = server.as_ref().expect("an example asks for its address in its main task");
+        let default = ["127.0.0.1:7420", "127.0.0.1:7421", "127.0.0.1:7422"];
+        default.iter().zip(server).fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    })
+}
+
+/// How an example ends.
+pub(crate) trait Ended {
+    fn assert_ended_well(self);
+}
+
+impl Ended for () {
+    fn assert_ended_well(self) {}
+}
+
+impl<E: Debug> Ended for Result<(), E> {
+    fn assert_ended_well(self) {
+        self.unwrap();
+    }
+}
+
+/// Runs a complete program.
+pub(crate) fn program<T: Ended>(main: impl FnOnce() -> T + Send + 'static) {
+    let data = tempfile::tempdir().unwrap();
+    let arguments = ["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let server = RealServer::start(Some(data.path()), &arguments);
+    let binary = server.url().trim_start_matches("waymaker://").to_owned();
+    let addresses = [binary, server.listener("grpc").to_owned(), server.listener("http").to_owned()];
+    let (done, ended) = mpsc::channel();
+    let example = thread::spawn(move || {
+        SERVER.set(Some(addresses));
+        main().assert_ended_well();
+        done.send(()).unwrap();
+    });
+    match ended.recv_timeout(WATCHDOG) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the example does not end"),
+        // Also if it panicked: then this passes the panic on.
+        _ => example.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+/// Runs the body of an async function, which gets a client.
+pub(crate) fn body<F>(example: fn(Client) -> F)
+where
+    F: Future<Output = Result<(), Box<dyn Error>>> + 'static,
+{
+    program(move || {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let url = address("waymaker://127.0.0.1:7420");
+        runtime.block_on(async { example(Client::connect(&url).await?).await })
+    });
+}
