@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 #[path = "src/blocks.rs"]
-#[allow(dead_code, reason = "a build script needs a part of it")]
+#[allow(dead_code, unreachable_pub, reason = "the library exports it, and the script uses a part of it")]
 mod blocks;
 
 use blocks::Block;

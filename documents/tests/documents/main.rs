@@ -3,6 +3,7 @@
 mod blocks;
 mod documents;
 mod links;
+#[allow(dead_code, unused_imports, unused_macros, reason = "the tests of the client use more of it")]
 #[path = "../../../client/tests/client/real.rs"]
 mod real;
 mod rust;

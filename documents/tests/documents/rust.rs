@@ -20,7 +20,11 @@ mod examples {
 }
 
 /// Names that a block without `fn main` may use.
-#[allow(non_upper_case_globals, reason = "they stand for local variables")]
+#[allow(
+    non_upper_case_globals,
+    unused_imports,
+    reason = "they stand for local variables, and not every block uses them all"
+)]
 pub(crate) mod prelude {
     pub(crate) use std::time::Duration;
 
