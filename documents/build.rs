@@ -49,14 +49,22 @@ fn write_rust_test(out: &mut String, block: &Block) {
         write!(out, "mod {name} {{\n{text}\n#[test]\nfn runs() {{ crate::rust::program(main); }}\n}}\n\n")
             .unwrap();
     } else {
+        let calls = functions_of_a_client(&text);
         write!(
             out,
             "mod {name} {{\nuse crate::rust::prelude::*;\nasync fn example(client: Client) -> Result<(), Box<dyn \
-             std::error::Error>> {{\n{text}\n;Ok(())\n}}\n#[test]\nfn runs() {{ crate::rust::body(example); \
+             std::error::Error>> {{\n{text}\n;{calls}Ok(())\n}}\n#[test]\nfn runs() {{ crate::rust::body(example); \
              }}\n}}\n\n"
         )
         .unwrap();
     }
+}
+
+/// Returns calls of all functions in a block that take a client.
+fn functions_of_a_client(text: &str) -> String {
+    let functions =
+        text.lines().filter_map(|line| line.strip_prefix("async fn ")?.split_once("(client: &Client)"));
+    functions.map(|(name, _)| format!("{name}(&client).await?;")).collect()
 }
 
 /// Replaces string literals with an address of the documents by the address of the test's server.

@@ -9,12 +9,15 @@
 //! | `sh,etcd`, `sh,redis`, `sh,postgresql` | The same, beside that server. Skipped if it is not installed |
 //! | `console` | Lines after `$ ` are run; the other lines are their output, in which `...` stands for anything |
 //! | `crontab`, `ini` | The command of each schedule, and of `ExecStart=`, is run like `sh` |
-//! | `rust` | Compiled, and run against a server. A block without `fn main` is the body of an async function with a `client` |
+//! | `rust` | Compiled, and run against a server of its own. Without `fn main` it is the body of a function with a `client` |
 //! | `sql` | SQLite and PostgreSQL run the block, with the parameter `:fence` |
 //! | `sql,postgresql` | PostgreSQL runs the block |
 //! | `python`, `go`, `js` | `compatibility/` runs the block: a file of `compatibility/examples/`, or a document of `test_documents.py` |
 //! | `text` | Nothing to run |
 //! | anything with `,other` | Code of another system; not run |
+//!
+//! Functions with the parameter `client: &Client` in such a body are called. Documents name their server by the default addresses, and its
+//! data directory by `/var/lib/waymaker` or `$DATA_DIR`; the tests replace both.
 //!
 //! Any other fence fails the suite. Blocks of one document share a directory and a server, and run in their order.
 

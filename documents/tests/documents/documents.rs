@@ -147,6 +147,7 @@ impl Run {
             .current_dir(&self.stubs.work)
             .env("PATH", format!("{}:{path}", self.stubs.bin.display()))
             .env("WAYMAKER_SERVER", self.server.url())
+            .env("DATA_DIR", self.data.path())
             .env("HOSTNAME", "host-1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
