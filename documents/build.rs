@@ -10,7 +10,7 @@ mod blocks;
 
 use blocks::Block;
 
-/// Addresses that documents use, which the tests replace by those of their servers.
+/// Addresses that documents use, which the tests replace by the addresses of their servers.
 const ADDRESSES: [&str; 3] = ["waymaker://127.0.0.1:7420", "http://127.0.0.1:7421", "ws://127.0.0.1:7422"];
 
 fn main() {

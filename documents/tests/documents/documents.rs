@@ -78,7 +78,7 @@ impl Run {
             "ini" => self.shell(block, &commands_of_unit(&block.text)),
             "console" => self.console(block),
             "sql" => self.sql(block),
-            // The rules of `blocks.rs` name those who run the others.
+            // Other suites run the rest; `blocks.rs` checks it.
             _ => {}
         }
     }
@@ -171,7 +171,7 @@ impl Run {
         output
     }
 
-    /// Replaces the addresses and the data directory of the documents by those of the test's server.
+    /// Replaces the addresses and the data directory of the documents by the values of the test's server.
     fn with_addresses(&self, text: &str) -> String {
         let binary = self.server.url().trim_start_matches("waymaker://");
         text.replace("127.0.0.1:7420", binary)
@@ -193,12 +193,12 @@ fn commands_of_unit(text: &str) -> String {
     commands.map(|command| command.replace("/usr/local/bin/", "") + "\n").collect()
 }
 
-/// Returns what a process has written to both outputs.
+/// Returns the text of both outputs of a process.
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
 }
 
-/// Whether lines are as expected. `...` alone stands for any lines, and within a line for any text.
+/// Returns whether the lines match the expected ones. `...` alone stands for any lines, and within a line for any text.
 fn matches(expected: &[&str], said: &[&str]) -> bool {
     match (expected, said) {
         ([], []) => true,

@@ -1,4 +1,4 @@
-//! Programs that stand for those of a reader: they record that they were called, and succeed.
+//! Stand-ins for the programs of a reader: each records its call and succeeds.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
