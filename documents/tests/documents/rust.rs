@@ -20,32 +20,11 @@ mod examples {
 }
 
 /// Names that a block without `fn main` may use.
-#[allow(
-    non_upper_case_globals,
-    unused_imports,
-    reason = "they stand for local variables, and not every block uses them all"
-)]
+#[allow(unused_imports, reason = "not every block uses them all")]
 pub(crate) mod prelude {
     pub(crate) use std::time::Duration;
 
     pub(crate) use waymaker_client::{Client, Error, FenceScope};
-
-    /// A storage that checks fences.
-    pub(crate) struct Store;
-
-    pub(crate) static store: Store = Store;
-    pub(crate) static report: &str = "a report";
-
-    impl Store {
-        pub(crate) async fn write_if_newer(&self, fence: u64, text: &str) -> waymaker_client::Result<()> {
-            println!("{text} with fence {fence}");
-            Ok(())
-        }
-    }
-
-    pub(crate) async fn write_report(fence: u64) {
-        println!("{report} with fence {fence}");
-    }
 }
 
 thread_local! {
