@@ -351,7 +351,7 @@ fn a_record_without_meaning_is_refused_by_file_and_byte() {
     put(&mut log, b"nonsense");
     drop(log);
     let refused = refusal(directory.path());
-    assert!(refused.contains("byte 8192: a record of frame 2 makes no sense: nonsense"), "{refused}");
+    assert!(refused.contains("byte 8192: a record of frame 2 is malformed: nonsense"), "{refused}");
 }
 
 #[test]

@@ -304,7 +304,7 @@ async fn an_expired_lock_stays_with_its_owner_during_the_grace_period() {
     let locker = locker(&server).await;
     let error =
         within_grace(&locker, async |lock| acquire(&locker, &lock.key, "owner2").await).await.unwrap_err();
-    assert_eq!(error.to_string(), r#"lock unavailable: held by "owner1", whose lease is over"#);
+    assert_eq!(error.to_string(), r#"lock unavailable: held by "owner1", whose lease has expired"#);
     acquire_over(&locker, "beyond", "owner1", GRACE + Duration::from_secs(1)).await;
     assert_eq!(acquire(&locker, "beyond", "owner2").await.unwrap().owner, "owner2");
 }
