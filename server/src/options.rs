@@ -62,10 +62,11 @@ Signals:
 
 Exit codes:
   0    stopped by a signal
-  1    the server could not start, or could not close its log; the error is on stderr
+  1    the server could not start; the error is on stderr
   2    the command line is wrong
-  75   the disk of the durable log failed; restart the server to recover
-  134  the server has a defect (SIGABRT); the panic is on stderr
+  74   the disk failed under a mapped log segment; check the disk, then restart the server
+  75   a write or sync of the durable log failed; check the disk, then restart the server
+  134  the server found a defect in itself (SIGABRT); please report the panic on stderr
 
 Examples:
   waymaker-server
