@@ -107,7 +107,7 @@ pub enum Evidence {
     #[error("{0} continues after it")]
     LaterSegment(FileName),
     /// A later start found it, and writes behind this frame.
-    #[error("a start of the server recorded frame {0}")]
+    #[error("the server started again after frame {0}")]
     LaterStart(u64),
     /// The server was stopped cleanly behind it.
     #[error("the server stopped cleanly after frame {0}")]
