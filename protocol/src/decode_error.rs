@@ -73,7 +73,7 @@ pub enum DecodeError {
         opcode: u8,
     },
     /// The first bytes are not those of this protocol.
-    #[error("magic: the bytes are not the Waymaker binary protocol, which this port expects")]
+    #[error("magic: the peer does not speak the Waymaker binary protocol")]
     BadMagic,
     /// Bytes follow the last field.
     #[error("body: {count} extra bytes after the last field")]

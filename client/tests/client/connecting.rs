@@ -47,7 +47,7 @@ async fn the_connect_error_names_the_protocol_of_another_server() {
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "speaks HTTP,"),
         (&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100], "speaks HTTP/2 (gRPC),"),
         (&[0x15, 3, 3, 0, 2, 2, 50], "speaks TLS,"),
-        (b"nobody knows this", "does not speak the protocol"),
+        (b"nobody knows this", "are not valid in this protocol"),
     ] {
         let (result, ()) = tokio::join!(still().connect(&url), async {
             let mut connection = server.accept().await;

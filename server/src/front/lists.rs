@@ -448,6 +448,6 @@ mod tests {
         let list = begin(&lists, now);
         list.push_at(vec![1], Some(1_000), now).expect("a short list");
         let refusal = list.push_at(vec![1], Some(1_000), now).expect_err("it goes on");
-        assert!(refusal.message().contains("1000 bytes of memory"), "{refusal}");
+        assert!(refusal.message().contains("memory limit of 1000 bytes"), "{refusal}");
     }
 }

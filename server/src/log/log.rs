@@ -23,7 +23,7 @@ pub enum AppendError {
     #[error("log: the records do not fit in one frame")]
     NoFrame,
     /// The next segment cannot be made. Nothing was written, and the same can be tried again.
-    #[error("log: no disk space for another segment")]
+    #[error("log: no space for another segment")]
     NoSpace,
     /// The disk failed, now or before. What was not durable then may be lost, and nothing more is written.
     #[error("log: {0}")]

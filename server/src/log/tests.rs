@@ -518,7 +518,7 @@ fn a_missing_segment_is_refused_by_name_the_last_one_too() {
         fs::write(&path, bytes).unwrap();
     }
     fs::copy(directory.path().join(segment(3)), directory.path().join(segment(5))).unwrap();
-    assert!(refusal(directory.path()).contains("segment-0000000000000005, byte 0: it does not belong"));
+    assert!(refusal(directory.path()).contains("segment-0000000000000005, byte 0: the file does not belong"));
 }
 
 #[test]

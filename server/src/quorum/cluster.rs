@@ -329,8 +329,8 @@ mod tests {
         let endpoints = vec!["127.0.0.1:2379".to_owned()];
         let [user, password] = ["waymaker", "secret"].map(str::to_owned);
         for (user, password, expected) in [
-            (Some(user.clone()), None, "quorum.user: needs quorum.password too"),
-            (None, Some(password.clone()), "quorum.password: needs quorum.user too"),
+            (Some(user.clone()), None, "--quorum-user needs --quorum-password"),
+            (None, Some(password.clone()), "--quorum-password needs --quorum-user"),
         ] {
             let options =
                 QuorumOptions { endpoints: endpoints.clone(), user, password, ..Default::default() };

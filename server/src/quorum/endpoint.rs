@@ -128,10 +128,13 @@ mod tests {
             (QuorumOptions::default(), "--quorum-endpoints: the list is empty; name at least one member"),
             (
                 QuorumOptions { ca: file(), ..plain.clone() },
-                "quorum.ca: http://etcd:2379 is reached without TLS",
+                "--quorum-ca: the member http://etcd:2379 is reached without TLS",
             ),
-            (QuorumOptions { cert: file(), ..plain }, "quorum.cert: http://etcd:2379 is reached without TLS"),
-            (QuorumOptions { ca: file(), ..encrypted }, "quorum.ca: cannot read /nowhere.pem: "),
+            (
+                QuorumOptions { cert: file(), ..plain },
+                "--quorum-cert: the member http://etcd:2379 is reached without TLS",
+            ),
+            (QuorumOptions { ca: file(), ..encrypted }, "--quorum-ca: cannot read /nowhere.pem: "),
         ] {
             let error = refused(&options);
             assert!(error.starts_with(expected), "{error}");

@@ -116,7 +116,7 @@ fn assert_unavailable(result: Result<impl std::fmt::Debug, Error>, expected_owne
     assert_eq!(owner, expected_owner);
     let expected = SystemTime::now() + LEASE;
     assert!(lease_end <= expected && lease_end >= expected - MINUTE, "{text}");
-    assert!(text.starts_with(&format!("lock unavailable: held by \"{expected_owner}\", lease ends in ")));
+    assert!(text.starts_with(&format!("lock unavailable: held by \"{expected_owner}\", lease expires in ")));
 }
 
 #[track_caller]
