@@ -95,7 +95,14 @@ pub struct Flags {
     #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS", help_heading = heading::LISTENING)]
     pub locktopus_listen: Option<String>,
     /// Allow listening on an address that is not loopback without TLS or without client certificates [default: false]
-    #[arg(long, env = "WAYMAKER_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = BOOL, help_heading = heading::LISTENING)]
+    #[arg(
+        long,
+        env = "WAYMAKER_INSECURE",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::LISTENING
+    )]
     pub insecure: Option<bool>,
 
     /// Directory of the durable log, created if it is missing; one server at a time can use it. `none` runs without a
@@ -109,7 +116,14 @@ pub struct Flags {
     /// Start from a damaged log. Discards everything after the damage, raises all fences above any ever issued, and
     /// refuses grants until the longest lease ever granted has expired, but for at most 49.7 days. The wait does not
     /// cover registrations with a longer lease, nor holds without a lease [default: false]
-    #[arg(long, env = "WAYMAKER_ACCEPT_DAMAGE", num_args = 0..=1, default_missing_value = "true", value_name = BOOL, help_heading = heading::DURABILITY)]
+    #[arg(
+        long,
+        env = "WAYMAKER_ACCEPT_DAMAGE",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::DURABILITY
+    )]
     pub accept_damage: Option<bool>,
 
     /// PEM file with the server certificate, followed by its intermediate certificates. Encrypts every TCP listener;
@@ -124,14 +138,27 @@ pub struct Flags {
     #[arg(long, env = "WAYMAKER_TLS_CLIENT_CA", value_name = "FILE", help_heading = heading::TLS)]
     pub tls_client_ca: Option<PathBuf>,
     /// Lowest TLS version that is accepted [default: 1.3]
-    #[arg(long, env = "WAYMAKER_TLS_MIN_VERSION", value_enum, value_name = "VERSION", help_heading = heading::TLS)]
+    #[arg(
+        long,
+        env = "WAYMAKER_TLS_MIN_VERSION",
+        value_enum,
+        value_name = "VERSION",
+        help_heading = heading::TLS
+    )]
     pub tls_min_version: Option<TlsVersion>,
 
     /// Worker threads, 1 to 1024 [default: one for each core]
     #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N", help_heading = heading::LIMITS)]
     pub workers: Option<usize>,
     /// Pin worker N to the N-th core that the process may use [default: false]
-    #[arg(long, env = "WAYMAKER_PIN", num_args = 0..=1, default_missing_value = "true", value_name = BOOL, help_heading = heading::LIMITS)]
+    #[arg(
+        long,
+        env = "WAYMAKER_PIN",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::LIMITS
+    )]
     pub pin: Option<bool>,
     /// Busy-poll for this long before an idle worker sleeps; trades CPU for latency [default: 0s]
     #[arg(long, env = "WAYMAKER_BUSY_POLL", value_name = "DURATION", help_heading = heading::LIMITS)]
@@ -164,11 +191,23 @@ pub struct Flags {
     pub locket_compatibility: Option<LocketCompatibility>,
     /// Keep Locket locks in the durable log, so that they survive a restart; has no effect with `--data-dir none`
     /// [default: true]
-    #[arg(long, env = "WAYMAKER_LOCKET_DURABLE", num_args = 0..=1, default_missing_value = "true", value_name = BOOL, help_heading = heading::CONTRACTS)]
+    #[arg(
+        long,
+        env = "WAYMAKER_LOCKET_DURABLE",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::CONTRACTS
+    )]
     pub locket_durable: Option<bool>,
     /// How long a Locktopus lock is kept after its connection is lost, unless the client set its own timeout
     /// [default: 60s]
-    #[arg(long, env = "WAYMAKER_LOCKTOPUS_ABANDON_TIMEOUT", value_name = "DURATION", help_heading = heading::CONTRACTS)]
+    #[arg(
+        long,
+        env = "WAYMAKER_LOCKTOPUS_ABANDON_TIMEOUT",
+        value_name = "DURATION",
+        help_heading = heading::CONTRACTS
+    )]
     pub locktopus_abandon_timeout: Option<humantime::Duration>,
     /// Cluster of scope quorum.
     #[command(flatten)]
