@@ -45,7 +45,7 @@ use crate::space::Shared;
 /// [`Error::Refused`] for other refusals; [`Error::Unavailable`] if the server cannot grant it now or be reached, [`Error::Uncertain`] if
 /// the connection was lost for too long; [`Error::Cancelled`] if the claim ended while it waited;
 /// [`Error::Lost`] if the lease is shorter than a round trip; [`Error::Closed`].
-#[must_use = "nothing is asked for until it is awaited"]
+#[must_use = "the request is sent only when it is awaited"]
 pub struct AcquireBuilder<G = Lock> {
     /// The connection, unless it could not be had.
     shared: Result<Arc<Shared>>,
@@ -312,7 +312,7 @@ impl<G: Guard> Future for AcquireFuture<G> {
                 Err(error) => return Poll::Ready(Err(error)),
             },
             State::Sent(sent) => sent,
-            State::Done => panic!("polled after it was ready"),
+            State::Done => panic!("polled after completion"),
         };
         match Pin::new(&mut sent.answer).poll(context) {
             Poll::Pending => {

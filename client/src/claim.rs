@@ -313,13 +313,13 @@ fn check_items<'a>(
     match items.len() {
         0 => return bad(1, "must not be empty".to_owned()),
         count if count > ITEM_COUNT_MAX => {
-            return bad(ITEM_COUNT_MAX, format!("{count}, the limit is {ITEM_COUNT_MAX}"));
+            return bad(ITEM_COUNT_MAX, format!("{count} items; the maximum is {ITEM_COUNT_MAX}"));
         }
         _ => {}
     }
     let bytes: usize = items.map(|item| ITEM_REST_LEN + item.len()).sum();
     if bytes > bytes_max {
-        return bad(bytes_max, format!("{bytes} bytes together, the limit is {bytes_max}"));
+        return bad(bytes_max, format!("{bytes} bytes in total; the maximum is {bytes_max}"));
     }
     Ok(())
 }
@@ -340,7 +340,12 @@ pub(crate) fn milliseconds(duration: Duration) -> u32 {
 /// A lease in milliseconds. Zero would silently ask for the server's default, so it is refused.
 pub(crate) fn lease_milliseconds(lease: Duration) -> Result<u32, Error> {
     match milliseconds(lease) {
-        0 => Err(Error::refused(ErrorCode::BadInput, "lease", 0, "a lease of zero protects nothing")),
+        0 => Err(Error::refused(
+            ErrorCode::BadInput,
+            "lease",
+            0,
+            "the lease is zero; it must be at least 1 ms",
+        )),
         ms => Ok(ms),
     }
 }
@@ -352,7 +357,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
 pub(crate) fn check_len(field: &'static str, bytes: &[u8], min: usize, max: usize) -> Result<(), Error> {
     let problem = match bytes.len() {
         len if len < min => "must not be empty".to_owned(),
-        len if len > max => format!("{len} bytes, the limit is {max}"),
+        len if len > max => format!("{len} bytes; the maximum is {max}"),
         _ => return Ok(()),
     };
     Err(Error::refused(ErrorCode::BadInput, field, max as u64, problem))
@@ -375,7 +380,7 @@ mod tests {
         let mut claim = Claim::key(&[b'k'; KEY_LEN_MAX], false);
         claim.check().unwrap();
         claim.owner = Some([0; OWNER_LEN_MAX + 1].into());
-        assert_eq!(claim.check().unwrap_err().to_string(), "bad_input: owner: 257 bytes, the limit is 256");
+        assert_eq!(claim.check().unwrap_err().to_string(), "bad_input: owner: 257 bytes; the maximum is 256");
         assert_eq!(
             Claim::key(b"", false).check().unwrap_err().to_string(),
             "bad_input: key: must not be empty"
@@ -388,8 +393,8 @@ mod tests {
         for (wanted, text) in [
             (Wanted::Keys(Vec::new()), "keys: must not be empty"),
             (Wanted::Paths(Vec::new()), "paths: must not be empty"),
-            (Wanted::Keys(vec![wanted(1); 1025]), "keys: 1025, the limit is 1024"),
-            (Wanted::Keys(vec![wanted(1024); 1000]), "keys: 1027000 bytes together, the limit is 131072"),
+            (Wanted::Keys(vec![wanted(1); 1025]), "keys: 1025 items; the maximum is 1024"),
+            (Wanted::Keys(vec![wanted(1024); 1000]), "keys: 1027000 bytes in total; the maximum is 131072"),
             (Wanted::Keys(vec![wanted(1), wanted(0)]), "key: must not be empty"),
         ] {
             assert_eq!(Claim::new(wanted).check().unwrap_err().to_string(), format!("bad_input: {text}"));

@@ -60,7 +60,7 @@ pub(crate) fn start(
 }
 
 fn no_answer() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+    io::Error::new(io::ErrorKind::TimedOut, "no response in time")
 }
 
 struct Task {
@@ -272,9 +272,7 @@ impl Task {
     /// Adapts HELLO to a server that refused it. Returns whether there is another HELLO to try, which is so at most twice.
     fn adapts_to(&mut self, endpoint: usize, error: &Error) -> bool {
         if self.lane.handle_hello_refused(endpoint, error) {
-            tracing::debug!(
-                "the server speaks version 1 of the protocol: connecting again without capabilities"
-            );
+            tracing::debug!("the server supports only protocol version 1; reconnecting without capabilities");
             return true;
         }
         match error {

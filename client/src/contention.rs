@@ -49,13 +49,13 @@ impl fmt::Display for Contention {
         };
         write!(formatter, "{verb} by ")?;
         if self.owner.is_empty() {
-            write!(formatter, "someone who gave no name")?;
+            write!(formatter, "a client without a name")?;
         } else {
             write!(formatter, "\"{}\"", wire::Readable(&self.owner))?;
         }
         write!(formatter, " for {}", seconds(self.age))?;
         if let (true, Some(remaining)) = (self.held, self.remaining) {
-            write!(formatter, ", lease ends in {} unless renewed", seconds(remaining))?;
+            write!(formatter, ", lease expires in {} unless renewed", seconds(remaining))?;
         }
         match self.waiter_count {
             0 => Ok(()),
@@ -84,7 +84,7 @@ mod tests {
         };
         assert_eq!(
             contention.to_string(),
-            r#"held by "job\x1b[2J" for 1.2 s, lease ends in 3.0 s unless renewed, 2 waiting"#
+            r#"held by "job\x1b[2J" for 1.2 s, lease expires in 3.0 s unless renewed, 2 waiting"#
         );
     }
 
@@ -96,6 +96,6 @@ mod tests {
 
     #[test]
     fn a_first_waiter_without_a_name_is_described() {
-        assert_eq!(Contention::default().to_string(), "wanted first by someone who gave no name for 0.0 s");
+        assert_eq!(Contention::default().to_string(), "wanted first by a client without a name for 0.0 s");
     }
 }

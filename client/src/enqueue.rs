@@ -24,7 +24,7 @@ pub enum Enqueued<G = Lock> {
 ///
 /// Dropping it takes the claim back, as dropping an [`AcquireFuture`] does. If the connection breaks, the claim loses its
 /// place and is asked for again behind the others; [`Queued::place`] stays what it was.
-#[must_use = "dropping it takes the claim back"]
+#[must_use = "dropping it cancels the claim"]
 pub struct Queued<G = Lock> {
     place: QueuePlace,
     future: AcquireFuture<G>,

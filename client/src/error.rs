@@ -53,7 +53,7 @@ pub enum Error {
     /// The limiter said no.
     #[error("throttled: {}", throttling(.retry_after))]
     Throttled {
-        /// When to come again; `None` if that would not help, since more was asked for than the bucket ever holds.
+        /// When to come again; `None` if that would not help, since the request needs more tokens than the bucket can ever hold.
         retry_after: Option<Duration>,
         /// How full the bucket is, or the tightest of several; `None` if the request named no bucket.
         bucket: Option<Allowance>,
@@ -98,7 +98,7 @@ pub enum Error {
     #[error("tls: {0}")]
     Tls(#[from] TlsError),
     /// The server sent bytes that are not the protocol.
-    #[error("the other side does not speak the protocol as expected: {0}")]
+    #[error("the server sent bytes that are not valid in this protocol: {0}")]
     Protocol(#[from] DecodeError),
     /// The client was closed, or its runtime has shut down.
     #[error("the client is closed")]
@@ -210,11 +210,11 @@ impl Error {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
                 "is the server running there? `waymaker-server` starts it"
             }
-            io::ErrorKind::TimedOut => "a firewall may drop the packets, or the server is stalled",
+            io::ErrorKind::TimedOut => "a firewall may drop the packets, or the server may be stalled",
             io::ErrorKind::PermissionDenied => "the socket belongs to another user",
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                "something listens there but hung up; 7420 is the port of the binary protocol, and where it is \
-                 encrypted the address begins with waymaker+tls://"
+                "a program listens there but closed the connection; 7420 is the default port of the binary protocol, and \
+                 the address of a server with TLS begins with waymaker+tls://"
             }
             _ => Tls::hint(&source),
         };
@@ -224,7 +224,7 @@ impl Error {
     /// A server speaks this protocol where the binary protocol is expected.
     pub(crate) fn other_protocol(address: String, protocol: Protocol) -> Self {
         let hint = match protocol {
-            Protocol::Tls => "where the server encrypts, the address begins with waymaker+tls://",
+            Protocol::Tls => "the address of a server with TLS begins with waymaker+tls://",
             _ => "7420 is the default port of the binary protocol, 7421 of gRPC and 7422 of HTTP",
         };
         let message = format!("the server there speaks {protocol}, not the binary protocol of Waymaker");
@@ -266,7 +266,7 @@ impl From<CodecError> for Error {
         match error {
             CodecError::Io(error) => Self::disconnected(error.to_string()),
             CodecError::Frame(error) => {
-                Self::disconnected(format!("the stream of frames is broken: {error}"))
+                Self::disconnected(format!("the server sent a broken frame: {error}"))
             }
         }
     }
@@ -279,8 +279,8 @@ pub(crate) fn retry_after(nanos: u64) -> Option<Duration> {
 
 fn throttling(retry_after: &Option<Duration>) -> String {
     match retry_after {
-        Some(retry_after) => format!("come again in {retry_after:?}"),
-        None => "more was asked for than the bucket ever holds".to_owned(),
+        Some(retry_after) => format!("retry in {retry_after:?}"),
+        None => "the request needs more tokens than the bucket can ever hold".to_owned(),
     }
 }
 
@@ -289,7 +289,11 @@ fn cancelled(message: &str) -> &str {
 }
 
 fn frozen(message: &str) -> &str {
-    if message.is_empty() { "an operator has stopped new grants of this key" } else { message }
+    if message.is_empty() {
+        "an operator froze a prefix of this key; grants resume when it is thawed"
+    } else {
+        message
+    }
 }
 
 fn refusal(code: ErrorCode, field: &str, message: &str) -> String {
@@ -327,13 +331,16 @@ mod tests {
             let detail = ErrorDetail::Text { value, field: b"", message: b"" };
             Error::from(ErrorAnswer { code, detail }).to_string()
         };
-        assert_eq!(text(ErrorCode::Throttled, 1_500_000), "throttled: come again in 1.5ms");
+        assert_eq!(text(ErrorCode::Throttled, 1_500_000), "throttled: retry in 1.5ms");
         assert_eq!(
             text(ErrorCode::Throttled, u64::MAX),
-            "throttled: more was asked for than the bucket ever holds"
+            "throttled: the request needs more tokens than the bucket can ever hold"
         );
         assert_eq!(text(ErrorCode::CapacityMismatch, 5), "capacity_mismatch: the pool has 5 permits");
-        assert_eq!(text(ErrorCode::Frozen, 0), "frozen: an operator has stopped new grants of this key");
+        assert_eq!(
+            text(ErrorCode::Frozen, 0),
+            "frozen: an operator froze a prefix of this key; grants resume when it is thawed"
+        );
     }
 
     #[test]

@@ -291,8 +291,10 @@ impl Guarded {
         let first = self.hold.loss.set(reason, message);
         let (key, fence) = (Readable(&self.hold.key), self.hold.fence);
         match reason {
-            LossReason::ClientClosed => tracing::debug!(%key, fence, "a lock is left"),
-            reason => tracing::warn!(%key, fence, %reason, note = message, "a lock is lost"),
+            LossReason::ClientClosed => {
+                tracing::debug!(%key, fence, "closed the client while it held a lock")
+            }
+            reason => tracing::warn!(%key, fence, %reason, note = message, "lost a lock"),
         }
         if let (true, Some(on_loss)) = (first, self.on_loss) {
             on_loss.call(reason);

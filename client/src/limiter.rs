@@ -149,7 +149,7 @@ pub(crate) async fn take_all(space: &Space, costs: Vec<Cost>, refund: bool) -> R
     let bad = |message: String| Err(Error::refused(ErrorCode::BadInput, "costs", limit, message));
     match costs.len() {
         0 => return bad("must not be empty".to_owned()),
-        count if count > BUCKET_COUNT_MAX => return bad(format!("{count}, the limit is {limit}")),
+        count if count > BUCKET_COUNT_MAX => return bad(format!("{count} buckets; the maximum is {limit}")),
         _ => {}
     }
     for cost in &costs {

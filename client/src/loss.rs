@@ -34,19 +34,19 @@ pub enum LossReason {
 impl fmt::Display for LossReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Expired => "its lease ended, or the server has forgotten it",
-            Self::Revoked(RevokeReason::ReleasedElsewhere) => "it was released by somebody who knew its id",
+            Self::Expired => "its lease expired, or the server no longer knows it",
+            Self::Revoked(RevokeReason::ReleasedElsewhere) => "another client that knows its id released it",
             Self::Revoked(RevokeReason::ConnectionLost) => {
-                "the connection was lost for longer than it was to outlive it"
+                "the connection was lost for longer than its grace period"
             }
             Self::Revoked(RevokeReason::Forced) => "an operator released it",
             Self::Revoked(RevokeReason::Other(number)) => {
-                return write!(formatter, "the server took it away (reason {number})");
+                return write!(formatter, "the server revoked it (reason {number})");
             }
-            Self::SessionExpired => "the session ended",
+            Self::SessionExpired => "the session expired",
             Self::LocalDeadline => "it could not be renewed in time",
             Self::ClientClosed => "the client was closed",
-            Self::Superseded => "a newer acquire with the same request id took it over",
+            Self::Superseded => "a newer acquire with the same request id took over the lock",
             Self::Released => "its guard released it",
         })
     }

@@ -171,7 +171,7 @@ impl AcquireBuilder<Permit> {
 }
 
 /// Permits that are held. It is a [`Lock`] whose key is the name of the pool.
-#[must_use = "dropping the guard gives the permits back"]
+#[must_use = "dropping the guard releases the permits"]
 pub struct Permit {
     lock: Lock,
 }

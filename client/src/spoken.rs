@@ -42,7 +42,7 @@ impl fmt::Display for Protocol {
         formatter.write_str(match self {
             Self::Waymaker => "the binary protocol of Waymaker",
             Self::Http => "HTTP",
-            Self::Http2 => "HTTP/2, as gRPC does",
+            Self::Http2 => "HTTP/2 (gRPC)",
             Self::Tls => "TLS",
             Self::Ssh => "SSH",
         })

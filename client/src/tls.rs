@@ -104,16 +104,16 @@ impl Tls {
     pub fn hint(error: &io::Error) -> &'static str {
         match error.get_ref().and_then(|error| error.downcast_ref()) {
             Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-                "the certificate of the server is signed by no CA that is believed"
+                "no trusted CA signed the certificate of the server; name its CA"
             }
             Some(rustls::Error::InvalidMessage(_)) => {
-                "does the server speak TLS there? without it the address has no +tls"
+                "the server may not use TLS there; then the address has no +tls"
             }
             Some(rustls::Error::AlertReceived(
                 AlertDescription::CertificateRequired
                 | AlertDescription::UnknownCA
                 | AlertDescription::BadCertificate,
-            )) => "the server lets in only clients with a certificate of a CA that it believes",
+            )) => "the server requires a client certificate that its CA signed",
             _ => "",
         }
     }

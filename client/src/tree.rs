@@ -99,7 +99,7 @@ impl AcquireBuilder<TreeLock> {
         if release_after_ms < RELEASE_AFTER_BELIEVED_MIN_MS {
             let min = u64::from(RELEASE_AFTER_BELIEVED_MIN_MS);
             // The client could not know in time that it was lost.
-            let message = format!("{release_after_ms} ms, the shortest without a lease is {min} ms");
+            let message = format!("{release_after_ms} ms; the minimum without a lease is {min} ms");
             self.check(Err(Error::refused(ErrorCode::BadInput, "release_after", min, message)));
         }
         self

@@ -83,7 +83,7 @@ impl Resolver {
 
 impl fmt::Display for Uncertain {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}; whether the request took effect is not known", self.reason)
+        write!(formatter, "{}; the outcome of the request is unknown", self.reason)
     }
 }
 

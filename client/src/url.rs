@@ -42,7 +42,7 @@ pub enum ServerAddress {
 /// The text is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not the address of a server: {problem} (expected waymaker://HOST:PORT, waymaker+tls://HOST:PORT or \
+    "{text:?} is not a server address: {problem} (expected waymaker://HOST:PORT, waymaker+tls://HOST:PORT or \
      waymaker+unix:///PATH)"
 )]
 pub struct UrlError {
@@ -65,7 +65,7 @@ impl FromStr for ServerAddress {
         if let Some(path) = text.strip_prefix(UNIX_SCHEME) {
             return match path.starts_with('/') {
                 true => Ok(Self::Unix(PathBuf::from(path))),
-                false => Err(error("the path must be absolute, so three slashes follow the colon")),
+                false => Err(error("the path must be absolute: write three slashes after the colon")),
             };
         }
         let (rest, encrypted) = match (text.strip_prefix(TCP_SCHEME), text.strip_prefix(TLS_SCHEME)) {
@@ -90,7 +90,7 @@ impl FromStr for ServerAddress {
             }
             None => match authority.rsplit_once(':') {
                 Some((host, _)) if host.contains(':') => {
-                    return Err(error("an IPv6 address stands in brackets"));
+                    return Err(error("an IPv6 address needs brackets"));
                 }
                 Some((host, port)) => (host, Some(port)),
                 None => (authority, None),

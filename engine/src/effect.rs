@@ -609,8 +609,10 @@ pub enum Refusal {
         /// Its value.
         value: u64,
     },
-    /// This server does not offer that scope, or not now.
+    /// This server does not offer that scope.
     ScopeUnavailable(Scope),
+    /// The durable log has not confirmed its last write in time; new grants resume once it has.
+    LogStalled,
     /// The disk of the durable log is full.
     NoSpace,
     /// The durable log failed: whether it was done will be known once the server was started again.

@@ -181,7 +181,11 @@ impl BucketTable {
             return Err(Refusal::bad_input("name", 0, "must not be empty"));
         }
         if throttle.name.len() > KEY_LEN_MAX {
-            return Err(Refusal::bad_input("name", KEY_LEN_MAX as u64, "the name is too long"));
+            return Err(Refusal::bad_input(
+                "name",
+                KEY_LEN_MAX as u64,
+                "the name is too long; the maximum is 1024 bytes",
+            ));
         }
         if throttle.rate == 0 {
             return Err(Refusal::bad_input("rate", 0, "must be at least 1"));
@@ -190,7 +194,11 @@ impl BucketTable {
             return Err(Refusal::bad_input("period_ns", 0, "must be at least 1"));
         }
         if throttle.period_ns > TIME_MAX_NS {
-            return Err(Refusal::bad_input("period_ns", TIME_MAX_NS, "the period is too long"));
+            return Err(Refusal::bad_input(
+                "period_ns",
+                TIME_MAX_NS,
+                "the period is too long; the maximum is about 292 years",
+            ));
         }
         if throttle.burst == 0 {
             return Err(Refusal::bad_input("burst", 0, "must be at least 1"));
@@ -198,7 +206,7 @@ impl BucketTable {
         let emission_ns = throttle.emission_ns();
         if emission_ns.saturating_mul(u64::from(throttle.burst)) > TIME_MAX_NS {
             let burst_max = TIME_MAX_NS / emission_ns;
-            let message = "at this rate the bucket would take longer to fill than can be told";
+            let message = "the burst is too large for this rate: the bucket would take too long to fill";
             return Err(Refusal::bad_input("burst", burst_max, message));
         }
         Ok(())

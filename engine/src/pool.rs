@@ -110,7 +110,11 @@ impl Pool {
             return Err(Refusal::bad_input("permits", 0, "must be at least 1"));
         }
         if permits > self.capacity {
-            return Err(Refusal::bad_input("permits", self.capacity, "more than the capacity of the pool"));
+            return Err(Refusal::bad_input(
+                "permits",
+                self.capacity,
+                "must not exceed the capacity of the pool",
+            ));
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ pub enum DecodeError {
         have: usize,
     },
     /// A field is longer than its limit.
-    #[error("{field}: {actual} bytes, the limit is {limit}")]
+    #[error("{field}: {actual} bytes; the maximum is {limit}")]
     TooLong {
         /// The field.
         field: &'static str,
@@ -29,7 +29,7 @@ pub enum DecodeError {
         limit: usize,
     },
     /// A list or a path has more parts than its limit.
-    #[error("{field}: {count}, the limit is {limit}")]
+    #[error("{field}: {count} items; the maximum is {limit}")]
     TooMany {
         /// The field that counts them, or the path.
         field: &'static str,
@@ -39,7 +39,7 @@ pub enum DecodeError {
         limit: usize,
     },
     /// A field is no path key: its last segment is cut.
-    #[error("{field}: no path key, since the segment at byte {offset} ends behind it")]
+    #[error("{field}: not a path key: the segment at byte {offset} ends after the key")]
     BadPath {
         /// The field.
         field: &'static str,
@@ -53,7 +53,7 @@ pub enum DecodeError {
         field: &'static str,
     },
     /// A field holds a value that has no meaning.
-    #[error("{field}: {value} has no meaning")]
+    #[error("{field}: {value} is not a valid value")]
     BadValue {
         /// The field.
         field: &'static str,
@@ -67,16 +67,16 @@ pub enum DecodeError {
         bits: u16,
     },
     /// There is no such opcode in this direction.
-    #[error("opcode: {opcode:#04x} is unknown")]
+    #[error("opcode: unknown opcode {opcode:#04x}")]
     UnknownOpcode {
         /// What stands there.
         opcode: u8,
     },
     /// The first bytes are not those of this protocol.
-    #[error("magic: this port speaks the Waymaker binary protocol, and the bytes do not")]
+    #[error("magic: the peer does not speak the Waymaker binary protocol")]
     BadMagic,
     /// Bytes follow the last field.
-    #[error("body: {count} bytes follow the last field")]
+    #[error("body: {count} extra bytes after the last field")]
     TrailingBytes {
         /// How many.
         count: usize,

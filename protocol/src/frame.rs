@@ -25,7 +25,7 @@ pub struct Frame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length is above the limit.
-    #[error("length: a frame of {len} bytes, the limit is {limit}")]
+    #[error("length: a frame of {len} bytes; the maximum is {limit}")]
     TooLong {
         /// What the frame would have, the length field included.
         len: u64,
@@ -33,7 +33,7 @@ pub enum FrameError {
         limit: usize,
     },
     /// The length is below that of a header.
-    #[error("length: {length} bytes do not hold a header")]
+    #[error("length: {length} bytes are too few for a frame header")]
     TooShort {
         /// What the length field says.
         length: u32,

@@ -69,7 +69,7 @@ opaque_id! {
 
 /// The text is not 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an id is 32 hexadecimal digits")]
+#[error("a lock id has 32 hexadecimal digits")]
 pub struct ParseIdError;
 
 // Front ends whose contracts have ids as text read and write one for each request, so these do without the standard library's

@@ -13,7 +13,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// The directory or its lock file cannot be made or written.
-    #[error("data-dir: cannot write to {path}: {error}")]
+    #[error("--data-dir: cannot write to {path}: {error}")]
     Unwritable {
         /// Which.
         path: PathBuf,
@@ -21,7 +21,9 @@ pub enum DataDirError {
         error: std::io::Error,
     },
     /// Another server uses it.
-    #[error("data-dir: {path} is in use by another server ({owner})")]
+    #[error(
+        "--data-dir: {path} is in use by another server ({owner}); stop that server, or use another directory"
+    )]
     InUse {
         /// The directory.
         path: PathBuf,
@@ -112,7 +114,7 @@ fn lock_soon(file: &File) -> Result<(), TryLockError> {
 fn owner(lock: &File) -> String {
     let mut owner = String::new();
     let _ = lock.take(256).read_to_string(&mut owner);
-    if owner.is_empty() { "it has not said which".to_owned() } else { owner }
+    if owner.is_empty() { "its LOCK is empty".to_owned() } else { owner }
 }
 
 #[cfg(test)]
@@ -145,6 +147,6 @@ mod tests {
     fn a_path_that_cannot_be_a_directory_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let refused = DataDir::open(file.path()).unwrap_err().to_string();
-        assert!(refused.starts_with("data-dir: cannot write to"), "{refused}");
+        assert!(refused.starts_with("--data-dir: cannot write to"), "{refused}");
     }
 }

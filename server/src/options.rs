@@ -1,4 +1,4 @@
-//! What a server is told: flags, then the environment, then a file, then the defaults.
+//! Server options. Precedence: flags, environment, config file, defaults.
 
 use crate::front::{LocketCompatibility, LocketConfig};
 use crate::memory::{BadMemoryLimit, MemoryLimit};
@@ -9,19 +9,32 @@ use serde::Deserialize;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use waymaker_engine::log::SEGMENT_LEN_DEFAULT;
+use waymaker_engine::log::{BLOCK_LEN, SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, SegmentHeader};
 
-/// What switches something off that is on by default.
+/// Value that disables an option.
 const NONE: &str = "none";
+const BOOL: &str = "true|false";
 
-/// A lock server: advisory locks, leader election, worker slots, over a fast binary protocol, gRPC and WebSocket.
+/// Headings of `--help`.
+mod heading {
+    pub(super) const LISTENING: &str = "Listening";
+    pub(super) const DURABILITY: &str = "Durability";
+    pub(super) const TLS: &str = "TLS";
+    pub(super) const LIMITS: &str = "Limits and performance";
+    pub(super) const LIFECYCLE: &str = "Configuration and shutdown";
+    pub(super) const CONTRACTS: &str = "Contracts of other lock servers";
+}
+
+/// Lock server: locks, read-write locks, semaphores, leader election, rate limits and a registry over a binary protocol,
+/// gRPC and WebSocket.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(
     name = "waymaker-server",
     version,
     after_help = "\
-Every flag can also be set in the environment (WAYMAKER_LISTEN, WAYMAKER_WORKERS, ...) or in the file given by \
---config, by its long name with underscores:
+Configuration:
+  A flag wins over its environment variable, the variable over the file of --config, and the file over the default.
+  In the file an option has the name of its flag with underscores; --locket-* and --quorum-* are in tables:
 
     listen = \"127.0.0.1:7420\"
     workers = 4
@@ -34,93 +47,169 @@ Every flag can also be set in the environment (WAYMAKER_LISTEN, WAYMAKER_WORKERS
     [quorum]
     endpoints = [\"http://10.0.0.1:2379\", \"http://10.0.0.2:2379\", \"http://10.0.0.3:2379\"]
 
-When the server serves it prints one line, `ready`, with every real address. SIGTERM drains: new claims and waiters are \
-refused, releases and renewals are served until nothing is held or --drain is over. With a data directory nobody has to \
-let go of anything: the next start goes on with every hold. A second SIGTERM ends it at once. SIGHUP reads the files of \
---tls-cert, --tls-key and --tls-client-ca again.
+  A duration is a number with a unit: 50us, 250ms, 5s, 1m, 1h.
+
+Logging:
+  The server logs to stderr. WAYMAKER_LOG sets the level, such as `warn` or `info,waymaker_server::log=debug`
+  [default: info].
+
+Start:
+  When the server accepts connections it prints one line to stdout: `ready` and the address of each listener.
+
+Signals:
+  SIGTERM, SIGINT  drain, then stop; a second signal stops at once (see --drain)
+  SIGHUP           read the files of --tls-cert, --tls-key and --tls-client-ca again; without TLS, end the process
+
+Exit codes:
+  0    stopped by a signal
+  1    the server could not start; the error is on stderr
+  2    the command line is wrong
+  74   the disk failed under a mapped log segment; check the disk, then restart the server
+  75   a write or sync of the durable log failed; check the disk, then restart the server
+  134  the server found a defect in itself (SIGABRT); please report the panic on stderr
 
 Examples:
-    waymaker-server
-    waymaker-server --listen 127.0.0.1:0 --unix /run/waymaker.sock
-    waymaker-server --data-dir /var/lib/waymaker
-    waymaker-server --data-dir none
-    waymaker-server --listen 0.0.0.0:7420 --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem
-    waymaker-server --quorum-endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
-    waymaker-server --workers 8 --pin --busy-poll 50us"
+  waymaker-server
+  waymaker-server --listen 127.0.0.1:0 --unix /run/waymaker.sock
+  waymaker-server --data-dir /var/lib/waymaker
+  waymaker-server --data-dir none
+  waymaker-server --listen 0.0.0.0:7420 --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem
+  waymaker-server --quorum-endpoints 10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379
+  waymaker-server --workers 8 --pin --busy-poll 50us"
 )]
 pub struct Flags {
-    /// TCP address of the binary protocol; port 0 is any free port [default: 127.0.0.1:7420]
-    #[arg(long, env = "WAYMAKER_LISTEN", value_name = "ADDRESS")]
+    /// Listen address of the binary protocol; port 0 picks a free port [default: 127.0.0.1:7420]
+    #[arg(long, env = "WAYMAKER_LISTEN", value_name = "ADDRESS", help_heading = heading::LISTENING)]
     pub listen: Option<String>,
-    /// TCP address of gRPC, or `none` [default: 127.0.0.1:7421]
-    #[arg(long, env = "WAYMAKER_GRPC_LISTEN", value_name = "ADDRESS")]
-    pub grpc_listen: Option<String>,
-    /// TCP address of HTTP (metrics, health) and WebSocket, or `none` [default: 127.0.0.1:7422]
-    #[arg(long, env = "WAYMAKER_HTTP_LISTEN", value_name = "ADDRESS")]
-    pub http_listen: Option<String>,
-    /// TCP address where Locktopus is spoken alone, or `none`; its own default is port 9009 [default: none]
-    #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS")]
-    pub locktopus_listen: Option<String>,
-    /// Where Locket's published document and its later code differ, which of the two counts [default: documented]
-    #[arg(long, env = "WAYMAKER_LOCKET_COMPATIBILITY", value_name = "WHICH")]
-    pub locket_compatibility: Option<LocketCompatibility>,
-    /// What is locked by Locket's contract outlives the process, where there is a data directory [default: true]
-    #[arg(long, env = "WAYMAKER_LOCKET_DURABLE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    pub locket_durable: Option<bool>,
-    /// How long a Locktopus lock stays whose connection was lost, unless the connection said it itself [default: 60s]
-    #[arg(long, env = "WAYMAKER_LOCKTOPUS_ABANDON_TIMEOUT", value_name = "DURATION")]
-    pub locktopus_abandon_timeout: Option<humantime::Duration>,
-    /// Worker threads [default: one for each core]
-    #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N")]
-    pub workers: Option<NonZeroUsize>,
-    /// Pin worker n to the n-th core that this process may use
-    #[arg(long, env = "WAYMAKER_PIN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    pub pin: Option<bool>,
-    /// How long a worker without work keeps looking for more before it sleeps: faster answers for a busy core
-    /// [default: 0s]
-    #[arg(long, env = "WAYMAKER_BUSY_POLL", value_name = "DURATION")]
-    pub busy_poll: Option<humantime::Duration>,
-    /// Memory at which new claims, registrations, watches, sessions and connections are refused: bytes such as 512MiB, a share of the
-    /// machine or control group, or `none`. Renewals and releases are served beyond it [default: 75%]
-    #[arg(long, env = "WAYMAKER_MEMORY_LIMIT", value_name = "LIMIT")]
-    pub memory_limit: Option<MemoryLimit>,
-    /// Also listen on a Unix socket
-    #[arg(long, env = "WAYMAKER_UNIX", value_name = "PATH")]
+    /// Unix socket on which the binary protocol is served too; never encrypted [default: none]
+    #[arg(long, env = "WAYMAKER_UNIX", value_name = "PATH", help_heading = heading::LISTENING)]
     pub unix: Option<PathBuf>,
-    /// Directory of the durable log, made if it is missing, of one server at a time; `none` for no log: then scope local
-    /// is refused, and nothing outlives the process [default: waymaker-data]
-    #[arg(long, env = "WAYMAKER_DATA_DIR", value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// Bytes of one segment of the log: when two are full they are folded into a snapshot [default: 67108864]
-    #[arg(long, env = "WAYMAKER_LOG_SEGMENT_LEN", value_name = "BYTES")]
-    pub log_segment_len: Option<u64>,
-    /// Start from a damaged log. Discards everything after the damage, raises all fences above any ever issued, and refuses
-    /// new grants until the longest lease ever granted has expired
-    #[arg(long, env = "WAYMAKER_ACCEPT_DAMAGE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    pub accept_damage: Option<bool>,
-    /// How long to serve releases and renewals after SIGTERM while claims are held [default: 5s]
-    #[arg(long, env = "WAYMAKER_DRAIN", value_name = "DURATION")]
-    pub drain: Option<humantime::Duration>,
-    /// Encrypt every TCP listener; the certificate of the server in PEM, followed by those that lead to a root. SIGHUP
-    /// reads it, and the two below, again
-    #[arg(long, env = "WAYMAKER_TLS_CERT", value_name = "FILE")]
-    pub tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM
-    #[arg(long, env = "WAYMAKER_TLS_KEY", value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-    /// Let in only clients with a certificate that one of those in this file has signed
-    #[arg(long, env = "WAYMAKER_TLS_CLIENT_CA", value_name = "FILE")]
-    pub tls_client_ca: Option<PathBuf>,
-    /// The oldest version of TLS that is spoken [default: 1.3]
-    #[arg(long, env = "WAYMAKER_TLS_MIN_VERSION", value_enum, value_name = "VERSION")]
-    pub tls_min_version: Option<TlsVersion>,
-    /// Listen beyond loopback although what is sent is not encrypted or nobody is asked who they are
-    #[arg(long, env = "WAYMAKER_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    /// Listen address of gRPC, or `none` [default: 127.0.0.1:7421]
+    #[arg(long, env = "WAYMAKER_GRPC_LISTEN", value_name = "ADDRESS", help_heading = heading::LISTENING)]
+    pub grpc_listen: Option<String>,
+    /// Listen address of HTTP (/metrics, /healthz, /readyz) and Locktopus over WebSocket, or `none`
+    /// [default: 127.0.0.1:7422]
+    #[arg(long, env = "WAYMAKER_HTTP_LISTEN", value_name = "ADDRESS", help_heading = heading::LISTENING)]
+    pub http_listen: Option<String>,
+    /// Listen address that serves only Locktopus, or `none`; Locktopus itself uses port 9009 [default: none]
+    #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS", help_heading = heading::LISTENING)]
+    pub locktopus_listen: Option<String>,
+    /// Allow listening on an address that is not loopback without TLS or without client certificates [default: false]
+    #[arg(
+        long,
+        env = "WAYMAKER_INSECURE",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::LISTENING
+    )]
     pub insecure: Option<bool>,
-    /// Read what is not given here from a TOML file
-    #[arg(long, env = "WAYMAKER_CONFIG", value_name = "FILE.toml")]
+
+    /// Directory of the durable log, created if it is missing; one server at a time can use it. `none` runs without a
+    /// log: scope local is refused, and no hold survives a restart [default: waymaker-data]
+    #[arg(long, env = "WAYMAKER_DATA_DIR", value_name = "DIR", help_heading = heading::DURABILITY)]
+    pub data_dir: Option<PathBuf>,
+    /// Length of a log segment in bytes: a multiple of 4096 from 65536 (64 KiB) to 1073741824 (1 GiB). When two segments
+    /// are full, the server compacts them into a snapshot [default: 67108864]
+    #[arg(long, env = "WAYMAKER_LOG_SEGMENT_LEN", value_name = "BYTES", help_heading = heading::DURABILITY)]
+    pub log_segment_len: Option<u64>,
+    /// Start from a damaged log. Discards everything after the damage, raises all fences above any ever issued, and
+    /// refuses grants until the longest lease ever granted has expired, but for at most 49.7 days. The wait does not
+    /// cover registrations with a longer lease, nor holds without a lease [default: false]
+    #[arg(
+        long,
+        env = "WAYMAKER_ACCEPT_DAMAGE",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::DURABILITY
+    )]
+    pub accept_damage: Option<bool>,
+
+    /// PEM file with the server certificate, followed by its intermediate certificates. Encrypts every TCP listener;
+    /// needs --tls-key [default: none]
+    #[arg(long, env = "WAYMAKER_TLS_CERT", value_name = "FILE", help_heading = heading::TLS)]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file with the private key of --tls-cert [default: none]
+    #[arg(long, env = "WAYMAKER_TLS_KEY", value_name = "FILE", help_heading = heading::TLS)]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file with the CA certificates of clients. Rejects clients without a certificate that one of them signed; needs
+    /// --tls-cert [default: none]
+    #[arg(long, env = "WAYMAKER_TLS_CLIENT_CA", value_name = "FILE", help_heading = heading::TLS)]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Lowest TLS version that is accepted [default: 1.3]
+    #[arg(
+        long,
+        env = "WAYMAKER_TLS_MIN_VERSION",
+        value_enum,
+        value_name = "VERSION",
+        help_heading = heading::TLS
+    )]
+    pub tls_min_version: Option<TlsVersion>,
+
+    /// Worker threads, 1 to 1024 [default: one for each core]
+    #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N", help_heading = heading::LIMITS)]
+    pub workers: Option<usize>,
+    /// Pin worker N to the N-th core that the process may use [default: false]
+    #[arg(
+        long,
+        env = "WAYMAKER_PIN",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::LIMITS
+    )]
+    pub pin: Option<bool>,
+    /// Busy-poll for this long before an idle worker sleeps; trades CPU for latency [default: 0s]
+    #[arg(long, env = "WAYMAKER_BUSY_POLL", value_name = "DURATION", help_heading = heading::LIMITS)]
+    pub busy_poll: Option<humantime::Duration>,
+    /// Memory limit: bytes such as 512MiB, a percentage of the memory of the control group or machine such as 75%, or
+    /// `none`. At the limit the server refuses new claims, registrations, watches, sessions and connections; it still
+    /// serves renewals and releases [default: 75%]
+    #[arg(long, env = "WAYMAKER_MEMORY_LIMIT", value_name = "LIMIT", help_heading = heading::LIMITS)]
+    pub memory_limit: Option<MemoryLimit>,
+
+    /// TOML file with options [default: none]
+    #[arg(long, env = "WAYMAKER_CONFIG", value_name = "FILE", help_heading = heading::LIFECYCLE)]
     pub config: Option<PathBuf>,
-    /// The cluster of scope Quorum.
+    /// Longest time from SIGTERM or SIGINT until the server stops. Until then it refuses new claims and cancels waiters,
+    /// but serves renewals and releases; it stops early when nothing is held. Holds in the durable log survive the restart
+    /// [default: 5s]
+    #[arg(long, env = "WAYMAKER_DRAIN", value_name = "DURATION", help_heading = heading::LIFECYCLE)]
+    pub drain: Option<humantime::Duration>,
+
+    /// Behaviour of Locket if its published document and its code since March 2024 differ: `documented` accepts a type
+    /// name without a type code and answers a release of a free key with an error; `2024` accepts only type codes and
+    /// answers such a release with success [default: documented]
+    #[arg(
+        long,
+        env = "WAYMAKER_LOCKET_COMPATIBILITY",
+        value_name = "VERSION",
+        hide_possible_values = true,
+        help_heading = heading::CONTRACTS
+    )]
+    pub locket_compatibility: Option<LocketCompatibility>,
+    /// Keep Locket locks in the durable log, so that they survive a restart; has no effect with `--data-dir none`
+    /// [default: true]
+    #[arg(
+        long,
+        env = "WAYMAKER_LOCKET_DURABLE",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::CONTRACTS
+    )]
+    pub locket_durable: Option<bool>,
+    /// How long a Locktopus lock is kept after its connection is lost, unless the client set its own timeout
+    /// [default: 60s]
+    #[arg(
+        long,
+        env = "WAYMAKER_LOCKTOPUS_ABANDON_TIMEOUT",
+        value_name = "DURATION",
+        help_heading = heading::CONTRACTS
+    )]
+    pub locktopus_abandon_timeout: Option<humantime::Duration>,
+    /// Cluster of scope quorum.
     #[command(flatten)]
     pub quorum: QuorumFlags,
 }
@@ -144,7 +233,7 @@ struct File {
     #[serde(default)]
     locket: LocketFile,
     locktopus_abandon_timeout: Option<String>,
-    workers: Option<NonZeroUsize>,
+    workers: Option<usize>,
     pin: Option<bool>,
     busy_poll: Option<String>,
     memory_limit: Option<String>,
@@ -207,7 +296,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// The file cannot be read.
-    #[error("config: cannot read {path}: {error}")]
+    #[error("--config: cannot read {path}: {error}")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -215,7 +304,7 @@ pub enum OptionsError {
         error: std::io::Error,
     },
     /// The file is not what it should be.
-    #[error("config: {path}: {error}")]
+    #[error("--config: {path}: {error}")]
     BadFile {
         /// The file.
         path: PathBuf,
@@ -223,26 +312,43 @@ pub enum OptionsError {
         error: Box<toml::de::Error>,
     },
     /// A duration in the file is none.
-    #[error("config: {field}: {error}")]
+    #[error("--config: {path}: {field}: {text:?} is not a duration such as 50us, 250ms or 5s: {error}")]
     BadDuration {
+        /// The file.
+        path: PathBuf,
         /// Which.
         field: &'static str,
+        /// What the file says.
+        text: String,
         /// What is wrong.
         error: humantime::DurationError,
     },
-    /// More workers than there can be.
-    #[error("workers: {count} are too many, the limit is {limit}")]
-    TooManyWorkers {
+    /// A number of workers that there cannot be.
+    #[error("--workers: {count} is out of range; use 1 to {limit}")]
+    BadWorkerCount {
         /// What was asked for.
         count: usize,
         /// The most.
         limit: usize,
     },
+    /// A length that no segment can have.
+    #[error(
+        "--log-segment-len: {0} is not a segment length; use a multiple of {BLOCK_LEN} from {SEGMENT_LEN_MIN} (64 KiB) to \
+         {SEGMENT_LEN_MAX} (1 GiB)"
+    )]
+    BadSegmentLen(u64),
     /// The limit of memory in the file is none.
-    #[error("config: memory_limit: {0}")]
-    BadMemoryLimit(#[from] BadMemoryLimit),
+    #[error("--config: {path}: memory_limit: {text:?} is not a memory limit; {error}")]
+    BadMemoryLimit {
+        /// The file.
+        path: PathBuf,
+        /// What the file says.
+        text: String,
+        /// What is wrong.
+        error: BadMemoryLimit,
+    },
     /// An option that does nothing without another.
-    #[error("{given}: needs {missing} too")]
+    #[error("{given} needs {missing}")]
     Incomplete {
         /// What was given.
         given: &'static str,
@@ -261,18 +367,24 @@ impl Flags {
     /// If the file or a value is unusable; the error names it.
     pub fn resolve(self) -> Result<Options, OptionsError> {
         let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        // Only the file has options as text.
+        let path = || self.config.clone().unwrap_or_default();
         let duration =
             |flag: Option<humantime::Duration>, text: Option<String>, field, default| match (flag, text) {
                 (Some(flag), _) => Ok(*flag),
                 (None, Some(text)) => humantime::parse_duration(&text)
-                    .map_err(|error| OptionsError::BadDuration { field, error }),
+                    .map_err(|error| OptionsError::BadDuration { path: path(), field, text, error }),
                 (None, None) => Ok(default),
             };
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let worker_count = self.workers.or(file.workers).map_or_else(cores, NonZeroUsize::get);
+        let worker_count = self.workers.or(file.workers).unwrap_or_else(cores);
         let limit = crate::limits::WORKER_COUNT_MAX;
-        if worker_count > limit {
-            return Err(OptionsError::TooManyWorkers { count: worker_count, limit });
+        if !(1..=limit).contains(&worker_count) {
+            return Err(OptionsError::BadWorkerCount { count: worker_count, limit });
+        }
+        let log_segment_len = self.log_segment_len.or(file.log_segment_len).unwrap_or(SEGMENT_LEN_DEFAULT);
+        if !SegmentHeader::is_len_valid(log_segment_len) {
+            return Err(OptionsError::BadSegmentLen(log_segment_len));
         }
         Ok(Options {
             listen: self.listen.or(file.listen).unwrap_or_else(|| "127.0.0.1:7420".to_owned()),
@@ -294,13 +406,17 @@ impl Flags {
             busy_poll: duration(self.busy_poll, file.busy_poll, "busy_poll", Duration::ZERO)?,
             memory_limit: match (self.memory_limit, file.memory_limit) {
                 (Some(limit), _) => limit,
-                (None, Some(text)) => text.parse()?,
+                (None, Some(text)) => text.parse().map_err(|error| OptionsError::BadMemoryLimit {
+                    path: path(),
+                    text,
+                    error,
+                })?,
                 (None, None) => MemoryLimit::default(),
             },
             unix: self.unix.or(file.unix),
             data_dir: Some(self.data_dir.or(file.data_dir).unwrap_or_else(|| "waymaker-data".into()))
                 .filter(|path| path != Path::new(NONE)),
-            log_segment_len: self.log_segment_len.or(file.log_segment_len).unwrap_or(SEGMENT_LEN_DEFAULT),
+            log_segment_len,
             accept_damage: self.accept_damage.or(file.accept_damage).unwrap_or(false),
             drain: duration(self.drain, file.drain, "drain", Duration::from_secs(5))?,
             tls: tls_options(
@@ -332,10 +448,10 @@ fn tls_options(
         (Some(cert), Some(key)) => {
             Ok(Some(TlsOptions { cert, key, client_ca, min_version: min_version.unwrap_or_default() }))
         }
-        (Some(_), None) => incomplete("tls-cert", "tls-key"),
-        (None, Some(_)) => incomplete("tls-key", "tls-cert"),
-        (None, None) if client_ca.is_some() => incomplete("tls-client-ca", "tls-cert"),
-        (None, None) if min_version.is_some() => incomplete("tls-min-version", "tls-cert"),
+        (Some(_), None) => incomplete("--tls-cert", "--tls-key"),
+        (None, Some(_)) => incomplete("--tls-key", "--tls-cert"),
+        (None, None) if client_ca.is_some() => incomplete("--tls-client-ca", "--tls-cert"),
+        (None, None) if min_version.is_some() => incomplete("--tls-min-version", "--tls-cert"),
         (None, None) => Ok(None),
     }
 }
@@ -361,7 +477,7 @@ mod tests {
     fn flags_go_before_the_file_and_the_file_before_defaults() {
         let file = file("listen = \"127.0.0.1:9\"\nworkers = 3\nbusy_poll = \"50us\"\n");
         let config = Some(file.path().to_owned());
-        let flags = Flags { workers: NonZeroUsize::new(5), config, ..Flags::default() };
+        let flags = Flags { workers: Some(5), config, ..Flags::default() };
         let options = flags.resolve().unwrap();
         assert_eq!(options.listen, "127.0.0.1:9");
         assert_eq!(options.worker_count, 5);
@@ -377,7 +493,8 @@ mod tests {
             ("locktopus_abandon_timeout = \"1\"", "locktopus_abandon_timeout"),
             ("workers = 0", "workers"),
             ("memory_limit = \"much\"", "memory_limit"),
-            ("[quorum]\nuser = \"me\"", "quorum.endpoints"),
+            ("[quorum]\nuser = \"me\"", "--quorum-endpoints"),
+            ("log_segment_len = 5", "--log-segment-len"),
             ("[quorum]\nendpoint = \"x:1\"", "endpoint"),
         ] {
             let file = file(text);

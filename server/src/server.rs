@@ -33,28 +33,30 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// If it cannot start; the error names the option to change.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     refuse_open_addresses(options)?;
+    let tls = options.tls.as_ref().map(Tls::load).transpose()?;
+    if options.data_dir.as_ref().is_some_and(|path| !path.exists()) {
+        // A server that cannot start leaves no new data directory behind.
+        check_addresses(options)?;
+    }
     let data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options, data_dir.as_ref()))
+    runtime.block_on(serve(options, tls, data_dir.as_ref()))
 }
 
-async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<()> {
+async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) -> anyhow::Result<()> {
     let mut terminate = Signals::new()?;
     // Nobody is let in before it is known what is held.
     let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
-    let tls = options.tls.as_ref().map(Tls::load).transpose()?;
     let mut listening = tcp_ports(options)
         .map(|(option, address, port)| {
             let tls = tls.as_ref().map(|tls| tls.acceptor(port.tls_protocols()));
-            Listening::tcp(address, port, tls).with_context(|| {
-                format!("{option}: cannot listen on {address}: is another server running there?")
-            })
+            Listening::tcp(address, port, tls).with_context(|| cannot_listen(option, address))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     tls.map(Tls::reload_on_hangup).transpose()?;
     if let Some(path) = &options.unix {
         let listener =
-            Listening::unix(path).with_context(|| format!("unix: cannot listen on {}", path.display()))?;
+            Listening::unix(path).with_context(|| format!("--unix: cannot listen on {}", path.display()))?;
         listening.push(listener);
     }
     let addresses = listening.iter().map(Listening::address).collect::<Result<Vec<_>, _>>()?.join(" ");
@@ -86,7 +88,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
             let wake = move |worker: u16| handles[usize::from(worker)].wake();
             QuorumThread::start(cluster, prefix.clone(), Arc::clone(&node), port, wake)
         });
-    let quorum = quorum.transpose().context("could not start the thread that asks etcd")?;
+    let quorum = quorum.transpose().context("could not start the etcd thread")?;
     if let Some(data_dir) = data_dir {
         data_dir.note_addresses(&addresses);
     }
@@ -121,7 +123,7 @@ async fn serve(options: &Options, data_dir: Option<&DataDir>) -> anyhow::Result<
     }
     if let Some(log) = log {
         node.record_ephemeral();
-        log.stop().context("could not end the log in order")?;
+        log.stop().context("could not close the log cleanly; the next start recovers it")?;
     }
     Ok(())
 }
@@ -135,36 +137,48 @@ fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
 fn tcp_ports(options: &Options) -> impl Iterator<Item = (&'static str, &str, Port)> {
     let Options { listen, grpc_listen, http_listen, locktopus_listen, .. } = options;
     let ports = [
-        ("listen", Some(listen), Port::Binary),
-        ("grpc_listen", grpc_listen.as_ref(), Port::Grpc),
-        ("http_listen", http_listen.as_ref(), Port::Http),
-        ("locktopus_listen", locktopus_listen.as_ref(), Port::Locktopus),
+        ("--listen", Some(listen), Port::Binary),
+        ("--grpc-listen", grpc_listen.as_ref(), Port::Grpc),
+        ("--http-listen", http_listen.as_ref(), Port::Http),
+        ("--locktopus-listen", locktopus_listen.as_ref(), Port::Locktopus),
     ];
     ports.into_iter().filter_map(|(option, address, port)| Some((option, address?.as_str(), port)))
+}
+
+/// Refuses to start if a TCP address cannot be bound.
+fn check_addresses(options: &Options) -> anyhow::Result<()> {
+    for (option, address, _) in tcp_ports(options) {
+        Listening::check_tcp(address).with_context(|| cannot_listen(option, address))?;
+    }
+    Ok(())
+}
+
+fn cannot_listen(option: &str, address: &str) -> String {
+    format!("{option}: cannot listen on {address}; another server may use the port")
 }
 
 /// What is not encrypted, or asks nobody who they are, stays on this machine, unless told otherwise.
 fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
     let (problem, remedy) = match &options.tls {
         Some(TlsOptions { client_ca: Some(_), .. }) => return Ok(()),
-        Some(_) => ("nobody is asked who they are", "say who may come in with --tls-client-ca"),
+        Some(_) => ("clients are not authenticated", "set --tls-client-ca"),
         None => (
-            "nothing is encrypted and nobody is asked who they are",
-            "give --tls-cert, --tls-key and --tls-client-ca",
+            "traffic is not encrypted and clients are not authenticated",
+            "set --tls-cert, --tls-key and --tls-client-ca",
         ),
     };
     for (option, address, _) in tcp_ports(options) {
-        let addresses = address
-            .to_socket_addrs()
-            .with_context(|| format!("{option}: {address:?} is not an address such as 127.0.0.1:7420"))?;
+        let addresses = address.to_socket_addrs().with_context(|| {
+            format!("{option}: {address:?} is not an address; use HOST:PORT such as 127.0.0.1:7420")
+        })?;
         let open = addresses.map(|address| address.ip()).find(|address: &IpAddr| !address.is_loopback());
         let Some(address) = open else { continue };
         anyhow::ensure!(
             options.insecure,
-            "{option}: {address} is reachable from other machines, and {problem}; {remedy}, listen on loopback, or \
-             say --insecure"
+            "{option}: {address} is not a loopback address, and {problem}; {remedy}, listen on loopback, or set \
+             --insecure"
         );
-        tracing::warn!(%address, "listening beyond loopback, and {problem}");
+        tracing::warn!(%address, "listening on an address that is not loopback: {problem}");
     }
     Ok(())
 }
@@ -179,7 +193,7 @@ fn announce(addresses: &str) {
 /// Refuses waiters and new claims, and serves releases and renewals until nothing is held, time is over, or another
 /// signal comes. With a data directory what is held is carried over, so nobody has to let go of it.
 async fn drain(node: &Arc<Node>, workers: &Workers, drain: Duration, terminate: &mut Signals) {
-    tracing::info!("draining");
+    tracing::info!(?drain, "draining: new claims are refused; a second signal stops the server at once");
     node.set_stopping();
     workers.tell(node, || Mail::Stop);
     let end = Instant::now() + drain;

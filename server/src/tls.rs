@@ -58,7 +58,7 @@ pub enum TlsError {
         error: pem::Error,
     },
     /// A file holds nothing of use.
-    #[error("{option}: there is no certificate in {path}")]
+    #[error("{option}: {path} contains no certificate")]
     NoCertificate {
         /// Which option names it.
         option: &'static str,
@@ -66,7 +66,7 @@ pub enum TlsError {
         path: PathBuf,
     },
     /// A certificate or key is malformed, or of a kind that is not supported.
-    #[error("{option}: {path} cannot be used: {error}")]
+    #[error("{option}: cannot use {path}: {error}")]
     Unusable {
         /// Which option names it.
         option: &'static str,
@@ -76,7 +76,7 @@ pub enum TlsError {
         error: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The key belongs to another certificate.
-    #[error("{option}: {key} is not the key of the certificate in {cert}")]
+    #[error("{option}: {key} does not belong to the certificate in {cert}")]
     OtherKey {
         /// Which option names the key.
         option: &'static str,
@@ -140,9 +140,11 @@ impl Tls {
                 match read(&self.options) {
                     Ok(config) => {
                         *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
-                        tracing::info!("read the certificates again");
+                        tracing::info!("reloaded the certificates");
                     }
-                    Err(error) => tracing::error!(%error, "the certificates stay as they were"),
+                    Err(error) => {
+                        tracing::error!(%error, "could not reload the certificates; the previous ones stay in use")
+                    }
                 }
             }
         });
@@ -172,8 +174,8 @@ impl TlsAcceptor {
 
 fn read(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
     let TlsOptions { cert, key, client_ca, min_version } = options;
-    let chain = certificates("tls-cert", cert)?;
-    let private_key = private_key("tls-key", key)?;
+    let chain = certificates("--tls-cert", cert)?;
+    let private_key = private_key("--tls-key", key)?;
     let provider = Arc::new(ring::default_provider());
     let versions: &[&SupportedProtocolVersion] = match min_version {
         TlsVersion::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],
@@ -188,7 +190,7 @@ fn read(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
     };
     builder
         .with_single_cert(chain, private_key)
-        .map_err(|error| TlsError::identity(["tls-cert", "tls-key"], cert, key, error))
+        .map_err(|error| TlsError::identity(["--tls-cert", "--tls-key"], cert, key, error))
 }
 
 fn client_verifier(
@@ -196,12 +198,12 @@ fn client_verifier(
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("tls-client-ca", path)? {
-        roots.add(certificate).map_err(unusable("tls-client-ca", path))?;
+    for certificate in certificates("--tls-client-ca", path)? {
+        roots.add(certificate).map_err(unusable("--tls-client-ca", path))?;
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
-        .map_err(unusable("tls-client-ca", path))
+        .map_err(unusable("--tls-client-ca", path))
 }
 
 /// All certificates in a file, at least one.

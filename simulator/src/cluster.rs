@@ -128,7 +128,7 @@ impl SimulatedCluster {
             || ClusterError::Refused { reason: "etcdserver: duplicate key given in txn request".to_owned() };
         let response =
             self.etcd.apply(&txn_of(keys.zip(steps.iter().map(|(_, step)| step)))).ok_or_else(refused)?;
-        let nonsense = || ClusterError::Unknown { reason: "its answer makes no sense".to_owned() };
+        let nonsense = || ClusterError::Unknown { reason: "etcd sent a malformed response".to_owned() };
         replies_of(&response, steps.len()).ok_or_else(nonsense)
     }
 }

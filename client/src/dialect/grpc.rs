@@ -29,7 +29,7 @@ const EXPECTED: &str = "gRPC";
 pub enum ConnectError {
     /// The address cannot be understood.
     #[error(
-        "{address:?} is not the address of a server: {problem} (expected http://HOST:PORT or https://HOST:PORT)"
+        "{address:?} is not a server address: {problem} (expected http://HOST:PORT or https://HOST:PORT)"
     )]
     Address {
         /// What was given.
@@ -61,7 +61,7 @@ impl Target {
     /// Reads the files of the settings of TLS, and connects to nobody.
     pub(super) fn new(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
         let error = |problem| ConnectError::Address { address: address.to_owned(), problem };
-        let origin: Uri = address.parse().map_err(|_| error("it is malformed"))?;
+        let origin: Uri = address.parse().map_err(|_| error("the address is malformed"))?;
         let is_encrypted = match origin.scheme_str() {
             Some("http") => false,
             Some("https") => true,
@@ -112,11 +112,11 @@ impl Target {
             Ok(Ok(Greeting::Other(found))) => Err(unreachable(problem(found, EXPECTED))),
             Ok(Ok(Greeting::End)) => Err(unreachable(match probe.found().await {
                 Some(found) if found != Protocol::Http2 => problem(found, EXPECTED),
-                _ => "the server there hung up".to_owned(),
+                _ => "the server closed the connection".to_owned(),
             })),
             Ok(Ok(Greeting::Awaited | Greeting::Expected)) => Ok(channel),
             Ok(Err(_)) => Err(unreachable("the connection was closed".to_owned())),
-            Err(_) => Err(unreachable("no answer in time".to_owned())),
+            Err(_) => Err(unreachable("no response in time".to_owned())),
         }
     }
 

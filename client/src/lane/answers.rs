@@ -45,7 +45,7 @@ impl Lane {
             Event::SessionExpired => {
                 self.common.gone(self.welcome.session_id);
                 self.session_gone();
-                return Err(Error::disconnected("the session ended"));
+                return Err(Error::disconnected("the session expired"));
             }
         }
         Ok(())
@@ -66,7 +66,7 @@ impl Lane {
             self.window.put_back(sequence, pending);
             self.common.gone(self.welcome.session_id);
             self.session_gone();
-            return Err(Error::disconnected("the session ended"));
+            return Err(Error::disconnected("the session expired"));
         }
         let carried = pending.carried;
         let by = ReportedBy::Answer(sequence);

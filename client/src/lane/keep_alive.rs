@@ -92,7 +92,7 @@ impl Lane {
     /// Nothing has come since a request was sent, and for so long that the connection must be taken for dead.
     pub(super) fn doubt_if_silent(&mut self, since: BootTime) {
         if self.last_received < since {
-            self.doubt = Some("the server fell silent");
+            self.doubt = Some("the server stopped responding");
         }
     }
 
@@ -101,7 +101,7 @@ impl Lane {
         if !self.gone && self.welcome.session_id == id {
             self.session_gone();
             if self.connected {
-                self.doubt = Some("the session ended");
+                self.doubt = Some("the session expired");
             }
         }
     }

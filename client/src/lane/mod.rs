@@ -172,7 +172,7 @@ impl Lane {
             last_received: now,
             doubt: None,
             outage_end: None,
-            outage_cause: Error::disconnected("there was no connection yet"),
+            outage_cause: Error::disconnected("the client has not connected yet"),
             closing: Closing::Open,
             left: false,
             out: Vec::new(),

@@ -13,7 +13,7 @@ use crate::job::Job;
 use crate::reply::Awaited;
 
 /// What became of a request that was sent on a connection that still stands.
-const SILENCE: &str = "the server did not answer in time";
+const SILENCE: &str = "the server did not respond in time";
 
 impl Lane {
     /// Cancels acquires that are repeated although their callers are gone. Cancellations without an answer are repeated behind them.
@@ -53,7 +53,7 @@ impl Lane {
         // Another client may have the hold by now, and the lane of the old session got no event. The lease ends the hold.
         let is_it = |job: &Job| matches!(job, Job::Release { is_own: true, .. });
         for mut job in self.window.take_prompt(is_it) {
-            job.leave_uncertain("the session ended");
+            job.leave_uncertain("the session expired");
         }
         // Holds are asked for again anyway, and the old numbers mean nothing now.
         self.window.restart(self.welcome.in_flight_max, |job| {
@@ -138,7 +138,7 @@ impl Lane {
     /// unknown.
     pub(super) fn no_answer(&self) -> (Error, String) {
         if self.connected {
-            let message = "too many requests of this client wait already";
+            let message = "too many requests of this client are already waiting for the connection";
             (Error::refused(ErrorCode::Overloaded, "in_flight_max", 0, message), SILENCE.to_owned())
         } else {
             (self.outage_cause.clone(), self.outage_reason())

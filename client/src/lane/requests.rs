@@ -47,7 +47,7 @@ impl Lane {
             Job::Extend { id, lease_ms, .. } => {
                 if *lease_ms < self.welcome.lease_min_ms {
                     let min = self.welcome.lease_min_ms;
-                    let message = format!("{lease_ms} ms, the shortest is {min} ms");
+                    let message = format!("{lease_ms} ms; the minimum is {min} ms");
                     let min = u64::from(min);
                     return job.fail(Error::refused(ErrorCode::BadInput, "lease_ms", min, message));
                 }

@@ -36,7 +36,7 @@ async fn connecting_to_a_silent_server_fails_after_the_connect_timeout() {
     let server = FakeServer::new();
     let builder = Client::builder().connect_timeout(Duration::from_millis(50));
     let error = soon(builder.connect(&server.url())).await.unwrap_err();
-    assert!(error.to_string().contains("no answer in time"), "{error}");
+    assert!(error.to_string().contains("no response in time"), "{error}");
 }
 
 #[tokio::test]
@@ -45,9 +45,9 @@ async fn the_connect_error_names_the_protocol_of_another_server() {
     let url = server.url();
     for (bytes, name) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "speaks HTTP,"),
-        (&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100], "speaks HTTP/2, as gRPC does,"),
+        (&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100], "speaks HTTP/2 (gRPC),"),
         (&[0x15, 3, 3, 0, 2, 2, 50], "speaks TLS,"),
-        (b"nobody knows this", "does not speak the protocol"),
+        (b"nobody knows this", "are not valid in this protocol"),
     ] {
         let (result, ()) = tokio::join!(still().connect(&url), async {
             let mut connection = server.accept().await;
@@ -91,7 +91,7 @@ async fn every_client_names_the_protocol_of_a_wrong_port() {
             assert!(error.contains(name) && error.contains("not gRPC") && error.contains("7421"), "{error}");
         }
     }
-    for (address, name) in [(binary, "the binary protocol of Waymaker"), (grpc, "HTTP/2, as gRPC does")] {
+    for (address, name) in [(binary, "the binary protocol of Waymaker"), (grpc, "HTTP/2 (gRPC)")] {
         let url = format!("ws://{address}/v1?namespace=n");
         let error = soon(LocktopusClient::connect(&url)).await.unwrap_err().to_string();
         assert!(error.contains(name) && error.contains("not WebSocket") && error.contains("7422"), "{error}");

@@ -23,7 +23,7 @@ async fn acquires_and_holds_are_spans_and_a_loss_is_logged() {
         ("acquire{key=k wait=Try error=busy: held by", "close"),
         ("hold{key=k fence=1}", "new"),
         ("hold{key=k fence=1}", "close"),
-        ("a lock is lost", "key=k fence=1 reason=an operator released it note=\"maintenance\""),
+        ("lost a lock", "key=k fence=1 reason=an operator released it note=\"maintenance\""),
         ("connected", "resumed=false"),
     ] {
         let is_there = text.lines().any(|told| told.contains(line) && told.contains(part));

@@ -33,7 +33,7 @@ async fn an_uncertain_release_resolves_to_done_after_a_reconnect() {
     server.stop();
     drop(connection);
     let uncertain = uncertain(soon(release).await.unwrap());
-    assert!(uncertain.to_string().ends_with("whether the request took effect is not known"), "{uncertain}");
+    assert!(uncertain.to_string().ends_with("the outcome of the request is unknown"), "{uncertain}");
     // Only because somebody wants to know.
     server.start();
     let mut connection = server.resume().await;

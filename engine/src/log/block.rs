@@ -17,19 +17,19 @@ const CHECKSUM_AT: usize = BLOCK_LEN - 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadBlock {
     /// There are fewer bytes than a block has.
-    #[error("it ends inside its block")]
+    #[error("the file ends inside the block")]
     Short,
     /// The checksum does not fit the bytes.
-    #[error("its checksum does not match")]
+    #[error("the checksum of the block does not match")]
     Checksum,
     /// A whole block, but of another kind.
-    #[error("it is whole but of another kind")]
+    #[error("the block is intact but of another kind")]
     Magic,
     /// A whole block of a format that this server does not know.
-    #[error("it has format version {0}, this server knows {known}", known = known_versions())]
+    #[error("it has format version {0}, but this server reads only {known}", known = known_versions())]
     NewerVersion(u16),
     /// A field has a value that cannot be.
-    #[error("its {0} cannot be")]
+    #[error("the field {0} has an impossible value")]
     Field(&'static str),
 }
 

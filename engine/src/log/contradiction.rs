@@ -1,6 +1,6 @@
 //! Holds that cannot be true together.
 //!
-//! A shard records the end of a hold before it grants the key again, so a whole log never has two holds of one key. Servers of
+//! A shard records the end of a hold before it grants the key again, so a whole log never has two conflicting holds of one key. Servers of
 //! format version 1 could lose records of a claim over several frames; then the end of the older hold may be missing. The newer hold
 //! counts, since it was granted last.
 
@@ -27,7 +27,7 @@ impl fmt::Display for Contradiction {
         let name =
             |(id, fence): (ClaimId, u64)| format!("{:016x}{:016x} with fence {fence}", id.place, id.secret);
         let (older, newer) = (name(self.older), name(self.newer));
-        write!(f, "key \"{}\" has two holds, {older} and {newer}", self.key.escape_ascii())
+        write!(f, "key \"{}\" has two conflicting holds, {older} and {newer}", self.key.escape_ascii())
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let found = image(&[(1, false), (2, false)]).contradictions();
         assert_eq!(
             found[0].to_string(),
-            "key \"key\" has two holds, 00000000000000010000000000000000 with fence 1 and \
+            "key \"key\" has two conflicting holds, 00000000000000010000000000000000 with fence 1 and \
              00000000000000020000000000000000 with fence 2"
         );
     }

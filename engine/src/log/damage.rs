@@ -32,7 +32,7 @@ pub enum Damage {
         reason: BadBlock,
     },
     /// A file has another length than when it was made.
-    #[error("{file}, byte {actual}: the file ends here, it was made with {expected} bytes")]
+    #[error("{file}, byte {actual}: the file ends here, but it was created with {expected} bytes")]
     Length {
         /// The file.
         file: FileName,
@@ -45,7 +45,7 @@ pub enum Damage {
     #[error("{0} is missing")]
     Missing(FileName),
     /// A file is there that cannot be part of this log.
-    #[error("{file}, byte 0: it does not belong to this log, its {field} is another one")]
+    #[error("{file}, byte 0: the file does not belong to this log: its {field} differs")]
     Stranger {
         /// The file.
         file: FileName,
@@ -53,7 +53,9 @@ pub enum Damage {
         field: &'static str,
     },
     /// A file does not continue where the one before it ends.
-    #[error("{file}, byte 0: it continues after frame {after}, but frame {end} is the last before it")]
+    #[error(
+        "{file}, byte 0: the file continues after frame {after}, but the previous file ends with frame {end}"
+    )]
     Gap {
         /// The file.
         file: FileName,
@@ -63,7 +65,7 @@ pub enum Damage {
         end: u64,
     },
     /// A record that was written makes no sense.
-    #[error("{file}, byte {offset}: a record of frame {lsn} makes no sense: {reason}")]
+    #[error("{file}, byte {offset}: a record of frame {lsn} is malformed: {reason}")]
     Record {
         /// The file.
         file: FileName,
@@ -75,7 +77,7 @@ pub enum Damage {
         reason: String,
     },
     /// A file cannot be read.
-    #[error("{file}, byte 0: it cannot be read: {reason}")]
+    #[error("{file}, byte 0: the file cannot be read: {reason}")]
     Unreadable {
         /// The file.
         file: FileName,
@@ -88,7 +90,7 @@ pub enum Damage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Evidence {
     /// A later frame was built when it was known.
-    #[error("frame {lsn} at byte {offset} says so")]
+    #[error("frame {lsn} at byte {offset} confirms it")]
     LaterFrame {
         /// The later frame.
         lsn: u64,
@@ -96,19 +98,19 @@ pub enum Evidence {
         offset: u64,
     },
     /// A crash loses frames and tears them, but it moves none: there is a whole one where it was never written.
-    #[error("a frame at byte {offset} was not written there")]
+    #[error("the frame at byte {offset} was written for another position")]
     Moved {
         /// Where it is.
         offset: u64,
     },
     /// A segment is begun only when everything before it is durable.
-    #[error("{0} begins behind it")]
+    #[error("{0} continues after it")]
     LaterSegment(FileName),
     /// A later start found it, and writes behind this frame.
-    #[error("the server has started after frame {0}")]
+    #[error("the server started again after frame {0}")]
     LaterStart(u64),
     /// The server was stopped cleanly behind it.
-    #[error("the server was stopped cleanly after frame {0}")]
+    #[error("the server stopped cleanly after frame {0}")]
     CleanStop(u64),
     /// A snapshot is used only when all of it is durable.
     #[error("the snapshot was complete")]

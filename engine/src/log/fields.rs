@@ -43,13 +43,13 @@ pub(super) struct Take<'a>(pub(super) &'a [u8]);
 
 impl<'a> Take<'a> {
     pub(super) fn slice(&mut self, len: usize) -> Result<&'a [u8], BadRecord> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(BadRecord("it is cut off"))?;
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(BadRecord("the record is cut off"))?;
         self.0 = rest;
         Ok(taken)
     }
 
     pub(super) fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], BadRecord> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(BadRecord("it is cut off"))?;
+        let (taken, rest) = self.0.split_first_chunk().ok_or(BadRecord("the record is cut off"))?;
         self.0 = rest;
         Ok(*taken)
     }
@@ -81,7 +81,7 @@ impl<'a> Take<'a> {
     /// Reads a fence. No server counts past 2^63, and few fences would remain above such a value.
     pub(super) fn fence(&mut self) -> Result<u64, BadRecord> {
         let fence = self.u64()?;
-        if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence that cannot be")) }
+        if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence above the maximum")) }
     }
 
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], BadRecord> {

@@ -105,25 +105,25 @@ pub struct FrameHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
     /// There are zeros instead of a header.
-    #[error("there is no frame")]
+    #[error("no frame begins here")]
     Blank,
     /// The file ends inside the frame.
     #[error("the file ends inside the frame")]
     Short,
     /// The header does not check.
-    #[error("the checksum of its header does not match")]
+    #[error("the checksum of the frame header does not match")]
     HeaderChecksum,
     /// The header checks but says what cannot be.
-    #[error("its {0} cannot be")]
+    #[error("the field {0} has an impossible value")]
     Field(&'static str),
     /// The header checks, what is behind it does not.
-    #[error("its checksum does not match")]
+    #[error("the checksum of the frame does not match")]
     Checksum,
     /// A whole frame of a format that this server does not know.
-    #[error("it has format version {0}, this server knows {known}", known = known_versions())]
+    #[error("it has format version {0}, but this server reads only {known}", known = known_versions())]
     NewerVersion(u16),
     /// A whole frame, but not the next one.
-    #[error("it is frame {found}, not {expected}")]
+    #[error("frame {found} is here instead of frame {expected}")]
     Lsn {
         /// Which it is.
         found: u64,
@@ -131,13 +131,13 @@ pub enum BadFrame {
         expected: u64,
     },
     /// A whole frame, with another one before it than the one that is there.
-    #[error("it follows another frame than the one before it")]
+    #[error("the frame does not follow the previous frame")]
     Chain,
     /// A whole frame at a place where it was never written.
-    #[error("it was written for block {0}")]
+    #[error("the frame was written for block {0}")]
     Misplaced(u32),
     /// A whole frame of another start of the server than the one whose frame should be here.
-    #[error("it was written by start {0} of the server")]
+    #[error("the frame was written by start {0} of the server")]
     Generation(u64),
 }
 

@@ -57,7 +57,7 @@ impl<F: Fold> Grouped<F> {
                 let Some(record) = self.join(left, bytes).map_err(text)? else { return Ok(()) };
                 match Stored::of(&record).map_err(text)? {
                     Stored::Whole => self.take_whole(lsn, &record),
-                    _ => Err(text(BadRecord("only the record of a fact is stored in parts"))),
+                    _ => Err(text(BadRecord("records of this kind are not stored in parts"))),
                 }
             }
             Stored::Started => {
@@ -65,8 +65,10 @@ impl<F: Fold> Grouped<F> {
                 (self.part, self.group) = (None, Group::default());
                 self.take_whole(lsn, stored)
             }
-            _ if self.part.is_some() => Err(text(BadRecord("a part of the record before it is missing"))),
-            Stored::Group { .. } if self.group.left > 0 => Err(text(BadRecord("a group inside another one"))),
+            _ if self.part.is_some() => Err(text(BadRecord("a part of the previous record is missing"))),
+            Stored::Group { .. } if self.group.left > 0 => {
+                Err(text(BadRecord("a group inside another group")))
+            }
             Stored::Group { count } => {
                 self.fold.record(stored);
                 self.group.left = count;

@@ -156,7 +156,7 @@ fn parts_and_groups_that_were_never_written_are_refused() {
         });
         taken.unwrap_err()
     };
-    let missing = "a part of the record before it is missing";
+    let missing = "a part of the previous record is missing";
     assert!(refused(&[part(5, b"\xff"), Record::Stopped]).contains(missing));
     assert!(refused(&[part(5, b"\xff"), Record::Group { count: 1 }]).contains(missing));
     for next in [part(5, b"\xff"), part(3, b"\xff"), part(0, b"123456"), part(u32::MAX, b"1")] {
@@ -166,7 +166,7 @@ fn parts_and_groups_that_were_never_written_are_refused() {
     let mut group = Vec::new();
     Record::Group { count: 1 }.encode(&mut group);
     let parts = [part(1, &group[4..group.len() - 1]), part(0, &group[group.len() - 1..])];
-    assert!(refused(&parts).contains("only the record of a fact"));
+    assert!(refused(&parts).contains("records of this kind are not stored in parts"));
 }
 
 /// An image is the same if a prefix of its log becomes a snapshot.

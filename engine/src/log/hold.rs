@@ -278,7 +278,7 @@ impl<'a> Take<'a> {
                 (false, false) => Scope::Ephemeral,
                 (true, false) => Scope::Local,
                 (true, true) => Scope::Quorum,
-                (false, true) => return Err(BadRecord("a scope that is none")),
+                (false, true) => return Err(BadRecord("an unknown scope")),
             },
             shared: has(bit::SHARED),
             session_lease: has(bit::SESSION_LEASE),

@@ -116,7 +116,7 @@ impl Image {
             Record::Floor { fence } => self.floor = self.floor.max(fence),
             Record::BeginAbove { fence } => self.begin_above(fence),
             Record::Group { .. } | Record::Part { .. } => {
-                return Err(BadRecord("it says how others are stored"));
+                return Err(BadRecord("an unexpected record of the storage format (a part or a group)"));
             }
             Record::PoolSet { namespace, capacity: 0, name, .. } => {
                 self.namespace(namespace).pools.remove(name);

@@ -40,6 +40,6 @@ pub use image::Image;
 pub use reading::{Found, LastSegment, ReadFile, Unread, fold_snapshot, read_log, read_sealed};
 pub use record::{BadRecord, Record, Started};
 pub use recovery::{End, Position, Recovery, Tail};
-pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MIN, SegmentHeader};
+pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, SegmentHeader};
 pub use snapshot::{SnapshotHeader, Source, read_snapshot, write_records, write_snapshot};
 pub use superblock::{Copy, Losses, SUPERBLOCK_FILE_LEN, Superblock, SuperblockError};

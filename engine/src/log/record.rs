@@ -332,7 +332,7 @@ impl<'a> Record<'a> {
             tag::STOPPED => Self::Stopped,
             _ => return Err(BadRecord("an unknown kind")),
         };
-        if take.0.is_empty() { Ok(record) } else { Err(BadRecord("bytes behind its end")) }
+        if take.0.is_empty() { Ok(record) } else { Err(BadRecord("bytes after the end of the record")) }
     }
 }
 

@@ -8,8 +8,8 @@ use super::recovery::Position;
 pub const SEGMENT_LEN_DEFAULT: u64 = 64 << 20;
 /// The shortest segment file in bytes.
 pub const SEGMENT_LEN_MIN: u64 = 64 << 10;
-/// The longest: the number of a block fits 32 bits, and the whole file is read at once.
-const SEGMENT_LEN_MAX: u64 = 1 << 30;
+/// The longest segment file in bytes: the number of a block fits 32 bits, and the whole file is read at once.
+pub const SEGMENT_LEN_MAX: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"WMsg";
 

@@ -43,10 +43,10 @@ impl Copy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockError {
     /// Neither copy is whole.
-    #[error("neither copy is whole: of the first {0}, of the second {1}")]
+    #[error("neither copy is whole: first copy: {0}; second copy: {1}")]
     NoGoodCopy(BadBlock, BadBlock),
     /// A whole copy has a format that this server does not know.
-    #[error("it has format version {0}, this server knows {known}", known = known_versions())]
+    #[error("it has format version {0}, but this server reads only {known}", known = known_versions())]
     NewerVersion(u16),
 }
 

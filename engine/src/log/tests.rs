@@ -420,7 +420,7 @@ fn all_up_to_the_frame_that_a_start_found_must_be_there() {
     assert_eq!(read(&file, positions[3]), Ok(4));
     let another = Position { lsn: 3, checksum: positions[3].checksum ^ 1 };
     let damage = read(&file, another).unwrap_err();
-    assert!(damage.to_string().contains("the server has started after frame 3"), "{damage}");
+    assert!(damage.to_string().contains("the server started again after frame 3"), "{damage}");
     file[3 * BLOCK_LEN..].fill(0);
     let damage = read(&file, positions[3]).unwrap_err();
     assert_eq!(damage.offset(), 3 * BLOCK_LEN as u64);

@@ -125,7 +125,7 @@ impl Shard {
             return Err(Refusal::ScopeUnavailable(scope));
         }
         if session_lease && lease_ms != 0 {
-            let message = "must be 0 where the lease is the session's";
+            let message = "must be 0 if the hold lasts as long as its session";
             return Err(Refusal::bad_input("lease_ms", 0, message));
         }
         if self.stopping {
@@ -467,10 +467,12 @@ impl Shard {
         }
         let wrong = |message| Err(Refusal::bad_input("request_id", 0, message));
         if self.claims[claim].has(flag::SHARED) != shared {
-            return wrong("the request id names a claim of the other mode");
+            return wrong("the request id belongs to a claim of the other mode (read or write)");
         }
         if self.claims[claim].has(flag::SESSION_LEASE) != session_lease {
-            return wrong("the request id names a claim with the other kind of lease");
+            return wrong(
+                "the request id belongs to a claim with the other kind of lease (its own or its session's)",
+            );
         }
         Ok(())
     }

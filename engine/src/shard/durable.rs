@@ -91,7 +91,8 @@ impl Shard {
             // The cluster alone keeps the counter, and holds end with the process.
             LogState::Absent if scope == Scope::Quorum => Ok(()),
             LogState::NoSpace => Err(Refusal::NoSpace),
-            LogState::Absent | LogState::Slow => Err(Refusal::ScopeUnavailable(Scope::Local)),
+            LogState::Slow => Err(Refusal::LogStalled),
+            LogState::Absent => Err(Refusal::ScopeUnavailable(Scope::Local)),
         }
     }
 

@@ -80,7 +80,7 @@ fn take_all(
     now_ns: u64,
     throttles: &[SeveralThrottle<'_>],
 ) -> Result<Allowance, Refusal> {
-    let not_once = || Refusal::bad_input("buckets", 0, "each bucket stands here once");
+    let not_once = || Refusal::bad_input("buckets", 0, "each bucket may be listed only once");
     let mut names: Vec<&[u8]> = throttles.iter().map(|several| several.throttle.name).collect();
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {

@@ -218,7 +218,7 @@ impl Shard {
     ) -> Result<Option<Grant>, Refusal> {
         let AcquirePermits { permits, options, .. } = acquire;
         if options.priority != 0 {
-            return Err(Refusal::bad_input("priority", 0, "pools have an order of their own"));
+            return Err(Refusal::bad_input("priority", 0, "must be 0: the order of a pool is fixed"));
         }
         let (lease_ms, clamped) =
             self.checked_terms(acquire.lease_ms, acquire.session_lease, options.scope)?;
@@ -228,7 +228,7 @@ impl Shard {
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(known, owner, request_id, None) {
                 if self.permits_of(claim) != *permits {
-                    let message = "the request id names a claim for another number of permits";
+                    let message = "the request id belongs to a claim for another number of permits";
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
                 let asked = (false, acquire.session_lease, acquire.notify_queued);
@@ -305,7 +305,7 @@ impl Shard {
             }
             (None, Some(capacity)) => capacity,
             (None, None) => {
-                let message = "there is no such pool yet, so its capacity must be given";
+                let message = "the pool does not exist yet, so the request must set a capacity";
                 return Err(Refusal::bad_input("capacity", 0, message));
             }
         };
@@ -425,7 +425,7 @@ impl Shard {
                 return self.work.push_grant(entry, &mut self.pools[space].working);
             }
             if let TooBig::Found(waiter) = too_big {
-                let message = "the pool has become smaller than that";
+                let message = "the pool has fewer permits than the claim asks for";
                 let refusal = Refusal::bad_input("permits", capacity, message);
                 effects.answer_waiter(self.ticket(waiter.claim), Answer::Refused(refusal));
                 self.leave_pool(waiter.claim);
@@ -544,11 +544,7 @@ fn key_of(pool: &Pool, order: OrderKey) -> PoolKey {
 }
 
 fn checked_capacity(capacity: u64) -> Result<(), Refusal> {
-    if capacity > 0 {
-        Ok(())
-    } else {
-        Err(Refusal::bad_input("capacity", 1, "a pool has at least one permit"))
-    }
+    if capacity > 0 { Ok(()) } else { Err(Refusal::bad_input("capacity", 1, "must be at least 1")) }
 }
 
 fn checked_order(pool: &Pool, order: PoolOrder) -> Result<(), Refusal> {
@@ -556,8 +552,8 @@ fn checked_order(pool: &Pool, order: PoolOrder) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = match pool.order() {
-        PoolOrder::Arrival => "the pool serves in order of arrival",
-        PoolOrder::Timestamp => "the pool serves in order of timestamps",
+        PoolOrder::Arrival => "the pool grants permits in order of arrival",
+        PoolOrder::Timestamp => "the pool grants permits in order of timestamps",
     };
     Err(Refusal::bad_input("order", 0, message))
 }

@@ -234,7 +234,7 @@ impl Shard {
             Lease::Until(end_ms) => end_ms,
         };
         if !register.lazy && end_ms <= now_ms {
-            return Err(Refusal::bad_input("lease_ms", 1, "the lease must last at least a millisecond"));
+            return Err(Refusal::bad_input("lease_ms", 1, "the lease must be at least 1 ms"));
         }
         Ok(end_ms.min(now_ms.saturating_add(REGISTRY_LEASE_MAX_MS)))
     }

@@ -187,11 +187,11 @@ impl Shard {
         }
         if claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::REGISTERED) {
             let message = if claim.has(flag::SESSION_LEASE) {
-                "the lease of this hold is its session's"
+                "this hold lasts as long as its session and has no lease to extend"
             } else if claim.has(flag::ENDLESS) {
-                "this hold has no lease"
+                "this hold has no lease to extend"
             } else {
-                "what is registered is renewed by its owner, by key"
+                "a registration is renewed by its owner and key, not by an id"
             };
             return Err(Refusal::bad_input("id", 0, message));
         }

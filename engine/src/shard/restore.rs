@@ -87,7 +87,7 @@ impl Shard {
         };
         let is_flat = matches!(hold.item, Item::Key(_) | Item::Registration { .. });
         if is_flat && !self.is_clear(entry, hold.shared) {
-            return Err(Refusal::bad_input("hold", 0, "it is in the way of another one"));
+            return Err(Refusal::bad_input("hold", 0, "it conflicts with another hold"));
         }
         self.restore_fence(entry, fence, hold.scope);
         let owner: Arc<[u8]> = Arc::from(hold.owner);

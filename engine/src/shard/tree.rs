@@ -70,16 +70,20 @@ impl Shard {
     ) -> Result<Option<Grant>, Refusal> {
         let AcquireSet { items, options, .. } = acquire;
         if items.is_empty() || items.len() > ITEM_COUNT_MAX {
-            let message = "a set has one to so many paths";
+            let message = "the number of paths is out of range";
             return Err(Refusal::bad_input("items", ITEM_COUNT_MAX as u64, message));
         }
         let endless = acquire.lease_ms == u32::MAX;
         if endless && options.release_after_ms.is_none() {
-            let message = "a hold without a lease needs to be ended by the loss of its connection";
+            let message = "a hold without a lease must end when its connection is lost: set release_after_ms";
             return Err(Refusal::bad_input("release_after_ms", 0, message));
         }
         if options.priority != 0 {
-            return Err(Refusal::bad_input("priority", 0, "sets are served in order of arrival"));
+            return Err(Refusal::bad_input(
+                "priority",
+                0,
+                "must be 0: path sets are served in order of arrival",
+            ));
         }
         let asked_ms = if endless && !acquire.session_lease { 0 } else { acquire.lease_ms };
         let (lease_ms, clamped) = self.checked_terms(asked_ms, acquire.session_lease, options.scope)?;
@@ -90,7 +94,7 @@ impl Shard {
             if let Some(claim) = self.find_request_id(entry, owner, request_id, None) {
                 let own = self.details[self.claims[claim].detail].fingerprint();
                 if own != Some(fingerprint(&self.hasher, items)) {
-                    let message = "the request id names a claim for other paths";
+                    let message = "the request id belongs to a claim for other paths";
                     return Err(Refusal::bad_input("request_id", 0, message));
                 }
                 let shared = self.claims[claim].has(flag::SHARED);

@@ -166,7 +166,7 @@ impl std::fmt::Display for ErrorAnswer<'_> {
                 let verb = if *held { "held" } else { "wanted" };
                 write!(formatter, ": {verb} by ")?;
                 if owner.is_empty() {
-                    write!(formatter, "someone who gave no name")?;
+                    write!(formatter, "a client without a name")?;
                 } else {
                     write!(formatter, "\"{}\"", Readable(owner))?;
                 }

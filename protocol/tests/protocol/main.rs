@@ -3,6 +3,7 @@
 mod arbitrary;
 mod direction;
 mod document;
+mod error_table;
 mod fragments;
 mod frozen;
 mod frozen_folder;

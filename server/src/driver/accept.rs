@@ -46,6 +46,21 @@ impl Drop for SocketFile {
     }
 }
 
+/// Returns a socket that is bound to a TCP address.
+fn bound(address: &str) -> io::Result<socket2::Socket> {
+    let address: SocketAddr = address
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the host name has no IP address"))?;
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    // A server that is started again must not wait for the connections of the one before to be forgotten.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
 impl Listening {
     /// Listens on a TCP address, where this is spoken, for encrypted connections alone if `tls` is given; port 0 is any free
     /// port.
@@ -53,18 +68,17 @@ impl Listening {
     /// # Errors
     /// If the address does not resolve, is in use, or is not this machine's.
     pub fn tcp(address: &str, port: Port, tls: Option<TlsAcceptor>) -> io::Result<Self> {
-        let address: SocketAddr = address
-            .to_socket_addrs()?
-            .next()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the address has no IP address"))?;
-        let domain = socket2::Domain::for_address(address);
-        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-        // A server that is started again must not wait for the connections of the one before to be forgotten.
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
+        let socket = bound(address)?;
         socket.listen(BACKLOG)?;
         Ok(Self::Tcp(TcpListener::from_std(socket.into())?, port, tls))
+    }
+
+    /// Checks that a server could listen on a TCP address, without listening there.
+    ///
+    /// # Errors
+    /// As [`Listening::tcp`].
+    pub fn check_tcp(address: &str) -> io::Result<()> {
+        bound(address).map(drop)
     }
 
     /// Listens on a Unix socket. The file of a server that is gone is replaced.
@@ -253,7 +267,7 @@ impl Acceptor {
                     } else {
                         RefusedFor::Connections(self.connection_count_max)
                     };
-                    self.log(|| tracing::warn!(?reason, "refused a connection: a limit is reached"));
+                    self.log(|| tracing::warn!(?reason, "refused a connection because a limit is reached"));
                     if self.listening.port() == Port::Binary {
                         refuse(&socket, reason);
                     }
@@ -261,7 +275,7 @@ impl Acceptor {
                 }
                 // Not before it is let in: whoever is refused is to cost little.
                 if let Err(error) = tune(&socket) {
-                    tracing::debug!(%error, peer, "a connection was gone before it was served");
+                    tracing::debug!(%error, peer, "the peer closed a connection before it was served");
                     return Ok(());
                 }
                 let least = workers
@@ -301,9 +315,11 @@ enum RefusedFor {
 /// Says why a connection is closed at once, if it takes as much.
 fn refuse(socket: &StdSocket, reason: RefusedFor) {
     let (field, value, message) = match reason {
-        RefusedFor::Connections(limit) => {
-            ("connections", limit as u64, format!("the server has {limit} connections, and may have no more"))
-        }
+        RefusedFor::Connections(limit) => (
+            "connections",
+            limit as u64,
+            format!("the server has {limit} connections, the maximum; try again later"),
+        ),
         RefusedFor::Memory(limit) => (memory::LIMIT_NAME, limit, memory::refusal(limit)),
     };
     let detail = ErrorDetail::Text { value, field: field.as_bytes(), message: message.as_bytes() };

@@ -98,7 +98,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     if moved.is_none()
         && let Err(error) = socket.handshake().await
     {
-        tracing::debug!(%error, peer, "a connection did not shake hands");
+        tracing::debug!(%error, peer, "a TLS handshake failed");
         return local.note_ended();
     }
     let socket = Rc::new(RefCell::new(socket));
@@ -193,7 +193,7 @@ impl Connection {
                     local.handles[usize::from(to)].send(Intake { port, socket, peer, moved, reserved });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, peer, "could not move a connection");
+                    tracing::warn!(%error, peer, "could not move a connection to another worker");
                     local.settle(&moved);
                 }
             },

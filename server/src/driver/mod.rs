@@ -156,7 +156,7 @@ impl Workers {
                 if let Some(core) = core
                     && !core_affinity::set_for_current(core)
                 {
-                    tracing::warn!(worker = index, core = core.id, "could not pin the worker");
+                    tracing::warn!(worker = index, core = core.id, "could not pin a worker to its core");
                 }
                 let local = run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
                 // A worker that had not finished yet may have passed a turn to this one. None of them does so behind this.
@@ -221,7 +221,7 @@ fn run_worker(
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, worker = index, "could not make the runtime of a worker");
+            tracing::error!(%error, worker = index, "could not create the runtime of a worker");
             std::process::abort();
         }
     };

@@ -201,7 +201,7 @@ impl Services {
     ) -> BoxFuture<http::Response<Body>, Infallible> {
         let Ok(permit) = Arc::clone(&self.side_calls).try_acquire_owned() else {
             let limit = format!(
-                "a connection has at most {GRPC_SIDE_CALLS_MAX} calls of health and reflection at once"
+                "the connection has {GRPC_SIDE_CALLS_MAX} open calls of health and reflection, the maximum"
             );
             return Box::pin(ready(Ok(Status::resource_exhausted(limit).into_http())));
         };

@@ -66,7 +66,10 @@ pub(super) fn reserved_router(metrics: &Arc<Metrics>) -> Router {
 }
 
 async fn full() -> (StatusCode, &'static str) {
-    (StatusCode::SERVICE_UNAVAILABLE, "the server is full: only /healthz, /readyz and /metrics are served")
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the server has reached its connection or memory limit: only /healthz, /readyz and /metrics are served",
+    )
 }
 
 async fn show_metrics(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
@@ -95,7 +98,7 @@ async fn readyz() -> Response {
     }
     if let Some(failure) = failure {
         // Everything is served, but the log grows, and after a crash the next start may refuse it.
-        return (unavailable, format!("degraded: the log cannot be shortened: {failure}")).into_response();
+        return (unavailable, format!("degraded: compaction of the log fails: {failure}")).into_response();
     }
     "ok".into_response()
 }

@@ -198,7 +198,7 @@ impl List {
         };
         if message_len > LIST_LEN_MAX {
             return Err(Status::resource_exhausted(format!(
-                "the list is longer than {LIST_LEN_MAX} bytes, the limit of a list; waymaker.v1 lists in pages"
+                "the list is longer than {LIST_LEN_MAX} bytes, the maximum; use waymaker.v1, which lists in pages"
             )));
         }
         // A short list is always told: it helps to find out what uses the memory.
@@ -207,7 +207,7 @@ impl List {
         }
         if !self.lists.make_room(page.len(), now) {
             return Err(Status::resource_exhausted(format!(
-                "the lists that the server is sending would have more than {LISTS_LEN_MAX} bytes, their limit; waymaker.v1 lists in pages"
+                "all lists that the server is sending would exceed {LISTS_LEN_MAX} bytes, the maximum; try again later, or use waymaker.v1, which lists in pages"
             )));
         }
         let mut parts = lock(&self.parts);
@@ -237,7 +237,7 @@ impl Drop for List {
 
 fn given_up() -> Status {
     Status::resource_exhausted(format!(
-        "the list was not taken within {LIST_KEPT_MS} ms, and others needed its room; waymaker.v1 lists in pages"
+        "the client did not read the list within {LIST_KEPT_MS} ms, and the server needed the memory for other lists; use waymaker.v1, which lists in pages"
     ))
 }
 
@@ -448,6 +448,6 @@ mod tests {
         let list = begin(&lists, now);
         list.push_at(vec![1], Some(1_000), now).expect("a short list");
         let refusal = list.push_at(vec![1], Some(1_000), now).expect_err("it goes on");
-        assert!(refusal.message().contains("1000 bytes of memory"), "{refusal}");
+        assert!(refusal.message().contains("memory limit of 1000 bytes"), "{refusal}");
     }
 }

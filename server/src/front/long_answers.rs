@@ -61,7 +61,8 @@ impl LongAnswers {
             _ => return call,
         };
         let Ok(waiting) = Arc::clone(&self.waiting).try_acquire_owned() else {
-            let limit = format!("at most {GRPC_LONG_WAITING_MAX} calls of lists wait on a connection");
+            let limit =
+                format!("{GRPC_LONG_WAITING_MAX} list calls of this connection are waiting, the maximum");
             return Box::pin(ready(Ok(Status::resource_exhausted(limit).into_http())));
         };
         Box::pin(async move {

@@ -32,20 +32,17 @@ impl Metrics {
             registry.register(name, help, gauge.clone());
             gauge
         };
-        let active_locks = gauge("locket_active_locks", "Locks that somebody has");
-        let active_presences = gauge("locket_active_presences", "Presences that somebody has");
+        let active_locks = gauge("locket_active_locks", "Locks that are held");
+        let active_presences = gauge("locket_active_presences", "Presences that are registered");
         let mut counter = |name, help| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
             counter
         };
-        let locks_expired = counter("locket_locks_expired", "Locks that ended because they were not renewed");
-        let presence_expired =
-            counter("locket_presence_expired", "Presences that ended because they were not renewed");
-        let log_compaction_failures = counter(
-            "waymaker_log_compaction_failures",
-            "Attempts to fold old segments of the durable log into a snapshot that failed",
-        );
+        let locks_expired = counter("locket_locks_expired", "Locks whose lease expired");
+        let presence_expired = counter("locket_presence_expired", "Presences whose lease expired");
+        let log_compaction_failures =
+            counter("waymaker_log_compaction_failures", "Failed compactions of the durable log");
         Self {
             registry,
             locket,

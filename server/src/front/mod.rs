@@ -119,7 +119,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
             Port::Binary => None,
         },
         Err(error) => {
-            tracing::debug!(%error, peer, "a connection did not begin");
+            tracing::debug!(%error, peer, "a connection failed before its first request");
             None
         }
     };
@@ -138,7 +138,7 @@ async fn serve_reserved(local: &Local, socket: StdSocket, peer: &str) {
     let serving = async {
         match FrontSocket::begin(socket, HTTP_GREETING_LEN).await {
             Ok(socket) => http::serve_reserved(socket, peer, &local.fronts.reserved).await,
-            Err(error) => tracing::debug!(%error, peer, "a connection did not begin"),
+            Err(error) => tracing::debug!(%error, peer, "a connection failed before its first request"),
         }
     };
     let serving = in_turns(serving);

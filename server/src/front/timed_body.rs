@@ -50,9 +50,8 @@ impl Awaited {
     fn begin(&self) -> Result<Part, Status> {
         let Self(counts) = self;
         if counts.requests.load(Ordering::Relaxed) >= GRPC_AWAITED_MAX {
-            let limit = format!("the limit of a connection is {GRPC_AWAITED_MAX}");
             return Err(Status::resource_exhausted(format!(
-                "too many requests did not arrive whole; {limit}"
+                "{GRPC_AWAITED_MAX} requests of this connection are incomplete, the maximum"
             )));
         }
         counts.requests.fetch_add(1, Ordering::Relaxed);
@@ -65,9 +64,8 @@ impl Part {
     fn push(&mut self, bytes: &[u8]) -> Result<(), Status> {
         let len = self.bytes.len() + bytes.len();
         if len > PREFIX_LEN + GRPC_MESSAGE_LEN_MAX {
-            let limit = format!("the limit is {GRPC_MESSAGE_LEN_MAX}");
             return Err(Status::resource_exhausted(format!(
-                "the message is longer than {len} bytes; {limit}"
+                "the message is at least {len} bytes long; the maximum is {GRPC_MESSAGE_LEN_MAX}"
             )));
         }
         let Awaited(counts) = &self.awaited;
@@ -75,7 +73,7 @@ impl Part {
         let awaited_len = counts.bytes.load(Ordering::Relaxed) + bytes.len();
         if awaited_len > GRPC_AWAITED_LEN_MAX {
             return Err(Status::resource_exhausted(format!(
-                "requests of this connection that did not arrive whole have {awaited_len} bytes; the limit is {GRPC_AWAITED_LEN_MAX}"
+                "incomplete requests of this connection have {awaited_len} bytes; the maximum is {GRPC_AWAITED_LEN_MAX}"
             )));
         }
         counts.bytes.store(awaited_len, Ordering::Relaxed);
@@ -162,7 +160,7 @@ impl TimedBody {
                         Ok(part) => ready!(part.end.as_mut().poll(context)),
                         Err(refusal) => return Poll::Ready(Some(Err(refusal.into()))),
                     }
-                    let message = format!("the request did not arrive whole within {FRAME_MS} ms");
+                    let message = format!("the request did not arrive completely within {FRAME_MS} ms");
                     return Poll::Ready(Some(Err(Status::deadline_exceeded(message).into())));
                 }
             }

@@ -11,7 +11,7 @@ struct Unserved;
 
 impl fmt::Display for Unserved {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the call was not served")
+        formatter.write_str("the server did not process the call")
     }
 }
 

@@ -30,7 +30,7 @@ impl Untaken {
             return Ok(());
         }
         Err(Status::resource_exhausted(format!(
-            "the client has not taken {GRPC_UNTAKEN_LEN_MAX} bytes of answers, the limit of a connection"
+            "the client has not read {GRPC_UNTAKEN_LEN_MAX} bytes of responses, the maximum for a connection"
         )))
     }
 }

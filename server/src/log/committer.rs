@@ -184,7 +184,7 @@ impl Committer {
             Next::Compact => self.compact(),
             Next::Look => self.prepare(),
             Next::EndLosses => {
-                tracing::info!("grants are served again");
+                tracing::info!("grants resume");
                 self.agenda.note_losses_ended();
                 self.steps.push_back(Step::Disk(DiskStep::EndLosses));
             }
@@ -212,7 +212,7 @@ impl Committer {
                     // Until then the next compaction would begin from the same snapshot.
                     Ok(()) => self.steps.push_back(Step::Disk(DiskStep::Adopt(plan))),
                     Err(error) => {
-                        tracing::error!(%error, "old segments of the log stay as they are");
+                        tracing::error!(%error, "compaction failed; the log keeps its old segments and grows");
                         self.is_compacting = false;
                         self.agenda.note_compaction_failed(clock.now());
                     }
@@ -315,7 +315,7 @@ impl Committer {
     fn end_write(&mut self, now: Time) {
         let took_ms = now.ms_since(self.write_began);
         if took_ms >= LOG_SLOW_MS {
-            tracing::warn!(took_ms, "the disk of the log is slow");
+            tracing::warn!(took_ms, "a write to the log was slow");
         }
         self.write_began = Time::NEVER;
         self.status.set_busy_since(Time::NEVER);
@@ -341,10 +341,10 @@ impl Committer {
         let has_no_space = self.agenda.space() == Space::Low;
         self.status.set_no_space(has_no_space);
         if has_no_space {
-            tracing::error!("the disk of the log is full: no new durable grants until there is room");
+            tracing::error!("the disk of the log is full: durable grants are refused until space is free");
             self.compact();
         } else {
-            tracing::info!("the disk of the log has room again");
+            tracing::info!("the disk of the log has free space again; durable grants resume");
         }
     }
 

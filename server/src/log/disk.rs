@@ -39,9 +39,12 @@ impl Device {
         Ok(if [statfs::EXT4_SUPER_MAGIC, statfs::XFS_SUPER_MAGIC].contains(&kind) {
             (Self::Map, None)
         } else if kind == statfs::TMPFS_MAGIC {
-            (Self::Write, Some("the data directory lies in memory (tmpfs): nothing outlives a reboot"))
+            (
+                Self::Write,
+                Some("the data directory is on tmpfs, that is, in memory: the log does not survive a reboot"),
+            )
         } else if kind == NFS_MAGIC {
-            (Self::Write, Some("the data directory lies on NFS: what is durable there is up to its server"))
+            (Self::Write, Some("the data directory is on NFS: durability depends on the NFS server"))
         } else {
             (Self::Write, None)
         })

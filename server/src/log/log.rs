@@ -20,7 +20,7 @@ use super::superblock_file::SuperblockFile;
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
     /// They are more bytes than [`Log::records_limit`], or not as many records as was said. Nothing was written.
-    #[error("log: these records make no frame")]
+    #[error("log: the records do not fit in one frame")]
     NoFrame,
     /// The next segment cannot be made. Nothing was written, and the same can be tried again.
     #[error("log: no space for another segment")]
@@ -244,7 +244,7 @@ impl Log {
         self.check()?;
         let superblock = self.superblock();
         if (plan.previous_snapshot, plan.first_segment) != (superblock.snapshot, superblock.first_segment) {
-            return Err(io::Error::other("this compaction was overtaken by another"));
+            return Err(io::Error::other("another compaction finished first"));
         }
         let (snapshot, first_segment) = (plan.previous_snapshot + 1, plan.last_segment + 1);
         self.update(|superblock| {
@@ -299,7 +299,7 @@ impl Log {
         let bytes = self.storage.read(&FileName::Superblock.to_string())?;
         match Superblock::decode_file(&bytes) {
             Ok((found, _)) if found == *self.superblock() => Ok(()),
-            _ => Err(io::Error::other("superblock is not the file that the server wrote to")),
+            _ => Err(io::Error::other("the file superblock was replaced while the server ran")),
         }
     }
 

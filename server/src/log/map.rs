@@ -56,7 +56,9 @@ impl SegmentFile for MappedFile {
         let before = self.dirtied.begin();
         target.copy_from_slice(bytes);
         if self.dirtied.is_too_much(before, bytes.len() as u64) {
-            tracing::warn!("log: a store into the map writes much more than it should; using writes instead");
+            tracing::warn!(
+                "log: the file system writes more than expected for a store into mapped memory; using write calls instead"
+            );
             self.map = None;
         }
         Ok(())
@@ -105,7 +107,9 @@ fn handle_sigbus() {
     let action = SigAction::new(SigHandler::SigAction(on_sigbus), SaFlags::SA_SIGINFO, SigSet::empty());
     // SAFETY: the handler calls nothing but `write`, `_exit` and `signal`, and reads only atomics.
     if let Err(error) = unsafe { sigaction(Signal::SIGBUS, &action) } {
-        tracing::warn!("log: SIGBUS will not be explained: {error}");
+        tracing::warn!(
+            "log: cannot install a SIGBUS handler, so a disk failure in mapped memory ends the server without a message: {error}"
+        );
     }
 }
 

@@ -56,19 +56,19 @@ pub struct Opened {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The length asked for cannot be that of a segment.
-    #[error("log: a segment cannot have {0} bytes")]
+    #[error("log: {0} bytes is not a valid segment length")]
     SegmentLen(u64),
     /// No copy of the superblock can be used.
     #[error("log: superblock, byte 0: {0}")]
     Superblock(SuperblockError),
     /// There is a log without its superblock.
-    #[error("log: superblock is missing, but the directory has other files of a log")]
+    #[error("log: the file superblock is missing, but the directory has other files of a log")]
     NoSuperblock,
     /// An entry of the directory has the name of a file of the log and is something else.
-    #[error("log: {0} is not a file; move it out of the data directory: the server needs its name")]
+    #[error("log: {0} is not a file; move it out of the data directory, because the server needs this name")]
     NotAFile(FileName),
     /// A newer server wrote this.
-    #[error("log: {file} has format version {version}, this server knows {known}; use the newer server", known = known_versions())]
+    #[error("log: {file} has format version {version}, but this server reads only {known}; use the newer server", known = known_versions())]
     NewerVersion {
         /// The file.
         file: FileName,
@@ -80,7 +80,7 @@ pub enum OpenError {
     Damage(Damage),
     /// There is no room to begin a segment.
     #[error(
-        "log: no space for another segment: the disk is full, or a quota or a limit on the length of files is reached"
+        "log: no space for another segment: the disk is full, or a quota or the file size limit is reached"
     )]
     NoSpace,
     /// The disk failed.
@@ -154,7 +154,7 @@ impl Log {
             }
             Err(unread) => {
                 let (found, lost) = give_up_behind(&*storage, &directory, &superblock, unread)
-                    .map_err(failed("write a snapshot of what is whole"))?;
+                    .map_err(failed("write a snapshot of the undamaged records"))?;
                 (found, Some(lost))
             }
         };

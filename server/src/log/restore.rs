@@ -60,7 +60,7 @@ pub struct RestoredCounts {
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// A namespace has a kind that this server does not know.
-    #[error("log: namespace {0} has a kind that this server does not know")]
+    #[error("log: namespace {0} has a kind unknown to this server; use a newer server")]
     UnknownKind(u16),
     /// A hold is in the way of another one, or there is no room for it.
     #[error("log: the hold with fence {fence} of key \"{key}\" cannot be restored: {refusal:?}")]
@@ -206,7 +206,7 @@ impl<'a> Restoring<'a> {
                 let (old, new) = (Readable(name), Readable(renamed));
                 let kind_name = kind.name();
                 tracing::warn!(
-                    "the log has a namespace {old} of kind {kind_name}, but a front end has that name: it is now {new}"
+                    "the name of the namespace {old} (kind {kind_name}) in the log is now reserved for a front end; the namespace is renamed to {new}"
                 );
                 node.record_namespace(NamespaceChange::Made { number, kind, name: renamed });
             }

@@ -48,15 +48,17 @@ impl ReadLog {
         accept_damage: bool,
         shard_count: usize,
     ) -> anyhow::Result<Self> {
-        let (device, warning) = Device::suitable(path).context("data-dir: cannot tell its file system")?;
+        let (device, warning) =
+            Device::suitable(path).context("--data-dir: cannot determine the file system")?;
         if let Some(warning) = warning {
             tracing::warn!("{warning}");
         }
-        let storage = Disk::open(path, device).with_context(|| format!("data-dir: {}", path.display()))?;
+        let storage = Disk::open(path, device).with_context(|| format!("--data-dir: {}", path.display()))?;
         let options = OpenOptions { segment_len, log_id: rand::random(), accept_damage };
-        let boot_id = BootClock::boot_id().context("cannot tell which boot of the machine this is")?;
+        let boot_id = BootClock::boot_id()
+            .context("cannot read the boot id of the machine (/proc/sys/kernel/random/boot_id)")?;
         Self::read(Arc::new(storage), &options, boot_id, &BootClock, shard_count)
-            .with_context(|| format!("data-dir: {}", path.display()))
+            .with_context(|| format!("--data-dir: {}", path.display()))
     }
 
     /// Reads the log in this storage. `boot_id` names the boot from which the clock counts.
@@ -73,7 +75,7 @@ impl ReadLog {
         let (mut log, mut image, opened) = Log::open::<Image>(Arc::clone(&storage), options)?;
         if !opened.foreign.is_empty() {
             let files = opened.foreign.join(", ");
-            tracing::warn!(?files, "files in the data directory are no part of the log and are ignored");
+            tracing::warn!(?files, "ignoring files in the data directory that are not part of the log");
         }
         let started = Started {
             boot_id,
@@ -121,24 +123,26 @@ impl ReadLog {
         records.extend(self.ended.iter().map(|id| Record::Ended { id: *id }));
         let Self { storage, segment_len, port, orders, started, .. } = self;
         let writer = LogWriter::start(self.log, started, &records, &*node.clock)
-            .context("data-dir: cannot write to the log")?;
+            .context("--data-dir: cannot write to the log")?;
         let counts = node.restore(&self.image, restored_at(&*Arc::clone(&node.clock)))?;
         let clean = self.opened.is_clean || self.opened.is_new;
-        tracing::info!(holds = counts.holds, counters = counts.counters, clean, "the log is read");
+        tracing::info!(holds = counts.holds, counters = counts.counters, clean, "recovered the log");
         Ok(RestoredLog { config: LogThreadConfig { writer, orders, storage, segment_len, losses_ms }, port })
     }
 }
 
 fn announce_losses(losses: &Losses, lost: Option<&Lost>) {
     match lost {
-        Some(lost) => tracing::error!(damage = %lost.damage, "a part of the log is lost"),
-        None => tracing::error!("an earlier start accepted that a part of the log is lost"),
+        Some(lost) => {
+            tracing::error!(damage = %lost.damage, "a part of the log is damaged and was discarded")
+        }
+        None => tracing::error!("an earlier start discarded a damaged part of the log"),
     }
-    tracing::error!(fence_floor = losses.fence_floor, "all fences begin above any that was ever issued");
+    tracing::error!(fence_floor = losses.fence_floor, "new fences begin above any fence ever issued");
     let wait = Duration::from_millis(losses.wait_ms);
     tracing::error!(
         ?wait,
-        "holds may have been lost: nothing is granted until the longest possible lease has expired"
+        "holds may have been lost; grants resume when the longest possible lease has expired"
     );
 }
 
@@ -159,7 +163,7 @@ fn end_contradicted(image: &mut Image, accept_damage: bool) -> anyhow::Result<Ve
         );
     }
     for contradiction in &contradictions {
-        tracing::error!(%contradiction, "the older hold ends");
+        tracing::error!(%contradiction, "ended the older of two conflicting holds");
         image.end(contradiction.older.0);
     }
     Ok(contradictions.iter().map(|contradiction| contradiction.older.0).collect())
@@ -190,10 +194,10 @@ impl RestoredLog {
 fn end_process(error: &AppendError) {
     match error {
         AppendError::NoSpace => {
-            tracing::error!("the disk of the log is full: the server ends as after a crash");
+            tracing::error!("the disk of the log is full: the server exits; free space, then restart it");
         }
         _ => {
-            tracing::error!(%error, "the disk of the log failed: nothing more is promised, and the server ends");
+            tracing::error!(%error, "the disk of the log failed: the outcome of open requests is unknown, and the server exits");
         }
     }
     std::thread::sleep(Duration::from_millis(LOG_LAST_WORDS_MS));

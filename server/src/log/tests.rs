@@ -351,7 +351,7 @@ fn a_record_without_meaning_is_refused_by_file_and_byte() {
     put(&mut log, b"nonsense");
     drop(log);
     let refused = refusal(directory.path());
-    assert!(refused.contains("byte 8192: a record of frame 2 makes no sense: nonsense"), "{refused}");
+    assert!(refused.contains("byte 8192: a record of frame 2 is malformed: nonsense"), "{refused}");
 }
 
 #[test]
@@ -518,7 +518,7 @@ fn a_missing_segment_is_refused_by_name_the_last_one_too() {
         fs::write(&path, bytes).unwrap();
     }
     fs::copy(directory.path().join(segment(3)), directory.path().join(segment(5))).unwrap();
-    assert!(refusal(directory.path()).contains("segment-0000000000000005, byte 0: it does not belong"));
+    assert!(refusal(directory.path()).contains("segment-0000000000000005, byte 0: the file does not belong"));
 }
 
 #[test]

@@ -173,7 +173,7 @@ impl LogWriter {
         log.find()?;
         // Only now: without the mark of a clean stop, a last frame that the disk has lost looks like the end of the log.
         let Err(damage) = log.verify() else { return Ok(()) };
-        tracing::error!(%damage, "the log is damaged: a snapshot from memory replaces it");
+        tracing::error!(%damage, "the log is damaged; replacing it with a snapshot from memory");
         let mut bytes = Vec::new();
         let mut contents = |out: &mut dyn FnMut(&[u8])| {
             let mut put = |record: &Record<'_>| {

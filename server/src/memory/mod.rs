@@ -45,7 +45,7 @@ impl Default for MemoryLimit {
 
 /// A value of `--memory-limit` that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be a number of bytes such as 512MiB, a share such as 75%, or none")]
+#[error("use bytes such as 512MiB, a percentage from 1% to 100%, or none")]
 pub struct BadMemoryLimit;
 
 impl FromStr for MemoryLimit {
@@ -143,7 +143,7 @@ pub const LIMIT_NAME: &str = "bytes of memory";
 
 /// Returns the message of a refusal because of this limit.
 pub fn refusal(limit: u64) -> String {
-    format!("the server uses all of its {limit} bytes of memory")
+    format!("the server has reached its memory limit of {limit} bytes (--memory-limit)")
 }
 
 /// Looks at the memory of this process, for ever, in a thread of its own; not if there is no limit.
@@ -160,10 +160,10 @@ pub fn watch(memory: Arc<MemoryUse>) -> std::io::Result<()> {
             };
             match memory.note(used) {
                 Some(true) => {
-                    tracing::warn!(used, limit, "the memory limit is reached; new claims are refused");
+                    tracing::warn!(used, limit, "reached the memory limit; new claims are refused");
                 }
                 Some(false) => {
-                    tracing::info!(used, limit, "memory is below its limit; new claims are served");
+                    tracing::info!(used, limit, "memory use is below the limit; new claims are served");
                 }
                 None => {}
             }

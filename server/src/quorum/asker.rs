@@ -132,7 +132,7 @@ impl Asker {
             Err(ClusterError::Refused { reason }) => {
                 self.answered_at = now;
                 if self.is_noted(now) {
-                    tracing::error!(%reason, "etcd refuses to count");
+                    tracing::error!(%reason, "etcd refused to count fences; the grants are refused");
                 }
                 if steps.len() > 1 && is_too_large(&reason) {
                     // The limit is an option of the members, so it does not grow again.
@@ -147,13 +147,13 @@ impl Asker {
             }
             Err(error @ ClusterError::Unauthenticated { .. }) => {
                 if self.is_noted(now) {
-                    tracing::error!(%error, "nothing is counted: correct quorum.user or quorum.password");
+                    tracing::error!(%error, "no grants of scope quorum: correct --quorum-user or --quorum-password");
                 }
                 self.give_up(now);
             }
             Err(error @ (ClusterError::NotSent { .. } | ClusterError::Unknown { .. })) => {
                 if self.is_noted(now) {
-                    tracing::warn!(%error, "a fence is asked for once more");
+                    tracing::warn!(%error, "a request to etcd failed; the server retries it");
                 }
                 steps.iter().for_each(|step| self.counters.lost(step));
                 self.retry_at = Some(now.after_ms(QUORUM_RETRY_MS));
@@ -177,7 +177,7 @@ impl Asker {
             }
             Err(error @ ClusterError::Unauthenticated { .. }) => {
                 if self.is_noted(now) {
-                    tracing::error!(%error, "correct quorum.user or quorum.password");
+                    tracing::error!(%error, "correct --quorum-user or --quorum-password");
                 }
                 self.look_pause_ms = QUORUM_PROBE_MAX_MS.min(2 * self.look_pause_ms);
                 self.set_unavailable(true, now);

@@ -29,25 +29,25 @@ use waymaker_proto::etcd::etcdserverpb::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     /// It was certainly not applied and will not be: no member heard it, or the one that did could do nothing with it.
-    #[error("etcd was not asked: {reason}")]
+    #[error("etcd did not receive the request: {reason}")]
     NotSent {
         /// The member, and why not.
         reason: String,
     },
     /// It may have been applied, or may be later: the answer was lost or did not come in time.
-    #[error("what etcd did is not known: {reason}")]
+    #[error("the outcome of a request to etcd is unknown: {reason}")]
     Unknown {
         /// The member, and why there is no answer.
         reason: String,
     },
     /// It was not applied, and will be refused again until somebody changes the options or the cluster.
-    #[error("etcd refuses: {reason}")]
+    #[error("etcd refused the request: {reason}")]
     Refused {
         /// The member, and what it says.
         reason: String,
     },
     /// It was not sent: etcd does not accept the user or the password. A retry fails until one of them is changed.
-    #[error("etcd does not accept the user: {reason}")]
+    #[error("etcd rejected the user or the password: {reason}")]
     Unauthenticated {
         /// The member, and what it says.
         reason: String,
@@ -111,8 +111,8 @@ impl Cluster {
         let credentials = match (options.user.clone(), options.password.clone()) {
             (Some(user), Some(password)) => Some(Credentials { user, password }),
             (None, None) => None,
-            (Some(_), None) => return incomplete("quorum.user", "quorum.password"),
-            (None, Some(_)) => return incomplete("quorum.password", "quorum.user"),
+            (Some(_), None) => return incomplete("--quorum-user", "--quorum-password"),
+            (None, Some(_)) => return incomplete("--quorum-password", "--quorum-user"),
         };
         let endpoints = Endpoint::all(options)?;
         Ok(Self(Arc::new(Shared {
@@ -204,7 +204,7 @@ impl Shared {
             return Ok(connection);
         }
         let Ok(_alone) = timeout_at(deadline, self.connecting.lock()).await else {
-            let reason = "no connection to a member was made in time".to_owned();
+            let reason = "could not connect to a member in time".to_owned();
             return Err(ClusterError::NotSent { reason });
         };
         if let Some(connection) = self.usable() {
@@ -252,7 +252,7 @@ impl Shared {
             let problem = ending.problem().await.unwrap_or_else(|| status.message().to_owned());
             let hint = match &endpoint.encryption {
                 Some(encryption) if !encryption.config.client_auth_cert_resolver.has_certs() => {
-                    "; does it let in only who shows a certificate (quorum.cert)?"
+                    "; the member may require a client certificate (--quorum-cert)"
                 }
                 _ => "",
             };
@@ -300,7 +300,9 @@ async fn authenticate(channel: Channel, credentials: &Credentials) -> Result<Opt
     match AuthClient::with_origin(channel, origin).authenticate(addressed(asked)).await {
         Ok(answer) => {
             let token = Token::try_from(answer.into_inner().token);
-            token.map(Some).map_err(|_| Status::internal("the token is no text of HTTP"))
+            token.map(Some).map_err(|_| {
+                Status::internal("the authentication token of etcd is not a valid HTTP header value")
+            })
         }
         Err(status) if is_not_enabled(&status) => Ok(None),
         Err(status) => Err(status),
@@ -327,8 +329,8 @@ mod tests {
         let endpoints = vec!["127.0.0.1:2379".to_owned()];
         let [user, password] = ["waymaker", "secret"].map(str::to_owned);
         for (user, password, expected) in [
-            (Some(user.clone()), None, "quorum.user: needs quorum.password too"),
-            (None, Some(password.clone()), "quorum.password: needs quorum.user too"),
+            (Some(user.clone()), None, "--quorum-user needs --quorum-password"),
+            (None, Some(password.clone()), "--quorum-password needs --quorum-user"),
         ] {
             let options =
                 QuorumOptions { endpoints: endpoints.clone(), user, password, ..Default::default() };

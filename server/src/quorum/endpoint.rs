@@ -36,7 +36,7 @@ impl Endpoint {
         let is_encrypted = |text: &String| text.starts_with("https://");
         let config = options.endpoints.iter().any(is_encrypted).then(|| tls::read(options)).transpose()?;
         let files =
-            [("quorum.ca", &options.ca), ("quorum.cert", &options.cert), ("quorum.key", &options.key)];
+            [("--quorum-ca", &options.ca), ("--quorum-cert", &options.cert), ("--quorum-key", &options.key)];
         let given = files.iter().find(|(_, file)| file.is_some());
         // Who gives files means all members, and a password is not to go to one of them in the clear.
         if let (Some((option, _)), Some(endpoint)) =
@@ -114,7 +114,7 @@ mod tests {
             "http://user@etcd:1",
         ] {
             let error = refused(&options(endpoint));
-            assert!(error.starts_with("quorum.endpoints: ") && error.contains(endpoint), "{error}");
+            assert!(error.starts_with("--quorum-endpoints: ") && error.contains(endpoint), "{error}");
         }
     }
 
@@ -125,13 +125,16 @@ mod tests {
             QuorumOptions { endpoints: vec!["https://etcd:2379".to_owned()], ..Default::default() };
         let file = || Some("/nowhere.pem".into());
         for (options, expected) in [
-            (QuorumOptions::default(), "quorum.endpoints: at least one member has to be named"),
+            (QuorumOptions::default(), "--quorum-endpoints: the list is empty; name at least one member"),
             (
                 QuorumOptions { ca: file(), ..plain.clone() },
-                "quorum.ca: http://etcd:2379 is reached without TLS",
+                "--quorum-ca: the member http://etcd:2379 is reached without TLS",
             ),
-            (QuorumOptions { cert: file(), ..plain }, "quorum.cert: http://etcd:2379 is reached without TLS"),
-            (QuorumOptions { ca: file(), ..encrypted }, "quorum.ca: cannot read /nowhere.pem: "),
+            (
+                QuorumOptions { cert: file(), ..plain },
+                "--quorum-cert: the member http://etcd:2379 is reached without TLS",
+            ),
+            (QuorumOptions { ca: file(), ..encrypted }, "--quorum-ca: cannot read /nowhere.pem: "),
         ] {
             let error = refused(&options);
             assert!(error.starts_with(expected), "{error}");

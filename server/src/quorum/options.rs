@@ -28,11 +28,11 @@ pub struct QuorumOptions {
 
 /// The same as flags, and as the part `[quorum]` of a file.
 #[derive(Clone, Default, Args, Deserialize)]
-#[command(next_help_heading = "Scope quorum: fences that are kept by an etcd cluster")]
+#[command(next_help_heading = "Scope quorum (fences kept by an etcd cluster)")]
 #[serde(deny_unknown_fields)]
 pub struct QuorumFlags {
-    /// Members of the cluster, with commas between them: http://HOST:PORT, https://HOST:PORT or HOST:PORT. Without any,
-    /// scope quorum is refused
+    /// Comma-separated etcd members: http://HOST:PORT, https://HOST:PORT or HOST:PORT (plain HTTP). Without members,
+    /// scope quorum is refused [default: none]
     #[arg(
         long = "quorum-endpoints",
         env = "WAYMAKER_QUORUM_ENDPOINTS",
@@ -40,14 +40,15 @@ pub struct QuorumFlags {
         value_delimiter = ','
     )]
     endpoints: Option<Vec<String>>,
-    /// What all our keys in etcd begin with; servers that share locks need another one each, or they share fences
+    /// Prefix of all keys in etcd. Servers that use one etcd cluster need different prefixes, or their fences mix
     /// [default: waymaker/]
     #[arg(long = "quorum-prefix", env = "WAYMAKER_QUORUM_PREFIX", value_name = "TEXT")]
     prefix: Option<String>,
-    /// The user of etcd to come as
+    /// etcd user name; needs --quorum-password [default: none]
     #[arg(long = "quorum-user", env = "WAYMAKER_QUORUM_USER", value_name = "NAME")]
     user: Option<String>,
-    /// The user's password; others can see flags, so better in the environment or in the file
+    /// Password of --quorum-user. Other users of the machine can see flags, so set it in the environment or the file
+    /// [default: none]
     #[arg(
         long = "quorum-password",
         env = "WAYMAKER_QUORUM_PASSWORD",
@@ -55,13 +56,13 @@ pub struct QuorumFlags {
         hide_env_values = true
     )]
     password: Option<String>,
-    /// Who must have signed the certificates of members, in PEM [default: whoever the system believes]
+    /// PEM file with the CA certificates of the etcd members [default: the CAs of the system]
     #[arg(long = "quorum-ca", env = "WAYMAKER_QUORUM_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The certificate that members are shown, in PEM
+    /// PEM file with the client certificate for etcd; needs --quorum-key [default: none]
     #[arg(long = "quorum-cert", env = "WAYMAKER_QUORUM_CERT", value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM
+    /// PEM file with the private key of --quorum-cert [default: none]
     #[arg(long = "quorum-key", env = "WAYMAKER_QUORUM_KEY", value_name = "FILE")]
     key: Option<PathBuf>,
 }
@@ -77,17 +78,17 @@ impl QuorumFlags {
         let password = self.password.or(file.password);
         let (ca, cert, key) = (self.ca.or(file.ca), self.cert.or(file.cert), self.key.or(file.key));
         let given = [
-            ("quorum.prefix", prefix.is_some()),
-            ("quorum.user", user.is_some()),
-            ("quorum.password", password.is_some()),
-            ("quorum.ca", ca.is_some()),
-            ("quorum.cert", cert.is_some()),
-            ("quorum.key", key.is_some()),
+            ("--quorum-prefix", prefix.is_some()),
+            ("--quorum-user", user.is_some()),
+            ("--quorum-password", password.is_some()),
+            ("--quorum-ca", ca.is_some()),
+            ("--quorum-cert", cert.is_some()),
+            ("--quorum-key", key.is_some()),
         ];
         let Some(endpoints) = endpoints else {
             return match given.into_iter().find(|(_, is_given)| *is_given) {
                 Some((given, _)) => {
-                    Err(QuorumOptionsError::Incomplete { given, missing: "quorum.endpoints" })
+                    Err(QuorumOptionsError::Incomplete { given, missing: "--quorum-endpoints" })
                 }
                 None => Ok(None),
             };
@@ -132,16 +133,18 @@ impl fmt::Debug for QuorumOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum QuorumOptionsError {
     /// No member is named.
-    #[error("quorum.endpoints: at least one member has to be named")]
+    #[error("--quorum-endpoints: the list is empty; name at least one member")]
     NoEndpoint,
     /// What should name a member does not.
-    #[error("quorum.endpoints: {endpoint:?} is none of http://HOST:PORT, https://HOST:PORT and HOST:PORT")]
+    #[error(
+        "--quorum-endpoints: {endpoint:?} is not an address; use http://HOST:PORT, https://HOST:PORT or HOST:PORT"
+    )]
     BadEndpoint {
         /// What it is.
         endpoint: String,
     },
     /// Files of TLS for a member that is reached without it.
-    #[error("{option}: {endpoint} is reached without TLS; it would begin with https://")]
+    #[error("{option}: the member {endpoint} is reached without TLS; write its address with https://")]
     NotEncrypted {
         /// What was given.
         option: &'static str,
@@ -149,7 +152,7 @@ pub enum QuorumOptionsError {
         endpoint: String,
     },
     /// An option that does nothing without another.
-    #[error("{given}: needs {missing} too")]
+    #[error("{given} needs {missing}")]
     Incomplete {
         /// What was given.
         given: &'static str,
@@ -157,7 +160,7 @@ pub enum QuorumOptionsError {
         missing: &'static str,
     },
     /// The system believes nobody.
-    #[error("quorum.ca: the system has no CA certificates, so a file is needed")]
+    #[error("--quorum-ca: the system has no CA certificates; name a PEM file")]
     NoRoots,
     /// A file of TLS cannot be used.
     #[error(transparent)]

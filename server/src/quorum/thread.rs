@@ -116,7 +116,7 @@ impl<W: Fn(u16)> Run<W> {
                             }
                         }
                         Some(answer) = self.in_flight.join_next() => {
-                            self.take(answer.expect("a question to the cluster panicked"));
+                            self.take(answer.expect("a request to the cluster panicked"));
                         }
                         () = sleep(wait) => {}
                     }
@@ -126,7 +126,11 @@ impl<W: Fn(u16)> Run<W> {
                 Act::Deliver(settled) => self.deliver(settled),
                 Act::NoteNonsense(name) => {
                     let key = self.key_of(&name);
-                    tracing::error!(key = %Readable(&key), "the key in etcd has a value that is no counter");
+                    tracing::error!(
+                        key = %Readable(&key),
+                        "the value of this etcd key is not a fence counter; grants of its lock are refused until an operator \
+                         corrects or deletes it"
+                    );
                 }
             }
         }
@@ -146,7 +150,8 @@ impl<W: Fn(u16)> Run<W> {
         let cluster = self.cluster.clone();
         self.in_flight.spawn(async move {
             let replies = cluster.txn(txn, ATTEMPT).await.and_then(|answer| {
-                let nonsense = || ClusterError::Unknown { reason: "its answer makes no sense".to_owned() };
+                let nonsense =
+                    || ClusterError::Unknown { reason: "etcd sent a malformed response".to_owned() };
                 replies_of(&answer, steps.len()).ok_or_else(nonsense)
             });
             Answer::Counted(steps, replies)

@@ -15,14 +15,14 @@ pub(super) fn read(options: &QuorumOptions) -> Result<Arc<ClientConfig>, QuorumO
     let mut config = match (&options.cert, &options.key) {
         (None, None) => builder.with_no_client_auth(),
         (Some(cert), Some(key)) => {
-            let chain = certificates("quorum.cert", cert)?;
-            let private_key = private_key("quorum.key", key)?;
+            let chain = certificates("--quorum-cert", cert)?;
+            let private_key = private_key("--quorum-key", key)?;
             builder
                 .with_client_auth_cert(chain, private_key)
-                .map_err(|error| TlsError::identity(["quorum.cert", "quorum.key"], cert, key, error))?
+                .map_err(|error| TlsError::identity(["--quorum-cert", "--quorum-key"], cert, key, error))?
         }
-        (Some(_), None) => return Err(incomplete("quorum.cert", "quorum.key")),
-        (None, Some(_)) => return Err(incomplete("quorum.key", "quorum.cert")),
+        (Some(_), None) => return Err(incomplete("--quorum-cert", "--quorum-key")),
+        (None, Some(_)) => return Err(incomplete("--quorum-key", "--quorum-cert")),
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
@@ -31,8 +31,8 @@ pub(super) fn read(options: &QuorumOptions) -> Result<Arc<ClientConfig>, QuorumO
 fn roots(options: &QuorumOptions) -> Result<RootCertStore, QuorumOptionsError> {
     let mut roots = RootCertStore::empty();
     if let Some(ca) = &options.ca {
-        for certificate in certificates("quorum.ca", ca)? {
-            roots.add(certificate).map_err(unusable("quorum.ca", ca))?;
+        for certificate in certificates("--quorum-ca", ca)? {
+            roots.add(certificate).map_err(unusable("--quorum-ca", ca))?;
         }
         return Ok(roots);
     }

@@ -1,5 +1,6 @@
 //! What the engine says, as the wire says it. The one place where the two meet on the way out.
 
+use crate::limits::LOG_STALLED_MS;
 use waymaker_engine::{
     Allowance, Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, ListedPool, Page, PoolStatus,
     Refusal, Registered, Registration, RevokeReason, Scope, Time, Verified, WaitingClaim,
@@ -374,44 +375,70 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
         }
         Refusal::Cancelled(reason) => {
             let (reason, message) = match reason {
-                CancelReason::Asked => (wire::CancelReason::Asked, "cancelled while it waited"),
+                CancelReason::Asked => (wire::CancelReason::Asked, "the claim was cancelled while it waited"),
                 CancelReason::Superseded => {
-                    let message = "a newer acquire with the same request id took its place";
+                    let message = "a newer acquire with the same request id replaced the claim";
                     (wire::CancelReason::Superseded, message)
                 }
-                CancelReason::ConnectionLost => {
-                    (wire::CancelReason::ConnectionLost, "its connection was lost while it waited")
+                CancelReason::ConnectionLost => (
+                    wire::CancelReason::ConnectionLost,
+                    "the connection of the claim was lost while it waited",
+                ),
+                CancelReason::Forced => {
+                    (wire::CancelReason::Forced, "an operator ended the claim while it waited")
                 }
-                CancelReason::Forced => (wire::CancelReason::Forced, "an operator ended it while it waited"),
             };
             put(ErrorCode::Cancelled, reason.number(), "", message);
         }
-        Refusal::NotFound => put(ErrorCode::NotFound, 0, "id", "no live claim has this id here"),
+        Refusal::NotFound => put(
+            ErrorCode::NotFound,
+            0,
+            "id",
+            "no claim of this namespace has this id; it may have expired or been released",
+        ),
         Refusal::NamespaceNotFound => {
             put(ErrorCode::NotFound, 0, "namespace", "there is no namespace of this name");
         }
-        Refusal::NotHeld => put(ErrorCode::NotHeld, 0, "id", "the claim waits and is not held yet"),
+        Refusal::NotHeld => {
+            put(ErrorCode::NotHeld, 0, "id", "the claim is still waiting and is not held yet")
+        }
         Refusal::BadInput { field, limit, message } => put(ErrorCode::BadInput, *limit, field, message),
         Refusal::Overloaded { limit, value } => {
-            put(ErrorCode::Overloaded, *value, limit, &format!("the limit is {value} {limit}"));
+            put(ErrorCode::Overloaded, *value, limit, &format!("the limit of {value} {limit} is reached"));
         }
         Refusal::ScopeUnavailable(scope) => {
             let message = match scope {
-                Scope::Local => "scope local needs a durable log, which this server does not have",
-                Scope::Quorum => "scope quorum needs an etcd cluster, and this server was told of none",
+                Scope::Local => {
+                    "scope local needs a durable log, but this server runs with `--data-dir none`"
+                }
+                Scope::Quorum => {
+                    "scope quorum needs an etcd cluster, but this server runs without --quorum-endpoints"
+                }
                 Scope::Ephemeral => "this server does not offer the scope",
             };
             put(ErrorCode::ScopeUnavailable, 0, "scope", message);
+        }
+        Refusal::LogStalled => {
+            let message = format!(
+                "the durable log has not confirmed a write for {} s; durable grants resume when it does",
+                LOG_STALLED_MS / 1000
+            );
+            put(ErrorCode::ScopeUnavailable, 0, "scope", &message);
         }
         Refusal::CapacityMismatch { capacity } => {
             let message = format!("the pool has a capacity of {capacity}");
             put(ErrorCode::CapacityMismatch, *capacity, "capacity", &message);
         }
         Refusal::QuorumUnavailable => {
-            let message = "the etcd cluster that keeps the fences does not answer";
+            let message = "the etcd cluster that keeps the fences is unavailable, or its counter for this key cannot be used; see the log of the server";
             put(ErrorCode::QuorumUnavailable, 0, "scope", message);
         }
-        Refusal::Frozen => put(ErrorCode::Frozen, 0, "key", "an operator froze a prefix of the key"),
+        Refusal::Frozen => put(
+            ErrorCode::Frozen,
+            0,
+            "key",
+            "an operator froze a prefix of the key; grants resume when the prefix is thawed",
+        ),
         Refusal::Recovering { remaining_ms } => {
             let message = format!(
                 "holds may have been lost; grants resume in {} s, when the longest possible lease has expired",
@@ -420,13 +447,18 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
             put(ErrorCode::Recovering, *remaining_ms, "", &message);
         }
         Refusal::Shutdown => put(ErrorCode::Shutdown, 0, "", "the server is stopping"),
-        Refusal::NoSpace => put(ErrorCode::NoSpace, 0, "", "the disk of the durable log is full"),
+        Refusal::NoSpace => put(
+            ErrorCode::NoSpace,
+            0,
+            "",
+            "the disk of the durable log is full; durable grants resume when space is free",
+        ),
         Refusal::Unknown => {
             put(
                 ErrorCode::Unknown,
                 0,
                 "",
-                "the durable log failed: what became of this shows after a restart",
+                "the durable log failed; the outcome of this request is unknown until the server restarts",
             );
         }
     }

@@ -136,7 +136,7 @@ fn apply_rare(
             let type_name = (!list.any_type).then_some(list.type_name);
             shard.list_registrations(caller, type_name, from, &page_bounds(list.count_max), outbox);
         }
-        _ => refuse(outbox, caller.ticket, "opcode", 0, "this request is no matter of one shard"),
+        _ => refuse(outbox, caller.ticket, "opcode", 0, "unexpected request for one shard"),
     }
 }
 
@@ -152,20 +152,20 @@ fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'stat
             (register.key, kind == NamespaceKind::Registry)
         }
         Request::List(list) if kind != NamespaceKind::Tree && list.prefix.len() > KEY_LEN_MAX => {
-            return Err(("prefix", limit, "a prefix has at most 1024 bytes"));
+            return Err(("prefix", limit, "the prefix is too long; the maximum is 1024 bytes"));
         }
         _ => return Ok(()),
     };
     if kind == NamespaceKind::Tree {
         return wire::PathKey::new(key)
             .map(|_| ())
-            .map_err(|_| ("key", 0, "in a tree namespace a key is a path key"));
+            .map_err(|_| ("key", 0, "not a path key; a tree namespace needs one"));
     }
     if key.is_empty() && !may_be_empty {
-        return Err(("key", 0, "a key has at least one byte"));
+        return Err(("key", 0, "the key is empty"));
     }
     if key.len() > KEY_LEN_MAX {
-        return Err(("key", limit, "a key has at most 1024 bytes"));
+        return Err(("key", limit, "the key is too long; the maximum is 1024 bytes"));
     }
     Ok(())
 }
@@ -336,7 +336,7 @@ pub(crate) fn acquire_options<'a>(options: &wire::AcquireOptions<'a>) -> Result<
         Some(2) => Scope::Local,
         Some(3) => Scope::Quorum,
         Some(_) => {
-            let message = "the scopes are 0 and 1 (ephemeral), 2 (local) and 3 (quorum)";
+            let message = "unknown scope; use 0 or 1 (ephemeral), 2 (local) or 3 (quorum)";
             return Err(Refusal::bad_input("scope", 3, message));
         }
     };
@@ -356,7 +356,7 @@ pub(crate) fn claim_id(id: wire::LockId) -> ClaimId {
 
 #[cold]
 fn refuse_session_lease(outbox: &mut Outbox<'_>, ticket: Ticket) {
-    let message = "this connection has no session whose lease the claim could have";
+    let message = "SESSION_LEASE needs a session, but this connection has none";
     refuse(outbox, ticket, "flags", 0, message);
 }
 

@@ -72,7 +72,7 @@ impl State {
                 let sums = Mutex::new(vec![NamespaceCounters::default(); page.numbers.len()]);
                 Ok(Question::Namespaces { page, sums })
             }
-            Ok(_) => Err(Refusal::bad_input("opcode", 0, "this request is no matter of every shard")),
+            Ok(_) => Err(Refusal::bad_input("opcode", 0, "unexpected request for all shards")),
             Err(error) => Err(Refusal::bad_input(error.field(), error.limit(), error.to_string())),
         };
         let question = match question {
@@ -97,11 +97,11 @@ impl State {
     fn freeze(&mut self, node: &Node, slot: u32, freeze: &wire::Freeze<'_>) -> Result<Question, Refusal> {
         let lane = &self.lanes[slot];
         if lane.kind == NamespaceKind::Tree && !freeze.prefix.is_empty() {
-            let message = "a tree namespace is frozen as a whole, by the empty prefix";
+            let message = "must be empty: a tree namespace can only be frozen as a whole";
             return Err(Refusal::bad_input("prefix", 0, message));
         }
         if freeze.prefix.len() > KEY_LEN_MAX {
-            let message = "a prefix has at most 1024 bytes";
+            let message = "the prefix is too long; the maximum is 1024 bytes";
             return Err(Refusal::bad_input("prefix", KEY_LEN_MAX as u64, message));
         }
         lane.note_namespace_known();

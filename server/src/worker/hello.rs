@@ -38,18 +38,21 @@ impl HelloRefusal {
     fn no_session(refusal: SessionRefusal) -> Self {
         match refusal {
             SessionRefusal::TooShort => {
-                let message = "the lease of the session is shorter than the minimum";
+                let message =
+                    format!("the session lease is too short; the minimum is {SESSION_LEASE_MIN_MS} ms");
                 Self::bad_input("session_lease_ms", u64::from(SESSION_LEASE_MIN_MS), message)
             }
             SessionRefusal::TooMany => {
-                let message = format!("the workers together have at most {SESSION_COUNT_MAX} sessions");
+                let message = format!(
+                    "the worker has reached its share of the {SESSION_COUNT_MAX} sessions of the server"
+                );
                 Self::overloaded("sessions", SESSION_COUNT_MAX, message)
             }
         }
     }
 
     fn session_gone() -> Self {
-        let message = "the session has ended or never was".to_owned();
+        let message = "the session has ended or is unknown to this server".to_owned();
         Self { code: ErrorCode::SessionGone, limit: 0, field: "session_id", message }
     }
 }
@@ -75,7 +78,8 @@ impl State {
             Err(error) => {
                 // What speaks another protocol begins with what reads as a huge length.
                 let limit = FRAME_LEN_BEFORE_HELLO_MAX as u64;
-                let message = format!("{error} before HELLO: does the client speak the Waymaker protocol?");
+                let message =
+                    format!("{error} before HELLO; the client may not speak the Waymaker binary protocol");
                 self.refuse_connection(key, 0, ErrorCode::BadInput, limit, "length", &message);
                 return Next::Continue;
             }
@@ -152,7 +156,9 @@ impl State {
             }
             _ if hello.worker == ANY_WORKER => None,
             _ if hello.worker >= worker_count => {
-                let message = format!("there are {worker_count} workers, numbered from 0");
+                let message = format!(
+                    "the worker number is too high; the server has {worker_count} workers, numbered from 0"
+                );
                 return Err(HelloRefusal::bad_input("worker", u64::from(worker_count) - 1, message));
             }
             _ => Some(hello.worker),
@@ -181,7 +187,7 @@ impl State {
             SessionRequest::Join { id } => {
                 let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
                 let number = self.sessions.join(session, slot).ok_or_else(|| {
-                    let message = format!("a session has at most {LANES_PER_SESSION_MAX} connections");
+                    let message = format!("the session has {LANES_PER_SESSION_MAX} connections, the maximum");
                     HelloRefusal::overloaded("connections per session", LANES_PER_SESSION_MAX, message)
                 })?;
                 self.sessions.note_connected(session);
@@ -232,19 +238,19 @@ impl State {
         self.fill_restored(node, session, number);
         let lanes = self.sessions.get(session).map(|session| session.lanes.clone()).unwrap_or_default();
         let Some(slot) = lanes.get(&number).copied() else {
-            let message = format!("none of the {} connections of the session has this number", lanes.len());
+            let message = format!("the session has {} connections, but none with this number", lanes.len());
             let last = lanes.last_key_value().map_or(0, |(number, _)| *number);
             return Err(HelloRefusal::bad_input("lane", last.into(), message));
         };
         self.introduce_restored(node, key, slot, namespace, hello);
         if self.lanes[slot].namespace != namespace.number() {
-            let message = "the session's connection has another namespace";
+            let message = "the connection to resume uses another namespace";
             return Err(HelloRefusal::bad_input("namespace", 0, message));
         }
         if let (Some(attempt), Some(last)) = (attempt, self.lanes[slot].attempt)
             && attempt <= last
         {
-            let message = "a later attempt has taken up this lane".to_owned();
+            let message = "a later attempt has resumed this connection".to_owned();
             let (code, limit) = (ErrorCode::Cancelled, u64::from(last));
             return Err(HelloRefusal { code, limit, field: "attempt", message });
         }
@@ -306,7 +312,7 @@ fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
     let version = max.min(VERSION);
     if version < min.max(VERSION_MIN) {
         let message = format!(
-            "the client speaks versions {min} to {max}, this server versions {VERSION_MIN} to {VERSION}"
+            "the client supports protocol versions {min} to {max}, but this server supports {VERSION_MIN} to {VERSION}"
         );
         return Err(HelloRefusal::bad_input("version", u64::from(VERSION), message));
     }
@@ -340,7 +346,7 @@ fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<NamespaceUse, HelloR
             HelloRefusal::bad_input("kind", 0, message)
         }
         NamespaceRefusal::TooMany => {
-            let message = format!("the limit is {NAMESPACE_COUNT_MAX} namespaces");
+            let message = format!("the server has {NAMESPACE_COUNT_MAX} namespaces, the maximum");
             HelloRefusal::overloaded("namespaces", NAMESPACE_COUNT_MAX, message)
         }
     })

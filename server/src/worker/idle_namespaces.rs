@@ -94,14 +94,16 @@ impl State {
 fn refusal(reason: StaysBecause) -> Refusal {
     match reason {
         StaysBecause::Unknown => Refusal::NamespaceNotFound,
-        StaysBecause::BuiltIn => Refusal::bad_input("namespace", 0, "the namespace belongs to a front end"),
+        StaysBecause::BuiltIn => {
+            Refusal::bad_input("namespace", 0, "the namespace is built in and cannot be removed")
+        }
         StaysBecause::Used(count) => {
             let message = format!("{count} connections or sessions use the namespace");
             Refusal::bad_input("connections", count, message)
         }
         StaysBecause::NotEmpty => {
-            let message = "the namespace has claims, entries, frozen prefixes, pools with a set capacity, or buckets that \
-                           are not full";
+            let message = "the namespace still has claims, registrations, frozen prefixes, pools with a set capacity, or \
+                           buckets that are not full";
             Refusal::bad_input("contents", 0, message)
         }
         StaysBecause::TooManyWait(limit) => {

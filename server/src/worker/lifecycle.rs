@@ -220,12 +220,13 @@ impl State {
                     self.refuse_stalled(key, "hello", HELLO_MS, &format!("no HELLO within {HELLO_MS} ms"));
                 }
                 Stall::Frame => {
-                    let message = format!("a frame was begun and not finished within {FRAME_MS} ms");
+                    let message = format!("a frame did not arrive completely within {FRAME_MS} ms");
                     self.refuse_stalled(key, "frame", FRAME_MS, &message);
                 }
                 Stall::Silent => {
-                    let message =
-                        format!("{PINGS_MISSED_MAX} pings, one every {PING_MS} ms, were not answered");
+                    let message = format!(
+                        "the client did not answer {PINGS_MISSED_MAX} pings, sent every {PING_MS} ms"
+                    );
                     self.refuse_stalled(key, "ping", PING_MS, &message);
                 }
                 // It takes nothing, so there is no use in telling it, and no later answer may follow half a frame.

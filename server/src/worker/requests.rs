@@ -192,7 +192,14 @@ impl State {
             }
         };
         if usize::from(shard) >= node.shards.len() {
-            self.refuse(slot, frame.number(), ErrorCode::NotFound, 0, "id", "no live claim has this id here");
+            self.refuse(
+                slot,
+                frame.number(),
+                ErrorCode::NotFound,
+                0,
+                "id",
+                "no claim of this namespace has this id; it may have expired or been released",
+            );
             return Sorted::Answered;
         }
         if !self.admit(slot, frame, cost)
@@ -253,7 +260,7 @@ impl State {
             None
         };
         if let Some((limit, name)) = over {
-            let message = format!("the limit is {limit} {name}");
+            let message = format!("the limit of {limit} {name} is reached");
             self.refuse(slot, frame.number(), ErrorCode::Overloaded, u64::from(limit), name, &message);
             return false;
         }
@@ -277,7 +284,7 @@ impl State {
             return self.refuse_malformed(slot, frame);
         }
         let kind = self.lanes[slot].kind.name();
-        let message = format!("a namespace of kind {kind} does not serve this request");
+        let message = format!("a namespace of kind {kind} does not support this request");
         self.refuse(slot, frame.number(), ErrorCode::BadInput, 0, "kind", &message);
     }
 
@@ -307,7 +314,7 @@ impl State {
                 false
             }
             Known::Dropped => {
-                let message = "the request was answered, and the answer is no longer kept";
+                let message = "the request was answered, but the server no longer keeps the answer";
                 let field = "bytes of kept answers";
                 put_error(
                     &mut lane.output,
@@ -341,7 +348,7 @@ impl State {
     /// A watch ends with its connection, also one that is not answered yet: it would be nobody's though it was asked again.
     #[cold]
     fn refuse_repeated_watch(&mut self, slot: u32, number: u32) {
-        let message = "the watch ended with the connection that asked for it; ask under another number";
+        let message = "the watch ended with its connection; send it again under another request number";
         self.refuse(slot, number, ErrorCode::Cancelled, 0, "number", message);
         if let Some(window) = &mut self.lanes[slot].window {
             window.begin(number, NOBODY);
@@ -382,7 +389,7 @@ impl State {
                 let (shard, _) = answer::read_list_cursor(cursor);
                 if shard >= node.shards.len() as u64 {
                     let limit = node.shards.len() as u64;
-                    let message = "no page begins there";
+                    let message = "must be the value returned with the previous page";
                     return self.refuse(key.slot, number, ErrorCode::BadInput, limit, "cursor", message);
                 }
                 if self.admit(key.slot, frame, cost) {
@@ -403,7 +410,7 @@ impl State {
                     }
                     self.lanes[key.slot].in_flight -= 1;
                     let (limit, name) = (EVERYWHERE_IN_FLIGHT_MAX, "requests to all shards in flight");
-                    let message = format!("the limit is {limit} {name} on a connection");
+                    let message = format!("the connection has {limit} {name}, the maximum");
                     self.refuse(key.slot, number, ErrorCode::Overloaded, u64::from(limit), name, &message);
                 }
             }

@@ -279,7 +279,7 @@ impl State {
         match Request::decode(frame) {
             Ok(Request::AcquireKeys(acquire)) => {
                 if acquire.session_lease && !has_session {
-                    let message = "this connection has no session whose lease the claim could have";
+                    let message = "SESSION_LEASE needs a session, but this connection has none";
                     return refuse(&mut outbox, ticket, "flags", 0, message);
                 }
                 let options = match acquire_options(&acquire.options) {
@@ -315,7 +315,7 @@ impl State {
                     &mut outbox,
                 );
             }
-            _ => refuse(&mut outbox, ticket, "opcode", 0, "this request is no matter of several shards"),
+            _ => refuse(&mut outbox, ticket, "opcode", 0, "unexpected request for several shards"),
         }
     }
 }

@@ -265,13 +265,14 @@ fn a_server_that_cannot_start_says_which_option_is_wrong() {
     let server = Server::start(&[]);
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["--listen", server.address("binary")], "listen"),
         (&["--listen", "nonsense"], "listen"),
         (&["--listen", "0.0.0.0:0"], "--insecure"),
         (&["--data-dir", path], "data-dir"),
         (&["--config", "/nonexistent/file.toml"], "/nonexistent/file.toml"),
-        (&["--workers", "0"], "--workers"),
+        (&["--workers", "0"], "--workers: 0 is out of range; use 1 to 1024"),
+        (&["--log-segment-len", "5"], "--log-segment-len: 5 is not a segment length"),
     ];
     for (arguments, named) in cases {
         // The last of a repeated flag would be an error of its own, so the port of the harness is left out.
@@ -282,6 +283,19 @@ fn a_server_that_cannot_start_says_which_option_is_wrong() {
         assert!(message.contains(named), "{arguments:?}: {message}");
         assert!(!message.contains("panicked"), "{message}");
     }
+}
+
+#[test]
+fn a_server_that_cannot_listen_creates_no_data_directory() {
+    let server = Server::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_waymaker-server"));
+    command.args(["--listen", server.address("binary"), "--data-dir", path.to_str().unwrap()]);
+    let output = command.envs(QUIET).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("--listen: cannot listen on "), "{message}");
+    assert!(!path.exists(), "the data directory was created");
 }
 
 #[test]

@@ -76,7 +76,9 @@ fn two_holds_of_one_key_are_refused_by_name_and_the_newer_one_counts_if_that_is_
     for _ in 0..2 {
         let (status, said) = refused(&["--data-dir", &path]);
         assert_eq!(status.code(), Some(1), "{said}");
-        for word in ["key \"key\" has two holds", "with fence 1", "with fence 2", "--accept-damage"] {
+        for word in
+            ["key \"key\" has two conflicting holds", "with fence 1", "with fence 2", "--accept-damage"]
+        {
             assert!(said.contains(word), "no {word:?} in: {said}");
         }
     }

@@ -5,6 +5,7 @@ mod authority;
 mod bad_claims;
 mod bad_input;
 mod clean_stops;
+mod configuration;
 mod contradictions;
 mod crowded;
 mod durable;

@@ -110,7 +110,7 @@ fn the_newest_version_that_both_speak_is_picked() {
             None => {
                 assert_eq!(answer.refusal(), (ErrorCode::BadInput, "version", u64::from(VERSION)));
                 let words = format!(
-                    "the client speaks versions {version_min} to {version_max}, this server versions 1 to 2"
+                    "the client supports protocol versions {version_min} to {version_max}, but this server supports 1 to 2"
                 );
                 assert!(answer.error().to_string().contains(&words), "{}", answer.error());
                 assert!(client.try_receive().is_none(), "closed");

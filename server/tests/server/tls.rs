@@ -214,13 +214,13 @@ fn hangup_lets_new_connections_see_the_new_certificate_and_old_ones_go_on() {
 
     authority.issue("server");
     server.signal("HUP");
-    server.log_places(&[&["INFO", "read the certificates again"]]);
+    server.log_places(&[&["INFO", "reloaded the certificates"]]);
     let between = shown(&manner.client(&server));
     assert_ne!(before, between);
 
     std::fs::write(issued.cert(), "no certificate").unwrap();
     server.signal("HUP");
-    server.log_places(&[&["ERROR", "the certificates stay as they were", "tls-cert", issued.cert()]]);
+    server.log_places(&[&["ERROR", "the previous ones stay in use", "tls-cert", issued.cert()]]);
     assert_eq!(shown(&manner.client(&server)), between);
 
     let granted = old.acquire(b"key", 0);
@@ -317,16 +317,16 @@ fn options_that_cannot_be_used_are_named_with_their_files() {
     let authority = Authority::new();
     let (one, other) = (authority.issue("one"), authority.issue("other"));
     let cases: [(&[&str], &[&str]); 8] = [
-        (&["--tls-cert", one.cert()], &["tls-cert", "needs tls-key"]),
-        (&["--tls-key", one.key()], &["tls-key", "needs tls-cert"]),
-        (&["--tls-client-ca", one.cert()], &["tls-client-ca", "needs tls-cert"]),
-        (&["--tls-min-version", "1.2"], &["tls-min-version", "needs tls-cert"]),
+        (&["--tls-cert", one.cert()], &["tls-cert", "needs --tls-key"]),
+        (&["--tls-key", one.key()], &["tls-key", "needs --tls-cert"]),
+        (&["--tls-client-ca", one.cert()], &["tls-client-ca", "needs --tls-cert"]),
+        (&["--tls-min-version", "1.2"], &["tls-min-version", "needs --tls-cert"]),
         (&["--tls-cert", "/nonexistent.pem", "--tls-key", one.key()], &["tls-cert", "/nonexistent.pem"]),
         (&["--tls-cert", one.key(), "--tls-key", one.key()], &["tls-cert", "no certificate", one.key()]),
         (&["--tls-cert", one.cert(), "--tls-key", one.cert()], &["tls-key", one.cert()]),
         (
             &["--tls-cert", one.cert(), "--tls-key", other.key()],
-            &["tls-key", other.key(), "is not the key of the certificate in", one.cert()],
+            &["tls-key", other.key(), "does not belong to the certificate in", one.cert()],
         ),
     ];
     for (arguments, words) in cases {

@@ -48,7 +48,7 @@ pub enum Unavailable {
         remaining: Duration,
     },
     /// There is no such lock to be kept: it was released, or forgotten.
-    #[error("there is no such lock any more")]
+    #[error("the lock no longer exists")]
     Gone,
     /// Each of several is unavailable.
     #[error("{}", listed(.0))]
@@ -109,8 +109,8 @@ impl From<Contention> for Unavailable {
 
 fn lease(remaining: &Duration) -> String {
     match *remaining {
-        Duration::ZERO => "whose lease is over".to_owned(),
-        remaining => format!("lease ends in {:.1} s unless renewed", remaining.as_secs_f64()),
+        Duration::ZERO => "whose lease has expired".to_owned(),
+        remaining => format!("lease expires in {:.1} s unless renewed", remaining.as_secs_f64()),
     }
 }
 

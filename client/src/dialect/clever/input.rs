@@ -55,8 +55,10 @@ impl Lease {
         match (end, duration) {
             (Some(end), None) => Ok(Self::Until(end)),
             (None, Some(duration)) => Ok(Self::Lasting(duration)),
-            (Some(_), Some(_)) => Err(Error::invalid("lease", "there are an end and a duration")),
-            (None, None) => Err(Error::invalid("lease", "there must be an end or a duration")),
+            (Some(_), Some(_)) => {
+                Err(Error::invalid("lease", "both an end and a duration are set; set only one"))
+            }
+            (None, None) => Err(Error::invalid("lease", "neither an end nor a duration is set; set one")),
         }
     }
 }

@@ -145,7 +145,7 @@ impl Locker {
     pub async fn acquire_any_lock(&self, input: AcquireAnyLockInput) -> Result<Lock> {
         let AcquireAnyLockInput { mut keys, owner, randomize_order, lease_end, lease_duration } = input;
         if keys.is_empty() {
-            return Err(Error::invalid("keys", "there must be a key"));
+            return Err(Error::invalid("keys", "must not be empty"));
         }
         if randomize_order {
             shuffle(&mut keys);

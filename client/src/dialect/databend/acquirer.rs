@@ -14,7 +14,7 @@ pub struct Acquirer {
 }
 
 /// An entry in the queue, which may have been granted already. Dropping it takes the entry out.
-#[must_use = "dropping it gives up the place in the queue"]
+#[must_use = "dropping it gives up the queue position"]
 #[derive(Debug)]
 pub struct Queued {
     enqueued: Enqueued<semaphore::Permit>,

@@ -39,7 +39,12 @@ pub struct EarlyRemoved {
 impl AcquireError {
     /// An acquirer was to come into the queue once more.
     pub(super) fn twice() -> Self {
-        Self::Refused(Error::refused(ErrorCode::BadInput, "acquirer", 1, "it has come into the queue before"))
+        Self::Refused(Error::refused(
+            ErrorCode::BadInput,
+            "acquirer",
+            1,
+            "the acquirer was already used; create a new one",
+        ))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::semaphore;
 ///
 /// `Ok(())` if the entry was removed: by an operator, or because its lease ended on the server. [`ConnectionClosed`] if it can no
 /// longer be proved that the permit is held: the server was not reached for as long as the lease, or the client was closed.
-#[must_use = "dropping it gives the permit back"]
+#[must_use = "dropping it releases the permit"]
 pub struct Permit {
     /// Whose it is, for messages.
     pub acquirer_name: String,

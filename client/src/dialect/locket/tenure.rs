@@ -129,7 +129,7 @@ impl Tenure {
         match timeout(self.retry_interval, self.locket.release(self.resource.clone())).await {
             Ok(Ok(())) => tracing::info!(key, owner, "released lock"),
             Ok(Err(error)) => tracing::warn!(key, owner, %error, "failed to release lock"),
-            Err(_) => tracing::warn!(key, owner, "failed to release lock: the server does not answer"),
+            Err(_) => tracing::warn!(key, owner, "failed to release lock: the server did not respond"),
         }
     }
 }

@@ -64,7 +64,7 @@ impl Connection {
         let socket = tokio::select! {
             socket = connect(url) => socket?,
             () = poll_fn(|context| timer.poll_fired(context)) => {
-                return Err(out_of_reach(url, &"no answer in time"));
+                return Err(out_of_reach(url, &"no response in time"));
             }
         };
         Ok(Self { socket, session, orders, timer, pings_missed: 0 })
@@ -106,7 +106,7 @@ impl Connection {
             },
             () = poll_fn(|context| self.timer.poll_fired(context)) => {
                 if self.pings_missed == PINGS_MISSED_MAX {
-                    return Err(CloseReason::Lost("the server is silent".to_owned()));
+                    return Err(CloseReason::Lost("the server stopped responding".to_owned()));
                 }
                 self.pings_missed += 1;
                 self.wait(PING_PERIOD);
@@ -184,7 +184,7 @@ async fn connect(url: &str) -> Result<WebSocketStream<Socket>> {
     let request = url.into_client_request().map_err(|error| refused(error.to_string()))?;
     let uri = request.uri();
     if uri.scheme_str() != Some("ws") {
-        return Err(refused("the scheme is not ws".to_owned()));
+        return Err(refused("the scheme is not ws://".to_owned()));
     }
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = uri.port_u16().unwrap_or(80);

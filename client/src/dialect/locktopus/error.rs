@@ -36,10 +36,10 @@ pub enum LocktopusError {
     #[error("the set of resources is empty")]
     NoResources,
     /// The connection has a lock already, or waits for one.
-    #[error("this connection has a lock already, or waits for one; release it first")]
+    #[error("this connection already holds a lock or waits for one; release it first")]
     Locked,
     /// There is no lock to wait for, or to release.
-    #[error("this connection has no lock")]
+    #[error("this connection holds no lock")]
     NotLocked,
     /// The lock that was waited for was released.
     #[error("released before acquired")]

@@ -74,7 +74,11 @@ impl Held {
                 Some(Ok(LockEvent::Heartbeat { .. })) => {}
                 Some(Ok(LockEvent::Failed { error, .. })) | Some(Err(error)) => break error,
                 Some(Ok(LockEvent::Expired { message, .. })) => break Error::NotFound(message),
-                None => break Error::Cancelled("it was unlocked before it was told".to_owned()),
+                None => {
+                    break Error::Cancelled(
+                        "the lock was unlocked before the client received the grant".to_owned(),
+                    );
+                }
             }
         };
         // A place that the server says is over needs no unlocking; of one that was lost with its connection nobody knows.
@@ -180,11 +184,11 @@ impl fmt::Debug for Held {
 impl fmt::Display for Loss {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Expired => "its lease ended, or the server has forgotten it",
+            Self::Expired => "the lease expired, or the server no longer knows the lock",
             Self::LocalDeadline => "the local deadline passed",
-            Self::Unlocked => "it was unlocked by somebody who knew its id",
-            Self::Superseded => "another stream with the same request_id took its place",
-            Self::Unwatched => "its guard or its runtime is gone",
+            Self::Unlocked => "another client that knows its id unlocked it",
+            Self::Superseded => "another stream with the same request_id replaced it",
+            Self::Unwatched => "the guard or the runtime was dropped",
         })
     }
 }

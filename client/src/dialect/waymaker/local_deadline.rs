@@ -85,7 +85,7 @@ impl LocalDeadline {
         let extended = client.extend_lease(key, id, lease_timeout).await?;
         match self.set(end) {
             true => Ok(extended),
-            false => Err(Error::NotFound("the local deadline passed before the answer came".to_owned())),
+            false => Err(Error::NotFound("the local deadline passed before the response arrived".to_owned())),
         }
     }
 }

@@ -36,7 +36,7 @@ use crate::deadline::{Anchor, LeaseReport, deadline};
 /// request has a `request_id`: then the lock stays to the end of its lease, and the next attempt finds it by that.
 /// [`forget`](Self::forget) leaves any lock alone.
 #[derive(Debug)]
-#[must_use = "nothing is asked for before the first `next`"]
+#[must_use = "the request is sent only with the first `next`"]
 pub struct LockEvents {
     client: Waymaker,
     request: contract::LockRequest,
@@ -167,7 +167,7 @@ impl LockEvents {
         let (client, key, deadline) =
             (self.client.clone(), self.key().to_owned(), Arc::clone(&self.deadline));
         async move {
-            let id = hold.ok_or_else(|| Error::NotHeld("it was not acquired yet".to_owned()))?;
+            let id = hold.ok_or_else(|| Error::NotHeld("the lock is not acquired yet".to_owned()))?;
             deadline.extend(&client, &key, &id, lease_timeout).await
         }
     }
@@ -242,7 +242,7 @@ impl LockEvents {
     fn hear(&mut self, event: LockEvent) -> Option<Told> {
         match (event, &self.hold) {
             (LockEvent::Waiting { .. }, Some(_)) => {
-                self.expire(false, "expired: the server has forgotten it")
+                self.expire(false, "expired: the server no longer knows the lock")
             }
             (LockEvent::Waiting { id, waiting_expires_at }, None) => {
                 self.backoff = Backoff::default();
@@ -257,7 +257,7 @@ impl LockEvents {
             (LockEvent::Acquired { id, fence_token, .. }, Some(hold))
                 if (&id, fence_token) == (&hold.id, hold.fence_token) =>
             {
-                tracing::debug!(key = self.request.key, id, "the lock is held still");
+                tracing::debug!(key = self.request.key, id, "the lock is still held");
                 self.backoff = Backoff::default();
                 if !hold.is_told {
                     let hold = hold.clone();
@@ -267,7 +267,7 @@ impl LockEvents {
             }
             (LockEvent::Acquired { id, .. }, Some(_)) => {
                 self.claim(id).give_back();
-                self.expire(false, "expired: the server has forgotten it")
+                self.expire(false, "expired: the server no longer knows the lock")
             }
             (LockEvent::Acquired { id, lease_expires_at, acquired_at, fence_token }, None) => {
                 self.backoff = Backoff::default();
@@ -338,7 +338,7 @@ impl LockEvents {
             _ => return self.end(Some(Err(error))),
         }
         let pause = self.backoff.next(BootClock.now());
-        tracing::debug!(key = self.request.key, %error, ?pause, "the stream broke; asking again");
+        tracing::debug!(key = self.request.key, %error, ?pause, "the stream broke; sending the request again");
         self.state = State::Pausing(Box::pin(sleep(pause)));
         None
     }

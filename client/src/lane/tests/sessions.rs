@@ -62,7 +62,7 @@ fn a_session_that_ends_on_one_connection_ends_on_all() {
     rig.common.gone(SessionId { place: 1, secret: 2 });
     rig.sent();
     assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
-    assert_eq!(rig.lane.doubt(), Some("the session ended"));
+    assert_eq!(rig.lane.doubt(), Some("the session expired"));
     rig.lose_connection();
     let other = SessionId { place: 4, secret: 4 };
     rig.common.opened(other, Duration::from_secs(10));

@@ -116,7 +116,7 @@ fn assert_unavailable(result: Result<impl std::fmt::Debug, Error>, expected_owne
     assert_eq!(owner, expected_owner);
     let expected = SystemTime::now() + LEASE;
     assert!(lease_end <= expected && lease_end >= expected - MINUTE, "{text}");
-    assert!(text.starts_with(&format!("lock unavailable: held by \"{expected_owner}\", lease ends in ")));
+    assert!(text.starts_with(&format!("lock unavailable: held by \"{expected_owner}\", lease expires in ")));
 }
 
 #[track_caller]
@@ -304,7 +304,7 @@ async fn an_expired_lock_stays_with_its_owner_during_the_grace_period() {
     let locker = locker(&server).await;
     let error =
         within_grace(&locker, async |lock| acquire(&locker, &lock.key, "owner2").await).await.unwrap_err();
-    assert_eq!(error.to_string(), r#"lock unavailable: held by "owner1", whose lease is over"#);
+    assert_eq!(error.to_string(), r#"lock unavailable: held by "owner1", whose lease has expired"#);
     acquire_over(&locker, "beyond", "owner1", GRACE + Duration::from_secs(1)).await;
     assert_eq!(acquire(&locker, "beyond", "owner2").await.unwrap().owner, "owner2");
 }

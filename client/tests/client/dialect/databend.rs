@@ -519,11 +519,11 @@ async fn an_acquire_that_can_never_be_granted_is_rejected_at_once() {
     let _held = acquire(&client, "s", 2, "holds").await.unwrap();
     for (capacity, permits, prefix, lease, text) in [
         (3, 1, "s", LEASE, "capacity_mismatch: the pool has 2 permits"),
-        (2, 3, "s", LEASE, "bad_input: permits: more than the capacity of the pool"),
+        (2, 3, "s", LEASE, "bad_input: permits: must not exceed the capacity of the pool"),
         (0, 1, "none", LEASE, "bad_input: capacity: must not be 0"),
         (1, 0, "none", LEASE, "bad_input: permits: must not be 0"),
         (1, 1, "///", LEASE, "bad_input: name: must not be empty"),
-        (1, 1, "none", Duration::ZERO, "bad_input: lease: a lease of zero protects nothing"),
+        (1, 1, "none", Duration::ZERO, "bad_input: lease: the lease is zero; it must be at least 1 ms"),
     ] {
         assert_eq!(asking(capacity, permits, prefix, lease).await, text);
     }

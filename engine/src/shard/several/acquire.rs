@@ -89,7 +89,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     ) -> Result<Self, Refusal> {
         let keys = request.keys;
         if keys.is_empty() || keys.len() > ITEM_COUNT_MAX {
-            let message = "a claim is over one to so many keys";
+            let message = "the number of keys is out of range";
             return Err(Refusal::bad_input("keys", ITEM_COUNT_MAX as u64, message));
         }
         align_time(participants);
@@ -349,7 +349,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             Some(detail) => home.details[detail].several().and_then(|several| self.members_of(several)),
             None => found.iter().copied().collect(),
         };
-        let message = "the request id names a claim of which some keys are held no longer";
+        let message = "the request id belongs to a claim that no longer holds all its keys";
         let claims = claims.ok_or_else(|| Refusal::bad_input("request_id", 0, message))?;
         for ((claim, located), key) in claims.iter().zip(&self.located).zip(self.request.keys) {
             let shard = &mut self.participants[located.place].shard;

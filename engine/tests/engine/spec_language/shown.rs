@@ -191,6 +191,7 @@ fn shown_refusal(refusal: &Refusal) -> String {
         Refusal::BadInput { field, limit, message } => format!("bad_input, {field} ({limit}): {message}"),
         Refusal::Overloaded { limit, value } => format!("overloaded, {limit} ({value})"),
         Refusal::ScopeUnavailable(scope) => format!("scope_unavailable, {scope:?}"),
+        Refusal::LogStalled => "log_stalled".to_owned(),
         Refusal::QuorumUnavailable => "quorum_unavailable".to_owned(),
         Refusal::Shutdown => "shutdown".to_owned(),
         Refusal::NoSpace => "no_space".to_owned(),

@@ -582,14 +582,14 @@ fn granted_ids(frame: Frame<'_>) -> Vec<LockId> {
 
 /// Returns the refusal of a request that took up a hold whose release is on its way.
 fn given_back(number: u32) -> Vec<u8> {
-    let message = "the hold of an earlier request with this id was being released; ask again";
+    let message = "the hold of an earlier request with this id is being released; send the request again";
     let reason = CancelReason::Asked.number();
     refusal(number, ErrorCode::Cancelled, reason, b"request_id", message)
 }
 
 /// What a request is refused with that no frame may be as long as.
 fn too_long(number: u32) -> Vec<u8> {
-    let message = format!("a request has at most {FRAME_LEN_MAX} bytes");
+    let message = format!("the request is too long; the maximum is {FRAME_LEN_MAX} bytes");
     refusal(number, ErrorCode::BadInput, FRAME_LEN_MAX as u64, b"request", &message)
 }
 

@@ -32,7 +32,10 @@ impl Fault {
     /// What a refusal of the worker is called here.
     pub(super) fn of(response: &Response<'_>) -> Self {
         let Response::Error(error) = response else {
-            return Self::Other(Code::Internal, "an answer to something else".to_owned());
+            return Self::Other(
+                Code::Internal,
+                "the server produced a response that does not match the request".to_owned(),
+            );
         };
         let status = match error.code {
             ErrorCode::Busy | ErrorCode::NotOwner => return Self::Collision,

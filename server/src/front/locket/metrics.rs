@@ -37,14 +37,18 @@ impl LocketMetrics {
             registry.register(name, help, family.clone());
             family
         };
-        let started = counter("locket_requests_started", "Requests that began");
-        let succeeded = counter("locket_requests_succeeded", "Requests that were served; a collision is one");
-        let failed = counter("locket_requests_failed", "Requests that were refused");
-        let cancelled = counter("locket_requests_cancelled", "Requests that their clients gave up");
+        let started = counter("locket_requests_started", "Requests that started");
+        let succeeded = counter(
+            "locket_requests_succeeded",
+            "Requests that succeeded, including those answered with a collision",
+        );
+        let failed = counter("locket_requests_failed", "Requests that failed");
+        let cancelled = counter("locket_requests_cancelled", "Requests that their clients cancelled");
         let in_flight = Family::<RequestType, Gauge>::default();
-        registry.register("locket_requests_in_flight", "Requests that are being served", in_flight.clone());
+        registry.register("locket_requests_in_flight", "Requests in flight", in_flight.clone());
         let longest = Family::<RequestType, Gauge<f64, AtomicU64>>::default();
-        let (name, help) = ("locket_request_latency_max", "Longest latency of the last minute, at least");
+        let (name, help) =
+            ("locket_request_latency_max", "Longest request latency; covers at least the last minute");
         registry.register_with_unit(name, help, Unit::Seconds, longest.clone());
         let of = |request_type| {
             let label = RequestType { request_type };

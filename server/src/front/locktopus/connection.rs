@@ -231,7 +231,7 @@ impl Connection {
                 let message = String::from_utf8_lossy(message);
                 self.session.handle_lost(&match reason {
                     RevokeReason::Forced => format!("released by an operator: {message}"),
-                    _ => "released by somebody else".to_owned(),
+                    _ => "released by another client".to_owned(),
                 })
             }
             _ => Reaction::Wait,

@@ -35,10 +35,11 @@ pub(super) fn wire_options<'a>(
     options: &'a v1::AcquireOptions,
 ) -> Result<AcquireOptions<'a>, Status> {
     if kind != NamespaceKind::Flat && options.priority != 0 {
-        return Err(status::bad_input("priority", 0, "only locks on keys have priorities"));
+        return Err(status::bad_input("priority", 0, "must be 0: only locks on keys have priorities"));
     }
-    let scope =
-        u8::try_from(options.scope).map_err(|_| status::bad_input("scope", 3, "there is no such scope"))?;
+    let scope = u8::try_from(options.scope).map_err(|_| {
+        status::bad_input("scope", 3, "unknown scope; use SCOPE_EPHEMERAL, SCOPE_LOCAL or SCOPE_QUORUM")
+    })?;
     let given = |text: &'a String| (!text.is_empty()).then_some(text.as_bytes());
     Ok(AcquireOptions {
         release_after_ms: options.release_after_ms,
@@ -58,7 +59,11 @@ impl Acquiring<'_> {
         encode: impl FnOnce(u32, &mut Vec<u8>),
     ) -> Result<Answer<v1::TryAcquireResponse>, Status> {
         if self.max_wait_ms != 0 {
-            return Err(status::bad_input("max_wait_ms", 0, "a try does not wait; use Acquire"));
+            return Err(status::bad_input(
+                "max_wait_ms",
+                0,
+                "must be 0: TryAcquire does not wait; use Acquire",
+            ));
         }
         let space = connection.space(self.kind, self.namespace)?;
         let asked = space.claims.ask_for_holds(self.cancel_key, encode);

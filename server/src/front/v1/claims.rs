@@ -11,7 +11,7 @@ use waymaker_protocol::{LockId, LockState, NamespaceKind, PathKey, Request, Resp
 
 /// An id that a client sends back.
 pub(super) fn id(text: &str) -> Result<LockId, Status> {
-    text.parse().map_err(|_| status::bad_input("id", 0, "an id is 32 hexadecimal digits, as it was given"))
+    text.parse().map_err(|_| status::bad_input("id", 0, "must be the 32 hexadecimal digits of a lock id"))
 }
 
 /// Since when, and until when, in Unix ms; 0 is without end.
@@ -47,11 +47,11 @@ pub(super) fn key_of(
 ) -> Result<Vec<u8>, Status> {
     match (kind, path) {
         (NamespaceKind::Tree, _) if !key.is_empty() => {
-            Err(status::bad_input(field, 0, "a tree has paths in the place of keys"))
+            Err(status::bad_input(field, 0, "must be empty: a tree namespace uses paths instead of keys"))
         }
         (NamespaceKind::Tree, path) => path_key(path),
         (_, None) => Ok(key.as_bytes().to_vec()),
-        (_, Some(_)) => Err(status::bad_input("path", 0, "only a tree has paths")),
+        (_, Some(_)) => Err(status::bad_input("path", 0, "must be empty: only a tree namespace has paths")),
     }
 }
 
@@ -60,7 +60,8 @@ pub(super) fn cursor(text: &str) -> Result<u64, Status> {
     if text.is_empty() {
         return Ok(0);
     }
-    text.parse().map_err(|_| status::bad_input("cursor", 0, "a cursor is what the page before gave"))
+    text.parse()
+        .map_err(|_| status::bad_input("cursor", 0, "must be the value returned with the previous page"))
 }
 
 /// The place of the next page; nothing after the last.

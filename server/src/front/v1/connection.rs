@@ -75,7 +75,9 @@ impl Connection {
             // One of another kind is for the worker to refuse.
             Some((known, space)) if *known == kind => return Ok(Arc::clone(space)),
             None if spaces.len() >= GRPC_NAMESPACES_MAX => {
-                let message = format!("one connection uses at most {GRPC_NAMESPACES_MAX} namespaces");
+                let message = format!(
+                    "the connection uses {GRPC_NAMESPACES_MAX} namespaces, the maximum; use another connection"
+                );
                 return Err(status::overloaded("namespaces per connection", GRPC_NAMESPACES_MAX, &message));
             }
             _ => {}
@@ -90,8 +92,10 @@ impl Connection {
     /// A lane in a namespace of this kind for one stream alone.
     pub(super) fn own_lane(&self, kind: NamespaceKind, namespace: &str) -> Result<OwnLane, Status> {
         if self.0.own_count.load(Ordering::Relaxed) >= GRPC_OWN_LANES_MAX {
-            let limited = "watches and acquires with release_after_ms per connection";
-            let message = format!("one connection has at most {GRPC_OWN_LANES_MAX} {limited}");
+            let limited = "watches and acquires with release_after_ms";
+            let message = format!(
+                "the connection has {GRPC_OWN_LANES_MAX} {limited}, the maximum; use another connection"
+            );
             return Err(status::overloaded(limited, GRPC_OWN_LANES_MAX, &message));
         }
         let inlet = open(kind, named(kind, namespace), b"")?;

@@ -29,7 +29,7 @@ fn named(name: &str) -> Result<Named<'_>, Status> {
     let name = if name.is_empty() { "default" } else { name };
     let found = Local::with(|local| local.node.find_namespace(name.as_bytes()));
     let (number, kind) =
-        found.ok_or_else(|| status::not_found("namespace", "nobody has used such a namespace yet"))?;
+        found.ok_or_else(|| status::not_found("namespace", "there is no namespace of this name"))?;
     Ok(Named { name, number, kind })
 }
 

@@ -39,7 +39,7 @@ fn form<'a>(
     let (lease_ms, absolute) = match lease.and_then(|lease| lease.lease) {
         Some(Lease::DurationMs(duration_ms)) => (duration_ms, false),
         Some(Lease::EndAtMs(end_at_ms)) => (end_at_ms, true),
-        None => return Err(status::bad_input("lease", 0, "there must be a lease")),
+        None => return Err(status::bad_input("lease", 0, "must be set")),
     };
     let (key, owner) = (key.as_bytes(), owner.as_bytes());
     Ok(wire::Register { lease_ms, absolute, key, owner, ..wire::Register::default() })
@@ -77,10 +77,10 @@ impl OwnedLocks {
     async fn any(&self, request: &v1::AcquireAnyLockRequest) -> Result<v1::OwnedLock, Status> {
         let mut keys: Vec<&String> = request.keys.iter().collect();
         if keys.is_empty() {
-            return Err(status::bad_input("keys", 0, "there must be a key"));
+            return Err(status::bad_input("keys", 0, "must have at least one key"));
         }
         if keys.len() > ITEM_COUNT_MAX {
-            let message = format!("{} keys, the limit is {ITEM_COUNT_MAX}", keys.len());
+            let message = format!("{} keys; the maximum is {ITEM_COUNT_MAX}", keys.len());
             return Err(status::bad_input("keys", ITEM_COUNT_MAX as u64, &message));
         }
         if request.randomize_order {

@@ -23,7 +23,7 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
     let (lease_ms, absolute) = match request.lease {
         Some(Lease::LeaseMs(lease_ms)) => (lease_ms, false),
         Some(Lease::LeaseEndAtMs(end_at_ms)) => (end_at_ms, true),
-        None => return Err(status::bad_input("lease", 0, "there must be a lease")),
+        None => return Err(status::bad_input("lease", 0, "must be set")),
     };
     Ok(wire::Register {
         lease_ms,

@@ -22,7 +22,11 @@ fn pool_order(order: i32) -> Result<PoolOrder, Status> {
     match SemaphoreOrder::try_from(order) {
         Ok(SemaphoreOrder::Unspecified | SemaphoreOrder::Arrival) => Ok(PoolOrder::Arrival),
         Ok(SemaphoreOrder::Timestamp) => Ok(PoolOrder::Timestamp),
-        Err(_) => Err(status::bad_input("order", 0, "there is no such order")),
+        Err(_) => Err(status::bad_input(
+            "order",
+            0,
+            "unknown order; use SEMAPHORE_ORDER_ARRIVAL or SEMAPHORE_ORDER_TIMESTAMP",
+        )),
     }
 }
 
@@ -166,7 +170,7 @@ impl SemaphoreService for Semaphores {
         let request = request.get_ref();
         // A client that leaves the field out sends 0, which would remove the semaphore.
         if request.capacity == 0 {
-            return Err(status::bad_input("capacity", 0, "a semaphore has at least one permit"));
+            return Err(status::bad_input("capacity", 0, "must be at least 1"));
         }
         let set = wire::SetCapacity {
             capacity: request.capacity,

@@ -87,7 +87,7 @@ pub(super) fn not_found(field: &str, message: &str) -> Status {
 
 /// Another call took the place of this one.
 pub(super) fn taken_over() -> Status {
-    own(ErrorCode::Cancelled, "request_id", 0, "another call with this request id took the claim over")
+    own(ErrorCode::Cancelled, "request_id", 0, "another call with this request id took over the claim")
 }
 
 /// A lane was closed.
@@ -97,7 +97,7 @@ pub(super) fn closed(_: Closed) -> Status {
 
 /// An answer that is none to its request.
 pub(super) fn unexpected() -> Status {
-    own(ErrorCode::Internal, "", 0, "the answer does not fit the request")
+    own(ErrorCode::Internal, "", 0, "the server produced a response that does not match the request")
 }
 
 fn own(code: ErrorCode, field: &str, value: u64, message: &str) -> Status {

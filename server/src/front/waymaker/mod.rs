@@ -69,7 +69,9 @@ impl Waymaker {
     async fn extend(&self, request: &ExtendLeaseRequest) -> Result<waymaker_proto::waymaker::Lease, Outcome> {
         let id = checked_id(&request.key, &request.id)?;
         if request.lease_timeout == 0 {
-            return Err(Outcome::bad_input("lease_timeout must be above 0; UnLock ends a lock"));
+            return Err(Outcome::bad_input(
+                "lease_timeout is 0; it must be at least 1 ms; use UnLock to release a lock",
+            ));
         }
         let key = Some(request.key.as_bytes());
         let extend = wire::Extend { id, lease_ms: request.lease_timeout, key, own: false };

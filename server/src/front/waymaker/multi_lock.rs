@@ -15,7 +15,7 @@ pub(super) async fn acquire(service: &Waymaker, request: &MultiLockRequest) -> R
     let parameters = Parameters::of_multi_lock(request)?;
     if request.keys.len() > ITEM_COUNT_MAX {
         let count = request.keys.len();
-        return Err(Outcome::bad_input(format!("keys has {count} keys, the limit is {ITEM_COUNT_MAX}")));
+        return Err(Outcome::bad_input(format!("keys has {count} keys; the maximum is {ITEM_COUNT_MAX}")));
     }
     for key in &request.keys {
         check_key(&key.key)?;

@@ -71,7 +71,10 @@ impl Outcome {
     /// What a refusal of the worker is called here. The one table from our errors to the contract's.
     pub(super) fn of(response: &Response<'_>) -> Self {
         let Response::Error(ErrorAnswer { code, detail }) = response else {
-            return Self { code: Code::Internal, detail: "an answer to something else".to_owned() };
+            return Self {
+                code: Code::Internal,
+                detail: "the server produced a response that does not match the request".to_owned(),
+            };
         };
         let own = match code {
             ErrorCode::Busy | ErrorCode::Timeout => Code::Timeout,

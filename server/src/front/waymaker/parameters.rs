@@ -70,7 +70,10 @@ pub(super) fn check_key(key: &str) -> Result<(), Outcome> {
 
 fn check_len(field: &str, text: &str, limit: usize) -> Result<(), Outcome> {
     if text.len() > limit {
-        return Err(Outcome::bad_input(format!("{field} has {} bytes, the limit is {limit}", text.len())));
+        return Err(Outcome::bad_input(format!(
+            "{field} is {} bytes long; the maximum is {limit}",
+            text.len()
+        )));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What waits for the log.
 
 use super::*;
+use crate::limits::LOG_STALLED_MS;
 use crate::log::port::LogOrder;
 use crate::waiting::{mails, post};
 use crate::worker::test_node::test_node_with_log;
@@ -21,6 +22,26 @@ pub(super) fn make_durable_all(rig: &Rig, orders: impl IntoIterator<Item = LogOr
         let status = rig.node.log.as_ref().expect("the node has a log").status();
         batch.runs.iter().for_each(|run| status.set_durable(run.shard, run.last));
     }
+}
+
+/// The message names the cause: the server has a log, but its last sync takes too long.
+#[test]
+fn a_grant_that_needs_a_stalled_log_is_refused_for_that_reason() {
+    let now = Time::from_millis(1_000);
+    let (node, _orders) = test_node_with_log(1, now);
+    node.log.as_ref().expect("the node has a log").status().set_busy_since(now);
+    let mut rig = Rig::of(node, now.after_ms(LOG_STALLED_MS));
+    let (key, _) = rig.connect(SessionRequest::None);
+    let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
+    rig.say(key, &frame(2, &Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() })));
+    let output = rig.take_output(key).expect("the connection is open");
+    let answer = next_frame(&output, FRAME_LEN_MAX).expect("a frame").expect("an answer");
+    let Ok(Response::Error(error)) = Response::decode(answer) else { panic!("{answer:?}") };
+    assert_eq!(error.code, ErrorCode::ScopeUnavailable);
+    assert_eq!(
+        error.to_string(),
+        "scope_unavailable: the durable log has not confirmed a write for 10 s; durable grants resume when it does"
+    );
 }
 
 /// A hold is taken up by a second request and released by a third party. A node of one worker knows that the move is durable before the

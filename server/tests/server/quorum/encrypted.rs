@@ -28,7 +28,7 @@ fn both_sides_show_who_they_are() {
     let endpoint = &good.endpoints[0];
     assert_eq!(reason, format!("{endpoint}: cannot connect: invalid peer certificate: UnknownIssuer"));
     let reason = refused(&QuorumOptions { cert: None, key: None, ..good.clone() });
-    assert!(reason.ends_with("(quorum.cert)?"), "{reason}");
+    assert!(reason.ends_with("(--quorum-cert)"), "{reason}");
     let plain = endpoint.replace("https", "http");
     let reason = refused(&QuorumOptions { endpoints: vec![plain], ..QuorumOptions::default() });
     assert!(reason.contains("cannot connect: "), "{reason}");

@@ -151,7 +151,7 @@ fn a_stop_under_load_loses_nothing() {
     let mut command = on(place.path(), &any_shape());
     let command = command.env("WAYMAKER_LOG", "info").env("NO_COLOR", "1").stderr(stderr);
     let mut server = Server::start_with(command, Some(log));
-    server.log_places(&[&["the log is read", "clean=true"]]);
+    server.log_places(&[&["recovered the log", "clean=true"]]);
     load.turn_to(&server);
     assert!(load.wait_for_grants(50, &mut server), "the server ended by itself");
     judge("stops", &load.stop());

@@ -87,5 +87,5 @@ async fn connecting_to_a_silent_server_times_out() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("ws://{}/v1?namespace=a", listener.local_addr().unwrap());
     let error = soon(refusal(&url)).await;
-    assert!(error.to_string().contains("no answer in time"), "{error}");
+    assert!(error.to_string().contains("no response in time"), "{error}");
 }
