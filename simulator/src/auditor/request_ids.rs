@@ -8,7 +8,7 @@ use crate::operation::{Acquire, Operation, hears_taken_up};
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, Granted, LockId};
 
 /// Message with which the server refuses a request id whose claim has lost some of its keys.
-const IN_PART: &[u8] = b"some keys are held no longer";
+const IN_PART: &[u8] = b"the request id belongs to a claim that no longer holds all its keys";
 
 impl Auditor {
     /// Records that an acquire with a request id may take over the claim of an earlier acquire, or end its
