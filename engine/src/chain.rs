@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_come_out_in_the_order_in_which_they_were_pushed() {
+    fn batches_are_taken_in_push_order() {
         let word = AtomicUsize::new(0);
         let mut current = 0;
         for batch in 0..3 {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_out_in_the_order_in_which_they_went_in() {
+    fn values_are_popped_in_push_order() {
         let mut fifo = Fifo::default();
         let mut model = VecDeque::new();
         let mut random = 1_u64;

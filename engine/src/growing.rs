@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vector_is_copied_while_it_is_small_and_never_again() {
+    fn only_a_small_vector_is_copied_when_it_grows() {
         let mut vector: Vec<[u64; 4]> = Vec::new();
         let (mut moved_max, mut move_count) = (0, 0);
         for number in 0..1_000_000 {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_takes_more_than_it_was_made_for() {
+    fn a_vector_grows_beyond_its_expected_length() {
         let mut vector: Vec<u8> = vec![7; COPIED_BYTES_MAX];
         vector.shrink_to_fit();
         make_room(&mut vector, 10);

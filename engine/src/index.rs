@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insertion_moves_the_entries_of_one_group_however_many_there_are() {
+    fn an_insertion_moves_the_entries_of_at_most_one_group() {
         let asked = Cell::new(0_u32);
         let hash = |entry: u32| hashes(u64::from(entry))[1];
         let counted = |entry| {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_begin_where_cache_lines_do() {
+    fn groups_are_aligned_to_cache_lines() {
         let mut index = KeyIndex::new(10_000);
         for entry in 0..10_000 {
             index.insert(hashes(u64::from(entry))[1], entry, |entry| hashes(u64::from(entry))[1]);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_any_length_are_kept_apart() {
+    fn similar_keys_of_any_length_are_distinct() {
         let mut long_keys = LongKeys::default();
         let keys: [&[u8]; 8] = [
             b"k",

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_allowed_at_once_and_then_the_rate() {
+    fn a_bucket_allows_its_burst_at_once_and_then_its_rate() {
         let mut table = table(8);
         let one = throttle(b"b", 1);
         for taken in 1..=10 {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_exactly_when_to_come_back() {
+    fn a_refusal_returns_the_exact_retry_time() {
         let mut table = table(8);
         assert!(take(&mut table, 0, &throttle(b"b", 7)).allowed);
         let five = throttle(b"b", 5);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn while_memory_is_full_only_known_buckets_are_served() {
+    fn full_memory_refuses_new_buckets_and_serves_known_buckets() {
         let mut table = table(8);
         assert!(take(&mut table, 0, &throttle(b"known", 1)).allowed);
         table.set_full_memory(Some(4096));
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_full_bucket_is_never_allowed() {
+    fn a_cost_above_the_burst_is_never_allowed() {
         let mut table = table(8);
         let eleven = throttle(b"b", 11);
         let expected =
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_changes_nothing() {
+    fn a_zero_cost_request_changes_nothing() {
         let mut table = table(8);
         let look = throttle(b"b", 0);
         let full = Allowance { allowed: true, remaining: 10, retry_after_ns: 0, reset_after_ns: 0 };
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_given_back_beyond_full() {
+    fn a_refund_never_exceeds_the_burst() {
         let mut table = table(8);
         let refund = |cost| Throttle { refund: true, ..throttle(b"b", cost) };
         let full = Allowance { allowed: true, remaining: 10, retry_after_ns: 0, reset_after_ns: 0 };
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn time_never_goes_back() {
+    fn bucket_time_never_goes_back() {
         let mut table = table(8);
         let ten = throttle(b"b", 10);
         assert!(take(&mut table, 5 * SECOND_NS, &ten).allowed);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_apart_by_name_and_namespace() {
+    fn buckets_are_distinct_by_name_and_namespace() {
         let mut table = table(8);
         let names: [&[u8]; 4] = [b"b", b"b\0", &[b'x'; 16], &[b'x'; 17]];
         for name in names {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_outlives_a_change_of_rate_and_burst() {
+    fn spent_tokens_stay_spent_when_rate_and_burst_change() {
         let mut table = table(8);
         take(&mut table, 0, &throttle(b"b", 10));
         let smaller = Throttle { burst: 4, ..throttle(b"b", 1) };
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_of_several_buckets_counts() {
+    fn the_tightest_of_several_buckets_decides() {
         let roomy = Allowance { allowed: true, remaining: 3, retry_after_ns: 0, reset_after_ns: 9 };
         let tight = Allowance { remaining: 2, ..roomy };
         let refused = Allowance { allowed: false, remaining: 5, retry_after_ns: 7, reset_after_ns: 8 };
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_bucket_can_be_is_refused_by_field() {
+    fn invalid_bucket_settings_are_rejected_by_field() {
         let good = throttle(b"b", 1);
         let refused = |throttle: Throttle<'_>| match BucketTable::check(&throttle) {
             Ok(()) => ("", 0),
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_bucket_is_refused_where_too_many_are_not_full() {
+    fn a_new_bucket_is_refused_if_too_many_buckets_are_not_full() {
         let mut table = table(100);
         for number in 0..100_u32 {
             assert!(take(&mut table, 0, &throttle(&number.to_le_bytes(), 5)).allowed);
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_bucket_that_is_full_makes_room() {
+    fn a_single_full_bucket_makes_room_for_a_new_bucket() {
         for full in 0..100_u32 {
             let mut table = table(100);
             for number in 0..100_u32 {
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_of_time_buckets_hold_what_they_hold() {
+    fn a_bucket_works_at_the_latest_possible_time() {
         let mut table = table(8);
         assert!(take(&mut table, u64::MAX, &throttle(b"b", 10)).allowed);
         assert!(!take(&mut table, u64::MAX, &throttle(b"b", 1)).allowed);
@@ -724,7 +724,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn answers_are_those_of_the_definition(
+        fn answers_match_the_reference_model(
             rules in prop::collection::vec(rules(), 3),
             start_ns in 0..SECOND_NS,
             steps in steps(),
@@ -759,7 +759,7 @@ mod tests {
         }
 
         #[test]
-        fn no_window_sees_more_than_the_burst_and_the_rate(rule in rules(), steps in steps()) {
+        fn no_time_window_exceeds_burst_plus_rate(rule in rules(), steps in steps()) {
             let mut table = table(1);
             let (mut now_ns, mut taken) = (0, VecDeque::new());
             for step in &steps {
@@ -783,7 +783,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_taken_and_given_back_was_never_taken(
+        fn a_refund_fully_undoes_a_take(
             rule in rules(),
             steps in steps(),
             detours in prop::collection::vec(prop::option::of(any::<u32>()), 100),

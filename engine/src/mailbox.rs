@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_batch_that_finds_the_reader_asleep_wakes_it() {
+    fn only_the_first_batch_for_a_sleeping_reader_wakes_it() {
         let mailbox = Mailbox::default();
         assert!(!mailbox.post(1) && !mailbox.sleep(), "a reader with mail must not sleep");
         assert_eq!(mailbox.take(), [1]);

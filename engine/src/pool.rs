@@ -303,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn those_that_fit_together_are_granted_at_once() {
+    fn claims_that_fit_together_are_granted_at_once() {
         let (driven, said, _) = pool_of_ten(&[(1, 3), (2, 4)]);
         assert_eq!((said.as_str(), driven.pool.held()), ("+1 +2", 7));
     }
 
     #[test]
-    fn a_small_one_does_not_overtake() {
+    fn a_small_claim_does_not_overtake_a_waiting_claim() {
         let (_, said, waiting) = pool_of_ten(&[(1, 3), (2, 5), (3, 4), (4, 4), (5, 2)]);
         assert_eq!((said.as_str(), waiting), ("+1 +2", vec![3, 4, 5]));
         let (_, said, waiting) = pool_of_ten(&[(1, 3), (2, 5), (3, 4), (4, 1)]);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_grants_as_many_from_the_head_as_fit() {
+    fn a_release_grants_as_many_waiters_from_the_head_as_fit() {
         let mut driven = pool_in_state(&[(1, 3), (2, 4)], &[(3, 3), (4, 2)]);
         driven.remove(1);
         assert_eq!((driven.said().as_str(), driven.pool.held()), ("-1 +3 +4", 9));
@@ -340,14 +340,14 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_makes_too_little_room_grants_nobody() {
+    fn a_release_that_frees_too_few_permits_grants_nothing() {
         let (mut driven, ..) = pool_of_ten(&[(1, 3), (2, 4), (8, 8)]);
         driven.remove(2);
         assert_eq!((driven.said().as_str(), driven.waiting()), ("-2", vec![8]));
     }
 
     #[test]
-    fn a_waiter_that_leaves_makes_way_for_those_behind_it() {
+    fn a_leaving_waiter_unblocks_the_waiters_behind_it() {
         let (mut driven, ..) = pool_of_ten(&[(1, 3), (2, 5), (3, 4), (4, 2), (8, 8)]);
         driven.remove(3);
         assert_eq!((driven.said().as_str(), driven.pool.held()), ("x3 +4", 10));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_there_leaves_without_effect() {
+    fn removing_an_unknown_claim_has_no_effect() {
         let (mut driven, ..) = pool_of_ten(&[(1, 8), (2, 4)]);
         driven.remove(7);
         assert_eq!(driven.pool.remove_waiter(driven.pool.key(0, 7)), None);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_five() {
+    fn a_pool_of_five_permits_grants_in_order() {
         let mut driven = Driven::new(5, Arrival);
         for (claim, permits) in [(1, 3), (2, 3), (3, 2), (4, 1)] {
             driven.insert(claim, permits);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_history_of_comings_and_goings() {
+    fn a_long_sequence_of_claims_and_releases_grants_in_order() {
         let mut driven = Driven::new(10, Arrival);
         for (claim, permits) in [(1, 5), (2, 4), (3, 3), (4, 2)] {
             driven.insert(claim, permits);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_time_goes_to_the_front_and_takes_from_nobody() {
+    fn an_earlier_timestamp_queues_first_and_preempts_no_holder() {
         let mut driven = Driven::new(10, Timestamp);
         driven.insert(20, 6);
         driven.insert(30, 5);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_times_are_served_as_they_arrived() {
+    fn equal_timestamps_are_served_in_arrival_order() {
         let mut pool = Pool::new(1, Timestamp);
         assert!(pool.key(7, 1) < pool.key(7, 2) && pool.key(6, 3) < pool.key(7, 1));
         pool.hold(1);
@@ -420,13 +420,13 @@ mod tests {
     }
 
     #[test]
-    fn times_mean_nothing_where_the_order_is_that_of_arrival() {
+    fn arrival_order_ignores_timestamps() {
         let pool = Pool::new(1, Arrival);
         assert!(pool.key(9, 1) < pool.key(8, 2));
     }
 
     #[test]
-    fn whoever_comes_first_the_end_is_the_same() {
+    fn timestamp_order_is_independent_of_arrival_order() {
         for order in [[1, 2], [2, 1]] {
             let mut driven = Driven::new(10, Timestamp);
             for claim in order {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_are_counted_up_to_a_bound() {
+    fn positions_are_counted_up_to_a_limit() {
         let (driven, ..) = pool_of_ten(&[(1, 10), (2, 1), (3, 1), (4, 1)]);
         let positions = |max| -> Vec<usize> {
             driven.pool.waiters().map(|waiter| driven.pool.position_of(waiter.key, max)).collect()
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_capacity_delays_holders_keep_what_they_have_and_waiters_beyond_it_fail() {
+    fn a_smaller_capacity_keeps_holders_and_fails_waiters_that_never_fit() {
         let (mut driven, ..) = pool_of_ten(&[(1, 4), (2, 6), (3, 6), (4, 3), (5, 5)]);
         driven.said();
         driven.resize(3);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_granted_is_refused() {
+    fn a_claim_that_can_never_fit_is_refused() {
         let refused = |capacity, permits| match Pool::new(capacity, Arrival).check(permits) {
             Err(Refusal::BadInput { field: "permits", limit, .. }) => Some(limit),
             Err(other) => panic!("{other:?}"),
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_beyond_all_numbers_do_not_fit() {
+    fn permit_sums_beyond_u64_do_not_fit() {
         let mut driven = Driven::new(u64::MAX, Arrival);
         driven.insert(1, u64::MAX);
         driven.insert(2, u64::MAX);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_kept_while_someone_uses_it_or_its_capacity_was_set() {
+    fn a_pool_is_kept_while_used_or_configured() {
         let mut driven = Driven::new(1, Arrival);
         assert!(driven.pool.is_unused());
         driven.insert(1, 1);
@@ -537,7 +537,7 @@ mod tests {
 
         /// In order of arrival: a claim is granted once the permits of all that live up to and including it fit.
         #[test]
-        fn arrivals_are_granted_by_the_closed_form(capacity in 1..=20_u64, steps in steps()) {
+        fn arrival_order_grants_match_the_closed_form(capacity in 1..=20_u64, steps in steps()) {
             follow(Arrival, capacity, &steps, |live, number| {
                 live[..=number].iter().map(|claim| claim.permits).sum()
             })?;
@@ -545,7 +545,7 @@ mod tests {
 
         /// In any order: once what is held and what all that wait up to and including it ask for fits.
         #[test]
-        fn times_are_granted_by_the_closed_form(capacity in 1..=20_u64, steps in steps()) {
+        fn timestamp_order_grants_match_the_closed_form(capacity in 1..=20_u64, steps in steps()) {
             follow(Timestamp, capacity, &steps, |live, number| {
                 let counts = |(other, claim): &(usize, &Naive)| claim.held || *other <= number;
                 live.iter().enumerate().filter(counts).map(|(_, claim)| claim.permits).sum()

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_value_can_be_brought_near() {
+    fn any_value_can_be_prefetched() {
         prefetch(&());
         prefetch(&[1_u8; 3][2]);
         prefetch(&*Box::new([0_u64; 16]));

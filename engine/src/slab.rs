@@ -171,7 +171,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn records_keep_their_numbers_and_what_is_in_them(
+        fn records_keep_their_numbers_and_values(
             // Some(n): give the n-th back; None: take a number of new ones, enough to grow several times.
             steps in prop::collection::vec(prop::option::weighted(0.5, 0..10_000_usize), 1..200),
             many in 1..200_u32,

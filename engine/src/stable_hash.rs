@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_same_for_ever_and_tells_parts_apart() {
+    fn the_hash_is_stable_and_distinguishes_parts() {
         let of = |parts: &[(&'static str, bool)]| {
             stable_hash(parts.iter().map(|(part, flag)| (part.as_bytes(), *flag)))
         };

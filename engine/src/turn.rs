@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_is_dropped_drops_the_batches_in_it() {
+    fn a_dropped_cell_drops_its_batches() {
         let cell = TurnCell::<(), Box<u32>>::new(());
         let _pass = cell.enter().expect("the turn is free").pass_on();
         assert!(matches!(cell.hand_over(Box::new(1)), HandedOver::Left));
@@ -285,7 +285,7 @@ mod tests {
 
     /// Otherwise the new cell would have two turns at once.
     #[test]
-    fn a_pass_is_of_no_use_for_a_later_cell_at_the_same_address() {
+    fn a_pass_is_invalid_for_a_later_cell_at_the_same_address() {
         let mut cell = Box::new(Cell::new(Vec::new()));
         let pass = cell.enter().expect("the turn is free").pass_on();
         *cell = Cell::new(Vec::new());

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_fire_at_their_instant_and_in_order_of_time() {
+    fn timers_fire_at_their_deadline_in_time_order() {
         let deadlines = [1, 63, 64, 65, 4095, 4096, 4097, 262_144, 1 << 30, (1 << 41) + 5];
         let (mut wheel, mut table) = (Wheel::new(Time::ZERO), table(&deadlines));
         set_all(&mut wheel, &mut table);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_finds_everything_in_order() {
+    fn a_large_time_step_fires_all_timers_in_order() {
         let deadlines: Vec<u64> = (0..2000).map(|n: u64| 1 + n * n * 7919 % 300_000).collect();
         let (mut wheel, mut table) = (Wheel::new(Time::ZERO), table(&deadlines));
         set_all(&mut wheel, &mut table);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_timer_never_fires_and_its_neighbours_do() {
+    fn a_cleared_timer_never_fires_and_its_neighbours_still_fire() {
         let (mut wheel, mut table) = (Wheel::new(Time::from_millis(1000)), table(&[5000; 5]));
         set_all(&mut wheel, &mut table);
         for timer in [0, 2, 4] {
@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_in_the_past_is_due_at_the_next_instant() {
+    fn a_past_deadline_is_due_at_the_next_tick() {
         let (mut wheel, mut table) = (Wheel::new(Time::from_millis(1000)), table(&[7]));
         set_all(&mut wheel, &mut table);
         assert_eq!(due(&mut wheel, &mut table, 1001), [(0, 1001)]);
     }
 
     #[test]
-    fn the_end_of_an_instant_comes_after_all_its_timers_and_once() {
+    fn the_end_of_a_tick_follows_all_its_timers_exactly_once() {
         let (mut wheel, mut table) = (Wheel::new(Time::ZERO), table(&[64, 64, 64]));
         set_all(&mut wheel, &mut table);
         let mut steps = Vec::new();

@@ -78,12 +78,12 @@ fn senders(batch_counts: &'static [usize], send: fn(&Cell, Batch)) {
 }
 
 #[test]
-fn two_senders_of_two_batches_lose_none() {
+fn two_senders_of_two_batches_each_lose_no_batch() {
     senders(&[2, 2], serve);
 }
 
 #[test]
-fn three_senders_that_only_hand_over_lose_none() {
+fn three_senders_that_only_hand_over_lose_no_batch() {
     senders(&[1, 1, 1], hand_over);
 }
 
@@ -156,7 +156,7 @@ mod mailbox {
 
     /// What nobody took is dropped with the mailbox, once.
     #[test]
-    fn a_mailbox_drops_what_nobody_took() {
+    fn a_mailbox_drops_untaken_batches_once() {
         loom::model(|| {
             let batch = Arc::new(());
             let mailbox = Arc::new(Mailbox::default());

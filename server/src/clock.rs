@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_has_the_whole_milliseconds_around_it() {
+    fn a_moment_is_rounded_down_and_up_to_whole_milliseconds() {
         let milliseconds = |moment: Moment| (moment.passed.as_millis(), moment.now.as_millis());
         assert_eq!(milliseconds(at(0)), (0, 0));
         assert_eq!(milliseconds(at(1)), (0, 1));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_has_passed_after_its_whole_length_and_at_most_a_millisecond_later() {
+    fn a_deadline_passes_at_most_one_millisecond_late_and_never_early() {
         const LEASE_MS: u64 = 10;
         for begin in (0..3 * MILLISECOND_NS).step_by(9_973) {
             let deadline = at(begin).now.after_ms(LEASE_MS);

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_has_one_owner_and_the_second_is_told_who() {
+    fn a_second_owner_of_a_directory_is_refused_with_the_first_pid() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         let first = DataDir::open(&path).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_lock_file_a_directory_still_has_one_owner() {
+    fn a_directory_without_its_lock_file_still_has_one_owner() {
         let directory = tempfile::tempdir().unwrap();
         let first = DataDir::open(directory.path()).unwrap();
         std::fs::remove_file(directory.path().join("LOCK")).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_a_directory_is_named() {
+    fn an_unusable_data_directory_is_named_in_the_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let refused = DataDir::open(file.path()).unwrap_err().to_string();
         assert!(refused.starts_with("--data-dir: cannot write to"), "{refused}");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn each_type_of_each_namespace_is_counted_apart() {
+    fn expiries_are_counted_per_namespace_and_type() {
         let expiries = Expiries::default();
         for (namespace, type_name) in [(1, "b"), (1, "a"), (0, "b"), (1, "b"), (1, "")] {
             expiries.count(namespace, type_name.as_bytes());
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn types_beyond_the_bound_are_counted_together() {
+    fn types_beyond_the_limit_are_counted_together() {
         let expiries = Expiries::default();
         for number in 0..1000 {
             expiries.count(7, format!("type {number:03}").as_bytes());

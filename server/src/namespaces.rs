@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_keeps_its_number_and_its_kind_while_somebody_uses_it() {
+    fn a_namespace_keeps_its_number_and_kind_while_it_is_used() {
         let mut namespaces = Namespaces::default();
         let (a, b) = (open(&mut namespaces, "a").unwrap(), open(&mut namespaces, "b").unwrap());
         assert_eq!((a.number(), b.number()), (0, 1));
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_front_end_has_its_kind_before_it_is_opened_and_always_room() {
+    fn a_built_in_namespace_has_a_fixed_kind_and_always_has_room() {
         let mut namespaces = Namespaces::default();
         for (name, kind) in BUILT_IN {
             for other in NamespaceKind::ALL.into_iter().filter(|other| *other != kind) {
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_nobody_asked_anything_in_make_room_at_once() {
+    fn unused_namespaces_make_room_at_once() {
         let mut namespaces = Namespaces::default();
         for number in 0..3 * NAMESPACE_COUNT_MAX {
             open(&mut namespaces, &number.to_string()).expect("there is room");
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_user_was_refused_is_gone_unless_somebody_else_uses_it() {
+    fn a_namespace_of_a_refused_user_is_removed_unless_others_use_it() {
         let mut namespaces = Namespaces::default();
         let mut told = Vec::new();
         drop(namespaces.open(b"a", FLAT, |_| {}).unwrap());
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_shards_know_ends_once_it_was_idle_and_is_empty_and_its_number_is_not_given_again() {
+    fn an_idle_empty_namespace_is_removed_and_its_number_is_not_reused() {
         let mut namespaces = Namespaces::default();
         let user = open(&mut namespaces, "a").unwrap();
         user.note_known();
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_somebody_opens_while_shards_look_stays() {
+    fn a_namespace_opened_during_its_removal_check_stays() {
         let mut namespaces = Namespaces::default();
         open(&mut namespaces, "a").unwrap().note_known();
         namespaces.look(at(0), 2, |_| false, |_| {});
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_has_the_name_of_a_front_end_in_an_old_log_gets_another_name() {
+    fn a_restored_namespace_with_a_built_in_name_is_renamed() {
         let mut namespaces = Namespaces::default();
         let renamed = namespaces.restore(3, b"waymaker", NamespaceKind::Pool).expect("another name");
         assert_eq!(&*renamed, b"restored/pool/waymaker");
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_by_number_has_each_namespace_once_however_they_come_and_go() {
+    fn the_order_by_number_has_each_namespace_exactly_once() {
         let mut namespaces = Namespaces::default();
         assert_eq!(namespaces.restore(7, b"old", FLAT), None);
         let _used = open(&mut namespaces, "used").unwrap();
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_for_each_new_namespace_by_removing_a_few_others() {
+    fn each_new_namespace_evicts_only_a_few_others() {
         let mut namespaces = Namespaces::default();
         for number in 0..3 * NAMESPACE_COUNT_MAX {
             let before = namespaces.count();
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_hears_of_the_end_of_a_namespace_although_another_removal_ended_it() {
+    fn an_operator_is_answered_even_if_another_removal_ended_the_namespace() {
         let mut namespaces = Namespaces::default();
         open(&mut namespaces, "a").unwrap().note_known();
         assert!(namespaces.look(at(0), 1, |_| false, |_| {}).is_none());
@@ -678,7 +678,7 @@ mod tests {
 
     /// The lane may have left something in a shard that had looked before.
     #[test]
-    fn one_that_was_opened_before_shards_look_for_an_operator_and_used_meanwhile_stays() {
+    fn a_namespace_used_during_a_removal_by_an_operator_stays() {
         let mut namespaces = Namespaces::default();
         open(&mut namespaces, "a").unwrap().note_known();
         let ticket = Ticket::default();

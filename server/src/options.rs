@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_go_before_the_file_and_the_file_before_defaults() {
+    fn flags_override_the_file_and_the_file_overrides_defaults() {
         let file = file("listen = \"127.0.0.1:9\"\nworkers = 3\nbusy_poll = \"50us\"\n");
         let config = Some(file.path().to_owned());
         let flags = Flags { workers: Some(5), config, ..Flags::default() };
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_is_refused_by_field() {
+    fn an_invalid_config_file_is_rejected_by_field() {
         for (text, field) in [
             ("lisen = \"x\"", "lisen"),
             ("busy_poll = \"soon\"", "busy_poll"),
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tls_needs_may_come_from_flags_and_file_together() {
+    fn tls_options_may_be_combined_from_flags_and_file() {
         let file = file("tls_key = \"server.key\"\ntls_min_version = \"1.2\"\n");
         let config = Some(file.path().to_owned());
         let flags = Flags { tls_cert: Some("server.pem".into()), config, ..Flags::default() };

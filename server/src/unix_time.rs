@@ -106,12 +106,12 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_between_the_readings_of_both_clocks_shifts_no_time() {
+    fn a_pause_between_reading_both_clocks_does_not_shift_the_time() {
         assert_eq!(UnixTime::new(&Busy::default()).unix_ms(3_000), 4_000);
     }
 
     #[test]
-    fn an_instant_is_shown_as_the_same_time_until_the_time_of_day_is_set() {
+    fn an_instant_keeps_its_unix_time_until_the_clock_is_set() {
         let machine = Machine { boot_unix_ms: AtomicI64::new(1_000) };
         let unix_time = UnixTime::new(&machine);
         assert_eq!(unix_time.unix_ms(3_000), 4_000);

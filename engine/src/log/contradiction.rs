@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hold_that_was_granted_later_counts() {
+    fn a_contradiction_orders_its_holds_by_grant() {
         let (shared, exclusive) = (true, false);
         assert_eq!(fences(&[]), []);
         assert_eq!(fences(&[(1, exclusive)]), []);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_found_again_by_its_name() {
+    fn every_file_name_is_parsed_back() {
         let files = FIXED.iter().map(|(file, _)| *file);
         for file in files.chain([FileName::Segment(0x1f), FileName::Snapshot(NUMBER_LIMIT - 1)]) {
             assert_eq!(FileName::parse(&file.to_string()), Some(file));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_foreign() {
+    fn other_file_names_are_foreign() {
         for name in [
             "",
             "lock",

@@ -82,7 +82,7 @@ const BATCHES: [&[usize]; 8] = [
 const LIMITS: [usize; 6] = [Splitter::LIMIT_MIN, 11, 16, 64, 100, 4_000];
 
 #[test]
-fn no_payload_is_longer_than_its_limit_and_together_they_are_the_batch() {
+fn split_payloads_respect_the_limit_and_reassemble_the_batch() {
     for limit in LIMITS {
         for lens in BATCHES {
             let payloads = split(lens, limit);
@@ -102,7 +102,7 @@ fn no_payload_is_longer_than_its_limit_and_together_they_are_the_batch() {
 }
 
 #[test]
-fn a_snapshot_after_any_frame_and_the_rest_of_the_log_are_the_whole_log() {
+fn a_snapshot_after_any_frame_plus_later_frames_equals_the_log() {
     for limit in LIMITS {
         let payloads: Vec<_> = BATCHES.iter().flat_map(|lens| split(lens, limit)).collect();
         let expected: Vec<_> = BATCHES.iter().flat_map(|lens| whole(lens)).collect();
@@ -125,7 +125,7 @@ fn a_snapshot_after_any_frame_and_the_rest_of_the_log_are_the_whole_log() {
 }
 
 #[test]
-fn a_start_drops_what_the_server_before_did_not_finish() {
+fn a_start_drops_the_unfinished_batch_of_the_previous_run() {
     let mut started = Vec::new();
     Record::Started(Started::default()).encode(&mut started);
     for limit in LIMITS {
@@ -145,7 +145,7 @@ fn a_start_drops_what_the_server_before_did_not_finish() {
 }
 
 #[test]
-fn parts_and_groups_that_were_never_written_are_refused() {
+fn invalid_parts_and_groups_are_rejected() {
     let part = |left, bytes| Record::Part { left, bytes };
     let refused = |records: &[Record<'_>]| {
         let mut grouped = Grouped::<Counted>::default();
@@ -171,7 +171,7 @@ fn parts_and_groups_that_were_never_written_are_refused() {
 
 /// An image is the same if a prefix of its log becomes a snapshot.
 #[test]
-fn an_image_of_groups_is_the_same_through_a_snapshot_after_any_frame() {
+fn a_snapshot_after_any_frame_preserves_the_image() {
     let records = [
         Record::Floor { fence: 3 },
         Record::Counter { namespace: 0, scope: crate::effect::Scope::Local, fence: 9, key: &[7; 300] },

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_a_claim_that_moved_while_it_was_reserved_begins_with_its_first_record() {
+    fn a_moved_reserved_claim_keeps_the_lease_start_of_its_first_record() {
         for durable_before in [true, false] {
             let mut image = held();
             if durable_before {
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_same_boot_what_is_left_of_a_lease_is_known() {
+    fn a_restart_on_the_same_boot_keeps_the_remaining_lease() {
         let mut image = held();
         image.durable(Durable { lsn: 2, at_ms: 1_020 });
         apply(&mut image, 3, &Record::LeaseMoved { id: ID, deadline_ms: 1_500, lease_ms: 400 });
@@ -466,14 +466,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_which_nobody_knows_when_it_began_begins_anew() {
+    fn a_lease_with_an_unknown_start_restarts_in_full() {
         let mut image = held();
         image.rebase(&Started { now_ms: 1_400, unix_ms: 1_001_400, ..BOOT });
         assert_eq!(deadline_ms(&image), Some(1_500));
     }
 
     #[test]
-    fn a_hold_that_waits_for_a_cluster_is_held_once_that_has_counted_it() {
+    fn a_hold_awaiting_the_cluster_is_held_once_counted() {
         let waiting = || {
             let mut image = Image::default();
             apply(&mut image, 1, &Record::Started(BOOT));
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_waited_for_a_cluster_begins_anew() {
+    fn a_lease_that_waited_for_the_cluster_restarts_in_full() {
         let mut image = Image::default();
         apply(&mut image, 1, &Record::Started(BOOT));
         let Record::Held(hold) = hold(Item::Key(b"key")) else { panic!("it is a hold") };
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_boot_or_a_clock_that_was_set_every_lease_is_full() {
+    fn every_lease_restarts_in_full_after_a_reboot_or_clock_change() {
         for started in [
             Started { boot_id: [2; 16], now_ms: 50, unix_ms: 1_002_000 },
             Started { boot_id: [1; 16], now_ms: 301_400, unix_ms: 1_001_400 },
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_registered_gets_its_full_lease_and_a_lazy_one_keeps_its_instant_of_wall_time() {
+    fn a_registration_restarts_its_lease_and_a_lazy_registration_keeps_its_end() {
         let end_ms = |lazy, started: &Started| {
             let mut image = Image::default();
             apply(&mut image, 1, &Record::Started(BOOT));
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_clean_stop_wrote_is_gone_after_the_next_start_unless_it_is_durable() {
+    fn the_next_start_drops_ephemeral_state_written_by_a_clean_stop() {
         let mut image = held();
         apply(
             &mut image,
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_counted_further_is_the_fence_of_the_hold_and_of_its_key() {
+    fn a_fence_counted_by_the_cluster_applies_to_hold_and_key() {
         let mut image = held();
         apply(&mut image, 3, &Record::Counted { id: ID, fence: 9 });
         assert_eq!(image.holds().next().map(|hold| hold.fence), Some(9));
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_is_folded_leaves_the_floor() {
+    fn a_folded_counter_raises_the_floor() {
         let mut image = held();
         apply(&mut image, 3, &Record::Ended { id: ID });
         assert_eq!(image.counters().next().map(|counter| counter.fence), Some(5));
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_loss_no_key_goes_on_below_the_floor() {
+    fn no_key_continues_below_the_floor_after_a_loss() {
         let mut image = held();
         apply(&mut image, 3, &Record::BeginAbove { fence: 100 });
         assert_eq!(image.floor(), 100);
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_that_no_server_ever_had_are_no_end_of_the_reader() {
+    fn impossible_timestamps_do_not_crash_the_reader() {
         let registered = Item::Registration { key: b"key", type_name: b"", end_ms: i64::MIN, lazy: true };
         for (now_ms, unix_ms) in [(u64::MAX, i64::MIN), (u64::MAX, i64::MAX), (0, i64::MIN), (0, i64::MAX)] {
             let mut image = Image::default();
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_was_set_stays_until_it_is_set_to_nothing() {
+    fn a_configured_pool_stays_until_its_capacity_is_set_to_zero() {
         let mut image = held();
         let set = |capacity| Record::PoolSet { namespace: 2, capacity, by_timestamp: true, name: b"p" };
         for (capacity, pools) in [(9, vec![(2, &b"p"[..], 9, true)]), (0, vec![]), (0, vec![])] {
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_makes_the_same_image() {
+    fn a_snapshot_restores_the_same_image() {
         let mut image = held();
         apply(&mut image, 3, &Record::Namespace { number: 0, kind: 1, name: b"jobs" });
         apply(&mut image, 3, &Record::PoolSet { namespace: 2, capacity: 9, by_timestamp: true, name: b"p" });
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_namespace_leaves_its_highest_fence_and_its_number_to_others() {
+    fn a_removed_namespace_raises_the_floor_and_frees_its_number() {
         let mut image = Image::default();
         apply(&mut image, 1, &Record::Namespace { number: 3, kind: 0, name: b"old" });
         apply(&mut image, 1, &Record::Counter { namespace: 3, scope: Scope::Local, fence: 7, key: b"key" });

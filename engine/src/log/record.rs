@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn records_are_decoded_as_encoded() {
         let mut bytes = Vec::new();
         samples().iter().for_each(|record| record.encode(&mut bytes));
         let read: Vec<_> = each(&bytes).map(|record| Record::decode(record.unwrap()).unwrap()).collect();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_and_every_longer_record_is_refused() {
+    fn truncated_and_overlong_records_are_rejected() {
         for record in samples() {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_of_a_short_key_is_short() {
+    fn a_hold_of_a_short_key_encodes_to_at_most_80_bytes() {
         let mut bytes = Vec::new();
         let bare = &samples()[3];
         bare.encode(&mut bytes);

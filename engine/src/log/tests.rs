@@ -54,7 +54,7 @@ fn frame() -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_has_these_bytes() {
+fn a_frame_is_encoded_as_documented() {
     let bytes = frame();
     assert_eq!(bytes.len(), BLOCK_LEN);
     let expected = concat!(
@@ -93,7 +93,7 @@ fn a_frame_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_frame_checks_nowhere_but_where_it_was_written() {
+fn a_frame_is_valid_only_where_it_was_written() {
     let bytes = frame();
     let (log_id, number, generation) = ORIGIN;
     for other in [
@@ -115,7 +115,7 @@ fn a_frame_checks_nowhere_but_where_it_was_written() {
 }
 
 #[test]
-fn no_flipped_bit_and_no_cut_of_a_frame_goes_unseen() {
+fn every_flipped_bit_and_truncation_of_a_frame_is_detected() {
     let whole = frame();
     let read = |bytes: &[u8]| {
         let header = FrameHeader::decode(&origin(), bytes, 0)?;
@@ -162,7 +162,7 @@ fn segment_header() -> SegmentHeader {
 }
 
 #[test]
-fn a_segment_header_has_these_bytes() {
+fn a_segment_header_is_encoded_as_documented() {
     let expected = concat!(
         "574d7367",         // magic
         "0200",             // version
@@ -185,7 +185,7 @@ fn a_segment_header_has_these_bytes() {
 }
 
 #[test]
-fn a_superblock_has_these_bytes() {
+fn a_superblock_is_encoded_as_documented() {
     let losses = Some(Losses { fence_floor: 11, wait_ms: 12 });
     let superblock = Superblock {
         losses,
@@ -229,7 +229,7 @@ fn a_superblock_has_these_bytes() {
 }
 
 #[test]
-fn the_newer_whole_copy_of_a_superblock_counts_and_the_other_is_written_first() {
+fn the_newest_valid_superblock_copy_is_used_and_the_other_overwritten_first() {
     let older = Superblock { sequence: 1, ..Default::default() };
     let newer = Superblock { sequence: 2, ..Default::default() };
     let bad = [1; BLOCK_LEN];
@@ -248,7 +248,7 @@ fn the_newer_whole_copy_of_a_superblock_counts_and_the_other_is_written_first() 
 
 /// Every kind of block says its version at the same place, under the same checksum.
 #[test]
-fn a_newer_version_is_told_from_damage() {
+fn a_newer_format_version_is_distinguished_from_damage() {
     let mut block = Superblock::default().encode();
     block[4] = FORMAT_VERSION as u8 + 1;
     assert_eq!(Superblock::decode(&block), Err(BadBlock::Checksum));
@@ -273,7 +273,7 @@ fn snapshot(records: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_snapshot_has_these_bytes_around_its_frames() {
+fn a_snapshot_header_and_trailer_are_encoded_as_documented() {
     let file = snapshot(&[b"one".to_vec(), b"two".to_vec()]);
     assert_eq!(file.len(), 3 * BLOCK_LEN);
     let expected = concat!(
@@ -304,7 +304,7 @@ fn a_snapshot_has_these_bytes_around_its_frames() {
 }
 
 #[test]
-fn a_snapshot_is_read_as_it_was_written_whatever_its_size() {
+fn a_snapshot_of_any_size_is_read_as_it_was_written() {
     for count in [0, 1, 2000] {
         let records: Vec<_> = (0..count).map(|number| vec![number as u8 | 0x80; number]).collect();
         assert_is_read(&records);
@@ -356,7 +356,7 @@ fn read_segment(file: &[u8]) -> (Position, Everything) {
 }
 
 #[test]
-fn recovery_hands_on_records_with_their_frame_and_each_newer_durable_frame_once() {
+fn recovery_reports_each_record_with_its_lsn_and_each_durable_point_once() {
     let (position, found) = read_segment(&segment_of(2, &[(0, 0), (0, 0), (2, 103), (2, 103), (4, 103)]));
     assert_eq!(position.lsn, 5);
     assert_eq!(found.records.iter().map(|(lsn, _)| *lsn).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
@@ -393,7 +393,7 @@ fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8
 }
 
 #[test]
-fn behind_the_frame_that_a_start_found_only_frames_of_that_start_count() {
+fn frames_after_the_start_position_count_only_if_that_start_wrote_them() {
     assert_eq!(read_starts(&[1, 1, 2, 4], 4, 3), Ok(vec![1, 1, 2, 4]));
     // Dropped by start 4, which has written nothing yet, or one frame.
     assert_eq!(read_starts(&[1, 1, 2, 2], 4, 2), Ok(vec![1, 1]));
@@ -409,7 +409,7 @@ fn behind_the_frame_that_a_start_found_only_frames_of_that_start_count() {
 }
 
 #[test]
-fn all_up_to_the_frame_that_a_start_found_must_be_there() {
+fn all_frames_up_to_the_start_position_must_be_present() {
     let (mut file, positions) = segment_of_starts(&[1, 1, 2]);
     let read = |file: &[u8], start| {
         let superblock = Superblock { generation: 3, start, ..Default::default() };
@@ -428,7 +428,7 @@ fn all_up_to_the_frame_that_a_start_found_must_be_there() {
 
 /// Servers of version 1 raised the LSN in the middle of a flush, and left the instant of the flush before beside it.
 #[test]
-fn in_frames_of_version_1_a_durable_lsn_counts_only_with_a_later_instant() {
+fn a_version_1_durable_lsn_counts_only_with_a_later_timestamp() {
     let (_, found) =
         read_segment(&segment_of(1, &[(0, 100), (1, 150), (2, 150), (2, 150), (4, 300), (5, 300)]));
     assert_eq!(found.durable, [Durable { lsn: 1, at_ms: 150 }, Durable { lsn: 4, at_ms: 300 }]);

@@ -150,7 +150,7 @@ fn is_timeout(effect: &Effect) -> bool {
 }
 
 #[test]
-fn a_crowd_of_readers_behind_a_writer_is_granted_in_order_over_turns() {
+fn many_readers_behind_a_writer_are_granted_in_order_over_turns() {
     let mut crowd = Crowd::new();
     let writer = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
     for reader in 1..=MANY {
@@ -186,7 +186,7 @@ fn a_crowd_of_readers_behind_a_writer_is_granted_in_order_over_turns() {
 }
 
 #[test]
-fn requests_are_served_while_a_crowd_is_granted() {
+fn requests_are_served_while_many_waiters_are_granted() {
     let mut crowd = Crowd::new();
     let writer = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
     for reader in 1..=MANY {
@@ -210,7 +210,7 @@ fn requests_are_served_while_a_crowd_is_granted() {
 }
 
 #[test]
-fn holds_that_end_in_one_tick_end_over_turns_and_all_before_any_wait_of_that_tick() {
+fn many_leases_of_one_tick_expire_over_turns_before_its_wait_timeouts() {
     let mut crowd = Crowd::new();
     for client in 0..MANY {
         let key = format!("key {client}");
@@ -236,7 +236,7 @@ fn holds_that_end_in_one_tick_end_over_turns_and_all_before_any_wait_of_that_tic
 }
 
 #[test]
-fn waits_that_end_in_one_tick_end_over_turns_and_let_nobody_slip_in() {
+fn many_waits_of_one_tick_time_out_over_turns_without_grants_between() {
     let mut crowd = Crowd::new();
     crowd.acquire(0, 0, Wish::to_read("k")).expect("it is free");
     for client in 1..=MANY {
@@ -253,7 +253,7 @@ fn waits_that_end_in_one_tick_end_over_turns_and_let_nobody_slip_in() {
 }
 
 #[test]
-fn a_release_between_turns_grants_until_all_timers_of_the_tick_have_fired() {
+fn a_release_during_a_tick_grants_waiters_whose_waits_end_in_it() {
     let mut crowd = Crowd::new();
     let first = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
     let second = crowd.acquire(0, 1, Wish::to_write("m")).expect("it is free");
@@ -280,7 +280,7 @@ fn a_release_between_turns_grants_until_all_timers_of_the_tick_have_fired() {
 }
 
 #[test]
-fn a_connection_with_a_crowd_of_claims_is_lost_over_turns() {
+fn a_lost_connection_with_many_claims_is_handled_over_turns() {
     let options = AcquireOptions { release_after_ms: Some(0), ..AcquireOptions::default() };
     let mut crowd = Crowd::new();
     for number in 0..MANY {
@@ -311,7 +311,7 @@ fn a_connection_with_a_crowd_of_claims_is_lost_over_turns() {
 }
 
 #[test]
-fn a_connection_that_comes_back_at_once_keeps_its_crowd_of_holds() {
+fn an_immediate_reconnect_keeps_many_holds() {
     let options = AcquireOptions { release_after_ms: Some(50), ..AcquireOptions::default() };
     let mut crowd = Crowd::new();
     for number in 0..MANY {
@@ -331,7 +331,7 @@ fn a_connection_that_comes_back_at_once_keeps_its_crowd_of_holds() {
 
 /// What is left over of the loss is still to be done when the lane is back. Whoever asked is gone all the same.
 #[test]
-fn a_connection_that_comes_back_at_once_finds_none_of_its_crowd_of_waiters() {
+fn an_immediate_reconnect_finds_none_of_its_many_waiters() {
     let mut crowd = Crowd::new();
     let holder = crowd.acquire(1, 0, Wish::to_write("k")).expect("it is free");
     for number in 0..MANY {
@@ -348,7 +348,7 @@ fn a_connection_that_comes_back_at_once_finds_none_of_its_crowd_of_waiters() {
 }
 
 #[test]
-fn a_stop_refuses_a_crowd_over_turns_and_lets_nobody_in() {
+fn a_stop_refuses_many_waiters_over_turns_and_grants_none() {
     let mut crowd = Crowd::new();
     let holder = crowd.acquire(0, 0, Wish::to_read("k")).expect("it is free");
     let other = crowd.acquire(0, 1, Wish::to_write("m")).expect("it is free");
@@ -373,7 +373,7 @@ fn a_stop_refuses_a_crowd_over_turns_and_lets_nobody_in() {
 }
 
 #[test]
-fn one_new_key_evicts_few_of_many_that_became_free_together() {
+fn a_new_key_evicts_only_a_few_of_many_idle_keys() {
     let limits = Limits { idle_key_count_max: 10, ..Limits::default() };
     let config = ShardConfig {
         number: 0,
@@ -404,7 +404,7 @@ fn one_new_key_evicts_few_of_many_that_became_free_together() {
 }
 
 #[test]
-fn a_hold_is_told_once_that_another_lane_released_it() {
+fn a_holder_is_notified_once_of_a_release_by_another_lane() {
     let mut crowd = Crowd::new();
     let grant = crowd.acquire(0, 0, Wish::to_write("k")).expect("it is free");
     crowd.effects.said.clear();
@@ -415,7 +415,7 @@ fn a_hold_is_told_once_that_another_lane_released_it() {
 }
 
 #[test]
-fn a_hold_moves_to_a_lane_that_asks_for_it_again_under_the_same_number() {
+fn a_hold_moves_to_the_lane_that_repeats_its_request() {
     let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
     let wish = Wish { options: Some(&options), ..Wish::to_write("k") };
     let mut crowd = Crowd::new();
@@ -436,7 +436,7 @@ fn a_hold_moves_to_a_lane_that_asks_for_it_again_under_the_same_number() {
 }
 
 #[test]
-fn one_turn_ends_what_is_due_at_several_instants() {
+fn one_turn_ends_leases_and_waits_due_at_several_instants() {
     let mut crowd = Crowd::new();
     for client in 0..10 {
         let key = format!("key {client}");
@@ -453,7 +453,7 @@ fn one_turn_ends_what_is_due_at_several_instants() {
 
 /// The position of any other waiter is counted up to a limit, because counting takes time.
 #[test]
-fn the_last_of_a_long_queue_is_told_its_exact_position() {
+fn the_last_waiter_of_a_long_queue_gets_its_exact_position() {
     let mut crowd = Crowd::new();
     let before = POSITION_COUNT_MAX as u32 + 100;
     assert!(crowd.acquire(0, 0, Wish::to_write("k")).is_some());

@@ -117,7 +117,7 @@ impl Attack {
 }
 
 #[test]
-fn a_set_that_waits_is_not_taken_for_another_one_with_the_same_hash() {
+fn a_waiting_set_is_not_confused_with_a_set_of_equal_hash() {
     let mut attack = Attack::new();
     let victims = attack.hold_victims_key();
     // The home waits for this hold, so all of the claim does.
@@ -129,7 +129,7 @@ fn a_set_that_waits_is_not_taken_for_another_one_with_the_same_hash() {
 }
 
 #[test]
-fn a_set_with_the_same_hash_in_a_shard_that_has_no_claims_waits_as_well() {
+fn a_set_of_equal_hash_also_waits_in_a_shard_without_claims() {
     let mut attack = Attack::new();
     assert!(matches!(attack.acquire(0, &[(b"a", 0)]), Some(Answer::GrantedSeveral(_))));
     assert_eq!(attack.acquire(u32::MAX, &[(b"a", 0), (KEYS[0], 1)]), None);
@@ -137,7 +137,7 @@ fn a_set_with_the_same_hash_in_a_shard_that_has_no_claims_waits_as_well() {
 }
 
 #[test]
-fn a_set_that_is_held_is_not_taken_for_another_one_with_the_same_hash() {
+fn a_held_set_is_not_confused_with_a_set_of_equal_hash() {
     let mut attack = Attack::new();
     let first = attack.acquire(0, &[(b"a", 0), (KEYS[0], 1)]);
     assert!(matches!(first, Some(Answer::GrantedSeveral(_))), "{first:?}");
@@ -146,7 +146,7 @@ fn a_set_that_is_held_is_not_taken_for_another_one_with_the_same_hash() {
 }
 
 #[test]
-fn a_set_of_paths_is_not_taken_for_another_one_with_the_same_hash() {
+fn a_path_set_is_not_confused_with_one_of_equal_hash() {
     let mut attack = Attack::new();
     for wait_ms in [0, u32::MAX] {
         // Granted at first, then with an id of its own it would wait.

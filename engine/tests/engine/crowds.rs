@@ -368,7 +368,7 @@ fn sets_of_up_to_128_keys_of_64_clients_are_granted_as_a_whole() {
 }
 
 #[test]
-fn philosophers_all_finish() {
+fn dining_philosophers_all_finish() {
     run_seeds(200, |dice| {
         let count = dice.pick(&[5, 6, 20, 50, 100, 200]);
         Character {

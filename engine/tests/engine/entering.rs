@@ -74,7 +74,7 @@ impl FanOut {
 }
 
 #[test]
-fn a_thaw_lets_in_the_sets_behind_one_that_is_refused() {
+fn a_thaw_grants_the_sets_behind_a_refused_set() {
     let mut fan_out = FanOut::new(1);
     let mut freezes = FreezeList::default();
     fan_out.node.set_log_state(LogState::Ready);
@@ -93,7 +93,7 @@ fn a_thaw_lets_in_the_sets_behind_one_that_is_refused() {
 }
 
 #[test]
-fn a_thaw_marks_all_paths_of_the_sets_that_it_lets_in() {
+fn a_thaw_marks_all_paths_of_the_sets_it_grants() {
     let mut fan_out = FanOut::new(1);
     let mut freezes = FreezeList::default();
     fan_out.freeze(&mut freezes, true);
@@ -110,7 +110,7 @@ fn a_thaw_marks_all_paths_of_the_sets_that_it_lets_in() {
 }
 
 #[test]
-fn a_set_that_has_not_entered_is_shown_by_its_id() {
+fn an_entering_set_is_found_by_its_id() {
     let mut fan_out = small_turns();
     fan_out.enter(0, 1, &paths(b'a', 100), u32::MAX, AcquireOptions::default());
     fan_out.enter(0, 2, &paths(b'a', 2), u32::MAX, AcquireOptions::default());
@@ -133,7 +133,7 @@ fn a_set_that_has_not_entered_is_shown_by_its_id() {
 }
 
 #[test]
-fn waiters_are_shown_in_their_order_while_a_set_enters() {
+fn waiters_are_listed_in_order_while_a_set_enters() {
     let mut fan_out = small_turns();
     fan_out.enter(0, 1, &paths(b'a', 1), 0, AcquireOptions::default());
     // The records of claims that are over are used again, the last one first.
@@ -161,7 +161,7 @@ fn waiters_are_shown_in_their_order_while_a_set_enters() {
 
 /// Each of the waits takes a step or two when it ends. The sets behind it, which go on entering, must not take the others.
 #[test]
-fn the_ends_of_waits_for_sets_that_enter_delay_no_lease() {
+fn wait_timeouts_of_entering_sets_do_not_delay_lease_expiry() {
     let mut fan_out = small_turns();
     let caller = fan_out.caller(0, 0);
     let shard = &mut fan_out.node.shards[0];
@@ -181,7 +181,7 @@ fn the_ends_of_waits_for_sets_that_enter_delay_no_lease() {
 }
 
 #[test]
-fn sets_that_have_not_entered_count_in_the_limit_of_nodes_of_all_trees() {
+fn entering_sets_count_towards_the_node_limit_of_all_trees() {
     let mut fan_out = limited(Limits { node_count_max: 300, ..Limits::default() });
     for namespace in 0..4 {
         let caller = Caller { namespace, ..fan_out.caller(0, u32::from(namespace)) };
@@ -200,7 +200,7 @@ fn sets_that_have_not_entered_count_in_the_limit_of_nodes_of_all_trees() {
 }
 
 #[test]
-fn sets_that_have_not_entered_count_in_the_limit_of_nodes_of_their_tree_until_they_have() {
+fn entering_sets_count_towards_the_node_limit_of_their_tree() {
     let mut fan_out = limited(Limits { node_count_per_tree_max: 201, ..Limits::default() });
     let full = || Answer::Refused(Refusal::Overloaded { limit: "nodes per tree namespace", value: 201 });
     // All of them are for the same paths, which are counted once when they have entered.
@@ -215,7 +215,7 @@ fn sets_that_have_not_entered_count_in_the_limit_of_nodes_of_their_tree_until_th
 }
 
 #[test]
-fn a_request_id_of_a_set_that_has_not_entered_names_its_paths() {
+fn the_request_id_of_an_entering_set_is_bound_to_its_paths() {
     let mut fan_out = small_turns();
     let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
     let asked = paths(b'a', 100);
@@ -240,7 +240,7 @@ fn a_request_id_of_a_set_that_has_not_entered_names_its_paths() {
 
 /// A freeze refuses a try that enters, whether it comes before the try or after.
 #[test]
-fn tries_of_sets_that_enter_are_refused_if_their_tree_is_frozen() {
+fn an_entering_try_is_refused_if_its_tree_is_frozen() {
     for turns in 0..60 {
         let mut fan_out = small_turns();
         let mut freezes = FreezeList::default();
@@ -269,7 +269,7 @@ fn tries_of_sets_that_enter_are_refused_if_their_tree_is_frozen() {
 
 /// Tries are answered when it is known whether they conflict, and are counted, listed and told of as tries.
 #[test]
-fn a_try_that_enters_is_told_nothing_but_its_answer() {
+fn an_entering_try_gets_only_its_answer_and_no_events() {
     let mut fan_out = small_turns();
     fan_out.enter(0, 1, &paths(b'a', 50), u32::MAX, AcquireOptions::default());
     fan_out.enter(0, 2, &paths(b'a', 50), 0, AcquireOptions::default());
@@ -287,7 +287,7 @@ fn a_try_that_enters_is_told_nothing_but_its_answer() {
 }
 
 #[test]
-fn sets_that_enter_are_bounded_as_waiters() {
+fn entering_sets_count_towards_the_waiter_limit() {
     let mut fan_out = limited(Limits { waiter_count_per_key_max: 2, ..Limits::default() });
     for (number, wait_ms) in [(1, u32::MAX), (2, 0), (3, 0), (4, u32::MAX)] {
         fan_out.enter(0, number, &paths(b'a', 50), wait_ms, AcquireOptions::default());
@@ -298,7 +298,7 @@ fn sets_that_enter_are_bounded_as_waiters() {
 
 /// The connection of a try is lost and comes back before its shard looks at the try.
 #[test]
-fn a_try_whose_connection_was_lost_while_it_entered_is_answered_as_lost() {
+fn an_entering_try_of_a_lost_connection_is_answered_as_lost() {
     for blocked in [false, true] {
         let mut fan_out = small_turns();
         if blocked {
@@ -322,7 +322,7 @@ fn a_try_whose_connection_was_lost_while_it_entered_is_answered_as_lost() {
 
 /// Some of its paths are marked as held before it is granted. After a freeze they are marked as waiting again.
 #[test]
-fn a_set_that_enters_is_not_told_that_it_waits_for_itself() {
+fn an_entering_set_never_reports_itself_as_its_blocker() {
     for freezes_after in (0..12).map(Some).chain([None]) {
         for turns in 0..60 {
             let mut fan_out = small_turns();
@@ -350,7 +350,7 @@ fn a_set_that_enters_is_not_told_that_it_waits_for_itself() {
 }
 
 #[test]
-fn a_set_whose_paths_enter_is_shown_as_a_waiter_until_it_is_granted() {
+fn an_entering_set_is_shown_as_a_waiter_until_its_grant() {
     let mut fan_out = small_turns();
     let asked = paths(b'a', 50);
     fan_out.enter(0, 1, &asked, u32::MAX, AcquireOptions::default());
@@ -367,7 +367,7 @@ fn a_set_whose_paths_enter_is_shown_as_a_waiter_until_it_is_granted() {
 }
 
 #[test]
-fn a_set_of_as_many_segments_as_the_limit_enters_at_once() {
+fn a_set_within_the_segment_limit_enters_at_once() {
     let limits = Limits { large_set_segment_count: 3, ..Limits::default() };
     let start = Time::from_millis(1000);
     let of_two_segments = |first: u8| paths(first, 2).concat();
@@ -386,7 +386,7 @@ fn a_set_of_as_many_segments_as_the_limit_enters_at_once() {
 
 /// A release itself grants the sets that it makes clear. Sets that enter go on in later turns, which may hold free paths.
 #[test]
-fn a_release_meanwhile_refuses_no_try_that_enters() {
+fn a_concurrent_release_does_not_refuse_an_entering_try() {
     let mut fan_out = small_turns();
     fan_out.enter(0, 1, &paths(b'b', 1), 0, AcquireOptions::default());
     let Some(Answer::Granted(held)) = fan_out.answered(1) else { panic!("it is free") };
@@ -398,7 +398,7 @@ fn a_release_meanwhile_refuses_no_try_that_enters() {
 }
 
 #[test]
-fn a_try_that_enters_waits_as_long_as_a_request_that_takes_it_over() {
+fn an_entering_try_gets_the_wait_time_of_its_repeated_request() {
     let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
     let mut fan_out = small_turns();
     fan_out.enter(0, 1, &paths(b'a', 1), 0, AcquireOptions::default());
@@ -419,7 +419,7 @@ fn a_try_that_enters_waits_as_long_as_a_request_that_takes_it_over() {
 
 /// The sets become clear before their waits end, and are granted afterwards.
 #[test]
-fn waits_that_end_while_a_crowd_of_sets_is_granted_end_for_none_of_it() {
+fn sets_that_become_clear_before_their_waits_end_are_granted() {
     let mut fan_out = small_turns();
     fan_out.enter(0, 1, &paths(b'a', 1), 0, AcquireOptions::default());
     let Some(Answer::Granted(held)) = fan_out.answered(1) else { panic!("it is free") };

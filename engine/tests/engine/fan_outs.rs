@@ -175,7 +175,7 @@ impl FanOut {
 }
 
 #[test]
-fn many_readers_of_a_tree_are_granted_over_turns_in_their_order() {
+fn many_tree_readers_are_granted_in_order_over_turns() {
     // To check a tree takes time in the square of what waits.
     for (count, verifies) in [(2 * WORK_PER_TURN, true), (MANY, false)] {
         let mut fan_out = FanOut::new(1);
@@ -284,7 +284,7 @@ fn many_holds_of_a_session_end_over_turns() {
 }
 
 #[test]
-fn many_waiters_are_let_in_over_turns_when_a_prefix_is_thawed() {
+fn many_waiters_are_granted_over_turns_when_a_prefix_is_thawed() {
     let mut fan_out = FanOut::new(2);
     let mut freezes = FreezeList::default();
     fan_out.freeze(&mut freezes, true);
@@ -302,7 +302,7 @@ fn many_waiters_are_let_in_over_turns_when_a_prefix_is_thawed() {
 }
 
 #[test]
-fn many_claims_over_several_keys_become_clear_over_turns() {
+fn many_multi_key_claims_become_clear_over_turns() {
     let mut fan_out = FanOut::new(2);
     fan_out.keys(0, 0, 0, &[("j", false, 0)]);
     let Some(Effect::Answer(_, Answer::GrantedSeveral(grants))) = fan_out.effects.said.pop() else {
@@ -324,7 +324,7 @@ fn many_claims_over_several_keys_become_clear_over_turns() {
 }
 
 #[test]
-fn many_claims_over_several_keys_go_with_their_connection_over_turns() {
+fn many_multi_key_claims_end_with_their_connection_over_turns() {
     let mut fan_out = FanOut::new(2);
     fan_out.keys(0, 0, 0, &[("k", false, 1)]);
     for number in 1..MANY {
@@ -383,7 +383,7 @@ fn release_and_look(fan_out: &mut FanOut, holder: ClaimId) {
 }
 
 #[test]
-fn a_claim_whose_connection_is_gone_is_not_granted_before_it_is_noticed() {
+fn a_claim_of_a_closed_connection_is_not_granted_before_its_removal() {
     let mut fan_out = FanOut::new(2);
     let holder = one_among_many(&mut fan_out, u32::MAX, true);
     fan_out.turn();
@@ -401,7 +401,7 @@ fn a_claim_whose_connection_is_gone_is_not_granted_before_it_is_noticed() {
 }
 
 #[test]
-fn a_claim_whose_wait_is_over_is_not_granted_before_it_is_told() {
+fn a_claim_whose_wait_timed_out_is_not_granted_before_its_answer() {
     let mut fan_out = FanOut::new(2);
     let holder = one_among_many(&mut fan_out, 100, false);
     let timeout = |answer: &Answer| matches!(answer, Answer::Refused(Refusal::Timeout(_)));

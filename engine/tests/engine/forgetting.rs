@@ -57,7 +57,7 @@ impl Keys {
 }
 
 #[test]
-fn ten_million_keys_leave_nothing_but_a_floor() {
+fn ten_million_idle_keys_leave_only_a_floor() {
     let mut keys = Keys::new();
     let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
     let (mut floor, mut jumps) = (0, 0);

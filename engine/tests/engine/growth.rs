@@ -100,28 +100,28 @@ impl Crowd {
 }
 
 #[test]
-fn no_single_request_pays_for_a_larger_table_of_keys() {
+fn no_single_request_pays_for_growing_the_table_of_keys() {
     Crowd::new().grow("keys", |crowd, number| crowd.acquire(&number.to_le_bytes(), 0, None));
 }
 
 #[test]
-fn no_single_request_pays_for_a_larger_table_of_long_keys() {
+fn no_single_request_pays_for_growing_the_table_of_long_keys() {
     Crowd::new()
         .grow("long keys", |crowd, number| crowd.acquire(&[number.to_le_bytes(); 8].concat(), 0, None));
 }
 
 #[test]
-fn no_single_request_pays_for_a_larger_table_of_waiters() {
+fn no_single_request_pays_for_growing_the_table_of_waiters() {
     Crowd::new().grow("waiters", |crowd, _| crowd.acquire(b"key", u32::MAX, None));
 }
 
 #[test]
-fn no_single_request_pays_for_a_larger_table_of_queues() {
+fn no_single_request_pays_for_growing_the_table_of_queues() {
     Crowd::new().grow("queues", |crowd, number| crowd.acquire(&(number / 2).to_le_bytes(), u32::MAX, None));
 }
 
 #[test]
-fn no_single_request_pays_for_a_larger_table_of_request_ids() {
+fn no_single_request_pays_for_growing_the_table_of_request_ids() {
     Crowd::new().grow("request ids", |crowd, number| {
         let id = number.to_le_bytes();
         crowd.acquire(&id, 0, Some(&AcquireOptions { request_id: Some(&id), ..AcquireOptions::default() }));
@@ -129,7 +129,7 @@ fn no_single_request_pays_for_a_larger_table_of_request_ids() {
 }
 
 #[test]
-fn no_single_request_pays_for_a_larger_table_of_lanes() {
+fn no_single_request_pays_for_growing_the_table_of_lanes() {
     Crowd::new().grow("lanes", |crowd, number| {
         let address = LaneAddress { worker: 1, slot: number, generation: 0 };
         let owner = Arc::clone(&crowd.owner);
@@ -138,14 +138,14 @@ fn no_single_request_pays_for_a_larger_table_of_lanes() {
 }
 
 #[test]
-fn no_single_request_pays_for_a_larger_table_of_nodes() {
+fn no_single_request_pays_for_growing_the_table_of_nodes() {
     Crowd::new().grow("nodes", |crowd, number| {
         crowd.acquire_path(&[[4, 0].as_slice(), &number.to_le_bytes()].concat());
     });
 }
 
 #[test]
-fn no_single_request_pays_for_a_larger_table_of_buckets() {
+fn no_single_request_pays_for_growing_the_table_of_buckets() {
     Crowd::new().grow("buckets", |crowd, number| {
         let name = number.to_le_bytes();
         let hash = crowd.shard.bucket_hash(0, &name);

@@ -167,7 +167,7 @@ fn named() -> AcquireOptions<'static> {
 }
 
 #[test]
-fn a_hold_begins_to_end_at_once_in_a_shard_that_heard_of_the_lost_connection_first() {
+fn a_hold_ends_at_once_in_shards_that_saw_the_connection_loss() {
     let mut pair = Pair::new();
     let holder = pair.hold_far_key();
     let options = AcquireOptions { release_after_ms: Some(0), ..AcquireOptions::default() };
@@ -181,7 +181,7 @@ fn a_hold_begins_to_end_at_once_in_a_shard_that_heard_of_the_lost_connection_fir
 }
 
 #[test]
-fn no_hold_begins_once_any_of_its_shards_heard_that_its_session_ended() {
+fn no_hold_begins_once_one_of_its_shards_saw_the_session_end() {
     let mut pair = Pair::new();
     let holder = pair.hold_far_key();
     let asked = pair.acquire_both(0, true, AcquireOptions::default());
@@ -194,7 +194,7 @@ fn no_hold_begins_once_any_of_its_shards_heard_that_its_session_ended() {
 }
 
 #[test]
-fn a_claim_whose_connection_was_lost_is_not_granted_to_the_next_connection_of_its_lane() {
+fn a_claim_of_a_lost_connection_is_not_granted_to_its_successor() {
     let mut pair = Pair::new();
     let holder = pair.hold_far_key();
     let asked = pair.acquire_both(0, false, AcquireOptions::default());
@@ -209,7 +209,7 @@ fn a_claim_whose_connection_was_lost_is_not_granted_to_the_next_connection_of_it
 
 /// No turn has looked at the claim since its connection was lost, when its record becomes durable.
 #[test]
-fn a_durable_hold_does_not_begin_for_a_connection_that_was_lost() {
+fn a_durable_hold_does_not_begin_for_a_lost_connection() {
     let mut pair = Pair::new();
     pair.node.set_log_state(LogState::Ready);
     pair.crowd(0);
@@ -226,7 +226,7 @@ fn a_durable_hold_does_not_begin_for_a_connection_that_was_lost() {
 
 /// The shard that hears of the end first makes the claim unclear, so nothing is granted as the key becomes free.
 #[test]
-fn a_claim_that_became_clear_while_its_session_ended_is_granted_to_the_request_that_takes_it_over() {
+fn a_claim_unblocked_during_its_session_end_is_granted_when_repeated() {
     let mut pair = Pair::new();
     let holder = pair.hold_far_key();
     let asked = pair.acquire_both(0, false, named());
@@ -241,7 +241,7 @@ fn a_claim_that_became_clear_while_its_session_ended_is_granted_to_the_request_t
 }
 
 #[test]
-fn a_claim_that_became_clear_after_its_connection_was_lost_is_granted_to_the_request_that_takes_it_over() {
+fn a_claim_unblocked_after_its_connection_loss_is_granted_when_repeated() {
     for other_lane in [false, true] {
         let mut pair = Pair::new();
         let holder = pair.hold_far_key();
@@ -258,7 +258,7 @@ fn a_claim_that_became_clear_after_its_connection_was_lost_is_granted_to_the_req
 
 /// The home gives the claim up. The other shard has not heard of that when the request comes again.
 #[test]
-fn a_request_comes_again_while_only_the_home_knows_that_its_claim_was_given_up() {
+fn a_repeated_request_is_granted_if_only_the_home_shard_ended_its_claim() {
     for is_cancelled in [false, true] {
         let mut pair = Pair::new();
         pair.node.set_log_state(LogState::Ready);
@@ -285,7 +285,7 @@ fn a_request_comes_again_while_only_the_home_knows_that_its_claim_was_given_up()
 }
 
 #[test]
-fn a_request_that_comes_again_lets_go_of_its_claims_in_all_shards() {
+fn a_repeated_request_drops_its_old_claims_in_all_shards() {
     let mut pair = Pair::new();
     pair.node = Node::new(3, Limits::default(), START, 1);
     pair.node.set_log_state(LogState::Ready);

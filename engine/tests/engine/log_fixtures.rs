@@ -9,7 +9,7 @@ use crate::frozen_folder::FrozenFolder;
 const FROZEN: [(u16, u32); 1] = [(1, 0x615c_ebe9)];
 
 #[test]
-fn recovery_finds_in_every_fixture_exactly_what_its_server_had_promised() {
+fn recovery_restores_exactly_what_the_server_of_each_fixture_promised() {
     for fixture in Fixture::all() {
         let name = &fixture.name;
         let lines = |facts: &[Fact]| facts.iter().map(|fact| fact.line() + "\n").collect::<String>();
@@ -20,7 +20,7 @@ fn recovery_finds_in_every_fixture_exactly_what_its_server_had_promised() {
 }
 
 #[test]
-fn every_fixture_is_as_it_was_released() {
+fn every_released_fixture_is_unchanged() {
     for (version, list_checksum) in FROZEN {
         FrozenFolder { path: folder(version), list_checksum }.assert_unchanged();
     }
@@ -41,7 +41,7 @@ fn every_released_file_is_read_by_a_test() {
 }
 
 #[test]
-fn every_fixture_has_holds_of_every_kind_and_the_set_has_every_end() {
+fn every_fixture_has_all_kinds_of_holds_and_all_endings_occur() {
     let mut ends = Vec::new();
     for fixture in Fixture::all() {
         let name = &fixture.name;
@@ -80,7 +80,7 @@ fn every_fixture_has_holds_of_every_kind_and_the_set_has_every_end() {
 }
 
 #[test]
-fn a_directory_is_the_same_after_it_was_packed() {
+fn a_packed_directory_unpacks_to_the_same_files() {
     let mut bytes = vec![0; 5_000];
     for (index, byte) in bytes.iter_mut().enumerate().skip(100) {
         *byte = if index % 97 < 60 { (index * 7) as u8 } else { 0 };

@@ -145,7 +145,7 @@ fn bytes_of(digits: &str) -> Vec<u8> {
 }
 
 #[test]
-fn every_record_has_the_bytes_that_were_released_and_is_read_from_them() {
+fn every_record_encodes_to_its_released_bytes_and_decodes_from_them() {
     let is_released = folder(FORMAT_VERSION).join("files.txt").exists();
     if std::env::var_os(REWRITE).is_some() && !is_released {
         std::fs::create_dir_all(folder(FORMAT_VERSION)).expect("a folder");
@@ -169,7 +169,7 @@ fn every_record_has_the_bytes_that_were_released_and_is_read_from_them() {
 }
 
 #[test]
-fn every_kind_of_record_is_among_them_and_the_next_one_is_refused_by_name() {
+fn the_samples_have_every_kind_of_record_and_unknown_kinds_are_rejected() {
     let kinds: BTreeSet<_> = samples().iter().map(|(_, record)| kind(record)).collect();
     assert_eq!(kinds, (0..KIND_COUNT).collect());
     // Kinds are numbered from 1 on.

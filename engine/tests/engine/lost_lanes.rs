@@ -91,7 +91,7 @@ impl Queue {
 }
 
 #[test]
-fn a_waiter_that_was_taken_over_leaves_with_the_connection_that_did_so() {
+fn a_waiter_taken_over_by_a_repeated_request_ends_with_its_connection() {
     let mut queue = Queue::new();
     queue.acquire(0, Some(b"id"));
     for _ in 0..20 {
@@ -106,7 +106,7 @@ fn a_waiter_that_was_taken_over_leaves_with_the_connection_that_did_so() {
 }
 
 #[test]
-fn no_acquire_waits_longer_than_its_connection_lives() {
+fn no_acquire_waits_longer_than_its_connection_lasts() {
     for seed in 0..300 {
         let mut dice = Dice::new(seed);
         let mut queue = Queue::new();

@@ -80,7 +80,7 @@ impl Reuse {
 }
 
 #[test]
-fn no_id_of_a_million_grants_acts_on_a_later_one() {
+fn no_id_of_a_million_grants_acts_on_a_later_grant() {
     let (mut reuse, mut dice) = (Reuse::new(), Dice::new(1));
     let mut old: Vec<ClaimId> = Vec::with_capacity(GRANT_COUNT);
     for number in 0..GRANT_COUNT {

@@ -31,7 +31,7 @@ const POOL_COUNT: u32 = 3 * LIST_SCAN_COUNT_MAX;
 const TOUCHED_PER_PLACE_MAX: u64 = 6;
 
 #[test]
-fn a_page_of_pools_looks_at_a_limited_number_of_pools_whatever_the_prefix() {
+fn a_page_examines_a_limited_number_of_pools_for_any_prefix() {
     let mut fan_out = FanOut::new(1);
     for number in 0..POOL_COUNT {
         fan_out.set_pool(&format!("pool {number}"), 1);
@@ -52,7 +52,7 @@ fn a_page_of_pools_looks_at_a_limited_number_of_pools_whatever_the_prefix() {
 }
 
 #[test]
-fn a_pool_that_stays_is_in_exactly_one_page_while_others_come_and_go() {
+fn a_lasting_pool_is_on_exactly_one_page_while_other_pools_change() {
     let mut fan_out = FanOut::new(1);
     for number in 0..200 {
         fan_out.set_pool(&format!("stays {number}"), 1);

@@ -58,7 +58,7 @@ fn difference(expected: &str, said: &str) -> Option<String> {
 }
 
 #[test]
-fn the_engine_does_what_the_spec_files_say() {
+fn the_engine_matches_the_spec_files() {
     let rewrite = std::env::var_os("WAYMAKER_REWRITE_SPECS").is_some();
     let mut failures = String::new();
     for file in files() {

@@ -123,7 +123,7 @@ impl Small {
 }
 
 #[test]
-fn grants_left_over_for_a_key_never_touch_a_tree_that_has_its_record() {
+fn leftover_grants_of_a_key_never_touch_a_reused_record() {
     let mut small = Small::new();
     small.shard.begin_turn(START, START, &mut small.effects);
     let holder = small.acquire(b"key", false);
@@ -149,7 +149,7 @@ fn grants_left_over_for_a_key_never_touch_a_tree_that_has_its_record() {
 }
 
 #[test]
-fn work_left_over_for_a_lane_does_not_belong_to_the_next_lane_of_its_address() {
+fn leftover_work_of_a_lane_does_not_affect_its_successor() {
     let mut small = Small::new();
     small.shard.begin_turn(START, START, &mut small.effects);
     let numbers: Vec<u32> = (0..8_u8).map(|key| small.acquire_until_lost(&[key])).collect();
@@ -169,7 +169,7 @@ fn work_left_over_for_a_lane_does_not_belong_to_the_next_lane_of_its_address() {
 
 /// Anything may happen between two turns that each do little: keys, trees and pools take over each other's records.
 #[test]
-fn random_steps_between_turns_that_do_little_break_no_invariant() {
+fn random_steps_between_small_turns_break_no_invariant() {
     for seed in 0..400 {
         let mut dice = Dice::new(seed);
         let mut small = Small::new();

@@ -62,7 +62,7 @@ fn crowd(wait_ms: u32) -> (FanOut, ClaimId) {
 }
 
 #[test]
-fn requests_for_a_key_that_very_many_stubs_wait_for_cost_the_same_as_for_others() {
+fn requests_for_a_key_with_very_many_waiting_stubs_stay_cheap() {
     let (mut fan_out, _) = crowd(u32::MAX);
     fan_out.cheaply("a reader", |f| f.acquire(2, 1, b"a", true, 0));
     let reader = fan_out.granted_count();
@@ -83,7 +83,7 @@ fn requests_for_a_key_that_very_many_stubs_wait_for_cost_the_same_as_for_others(
 }
 
 #[test]
-fn releases_of_a_key_that_very_many_stubs_wait_for_cost_the_same_as_of_others() {
+fn releases_of_a_key_with_very_many_waiting_stubs_stay_cheap() {
     let (mut fan_out, _) = crowd(u32::MAX);
     for (number, writer_waits) in [(10, false), (20, true)] {
         fan_out.effects.said.clear();
@@ -100,7 +100,7 @@ fn releases_of_a_key_that_very_many_stubs_wait_for_cost_the_same_as_of_others() 
 }
 
 #[test]
-fn rechecks_of_claims_behind_very_many_stubs_cost_no_more_than_of_others() {
+fn rechecks_of_claims_behind_very_many_stubs_stay_cheap() {
     let (mut fan_out, held) = crowd(u32::MAX);
     fan_out.effects.follow_ups.clear();
     fan_out.release(held);
@@ -121,7 +121,7 @@ fn rechecks_of_claims_behind_very_many_stubs_cost_no_more_than_of_others() {
 }
 
 #[test]
-fn a_turn_in_which_very_many_waits_end_takes_so_many_steps_and_no_more() {
+fn ending_very_many_waits_takes_a_bounded_number_of_steps() {
     for writer_waits in [false, true] {
         let (mut fan_out, _) = crowd(50);
         if writer_waits {
@@ -149,7 +149,7 @@ const TURNS_BETWEEN_RECONNECTS: u32 = 70;
 const READER_COUNT: u32 = 1000;
 
 #[test]
-fn a_lane_that_reconnects_all_the_time_delays_neither_leases_nor_waits_nor_grants() {
+fn a_lane_that_reconnects_constantly_delays_no_leases_waits_or_grants() {
     let mut fan_out = FanOut::new(1);
     fan_out.set_capacity(u64::from(HOLD_COUNT));
     for number in 0..HOLD_COUNT {
@@ -272,7 +272,7 @@ impl FanOut {
 }
 
 #[test]
-fn sets_of_very_many_nodes_end_over_turns() {
+fn sets_of_very_many_nodes_expire_over_turns() {
     let mut fan_out = FanOut::new(1);
     for number in 0..10 {
         fan_out.hold_set(&largest_set(number), 500, 0).expect("it is free");
@@ -314,7 +314,7 @@ fn a_set_of_very_many_nodes_enters_over_turns() {
 }
 
 #[test]
-fn a_set_that_reads_very_many_nodes_which_are_there_enters_over_turns() {
+fn a_read_set_of_very_many_existing_nodes_enters_over_turns() {
     let mut fan_out = FanOut::new(1);
     let paths = largest_set(0);
     let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: false }).collect();
@@ -330,7 +330,7 @@ fn a_set_that_reads_very_many_nodes_which_are_there_enters_over_turns() {
 }
 
 #[test]
-fn a_set_that_has_not_entered_can_be_given_up() {
+fn an_entering_set_can_be_cancelled() {
     let mut fan_out = FanOut::new(1);
     let set = largest_set(0);
     for turns in [0, 1, 20, 50, 70] {
@@ -358,7 +358,7 @@ fn a_set_that_has_not_entered_can_be_given_up() {
 }
 
 #[test]
-fn a_request_that_takes_over_a_try_before_it_has_entered_waits_as_long_as_it_asked_to() {
+fn a_repeated_request_for_an_entering_try_waits_its_own_wait_time() {
     for held in [false, true] {
         let mut fan_out = FanOut::new(1);
         let set = largest_set(0);
@@ -404,7 +404,7 @@ fn a_set_of_very_many_nodes_is_released_over_turns() {
 }
 
 #[test]
-fn a_waiting_set_of_very_many_nodes_is_held_over_turns() {
+fn a_waiting_set_of_very_many_nodes_is_granted_over_turns() {
     let mut fan_out = FanOut::new(1);
     let set = largest_set(0);
     let first = fan_out.hold_set(&set[..1], 0, 0).expect("it is free");
@@ -438,7 +438,7 @@ fn a_waiting_set_of_very_many_nodes_is_held_over_turns() {
 }
 
 #[test]
-fn a_page_of_a_listing_looks_at_a_part_of_very_many_paths() {
+fn a_page_of_a_listing_examines_a_part_of_very_many_paths() {
     let mut fan_out = FanOut::new(1);
     for number in 0..10 {
         fan_out.hold_set(&largest_set(number), 0, 0).expect("it is free");
@@ -504,7 +504,7 @@ fn read_crowd(fan_out: &mut FanOut, durable_count: u32, when: &str) {
 }
 
 #[test]
-fn readings_of_a_key_that_very_many_hold_cost_no_more_than_they_name() {
+fn reads_of_a_key_with_very_many_holders_stay_cheap() {
     for scope in [Scope::Ephemeral, Scope::Local] {
         let mut fan_out = FanOut::new(1);
         fan_out.node.set_log_state(LogState::Ready);
@@ -556,7 +556,7 @@ fn readings_of_a_key_that_very_many_hold_cost_no_more_than_they_name() {
 }
 
 #[test]
-fn reserved_holders_that_leave_are_counted_no_more() {
+fn reserved_holders_that_leave_are_no_longer_counted() {
     let mut fan_out = FanOut::new(1);
     fan_out.node.set_log_state(LogState::Ready);
     let options = AcquireOptions { scope: Scope::Local, ..AcquireOptions::default() };
@@ -608,7 +608,7 @@ fn read_path(fan_out: &mut FanOut, path: &[u8], fence: u64) -> bool {
 }
 
 #[test]
-fn readings_of_a_path_above_very_many_held_paths_look_at_a_part_of_them() {
+fn reads_above_very_many_held_paths_examine_only_a_part() {
     let mut fan_out = FanOut::new(1);
     for number in 0..CROWD / 2 {
         let path = [&[1, 0, b'r', 4, 0][..], &number.to_le_bytes()].concat();
@@ -627,7 +627,7 @@ fn readings_of_a_path_above_very_many_held_paths_look_at_a_part_of_them() {
 }
 
 #[test]
-fn readings_of_a_path_above_very_deep_held_paths_look_at_a_part_of_them() {
+fn reads_above_very_deep_held_paths_examine_only_a_part() {
     let mut fan_out = FanOut::new(1);
     for path in largest_set(0) {
         assert!(fan_out.hold_set(&[path], 0, 0).is_some());
@@ -637,7 +637,7 @@ fn readings_of_a_path_above_very_deep_held_paths_look_at_a_part_of_them() {
 }
 
 #[test]
-fn the_repetition_of_a_set_of_very_many_nodes_looks_at_none_of_them() {
+fn a_repeated_set_request_examines_none_of_its_very_many_nodes() {
     let mut fan_out = FanOut::new(1);
     let set = largest_set(0);
     let mut items: Vec<_> = set.iter().map(|path| TreeItem { path, write: true }).collect();
@@ -662,7 +662,7 @@ fn the_repetition_of_a_set_of_very_many_nodes_looks_at_none_of_them() {
 }
 
 #[test]
-fn very_many_waiters_of_a_pool_are_compared_with_a_smaller_capacity_over_turns() {
+fn a_smaller_pool_capacity_is_checked_against_very_many_waiters_over_turns() {
     let mut fan_out = FanOut::new(1);
     fan_out.set_capacity(10);
     fan_out.permits(0, 0, 10, false).expect("it is free");
@@ -743,7 +743,7 @@ fn thaw_many_times(fan_out: &mut FanOut, with_turns: bool) {
 }
 
 #[test]
-fn very_many_thaws_together_cause_one_walk_over_what_waits() {
+fn very_many_thaws_together_walk_the_waiters_once() {
     for with_turns in [false, true] {
         let mut fan_out = FanOut::new(1);
         fan_out.acquire(0, 0, b"key", false, 0);
@@ -766,7 +766,7 @@ fn very_many_thaws_together_cause_one_walk_over_what_waits() {
 }
 
 #[test]
-fn a_thaw_during_the_walk_of_another_one_lets_in_what_that_walk_has_passed() {
+fn a_thaw_during_the_walk_of_another_thaw_grants_waiters_already_passed() {
     let mut fan_out = FanOut::new(1);
     let mut freezes = FreezeList::default();
     fan_out.freeze(&mut freezes, true);
@@ -786,7 +786,7 @@ fn a_thaw_during_the_walk_of_another_one_lets_in_what_that_walk_has_passed() {
 }
 
 #[test]
-fn a_step_of_a_count_of_claims_looks_at_a_part_of_very_many_lanes() {
+fn a_step_of_counting_claims_examines_a_part_of_very_many_lanes() {
     let mut fan_out = FanOut::new(1);
     for client in 0..CROWD {
         fan_out.acquire(client, 1, &client.to_le_bytes(), false, 0);

@@ -47,7 +47,7 @@ fn forget(shard: &mut Shard, now_ms: u64, namespaces: &[u16]) -> Vec<u16> {
 }
 
 #[test]
-fn a_bucket_keeps_its_namespace_until_it_is_full() {
+fn a_bucket_keeps_its_namespace_in_use_until_it_is_full() {
     let mut shard = Shard::new(&ShardConfig {
         number: 0,
         limits: Limits::default(),

@@ -148,7 +148,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_timer_fires_in_order_once_and_in_time(
+    fn every_timer_fires_once_in_order_and_on_time(
         start in prop_oneof![Just(0), 0..100_000_u64, Just(1 << 36)],
         steps in prop::collection::vec(step(), 1..80),
     ) {

@@ -57,18 +57,18 @@ fn check(scheduler: impl Scheduler + 'static, forgets_left: bool) {
 }
 
 #[test]
-fn in_random_schedules_everybody_is_answered_and_nothing_is_left() {
+fn every_request_is_answered_and_nothing_leaks_in_random_schedules() {
     check(RandomScheduler::new_from_seed(1, 100_000), false);
 }
 
 /// Schedules in which threads are held up for long, at a few points.
 #[test]
-fn in_schedules_with_few_preemptions_everybody_is_answered_and_nothing_is_left() {
+fn every_request_is_answered_and_nothing_leaks_with_few_preemptions() {
     check(shuttle::scheduler::PctScheduler::new_from_seed(1, 3, 100_000), false);
 }
 
 #[test]
-fn a_turn_that_is_passed_on_without_the_batches_that_are_left_is_found() {
+fn shuttle_finds_a_turn_passed_on_without_its_remaining_batches() {
     let found = catch_unwind(|| check(RandomScheduler::new_from_seed(1, 100_000), true));
     assert!(found.is_err(), "shuttle did not find the lost batches");
 }

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_waits_until_requests_that_were_read_before_it_are_served() {
+    fn a_sweep_waits_for_requests_read_before_it() {
         in_runtime(async {
             let local = test_local();
             let (socket, mut client) = std::os::unix::net::UnixStream::pair().expect("two sockets");
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_waits_no_longer_for_a_connection_that_has_ended() {
+    fn a_sweep_does_not_wait_for_an_ended_connection() {
         in_runtime(async {
             let local = test_local();
             let (socket, mut client) = std::os::unix::net::UnixStream::pair().expect("two sockets");
@@ -362,7 +362,7 @@ mod tests {
 
     /// Changes of keys take long, and the time of a turn is measured between reads.
     #[test]
-    fn a_read_ends_after_some_changes_of_keys() {
+    fn a_tls_read_ends_after_a_few_key_updates() {
         in_runtime(async {
             let (mut socket, mut client) = encrypted().await;
             for byte in 0..u8::MAX {
@@ -380,7 +380,7 @@ mod tests {
 
     /// A sweep has to wait for decrypted bytes as well.
     #[test]
-    fn bytes_that_are_decrypted_count_as_unread() {
+    fn decrypted_bytes_count_as_unread() {
         in_runtime(async {
             let (mut socket, mut client) = encrypted().await;
             client.write_all(&[7; SHORT_RECORD_LEN / 2]).await.expect("there is room");
@@ -393,7 +393,7 @@ mod tests {
 
     /// A sweep has to wait for all of a record of which the encryption has the beginning.
     #[test]
-    fn the_beginning_of_a_record_that_is_not_decrypted_counts_as_unread() {
+    fn a_partial_tls_record_counts_as_unread() {
         in_runtime(async {
             // Longer than a read of the socket.
             let (mut socket, mut client) = encrypted_in_records(10_000).await;
@@ -412,7 +412,7 @@ mod tests {
     /// A read of an encrypted socket may leave room in the buffer although the socket has more. No request ends in the bytes that the client
     /// has sent, so the worker does not end the turn either.
     #[test]
-    fn an_encrypted_connection_reads_no_more_when_its_time_is_over_although_no_read_fills_the_buffer() {
+    fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
         in_runtime(async {
             let local = test_local();
             let (socket, mut client) = encrypted().await;
@@ -476,12 +476,12 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_the_server_gives_up_finds_out() {
+    fn a_stalled_connection_is_woken_when_the_server_drops_it() {
         assert_ne!(wakes_of_stalled(|_, _| {}), 0);
     }
 
     #[test]
-    fn a_connection_that_the_server_gives_up_finds_out_although_an_inlet_takes_its_lane() {
+    fn a_dropped_connection_is_woken_even_if_an_inlet_reuses_its_lane() {
         let open_inlet = |local: &Local, slot| {
             let namespace = b"default";
             let hello = waymaker_protocol::Hello {
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_decrypted_count_as_unread_after_a_move() {
+    fn decrypted_bytes_count_as_unread_after_a_move() {
         in_runtime(async {
             let (mut socket, mut client) = encrypted().await;
             client.write_all(&[7; SHORT_RECORD_LEN / 2]).await.expect("there is room");

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_reads_so_many_bytes_in_a_turn_and_then_gives_way() {
+    fn a_connection_yields_after_the_byte_limit_of_a_turn() {
         let mut rig = Rig::new();
         for _ in 0..2 {
             rig.turn(|local, turn| assert_eq!(read_all_allowed(local, turn), FRONT_TURN_LEN));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_has_read_everything_when_its_turn_ends_need_not_give_way() {
+    fn a_connection_with_nothing_left_to_read_does_not_yield() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             turn.note_read(FRONT_TURN_LEN);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_gave_way_does_nothing_until_its_turn_comes() {
+    fn a_connection_that_yielded_does_not_run_before_its_next_turn() {
         let mut rig = Rig::new();
         rig.turn(|_, turn| turn.serve_later());
         let mut context = Context::from_waker(Waker::noop());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_parts_goes_on_in_the_next_turn_once_the_time_is_over() {
+    fn a_split_request_continues_in_the_next_turn_when_time_is_up() {
         let mut rig = Rig::new();
         let mut context = Context::from_waker(Waker::noop());
         let mut run = |rig: &mut Rig, spent: Duration| {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_awaits_the_next_turn_goes_on_in_it_and_leaves_nothing_behind() {
+    fn a_request_awaiting_the_next_turn_resumes_and_leaves_no_state() {
         let mut rig = Rig::new();
         let wakes = Arc::<Wakes>::default();
         let waker = Waker::from(Arc::clone(&wakes));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_parts_is_woken_in_the_next_turn() {
+    fn a_split_request_is_woken_in_the_next_turn() {
         let mut rig = Rig::new();
         let wakes = Arc::<Wakes>::default();
         let waker = Waker::from(Arc::clone(&wakes));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_whose_time_is_over_reads_no_more() {
+    fn a_connection_stops_reading_when_its_turn_time_is_over() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             assert_ne!(turn.may_read(&mut local.barrier(), || 100), 0);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_with_more_to_read_serves_at_once_although_it_read_little() {
+    fn a_connection_with_unread_bytes_serves_at_once_after_a_short_read() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             turn.note_read(1);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_ends_with_the_turn_that_reads_and_serves_what_was_there() {
+    fn a_sweep_ends_when_the_bytes_present_at_its_start_are_served() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| _ = read_all_allowed(local, turn));
         rig.local.barrier().begin_debts();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_reads_little_at_once() {
+    fn a_single_read_has_a_length_limit() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             assert_eq!(turn.may_read(&mut local.barrier(), || 1 << 20), FRONT_READ_LEN_MAX);
@@ -321,7 +321,7 @@ mod tests {
 
     /// A library may ask again after it was refused.
     #[test]
-    fn a_connection_that_was_refused_a_read_gives_way_even_if_it_reads_later() {
+    fn a_connection_refused_a_read_yields_even_if_it_reads_later() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             turn.note_read(FRONT_TURN_LEN);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_with_requests_left_counts_as_served_in_part_even_if_it_lets_others_read() {
+    fn a_connection_with_requests_left_counts_as_partly_served() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             turn.let_others_read(local.others());
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_ends_has_no_place_although_requests_are_left() {
+    fn an_ended_connection_has_no_queue_place_despite_unserved_requests() {
         let mut rig = Rig::new();
         rig.turn(|_, turn| turn.serve_later());
         rig.wait_for_turn();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_waits_until_a_connection_that_gave_way_has_read_and_served_what_was_there() {
+    fn a_sweep_waits_for_the_earlier_bytes_of_a_connection_that_yielded() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| _ = read_all_allowed(local, turn));
         rig.local.barrier().begin_debts();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_serves_at_once_while_another_has_given_way() {
+    fn a_connection_serves_at_once_while_another_has_yielded() {
         let mut rig = Rig::new();
         let other = Queued::default();
         rig.local.late.give_way(&other, &Context::from_waker(Waker::noop()));
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_has_read_much_serves_at_once() {
+    fn a_connection_that_read_a_full_batch_serves_at_once() {
         let mut rig = Rig::new();
         rig.turn(|local, turn| {
             turn.note_read(FRONT_BATCH_LEN);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_waits_until_a_connection_that_lets_others_read_has_served() {
+    fn a_sweep_waits_for_a_connection_that_lets_others_read() {
         let mut rig = Rig::new();
         let read = |rig: &mut Rig, unread_len: u64| {
             rig.turn(|local, turn| {
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_waits_no_longer_for_a_connection_that_has_ended() {
+    fn a_sweep_does_not_wait_for_an_ended_connection() {
         let mut rig = Rig::new();
         rig.turn(|_, turn| turn.serve_later());
         rig.local.barrier().begin_debts();
@@ -460,7 +460,7 @@ mod tests {
 
     /// Unread bytes are counted when a connection reads. This one only goes on with requests that it has read.
     #[test]
-    fn a_sweep_waits_no_longer_than_its_limit_for_a_connection_that_serves_and_does_not_read() {
+    fn a_sweep_has_a_time_limit_for_a_connection_that_only_serves() {
         let mut rig = Rig::new();
         rig.turn(|_, turn| turn.serve_later());
         rig.local.barrier().begin_debts();

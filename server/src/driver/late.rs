@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_connection_continues_in_each_round_in_the_order_in_which_they_gave_way() {
+    fn yielded_connections_continue_one_per_round_in_order() {
         let late = Late::default();
         let mut run = pin!(late.run(|| false));
         let waiting: Vec<_> = (0..3).map(|_| Waiting::new(&late)).collect();

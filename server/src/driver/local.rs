@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn another_worker_is_woken_for_what_the_flusher_releases() {
+    fn a_release_by_the_flusher_wakes_the_worker_of_the_waiter() {
         let local = test_local_of(2);
         Local::enter(&local);
         let shard = local.node.shard_of_key(b"key");

@@ -243,7 +243,7 @@ mod tests {
 
     /// A clean stop records what all shards have.
     #[test]
-    fn a_worker_that_ends_first_leaves_no_turn_behind() {
+    fn a_worker_that_ends_first_leaves_no_shard_turn_taken() {
         let (node, orders) = test_node_with_log(2, BootClock.moment().now);
         let options = Flags::default().resolve().expect("the defaults");
         let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));

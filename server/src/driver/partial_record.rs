@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_count_until_their_record_is_whole() {
+    fn bytes_of_an_incomplete_record_are_counted() {
         let lens = [1, 0, 300, 16_640, 2];
         let bytes = records(&lens);
         for step in [1, 2, 3, 7, 64, 1_000, bytes.len()] {

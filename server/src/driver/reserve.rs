@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reserve_is_limited_and_its_places_are_given_back() {
+    fn the_connection_reserve_is_limited_and_its_places_are_returned() {
         let reserve = Reserve::default();
         let mut taken: Vec<_> = std::iter::from_fn(|| reserve.take()).take(1_000).collect();
         assert_eq!(taken.len(), RESERVED_CONNECTION_COUNT_MAX);

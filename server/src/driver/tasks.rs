@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_is_asked_as_often_as_it_takes_to_name_all_connections() {
+    fn the_system_is_polled_often_enough_to_report_all_connections() {
         let local = test_local();
         assert_eq!(poll_count(&local), 1);
         for expected in 2..5 {
@@ -226,7 +226,7 @@ mod tests {
     const HANDED_OVER_COUNT: usize = 200;
 
     #[test]
-    fn sockets_count_as_read_once_connections_that_were_just_handed_over_are_served_too() {
+    fn sockets_count_as_read_only_after_new_connections_are_served() {
         in_runtime(async {
             let local = test_local();
             let clients: Vec<_> = (0..HANDED_OVER_COUNT)

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_counts_as_read_once_the_requests_of_a_connection_that_moved_away_are_served() {
+    fn a_worker_is_drained_once_requests_of_a_moved_connection_are_served() {
         let Rig { node, workers: [mut first, mut second], mut socket, moved, .. } = rig();
         let at = BEGIN.after_ms(5);
         first.handle_drained(at, at);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_counts_as_read_once_a_connection_that_moved_away_has_ended() {
+    fn a_worker_is_drained_once_a_moved_connection_has_ended() {
         let Rig { node, mut workers, mut barrier, moved, .. } = rig();
         let at = BEGIN.after_ms(5);
         workers[0].handle_drained(at, at);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_does_not_wait_for_connections_that_moved_away_after_its_sweep() {
+    fn a_worker_does_not_wait_for_connections_that_moved_after_its_sweep() {
         let mut rig = rig();
         let (first, later) = (BEGIN.after_ms(5), BEGIN.after_ms(9));
         let ticket = rig.moved.ticket;
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_reads_on_once_its_answers_are_written_if_they_had_paused_it() {
+    fn a_connection_paused_by_unwritten_answers_resumes_once_they_are_written() {
         let mut worker = Worker::new(test_node(2, BEGIN), 1, BEGIN);
         let all = |bytes: &[u8]| Write::Written(bytes.len());
         let paused = asked(&mut worker, 20_000);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_parts_goes_on_once_in_the_next_turn_although_nothing_else_is_left() {
+    fn a_split_request_is_woken_once_in_the_next_turn() {
         let (mut turn, mut barrier) = (FrontTurn::default(), ReadBarrier::new(EVENTS_PER_POLL));
         let wakes = Arc::<Wakes>::default();
         begin(&mut turn);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_may_have_more_to_read_has_another_turn() {
+    fn a_connection_that_may_have_unread_bytes_gets_another_turn() {
         let (mut turn, mut barrier) = (FrontTurn::default(), ReadBarrier::new(EVENTS_PER_POLL));
         begin(&mut turn);
         turn.use_up();

@@ -273,7 +273,7 @@ mod tests {
 
     /// It may not have had a turn yet, and only that makes its socket known.
     #[test]
-    fn the_first_sweep_after_a_connection_was_taken_over_asks_the_operating_system_once_more() {
+    fn the_first_sweep_after_a_new_connection_polls_the_system_once_more() {
         let mut barrier = ReadBarrier::new(1);
         let rounds = |barrier: &mut ReadBarrier| {
             barrier.begin_sweep(Time::ZERO);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_waits_for_nobody_that_has_read_everything() {
+    fn a_sweep_does_not_wait_for_a_connection_that_has_read_everything() {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);
         barrier.give_way(&mut place, read(1));
         barrier.catch_up(&mut place);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_were_unread_when_the_sweep_began_are_waited_for_and_later_ones_are_not() {
+    fn a_sweep_waits_only_for_bytes_unread_at_its_start() {
         let (mut barrier, mut place) = sweeping(100);
         barrier.give_way(&mut place, read(60));
         assert!(barrier.is_owed());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_were_read_and_not_served_are_waited_for() {
+    fn a_sweep_waits_for_bytes_read_but_not_served() {
         let (mut barrier, mut place) = sweeping(100);
         barrier.give_way(&mut place, TurnReport { served: Served::Part, ..read(100) });
         assert!(barrier.is_owed());
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_one_turn_reads_and_the_next_serves_are_waited_for() {
+    fn a_sweep_waits_for_bytes_served_in_the_turn_after_their_read() {
         let (mut barrier, mut place) = sweeping(100);
         let turn = |read_len| TurnReport { served: Served::Earlier, ..read(read_len) };
         barrier.give_way(&mut place, turn(60));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_catches_up_owes_nothing() {
+    fn a_sweep_does_not_wait_for_a_connection_that_caught_up() {
         let (mut barrier, mut place) = sweeping(100);
         barrier.catch_up(&mut place);
         assert!(!barrier.is_owed());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_uses_too_much_time_is_not_waited_for() {
+    fn a_sweep_does_not_wait_for_a_connection_beyond_its_time_limit() {
         let (mut barrier, mut place) = sweeping(u64::MAX);
         let turn = TurnReport { spent: SPENT_MAX / 2, ..read(1) };
         barrier.give_way(&mut place, turn);
@@ -347,7 +347,7 @@ mod tests {
 
     /// A connection that goes on with requests that it has read does not look into its socket.
     #[test]
-    fn a_connection_that_uses_too_much_time_without_reading_is_not_waited_for() {
+    fn a_sweep_does_not_wait_for_a_slow_connection_without_reads() {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);
         barrier.give_way(&mut place, read(1));
         barrier.begin_debts();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_gives_way_during_a_sweep_is_not_waited_for() {
+    fn a_sweep_does_not_wait_for_connections_that_yield_after_its_start() {
         let (mut barrier, mut place) = sweeping(100);
         let mut late = None;
         barrier.give_way(&mut late, read(1));
@@ -369,7 +369,7 @@ mod tests {
 
     /// The place of the connection that caught up is used again.
     #[test]
-    fn a_place_that_is_used_again_owes_nothing() {
+    fn a_sweep_does_not_wait_for_the_user_of_a_reused_place() {
         let (mut barrier, mut first) = sweeping(100);
         let mut other = None;
         barrier.give_way(&mut other, read(1));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_free_when_a_sweep_began_owes_nothing() {
+    fn a_sweep_does_not_wait_for_a_place_free_at_its_start() {
         let (mut barrier, mut first) = sweeping(100);
         let mut other = None;
         barrier.give_way(&mut other, read(1));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_owes_nothing_and_catches_up_pays_for_no_other() {
+    fn a_connection_outside_a_sweep_settles_no_debt_of_others() {
         let (mut barrier, mut place) = sweeping(100);
         let mut late = None;
         barrier.give_way(&mut late, read(1));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_goes_first_after_many_turns_that_were_too_short_for_all_requests() {
+    fn the_library_runs_first_after_many_turns_too_short_for_all_requests() {
         let mut turns = StreamTurns::default();
         let mut work = Noted { short_turns: 3 * GRPC_TURNS_UNREAD_MAX, ..Noted::default() };
         for _ in 0..2 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_the_library_has_begun_run_at_once_unless_others_have_to_read() {
+    fn requests_begun_by_the_library_run_at_once_unless_others_must_read() {
         for (lets_others_read, expected) in
             [(false, &["requests", "library", "requests"][..]), (true, &["requests", "library"])]
         {

@@ -127,7 +127,7 @@ mod tests {
     const RUNTIME_OPERATIONS_PER_POLL: u32 = 128;
 
     #[test]
-    fn a_turn_ends_after_fewer_reads_than_the_runtime_allows_however_short_they_are() {
+    fn short_reads_end_a_turn_before_the_read_limit_of_the_runtime() {
         let mut turn = Turn::<MachineStopwatch>::default();
         for _ in 0..RUNTIME_OPERATIONS_PER_POLL / 2 {
             turn.note_read(1);

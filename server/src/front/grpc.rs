@@ -268,7 +268,7 @@ mod tests {
     use prost_types::FileDescriptorSet;
 
     #[test]
-    fn the_methods_whose_answers_are_streams_are_those_of_the_contracts() {
+    fn the_streaming_methods_match_the_contracts() {
         let of_contracts = [FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET]
             .into_iter()
             .flat_map(|set| FileDescriptorSet::decode(set).expect("a set of files").file)

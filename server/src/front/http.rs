@@ -233,7 +233,7 @@ mod tests {
 
     /// The library goes on after a few requests without a look at the sockets of others.
     #[test]
-    fn a_client_that_sends_many_requests_at_once_lets_others_go_between_a_few_of_them() {
+    fn a_client_that_pipelines_many_requests_yields_after_a_few() {
         in_runtime(async {
             let local = enter_crowded();
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

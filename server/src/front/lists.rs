@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_beyond_its_limit_is_refused_and_its_room_is_given_back() {
+    fn a_list_beyond_its_limit_is_refused_and_frees_its_room() {
         let (lists, now) = (Arc::new(Lists::default()), Instant::now());
         let list = full(&lists, now);
         let refusal = list.push_at(vec![0], None, now).expect_err("it is too long");
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lists_together_have_a_limit_and_one_that_is_not_taken_for_long_makes_room() {
+    fn all_lists_share_a_limit_and_a_list_left_unread_is_dropped() {
         let (lists, now) = (Arc::new(Lists::default()), Instant::now());
         let [unread, other] = [(); 2].map(|()| full(&lists, now));
         let late = now + Duration::from_millis(LIST_KEPT_MS - 1);
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_some_pages_makes_room() {
+    fn a_client_that_reads_pages_frees_their_room() {
         let (lists, now) = (Arc::new(Lists::default()), Instant::now());
         let [taken, _other] = [(); 2].map(|()| full(&lists, now));
         let mut body = ListBody::new(taken);
@@ -433,7 +433,7 @@ mod tests {
 
     /// A client may keep a list until another list needs its room.
     #[test]
-    fn a_list_that_nobody_takes_keeps_nothing_of_later_ones() {
+    fn an_unread_list_keeps_no_memory_of_later_lists() {
         let (lists, now) = (Arc::new(Lists::default()), Instant::now());
         let _unread = begin(&lists, now);
         for _ in 0..100 {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_memory_tells_short_lists_only() {
+    fn a_server_at_its_memory_limit_serves_only_short_lists() {
         let (lists, now) = (Arc::new(Lists::default()), Instant::now());
         let list = begin(&lists, now);
         list.push_at(vec![1], Some(1_000), now).expect("a short list");

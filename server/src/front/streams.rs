@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_reads_and_writes_now_and_then_although_its_requests_never_rest() {
+    fn a_connection_still_reads_and_writes_while_its_requests_never_rest() {
         let streams = busy_streams();
         let library_count = Cell::new(0);
         let library = |_: &mut Context<'_>| {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_wait_until_others_have_read_and_are_then_served_in_their_order() {
+    fn a_few_requests_wait_until_others_have_read_then_run_in_order() {
         let _local = enter_crowded();
         let happened = Rc::<Happened>::default();
         let streams = Streams::default();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_behind_one_that_takes_the_whole_turn_are_served_in_the_next_before_the_library_goes_on() {
+    fn requests_behind_a_slow_request_run_before_the_library_next_turn() {
         let local = enter_crowded();
         let happened = Rc::<Happened>::default();
         let streams = Streams::default();
@@ -313,7 +313,7 @@ mod tests {
 
     /// The set of requests stops for a while after a request has woken itself a few times.
     #[test]
-    fn the_library_waits_for_a_request_that_wakes_itself_over_and_over() {
+    fn the_library_waits_for_a_request_that_wakes_itself_repeatedly() {
         let _local = enter_crowded();
         let happened = Rc::<Happened>::default();
         let streams = Streams::default();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_left_are_dropped_in_turns() {
+    fn leftover_requests_are_dropped_over_several_turns() {
         /// Takes a whole turn to drop.
         struct Large(Rc<Cell<usize>>);
         impl Drop for Large {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_may_not_run_on_is_woken_in_the_next_turn() {
+    fn a_request_out_of_turn_time_is_woken_in_the_next_turn() {
         let local = enter_crowded();
         let streams = Streams::default();
         let happened = Rc::<Happened>::default();

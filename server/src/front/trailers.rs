@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trailers_have_the_status_and_its_message_alone() {
+    fn trailers_contain_only_the_status_and_its_message() {
         let trailers = trailers(&Status::unavailable("the server is stopping"));
         let headers = trailers.into_trailers().expect("trailers");
         let mut names: Vec<_> = headers.keys().map(http::HeaderName::as_str).collect();

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_room_are_tried_now_and_then_and_nothing_else_is_written() {
+    fn frames_without_room_are_retried_and_nothing_else_is_written() {
         let mut agenda = agenda();
         agenda.note_batch();
         agenda.note_taken(true);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmation_without_room_is_tried_again_like_any_frame() {
+    fn a_confirmation_without_room_is_retried_like_any_frame() {
         let mut agenda = agenda();
         assert_eq!(agenda.next(at(LOG_IDLE_MS)), Next::Confirm);
         agenda.note_no_room(at(LOG_IDLE_MS));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_wait_for_one_another_while_the_disk_is_full() {
+    fn batches_are_paced_while_the_disk_is_full() {
         let mut agenda = agenda();
         assert!(agenda.note_space(at(0), Space::Low));
         assert!(!agenda.note_space(at(0), Space::Low));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_that_failed_is_tried_again_after_a_while_and_when_there_is_room() {
+    fn a_failed_compaction_is_retried_later_or_when_there_is_room() {
         let mut agenda = agenda();
         agenda.note_flushed(at(0), true);
         agenda.note_compaction_failed(at(0));
@@ -281,7 +281,7 @@ mod tests {
 
     /// Every state that a few events can lead to ends within the grace of a stop, whatever room there is.
     #[test]
-    fn a_stop_ends_in_every_state() {
+    fn a_stop_completes_from_every_state() {
         type Event = fn(&mut Agenda, Time);
         let events: [Event; 7] = [
             |agenda, _| agenda.note_batch(),

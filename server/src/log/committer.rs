@@ -469,7 +469,7 @@ mod tests {
 
     /// A shard that knows of a durable record speaks at once, so the answers that waited for the record must be with the workers before.
     #[test]
-    fn a_shard_learns_that_a_record_is_durable_once_workers_have_what_waited_for_it() {
+    fn a_shard_sees_a_record_as_durable_after_workers_got_its_answers() {
         let mut committer = started(config());
         let runs = vec![Run { shard: 0, first: 1, last: 1 }];
         let batch = LogBatch { records: vec![0; 3], record_count: 1, runs, ..LogBatch::default() };
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_delivered_when_its_sync_has_ended_and_as_durable_since_then() {
+    fn a_group_is_delivered_after_its_sync_with_the_sync_time() {
         let mut committer = started(config());
         committer.told(at(1), batch(10));
         committer.says(at(1), &["take", "append"]);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_full_at_a_number_of_bytes() {
+    fn a_group_has_a_byte_limit() {
         let mut committer = started(config());
         for len in [99, 1, 1, 50, 49, 200, 7] {
             committer.told(at(0), batch(len));
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_room_waits_for_it_and_no_other_is_taken_before() {
+    fn a_group_without_room_blocks_later_groups() {
         let mut committer = started(config());
         let status = Arc::clone(&committer.status);
         committer.told(at(0), batch(10));
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_looked_at_again_and_again_though_batches_come() {
+    fn a_full_disk_is_checked_periodically_while_batches_arrive() {
         let mut committer = started(config());
         committer.told(at(0), LogOrder::Report(Report::Space(Space::Low)));
         for look in 1..4 {
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_without_room_asks_for_it_and_writes_its_first_frames_then() {
+    fn a_start_without_room_compacts_and_writes_its_first_frames_later() {
         let mut committer =
             started(CommitterConfig { waits_for_room: true, foldable: segments(1), ..config() });
         assert_eq!(committer.status.state(at(0)), LogState::NoSpace);
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_segment_has_the_next_one_made_and_full_ones_folded_one_time_after_the_other() {
+    fn a_new_segment_triggers_preparation_and_one_compaction_at_a_time() {
         let mut committer = started(config());
         for (count, steps) in [(1, &["prepare", "take"][..]), (2, &["prepare", "compact", "take"])] {
             committer.told(at(0), batch(10));
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_folds_what_is_left_of_the_last_one() {
+    fn a_start_compacts_segments_left_by_the_previous_run() {
         let mut committer = started(CommitterConfig { foldable: segments(2), ..config() });
         committer.says(at(0), &["compact"]);
         let mut committer = started(CommitterConfig { foldable: segments(1), ..config() });
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_looked_at_once_old_files_are_removed() {
+    fn a_full_disk_is_checked_again_once_old_files_are_removed() {
         let mut committer = started(config());
         committer.foldable = segments(1);
         committer.told(at(0), LogOrder::Report(Report::Space(Space::Low)));
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_that_fails_changes_nothing_and_is_tried_again() {
+    fn a_failed_compaction_changes_nothing_and_is_retried() {
         let mut committer = started(CommitterConfig { foldable: segments(2), ..config() });
         committer.says(at(0), &["compact"]);
         committer.told(at(0), LogOrder::Report(Report::Compacted(PLAN, Err(full()))));
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_end_once_after_their_wait_though_batches_come() {
+    fn the_wait_after_losses_ends_once_while_batches_arrive() {
         let mut committer = started(CommitterConfig { losses_ms: Some(300), ..config() });
         committer.says(at(0), &["wait 300"]);
         committer.told(at(299), batch(1));
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_without_room_ends_after_a_while_and_nobody_is_told_that_it_is_durable() {
+    fn a_stop_without_room_gives_up_and_answers_unknown() {
         let mut committer = started(config());
         committer.told(at(0), batch(10));
         committer.says(at(0), &["take", "append"]);
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_only_groups_that_are_durable_already_are_told_so() {
+    fn after_a_failure_only_groups_already_durable_are_confirmed() {
         let mut committer = started(config());
         committer.told(at(0), batch(100));
         committer.told(at(0), batch(10));
@@ -700,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_sync_ends_everything() {
+    fn a_failed_sync_fails_the_log_with_unknown_outcomes() {
         let mut committer = started(config());
         committer.told(at(0), batch(10));
         committer.says(at(0), &["take", "append"]);
@@ -711,7 +711,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_see_how_long_a_write_takes() {
+    fn workers_see_a_stalled_write_in_the_log_state() {
         let mut committer = started(config());
         let status = Arc::clone(&committer.status);
         committer.told(at(0), batch(10));

@@ -195,7 +195,7 @@ mod tests {
 
     /// The server ended as if its disk had failed when one thread renamed the spare segment while the other looked for it.
     #[test]
-    fn files_that_come_and_go_while_the_directory_is_listed_are_no_failure() {
+    fn listing_a_directory_tolerates_files_that_appear_and_vanish() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path(), Device::Write).unwrap();
         let is_over = AtomicBool::new(false);

@@ -154,9 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_is_no_more_in_the_cache_still_dirties_single_blocks() {
-        let Some(directory) = mappable("a_segment_that_is_no_more_in_the_cache_still_dirties_single_blocks")
-        else {
+    fn a_segment_evicted_from_the_cache_still_dirties_single_blocks() {
+        let Some(directory) = mappable("a_segment_evicted_from_the_cache_still_dirties_single_blocks") else {
             return;
         };
         let disk = Disk::open(directory.path(), Device::Map).unwrap();
@@ -173,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_large_pages_is_given_up_for_writes() {
-        let Some(directory) = mappable("a_map_of_large_pages_is_given_up_for_writes") else { return };
+    fn a_map_of_large_pages_falls_back_to_writes() {
+        let Some(directory) = mappable("a_map_of_large_pages_falls_back_to_writes") else { return };
         let path = directory.path().join("segment");
         std::fs::write(&path, vec![0; LEN]).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
@@ -182,7 +181,7 @@ mod tests {
         let mut mapped = MappedFile::new(file).unwrap();
         frames(&mut mapped);
         if mapped.map.is_some() {
-            skip("a_map_of_large_pages_is_given_up_for_writes", "this kernel made no large pages");
+            skip("a_map_of_large_pages_falls_back_to_writes", "this kernel made no large pages");
         }
         let bytes = std::fs::read(&path).unwrap();
         assert!(bytes[4096..32 * 4096].iter().all(|byte| *byte == 7));
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_beyond_the_map_is_an_error() {
+    fn a_write_beyond_the_mapped_file_is_an_error() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         let mut mapped = MappedFile::new(file).unwrap();
@@ -204,7 +203,7 @@ mod tests {
 
     /// Runs in a process of its own, which it ends.
     #[test]
-    fn a_store_into_a_file_that_was_cut() {
+    fn a_store_into_a_truncated_file() {
         if std::env::var_os(IN_CHILD).is_none() {
             return;
         }
@@ -216,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_store_names_its_byte_and_ends_the_process() {
+    fn a_failed_store_reports_its_byte_and_ends_the_process() {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "log::map::tests::a_store_into_a_file_that_was_cut"])
+            .args(["--exact", "--nocapture", "log::map::tests::a_store_into_a_truncated_file"])
             .env(IN_CHILD, "1")
             .output()
             .unwrap();

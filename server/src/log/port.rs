@@ -208,7 +208,7 @@ mod tests {
 
     /// After lost records nothing is granted until the longest lease that they may have given is over.
     #[test]
-    fn a_batch_knows_the_longest_lease_that_its_renewals_give() {
+    fn a_batch_tracks_the_longest_lease_of_its_renewals() {
         let mut batch = LogBatch::default();
         for lease_ms in [20, 70_000, 30] {
             let id = ClaimId { place: 1, secret: 1 };
@@ -219,7 +219,7 @@ mod tests {
 
     /// A lost hold on the lease of a session lasts as long as the session.
     #[test]
-    fn a_batch_knows_the_longest_lease_of_the_sessions_of_its_holds() {
+    fn a_batch_tracks_the_longest_session_lease_of_its_holds() {
         let mut batch = LogBatch::default();
         batch.add(&Record::Held(Hold {
             id: ClaimId { place: 1, secret: 1 },

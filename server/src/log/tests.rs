@@ -101,7 +101,7 @@ fn rotate(log: &mut Log) {
 }
 
 #[test]
-fn what_was_synced_is_there_after_the_next_start() {
+fn synced_records_are_present_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, nothing, opened) = open(directory.path());
     assert!(opened.is_new && nothing.0.is_empty());
@@ -118,7 +118,7 @@ fn what_was_synced_is_there_after_the_next_start() {
 }
 
 #[test]
-fn a_clean_stop_is_known_to_the_next_start_and_only_to_that() {
+fn only_the_next_start_sees_a_clean_stop() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -131,7 +131,7 @@ fn a_clean_stop_is_known_to_the_next_start_and_only_to_that() {
 }
 
 #[test]
-fn starts_continue_in_the_same_segment() {
+fn repeated_starts_continue_in_the_same_segment() {
     let directory = tempfile::tempdir().unwrap();
     for start in 1..10 {
         let (mut log, found, opened) = open(directory.path());
@@ -174,7 +174,7 @@ fn frame_payload_limit() -> usize {
 }
 
 #[test]
-fn a_torn_frame_that_nobody_was_told_of_is_dropped_for_ever() {
+fn an_unacknowledged_torn_frame_is_dropped_permanently() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -191,7 +191,7 @@ fn a_torn_frame_that_nobody_was_told_of_is_dropped_for_ever() {
 
 /// They stay in the file behind the frames of the next start, with the numbers that its next frames will have.
 #[test]
-fn frames_that_were_dropped_never_return_though_they_are_whole() {
+fn dropped_frames_never_return_even_if_they_are_intact() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -221,7 +221,7 @@ fn frames_that_were_dropped_never_return_though_they_are_whole() {
 }
 
 #[test]
-fn frames_that_landed_out_of_order_are_dropped_together() {
+fn unsynced_frames_written_out_of_order_are_dropped_together() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -235,7 +235,7 @@ fn frames_that_landed_out_of_order_are_dropped_together() {
 }
 
 #[test]
-fn a_hole_in_what_was_durable_is_refused_by_file_and_byte() {
+fn a_hole_in_durable_frames_is_refused_by_file_and_byte() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -259,7 +259,7 @@ fn a_hole_in_what_was_durable_is_refused_by_file_and_byte() {
 
 /// A server was killed in the middle of a compaction.
 #[test]
-fn damage_is_accepted_beside_a_snapshot_that_was_not_finished() {
+fn damage_is_accepted_beside_an_unfinished_snapshot() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -275,7 +275,7 @@ fn damage_is_accepted_beside_a_snapshot_that_was_not_finished() {
 }
 
 #[test]
-fn a_last_frame_that_a_clean_stop_vouches_for_is_not_dropped() {
+fn a_lost_last_frame_of_a_clean_stop_is_refused_as_damage() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -297,7 +297,7 @@ fn started(path: &Path) -> LogWriter {
 
 /// A lost last frame looks like the end of the log until the superblock names the last frame of a clean stop.
 #[test]
-fn a_clean_stop_replaces_a_log_whose_last_frame_the_disk_has_lost() {
+fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
     let directory = tempfile::tempdir().unwrap();
     let writer = started(directory.path());
     let file = fs::File::options().write(true).open(directory.path().join(segment(1))).unwrap();
@@ -309,7 +309,7 @@ fn a_clean_stop_replaces_a_log_whose_last_frame_the_disk_has_lost() {
 
 /// The old files are still open, so the end of the log is written to them.
 #[test]
-fn a_clean_stop_of_a_log_that_the_next_start_would_not_find_fails_and_replaces_nothing() {
+fn a_clean_stop_fails_if_the_next_start_would_not_find_its_log() {
     type Harm = fn(&Path);
     let harms: [(&str, Harm); 5] = [
         ("the directory was replaced", |path| {
@@ -344,7 +344,7 @@ fn a_clean_stop_of_a_log_that_the_next_start_would_not_find_fails_and_replaces_n
 }
 
 #[test]
-fn a_record_without_meaning_is_refused_by_file_and_byte() {
+fn an_invalid_record_is_refused_by_file_and_byte() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -409,7 +409,7 @@ fn a_damaged_snapshot_is_refused_by_file_and_byte() {
 }
 
 #[test]
-fn either_copy_of_the_superblock_has_everything() {
+fn either_copy_of_the_superblock_is_sufficient() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     put(&mut log, b"one");
@@ -437,7 +437,7 @@ fn either_copy_of_the_superblock_has_everything() {
 }
 
 #[test]
-fn foreign_files_are_named_and_left_alone() {
+fn foreign_files_are_reported_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["notes.txt", "segment-1", "segment-0000000000000002~"] {
         fs::write(directory.path().join(name), "").unwrap();
@@ -454,7 +454,7 @@ fn foreign_files_are_named_and_left_alone() {
 
 /// A directory called `spare` ended the server when it made its first segment ahead.
 #[test]
-fn a_name_of_the_log_that_is_no_file_is_refused_and_left_alone() {
+fn a_directory_named_like_a_log_file_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("backup")).unwrap();
     put(&mut open(directory.path()).0, b"one");
@@ -475,7 +475,7 @@ fn a_name_of_the_log_that_is_no_file_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_newer_version_is_refused_by_name_even_where_damage_is_accepted() {
+fn a_newer_format_version_is_refused_even_if_damage_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()));
     let newer = |bytes: &mut Vec<u8>, at: usize| {
@@ -503,7 +503,7 @@ fn crc32c_of(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_missing_segment_is_refused_by_name_the_last_one_too() {
+fn a_missing_segment_is_refused_by_name_including_the_last() {
     let directory = tempfile::tempdir().unwrap();
     let (mut log, ..) = open(directory.path());
     rotate(&mut log);
@@ -522,7 +522,7 @@ fn a_missing_segment_is_refused_by_name_the_last_one_too() {
 }
 
 #[test]
-fn segments_that_were_made_ahead_are_used_and_leftovers_removed() {
+fn prepared_segments_are_used_and_leftovers_removed() {
     let directory = tempfile::tempdir().unwrap();
     let storage = disk(directory.path());
     let (mut log, ..) = open(directory.path());
@@ -545,7 +545,7 @@ fn segments_that_were_made_ahead_are_used_and_leftovers_removed() {
 
 /// A frame of a long segment might not fit the short one behind it.
 #[test]
-fn the_length_of_segments_may_change_from_start_to_start() {
+fn the_segment_length_may_change_between_starts() {
     let directory = tempfile::tempdir().unwrap();
     let lens = [4, 1, 16, 1, 4].map(|factor| factor * SEGMENT_LEN_MIN);
     let mut written = 0;
@@ -579,7 +579,7 @@ fn a_segment_with_holes_is_continued() {
 }
 
 #[test]
-fn map_and_writes_make_the_same_files() {
+fn mapped_and_written_logs_produce_the_same_files() {
     let files = [Device::Map, Device::Write].map(|device| {
         let directory = tempfile::tempdir().unwrap();
         let storage: Arc<dyn Storage> = Arc::new(Disk::open(directory.path(), device).unwrap());
@@ -595,7 +595,7 @@ fn map_and_writes_make_the_same_files() {
 }
 
 #[test]
-fn a_directory_that_must_not_be_written_is_named() {
+fn a_read_only_directory_is_refused_with_the_failed_file() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
@@ -611,7 +611,7 @@ fn a_directory_that_must_not_be_written_is_named() {
 }
 
 #[test]
-fn files_are_for_their_owner_alone() {
+fn log_files_are_accessible_only_by_their_owner() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     open(directory.path());
@@ -622,8 +622,8 @@ fn files_are_for_their_owner_alone() {
 }
 
 #[test]
-fn a_frame_of_one_block_dirties_little_more_than_that_block() {
-    let Some(directory) = mappable("a_frame_of_one_block_dirties_little_more_than_that_block") else {
+fn a_one_block_frame_dirties_little_more_than_that_block() {
+    let Some(directory) = mappable("a_one_block_frame_dirties_little_more_than_that_block") else {
         return;
     };
     let storage = disk(directory.path());

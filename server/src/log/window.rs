@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn any_piece_of_a_file_is_read_in_any_order() {
+    fn pieces_of_a_file_can_be_read_in_any_order() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         for len in
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_shorter_is_an_error() {
+    fn a_truncated_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, content(3 * BLOCK_LEN)).unwrap();

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_bytes_a_share_or_none() {
+    fn a_memory_limit_is_bytes_a_percentage_or_none() {
         for (text, limit) in [
             ("none", Ok(MemoryLimit::None)),
             ("1073741824", Ok(MemoryLimit::Bytes(1 << 30))),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_refused_from_the_limit_on_until_enough_is_free() {
+    fn claims_are_refused_at_the_memory_limit_until_enough_is_free() {
         let memory = MemoryUse::new(Some(1_000));
         assert_eq!((memory.note(999), memory.is_full()), (None, false));
         assert_eq!((memory.note(1_000), memory.is_full()), (Some(true), true));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_files_do_not_count() {
+    fn mapped_files_do_not_count_as_used_memory() {
         assert_eq!(used_pages("9000 700 300 1 0 2 0\n"), Some(400));
         assert_eq!(used_pages(""), None);
         let filled = vec![1_u8; 32 << 20];
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_around_a_group_counts() {
+    fn the_lowest_limit_of_all_parent_cgroups_applies() {
         assert_eq!(machine_len("MemTotal:       16 kB\nMemFree: 1 kB\n"), Some(16 << 10));
         let read = |path: &Path| match path.to_str() {
             Some("/sys/fs/cgroup/a/memory.max") => Some("4096\n".to_owned()),

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_delivered() {
+    fn counted_questions_are_delivered() {
         let mut asker = asked(8, 3);
         let steps = asker.steps(at(0));
         assert_eq!(steps.len(), 3);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_and_their_steps_are_bounded() {
+    fn transactions_in_flight_and_their_steps_are_bounded() {
         let mut asker = asked(2, 100);
         let in_flight: Vec<_> = (0..QUORUM_TRANSACTION_COUNT_MAX).map(|_| asker.steps(at(0))).collect();
         assert!(in_flight.iter().all(|steps| steps.len() == 2));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_the_same_steps_are_asked_once_more_and_nothing_before() {
+    fn after_a_failure_the_same_steps_are_retried_after_a_pause() {
         for error in [silent(), not_sent()] {
             let mut asker = asked(8, 2);
             let steps = asker.steps(at(0));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_transactions_take_no_place_of_later_ones() {
+    fn failed_transactions_do_not_use_up_the_limit_in_flight() {
         let mut asker = asked(8, 1);
         for failure in 0..2 * QUORUM_TRANSACTION_COUNT_MAX as u64 {
             let now = at(failure * QUORUM_RETRY_MS);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_answers_nothing_is_given_up_until_a_look_succeeds() {
+    fn a_silent_cluster_is_unavailable_until_a_probe_succeeds() {
         let mut asker = asked(8, 1);
         let steps = asker.steps(at(0));
         asker.ask(question("later"), at(100));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_expires_ends_no_others_while_the_cluster_answers() {
+    fn an_expired_question_fails_alone_while_the_cluster_answers() {
         let mut asker = asked(1, 1);
         asker.steps(at(0));
         asker.ask(question("later"), at(QUORUM_ANSWER_MS - 1));
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_shows_that_the_cluster_is_back() {
+    fn a_late_answer_makes_the_cluster_available_again() {
         let mut asker = asked(8, 1);
         let steps = asker.steps(at(0));
         assert_eq!(asker.settled(at(QUORUM_ANSWER_MS)), [false]);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_look_says_nothing_of_a_cluster_that_has_answered_since() {
+    fn a_failed_probe_is_ignored_if_the_cluster_has_answered_since() {
         let mut asker = asked(8, 1);
         let steps = asker.steps(at(0));
         asker.settled(at(QUORUM_ANSWER_MS));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_that_is_too_large_is_halved_for_ever() {
+    fn a_transaction_that_is_too_large_is_halved_permanently() {
         for text in ["too many operations in txn request", "request is too large", "received message larger"]
         {
             let too_large = ClusterError::Refused { reason: format!("etcdserver: {text}") };
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_etcd_refuses_is_found_and_refused_alone() {
+    fn a_counter_refused_by_etcd_is_isolated_and_refused_alone() {
         let mut asker = asked(8, 3);
         let steps = asker.steps(at(0));
         asker.take_answer(&steps, Err(refused()), at(0));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_count_as_answers() {
+    fn a_refusal_by_the_cluster_counts_as_an_answer() {
         let mut asker = asked(1, 2);
         let steps = asker.steps(at(0));
         asker.steps(at(0));
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_become_rare_while_etcd_does_not_accept_the_user() {
+    fn probes_become_rare_while_etcd_rejects_the_user() {
         let mut asker = asked(8, 1);
         let steps = asker.steps(at(0));
         asker.take_answer(&steps, Err(stranger()), at(0));
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_is_not_accepted_at_the_start_makes_the_cluster_unavailable() {
+    fn a_user_rejected_at_the_start_makes_the_cluster_unavailable() {
         let (port, _orders) = QuorumPort::new();
         let mut asker = Asker::new(7, Arc::clone(port.status()), 8, at(0));
         asker.ask(question("k"), at(0));
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_first_look_makes_nothing_unavailable() {
+    fn a_failed_first_probe_does_not_make_the_cluster_unavailable() {
         let (port, _orders) = QuorumPort::new();
         let mut asker = Asker::new(7, Arc::clone(port.status()), 8, at(0));
         assert_eq!(asker.next(at(0)), Act::Look);
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_written_down_once_a_second_and_refused_each_time() {
+    fn an_invalid_counter_is_logged_once_a_second_and_always_refused() {
         let mut asker = ready(8);
         let mut noted = 0;
         for ms in (0..2_000).step_by(100) {
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_of_another_server_is_asked_for_at_once() {
+    fn a_counter_changed_by_another_server_is_retried_at_once() {
         let mut asker = asked(8, 1);
         let steps = asker.steps(at(0));
         let attempt = super::super::counters::Attempt { run: 8, number: 1 };

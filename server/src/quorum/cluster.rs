@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_needs_its_password() {
+    fn a_quorum_user_needs_a_password_and_the_password_is_not_shown() {
         let endpoints = vec!["127.0.0.1:2379".to_owned()];
         let [user, password] = ["waymaker", "secret"].map(str::to_owned);
         for (user, password, expected) in [

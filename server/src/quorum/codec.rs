@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_counters_have_the_same_key() {
+    fn different_counters_have_different_etcd_keys() {
         let name = |key: &str| CounterName { namespace: 0, key: key.as_bytes().into() };
         let keys = [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "/b/c")];
         let keys = keys.map(|(namespace, key)| etcd_key("waymaker/", namespace.as_bytes(), &name(key)));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_says_the_fence_and_who_wrote_it() {
+    fn a_counter_value_contains_the_fence_and_its_writer() {
         let attempt = Attempt { run: 0xab, number: 9 };
         let name = CounterName { namespace: 0, key: Box::from(*b"k") };
         let value = value_of(&Step { name, attempt, since: 0, fence: 41 });

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn each_grant_is_one_more() {
+    fn each_grant_increments_the_counter_by_one() {
         let (mut counters, mut cluster) = (Counters::new(RUN), Cluster::default());
         for fence in 1..4 {
             ask(&mut counters, &[("k", fence)]);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_of_one_counter_that_come_meanwhile_go_together() {
+    fn grants_that_arrive_during_a_step_share_the_next_step() {
         let (mut counters, mut cluster) = (Counters::new(RUN), Cluster::default());
         ask(&mut counters, &[("k", 1)]);
         let first = counters.next_steps(8);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_is_counted_once_more_keeps_its_place() {
+    fn a_grant_that_is_counted_again_keeps_its_place() {
         let (mut counters, mut cluster) = (Counters::new(RUN), Cluster::default());
         let mut other = Counters::new(RUN + 1);
         ask(&mut other, &[("k", 7)]);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_lost_is_found_again_whether_or_not_the_step_was_applied() {
+    fn a_lost_answer_is_recovered_whether_or_not_its_step_was_applied() {
         for (applied_first, applied_late) in [(true, false), (false, false), (false, true)] {
             let (mut counters, mut cluster) = (Counters::new(RUN), Cluster::default());
             ask(&mut counters, &[("k", 1)]);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_may_be_counted_all_the_same_and_never_twice() {
+    fn an_expired_grant_may_still_be_counted_but_never_twice() {
         let (mut counters, mut cluster) = (Counters::new(RUN), Cluster::default());
         ask(&mut counters, &[("k", 1)]);
         let late = counters.next_steps(8).remove(0);
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_somebody_removed_goes_on() {
+    fn a_removed_counter_continues_above_its_last_fence() {
         let (mut counters, mut cluster) = (Counters::new(RUN), Cluster::default());
         ask(&mut counters, &[("k", 8)]);
         serve(&mut counters, &mut cluster);
@@ -527,7 +527,7 @@ mod tests {
 
     /// etcd refuses every transaction that has this one counter.
     #[test]
-    fn a_counter_that_is_refused_slows_no_others() {
+    fn a_refused_counter_does_not_slow_other_counters() {
         let mut counters = Counters::new(RUN);
         let mut cluster = Cluster::default();
         let keys: Vec<String> = (0..100).map(|number| format!("key-{number:02}")).collect();
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_counter_is_not_overwritten() {
+    fn an_invalid_counter_value_is_not_overwritten() {
         let mut counters = Counters::new(RUN);
         ask(&mut counters, &[("k", 1)]);
         let step = counters.next_steps(8).remove(0);

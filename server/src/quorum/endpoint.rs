@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_a_host_and_a_port() {
+    fn an_endpoint_is_a_host_and_a_port() {
         let options =
             |endpoint: &str| QuorumOptions { endpoints: vec![endpoint.to_owned()], ..Default::default() };
         for (endpoint, shown, host) in [
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_tls_options_are_rejected_by_name() {
         let plain = QuorumOptions { endpoints: vec!["http://etcd:2379".to_owned()], ..Default::default() };
         let encrypted =
             QuorumOptions { endpoints: vec!["https://etcd:2379".to_owned()], ..Default::default() };

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_seen_lately_is_known_as_far_as_memory_goes() {
+    fn recent_positions_are_remembered_up_to_a_memory_limit() {
         const KEY_LEN: usize = 1000;
         let generation = GENERATION_LEN_MAX / (ENTRY_LEN + KEY_LEN);
         let name = |number: usize| {

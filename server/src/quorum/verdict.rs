@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_certainly_not_proposed_counts_as_not_sent() {
+    fn only_certainly_unproposed_requests_count_as_not_sent() {
         for (code, text, expected) in [
             (Code::Unavailable, "etcdserver: no leader", "not sent"),
             (Code::Unavailable, "etcdserver: rpc not supported for learner", "not sent"),

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_lease_ends_when_it_says_whatever_the_time_of_the_batch() {
+    fn an_absolute_lease_does_not_depend_on_the_time_of_its_batch() {
         let register = wire::Register { lease_ms: 60_600, absolute: true, ..wire::Register::default() };
         let registered = registration(&register, false, &BatchClock::new(&Stopped));
         assert_eq!(registered.lease, Lease::Until(30_600));

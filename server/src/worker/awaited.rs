@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_sends_something_in_time_is_never_pinged() {
+    fn an_active_client_is_never_pinged() {
         let (mut awaited, mut now) = (Awaited::Nothing, Time::from_millis(7));
         for _ in 0..10 {
             assert_eq!(look_for(&mut awaited, now, PING_MS - LOOK_MS), []);
@@ -124,7 +124,7 @@ mod tests {
 
     /// Its clock jumps. An answer may have been in the socket all the while.
     #[test]
-    fn a_server_that_was_stopped_closes_no_connection_before_it_was_read_again() {
+    fn a_suspended_server_reads_a_connection_before_it_closes_it() {
         for pings in 0..=PINGS_MISSED_MAX {
             let mut awaited = Awaited::SignOfLife { since: Time::from_millis(7), pings };
             assert_ne!(awaited.look(Time::from_millis(1 << 40)), Silence::TooLong, "after {pings} pings");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_frame_is_awaited_from_its_beginning() {
+    fn the_time_limit_of_a_frame_starts_with_its_first_byte() {
         let (begin, later) = (Time::from_millis(7), Time::from_millis(1_007));
         let silent = Awaited::SignOfLife { since: Time::from_millis(1), pings: 2 };
         let mut awaited = silent.frame(begin).frame(later);

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_waits_for_each_shard_that_closes_the_lane() {
+    fn a_farewell_waits_until_all_shards_have_closed_the_lane() {
         let now = Time::from_millis(1_000);
         let node = test_node(1, now);
         let mut worker = Worker::new(Arc::clone(&node), 0, now);
@@ -330,7 +330,7 @@ mod tests {
 
     /// The worker has heard of the end of the session, and another worker has not closed the lane.
     #[test]
-    fn no_grant_follows_the_news_that_the_session_is_gone() {
+    fn no_grant_follows_a_session_gone_response() {
         let now = Time::from_millis(1_000);
         let id = ClaimId { place: 1, secret: 2 };
         let (remaining_ms, clamped, waited, repeated, session_lease) = (1_000, false, false, false, false);
@@ -355,7 +355,7 @@ mod tests {
 
     /// The other worker has not given the turn back when the worker of the lane counts the last shard.
     #[test]
-    fn a_farewell_follows_everything_that_another_worker_said_before_it_closed_the_lane() {
+    fn a_farewell_follows_all_responses_of_the_worker_that_closed_the_lane() {
         let now = Time::from_millis(1_000);
         let node = test_node(2, now);
         let [mut own, mut other] = [0, 1].map(|index| Worker::new(Arc::clone(&node), index, now));

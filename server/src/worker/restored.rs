@@ -152,7 +152,7 @@ mod tests {
     use waymaker_engine::Time;
 
     #[test]
-    fn lanes_that_join_a_restored_session_have_other_numbers_after_each_start() {
+    fn lanes_that_join_a_restored_session_get_new_numbers_after_each_start() {
         let mut node = test_node(1, Time::from_millis(1_000));
         let mut first_lane_at_start = |server_id| {
             Arc::get_mut(&mut node).expect("nobody else has it").server_id = server_id;

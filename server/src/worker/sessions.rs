@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lives_its_lease_after_the_last_frame() {
+    fn a_session_expires_one_lease_after_its_last_frame() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         let slot = sessions.open(1000, 0, at(0)).unwrap();
         sessions.renew(slot, at(700));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_an_ended_session_finds_nothing_though_its_slot_is_used_again() {
+    fn an_ended_session_id_is_unknown_after_its_slot_is_reused() {
         let mut sessions = Sessions::new(3, [1; 32], 2, SESSION_VACANT_MS);
         let slot = sessions.open(0, 0, at(0)).unwrap();
         let id = sessions.id(slot);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_has_a_shortest_lease_and_a_number_of_lanes() {
+    fn a_session_has_a_minimum_lease_and_a_maximum_number_of_lanes() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         assert_eq!(sessions.open(1, 0, at(0)), Err(SessionRefusal::TooShort));
         let slot = sessions.open(0, 0, at(0)).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_a_restored_session_does_not_get_the_number_of_a_lane_that_may_come_back() {
+    fn a_lane_that_joins_a_restored_session_gets_an_unused_number() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         let id = SessionId { place: 7, secret: 7 };
         // Of the lanes that it had only the first held something.
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_sessions_than_the_limit() {
+    fn the_number_of_sessions_is_limited() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         let slot = sessions.open(0, 0, at(0)).unwrap();
         sessions.open(0, 1, at(0)).unwrap();

@@ -229,7 +229,7 @@ fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
 
 /// While the server stands still, the rest of a frame may have come, and the client may have taken its answers.
 #[test]
-fn a_server_that_stood_still_gives_up_no_connection_before_it_serves_it_again() {
+fn a_server_that_stalled_serves_a_connection_before_it_drops_it() {
     let mut rig = Rig::new(1);
     let now = rig.now;
     let newcomer = rig.workers[0].handle_open(b"peer", now);
@@ -284,7 +284,7 @@ fn only_a_client_that_answers_pings_is_pinged() {
 
 /// Any bytes are a sign of life: a pong, another request, and the beginning of a frame.
 #[test]
-fn a_client_that_answers_or_asks_stays_connected() {
+fn a_client_that_sends_pongs_or_requests_stays_connected() {
     for sign in [frame(0, &Request::Pong(Pong)), frame(2, &Request::KeepAlive(KeepAlive))] {
         let mut rig = Rig::new(1);
         let key = rig.connect_capable(Capabilities::PING);
@@ -306,7 +306,7 @@ fn a_client_that_answers_or_asks_stays_connected() {
 
 /// A lane is asked as its present connection said.
 #[test]
-fn a_lane_that_is_taken_up_is_pinged_if_its_new_connection_answers() {
+fn a_resumed_lane_is_pinged_if_its_new_connection_supports_pings() {
     let mut rig = Rig::new(1);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 1 << 20 });
     rig.workers[0].handle_lost(key, rig.now);
@@ -321,7 +321,7 @@ fn a_lane_that_is_taken_up_is_pinged_if_its_new_connection_answers() {
 
 /// The server stops reading while many answers wait, so the pongs of a client with a slow network lie unread.
 #[test]
-fn a_client_that_takes_its_answers_slowly_is_not_silent() {
+fn a_client_that_reads_its_answers_slowly_is_not_silent() {
     let mut rig = Rig::new(2);
     let (key, _) =
         rig.connect_saying(Some(Capabilities::PING), NamespaceKind::Registry, SessionRequest::None);
@@ -347,7 +347,7 @@ fn a_client_that_takes_its_answers_slowly_is_not_silent() {
 
 /// They come all at once, however well the connection reads.
 #[test]
-fn long_answers_that_another_worker_gives_at_once_do_not_end_their_connection() {
+fn many_long_answers_of_another_worker_do_not_end_their_connection() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect_to(NamespaceKind::Registry, SessionRequest::None);
     let value = vec![b'v'; VALUE_LEN_MAX];
@@ -374,7 +374,7 @@ fn long_answers_that_another_worker_gives_at_once_do_not_end_their_connection() 
 }
 
 #[test]
-fn what_ends_with_its_lease_in_a_registry_is_counted_by_its_type() {
+fn expired_registrations_are_counted_by_type() {
     let mut rig = Rig::new(1);
     let (key, _) = rig.connect_to(NamespaceKind::Registry, SessionRequest::None);
     for (number, type_name, lease_ms) in [(2, &b"a"[..], 10), (3, b"b", 10), (4, b"b", 10), (5, b"b", 9_000)]
@@ -403,7 +403,7 @@ fn both_keys(buffer: &mut Vec<u8>) -> AcquireKeys<'_> {
 
 /// The first attempt leaves its queue with its connection. Who asked again before that came to pass did not ask for that.
 #[test]
-fn a_waiting_acquire_that_is_repeated_before_it_has_left_is_a_new_attempt_all_the_same() {
+fn a_repeated_acquire_is_a_new_attempt_while_the_first_still_waits() {
     let mut rig = Rig::new(2);
     let (holder, _) = rig.connect(SessionRequest::None);
     let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
@@ -421,7 +421,7 @@ fn a_waiting_acquire_that_is_repeated_before_it_has_left_is_a_new_attempt_all_th
 
 /// Another worker has the turn, so the shard learns of the lost connection, the repetition and the cancellation at once.
 #[test]
-fn an_acquire_that_is_repeated_after_a_loss_and_then_cancelled_does_not_wait_on() {
+fn a_repeated_acquire_that_is_cancelled_stops_waiting() {
     let mut rig = Rig::new(2);
     let (holder, _) = rig.connect(SessionRequest::None);
     let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
@@ -441,7 +441,7 @@ fn an_acquire_that_is_repeated_after_a_loss_and_then_cancelled_does_not_wait_on(
 
 /// A request that is refused for a limit has no effect, so nothing of it is kept.
 #[test]
-fn a_request_that_was_refused_is_served_if_it_is_repeated_on_the_next_connection() {
+fn a_refused_request_is_served_if_the_next_connection_repeats_it() {
     let mut rig = Rig::new(2);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
     let turn = rig.hold_turn(b"key");
@@ -474,7 +474,7 @@ fn a_welcome_announces_the_limits_of_the_server() {
 
 /// It waited for its turns when its connection was lost, and its client does not want it any more.
 #[test]
-fn what_waits_for_its_turns_is_not_served_for_a_connection_that_did_not_ask_it() {
+fn a_request_of_a_lost_connection_is_not_served_for_the_next() {
     let mut rig = Rig::new(2);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
     let turn = rig.hold_turn(b"a");
@@ -489,7 +489,7 @@ fn what_waits_for_its_turns_is_not_served_for_a_connection_that_did_not_ask_it()
 
 /// Other workers post events to a lane without knowing whether it has a connection.
 #[test]
-fn the_first_word_on_a_connection_that_takes_up_a_lane_is_its_welcome() {
+fn the_first_frame_on_a_resumed_lane_is_its_welcome() {
     let mut rig = Rig::new(2);
     let (other, _) = rig.connect(SessionRequest::None);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
@@ -507,7 +507,7 @@ fn the_first_word_on_a_connection_that_takes_up_a_lane_is_its_welcome() {
 
 /// A shard serves them before the requests of others that come later.
 #[test]
-fn a_connection_has_few_requests_in_flight_that_all_shards_serve() {
+fn a_connection_may_have_few_broadcast_requests_in_flight() {
     for request in [
         Request::Namespaces(Namespaces::default()),
         Request::Freeze(Freeze { prefix: b"frozen", thaw: false }),
@@ -544,7 +544,7 @@ fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
 
 /// A lease in the shard ends after them, and they take long.
 #[test]
-fn a_connection_has_few_long_requests_that_wait_for_a_shard() {
+fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect(SessionRequest::None);
     // The first page of a list is of the first shard.
@@ -565,7 +565,7 @@ fn a_connection_has_few_long_requests_that_wait_for_a_shard() {
 
 /// A path is looked for in all sets, and the whole namespace lies in one shard.
 #[test]
-fn a_connection_has_few_questions_about_paths_that_wait_for_a_shard() {
+fn a_connection_may_have_few_path_inspections_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect_to(NamespaceKind::Tree, SessionRequest::None);
     // A tree namespace lies in the shard of its name.
@@ -583,7 +583,7 @@ fn a_connection_has_few_questions_about_paths_that_wait_for_a_shard() {
 /// An operator ends a claim because too much waits for it. The answer names its path, which may be so long
 /// that the request costs as much as many others.
 #[test]
-fn an_operator_may_end_a_claim_although_long_requests_wait_for_the_shard() {
+fn an_operator_can_end_a_claim_while_long_requests_wait() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect_to(NamespaceKind::Tree, SessionRequest::None);
     let (paths, mut buffer) = ([vec![2, 0, b'a', b'b']], Vec::new());
@@ -603,7 +603,7 @@ fn an_operator_may_end_a_claim_although_long_requests_wait_for_the_shard() {
 
 /// Otherwise a client could leave any number of them by connecting again.
 #[test]
-fn long_requests_of_a_lost_connection_count_for_the_connection_that_resumes() {
+fn long_requests_of_a_lost_connection_count_for_the_resuming_connection() {
     let mut rig = Rig::new(2);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
     let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
@@ -622,7 +622,7 @@ fn long_requests_of_a_lost_connection_count_for_the_connection_that_resumes() {
 
 /// Nor do requests of a lost connection count for another client that gets its slot.
 #[test]
-fn a_new_connection_may_leave_long_requests_although_those_of_an_earlier_one_still_wait() {
+fn long_requests_of_a_lost_connection_do_not_count_for_others() {
     let mut rig = Rig::new(2);
     let (lost, _) = rig.connect(SessionRequest::None);
     let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
@@ -639,7 +639,7 @@ fn a_new_connection_may_leave_long_requests_although_those_of_an_earlier_one_sti
 
 /// The shard serves some of the first requests and puts off the others, and must not put them behind the later ones.
 #[test]
-fn requests_of_a_connection_that_wait_for_a_shard_are_served_in_order_over_turns() {
+fn waiting_requests_of_a_connection_are_served_in_order_over_turns() {
     const WATCH_COUNT: u32 = 1024;
     let mut rig = Rig::new(2);
     let ((watcher, _), (asker, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
@@ -664,7 +664,7 @@ fn requests_of_a_connection_that_wait_for_a_shard_are_served_in_order_over_turns
 
 /// Otherwise a client that asks too often could ask nothing any more.
 #[test]
-fn refused_requests_to_all_shards_are_not_in_flight() {
+fn refused_broadcast_requests_do_not_count_as_in_flight() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect(SessionRequest::None);
     let turn = rig.hold_turn(b"key");
@@ -681,7 +681,7 @@ fn refused_requests_to_all_shards_are_not_in_flight() {
 }
 
 #[test]
-fn requests_that_waited_for_their_turns_when_their_connection_was_lost_are_not_in_flight() {
+fn waiting_requests_of_a_lost_connection_do_not_count_as_in_flight() {
     let mut rig = Rig::new(2);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
     let turn = rig.hold_turn(b"a");
@@ -698,7 +698,7 @@ fn requests_that_waited_for_their_turns_when_their_connection_was_lost_are_not_i
 
 /// The shard has not heard of the connection when that is lost.
 #[test]
-fn an_acquire_that_waits_for_a_shard_leaves_the_queue_if_its_connection_is_lost() {
+fn an_acquire_waiting_for_a_shard_is_dropped_with_its_connection() {
     let mut rig = Rig::new(2);
     let (holder, _) = rig.connect(SessionRequest::None);
     let Heard::Granted(held) = rig.ask(holder, 2, &acquire(b"key"))[0].1 else { panic!() };
@@ -724,7 +724,7 @@ fn remaining_ms(rig: &mut Rig, key: &[u8]) -> u32 {
 }
 
 #[test]
-fn other_clients_see_until_when_the_session_of_a_hold_lasts() {
+fn other_clients_see_the_session_lease_of_a_hold() {
     const LEASE_MS: u32 = 10_000;
     for is_left in [false, true] {
         let mut rig = Rig::new(2);
@@ -739,7 +739,7 @@ fn other_clients_see_until_when_the_session_of_a_hold_lasts() {
 /// It was told when its knock was served: by then the turn was not free, so it knocked again, and on a node with many
 /// workers that was one more reason not to give the turn back.
 #[test]
-fn who_wants_several_turns_hears_of_one_only_when_it_is_given_back() {
+fn a_worker_waiting_for_several_turns_is_notified_when_one_is_free() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect(SessionRequest::None);
     let turn = rig.hold_turn(b"a");
@@ -774,7 +774,7 @@ fn who_wants_several_turns_hears_of_one_only_when_it_is_given_back() {
 
 /// Else its client would take for not granted what it holds.
 #[test]
-fn very_many_who_want_several_turns_try_again_over_turns() {
+fn very_many_requests_that_need_several_turns_retry_over_turns() {
     const REQUEST_COUNT: u32 = 500;
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect(SessionRequest::None);
@@ -798,7 +798,7 @@ fn very_many_who_want_several_turns_try_again_over_turns() {
 }
 
 #[test]
-fn a_server_that_is_stopping_still_says_what_it_granted() {
+fn a_stopping_server_still_answers_a_repeated_granted_acquire() {
     let mut rig = Rig::new(1);
     let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 0 });
     let granted = rig.ask(key, 2, &acquire(b"key"));
@@ -811,7 +811,7 @@ fn a_server_that_is_stopping_still_says_what_it_granted() {
 
 /// Until its driver finds out, the wait of one that takes nothing could end.
 #[test]
-fn nothing_follows_the_half_frame_that_a_stalled_connection_took() {
+fn nothing_is_sent_after_a_partial_frame_to_a_stalled_connection() {
     let mut rig = Rig::new(1);
     let (holder, _) = rig.connect(SessionRequest::None);
     let (stalled, _) = rig.connect(SessionRequest::None);
@@ -842,7 +842,7 @@ fn no_grant_follows_a_farewell() {
 
 /// The shard has the acquire, but its turn is elsewhere while the session ends.
 #[test]
-fn a_client_that_was_told_that_its_session_is_gone_hears_nothing_more_of_its_acquire() {
+fn no_answer_to_an_acquire_follows_a_session_gone_response() {
     let mut rig = Rig::new(2);
     let (holder, _) = rig.connect(SessionRequest::None);
     rig.ask(holder, 2, &acquire(b"key"));
@@ -867,7 +867,7 @@ fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a
 }
 
 #[test]
-fn work_that_is_left_over_does_not_keep_sockets_from_being_read_for_leases_and_sessions_that_end() {
+fn leftover_work_does_not_delay_reading_sockets_before_expiries() {
     for session in [SessionRequest::None, SessionRequest::New { lease_ms: 100 }] {
         let mut rig = Rig::new(1);
         let (holder, _) = rig.connect(session);
@@ -893,7 +893,7 @@ fn work_that_is_left_over_does_not_keep_sockets_from_being_read_for_leases_and_s
 
 /// A worker is armed for an instant that is not up to date any more if another worker came by first.
 #[test]
-fn a_worker_that_is_armed_twice_reads_its_sockets_for_the_earlier_instant() {
+fn a_worker_armed_twice_reads_its_sockets_for_the_earlier_deadline() {
     let mut rig = Rig::new(1);
     let (now, later) = (rig.now, rig.now.after_ms(100));
     rig.workers[0].state.timers.arm(0, now.after_ms(10), now.after_ms(10));
@@ -942,7 +942,7 @@ fn do_the_work(rig: &mut Rig) {
 
 /// The shards still look for the first removal when the others arrive.
 #[test]
-fn each_removal_of_a_namespace_is_answered_although_another_one_is_under_way() {
+fn each_removal_of_a_namespace_is_answered_while_another_is_in_progress() {
     let mut rig = Rig::new(2);
     use_namespace(&mut rig, b"first");
     use_namespace(&mut rig, b"second");
@@ -961,7 +961,7 @@ fn each_removal_of_a_namespace_is_answered_although_another_one_is_under_way() {
 
 /// A connection opens the namespace before the shards look, and leaves a hold in a shard that has looked.
 #[test]
-fn a_namespace_with_a_hold_is_not_removed_although_no_connection_uses_it() {
+fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let mut rig = Rig::new(2);
     use_namespace(&mut rig, b"other");
     use_namespace(&mut rig, b"a");
@@ -991,7 +991,7 @@ fn a_namespace_with_a_hold_is_not_removed_although_no_connection_uses_it() {
 }
 
 #[test]
-fn an_idle_namespace_ends_and_the_fences_of_its_keys_go_on() {
+fn an_idle_namespace_is_removed_and_later_fences_continue_above_it() {
     for worker_count in [1, 3] {
         let mut rig = Rig::new(worker_count);
         assert_eq!(use_namespace(&mut rig, b"a"), 3);
@@ -1003,7 +1003,7 @@ fn an_idle_namespace_ends_and_the_fences_of_its_keys_go_on() {
 }
 
 #[test]
-fn there_is_always_room_for_another_namespace_once_others_are_idle() {
+fn idle_namespaces_make_room_for_another_namespace() {
     let mut rig = Rig::new(1);
     for number in 0..NAMESPACE_COUNT_MAX {
         use_namespace(&mut rig, number.to_string().as_bytes());
@@ -1015,7 +1015,7 @@ fn there_is_always_room_for_another_namespace_once_others_are_idle() {
 }
 
 #[test]
-fn a_namespace_in_which_there_is_something_stays() {
+fn a_namespace_with_content_is_not_removed() {
     let mut rig = Rig::new(2);
     let held = rig.open(b"held", NamespaceKind::Flat);
     let acquire = Acquire { key: b"key", lease_ms: 3_600_000, ..Acquire::default() };
@@ -1056,7 +1056,7 @@ fn listed(output: &[u8]) -> Option<Vec<(Vec<u8>, u64)>> {
 }
 
 #[test]
-fn requests_about_a_key_with_very_many_watches_are_served_over_turns_and_in_order() {
+fn requests_for_a_key_with_many_watches_are_served_in_order_over_turns() {
     const WATCH_COUNT: u32 = 1024;
     const ACQUIRE_COUNT: u32 = 200;
     for worker_count in [1, 2] {
@@ -1098,7 +1098,7 @@ fn claim_count(node: &Node) -> u32 {
 }
 
 #[test]
-fn claims_over_many_keys_of_a_lost_connection_leave_their_queues_over_turns() {
+fn multi_key_claims_of_a_lost_connection_leave_their_queues_over_turns() {
     const CLAIM_COUNT: u32 = 40;
     const KEY_COUNT: u32 = 64;
     let mut rig = Rig::new(1);
@@ -1152,7 +1152,7 @@ fn claims_of_very_many_connections_are_counted_over_turns() {
 
 /// Leases that begin anywhere within a millisecond, and a worker that looks at them every tenth of one, as a driver does.
 #[test]
-fn a_lease_lasts_for_its_whole_length_and_its_end_is_not_read_for_again_and_again() {
+fn a_lease_lasts_in_full_and_expires_after_at_most_two_reads() {
     const MILLISECOND_NS: u64 = 1_000_000;
     const STEP_NS: u64 = MILLISECOND_NS / 10;
     const LEASE_MS: u32 = 10;
@@ -1188,7 +1188,7 @@ fn a_lease_lasts_for_its_whole_length_and_its_end_is_not_read_for_again_and_agai
 
 /// The watch of the lost connection is still to be answered.
 #[test]
-fn a_watch_that_is_repeated_while_the_memory_is_full_has_one_answer() {
+fn a_watch_repeated_while_memory_is_full_gets_one_answer() {
     let now = Time::from_millis(1_000);
     let memory = Arc::new(MemoryUse::new(Some(1)));
     let mut rig = Rig::of(test_node_with(2, now, Arc::clone(&memory)), now);

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_new_once() {
+    fn a_request_number_is_new_only_once() {
         let mut window = Window::default();
         assert_eq!(window.look(7), Known::New);
         window.begin(7, 1);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn long_answers_are_kept_too() {
+    fn long_answers_are_kept() {
         let mut window = Window::default();
         window.begin(1, 1);
         window.answer(1, &[9; 500]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_of_a_session_have_room_for_so_many_answers_together() {
+    fn lanes_of_a_session_share_a_limit_of_kept_answers() {
         let session = SessionAnswers::default();
         let answer = vec![7; WINDOW_LEN_MAX];
         let lane = || {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_long_answers_make_room_and_are_not_new() {
+    fn the_oldest_long_answers_are_dropped_and_their_numbers_stay_known() {
         let mut window = Window::default();
         let answer = vec![7; WINDOW_LEN_MAX / 4];
         for number in 0..6 {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_1024_later_takes_the_slot() {
+    fn a_number_1024_later_takes_the_slot() {
         let mut window = Window::default();
         window.begin(3, 1);
         window.begin(3 + IN_FLIGHT_MAX, 1);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_to_the_connection_that_last_asked() {
+    fn an_answer_goes_to_the_connection_that_asked_last() {
         let mut window = Window::default();
         window.begin(2, 1);
         assert!(window.is_asked_by(2, 1) && !window.is_asked_by(2, 9));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_while_it_waited_is_served_for_who_asked_again() {
+    fn a_request_of_a_lost_connection_is_served_for_its_repetition() {
         let mut window = Window::default();
         window.begin(4, 1);
         assert_eq!(window.withdraw(4, 2), Withdrawn::Forgotten, "nobody asked again");
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_while_it_waited_and_then_given_up_is_not_served_for_who_asked_again() {
+    fn a_cancelled_request_of_a_lost_connection_is_not_served_again() {
         let mut window = Window::default();
         window.begin(4, 1);
         window.give_up(4);

@@ -54,7 +54,7 @@ fn assert_bodies_refused(server: &Server, kind: NamespaceKind, opcode: u8, cases
 }
 
 #[test]
-fn sets_of_bad_paths() {
+fn invalid_path_sets_are_rejected_by_field() {
     for server in each_size() {
         let deep = b"\x01\0d".repeat(65);
         let mut long = vec![0x01, 0x04];
@@ -95,7 +95,7 @@ fn sets_of_bad_paths() {
 }
 
 #[test]
-fn several_bad_keys() {
+fn invalid_multi_key_acquires_are_rejected_by_field() {
     for server in each_size() {
         let long = [b'k'; 1025];
         let many: Vec<&[u8]> = vec![b"k"; 1025];
@@ -147,7 +147,7 @@ fn server_shards(server: &Server) -> u64 {
 }
 
 #[test]
-fn bad_pools() {
+fn invalid_pool_requests_are_rejected_by_field() {
     for server in each_size() {
         let long = [b'p'; 1025];
         let permits = AcquirePermits { name: b"pool", capacity: 3, permits: 1, ..AcquirePermits::default() };
@@ -187,7 +187,7 @@ fn bad_pools() {
 }
 
 #[test]
-fn bad_buckets() {
+fn invalid_buckets_are_rejected_by_field() {
     for server in each_size() {
         let long = [b'b'; 1025];
         let good = Bucket { rate: 1, burst: 5, cost: 1, period_ns: 3_600_000_000_000, name: b"bucket" };
@@ -234,7 +234,7 @@ fn bad_buckets() {
 }
 
 #[test]
-fn bad_entries() {
+fn invalid_registrations_are_rejected_by_field() {
     for server in each_size() {
         let long = [b'e'; 4097];
         let good = Register { lease_ms: 9_000, key: b"key", owner: b"o", ..Register::default() };
@@ -265,7 +265,7 @@ fn bad_entries() {
 
 /// A claim of each kind in a namespace of its own, and every request that takes an id.
 #[test]
-fn an_id_of_another_namespace_or_of_nothing_finds_nothing() {
+fn an_unknown_id_or_an_id_of_another_namespace_is_not_found() {
     for server in each_size() {
         let mut buffer = Vec::new();
         let items = Items::new([PathItem { write: true, path: PathKey::default() }], &mut buffer).unwrap();
@@ -313,7 +313,7 @@ fn an_id_of_another_namespace_or_of_nothing_finds_nothing() {
 }
 
 #[test]
-fn a_session_that_ended_is_gone_for_whoever_names_it() {
+fn every_use_of_an_ended_session_is_answered_session_gone() {
     for server in each_size() {
         for kind in [Flat, Tree, Registry, Lazy, Pool, Limit] {
             let hello = |session| Hello { session, ..hello_of(kind, "session") };

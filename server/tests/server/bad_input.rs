@@ -12,7 +12,7 @@ use waymaker_protocol::{
 };
 
 #[test]
-fn a_wrong_hello_is_answered_and_the_connection_closed() {
+fn an_invalid_hello_is_answered_and_the_connection_closed() {
     let server = Server::start(&[]);
     let hello = default_hello();
     let unknown = SessionId { place: 7 << 48, secret: 1 };
@@ -49,7 +49,7 @@ fn a_wrong_hello_is_answered_and_the_connection_closed() {
 }
 
 #[test]
-fn what_is_not_the_protocol_is_told_so() {
+fn other_protocols_are_answered_with_an_error() {
     let server = Server::start(&[]);
     let mut wrong_magic = Vec::new();
     put_frame(&mut wrong_magic, opcode::HELLO, 0, 1, |out| out.extend_from_slice(b"MAYWAKER and so on"));
@@ -72,7 +72,7 @@ fn what_is_not_the_protocol_is_told_so() {
 }
 
 #[test]
-fn a_wrong_request_is_refused_by_field_and_the_connection_goes_on() {
+fn an_invalid_request_is_rejected_by_field_and_the_connection_continues() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     let long = [b'k'; 1025];
@@ -123,7 +123,7 @@ fn a_wrong_request_is_refused_by_field_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_malformed_frame_is_refused_with_its_number_and_the_connection_goes_on() {
+fn a_malformed_frame_is_rejected_with_its_number_and_the_connection_continues() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     let body = |bytes: &'static [u8]| move |out: &mut Vec<u8>| out.extend_from_slice(bytes);
@@ -152,7 +152,7 @@ fn a_malformed_frame_is_refused_with_its_number_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_frame_that_is_too_long_closes_its_connection_after_saying_so() {
+fn an_oversized_frame_is_answered_and_its_connection_closed() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     client.write(&[0xff, 0xff, 0xff, 0x7f, 1, 2, 3]);
@@ -164,7 +164,7 @@ fn a_frame_that_is_too_long_closes_its_connection_after_saying_so() {
 }
 
 #[test]
-fn a_connection_that_ends_inside_a_frame_disturbs_nobody() {
+fn a_connection_that_ends_inside_a_frame_has_no_effect() {
     let server = Server::start(&[]);
     let mut whole = Vec::new();
     Request::Acquire(Acquire { key: b"half", ..Acquire::default() }).encode(2, &mut whole);
@@ -178,7 +178,7 @@ fn a_connection_that_ends_inside_a_frame_disturbs_nobody() {
 }
 
 #[test]
-fn a_client_that_sends_no_more_still_gets_its_answers() {
+fn a_client_that_shuts_down_its_write_side_still_gets_its_answers() {
     let server = Server::start(&[]);
     for _ in 0..50 {
         let mut client = server.client("a");
@@ -202,7 +202,7 @@ fn a_frame_may_arrive_byte_by_byte() {
 }
 
 #[test]
-fn noise_never_harms_the_server() {
+fn random_bytes_never_harm_the_server() {
     let server = Server::start(&["--workers", "2"]);
     let mut random = 88_172_645_463_325_252_u64;
     let mut next = move || {
@@ -227,7 +227,7 @@ fn noise_never_harms_the_server() {
 }
 
 #[test]
-fn a_reader_that_never_reads_is_no_longer_read_from_and_then_closed_and_others_go_on() {
+fn a_client_that_never_reads_is_paused_and_then_closed() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     for number in 0..200_u32 {
@@ -261,7 +261,7 @@ fn a_reader_that_never_reads_is_no_longer_read_from_and_then_closed_and_others_g
 }
 
 #[test]
-fn a_server_that_cannot_start_says_which_option_is_wrong() {
+fn a_server_that_cannot_start_names_the_wrong_option() {
     let server = Server::start(&[]);
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
@@ -299,7 +299,7 @@ fn a_server_that_cannot_listen_creates_no_data_directory() {
 }
 
 #[test]
-fn a_data_directory_serves_one_server_and_names_it() {
+fn a_data_directory_in_use_refuses_a_second_server_with_the_pid() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");
     let path = path.to_str().unwrap();

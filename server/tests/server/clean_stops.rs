@@ -25,7 +25,7 @@ fn plain_hold_and_clean_stop(place: &Place) -> (Welcome, Granted) {
 }
 
 #[test]
-fn several_ephemeral_keys_asked_for_again_after_a_clean_stop_are_answered_as_the_first_time() {
+fn a_multi_key_acquire_repeated_after_a_clean_stop_keeps_its_answer() {
     let place = Place::new();
     let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
     let mut buffer = Vec::new();
@@ -54,7 +54,7 @@ fn several_ephemeral_keys_asked_for_again_after_a_clean_stop_are_answered_as_the
 
 /// Memory keeps no number of a plain acquire, so it is served again.
 #[test]
-fn a_plain_key_asked_for_again_after_a_clean_stop_is_busy() {
+fn a_plain_acquire_repeated_after_a_clean_stop_is_busy() {
     let place = Place::new();
     let (welcome, _) = plain_hold_and_clean_stop(&place);
     let server = place.start(&["--workers", "2"]);

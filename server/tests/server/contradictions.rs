@@ -69,7 +69,7 @@ fn is_held(server: &Server, fence: u64) -> bool {
 }
 
 #[test]
-fn two_holds_of_one_key_are_refused_by_name_and_the_newer_one_counts_if_that_is_accepted() {
+fn two_holds_of_one_key_are_refused_unless_damage_is_accepted() {
     let place = Place::new();
     leave_two_holds(&place.path());
     let path = place.path();

@@ -17,7 +17,7 @@ fn server_for_eight() -> Server {
 }
 
 #[test]
-fn one_connection_too_many_is_told_the_limit_and_the_others_go_on() {
+fn a_connection_beyond_the_limit_is_refused_and_the_others_continue() {
     let server = server_for_eight();
     let mut clients: Vec<Client<_>> = (0..8).map(|_| server.client("one of eight")).collect();
     for _ in 0..3 {

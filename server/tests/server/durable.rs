@@ -40,7 +40,7 @@ fn acquire_local<S: Read + Write>(client: &mut Client<S>, key: &[u8], lease_ms: 
 }
 
 #[test]
-fn without_a_data_directory_scope_local_is_refused_by_name() {
+fn local_scope_without_a_data_directory_is_scope_unavailable() {
     let server = Server::start(&[]);
     let mut client = server.client("somebody");
     let refused = client.ask(Request::Acquire(local(b"key")));
@@ -48,7 +48,7 @@ fn without_a_data_directory_scope_local_is_refused_by_name() {
 }
 
 #[test]
-fn a_hold_and_its_counter_outlive_a_kill() {
+fn a_hold_and_its_counter_survive_a_kill() {
     for (before, after) in [("1", "1"), ("2", "2"), ("1", "3"), ("3", "1")] {
         let place = Place::new();
         let (held, freed) = {
@@ -80,7 +80,7 @@ fn a_hold_and_its_counter_outlive_a_kill() {
 }
 
 #[test]
-fn a_clean_stop_carries_over_what_is_held_whatever_its_scope() {
+fn a_clean_stop_carries_over_holds_of_every_scope() {
     let place = Place::new();
     let held = {
         let mut server = place.start(&["--workers", "2"]);
@@ -135,7 +135,7 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
 
 /// The server looks for sessions without claims a minute after their last connection was lost.
 #[test]
-fn a_restored_session_keeps_its_hold_for_longer_than_idle_sessions_live() {
+fn a_restored_session_keeps_its_hold_beyond_the_limit_for_idle_sessions() {
     let place = Place::new();
     let (welcome, held) = {
         let server = place.start(&["--workers", "2"]);
@@ -155,7 +155,7 @@ fn a_restored_session_keeps_its_hold_for_longer_than_idle_sessions_live() {
 
 /// The newest request that found a hold by its request id has the answer, and the same one after a restart.
 #[test]
-fn a_request_that_found_a_hold_gets_the_same_answer_after_a_kill() {
+fn a_repeated_request_id_gets_the_same_answer_after_a_kill() {
     let place = Place::new();
     let options = AcquireOptions { request_id: Some(b"r"), ..local(b"").options };
     let acquire = Acquire { lease_ms: 60_000, options, ..local(b"held") };
@@ -182,7 +182,7 @@ fn a_request_that_found_a_hold_gets_the_same_answer_after_a_kill() {
 /// Only holds with a request id said that they were one of several: the others were answered as if one key had been asked
 /// for, and nobody learned the ids of the rest.
 #[test]
-fn several_keys_asked_for_again_after_a_kill_are_answered_as_the_first_time() {
+fn a_multi_key_acquire_repeated_after_a_kill_keeps_its_answer() {
     let place = Place::new();
     let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
     let mut buffer = Vec::new();
@@ -211,7 +211,7 @@ fn several_keys_asked_for_again_after_a_kill_are_answered_as_the_first_time() {
 
 /// One of the keys had only an ephemeral hold, which ended with the process. No answer says that a claim is granted and leaves out a key of it.
 #[test]
-fn several_keys_of_which_one_is_lost_in_a_kill_are_asked_for_anew() {
+fn a_multi_key_claim_that_lost_a_key_is_served_as_new() {
     let place = Place::new();
     let mut buffer = Vec::new();
     let items = Items::new([&b"a"[..], b"b"].map(|key| KeyItem { shared: false, key }), &mut buffer);
@@ -239,7 +239,7 @@ fn several_keys_of_which_one_is_lost_in_a_kill_are_asked_for_anew() {
 }
 
 #[test]
-fn a_hold_without_a_lease_that_is_asked_for_again_after_a_kill_has_no_end() {
+fn a_hold_without_a_lease_has_no_end_when_repeated_after_a_kill() {
     let place = Place::new();
     let paths = [PathItem { path: PathKey::default(), write: true }];
     let mut buffer = Vec::new();
@@ -268,7 +268,7 @@ fn a_hold_without_a_lease_that_is_asked_for_again_after_a_kill_has_no_end() {
 }
 
 #[test]
-fn what_is_registered_is_there_after_a_kill() {
+fn a_registration_survives_a_kill() {
     use waymaker_protocol::{LookUp, NamespaceKind, Register};
     let place = Place::new();
     {
@@ -290,7 +290,7 @@ fn what_is_registered_is_there_after_a_kill() {
 }
 
 #[test]
-fn what_is_registered_ephemerally_is_gone_after_a_kill_unless_its_key_is_durable() {
+fn an_ephemeral_registration_survives_a_kill_only_if_its_key_is_durable() {
     use waymaker_protocol::{LookUp, NamespaceKind, Register, Unregister};
     let place = Place::new();
     {
@@ -327,7 +327,7 @@ fn what_is_registered_ephemerally_is_gone_after_a_kill_unless_its_key_is_durable
 }
 
 #[test]
-fn what_operators_set_is_there_after_a_kill() {
+fn operator_settings_survive_a_kill() {
     use waymaker_protocol::{DescribePool, Freeze, NamespaceKind, SetCapacity};
     let place = Place::new();
     {
@@ -356,7 +356,7 @@ fn what_operators_set_is_there_after_a_kill() {
 /// Each key begins in its own shard, and one shard answered for all before the others had begun: a release or renewal that
 /// followed at once was told that there was no such hold.
 #[test]
-fn whoever_is_granted_several_keys_finds_all_of_them_held() {
+fn a_multi_key_grant_is_answered_only_when_all_keys_are_held() {
     let place = Place::new();
     let server = place.start(&["--workers", "3"]);
     std::thread::scope(|scope| {

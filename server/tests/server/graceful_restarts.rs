@@ -110,14 +110,14 @@ async fn assert_nobody_is_lost(start: impl Fn(&[&str]) -> Server) {
 }
 
 #[tokio::test]
-async fn a_hundred_holders_outlive_graceful_restarts_on_one_data_directory() {
+async fn a_hundred_holders_survive_graceful_restarts_on_one_data_directory() {
     let place = Place::new();
     assert_nobody_is_lost(|arguments| place.start(arguments)).await;
 }
 
 /// Nobody else asks for their keys, so each of them gets its own again.
 #[tokio::test]
-async fn a_hundred_holders_outlive_graceful_restarts_without_a_data_directory() {
+async fn a_hundred_holders_survive_graceful_restarts_without_a_data_directory() {
     assert_nobody_is_lost(Server::start).await;
 }
 

@@ -58,7 +58,7 @@ async fn every_service_is_healthy_and_unknown_ones_are_unknown() {
 }
 
 #[tokio::test]
-async fn a_watch_says_that_the_server_drains_before_its_stream_ends() {
+async fn a_health_watch_reports_the_drain_before_its_stream_ends() {
     let (mut server, channel) = server().await;
     let mut published = WaymakerServiceClient::new(channel.clone());
     // So that the drain goes on.
@@ -92,7 +92,7 @@ fn lock(value_len: usize) -> LockRequest {
 }
 
 #[tokio::test]
-async fn compressed_requests_are_served_and_answered_alike() {
+async fn compressed_requests_are_served_and_answered_compressed() {
     let (_server, channel) = server().await;
     let mut compressing = LocketClient::new(channel.clone()).send_compressed(Gzip).accept_compressed(Gzip);
     let answer = compressing.lock(lock(4_000)).await.expect("gzip is understood");
@@ -110,7 +110,7 @@ async fn compressed_requests_are_served_and_answered_alike() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_long_exhausts_a_resource_also_if_it_was_compressed() {
+async fn an_oversized_message_is_resource_exhausted_even_if_compressed() {
     let (server, channel) = server().await;
     let code =
         |result: Result<_, Status>| result.map(drop::<tonic::Response<_>>).map_err(|status| status.code());
@@ -127,7 +127,7 @@ async fn a_message_that_is_too_long_exhausts_a_resource_also_if_it_was_compresse
 }
 
 #[tokio::test]
-async fn what_is_not_implemented_is_named() {
+async fn unimplemented_methods_are_named_in_the_error() {
     let (_server, channel) = server().await;
     for (path, message) in [
         ("/models.Locket/Nothing", "unknown method Nothing for service models.Locket"),

@@ -23,7 +23,7 @@ fn durable(key: String) -> LockRequest {
 /// A cancellation that finds as many requests in flight as there may be is refused, and was sent again at once, and again,
 /// for ever: nobody else of the worker was served any more.
 #[tokio::test]
-async fn streams_given_up_while_many_requests_wait_for_the_log_hold_up_nobody() {
+async fn cancelled_streams_do_not_block_others_while_requests_wait_for_the_log() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let server = Server::start(&["--grpc-listen", "127.0.0.1:0", "--workers", "1", "--data-dir", path]);
@@ -52,7 +52,7 @@ async fn streams_given_up_while_many_requests_wait_for_the_log_hold_up_nobody() 
 
 /// The stream that was granted the first key has ended, so the stream that waits for the second key has its request number.
 #[tokio::test]
-async fn a_repetition_ends_no_stream_but_the_one_that_had_its_hold() {
+async fn a_repeated_request_ends_only_the_stream_that_had_its_hold() {
     let server = Server::start(&["--grpc-listen", "127.0.0.1:0"]);
     let mut holder = client(&server).await;
     let mut held = holder.lock(patient("second")).await.unwrap().into_inner();

@@ -33,7 +33,7 @@ fn a_namespace_keeps_the_kind_of_its_first_use() {
 }
 
 #[test]
-fn each_kind_serves_its_requests_and_refuses_the_others() {
+fn each_kind_serves_its_own_requests_and_rejects_others() {
     let claims = [Flat, Tree, Registry, Lazy, Pool];
     let owned = [Registry, Lazy];
     let (mut keys, mut paths, mut buckets) = (Vec::new(), Vec::new(), Vec::new());

@@ -68,7 +68,7 @@ fn held_count(client: &mut Client<TcpStream>, ids: &[LockId]) -> usize {
 }
 
 #[test]
-fn every_key_of_a_large_claim_survives_a_kill_after_its_first_segment_became_a_snapshot() {
+fn a_large_claim_survives_a_kill_after_its_first_segment_is_compacted() {
     for workers in ["1", "2"] {
         let place = Place::new();
         let mut server = start(&place, workers);
@@ -92,7 +92,7 @@ fn every_key_of_a_large_claim_survives_a_kill_after_its_first_segment_became_a_s
 }
 
 #[test]
-fn the_largest_set_of_scope_local_survives_a_clean_stop_and_a_kill() {
+fn the_largest_local_set_survives_a_clean_stop_and_a_kill() {
     let place = Place::new();
     let mut server = start(&place, "2");
     let id = take_largest_set(&mut server.client_of(NamespaceKind::Tree, "first"), local(b"").options);

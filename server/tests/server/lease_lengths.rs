@@ -17,7 +17,7 @@ fn now() -> Duration {
 
 /// A waiter is granted the key when the lease ends, so the whole lease must lie between the request and that grant.
 #[test]
-fn no_lease_is_shorter_than_it_was_asked_for() {
+fn no_lease_is_shorter_than_requested() {
     let server = Server::start(&["--workers", "1"]);
     let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
     let lease_ms = LEASE.as_millis() as u32;

@@ -13,7 +13,7 @@ use waymaker_protocol::{
 };
 
 #[test]
-fn a_lease_that_ends_is_told_and_lets_the_next_one_in() {
+fn an_expired_lease_is_reported_and_the_next_waiter_granted() {
     let server = Server::start(&[]);
     let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
     let held = holder.acquire(b"key", 600_000);
@@ -26,7 +26,7 @@ fn a_lease_that_ends_is_told_and_lets_the_next_one_in() {
 }
 
 #[test]
-fn a_waiter_whose_connection_is_lost_leaves_at_once() {
+fn a_waiter_leaves_the_queue_when_its_connection_is_lost() {
     let server = Server::start(&["--workers", "2"]);
     let (mut holder, mut gone, mut next) = (server.client("a"), server.client("b"), server.client("c"));
     let held = holder.acquire(b"key", 0);
@@ -39,7 +39,7 @@ fn a_waiter_whose_connection_is_lost_leaves_at_once() {
 }
 
 #[test]
-fn a_hold_outlives_its_connection_unless_it_asked_for_an_end() {
+fn a_hold_survives_its_connection_unless_release_after_is_set() {
     let server = Server::start(&["--workers", "2"]);
     let (mut gone, mut other) = (server.client("a"), server.client("b"));
     gone.acquire(b"stays", 600_000);
@@ -57,7 +57,7 @@ fn a_hold_outlives_its_connection_unless_it_asked_for_an_end() {
 
 /// The connection needs several turns until it comes to the renewal.
 #[test]
-fn a_renewal_that_arrived_in_time_behind_other_requests_of_its_connection_is_served() {
+fn a_timely_renewal_behind_other_requests_of_its_connection_is_served() {
     const LEASE: Duration = Duration::from_millis(500);
     /// Each takes a good part of a turn.
     const LIST_COUNT: usize = 10;
@@ -92,7 +92,7 @@ fn a_renewal_that_arrived_in_time_behind_other_requests_of_its_connection_is_ser
 
 /// A thousand clients renew their leases as clients do, while the server stands still for more than twice their length.
 #[test]
-fn a_stall_of_the_server_costs_no_lease_whose_renewal_was_sent_in_time() {
+fn a_server_stall_costs_no_lease_that_was_renewed_in_time() {
     const CLIENT_COUNT: usize = 1_000;
     const RENEWALS_PER_LEASE: u32 = 4;
     allow_files(CLIENT_COUNT as u64);
@@ -143,7 +143,7 @@ fn assert_extended(client: &mut Client<TcpStream>) {
 }
 
 #[test]
-fn many_leases_that_end_together_all_end() {
+fn many_leases_that_expire_together_all_expire() {
     let server = Server::start(&["--workers", "2"]);
     let mut client = server.client("a");
     for number in 0..5_000_u32 {
@@ -167,7 +167,7 @@ fn many_leases_that_end_together_all_end() {
 /// A server that never rests used to end no lease: it waited for an instant in which no connection had anything unread,
 /// and under load there is none. What counts is that each has read what was there when the waiting began.
 #[test]
-fn leases_end_while_others_keep_the_server_busy() {
+fn leases_expire_while_other_clients_keep_the_server_busy() {
     let server = Server::start(&["--workers", "1"]);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

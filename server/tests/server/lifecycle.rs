@@ -4,7 +4,7 @@ use crate::harness::{Server, command};
 use waymaker_protocol::{Acquire, ErrorCode, Request};
 
 #[test]
-fn a_terminated_server_refuses_waiters_serves_releases_and_ends_when_nothing_is_held() {
+fn a_draining_server_refuses_waiters_and_exits_when_nothing_is_held() {
     let mut server = Server::start(&["--workers", "2", "--drain", "1h"]);
     let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
     let held = holder.acquire(b"key", 600_000);
@@ -18,7 +18,7 @@ fn a_terminated_server_refuses_waiters_serves_releases_and_ends_when_nothing_is_
 }
 
 #[test]
-fn a_drain_ends_after_its_time_though_something_is_held() {
+fn a_drain_ends_at_its_time_limit_even_if_a_lock_is_held() {
     let mut server = Server::start(&["--drain", "200ms"]);
     let mut holder = server.client("a");
     holder.acquire(b"key", 600_000);
@@ -40,14 +40,14 @@ fn a_second_signal_ends_the_drain() {
 }
 
 #[test]
-fn an_idle_server_ends_at_once() {
+fn an_idle_server_stops_at_once() {
     let mut server = Server::start(&["--drain", "1h"]);
     server.signal("INT");
     assert!(server.wait().success());
 }
 
 #[test]
-fn a_log_that_goes_to_a_file_has_no_colours() {
+fn a_log_written_to_a_file_has_no_colours() {
     let log = tempfile::NamedTempFile::new().expect("a file");
     let mut command = command(&[]);
     command.stderr(log.reopen().expect("a file"));

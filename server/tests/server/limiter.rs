@@ -57,7 +57,7 @@ fn left(client: &mut Client<TcpStream>, name: &[u8], burst: u32) -> u64 {
 }
 
 #[test]
-fn a_bucket_gives_its_burst_and_says_when_to_come_again() {
+fn a_bucket_gives_its_burst_and_returns_the_retry_time() {
     for server in each_size() {
         let [mut a, mut b] = [(); 2].map(|()| limit_client(&server));
         for remaining in [4, 3, 2] {
@@ -78,7 +78,7 @@ fn a_bucket_gives_its_burst_and_says_when_to_come_again() {
 }
 
 #[test]
-fn what_is_given_back_may_be_taken_again_up_to_a_full_bucket() {
+fn refunded_tokens_can_be_taken_again_up_to_a_full_bucket() {
     for server in each_size() {
         let mut client = limit_client(&server);
         throttle(&mut client, slow(b"bucket", 5, 5), false);
@@ -91,7 +91,7 @@ fn what_is_given_back_may_be_taken_again_up_to_a_full_bucket() {
 /// However many ask, no more is given than the burst and what has come back since the first asked; and who comes again
 /// when it was told to is served.
 #[test]
-fn the_rate_is_kept() {
+fn a_bucket_never_exceeds_its_rate() {
     for server in each_size() {
         let bucket = Bucket { rate: 500, burst: 20, cost: 1, period_ns: 1_000_000_000, name: b"rate" };
         let allowed = AtomicU64::new(0);
@@ -124,7 +124,7 @@ fn the_rate_is_kept() {
 }
 
 #[test]
-fn several_buckets_give_all_or_none() {
+fn several_buckets_all_give_tokens_or_none_does() {
     for server in each_size() {
         let mut client = limit_client(&server);
         let names: Vec<_> = (0..40).map(|number| format!("bucket/{number}").into_bytes()).collect();
@@ -145,7 +145,7 @@ fn several_buckets_give_all_or_none() {
 
 /// The answer is that of one bucket: of the one that has to be waited for longest, not of each the worst.
 #[test]
-fn the_answer_for_several_is_that_of_the_tightest() {
+fn the_answer_for_several_buckets_is_that_of_the_tightest() {
     for server in each_size() {
         let mut client = limit_client(&server);
         throttle(&mut client, slow(b"waits", 10, 7), false);
@@ -160,7 +160,7 @@ fn the_answer_for_several_is_that_of_the_tightest() {
 }
 
 #[test]
-fn clients_that_race_for_several_buckets_take_what_there_is_and_no_more() {
+fn racing_clients_take_no_more_tokens_than_several_buckets_have() {
     for server in each_size() {
         let names: Vec<_> = (0..8).map(|number| format!("bucket/{number}").into_bytes()).collect();
         let allowed = AtomicU64::new(0);
@@ -186,7 +186,7 @@ fn clients_that_race_for_several_buckets_take_what_there_is_and_no_more() {
 }
 
 #[test]
-fn a_repeated_number_takes_nothing_a_second_time() {
+fn a_repeated_request_number_takes_no_tokens_again() {
     for server in each_size() {
         let hello = |session| Hello { session, ..hello_of(NamespaceKind::Limit, "session") };
         let mut client = server.stranger();

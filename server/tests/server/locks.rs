@@ -10,7 +10,7 @@ use waymaker_protocol::{
 };
 
 #[test]
-fn the_first_grant_of_a_key_has_fence_one_and_each_next_one_more() {
+fn fences_of_a_key_start_at_one_and_increment() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     for fence in 1..=5 {
@@ -23,7 +23,7 @@ fn the_first_grant_of_a_key_has_fence_one_and_each_next_one_more() {
 }
 
 #[test]
-fn busy_names_the_holder() {
+fn a_busy_response_names_the_holder() {
     let server = Server::start(&[]);
     let (mut holder, mut other) = (server.client("the holder"), server.client("other"));
     let sent = Instant::now();
@@ -38,7 +38,7 @@ fn busy_names_the_holder() {
 }
 
 #[test]
-fn a_connection_that_gave_no_name_is_named_by_its_address() {
+fn an_unnamed_connection_is_named_by_its_address() {
     let server = Server::start(&[]);
     let (mut holder, mut other) = (server.client(""), server.client("other"));
     let address = holder.socket.local_addr().unwrap().to_string();
@@ -63,7 +63,7 @@ fn a_waiter_is_granted_when_the_holder_releases() {
 }
 
 #[test]
-fn a_wait_that_ends_says_who_held_the_key() {
+fn a_timed_out_wait_names_the_holder() {
     let server = Server::start(&[]);
     let (mut holder, mut waiter) = (server.client("a"), server.client("b"));
     holder.acquire(b"key", 0);
@@ -111,7 +111,7 @@ fn a_reader_does_not_overtake_a_waiting_writer() {
 }
 
 #[test]
-fn whoever_knows_the_id_may_release_and_the_holder_is_told() {
+fn any_client_with_the_id_can_release_and_the_holder_is_notified() {
     let server = Server::start(&[]);
     let (mut holder, mut other) = (server.client("a"), server.client("b"));
     let held = holder.acquire(b"key", 0);
@@ -125,7 +125,7 @@ fn whoever_knows_the_id_may_release_and_the_holder_is_told() {
 }
 
 #[test]
-fn an_id_with_another_key_or_namespace_finds_nothing() {
+fn an_id_with_another_key_or_namespace_is_not_found() {
     let server = Server::start(&[]);
     let mut holder = server.client("a");
     let held = holder.acquire(b"key", 0);
@@ -140,7 +140,7 @@ fn an_id_with_another_key_or_namespace_finds_nothing() {
 }
 
 #[test]
-fn extend_moves_the_lease_and_says_when_it_was_clamped() {
+fn extend_moves_the_lease_and_reports_clamping() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     let held = client.acquire(b"key", 0);
@@ -169,7 +169,7 @@ fn a_request_id_names_one_claim() {
 }
 
 #[test]
-fn status_inspect_and_list_show_what_is_held_and_what_waits() {
+fn status_inspect_and_list_show_holders_and_waiters() {
     let server = Server::start(&["--workers", "3"]);
     let (mut holder, mut waiter) = (server.client("the holder"), server.client("b"));
     let options = AcquireOptions { metadata: Some(b"why"), ..AcquireOptions::default() };
@@ -211,7 +211,7 @@ fn status_inspect_and_list_show_what_is_held_and_what_waits() {
 }
 
 #[test]
-fn inspect_shows_who_waits_in_the_order_in_which_they_are_served() {
+fn inspect_shows_waiters_in_queue_order() {
     for server in each_size() {
         let mut holder = server.client("holder");
         holder.acquire(b"key", 0);
@@ -270,7 +270,7 @@ fn inspect_shows_who_waits_in_the_order_in_which_they_are_served() {
 }
 
 #[test]
-fn a_unix_socket_serves_like_a_port() {
+fn a_unix_socket_serves_like_a_tcp_port() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("waymaker.sock");
     let server = Server::start(&["--unix", path.to_str().unwrap()]);

@@ -85,7 +85,7 @@ fn assert_recovering(server: &Server, held: LockId) -> u64 {
 }
 
 #[test]
-fn a_server_that_is_stopped_while_it_waits_out_losses_waits_again() {
+fn a_server_stopped_while_recovering_from_losses_recovers_again() {
     let place = Place::new();
     let (held, _) = leave_damage(&place);
     let (status, said) = refused(&["--data-dir", &place.path()]);
@@ -124,7 +124,7 @@ fn a_server_that_is_stopped_while_it_waits_out_losses_waits_again() {
 
 /// A lost record may have ended the hold, and another may have granted its key to a client that still believes in that grant.
 #[test]
-fn a_request_that_is_repeated_after_losses_is_not_answered_with_a_restored_hold() {
+fn a_request_repeated_after_losses_gets_no_restored_hold() {
     let place = Place::new();
     let (_, welcome) = leave_damage(&place);
     let server = place.start(&[&log_options()[..], &["--accept-damage"]].concat());

@@ -51,7 +51,7 @@ fn fill(client: &mut Client<TcpStream>) -> (Vec<LockId>, (ErrorCode, String, u64
 }
 
 #[test]
-fn a_full_server_refuses_claims_and_serves_renewals_and_releases() {
+fn a_server_at_its_memory_limit_refuses_claims_and_serves_releases() {
     let server = server();
     let mut client = server.client("full");
     // Connections are refused while much more than the limit is used.
@@ -88,7 +88,7 @@ fn a_full_server_refuses_claims_and_serves_renewals_and_releases() {
 
 /// A new bucket or pool needs memory, and a known one needs none.
 #[test]
-fn a_full_server_refuses_new_buckets_and_capacities_and_serves_known_ones() {
+fn a_server_at_its_memory_limit_refuses_only_new_buckets_and_pools() {
     let server = server();
     let mut client = server.client("full");
     let mut limited = server.client_of(NamespaceKind::Limit, "limited");
@@ -113,7 +113,7 @@ fn a_full_server_refuses_new_buckets_and_capacities_and_serves_known_ones() {
 }
 
 #[test]
-fn a_server_far_beyond_its_limit_says_why_it_refuses_connections() {
+fn a_server_far_above_its_memory_limit_refuses_connections_with_the_reason() {
     // It uses more than this without a client.
     let server = Server::start(&["--memory-limit", "1MiB", "--workers", "1"]);
     wait_until("a connection is refused", || {
@@ -133,7 +133,7 @@ fn a_server_far_beyond_its_limit_says_why_it_refuses_connections() {
 }
 
 #[test]
-fn operators_get_in_by_the_unix_socket_with_a_session_of_their_own() {
+fn operators_can_use_the_unix_socket_at_the_memory_limit() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let unix = path.to_str().expect("text");
@@ -153,7 +153,7 @@ fn operators_get_in_by_the_unix_socket_with_a_session_of_their_own() {
 }
 
 #[test]
-fn a_limit_that_is_none_is_refused_by_name() {
+fn an_invalid_memory_limit_is_rejected_by_name() {
     let (status, stderr) = crate::harness::refused(&["--memory-limit", "much"]);
     assert!(!status.success());
     assert!(stderr.contains("--memory-limit") && stderr.contains("512MiB"), "{stderr}");

@@ -47,7 +47,7 @@ fn names(client: &mut Client<impl Read + Write>) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn nobody_takes_the_namespace_of_a_front_end_also_after_a_restart() {
+async fn built_in_namespaces_keep_their_kind_after_a_restart() {
     let place = Place::new();
     for _ in 0..2 {
         let mut server = place.start(&["--grpc-listen", "127.0.0.1:0", "--workers", "2"]);
@@ -76,7 +76,7 @@ async fn nobody_takes_the_namespace_of_a_front_end_also_after_a_restart() {
 }
 
 #[test]
-fn a_greeting_that_is_refused_and_a_look_at_the_metrics_make_no_namespace() {
+fn a_refused_hello_and_a_metrics_request_create_no_namespace() {
     let server = Server::start(&["--http-listen", "127.0.0.1:0"]);
     let mut client = server.client("c");
     let id = SessionId { place: 7, secret: 7 };
@@ -92,7 +92,7 @@ fn a_greeting_that_is_refused_and_a_look_at_the_metrics_make_no_namespace() {
 
 /// Once 4,096 names had been heard of, nobody could open another one, also after a restart.
 #[test]
-fn namespaces_that_nobody_uses_make_room() {
+fn unused_namespaces_make_room_for_new_ones() {
     let place = Place::new();
     let server = place.start(&["--workers", "2"]);
     let mut user = open(&server, NamespaceKind::Flat, "in use").expect("there is room");
@@ -123,7 +123,7 @@ fn remove(client: &mut Client<TcpStream>, name: &str) -> Result<(), (ErrorCode, 
 }
 
 #[test]
-fn an_operator_removes_a_namespace_in_which_there_is_nothing() {
+fn an_operator_can_remove_an_empty_namespace() {
     for workers in ["1", "3"] {
         let place = Place::new();
         let server = place.start(&["--workers", workers]);
@@ -162,7 +162,7 @@ fn an_operator_removes_a_namespace_in_which_there_is_nothing() {
 
 /// Removals race with lanes that open: whoever is welcome keeps its namespace, and its holds exclude others.
 #[test]
-fn a_namespace_is_never_removed_under_a_lane_that_opens() {
+fn a_namespace_is_never_removed_while_a_lane_opens_it() {
     let server = Server::start(&["--workers", "2"]);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

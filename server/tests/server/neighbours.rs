@@ -52,7 +52,7 @@ const STAMP_MS: (usize, usize) = (40, 8);
 const OWN_OF_WELCOME: [(usize, usize); 5] = [(14, 2), (16, 2), (18, 2), (46, 8), (54, 8)];
 
 #[test]
-fn a_client_of_version_1_is_served_in_the_bytes_of_version_1() {
+fn a_version_1_client_is_served_with_version_1_frames() {
     let place = Place::new();
     let server = place.start(&["--workers", "2"]);
     let mut client = server.stranger();
@@ -73,7 +73,7 @@ fn a_client_of_version_1_is_served_in_the_bytes_of_version_1() {
 }
 
 #[test]
-fn a_session_of_version_1_is_welcomed_in_the_bytes_of_version_1() {
+fn a_version_1_session_gets_a_version_1_welcome() {
     let server = Server::start(&[]);
     let mut client = server.stranger();
     let welcome = exchange(&mut client, &bytes_of(v1::HELLO_NEW));
@@ -86,7 +86,7 @@ fn a_session_of_version_1_is_welcomed_in_the_bytes_of_version_1() {
 }
 
 #[test]
-fn the_newest_version_that_both_speak_is_picked() {
+fn the_newest_common_version_is_selected() {
     let server = Server::start(&[]);
     for (version_min, version_max, picked) in [
         (1, 1, Some(1)),
@@ -131,7 +131,7 @@ fn welcomed(server: &Server, hello: Hello<'_>) -> Welcome {
 }
 
 #[test]
-fn a_server_tells_what_it_was_configured_for_and_only_if_it_is_asked() {
+fn a_server_reports_its_configured_capabilities_only_on_request() {
     let place = Place::new();
     // No member listens there: the capability means that a cluster is configured.
     let quorum = ["--quorum-endpoints", "http://127.0.0.1:9"];
@@ -154,7 +154,7 @@ fn a_server_tells_what_it_was_configured_for_and_only_if_it_is_asked() {
 }
 
 #[test]
-fn capabilities_are_told_by_whichever_worker_takes_the_connection_over_and_when_it_comes_back() {
+fn capabilities_are_reported_by_every_worker_and_on_resume() {
     let place = Place::new();
     let server = place.start(&["--workers", "4"]);
     let hello = Hello { capabilities: Some(Capabilities::KNOWN), ..default_hello() };
@@ -177,7 +177,7 @@ fn capabilities_are_told_by_whichever_worker_takes_the_connection_over_and_when_
 }
 
 #[test]
-fn the_longest_hello_fits_before_the_welcome() {
+fn the_longest_hello_is_accepted() {
     let server = Server::start(&[]);
     let (namespace, owner, credentials) = ([b'n'; 256], [b'o'; 256], [b'c'; 400]);
     let hello = Hello {
@@ -194,7 +194,7 @@ fn the_longest_hello_fits_before_the_welcome() {
 }
 
 #[test]
-fn a_flag_of_a_later_version_is_refused_by_name_and_the_connection_closed() {
+fn an_unknown_hello_flag_is_rejected_and_the_connection_closed() {
     let server = Server::start(&[]);
     let mut hello = Vec::new();
     Request::Hello(default_hello()).encode(1, &mut hello);

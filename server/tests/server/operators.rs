@@ -47,7 +47,7 @@ fn waiting_for_keys<'a>(keys: &[&'a [u8]], buffer: &'a mut Vec<u8>) -> AcquireKe
 }
 
 #[test]
-fn verify_tells_whether_a_fence_is_the_newest_and_still_held() {
+fn verify_reports_whether_a_fence_is_the_newest_and_still_held() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| server.client(name));
         let is = |verified: Verified| (verified.newest, verified.held, verified.newest_fence);
@@ -78,7 +78,7 @@ fn verify_tells_whether_a_fence_is_the_newest_and_still_held() {
 }
 
 #[test]
-fn a_forced_release_tells_the_holder_why_and_lets_the_next_one_in() {
+fn a_forced_release_gives_the_holder_a_reason_and_grants_the_next() {
     for server in each_size() {
         let [mut holder, mut waiter, mut operator] =
             ["the holder", "w", "op"].map(|name| server.client(name));
@@ -99,7 +99,7 @@ fn a_forced_release_tells_the_holder_why_and_lets_the_next_one_in() {
 }
 
 #[test]
-fn a_waiter_that_is_forced_out_is_answered_and_leaves_all_its_queues() {
+fn a_waiter_removed_by_an_operator_is_answered_and_leaves_all_queues() {
     for server in each_size() {
         let [mut holder, mut waiter, mut operator] = ["h", "w", "op"].map(|name| server.client(name));
         let held = holder.acquire(b"key", 0);
@@ -123,7 +123,7 @@ fn a_waiter_that_is_forced_out_is_answered_and_leaves_all_its_queues() {
 }
 
 #[test]
-fn what_operators_do_is_logged_in_the_order_in_which_it_was_done() {
+fn operator_actions_are_logged_in_order() {
     let server = Server::start_logged(&["--workers", "2"]);
     let [mut holder, mut operator] = ["hold\"er", "root"].map(|name| server.client(name));
     let ids = [b"one", b"two"].map(|key| holder.acquire(key, 0).id);
@@ -161,7 +161,7 @@ fn what_operators_do_is_logged_in_the_order_in_which_it_was_done() {
 }
 
 #[test]
-fn a_frozen_prefix_keeps_waiters_refuses_tries_and_lets_holders_go_on() {
+fn a_frozen_prefix_keeps_waiters_and_holders_and_refuses_tries() {
     for server in each_size() {
         let [mut holder, mut waiter, mut several, mut operator] =
             ["h", "w", "s", "op"].map(|name| server.client(name));
@@ -209,7 +209,7 @@ fn a_frozen_prefix_keeps_waiters_refuses_tries_and_lets_holders_go_on() {
 }
 
 #[test]
-fn a_freeze_is_of_one_namespace_and_holds_for_each_kind() {
+fn a_freeze_applies_to_one_namespace_of_any_kind() {
     for server in each_size() {
         let whole = PathItem { write: true, path: PathKey::default() };
         let mut buffer = Vec::new();
@@ -263,7 +263,7 @@ fn a_freeze_is_of_one_namespace_and_holds_for_each_kind() {
 }
 
 #[test]
-fn so_many_prefixes_are_frozen_and_no_more() {
+fn the_number_of_frozen_prefixes_is_limited() {
     let server = Server::start(&["--workers", "2"]);
     let mut operator = server.client("op");
     for number in 0..64_u8 {
@@ -300,7 +300,7 @@ fn counters(client: &mut Client<TcpStream>, count_max: u16) -> Vec<(String, Name
 }
 
 #[test]
-fn namespaces_are_listed_with_what_happened_in_them() {
+fn namespaces_are_listed_with_their_counters() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| server.client(name));
         let ids: Vec<_> = (0..20_u8).map(|number| a.acquire(&[number], 0).id).collect();
@@ -349,7 +349,7 @@ fn holds(client: &mut Client<TcpStream>, number: &mut u32, count_max: u16) -> BT
 }
 
 #[test]
-fn after_a_resume_holds_tells_what_the_lane_still_has() {
+fn a_holds_request_after_a_resume_lists_the_holds_of_the_lane() {
     for server in each_size() {
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
         let (mut joined, _) = server.session_client(SessionRequest::Join { id: welcome.session_id });

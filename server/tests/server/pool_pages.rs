@@ -77,7 +77,7 @@ fn pools_of_all_shards_are_listed_by_prefix_page_by_page() {
 }
 
 #[test]
-fn a_page_of_pools_with_long_names_ends_before_it_is_too_long_for_a_frame() {
+fn a_page_of_pools_with_long_names_fits_into_a_frame() {
     let server = Server::start(&[]);
     let mut client = pool_client(&server, "operator");
     let name = |number: u64| format!("{number:01024}").into_bytes();

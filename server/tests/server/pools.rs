@@ -51,7 +51,7 @@ fn previous(answer: &Received) -> u64 {
 }
 
 #[test]
-fn permits_are_held_up_to_the_capacity_and_a_try_is_told_who_is_in_front() {
+fn a_try_beyond_the_capacity_is_busy_and_names_the_blocker() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| pool_client(&server, name));
         let (six, four) = (take(&mut a, of_ten(6)), take(&mut b, of_ten(4)));
@@ -89,7 +89,7 @@ fn a_small_claim_does_not_overtake_a_large_one() {
 }
 
 #[test]
-fn another_capacity_is_refused_unless_any_will_do() {
+fn a_different_capacity_is_refused_unless_any_capacity_is_accepted() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| pool_client(&server, name));
         let any = |capacity| AcquirePermits { any_capacity: true, capacity, ..of_ten(1) };
@@ -154,7 +154,7 @@ fn a_pool_by_timestamp_serves_the_earliest_first() {
 }
 
 #[test]
-fn a_raised_capacity_lets_waiters_in_and_a_lowered_one_takes_nothing_away() {
+fn a_raised_capacity_grants_waiters_and_a_lowered_one_keeps_holders() {
     for server in each_size() {
         let [mut a, mut b, mut c, mut operator] = ["a", "b", "c", "o"].map(|name| pool_client(&server, name));
         assert_eq!(previous(&set_capacity(&mut operator, 10)), 0);
@@ -183,7 +183,7 @@ fn a_raised_capacity_lets_waiters_in_and_a_lowered_one_takes_nothing_away() {
 }
 
 #[test]
-fn a_pool_is_described_with_who_holds_and_who_waits() {
+fn a_pool_description_lists_holders_and_waiters() {
     for server in each_size() {
         let [mut a, mut b] = ["holder", "waiter"].map(|name| pool_client(&server, name));
         assert_eq!(described(&mut a), (0, 0, 0, 0), "there is no such pool");
@@ -203,7 +203,7 @@ fn a_pool_is_described_with_who_holds_and_who_waits() {
 }
 
 #[test]
-fn permits_come_back_by_release_expiry_cancel_and_the_loss_of_a_connection() {
+fn permits_are_returned_by_release_expiry_cancel_and_connection_loss() {
     for server in each_size() {
         let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| pool_client(&server, name));
         let short = take(&mut a, of_ten(10));
@@ -239,7 +239,7 @@ fn permits_come_back_by_release_expiry_cancel_and_the_loss_of_a_connection() {
 }
 
 #[test]
-fn who_waits_for_permits_may_renew_and_be_found_by_its_request_id() {
+fn a_waiter_for_permits_can_renew_and_be_found_by_request_id() {
     for server in each_size() {
         let [mut a, mut b, mut c] = ["app", "app", "app"].map(|name| pool_client(&server, name));
         let held = take(&mut a, of_ten(10));
@@ -268,7 +268,7 @@ fn who_waits_for_permits_may_renew_and_be_found_by_its_request_id() {
 }
 
 #[test]
-fn permits_on_the_lease_of_a_session_end_with_it_and_repeats_take_none() {
+fn permits_on_a_session_lease_end_with_it_and_repeats_take_none() {
     for server in each_size() {
         let hello = |session| Hello { session, ..hello_of(NamespaceKind::Pool, "session") };
         let mut client = server.stranger();
@@ -287,7 +287,7 @@ fn permits_on_the_lease_of_a_session_end_with_it_and_repeats_take_none() {
 }
 
 #[test]
-fn clients_that_race_never_hold_more_than_there_is() {
+fn racing_clients_never_hold_more_permits_than_the_capacity() {
     for server in each_size() {
         let held = AtomicU64::new(0);
         std::thread::scope(|scope| {

@@ -79,7 +79,7 @@ fn assert_remaining_until(remaining_ms: i64, end_ms: i64, sent_ms: i64) {
 }
 
 #[test]
-fn an_owner_registers_renews_and_unregisters_and_others_are_told_whose_it_is() {
+fn only_the_owner_of_a_registration_can_renew_or_unregister_it() {
     for server in each_size() {
         for kind in [Registry, Lazy] {
             let [mut a, mut b] = ["1", "2"].map(|name| server.client_of(kind, name));
@@ -119,7 +119,7 @@ fn an_owner_registers_renews_and_unregisters_and_others_are_told_whose_it_is() {
 }
 
 #[test]
-fn an_entry_of_a_registry_is_gone_with_its_lease_and_its_connection_does_not_matter() {
+fn a_registration_ends_with_its_lease_and_not_with_its_connection() {
     for server in each_size() {
         let mut a = server.client_of(Registry, "a");
         register(&mut a, entry());
@@ -134,7 +134,7 @@ fn an_entry_of_a_registry_is_gone_with_its_lease_and_its_connection_does_not_mat
 }
 
 #[test]
-fn leases_may_be_told_by_the_end() {
+fn a_lease_may_be_given_as_an_absolute_end() {
     for server in each_size() {
         for kind in [Registry, Lazy] {
             let mut a = server.client_of(kind, "a");
@@ -158,7 +158,7 @@ fn leases_may_be_told_by_the_end() {
 }
 
 #[test]
-fn a_lazy_entry_stays_its_owners_until_the_grace_is_over_and_then_whoever_comes() {
+fn a_lazy_registration_stays_with_its_owner_until_its_grace_ends() {
     for workers in ["1", "3"] {
         within(GRACE - Duration::from_secs(2), |grace| {
             lazy_entry_has_a_grace(&Server::start(&["--workers", workers]), grace);
@@ -205,7 +205,7 @@ fn lazy_entry_has_a_grace(server: &Server, grace: &Deadline) {
 }
 
 #[test]
-fn the_empty_key_is_an_entry_of_a_registry_and_of_no_lazy_namespace() {
+fn an_empty_key_is_valid_in_registries_but_not_in_lazy_namespaces() {
     for server in each_size() {
         let empty = Register { key: b"", ..entry() };
         let mut registry = server.client_of(Registry, "a");
@@ -219,7 +219,7 @@ fn the_empty_key_is_an_entry_of_a_registry_and_of_no_lazy_namespace() {
 }
 
 #[test]
-fn entries_are_listed_by_page_and_by_type() {
+fn registrations_are_listed_by_page_and_by_type() {
     for server in each_size() {
         for kind in [Registry, Lazy] {
             let mut client = server.client_of(kind, "a");
@@ -262,7 +262,7 @@ fn list(client: &mut Client<TcpStream>, type_name: Option<&[u8]>, count_max: u16
 }
 
 #[test]
-fn whoever_knows_the_id_may_end_an_entry_but_not_extend_it() {
+fn any_client_with_the_id_can_end_but_not_extend_a_registration() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| server.client_of(Registry, name));
         let Registered { id, .. } = register(&mut a, entry());
@@ -284,7 +284,7 @@ fn whoever_knows_the_id_may_end_an_entry_but_not_extend_it() {
 
 /// Owners that race for one key: at each time it is one's, and each next one has the next fence.
 #[test]
-fn owners_that_race_for_a_key_have_it_one_after_the_other() {
+fn racing_owners_hold_a_key_one_at_a_time() {
     for server in each_size() {
         std::thread::scope(|scope| {
             for owner in ["x", "y", "z"] {
@@ -318,7 +318,7 @@ fn owners_that_race_for_a_key_have_it_one_after_the_other() {
 
 /// More than the server lets wait to be written. It makes them one after the other instead.
 #[test]
-fn as_many_long_answers_are_given_as_may_be_asked_for_at_once() {
+fn a_thousand_pipelined_long_answers_are_served() {
     let value = vec![b'v'; waymaker_protocol::limits::VALUE_LEN_MAX];
     for server in each_size() {
         let mut client = server.client_of(Registry, "a");

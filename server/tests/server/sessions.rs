@@ -35,7 +35,7 @@ fn a_pong_has_no_answer() {
 }
 
 #[test]
-fn one_keep_alive_renews_every_hold_on_the_lease_of_the_session() {
+fn one_keep_alive_renews_every_hold_on_the_session_lease() {
     with_short_lease(400, |lease| {
         let server = Server::start(&["--workers", "2"]);
         lease.begins();
@@ -71,7 +71,7 @@ fn keep_alive_for_three_leases(client: &mut Client<TcpStream>, lease: &Deadline,
 }
 
 #[test]
-fn a_session_that_is_not_kept_alive_ends_with_all_that_hangs_on_it() {
+fn a_session_without_keep_alives_ends_with_all_its_holds_and_waiters() {
     with_short_lease(200, |lease| {
         let server = Server::start(&["--workers", "2"]);
         let mut other = server.client("other");
@@ -122,7 +122,7 @@ fn claim(
 }
 
 #[test]
-fn a_session_with_connections_to_namespaces_of_several_kinds_ends_in_all_of_them() {
+fn a_session_across_namespaces_of_several_kinds_ends_in_all_of_them() {
     for workers in ["1", "3"] {
         with_short_lease(300, |lease| {
             session_of_several_kinds_ends(&Server::start(&["--workers", workers]), lease);
@@ -201,7 +201,7 @@ fn resuming_closes_the_old_connection_and_keeps_the_holds() {
 }
 
 #[test]
-fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
+fn a_waiter_lost_with_its_connection_is_a_new_attempt_when_repeated() {
     let server = Server::start(&[]);
     let mut holder = server.client("holder");
     let held = holder.acquire(b"key", 0);
@@ -216,7 +216,7 @@ fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
 }
 
 #[test]
-fn a_session_may_have_several_connections_and_any_keeps_it_alive() {
+fn any_connection_of_a_session_keeps_it_alive() {
     with_short_lease(400, |lease| {
         let server = Server::start(&["--workers", "4"]);
         lease.begins();
@@ -242,7 +242,7 @@ fn goodbye_ends_the_session_at_once() {
 }
 
 #[test]
-fn a_lease_of_the_session_needs_a_session() {
+fn a_session_lease_needs_a_session() {
     let server = Server::start(&[]);
     let mut client = server.client("a");
     let answer = client.ask(on_session_lease(b"key"));
@@ -251,7 +251,7 @@ fn a_lease_of_the_session_needs_a_session() {
 
 /// Its client gave it up and came back on another connection, which was faster.
 #[test]
-fn an_attempt_to_resume_that_comes_late_does_not_take_the_lane() {
+fn a_late_resume_attempt_does_not_take_over_the_lane() {
     let server = Server::start(&["--workers", "3"]);
     let (client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
     drop(client);
@@ -273,7 +273,7 @@ fn an_attempt_to_resume_that_comes_late_does_not_take_the_lane() {
 
 /// Their greetings waited in sockets that the server had not even accepted.
 #[test]
-fn whoever_came_back_in_time_finds_the_session_though_the_server_stood_still() {
+fn a_session_resumed_in_time_during_a_server_stall_survives() {
     for workers in ["1", "3"] {
         with_short_lease(500, |lease| {
             let server = Server::start(&["--workers", workers]);
@@ -305,7 +305,7 @@ fn whoever_came_back_in_time_finds_the_session_though_the_server_stood_still() {
 /// The connection is lost after every byte of a request, and after every byte of its answer. What was read of the answer is
 /// how the answer begins that comes to the repetition, and nothing happens twice.
 #[test]
-fn a_request_that_is_cut_at_any_byte_and_repeated_has_one_answer_and_one_effect() {
+fn a_request_cut_at_any_byte_and_repeated_has_one_effect() {
     for server in each_size() {
         let mut other = server.client("other");
         let mut case_count = 0_u32;

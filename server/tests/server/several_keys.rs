@@ -102,7 +102,7 @@ fn next_random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn all_keys_are_granted_together_in_the_order_of_their_bytes_each_once() {
+fn all_keys_are_granted_together_once_each_and_sorted_by_bytes() {
     for server in each_size() {
         let (mut client, mut other) = (server.client("a"), server.client("b"));
         let single = other.acquire(b"b", 0);
@@ -133,7 +133,7 @@ fn all_keys_are_granted_together_in_the_order_of_their_bytes_each_once() {
 }
 
 #[test]
-fn one_key_that_is_held_keeps_all_of_them_waiting_and_none_is_taken_meanwhile() {
+fn one_held_key_makes_a_claim_wait_without_holding_other_keys() {
     for server in each_size() {
         let keys = many_keys(40);
         let (mut holder, mut client, mut other) =
@@ -171,7 +171,7 @@ fn one_key_that_is_held_keeps_all_of_them_waiting_and_none_is_taken_meanwhile() 
 /// Readers behind a writer that waits for another key of its claim must not pass it where that one leaves; they did, and
 /// then nobody told the writer when they were gone.
 #[test]
-fn no_reader_overtakes_a_claim_over_several_keys_while_another_key_of_it_is_held() {
+fn no_reader_overtakes_a_multi_key_writer_that_waits_for_another_key() {
     for server in each_size() {
         let names = ["holder", "writer", "reader", "another reader"];
         let [mut holder, mut writer, mut reader, mut another] = names.map(|name| server.client(name));
@@ -201,7 +201,7 @@ fn no_reader_overtakes_a_claim_over_several_keys_while_another_key_of_it_is_held
 }
 
 #[test]
-fn claims_over_readers_share_what_they_share() {
+fn shared_multi_key_claims_hold_common_keys_together() {
     for server in each_size() {
         let [mut first, mut second, mut writer] = ["1", "2", "w"].map(|name| server.client(name));
         let readers = |keys: [&'static [u8]; 2]| keys.map(|key| (key, true));
@@ -224,7 +224,7 @@ fn claims_over_readers_share_what_they_share() {
 }
 
 #[test]
-fn a_wait_that_ends_leaves_nothing_behind_and_spends_no_fence() {
+fn a_timed_out_wait_leaves_no_state_and_spends_no_fence() {
     for server in each_size() {
         let keys = many_keys(20);
         let (mut holder, mut client, mut other) =
@@ -245,7 +245,7 @@ fn a_wait_that_ends_leaves_nothing_behind_and_spends_no_fence() {
 }
 
 #[test]
-fn a_claim_that_waits_can_be_cancelled_by_its_smallest_key_and_given_up_by_its_id() {
+fn a_waiting_claim_can_be_cancelled_by_smallest_key_or_id() {
     for server in each_size() {
         let keys = ["z", "m", "a"];
         let (mut holder, mut client, mut other) =
@@ -278,7 +278,7 @@ fn a_claim_that_waits_can_be_cancelled_by_its_smallest_key_and_given_up_by_its_i
 /// A cancel that is right behind its acquire may find it before it has its turns, while it waits, or granted. In each
 /// case the two answers agree.
 #[test]
-fn a_cancel_right_behind_its_acquire_agrees_with_it() {
+fn a_cancel_sent_right_after_its_acquire_gets_a_consistent_answer() {
     for server in each_size() {
         let keys = many_keys(12);
         let done = AtomicBool::new(false);
@@ -329,7 +329,7 @@ fn take_when_free(client: &mut Client<TcpStream>, keys: &[impl AsRef<[u8]>]) -> 
 }
 
 #[test]
-fn a_waiter_whose_connection_is_lost_leaves_all_its_queues() {
+fn a_waiter_leaves_all_its_queues_when_its_connection_is_lost() {
     for server in each_size() {
         let keys = many_keys(30);
         let (mut holder, mut other) = (server.client("h"), server.client("o"));
@@ -355,7 +355,7 @@ fn again(request_id: &[u8], wait_ms: u32) -> AcquireKeys<'_> {
 }
 
 #[test]
-fn a_request_id_names_one_claim_over_its_keys() {
+fn a_request_id_names_one_multi_key_claim() {
     for server in each_size() {
         let keys = many_keys(10);
         let acquire = again(b"attempt", WAIT_FOREVER_MS);
@@ -406,7 +406,7 @@ fn resume(welcome: &Welcome) -> SessionRequest {
 }
 
 #[test]
-fn a_repeated_number_gets_the_first_answer_after_a_resume() {
+fn a_repeated_request_number_gets_the_first_answer_after_a_resume() {
     for server in each_size() {
         let keys = many_keys(10);
         let mut buffer = Vec::new();
@@ -430,7 +430,7 @@ fn a_repeated_number_gets_the_first_answer_after_a_resume() {
 }
 
 #[test]
-fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
+fn a_waiter_lost_with_its_connection_is_a_new_attempt_when_repeated() {
     for server in each_size() {
         let keys = many_keys(10);
         let mut holder = server.client("holder");
@@ -455,7 +455,7 @@ fn a_waiter_that_was_lost_with_its_connection_is_a_new_attempt_when_repeated() {
 /// The connection is lost while the request waits for the turns of its shards, or is served, or after that. Asked again it
 /// is served once in each case.
 #[test]
-fn a_request_that_comes_again_while_it_waits_for_its_turns_is_served_once() {
+fn a_request_repeated_while_it_waits_for_shard_turns_is_served_once() {
     let server = Server::start(&["--workers", "3"]);
     let keys = many_keys(30);
     let done = AtomicBool::new(false);
@@ -507,7 +507,7 @@ fn a_request_that_comes_again_while_it_waits_for_its_turns_is_served_once() {
 }
 
 #[test]
-fn a_server_that_stops_refuses_the_waiters_once() {
+fn a_stopping_server_refuses_each_waiter_once() {
     for server in each_size() {
         let keys = many_keys(10);
         let (mut holder, mut waiter) = (server.client("holder"), server.client("waiter"));
@@ -525,7 +525,7 @@ fn a_server_that_stops_refuses_the_waiters_once() {
 
 /// Two clients name two keys in opposite orders, again and again.
 #[test]
-fn opposite_orders_never_deadlock() {
+fn claims_naming_keys_in_opposite_orders_never_deadlock() {
     for server in each_size() {
         let counter = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -548,7 +548,7 @@ fn opposite_orders_never_deadlock() {
 }
 
 #[test]
-fn philosophers_all_finish() {
+fn dining_philosophers_all_finish() {
     for (workers, seats, meals) in [("1", 5_usize, 100), ("2", 5, 100), ("3", 64, 15)] {
         let server = Server::start(&["--workers", workers]);
         let forks = many_keys(seats);
@@ -580,7 +580,7 @@ fn philosophers_all_finish() {
 
 /// Who only ever takes all of these keys or none has the same fence on each of them, and so sees everybody else.
 #[test]
-fn all_or_none_whatever_tries_timeouts_and_cancels_there_are() {
+fn claims_are_all_or_nothing_despite_tries_timeouts_and_cancels() {
     for server in each_size() {
         let keys = many_keys(8);
         std::thread::scope(|scope| {
@@ -611,7 +611,7 @@ fn all_or_none_whatever_tries_timeouts_and_cancels_there_are() {
 
 /// Any mix of single claims, readers, and claims over several keys comes to an end, and no two hold what conflicts.
 #[test]
-fn any_mix_of_claims_comes_to_an_end() {
+fn any_mix_of_claims_finishes_without_conflicting_holds() {
     for workers in ["1", "4"] {
         let server = Server::start(&["--workers", workers]);
         let keys = many_keys(24);

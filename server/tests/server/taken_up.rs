@@ -26,7 +26,7 @@ fn assert_taken_up(client: &mut Client<TcpStream>, number: u32, id: LockId) {
 }
 
 #[test]
-fn whoever_held_it_is_told_under_the_number_of_its_acquire() {
+fn the_earlier_holder_is_notified_with_the_number_of_its_acquire() {
     for server in each_size() {
         let [mut first, mut second] = [(); 2].map(|()| told(&server));
         let number = first.send(Request::Acquire(acquire(0)));
@@ -43,7 +43,7 @@ fn whoever_held_it_is_told_under_the_number_of_its_acquire() {
 
 /// They were on their way when the other client took up the hold.
 #[test]
-fn own_requests_of_the_older_holder_leave_the_hold_of_the_newer_one() {
+fn own_requests_of_the_earlier_holder_do_not_affect_the_new_holder() {
     for server in each_size() {
         let [mut first, mut second] = [(); 2].map(|()| told(&server));
         first.send(Request::Acquire(acquire(0)));
@@ -67,7 +67,7 @@ fn own_requests_of_the_older_holder_leave_the_hold_of_the_newer_one() {
 
 /// A keep-alive is about the session of its connection, and about no hold that was taken up from it.
 #[test]
-fn a_session_keeps_no_hold_that_another_session_took_up() {
+fn a_keep_alive_does_not_renew_a_hold_moved_to_another_session() {
     let server = Server::start(&[]);
     let open = |lease_ms| {
         let mut client = server.stranger();
@@ -89,7 +89,7 @@ fn a_session_keeps_no_hold_that_another_session_took_up() {
 }
 
 #[test]
-fn a_repetition_on_the_same_connection_is_told_to_the_number_before() {
+fn a_repetition_on_the_same_connection_notifies_the_earlier_number() {
     let server = Server::start(&[]);
     let mut client = told(&server);
     let number = client.send(Request::Acquire(acquire(0)));
@@ -101,7 +101,7 @@ fn a_repetition_on_the_same_connection_is_told_to_the_number_before() {
 }
 
 #[test]
-fn whoever_did_not_ask_for_it_is_not_told() {
+fn a_client_without_the_option_is_not_notified_of_a_moved_hold() {
     for server in each_size() {
         let mut first = server.client("app");
         let granted = first.ask(Request::Acquire(acquire(0))).granted();
@@ -113,7 +113,7 @@ fn whoever_did_not_ask_for_it_is_not_told() {
 }
 
 #[test]
-fn what_the_connection_that_resumes_says_counts() {
+fn the_notify_option_of_the_resuming_connection_applies() {
     let server = Server::start(&[]);
     let hello = |session| Hello { owner: b"app", session, ..default_hello() };
     let mut first = server.stranger();
@@ -129,7 +129,7 @@ fn what_the_connection_that_resumes_says_counts() {
 }
 
 #[test]
-fn an_acquire_that_is_cancelled_is_told_by_a_number_why() {
+fn a_cancelled_acquire_is_answered_with_a_reason_code() {
     for server in each_size() {
         let mut holder = server.client("holder");
         let granted = holder.acquire(b"key", 0);

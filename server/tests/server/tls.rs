@@ -122,7 +122,7 @@ fn a_client_is_served_over_tls() {
 }
 
 #[test]
-fn a_client_that_believes_another_authority_leaves_and_others_go_on() {
+fn a_client_that_trusts_another_ca_fails_and_others_continue() {
     let (authority, another) = (Authority::new(), Authority::new());
     let server = server(&authority.issue("server"), &["--workers", "1"]);
     let mut client = Manner::believing(&authority).client(&server);
@@ -133,7 +133,7 @@ fn a_client_that_believes_another_authority_leaves_and_others_go_on() {
 }
 
 #[test]
-fn with_a_client_ca_only_clients_with_its_certificates_come_in() {
+fn a_client_ca_admits_only_clients_with_its_certificates() {
     let (authority, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
     let ca = clients.ca();
     let server = server(&authority.issue("server"), &["--tls-client-ca", ca.to_str().unwrap()]);
@@ -147,7 +147,7 @@ fn with_a_client_ca_only_clients_with_its_certificates_come_in() {
 }
 
 #[test]
-fn a_client_that_does_not_encrypt_is_closed_and_nobody_else_notices() {
+fn an_unencrypted_client_is_closed_and_others_continue() {
     let authority = Authority::new();
     let server = server(&authority.issue("server"), &["--workers", "1"]);
     let mut client = Manner::believing(&authority).client(&server);
@@ -178,7 +178,7 @@ fn plain_client(server: &Server, read_timeout: Duration) -> Client<UnixStream> {
 }
 
 #[test]
-fn a_handshake_that_stalls_is_closed_after_five_seconds_and_others_go_on() {
+fn a_stalled_handshake_is_closed_after_five_seconds_and_others_continue() {
     let authority = Authority::new();
     let path = authority.ca().with_file_name("socket");
     let server = server(&authority.issue("server"), &["--workers", "1", "--unix", path.to_str().unwrap()]);
@@ -203,7 +203,7 @@ fn a_handshake_that_stalls_is_closed_after_five_seconds_and_others_go_on() {
 }
 
 #[test]
-fn hangup_lets_new_connections_see_the_new_certificate_and_old_ones_go_on() {
+fn sighup_loads_a_new_certificate_and_keeps_old_connections() {
     let authority = Authority::new();
     let issued = authority.issue("server");
     let server = Server::start_logged(&arguments(&issued, &[]));
@@ -228,7 +228,7 @@ fn hangup_lets_new_connections_see_the_new_certificate_and_old_ones_go_on() {
 }
 
 #[test]
-fn tls_1_2_is_spoken_only_where_that_was_asked_for() {
+fn tls_1_2_is_accepted_only_if_configured() {
     let authority = Authority::new();
     let issued = authority.issue("server");
     const OLD: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
@@ -239,7 +239,7 @@ fn tls_1_2_is_spoken_only_where_that_was_asked_for() {
 }
 
 #[test]
-fn a_connection_moves_to_the_worker_it_wants_and_to_that_of_its_session() {
+fn a_connection_moves_to_its_chosen_worker_or_that_of_its_session() {
     let authority = Authority::new();
     let server = server(&authority.issue("server"), &["--workers", "2"]);
     let manner = Manner::believing(&authority);
@@ -266,7 +266,7 @@ fn a_connection_moves_to_the_worker_it_wants_and_to_that_of_its_session() {
 
 /// The questions come with the end of the handshake, and most of them before the connection is with its worker.
 #[test]
-fn many_questions_at_once_are_answered_in_order_though_the_answers_are_read_late() {
+fn many_pipelined_requests_are_answered_in_order_to_a_slow_reader() {
     let authority = Authority::new();
     let server = server(&authority.issue("server"), &["--workers", "2"]);
     let manner = Manner::believing(&authority);
@@ -302,7 +302,7 @@ fn many_questions_at_once_are_answered_in_order_though_the_answers_are_read_late
 }
 
 #[test]
-fn a_unix_socket_beside_tls_stays_plain() {
+fn a_unix_socket_stays_unencrypted_beside_tls() {
     let authority = Authority::new();
     let path = authority.ca().with_file_name("socket");
     let server = server(&authority.issue("server"), &["--unix", path.to_str().unwrap()]);
@@ -313,7 +313,7 @@ fn a_unix_socket_beside_tls_stays_plain() {
 }
 
 #[test]
-fn options_that_cannot_be_used_are_named_with_their_files() {
+fn invalid_tls_options_are_named_with_their_files() {
     let authority = Authority::new();
     let (one, other) = (authority.issue("one"), authority.issue("other"));
     let cases: [(&[&str], &[&str]); 8] = [
@@ -339,7 +339,7 @@ fn options_that_cannot_be_used_are_named_with_their_files() {
 }
 
 #[test]
-fn beyond_loopback_tls_is_enough_only_with_a_client_ca() {
+fn tls_beyond_loopback_needs_a_client_ca() {
     let authority = Authority::new();
     let issued = authority.issue("server");
     let open = |more: &[&str]| {

@@ -67,7 +67,7 @@ fn around(client: &mut Client<TcpStream>, text: &str) -> (u32, u32) {
 }
 
 #[test]
-fn a_path_that_is_written_keeps_out_what_lies_above_and_below_and_nothing_else() {
+fn a_written_path_blocks_only_its_ancestors_and_descendants() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| tree_client(&server, name));
         let held = take(&mut a, &["+x/y"]);
@@ -96,7 +96,7 @@ fn a_path_that_is_written_keeps_out_what_lies_above_and_below_and_nothing_else()
 }
 
 #[test]
-fn inspect_shows_who_waits_for_what_overlaps_a_path() {
+fn inspect_shows_the_waiters_that_overlap_a_path() {
     for server in each_size() {
         let [mut holder, mut above, mut below, mut beside] =
             ["h", "above", "below", "beside"].map(|name| tree_client(&server, name));
@@ -164,7 +164,7 @@ fn a_set_is_one_hold_with_one_lease_and_one_release() {
 }
 
 #[test]
-fn nobody_overtakes_where_they_overlap_and_others_pass() {
+fn overlapping_requests_wait_in_order_and_others_pass() {
     for server in each_size() {
         let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(|name| tree_client(&server, name));
         let held = take(&mut a, &["x/1"]);
@@ -181,7 +181,7 @@ fn nobody_overtakes_where_they_overlap_and_others_pass() {
 }
 
 #[test]
-fn waits_end_by_time_cancel_release_and_with_their_connection() {
+fn waits_end_by_timeout_cancel_release_and_connection_loss() {
     for server in each_size() {
         let [mut a, mut b, mut behind] = ["a", "b", "behind"].map(|name| tree_client(&server, name));
         let held = take(&mut a, &["x"]);
@@ -264,7 +264,7 @@ fn a_request_id_names_one_set_in_any_order() {
 }
 
 #[test]
-fn repeats_after_a_resume_take_nothing_and_the_end_of_the_session_ends_all() {
+fn repeats_after_a_resume_take_nothing_and_the_session_end_ends_all() {
     for server in each_size() {
         let hello = |session| Hello { session, ..hello_of(NamespaceKind::Tree, "session") };
         let mut client = server.stranger();
@@ -287,7 +287,7 @@ fn repeats_after_a_resume_take_nothing_and_the_end_of_the_session_ends_all() {
 }
 
 #[test]
-fn lists_show_sets_by_any_of_their_paths_and_namespaces_are_apart() {
+fn lists_show_sets_by_any_of_their_paths_within_one_namespace() {
     for server in each_size() {
         let mut a = tree_client(&server, "a");
         let held = take(&mut a, &["+p/1", "q/2"]);
@@ -322,7 +322,7 @@ fn lists_show_sets_by_any_of_their_paths_and_namespaces_are_apart() {
 
 /// Any mix of sets comes to an end, and no two hold what overlaps.
 #[test]
-fn any_mix_of_sets_comes_to_an_end() {
+fn any_mix_of_sets_finishes_without_overlapping_holds() {
     for server in each_size() {
         // How many hold each of nine leaves: three below each of three directories. A writer counts as a thousand.
         let holders: Vec<_> = (0..9).map(|_| AtomicU64::new(0)).collect();
@@ -385,7 +385,7 @@ fn mixed_set(client: &mut Client<TcpStream>, holders: &[AtomicU64], random: &mut
 }
 
 #[test]
-fn statistics_count_what_is_held_and_awaited_in_the_whole_namespace() {
+fn statistics_count_held_and_waiting_sets_of_the_whole_namespace() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| tree_client(&server, name));
         let count = |at: &mut Client<TcpStream>| {

@@ -34,7 +34,7 @@ fn assert_freed(client: &mut Client<TcpStream>, watch: u32, fence: u64) {
 }
 
 #[test]
-fn a_watch_tells_each_grant_and_when_nobody_holds_the_key() {
+fn a_watch_reports_each_grant_and_when_the_key_is_free() {
     for server in each_size() {
         let [mut watcher, mut a, mut b] = ["w", "a", "b"].map(|name| server.client(name));
         let (number, watching) = watch(&mut watcher, b"key");
@@ -69,7 +69,7 @@ fn a_watch_tells_each_grant_and_when_nobody_holds_the_key() {
 }
 
 #[test]
-fn a_claim_over_several_keys_that_waited_is_told_where_it_is_watched() {
+fn a_watch_reports_the_grant_of_a_multi_key_claim_that_waited() {
     for server in each_size() {
         let [mut watcher, mut holder, mut client] = ["w", "h", "c"].map(|name| server.client(name));
         let held = holder.acquire(b"held", 0);
@@ -101,7 +101,7 @@ fn a_claim_over_several_keys_that_waited_is_told_where_it_is_watched() {
 }
 
 #[test]
-fn after_unwatch_nothing_more_is_told() {
+fn no_event_follows_an_unwatch() {
     for server in each_size() {
         let [mut watcher, mut a] = ["w", "a"].map(|name| server.client(name));
         let (first, _) = watch(&mut watcher, b"key");
@@ -123,7 +123,7 @@ fn after_unwatch_nothing_more_is_told() {
 }
 
 #[test]
-fn a_watch_ends_with_its_connection_and_the_fence_tells_what_it_missed() {
+fn a_watch_ends_with_its_connection_and_a_new_one_shows_the_fence() {
     for server in each_size() {
         let (mut watcher, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
         let mut a = server.client("a");
@@ -143,7 +143,7 @@ fn a_watch_ends_with_its_connection_and_the_fence_tells_what_it_missed() {
 }
 
 #[test]
-fn entries_of_a_registry_are_watched_like_keys() {
+fn registrations_are_watched_like_keys() {
     for server in each_size() {
         let mut watcher = server.client_of(NamespaceKind::Registry, "w");
         let mut client = server.client_of(NamespaceKind::Registry, "c");
@@ -161,7 +161,7 @@ fn entries_of_a_registry_are_watched_like_keys() {
 }
 
 #[test]
-fn a_connection_watches_so_many_keys_of_a_shard_and_no_more() {
+fn the_number_of_watches_of_a_connection_is_limited() {
     let server = Server::start(&["--workers", "1"]);
     let mut client = server.client("w");
     for number in 0..1024_u32 {
@@ -175,7 +175,7 @@ fn a_connection_watches_so_many_keys_of_a_shard_and_no_more() {
 
 /// Of each watch that missed something, not only of the first, it is told; and told again when it happens again.
 #[test]
-fn a_watcher_that_does_not_read_is_told_what_it_missed() {
+fn a_watcher_that_does_not_read_is_notified_of_missed_events() {
     let server = Server::start(&["--workers", "2"]);
     let (mut watcher, mut client) = (server.client("w"), server.client("c"));
     let watches: BTreeSet<_> = (0..1000).map(|_| watch(&mut watcher, b"key").0).collect();

@@ -38,7 +38,7 @@ fn connections_are_spread_over_the_workers() {
 /// Two clients, and many, race for one key; a counter that is read and written back under the lock loses nothing, and
 /// fences rise by one with each grant.
 #[test]
-fn clients_that_race_for_a_key_hold_it_one_at_a_time() {
+fn racing_clients_hold_a_key_one_at_a_time() {
     for (workers, clients, rounds) in [("1", 2, 500_u64), ("4", 8, 250)] {
         let server = Server::start(&["--workers", workers]);
         let (counter, last_fence) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -64,7 +64,7 @@ fn clients_that_race_for_a_key_hold_it_one_at_a_time() {
 }
 
 #[test]
-fn deep_pipelines_of_many_connections_over_many_shards_are_all_answered() {
+fn deep_pipelines_of_many_connections_are_all_answered() {
     let server = Server::start(&["--workers", "4", "--busy-poll", "50us"]);
     std::thread::scope(|scope| {
         for number in 0..8_u32 {

@@ -29,7 +29,7 @@ fn asked(key_is_held: bool) -> Shard {
 
 /// Metadata has up to 4 KiB, so 1,024 copies of it take milliseconds, and 4 MiB.
 #[test]
-fn the_claims_of_one_request_share_their_strings_and_their_set_of_keys() {
+fn claims_of_one_request_share_their_strings_and_key_set() {
     for key_is_held in [false, true] {
         let shard = asked(key_is_held);
         let first = u32::from(key_is_held);
@@ -140,7 +140,7 @@ fn key(key: &[u8], shared: bool) -> SeveralKey<'_> {
 }
 
 #[test]
-fn keys_of_shards_whose_presents_differ_are_granted_at_the_latest_of_these() {
+fn shards_with_different_clocks_grant_at_the_latest_time() {
     let mut shards = Shards::at(&[1000, 5000]);
     shards.acquire(1, &[key(b"a", false), SeveralKey { shard: 1, ..key(b"b", false) }]);
     for (shard, _) in &shards.shards {
@@ -152,7 +152,7 @@ fn keys_of_shards_whose_presents_differ_are_granted_at_the_latest_of_these() {
 }
 
 #[test]
-fn a_claim_is_over_one_to_so_many_keys() {
+fn a_claim_has_at_least_one_key_and_at_most_the_maximum() {
     let names: Vec<String> = (0..=ITEM_COUNT_MAX).map(|number| format!("{number:04}")).collect();
     let keys: Vec<SeveralKey<'_>> = names.iter().map(|name| key(name.as_bytes(), false)).collect();
     for (count, is_accepted) in [(0, false), (1, true), (ITEM_COUNT_MAX, true), (ITEM_COUNT_MAX + 1, false)] {
@@ -170,7 +170,7 @@ fn a_claim_is_over_one_to_so_many_keys() {
 
 /// After a crash the server repeats the answer to the acquire, with all keys.
 #[test]
-fn the_log_has_the_set_of_keys_of_a_claim_that_no_request_id_names() {
+fn the_log_records_the_key_set_of_claims_without_request_id() {
     let mut shards = Shards::at(&[1000]);
     shards.shards[0].0.set_log_state(LogState::Ready, 0);
     let options = AcquireOptions { scope: Scope::Local, ..AcquireOptions::default() };
@@ -181,7 +181,7 @@ fn the_log_has_the_set_of_keys_of_a_claim_that_no_request_id_names() {
 
 /// Each such effect makes a worker take the turns of all shards of the claim.
 #[test]
-fn a_writer_that_could_write_a_key_is_not_told_so_again_when_a_waiter_behind_it_leaves() {
+fn a_leaving_waiter_does_not_recheck_the_clear_writer_ahead_of_it() {
     let mut shards = Shards::at(&[1000]);
     shards.acquire(1, &[key(b"a", false)]);
     shards.acquire(2, &[key(b"a", false), key(b"k", false)]);

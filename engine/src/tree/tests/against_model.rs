@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_needs_what_no_other_item_of_it_covers(wanted in prop::collection::vec(wanted_items(), 1..4)) {
+    fn a_request_keeps_only_items_not_covered_by_others(wanted in prop::collection::vec(wanted_items(), 1..4)) {
         let wanted = wanted.concat();
         let kept = super::super::needed(&items(&wanted));
         let covers = |above: &Wanted, below: &Wanted| below.0.starts_with(&above.0) && (above.1 || !below.1);

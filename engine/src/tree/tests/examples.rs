@@ -13,7 +13,7 @@ fn world(claims: &[&str]) -> World {
 }
 
 #[test]
-fn the_second_waits_or_not() {
+fn a_second_request_waits_only_if_its_paths_conflict() {
     let cases = [
         ("W a/b/c", "W a/b/c", "waits"),
         ("W []", "W a/b/c", "waits"),
@@ -53,7 +53,7 @@ fn the_second_waits_or_not() {
 }
 
 #[test]
-fn a_waiter_blocks_whoever_overlaps_it_and_comes_later() {
+fn a_waiter_blocks_later_overlapping_requests() {
     let mut world = world(&["W a1, W a2, W a3", "R a3, R a4, R a5", "W a5, W a6, W a7", "W a8"]);
     assert_eq!(world.with(Standing::Held), [1, 4]);
     world.remove(1);
@@ -63,7 +63,7 @@ fn a_waiter_blocks_whoever_overlaps_it_and_comes_later() {
 }
 
 #[test]
-fn a_read_queues_behind_a_read_that_waits() {
+fn a_read_queues_behind_a_blocked_read() {
     let mut world = world(&["R a", "W a/1, W a/2", "R []", "R a/3"]);
     assert_eq!(world.with(Standing::Held), [1]);
     // Not behind one that is clear and waits for something else.
@@ -76,7 +76,7 @@ fn a_read_queues_behind_a_read_that_waits() {
 }
 
 #[test]
-fn a_release_lets_in_all_that_became_clear_in_their_order() {
+fn a_release_grants_all_unblocked_waiters_in_order() {
     let reads = ["R a/b", "R a/b/1", "R a/b/2", "R a/b/2/b", "R a/b/2/b/c", "R a/b/3", "R a", "R []"];
     let mut world = World::new();
     world.ask(wanted("W a"));
@@ -97,14 +97,14 @@ fn a_release_lets_in_all_that_became_clear_in_their_order() {
 }
 
 #[test]
-fn a_release_of_several_paths_lets_in_the_earliest_first() {
+fn a_release_of_several_paths_grants_waiters_in_arrival_order() {
     let mut world = world(&["W a, W b", "R a", "R b", "R a", "R b/1", "R a/1"]);
     world.remove(1);
     assert_eq!(world.settle(), [2, 3, 4, 5, 6]);
 }
 
 #[test]
-fn a_waiter_that_leaves_is_gone_at_once() {
+fn a_leaving_waiter_stops_blocking_at_once() {
     let mut world = world(&["R a", "W a"]);
     world.remove(2);
     world.ask(wanted("R a"));
@@ -112,21 +112,21 @@ fn a_waiter_that_leaves_is_gone_at_once() {
 }
 
 #[test]
-fn a_waiter_that_leaves_lets_in_whom_it_kept_out() {
+fn a_leaving_waiter_unblocks_the_waiters_behind_it() {
     let mut world = world(&["R a", "W a, W b", "W b/1", "R a/1"]);
     world.remove(2);
     assert_eq!(world.settle(), [3, 4]);
 }
 
 #[test]
-fn a_read_that_queued_waits_for_no_other_read() {
+fn a_queued_read_does_not_wait_for_other_reads() {
     let mut world = world(&["R a/b", "W c", "R a, R c"]);
     world.remove(2);
     assert_eq!(world.settle(), [3]);
 }
 
 #[test]
-fn a_write_waits_for_no_sibling() {
+fn a_write_does_not_wait_for_sibling_paths() {
     let mut world = world(&["R a/b", "R a"]);
     world.remove(2);
     world.ask(wanted("W a/c"));
@@ -134,7 +134,7 @@ fn a_write_waits_for_no_sibling() {
 }
 
 #[test]
-fn what_another_item_of_the_request_covers_is_dropped() {
+fn items_covered_by_another_item_of_the_request_are_dropped() {
     let cases = [
         ("W a, W a", "W a"),
         ("R a, W a", "W a"),
@@ -164,7 +164,7 @@ fn distinct_segment_count(tree: &mut Tree) -> u64 {
 }
 
 #[test]
-fn counters_tell_of_items_paths_and_segments() {
+fn counters_count_items_paths_and_segments() {
     // Distinct segments are counted from the first time they are asked for, which may be now or later.
     for asked_early in [false, true] {
         let mut tree = tree();
@@ -190,7 +190,7 @@ fn counters_tell_of_items_paths_and_segments() {
 }
 
 #[test]
-fn the_holder_is_named_before_the_waiter() {
+fn a_holder_is_reported_as_blocker_before_a_waiter() {
     let world = world(&["W a", "W b", "W a, W c", "R c/1, W d"]);
     let blocker = |text: &str| world.tree.blocker(&items(&wanted(text)));
     assert_eq!(blocker("W c/2, R b/1"), Some(2));
@@ -203,7 +203,7 @@ fn the_holder_is_named_before_the_waiter() {
 }
 
 #[test]
-fn a_claim_that_is_not_granted_is_found_once() {
+fn clear_claims_left_by_a_freeze_are_granted_by_the_thaw() {
     let mut world = world(&["W a"]);
     world.frozen = true;
     world.ask(wanted("R a"));

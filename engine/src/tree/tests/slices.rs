@@ -27,7 +27,7 @@ fn examine(tree: &mut Tree, claims: &[u32], budget: u32) -> u32 {
 }
 
 #[test]
-fn a_release_in_front_of_many_readers_is_worked_off_in_slices() {
+fn a_release_before_many_readers_is_processed_in_slices() {
     const READERS: u32 = 100_000;
     const BUDGET: u32 = 1000;
     let (mut tree, mut claims) = (tree(), Vec::new());
@@ -48,7 +48,7 @@ fn a_release_in_front_of_many_readers_is_worked_off_in_slices() {
 }
 
 #[test]
-fn a_hand_over_takes_two_steps_however_many_wait() {
+fn a_hand_over_takes_two_steps_for_any_number_of_waiters() {
     let (mut tree, mut claims) = (tree(), Vec::new());
     for _ in 0..1000 {
         ask(&mut tree, &mut claims, "W a/b/c/d");
@@ -61,7 +61,7 @@ fn a_hand_over_takes_two_steps_however_many_wait() {
 }
 
 #[test]
-fn a_reader_that_leaves_others_behind_examines_no_writer() {
+fn a_leaving_reader_examines_no_writer_while_other_readers_remain() {
     let (mut tree, mut claims) = (tree(), Vec::new());
     for _ in 0..100 {
         ask(&mut tree, &mut claims, "R []");
@@ -79,7 +79,7 @@ fn a_reader_that_leaves_others_behind_examines_no_writer() {
 }
 
 #[test]
-fn many_items_of_one_claim_examine_each_waiter_once() {
+fn releasing_a_large_claim_examines_each_waiter_once() {
     let (mut tree, mut claims) = (tree(), Vec::new());
     let many = Vec::from_iter((0..1000).map(|number| format!("W a/{number}")));
     ask(&mut tree, &mut claims, &many.join(", "));
@@ -93,7 +93,7 @@ fn many_items_of_one_claim_examine_each_waiter_once() {
 }
 
 #[test]
-fn nothing_is_left_of_paths_that_nobody_names() {
+fn nodes_of_unused_paths_are_removed() {
     let (mut tree, mut claims) = (tree(), Vec::new());
     let fresh = tree.counters();
     for round in 0..100 {
@@ -118,7 +118,7 @@ fn nothing_is_left_of_paths_that_nobody_names() {
 
 /// The records of its items are used again before the tree has gone on with it.
 #[test]
-fn a_claim_that_ends_while_it_is_granted_holds_no_item_of_another_claim() {
+fn a_claim_that_ends_during_its_grant_holds_no_foreign_items() {
     let (mut tree, mut claims) = (tree(), Vec::new());
     ask(&mut tree, &mut claims, "W b");
     ask(&mut tree, &mut claims, "W b, W c, W d");
@@ -141,7 +141,7 @@ fn a_claim_that_ends_while_it_is_granted_holds_no_item_of_another_claim() {
 }
 
 #[test]
-fn a_set_that_enters_while_nothing_may_be_held_holds_nothing() {
+fn a_set_that_enters_only_to_wait_holds_nothing() {
     let mut tree = tree();
     let first_item = tree.enter_later(1, 1, &items(&wanted("W a, W b, W c")), true);
     while tree.is_entering() {
@@ -155,7 +155,7 @@ fn a_set_that_enters_while_nothing_may_be_held_holds_nothing() {
 
 /// Each node that is looked at or made costs an eighth of a step, beside the one of the path.
 #[test]
-fn a_set_that_enters_takes_steps_for_the_nodes_of_its_paths() {
+fn entering_a_set_costs_steps_per_node_of_its_paths() {
     let mut tree = tree();
     // The root has the only node that the paths share. Each of them has 32 segments.
     let text = |number: u32| format!("W {number}{}", "/s".repeat(31));

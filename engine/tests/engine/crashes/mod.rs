@@ -340,7 +340,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_every_crash() {
+fn acknowledged_state_survives_every_crash() {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seeds = match number("WAYMAKER_SEED") {
         Some(seed) => seed..seed + 1,

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_lease_of_each_hold_is_heard() {
+    fn a_listener_gets_only_the_newest_lease_of_each_hold() {
         let mut following = Following::default();
         let holds = [LockId { place: 1, secret: 1 }, LockId { place: 2, secret: 2 }];
         for remaining_ms in [100, 200] {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_waits_for_events_hears_of_the_end_of_the_lane() {
+    fn a_waiting_listener_is_notified_of_the_end_of_its_lane() {
         let mut inlet = InletState::new(ConnectionKey { slot: 0, epoch: 1 });
         let number = inlet.begin_followed();
         let woken = Arc::new(Woken(AtomicBool::new(false)));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_that_took_up_a_hold_hears_of_its_end_if_the_older_request_is_told_late() {
+    fn a_repeated_request_is_notified_of_the_end_of_its_hold() {
         let now = Time::from_millis(1_000);
         let mut worker = Worker::new(test_node(1, now), 0, now);
         let mut inlet = InletState::new(ConnectionKey { slot: 0, epoch: 1 });

@@ -393,7 +393,7 @@ impl World {
 }
 
 #[test]
-fn every_listener_hears_of_its_own_hold_alone() {
+fn every_listener_gets_events_of_its_own_hold_only() {
     for seed in 0..RUN_COUNT {
         let mut world = World::new(seed);
         let run = std::panic::AssertUnwindSafe(|| {
@@ -409,7 +409,7 @@ fn every_listener_hears_of_its_own_hold_alone() {
 
 /// A front end drops the answer to an acquire before its client has heard of the grant.
 #[test]
-fn a_grant_that_was_answered_at_once_and_not_heard_is_released() {
+fn an_immediate_grant_whose_answer_is_not_read_is_released() {
     let now = Time::from_millis(1_000);
     let mut worker = Worker::new(test_node(1, now), 0, now);
     let mut inlet = open(&mut worker, now);

@@ -85,7 +85,7 @@ impl Rig {
 }
 
 #[test]
-fn a_request_that_ends_unread_ends_its_hold_but_not_one_that_was_taken_up() {
+fn an_unread_request_releases_its_hold_unless_a_repeated_request_took_it() {
     for is_taken_up in [false, true] {
         let mut rig = Rig::new();
         let older = rig.acquire();
@@ -102,7 +102,7 @@ fn a_request_that_ends_unread_ends_its_hold_but_not_one_that_was_taken_up() {
 
 /// The newer request was left for the worker that has the turn of the shard, before the older one ended and was released.
 #[test]
-fn a_request_that_takes_up_a_hold_which_is_being_released_is_not_granted() {
+fn a_repeated_request_is_not_granted_a_hold_being_released() {
     let mut rig = Rig::new();
     let older = rig.acquire();
     rig.serve();
@@ -122,7 +122,7 @@ fn a_request_that_takes_up_a_hold_which_is_being_released_is_not_granted() {
 
 /// Very many requests of the lane wait for the worker that has the turn of the shard.
 #[test]
-fn a_request_that_ends_unread_ends_its_hold_although_the_lane_has_no_room_for_the_release() {
+fn an_unread_request_releases_its_hold_even_if_its_lane_is_full() {
     let mut rig = Rig::new();
     let number = rig.acquire();
     rig.serve();
@@ -138,7 +138,7 @@ fn a_request_that_ends_unread_ends_its_hold_although_the_lane_has_no_room_for_th
 }
 
 #[test]
-fn a_request_for_several_keys_that_ends_unread_ends_its_holds() {
+fn an_unread_multi_key_request_releases_its_holds() {
     for is_abandoned in [false, true] {
         let mut rig = Rig::new();
         let turn = rig.hold_turn();
@@ -157,7 +157,7 @@ fn a_request_for_several_keys_that_ends_unread_ends_its_holds() {
 }
 
 #[test]
-fn an_abandoned_request_ends_its_hold_but_not_one_that_was_taken_up() {
+fn an_abandoned_request_releases_its_hold_unless_a_repeated_request_took_it() {
     for is_taken_up in [false, true] {
         let mut rig = Rig::new();
         let turn = rig.hold_turn();

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_in_flight_until_it_is_over() {
+    fn a_request_counts_as_in_flight_until_it_ends() {
         let lock = metrics().lock;
         let call = lock.begin(&Request::new(()));
         assert_eq!(lock.in_flight.get(), 1);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_gives_up_is_cancelled_and_what_its_deadline_ends_is_not() {
+    fn a_dropped_request_counts_as_cancelled_unless_its_deadline_passed() {
         let lock = metrics().lock;
         drop(lock.begin(&Request::new(())));
         drop(lock.begin(&limited("1H")));

@@ -96,7 +96,7 @@ mod tests {
 
     /// The table of the contract: code, words, then what the document and what the code of 2024 make of it.
     #[test]
-    fn a_filter_is_judged_as_the_table_says() {
+    fn a_type_filter_follows_the_table_of_the_contract() {
         use LocketCompatibility::{Code2024, Documented};
         let invalid = Err(Fault::InvalidType);
         let lock = Ok(ResourceType::Lock);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_needs_no_type_by_the_document() {
+    fn a_lock_needs_no_type_in_documented_compatibility() {
         let resource = Resource::default();
         let of_lock = |compatibility| ResourceType::of_lock(&resource, compatibility);
         assert_eq!(of_lock(LocketCompatibility::Documented), Ok(ResourceType::Unknown));

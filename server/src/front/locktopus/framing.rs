@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_inside_a_message_begin_no_other_one() {
+    fn control_frames_inside_a_message_begin_no_new_message() {
         let mut framing = Framing::default();
         framing.note(&frame(0x01, 3));
         assert_eq!(framing.partial(), Some(1));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_no_difference() {
+    fn framing_does_not_depend_on_how_bytes_are_split() {
         let mut bytes = Vec::new();
         let messages = [(0, 1), (1, 3), (200, 2), (70_000, 1), (5, 4)];
         for (len, frame_count) in messages {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_never_panics() {
+    fn random_bytes_never_panic() {
         for seed in 0..=255_u8 {
             let noise: Vec<u8> = (0..1_000_u32).map(|index| (index * index + index) as u8 ^ seed).collect();
             Framing::default().note(&noise);

@@ -30,7 +30,7 @@ fn a_set_has_its_types_and_paths_in_order() {
 }
 
 #[test]
-fn names_of_members_and_lock_types_have_any_case_actions_have_not() {
+fn member_names_and_lock_types_ignore_case_but_actions_do_not() {
     let text = r#"{"ACTION":"lock","Resources":[{"Type":"WRITE","pAth":["A"]},{"tYPE":"R","PATH":["a"]}]}"#;
     assert_eq!(set(text).unwrap(), [resource(true, &["A"]), resource(false, &["a"])]);
     assert_eq!(action(text).unwrap(), Action::Lock);
@@ -38,7 +38,7 @@ fn names_of_members_and_lock_types_have_any_case_actions_have_not() {
 }
 
 #[test]
-fn the_last_of_several_members_counts_and_unknown_ones_do_not() {
+fn the_last_duplicate_member_counts_and_unknown_members_are_ignored() {
     let text = r#"{"action":"release","x":{"action":[1e9]},"action":"lock",
         "resources":[{"type":"r","path":["a"]}],
         "RESOURCES":[{"type":"r","Type":"w","path":["b"],"path":["c"],"y":null}]}"#;
@@ -47,7 +47,7 @@ fn the_last_of_several_members_counts_and_unknown_ones_do_not() {
 }
 
 #[test]
-fn a_null_is_no_value() {
+fn a_null_value_is_treated_as_absent() {
     assert_eq!(action(r#"{"action":"lock","action":null}"#).unwrap(), Action::Lock);
     let text = r#"{"resources":[{"type":"w","path":[null,"a"]}]}"#;
     assert_eq!(set(text).unwrap(), [resource(true, &["", "a"])]);
@@ -59,14 +59,14 @@ fn a_null_is_no_value() {
 }
 
 #[test]
-fn what_follows_the_value_is_ignored() {
+fn text_after_the_json_value_is_ignored() {
     for text in ["  {\"action\":\"release\"}\n", "{\"action\":\"release\"} }{", "{\"action\":\"release\"}x"] {
         assert_eq!(action(text).unwrap(), Action::Release, "{text}");
     }
 }
 
 #[test]
-fn what_ends_too_early_is_an_unexpected_end() {
+fn a_truncated_message_is_an_unexpected_eof() {
     let whole = r#"{"action":"lock","resources":[{"type":"r","path":["a"]}]}"#;
     for end in 0..whole.len() {
         let error = Message::decode(&whole.as_bytes()[..end]).unwrap_err();
@@ -76,7 +76,7 @@ fn what_ends_too_early_is_an_unexpected_end() {
 }
 
 #[test]
-fn what_is_no_json_or_has_other_types_is_refused() {
+fn invalid_json_and_wrong_types_are_rejected() {
     for text in [
         "x",
         "[]",
@@ -100,7 +100,7 @@ fn what_is_no_json_or_has_other_types_is_refused() {
 }
 
 #[test]
-fn segments_are_any_bytes() {
+fn segments_may_contain_any_bytes() {
     let set = |text: &[u8]| Message::decode(text).unwrap().into_set().unwrap();
     let in_a_binary_frame = set(b"{\"resources\":[{\"type\":\"w\",\"path\":[\"\xff\"]}]}");
     let path = in_a_binary_frame.items().next().unwrap().path;
@@ -114,7 +114,7 @@ fn segments_are_any_bytes() {
 }
 
 #[test]
-fn a_set_that_cannot_be_meant_is_refused() {
+fn an_invalid_set_is_rejected() {
     assert!(refusal("[]").contains("no resources"));
     assert!(refusal(r#"[{"type":"w"}]"#).contains("no path"));
     assert!(refusal(r#"[{"type":"w","path":null}]"#).contains("no path"));
@@ -123,7 +123,7 @@ fn a_set_that_cannot_be_meant_is_refused() {
 }
 
 #[test]
-fn limits_are_named_where_they_are_passed() {
+fn a_message_beyond_a_limit_is_rejected_with_the_limit() {
     let list = |item: &str, count| format!("[{}]", vec![item; count].join(","));
     let resources = |count| list(r#"{"type":"r","path":["a"]}"#, count);
     let segments = |count| format!(r#"[{{"type":"r","path":{}}}]"#, list("\"s\"", count));

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_count_from_one_in_each_namespace_whoever_asks() {
+    fn ids_count_from_one_in_each_namespace_across_connections() {
         let namespaces = Namespaces::default();
         let [one, same, other] = ["a", "a", "b"].map(|name| namespaces.open(name));
         assert_eq!([one.next_id(), same.next_id(), other.next_id(), one.next_id()], [1, 2, 1, 3]);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_there_once_somebody_opened_it() {
+    fn a_namespace_exists_once_it_was_opened() {
         let namespaces = Namespaces::default();
         assert!(namespaces.get("a").is_none());
         namespaces.open("a").next_id();

@@ -43,7 +43,7 @@ fn broken(reaction: Reaction) -> String {
 }
 
 #[test]
-fn a_free_lock_is_acquired_and_released_under_its_id_and_the_next_has_another() {
+fn each_acquire_gets_a_new_id_that_its_release_shares() {
     let mut session = acquired();
     assert_eq!(session.handle_message(RELEASE), Reaction::Release(lock(1)));
     assert_eq!(session.handle_released(), answer(1, Action::Release, State::Ready));
@@ -62,7 +62,7 @@ fn a_blocked_lock_is_enqueued_and_acquired_later_under_the_same_id() {
 }
 
 #[test]
-fn whoever_waits_may_give_up() {
+fn a_waiter_can_give_up() {
     let mut session = enqueued();
     assert_eq!(session.handle_message(RELEASE), Reaction::Release(lock(1)));
     assert_eq!(session.handle_refused(ErrorCode::Cancelled, "given up"), Reaction::Wait);
@@ -70,7 +70,7 @@ fn whoever_waits_may_give_up() {
 }
 
 #[test]
-fn nothing_is_said_about_a_lock_after_its_release() {
+fn nothing_is_sent_about_a_lock_after_its_release() {
     let mut session = enqueued();
     assert_eq!(session.handle_message(RELEASE), Reaction::Release(lock(1)));
     assert_eq!(session.handle_granted(lock(1)), Reaction::Wait, "the grant crossed the release");
@@ -100,7 +100,7 @@ fn a_message_waits_while_another_is_served() {
 }
 
 #[test]
-fn an_action_out_of_place_is_named_with_the_state() {
+fn an_invalid_action_is_reported_with_the_current_state() {
     let detail = broken(session().handle_message(RELEASE));
     assert_eq!(detail, "invalid action [release] in state [ready]");
     let detail = broken(enqueued().handle_message(LOCK));
@@ -113,7 +113,7 @@ fn an_action_out_of_place_is_named_with_the_state() {
 }
 
 #[test]
-fn a_wrong_message_ends_the_connection_wherever_it_stands() {
+fn an_invalid_message_ends_the_connection_in_any_state() {
     for mut session in [session(), enqueued(), acquired()] {
         assert_eq!(broken(session.handle_message(b"")), "unexpected EOF");
         assert!(!session.wants_message());
@@ -126,7 +126,7 @@ fn a_wrong_message_ends_the_connection_wherever_it_stands() {
 }
 
 #[test]
-fn a_refused_set_takes_no_id() {
+fn a_rejected_set_uses_up_no_id() {
     let namespace = Namespaces::default().open("test");
     let mut session = Session::new(namespace.clone());
     broken(session.handle_message(br#"{"action":"lock","resources":[]}"#));
@@ -134,7 +134,7 @@ fn a_refused_set_takes_no_id() {
 }
 
 #[test]
-fn a_server_on_its_way_out_closes_whoever_asks_or_waits() {
+fn a_stopping_server_closes_connections_with_pending_locks() {
     let mut asked = session();
     ask(&mut asked);
     for mut session in [asked, enqueued()] {
@@ -145,7 +145,7 @@ fn a_server_on_its_way_out_closes_whoever_asks_or_waits() {
 }
 
 #[test]
-fn a_refusal_and_a_loss_are_told_with_the_end_of_the_connection() {
+fn a_refused_or_lost_lock_closes_the_connection_with_a_reason() {
     let mut session = session();
     ask(&mut session);
     let detail = broken(session.handle_refused(ErrorCode::Overloaded, "too many claims"));

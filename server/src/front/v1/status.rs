@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_of_the_wire_is_one_of_the_contract_under_its_number() {
+    fn every_wire_error_code_has_the_same_number_in_the_contract() {
         for error in ErrorCode::ALL {
             let number = i32::from(error.number());
             let ours = v1::ErrorCode::try_from(number).expect("the contract has the number");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_field_and_limit_in_words_and_as_a_detail() {
+    fn a_status_names_field_and_limit_in_its_message_and_details() {
         let status = bad_input("key", 1024, "too long");
         assert_eq!(status.code(), Code::InvalidArgument);
         assert_eq!(status.message(), "bad_input: too long [key, 1024]");

@@ -47,7 +47,7 @@ fn a_grant_that_needs_a_stalled_log_is_refused_for_that_reason() {
 /// A hold is taken up by a second request and released by a third party. A node of one worker knows that the move is durable before the
 /// worker has read the answer to the second request.
 #[test]
-fn a_holder_hears_of_the_end_of_its_hold_behind_the_answer_that_waited_for_the_log() {
+fn a_holder_gets_its_durable_grant_before_the_end_of_its_hold() {
     let now = Time::from_millis(1_000);
     let (node, orders) = test_node_with_log(1, now);
     let mut rig = Rig::of(node, now);
@@ -76,7 +76,7 @@ fn frame_of_both(names: &[[u8; 4]; 2], options: AcquireOptions<'_>) -> Vec<u8> {
 
 /// The turn of the shard that answers for the claim is with another worker, and the other key could end meanwhile.
 #[test]
-fn a_holder_of_several_keys_hears_of_the_end_of_one_behind_the_answer_that_grants_all() {
+fn a_multi_key_holder_gets_its_grant_before_any_key_ends() {
     let now = Time::from_millis(1_000);
     let (node, orders) = test_node_with_log(2, now);
     let mut names = [names_of_shards(&node)[0], names_of_shards(&node)[1]];
@@ -102,7 +102,7 @@ fn a_holder_of_several_keys_hears_of_the_end_of_one_behind_the_answer_that_grant
 /// A second request takes up the claim before the claim is durable, so its answer waits for one more record. Meanwhile nothing of the claim
 /// begins, or ends.
 #[test]
-fn a_claim_over_several_keys_that_a_newer_request_took_up_begins_with_the_answer_to_that() {
+fn a_multi_key_claim_begins_with_the_answer_to_its_repeated_request() {
     let now = Time::from_millis(1_000);
     let (node, orders) = test_node_with_log(2, now);
     let mut names = [names_of_shards(&node)[0], names_of_shards(&node)[1]];
@@ -129,7 +129,7 @@ fn a_claim_over_several_keys_that_a_newer_request_took_up_begins_with_the_answer
 
 /// Otherwise a crash could lose the first request, and nothing would be frozen.
 #[test]
-fn a_freeze_that_changes_nothing_is_answered_once_the_freeze_before_it_is_durable() {
+fn a_repeated_freeze_is_answered_once_the_first_freeze_is_durable() {
     let now = Time::from_millis(1_000);
     let (node, orders) = test_node_with_log(2, now);
     let mut rig = Rig::of(node, now);
@@ -157,7 +157,7 @@ fn fail_log(rig: &mut Rig, orders: &Receiver<LogOrder>) {
 
 /// The log has failed, and the server has not ended yet.
 #[test]
-fn an_acquire_whose_outcome_is_unknown_is_answered_once_although_its_request_id_comes_again() {
+fn an_acquire_with_an_unknown_outcome_is_answered_once_when_repeated() {
     let now = Time::from_millis(1_000);
     let (node, orders) = test_node_with_log(1, now);
     let mut rig = Rig::of(node, now);
@@ -176,7 +176,7 @@ fn an_acquire_whose_outcome_is_unknown_is_answered_once_although_its_request_id_
 
 /// The worker is behind another one, which has served one of the shards at a later time.
 #[test]
-fn the_answer_that_begins_a_claim_over_several_keys_promises_no_more_than_its_lease() {
+fn a_multi_key_grant_promises_no_more_than_its_lease() {
     let now = Time::from_millis(1_000);
     for place in 0..2 {
         let (node, orders) = test_node_with_log(2, now);
@@ -201,7 +201,7 @@ fn the_answer_that_begins_a_claim_over_several_keys_promises_no_more_than_its_le
 
 /// One of the keys has scope Local, so the log records to which request it has moved. The other one is in no log.
 #[test]
-fn a_holder_of_several_keys_hears_of_no_key_before_the_answer_that_waits_for_the_record_of_another() {
+fn a_multi_key_holder_gets_no_event_before_its_grant_is_durable() {
     let now = Time::from_millis(1_000);
     for local in 0..2 {
         let (node, orders) = test_node_with_log(2, now);
@@ -241,7 +241,7 @@ fn a_holder_of_several_keys_hears_of_no_key_before_the_answer_that_waits_for_the
 }
 
 #[test]
-fn nothing_follows_the_answer_to_a_goodbye_although_it_waited_for_the_log() {
+fn nothing_follows_the_answer_to_a_goodbye_that_waited_for_the_log() {
     let now = Time::from_millis(1_000);
     for session in [SessionRequest::None, SessionRequest::New { lease_ms: 60_000 }] {
         let (node, orders) = test_node_with_log(2, now);

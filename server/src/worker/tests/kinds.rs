@@ -555,12 +555,12 @@ fn run_all(course: Course, Menu { few, all }: Menu) {
 
 /// A tree namespace lies in the shard of its name.
 #[test]
-fn every_short_sequence_on_a_small_tree_follows_the_rule_through_workers() {
+fn every_short_sequence_on_a_small_tree_follows_the_rule_with_workers() {
     run_all(Course { kind: Kind::Tree, busy: Some(b"tree"), repeats: true }, tree_menu());
 }
 
 #[test]
-fn every_short_sequence_on_a_small_pool_follows_the_rule_through_workers() {
+fn every_short_sequence_on_a_small_pool_follows_the_rule_with_workers() {
     for (by_time, steps) in [(false, 5), (true, 4)] {
         let course = Course { kind: Kind::Pool { by_time }, busy: Some(b"p"), repeats: true };
         enumerate(course, in_every_way(&pool_menu(by_time)), steps);
@@ -569,7 +569,7 @@ fn every_short_sequence_on_a_small_pool_follows_the_rule_through_workers() {
 
 /// Each key has a shard of its own. At each step the other worker has the turn of none of them, or of one.
 #[test]
-fn every_short_sequence_on_several_keys_follows_the_rule_through_workers() {
+fn every_short_sequence_on_several_keys_follows_the_rule_with_workers() {
     let node = test_node(WORKER_COUNT, START);
     let mut shards = KEYS.map(|key| node.shard_of_key(key)).to_vec();
     shards.sort_unstable();

@@ -45,7 +45,7 @@ fn most_ended_at_once(rig: &mut Rig) -> u32 {
 
 /// The worker that serves the request tells the shard which session the lane has.
 #[test]
-fn a_hold_whose_request_was_left_for_another_worker_ends_with_its_session() {
+fn a_hold_granted_by_another_worker_ends_with_its_session() {
     let (node, orders) = test_node_with_log(2, Time::from_millis(1_000));
     let mut rig = Rig::of(node, Time::from_millis(1_000));
     let (key, welcome) = rig.connect(SESSION);
@@ -116,7 +116,7 @@ fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
 
 /// Its waiters leave although another session's end is not finished, so no grant follows the farewell.
 #[test]
-fn a_goodbye_ends_the_lanes_of_its_session_that_have_a_connection_first() {
+fn a_goodbye_first_ends_the_connected_lanes_of_its_session() {
     let mut rig = Rig::new(2);
     let holder = rig.connect(SessionRequest::None).0;
     rig.ask(holder, 2, &Request::Acquire(Acquire { key: b"held", ..Acquire::default() }));
@@ -138,7 +138,7 @@ fn a_goodbye_ends_the_lanes_of_its_session_that_have_a_connection_first() {
 
 /// A server that stops must not keep the holds of an ended session.
 #[test]
-fn a_server_that_stops_ends_the_rest_of_a_session_first() {
+fn a_stopping_server_first_ends_the_rest_of_an_ended_session() {
     let mut rig = Rig::new(2);
     let key = crowded_session(&mut rig)[0];
     rig.say(key, &frame(99, &Request::Goodbye(Goodbye)));
@@ -149,7 +149,7 @@ fn a_server_that_stops_ends_the_rest_of_a_session_first() {
 }
 
 #[test]
-fn sessions_that_no_shard_knows_end_over_several_turns() {
+fn sessions_unknown_to_all_shards_end_over_several_turns() {
     let mut rig = Rig::new(1);
     let session_count = 4 * LANE_ENDS_PER_TURN;
     for _ in 0..session_count {
@@ -196,7 +196,7 @@ fn turn(rig: &mut Rig) -> bool {
 
 /// A client that has heard it can take every lock that the session held.
 #[test]
-fn the_farewell_comes_when_no_hold_of_the_session_is_left() {
+fn the_farewell_is_sent_when_no_hold_of_the_session_is_left() {
     let mut rig = Rig::new(2);
     let key = crowded_session(&mut rig)[0];
     let goodbye = frame(99, &Request::Goodbye(Goodbye));
@@ -214,7 +214,7 @@ fn the_farewell_comes_when_no_hold_of_the_session_is_left() {
 
 /// Lanes of its session without a connection do not wait for the lanes of the other session.
 #[test]
-fn a_goodbye_is_answered_while_another_session_with_many_connections_ends() {
+fn a_goodbye_is_answered_while_another_large_session_ends() {
     let mut rig = Rig::new(2);
     let (first, welcome) = rig.connect(SESSION);
     let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
@@ -267,7 +267,7 @@ impl Waiting {
 const SESSION_ENDED: (u32, Heard) = (0, Heard::Other(opcode::SESSION_EXPIRED));
 
 #[test]
-fn a_waiter_of_a_session_that_ends_hears_no_grant_behind_the_end() {
+fn a_waiter_gets_no_grant_after_the_end_of_its_session() {
     let [early, late] = Waiting::new().end_session(|_, _| {});
     assert_eq!(early, [], "not all of its waiters have left");
     assert_eq!(late.last(), Some(&SESSION_ENDED), "{late:?}");
@@ -275,7 +275,7 @@ fn a_waiter_of_a_session_that_ends_hears_no_grant_behind_the_end() {
 
 /// Its waiters leave at once, for the client may ask again on another connection.
 #[test]
-fn a_client_that_is_told_that_its_session_is_gone_is_granted_nothing_any_more() {
+fn a_client_gets_no_grant_after_a_session_gone_response() {
     let [early, late] = Waiting::new().end_session(|rig, waiter| {
         rig.say(waiter, &frame(99, &Request::KeepAlive(KeepAlive)));
     });
@@ -285,7 +285,7 @@ fn a_client_that_is_told_that_its_session_is_gone_is_granted_nothing_any_more() 
 
 /// The loss of its connection does not end the lane twice or never.
 #[test]
-fn a_connection_that_is_lost_while_its_session_ends_leaves_nothing_behind() {
+fn a_connection_lost_while_its_session_ends_leaves_no_state() {
     let mut rig = Rig::new(2);
     let leaver = crowded_session(&mut rig)[0];
     let (bystander, _) = rig.connect(SESSION);
@@ -306,7 +306,7 @@ fn a_connection_that_is_lost_while_its_session_ends_leaves_nothing_behind() {
 
 /// Their slots are given away before the shards know that the session has ended.
 #[test]
-fn lanes_without_a_connection_are_used_again_while_their_session_ends() {
+fn unconnected_lanes_are_reused_while_their_session_ends() {
     let mut rig = Rig::new(2);
     let keys = crowded_session(&mut rig);
     keys[1..].iter().for_each(|key| rig.workers[0].handle_lost(*key, rig.now));
@@ -326,7 +326,7 @@ fn lanes_without_a_connection_are_used_again_while_their_session_ends() {
 
 /// Lanes without a connection have no waiters.
 #[test]
-fn a_connection_is_told_of_the_end_of_its_session_before_the_lanes_of_lost_ones_are_closed() {
+fn a_session_end_is_reported_before_its_unconnected_lanes_are_closed() {
     let mut rig = Rig::new(2);
     let keys = crowded_session(&mut rig);
     let (last, lost) = keys.split_last().expect("connections");
@@ -347,7 +347,7 @@ fn a_connection_is_told_of_the_end_of_its_session_before_the_lanes_of_lost_ones_
 
 /// Its last frame may be in a socket that was read before the frame came.
 #[test]
-fn a_session_whose_lease_ends_while_others_end_is_not_among_them() {
+fn a_session_that_expires_while_others_end_can_still_be_renewed() {
     let mut rig = Rig::new(1);
     let keys: Vec<_> = (0..4 * LANE_ENDS_PER_TURN).map(|_| rig.connect(SESSION).0).collect();
     let (late, _) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS + STEPS_MS });
@@ -390,13 +390,13 @@ fn say_goodbye(rig: &mut Rig, key: ConnectionKey) {
 }
 
 #[test]
-fn the_farewell_is_the_last_frame_although_another_worker_closes_the_lane() {
+fn the_farewell_is_the_last_frame_if_another_worker_closes_the_lane() {
     let heard = hear_end_behind_grant(|rig, waiter, _| say_goodbye(rig, waiter));
     assert!(matches!(heard[..], [(2, Heard::Granted(_)), (99, Heard::Other(FAREWELL))]), "{heard:?}");
 }
 
 #[test]
-fn a_session_ends_for_its_connections_behind_the_last_grant_although_another_worker_closes_the_lane() {
+fn a_session_end_follows_the_last_grant_of_another_worker() {
     let heard = hear_end_behind_grant(|rig, _, welcome| {
         let (other, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
         say_goodbye(rig, other);
@@ -405,8 +405,7 @@ fn a_session_ends_for_its_connections_behind_the_last_grant_although_another_wor
 }
 
 #[test]
-fn a_client_that_is_told_that_its_session_is_gone_is_granted_nothing_although_another_worker_closes_the_lane()
-{
+fn no_grant_follows_session_gone_if_another_worker_closes_the_lane() {
     let heard = hear_end_behind_grant(|rig, waiter, welcome| {
         let (other, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
         say_goodbye(rig, other);
@@ -417,7 +416,7 @@ fn a_client_that_is_told_that_its_session_is_gone_is_granted_nothing_although_an
 
 /// A client that has heard it can take every lock that the session held.
 #[test]
-fn the_farewell_waits_until_another_worker_has_closed_each_lane_of_the_session() {
+fn the_farewell_waits_until_another_worker_has_closed_all_lanes() {
     let mut rig = Rig::new(2);
     let (first, welcome) = rig.connect(SESSION);
     let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
@@ -434,7 +433,7 @@ fn the_farewell_waits_until_another_worker_has_closed_each_lane_of_the_session()
 
 /// Its place in the queue must not keep other clients from the lock.
 #[test]
-fn a_client_that_is_told_that_its_session_is_gone_has_left_every_queue() {
+fn a_client_has_left_every_queue_before_a_session_gone_response() {
     let mut waiting = Waiting::new();
     let (other, _) = waiting.rig.connect(SessionRequest::None);
     let Waiting { rig, leaver, waiter, holder, release } = &mut waiting;
@@ -448,7 +447,7 @@ fn a_client_that_is_told_that_its_session_is_gone_has_left_every_queue() {
 
 /// Nobody would hear of its holds.
 #[test]
-fn what_waits_for_its_turns_is_not_served_for_a_session_that_has_ended() {
+fn a_request_waiting_for_turns_is_not_served_after_its_session_end() {
     let mut rig = Rig::new(2);
     let (key, welcome) = rig.connect(SESSION);
     let (leaver, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
@@ -464,7 +463,7 @@ fn what_waits_for_its_turns_is_not_served_for_a_session_that_has_ended() {
 
 /// The client asks again for a lock for which its lost connection waited, and the session ends before the shard has heard of the loss.
 #[test]
-fn an_acquire_that_was_repeated_is_not_served_for_a_session_that_has_ended() {
+fn a_repeated_acquire_is_not_served_after_its_session_end() {
     let mut rig = Rig::new(2);
     let (holder, _) = rig.connect(SessionRequest::None);
     rig.ask(holder, 2, &acquire(b"key"));
@@ -482,7 +481,7 @@ fn an_acquire_that_was_repeated_is_not_served_for_a_session_that_has_ended() {
 }
 
 #[test]
-fn a_worker_that_is_asked_to_read_up_to_an_instant_reads_on_until_then() {
+fn a_worker_asked_to_read_up_to_a_deadline_reads_until_then() {
     let mut rig = Rig::new(2);
     let due = rig.now.after_ms(5);
     for asked in [rig.now, due] {
@@ -497,7 +496,7 @@ fn a_worker_that_is_asked_to_read_up_to_an_instant_reads_on_until_then() {
 
 /// A server that stops does not wait for the worker that has the turn.
 #[test]
-fn nothing_follows_the_answer_to_a_goodbye_although_another_worker_has_the_turn_when_the_server_stops() {
+fn nothing_follows_the_answer_to_a_goodbye_when_the_server_stops() {
     for session in [SessionRequest::None, SESSION] {
         let mut rig = Rig::new(2);
         let (key, _) = rig.connect_to(NamespaceKind::Limit, session);
@@ -515,7 +514,7 @@ fn nothing_follows_the_answer_to_a_goodbye_although_another_worker_has_the_turn_
 
 /// No worker takes a turn that is passed to it once all have ended.
 #[test]
-fn workers_that_finish_leave_no_turn_to_each_other() {
+fn workers_that_finish_pass_no_shard_turn_to_each_other() {
     let mut rig = Rig::new(2);
     let (shard, pass) = match rig.hold_turn(b"key") {
         Mail::Turn { shard, pass } => (shard, pass),

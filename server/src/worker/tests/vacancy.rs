@@ -80,7 +80,7 @@ fn each_request() -> Vec<(NamespaceKind, Request<'static>, bool)> {
 }
 
 #[test]
-fn a_session_without_a_connection_lives_for_its_lease_only_if_it_has_a_claim() {
+fn an_unconnected_session_lasts_its_lease_only_with_a_claim() {
     for worker_count in [1, 3] {
         for (kind, request, has_claim) in each_request() {
             let mut rig = Rig::new(worker_count);
@@ -106,7 +106,7 @@ fn a_session_without_a_connection_lives_for_its_lease_only_if_it_has_a_claim() {
 }
 
 #[test]
-fn an_acquire_that_is_repeated_after_hours_has_its_answer_while_its_hold_lasts() {
+fn an_acquire_repeated_after_hours_gets_its_first_answer_while_held() {
     let mut rig = Rig::new(1);
     let (key, welcome) = rig.connect(LONG);
     let request = Request::Acquire(Acquire { key: b"key", lease_ms: 7_200_000, ..Acquire::default() });
@@ -140,7 +140,7 @@ fn a_session_that_still_has_another_connection_is_not_vacant() {
 
 /// The answer of the shard is true when it is given, and comes after another connection has taken a hold.
 #[test]
-fn a_session_that_was_vacant_when_a_shard_was_asked_and_has_a_connection_again_lives_on() {
+fn a_session_reconnected_during_its_claim_lookup_does_not_end() {
     let mut rig = Rig::new(2);
     let (key, welcome) = rig.connect(LONG);
     rig.ask(key, 2, &Request::Inspect(Inspect { key: b"key" }));
@@ -161,7 +161,7 @@ fn a_session_that_was_vacant_when_a_shard_was_asked_and_has_a_connection_again_l
 }
 
 #[test]
-fn idle_sessions_cannot_keep_others_out_for_longer_than_their_short_lease() {
+fn idle_sessions_block_new_sessions_only_for_the_vacancy_limit() {
     let mut rig = Rig::new(1);
     for number in 0..SESSION_COUNT_MAX {
         let (key, _) = rig.connect(LONG);
@@ -189,7 +189,7 @@ pub(super) fn names_of_shards(node: &Node) -> Vec<[u8; 4]> {
 }
 
 #[test]
-fn one_hold_of_any_connection_in_any_shard_keeps_its_session() {
+fn a_single_hold_of_any_lane_in_any_shard_keeps_its_session() {
     for holder in [0, 1] {
         for held_shard in 0..names_of_shards(&Rig::new(2).node).len() {
             let mut rig = Rig::new(2);
@@ -212,7 +212,7 @@ fn one_hold_of_any_connection_in_any_shard_keeps_its_session() {
 }
 
 #[test]
-fn a_connection_that_joins_a_session_without_connections_keeps_it() {
+fn a_connection_that_joins_an_unconnected_session_keeps_it() {
     let mut rig = Rig::new(1);
     let (first, welcome) = rig.connect(LONG);
     rig.lose(first);
@@ -254,7 +254,7 @@ fn claims_of_idle_sessions_with_many_connections_are_looked_up_over_several_turn
 
 /// Otherwise the questions of one worker would keep the connections of another worker waiting.
 #[test]
-fn a_worker_that_has_looked_up_many_lanes_for_another_one_passes_the_turn_on() {
+fn a_worker_passes_the_turn_on_after_looking_up_many_lanes() {
     let mut rig = Rig::new(2);
     let name = b"key";
     for _ in 0..2 * SERVED_COST_MAX / LANES_PER_SESSION_MAX {
@@ -278,7 +278,7 @@ fn a_worker_that_has_looked_up_many_lanes_for_another_one_passes_the_turn_on() {
 
 /// Nothing else happens on this server: no request, and no lease that ends.
 #[test]
-fn an_idle_worker_wakes_up_for_a_session_without_a_connection() {
+fn an_idle_worker_wakes_up_to_end_an_unconnected_session() {
     let mut rig = Rig::new(1);
     let (key, welcome) = rig.connect(LONG);
     rig.lose(key);
@@ -305,7 +305,7 @@ struct Known {
 
 /// Random connections, losses, holds and pauses. A session with a connection or a hold never ends, and another one does in time.
 #[test]
-fn no_sequence_ends_a_session_that_is_used_or_keeps_one_that_is_not() {
+fn random_sequences_end_exactly_the_unused_sessions() {
     for seed in 0..60 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut rig = Rig::new(*[1, 3].choose(&mut random).expect("two"));

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use waymaker_protocol::{KeepAlive, Request};
 
 #[test]
-fn requests_without_end_are_not_noticed() {
+fn endless_requests_barely_delay_other_clients() {
     assert_flood_delays(&server(), Delay::of_calls(450, 700));
 }
 

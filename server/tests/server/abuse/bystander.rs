@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_above_either_bound_is_a_failure() {
+    fn a_delay_above_either_limit_is_a_failure() {
         assert!(is_within(0, Delay::of_calls(0, 0)));
         assert!(is_within(ROUNDS, Delay::of_calls(20, 20)));
         assert!(!is_within(ROUNDS, Delay::of_calls(19, 20)));

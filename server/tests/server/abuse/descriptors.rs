@@ -109,7 +109,7 @@ impl Full {
 }
 
 #[test]
-fn a_server_with_as_many_connections_as_it_may_have_refuses_more_cheaply_and_rests() {
+fn a_server_at_its_connection_limit_refuses_more_cheaply_and_rests() {
     // Connections that the flood has not found closed yet, and refusals that are measured.
     const KEPT: usize = 30;
     const MEASURED: u32 = 3_000;
@@ -188,7 +188,7 @@ fn health_and_metrics_are_served_while_clients_have_all_connections() {
 }
 
 #[test]
-fn operators_get_in_by_the_unix_socket_while_clients_have_all_connections() {
+fn operators_can_use_the_unix_socket_while_clients_have_all_connections() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let server = server_with(64, &["--unix", path.to_str().expect("text")]);
@@ -209,7 +209,7 @@ fn operators_get_in_by_the_unix_socket_while_clients_have_all_connections() {
 }
 
 #[test]
-fn a_flood_of_the_port_for_http_keeps_the_reserve_for_a_short_time_only() {
+fn a_flood_of_the_http_port_holds_the_reserve_only_briefly() {
     // Longer than a connection of the reserve may be silent, shorter than others may.
     const RESERVE_IS_FREE_WITHIN: Duration = Duration::from_secs(4);
     let server = server_with(64, &[]);
@@ -226,7 +226,7 @@ fn a_flood_of_the_port_for_http_keeps_the_reserve_for_a_short_time_only() {
 }
 
 #[test]
-fn a_server_for_which_the_system_has_no_descriptor_rests_until_it_has_one() {
+fn a_server_without_free_descriptors_rests_until_one_is_available() {
     let mut full = Full::new(24);
     // They stay open: the server would have to accept closed connections before it finds a new one.
     let waiting: Vec<TcpStream> = (0..12)

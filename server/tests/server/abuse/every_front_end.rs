@@ -151,7 +151,7 @@ fn encrypted_server() -> Server {
 }
 
 #[test]
-fn no_connection_of_a_front_end_keeps_leases_of_others() {
+fn a_flood_of_any_front_end_does_not_delay_lease_expiry() {
     let server = server();
     for (name, begin) in FLOODS {
         assert_leases_end_in_time(&format!("{name}, plain"), &server, |stop| run(&server, begin, stop));
@@ -159,7 +159,7 @@ fn no_connection_of_a_front_end_keeps_leases_of_others() {
 }
 
 #[test]
-fn no_encrypted_connection_of_a_front_end_keeps_leases_of_others() {
+fn an_encrypted_flood_does_not_delay_lease_expiry() {
     let server = encrypted_server();
     for (name, begin) in FLOODS {
         assert_leases_end_in_time(&format!("{name}, TLS"), &server, |stop| run(&server, begin, stop));
@@ -174,7 +174,7 @@ const RENEW_EVERY: Duration = Duration::from_millis(200);
 const PAUSED_COUNT: u32 = LEASE_MS / 200 + 2;
 
 #[test]
-fn renewals_that_arrive_while_the_server_is_stopped_are_served_before_leases_end() {
+fn renewals_sent_during_a_suspension_are_served_before_expiry() {
     let server = server();
     for (name, begin) in FLOODS {
         again_if_given_up(|| assert_no_lease_is_lost(&format!("{name}, plain"), &server, begin));
@@ -182,7 +182,7 @@ fn renewals_that_arrive_while_the_server_is_stopped_are_served_before_leases_end
 }
 
 #[test]
-fn encrypted_renewals_that_arrive_while_the_server_is_stopped_are_served_before_leases_end() {
+fn encrypted_renewals_sent_during_a_suspension_are_served_before_expiry() {
     let server = encrypted_server();
     for (name, begin) in FLOODS {
         again_if_given_up(|| assert_no_lease_is_lost(&format!("{name}, TLS"), &server, begin));

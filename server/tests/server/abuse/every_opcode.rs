@@ -28,21 +28,21 @@ const NAMESPACE_COUNT: usize = 500;
 const BURST_LEN: usize = 32 << 10;
 
 #[test]
-fn no_request_of_one_client_keeps_leases_of_others() {
+fn a_flood_of_any_request_does_not_delay_lease_expiry() {
     let server = server();
     stock(&server);
     flood_with_each(&server, "plain");
 }
 
 #[test]
-fn no_request_of_one_client_keeps_leases_of_others_on_other_workers() {
+fn a_flood_does_not_delay_lease_expiry_on_other_workers() {
     let server = Server::start(&[&PORTS[..], &["--workers", "2"]].concat());
     stock(&server);
     flood_with_each(&server, "two workers");
 }
 
 #[test]
-fn no_encrypted_request_of_one_client_keeps_leases_of_others() {
+fn an_encrypted_flood_does_not_delay_lease_expiry() {
     let ports = ["binary"];
     let server = Server::start_encrypted(&[&PORTS[..], &["--workers", "1"]].concat(), &ports);
     stock(&server);
@@ -50,7 +50,7 @@ fn no_encrypted_request_of_one_client_keeps_leases_of_others() {
 }
 
 #[test]
-fn the_floods_have_every_request() {
+fn the_floods_cover_every_request() {
     let opcode_of =
         |bytes: &[u8]| next_frame(bytes, usize::MAX).expect("a header").expect("a whole frame").opcode();
     let flooded: BTreeSet<u8> = requests().iter().map(|(_, _, burst)| opcode_of(&burst(1))).collect();

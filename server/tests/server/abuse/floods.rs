@@ -87,7 +87,7 @@ fn begun_and_reset(client: &mut Http2) -> Vec<u8> {
 }
 
 #[test]
-fn calls_that_are_reset_at_once_cut_the_connection() {
+fn calls_that_are_reset_at_once_end_the_connection() {
     let server = server();
     let mut client = Http2::connect(&server);
     let burst: Vec<u8> = (0..1_000).flat_map(|_| begun_and_reset(&mut client)).collect();
@@ -97,12 +97,12 @@ fn calls_that_are_reset_at_once_cut_the_connection() {
 }
 
 #[test]
-fn calls_that_are_reset_at_once_are_not_noticed() {
+fn calls_that_are_reset_at_once_barely_delay_other_clients() {
     assert_flood_delays(Delay::of_calls(150, 250), begun_and_reset);
 }
 
 #[test]
-fn calls_that_are_wrong_on_purpose_are_not_noticed() {
+fn deliberately_invalid_calls_barely_delay_other_clients() {
     // A window that is changed by nothing is a mistake for which the server resets the stream.
     assert_flood_delays(Delay::of_calls(150, 250), |client| {
         let stream = client.stream();
@@ -117,17 +117,17 @@ fn calls_that_are_wrong_on_purpose_are_not_noticed() {
 const ANSWERED: Delay = Delay::of_calls(4_000, 5_000);
 
 #[test]
-fn pings_are_not_noticed() {
+fn pings_barely_delay_other_clients() {
     assert_flood_delays(ANSWERED, |_| frame(PING, 0, 0, b"and over"));
 }
 
 #[test]
-fn settings_are_not_noticed() {
+fn settings_frames_barely_delay_other_clients() {
     assert_flood_delays(ANSWERED, |_| frame(SETTINGS, 0, 0, &[]));
 }
 
 #[test]
-fn tiny_pieces_of_a_call_are_not_noticed() {
+fn tiny_pieces_of_a_call_barely_delay_other_clients() {
     for piece in [&b""[..], b"x"] {
         assert_flood_delays(Delay::of_calls(300, 450), |client| {
             let stream = client.stream();
@@ -140,7 +140,7 @@ fn tiny_pieces_of_a_call_are_not_noticed() {
 }
 
 #[test]
-fn a_window_beyond_its_limit_cuts_what_it_is_for() {
+fn a_window_beyond_its_limit_ends_its_stream_or_connection() {
     let server = server();
     let too_much = u32::MAX >> 1;
     let mut client = Http2::connect(&server);

@@ -22,7 +22,7 @@ const CALLS: [&str; 5] = [
 const ARRIVAL: Duration = Duration::from_secs(10);
 
 #[test]
-fn a_call_that_does_not_arrive_whole_fails_in_time_and_others_on_its_connection_go_on() {
+fn an_incomplete_call_times_out_and_other_calls_on_its_connection_continue() {
     let server = server();
     let half = &prefixed(&LockRequest { key: "key".repeat(100), ..Default::default() }.encode_to_vec())[..50];
     std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn assert_fails_byte_by_byte(server: &Server) {
 }
 
 #[test]
-fn calls_without_a_body_take_little_memory_and_hurt_nobody_else() {
+fn calls_without_a_body_use_little_memory_and_barely_delay_others() {
     let server = server();
     let idle = ask_idle(&server);
     let before = memory_len(&server);

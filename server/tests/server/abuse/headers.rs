@@ -13,7 +13,7 @@ use std::io::Write as _;
 const PATH: &str = "/waymaker.WaymakerService/MultiLock";
 
 #[test]
-fn continuations_without_end_cut_the_connection() {
+fn endless_continuation_frames_end_the_connection() {
     let server = server();
     for fragment in [&b""[..], b"\0\x01x\x01y", &[b'x'; 16 << 10]] {
         let mut client = Http2::connect(&server);
@@ -28,7 +28,7 @@ fn continuations_without_end_cut_the_connection() {
 }
 
 #[test]
-fn others_do_not_notice_continuations_without_end() {
+fn endless_continuation_frames_barely_delay_other_clients() {
     let server = server();
     let before = memory_len(&server);
     // The server cuts each of them, so a new one joins before each request of the bystander.
@@ -49,7 +49,7 @@ fn others_do_not_notice_continuations_without_end() {
 }
 
 #[test]
-fn a_list_of_headers_beyond_the_limit_fails_its_call_alone() {
+fn a_header_list_beyond_the_limit_fails_only_its_call() {
     let server = server();
     let mut client = Http2::connect(&server);
     // Each counts for 32 bytes more than it has.
@@ -66,7 +66,7 @@ fn a_list_of_headers_beyond_the_limit_fails_its_call_alone() {
 }
 
 #[test]
-fn a_block_of_headers_beyond_the_limit_cuts_the_connection() {
+fn a_header_block_beyond_the_limit_ends_the_connection() {
     let server = server();
     let mut client = Http2::connect(&server);
     let mut block = call_headers(PATH);
@@ -79,7 +79,7 @@ fn a_block_of_headers_beyond_the_limit_cuts_the_connection() {
 }
 
 #[test]
-fn what_is_no_header_cuts_the_connection() {
+fn an_invalid_header_block_ends_the_connection() {
     let server = server();
     for block in [&[0xff; 100][..], &[0x40, 0x7f], &[0xbe; 8]] {
         let mut client = Http2::connect(&server);

@@ -78,7 +78,7 @@ fn fetch_all(client: &mut Http2) -> Answer {
 }
 
 #[test]
-fn a_list_of_many_pages_names_each_lock_once() {
+fn a_list_of_many_pages_contains_each_lock_once() {
     let server = server();
     let _holder = hold(&server, 3_000, 0);
     register(&server, 3_000);
@@ -95,7 +95,7 @@ fn a_list_of_many_pages_names_each_lock_once() {
 }
 
 #[test]
-fn nobody_waits_for_long_lists() {
+fn long_lists_barely_delay_other_clients() {
     let server = server();
     let idle = ask_idle(&server);
     let _holder = hold(&server, 100_000, 0);
@@ -129,7 +129,7 @@ fn nobody_waits_for_long_lists() {
 }
 
 #[test]
-fn lists_beyond_their_limits_are_refused_by_name() {
+fn lists_beyond_their_limits_are_refused_with_the_limit() {
     let server = server();
     // Together more than one list may have.
     let _holder = hold(&server, 36_000, 4_000);

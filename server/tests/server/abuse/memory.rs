@@ -27,7 +27,7 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const RESOURCE_EXHAUSTED: u32 = 8;
 
 #[test]
-fn open_calls_of_reflection_and_health_are_few() {
+fn open_reflection_and_health_calls_are_limited() {
     let server = server();
     for path in [REFLECTION, WATCH] {
         let mut client = Http2::connect(&server);
@@ -44,7 +44,7 @@ fn open_calls_of_reflection_and_health_are_few() {
 }
 
 #[test]
-fn messages_that_do_not_arrive_whole_take_what_arrived_of_them() {
+fn incomplete_messages_use_memory_only_for_the_bytes_received() {
     let server = server();
     let mut client = Http2::connect(&server);
     let path = "/waymaker.v1.LockService/Acquire";
@@ -72,7 +72,7 @@ fn messages_that_do_not_arrive_whole_take_what_arrived_of_them() {
 }
 
 #[test]
-fn pieces_of_messages_of_web_sockets_are_bounded() {
+fn web_socket_message_fragments_are_limited() {
     let server = server();
     let mut clients: Vec<_> = (0..20).map(|_| WebSocket::connect(&server, "pieces")).collect();
     assert_grows_little(&server, "pieces of messages", || {
@@ -103,7 +103,7 @@ fn take_keys(client: &mut Client<TcpStream>, items: Items<'_, KeyItem<'_>>, numb
 }
 
 #[test]
-fn answers_that_are_kept_for_a_session_are_bounded() {
+fn kept_answers_of_a_session_are_limited() {
     let server = server();
     let (mut client, _) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
     let (keys, mut buffer) = (many_keys(), Vec::new());
@@ -118,7 +118,7 @@ fn answers_that_are_kept_for_a_session_are_bounded() {
 }
 
 #[test]
-fn answers_that_are_kept_for_all_lanes_of_a_session_are_bounded() {
+fn kept_answers_of_all_lanes_of_a_session_are_limited() {
     let server = server();
     let (first, welcome) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
     let join = || server.session_client(SessionRequest::Join { id: welcome.session_id }).0;

@@ -33,7 +33,7 @@ fn assert_fails(client: &mut Http2, path: &str, body: &[u8], statuses: &[u32], w
 }
 
 #[test]
-fn what_is_no_message_fails_its_call_alone() {
+fn an_invalid_message_fails_only_its_call() {
     let server = server();
     let mut client = Http2::connect(&server);
     let whole = prefixed(&LockRequest { key: "key".to_owned(), ..Default::default() }.encode_to_vec());
@@ -53,7 +53,7 @@ fn what_is_no_message_fails_its_call_alone() {
 }
 
 #[test]
-fn a_message_has_at_most_two_mebibytes() {
+fn a_message_is_limited_to_two_mebibytes() {
     let server = server();
     let mut client = Http2::connect(&server);
     for path in CALLS {
@@ -75,7 +75,7 @@ fn a_message_has_at_most_two_mebibytes() {
 }
 
 #[test]
-fn what_is_not_served_is_told_so() {
+fn unknown_methods_are_answered_unimplemented() {
     let server = server();
     let mut client = Http2::connect(&server);
     for path in [
@@ -94,7 +94,7 @@ fn what_is_not_served_is_told_so() {
 }
 
 #[test]
-fn what_is_no_grpc_is_answered_and_the_connection_goes_on() {
+fn a_non_grpc_call_is_answered_and_the_connection_continues() {
     let server = server();
     let mut client = Http2::connect(&server);
     for content_type in [&b"text/plain"[..], b"application/json", b""] {
@@ -114,7 +114,7 @@ fn what_is_no_grpc_is_answered_and_the_connection_goes_on() {
 }
 
 #[test]
-fn more_than_one_message_in_a_call_does_no_harm() {
+fn more_than_one_message_in_a_call_is_harmless() {
     let server = server();
     let mut client = Http2::connect(&server);
     let two = prefixed(&MultiLockRequest::default().encode_to_vec()).repeat(2);
@@ -173,7 +173,7 @@ fn a_message_before_trailers_is_served() {
 
 /// Together they have more bytes than may wait for the rest of their messages.
 #[test]
-fn bytes_of_calls_that_their_client_gave_up_do_not_count() {
+fn bytes_of_cancelled_calls_do_not_count_as_waiting() {
     let server = server();
     let mut client = Http2::connect(&server);
     let piece = vec![0; 12 << 10];

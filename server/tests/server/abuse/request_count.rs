@@ -53,7 +53,7 @@ fn send_many(client: &mut Http2, path: &str, message: &[u8], count: usize) {
 }
 
 #[test]
-fn a_connection_has_so_many_waiters_and_the_next_is_refused_while_they_wait() {
+fn a_connection_has_a_waiter_limit_and_refuses_the_next_waiter() {
     let server = server();
     let mut client = Http2::connect(&server);
     let path = "/waymaker.WaymakerService/MultiLock";
@@ -75,7 +75,7 @@ fn a_connection_has_so_many_waiters_and_the_next_is_refused_while_they_wait() {
 }
 
 #[test]
-fn a_contract_that_has_a_status_for_it_says_resource_exhausted() {
+fn the_v1_contract_answers_resource_exhausted_at_the_waiter_limit() {
     let server = server();
     let mut client = Http2::connect(&server);
     let path = "/waymaker.v1.LockService/Acquire";
@@ -98,7 +98,7 @@ fn a_contract_that_has_a_status_for_it_says_resource_exhausted() {
 }
 
 #[test]
-fn a_connection_has_so_many_requests_that_did_not_arrive_and_the_next_is_refused_while_they_go_on() {
+fn a_connection_has_a_limit_of_incomplete_requests_and_refuses_the_next() {
     // The server fails a request that has not arrived whole after this time.
     within(Duration::from_secs(10), |arrival| {
         let server = server();
@@ -123,7 +123,7 @@ fn a_connection_has_so_many_requests_that_did_not_arrive_and_the_next_is_refused
 }
 
 #[test]
-fn a_client_is_told_how_many_streams_it_may_have() {
+fn the_server_announces_its_stream_limit() {
     let server = server();
     let mut client = Http2::connect(&server);
     let settings = client.receive();

@@ -41,7 +41,7 @@ fn assert_closed_after(limit: Duration, server: &Server, port: &str, begin: &[u8
 }
 
 #[test]
-fn whoever_does_not_come_to_the_point_is_closed_in_time() {
+fn a_connection_without_a_complete_request_is_closed_in_time() {
     let server = server();
     let settings = frame(SETTINGS, 0, 0, &[]);
     let preface = [PREFACE, &settings].concat();
@@ -81,7 +81,7 @@ fn whoever_does_not_come_to_the_point_is_closed_in_time() {
 }
 
 #[test]
-fn a_thousand_that_trickle_hurt_nobody_else() {
+fn a_thousand_trickling_connections_barely_delay_other_clients() {
     allow_files(1_000);
     let server = server();
     let begin: [(&str, &[u8]); 3] =

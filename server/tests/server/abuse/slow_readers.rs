@@ -53,7 +53,7 @@ fn write_until_stuck<'a>(socket: &mut TcpStream, bytes: &'a [u8], rest: &mut &'a
 }
 
 #[test]
-fn whoever_asks_and_takes_no_answer_is_closed_in_time() {
+fn a_client_that_never_reads_its_answers_is_closed_in_time() {
     let server = server();
     let before = memory_len(&server);
     std::thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn lock_streams(client: &mut Http2, count: usize) {
 }
 
 #[test]
-fn nobody_notices_whoever_reads_nothing_of_a_thousand_streams() {
+fn a_client_with_a_thousand_unread_streams_barely_delays_others() {
     let server = server();
     let idle = ask_idle(&server);
     let before = memory_len(&server);
@@ -116,7 +116,7 @@ fn nobody_notices_whoever_reads_nothing_of_a_thousand_streams() {
 }
 
 #[test]
-fn streams_without_a_window_take_little_memory() {
+fn streams_without_a_window_use_little_memory() {
     let server = server();
     let idle = ask_idle(&server);
     let before = memory_len(&server);
@@ -134,7 +134,7 @@ fn streams_without_a_window_take_little_memory() {
 }
 
 #[test]
-fn long_lists_that_nobody_reads_take_the_memory_of_one() {
+fn many_unread_long_lists_use_the_memory_of_one() {
     let server = server();
     let _holder = hold(&server, 100_000, 0);
     let before = memory_len(&server);

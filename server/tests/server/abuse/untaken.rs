@@ -128,7 +128,7 @@ fn ask_and_leave(server: &Server, path: &str, message: &impl Message, takes: Tak
 }
 
 #[test]
-fn pages_that_nobody_takes_are_few() {
+fn unread_pages_are_limited() {
     let server = server();
     let _holder = hold(&server, 500, 800);
     let list = ListRequest { namespace: "waymaker".to_owned(), page_size: 50, ..ListRequest::default() };
@@ -140,7 +140,7 @@ fn pages_that_nobody_takes_are_few() {
 
 /// The windows of HTTP/2 are wide, so the library could take every answer.
 #[test]
-fn pages_that_nobody_reads_from_the_socket_are_few() {
+fn pages_unread_in_the_socket_are_limited() {
     let server = server();
     let _holder = hold(&server, 500, 800);
     let list = ListRequest { namespace: "waymaker".to_owned(), page_size: 50, ..ListRequest::default() };
@@ -159,7 +159,7 @@ fn pages_that_nobody_reads_from_the_socket_are_few() {
 }
 
 #[test]
-fn grants_that_nobody_takes_are_bounded() {
+fn unread_grants_are_limited() {
     // With several workers, grants come after later calls were read.
     for workers in ["1", "2"] {
         let server = Server::start(&[&PORTS[..], &["--workers", workers]].concat());

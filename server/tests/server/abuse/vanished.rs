@@ -22,7 +22,7 @@ fn lock(key: &str, wait: u32) -> MultiLockRequest {
 
 /// The server reads the request and the end of the connection at once.
 #[test]
-fn a_request_whose_client_leaves_at_once_is_served() {
+fn a_request_is_served_even_if_its_client_disconnects_at_once() {
     let server = server();
     let path = "/waymaker.WaymakerService/MultiLock";
     let mut other = Http2::connect(&server);

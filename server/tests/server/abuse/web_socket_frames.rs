@@ -15,7 +15,7 @@ const TEXT_BEGINS: u8 = 0x01;
 const GOES_ON: u8 = 0x00;
 
 #[test]
-fn frames_that_break_the_rules_end_the_connection_with_the_code_of_the_standard() {
+fn invalid_frames_end_the_connection_with_the_standard_close_code() {
     let server = server();
     let mut unmasked = frame(TEXT, LOCK);
     unmasked[1] &= 0x7f;
@@ -44,7 +44,7 @@ fn frames_that_break_the_rules_end_the_connection_with_the_code_of_the_standard(
 
 /// Each byte, and each frame, came in time, but the message never ended.
 #[test]
-fn a_message_that_is_begun_has_to_be_finished_in_time() {
+fn a_message_must_be_completed_in_time() {
     let server = server();
     let half = &frame(TEXT, LOCK)[..20];
     let begun = Instant::now();
@@ -71,7 +71,7 @@ fn a_message_that_is_begun_has_to_be_finished_in_time() {
 }
 
 #[test]
-fn pieces_without_end_are_cut_at_the_limit_of_a_message() {
+fn endless_fragments_are_cut_off_at_the_message_limit() {
     let server = server();
     let before = memory_len(&server);
     for piece in [&[b' '; 60_000][..], b" ", b""] {
@@ -95,7 +95,7 @@ fn pieces_without_end_are_cut_at_the_limit_of_a_message() {
 }
 
 #[test]
-fn pings_are_answered_and_not_noticed() {
+fn pings_are_answered_and_barely_delay_other_clients() {
     let server = server();
     let mut polite = WebSocket::connect(&server, "polite");
     polite.write(&frame(PING, b"there?"));

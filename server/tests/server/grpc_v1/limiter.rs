@@ -14,7 +14,7 @@ fn take(buckets: &[Bucket]) -> ThrottleRequest {
 }
 
 #[tokio::test]
-async fn tokens_are_taken_until_there_are_none_and_can_be_given_back() {
+async fn tokens_are_taken_until_the_bucket_is_empty_and_can_be_refunded() {
     let (_server, channel) = server().await;
     let mut limiter = LimiterServiceClient::new(channel);
     for remaining in [2, 1, 0] {
@@ -35,7 +35,7 @@ async fn tokens_are_taken_until_there_are_none_and_can_be_given_back() {
 }
 
 #[tokio::test]
-async fn of_several_buckets_all_give_tokens_or_none() {
+async fn several_buckets_all_give_tokens_or_none_does() {
     let (_server, channel) = server().await;
     let mut limiter = LimiterServiceClient::new(channel);
     let tight = Bucket { burst: 1, ..bucket("tight") };
@@ -47,7 +47,7 @@ async fn of_several_buckets_all_give_tokens_or_none() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
+async fn an_invalid_request_is_rejected_by_field_and_limit() {
     let (_server, channel) = server().await;
     let mut limiter = LimiterServiceClient::new(channel);
     assert_bad_input(limiter.throttle(take(&[])).await, "count", 0);

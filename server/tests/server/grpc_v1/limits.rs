@@ -8,7 +8,7 @@ use waymaker_proto::v1::tree_service_client::TreeServiceClient;
 use waymaker_proto::v1::{AcquireKeysRequest, AcquireOptions, ErrorCode, ReleaseRequest, WatchRequest};
 
 #[tokio::test]
-async fn one_connection_uses_so_many_namespaces_and_no_more() {
+async fn a_connection_has_a_namespace_limit() {
     let (server, channel) = server().await;
     let mut locks = LockServiceClient::new(channel);
     let in_namespace = |number: u32| AcquireKeysRequest { namespace: number.to_string(), ..keys(&["key"]) };
@@ -34,7 +34,7 @@ async fn a_namespace_keeps_its_kind() {
 }
 
 #[tokio::test]
-async fn streams_with_a_lane_of_their_own_are_counted_and_given_back() {
+async fn streams_with_their_own_lane_are_limited_and_released() {
     let (_server, channel) = server().await;
     let mut locks = LockServiceClient::new(channel);
     let watch = WatchRequest { namespace: String::new(), key: "key".to_owned() };
@@ -59,7 +59,7 @@ async fn streams_with_a_lane_of_their_own_are_counted_and_given_back() {
 }
 
 #[tokio::test]
-async fn who_waits_when_the_server_stops_is_told() {
+async fn a_waiter_is_answered_shutdown_when_the_server_stops() {
     let (server, channel) = server().await;
     let mut locks = LockServiceClient::new(channel);
     tried(locks.try_acquire(keys(&["key"])).await.unwrap());

@@ -38,7 +38,7 @@ async fn locks() -> (crate::harness::Server, LockServiceClient<Channel>) {
 }
 
 #[tokio::test]
-async fn a_key_is_held_extended_and_released_and_its_stream_tells_all_of_it() {
+async fn a_stream_reports_the_grant_extension_and_release_of_its_key() {
     let (_server, mut locks) = locks().await;
     let begun_ms = unix_ms();
     let mut stream = locks.acquire(keys(&["key"])).await.unwrap().into_inner();
@@ -81,7 +81,7 @@ async fn a_key_is_held_extended_and_released_and_its_stream_tells_all_of_it() {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_told_and_granted_when_the_holder_releases() {
+async fn a_waiter_is_queued_and_granted_when_the_holder_releases() {
     let (_server, mut locks) = locks().await;
     let mut first = locks.acquire(keys(&["key"])).await.unwrap().into_inner();
     let held = hold(&mut first).await;
@@ -103,7 +103,7 @@ async fn whoever_waits_is_told_and_granted_when_the_holder_releases() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_given_up_by_its_id_ends_its_stream_with_aborted() {
+async fn a_waiting_claim_released_by_its_id_ends_its_stream_with_aborted() {
     let (_server, mut locks) = locks().await;
     tried(locks.try_acquire(keys(&["key"])).await.unwrap());
     let mut stream = locks.acquire(waiting("key", 60_000)).await.unwrap().into_inner();
@@ -113,7 +113,7 @@ async fn a_claim_that_is_given_up_by_its_id_ends_its_stream_with_aborted() {
 }
 
 #[tokio::test]
-async fn several_keys_are_granted_together_and_end_one_by_one() {
+async fn several_keys_are_granted_together_and_released_one_by_one() {
     let (_server, mut locks) = locks().await;
     let mut blocker = locks.acquire(keys(&["b"])).await.unwrap().into_inner();
     let blocking = hold(&mut blocker).await;
@@ -139,7 +139,7 @@ async fn several_keys_are_granted_together_and_end_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_try_that_fails_names_who_is_in_the_way() {
+async fn a_failed_try_names_the_holder() {
     let (_server, mut locks) = locks().await;
     let options = AcquireOptions { owner: "worker 1".to_owned(), ..AcquireOptions::default() };
     let held = tried(locks.try_acquire(with(keys(&["key"]), options)).await.unwrap());
@@ -163,7 +163,7 @@ async fn readers_share_a_key() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_over_names_who_is_in_the_way() {
+async fn a_timed_out_wait_names_the_holder() {
     let (_server, mut locks) = locks().await;
     tried(locks.try_acquire(keys(&["key"])).await.unwrap());
     let mut stream = locks.acquire(waiting("key", 20)).await.unwrap().into_inner();
@@ -174,7 +174,7 @@ async fn a_wait_that_is_over_names_who_is_in_the_way() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_how_things_stand_and_what_happens() {
+async fn a_watch_reports_the_current_state_and_later_changes() {
     let (server, mut locks) = locks().await;
     let watch = WatchRequest { namespace: String::new(), key: "key".to_owned() };
     let mut stream = locks.watch(watch).await.unwrap().into_inner();
@@ -192,7 +192,7 @@ async fn a_watch_tells_how_things_stand_and_what_happens() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
+async fn an_invalid_request_is_rejected_by_field_and_limit() {
     let (_server, mut locks) = locks().await;
     let options = |options: AcquireOptions| with(keys(&["key"]), options);
     let long = |len: usize| "k".repeat(len);

@@ -36,7 +36,7 @@ async fn list_all(operator: &mut OperatorServiceClient<Channel>, mut request: Li
 }
 
 #[tokio::test]
-async fn what_is_held_is_listed_by_prefix_and_page_by_page() {
+async fn holds_are_listed_by_prefix_and_page_by_page() {
     let (_server, mut locks, mut operator) = operator().await;
     let begun_ms = unix_ms();
     let mut expected = BTreeSet::new();
@@ -99,7 +99,7 @@ async fn an_inspection_names_holders_and_waiters() {
 }
 
 #[tokio::test]
-async fn nothing_new_is_granted_under_a_frozen_prefix_until_it_is_thawed() {
+async fn a_frozen_prefix_grants_nothing_until_it_is_thawed() {
     let (_server, mut locks, mut operator) = operator().await;
     let held = tried(locks.try_acquire(keys(&["job/1"])).await.unwrap());
     let mut waiter = locks.acquire(waiting("job/1", 60_000)).await.unwrap().into_inner();
@@ -124,7 +124,7 @@ async fn nothing_new_is_granted_under_a_frozen_prefix_until_it_is_thawed() {
 }
 
 #[tokio::test]
-async fn in_a_tree_paths_are_listed_and_inspected() {
+async fn paths_of_a_tree_are_listed_and_inspected() {
     let (server, _, mut operator) = operator().await;
     let mut trees = TreeServiceClient::new(super::connect(&server).await);
     let path = |segments: &[&str]| Path { segments: segments.iter().map(|s| (*s).to_owned()).collect() };
@@ -150,7 +150,7 @@ async fn in_a_tree_paths_are_listed_and_inspected() {
 }
 
 #[tokio::test]
-async fn namespaces_are_listed_and_looking_makes_none() {
+async fn listing_namespaces_does_not_create_any() {
     let (_server, mut locks, mut operator) = operator().await;
     let none = operator.list_namespaces(ListNamespacesRequest::default()).await.unwrap().into_inner();
     assert!(none.namespaces.is_empty() && none.next_cursor.is_empty());
@@ -178,7 +178,7 @@ async fn namespaces_are_listed_and_looking_makes_none() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
+async fn an_invalid_request_is_rejected_by_field_and_limit() {
     let (_server, mut locks, mut operator) = operator().await;
     tried(locks.try_acquire(keys(&["key"])).await.unwrap());
     let cursor = ListRequest { cursor: "-1".to_owned(), ..ListRequest::default() };
@@ -205,7 +205,7 @@ async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
 }
 
 #[tokio::test]
-async fn a_namespace_without_anything_is_removed() {
+async fn an_empty_namespace_can_be_removed() {
     let (server, mut locks, mut operator) = operator().await;
     let name = |name: &str| RemoveNamespaceRequest { namespace: name.to_owned() };
     let (code, error, refusal_of_none) = refusal(operator.remove_namespace(name("none")).await);

@@ -117,7 +117,7 @@ async fn a_lock_is_acquired_shown_and_released() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_over_is_its_owners_for_five_seconds_more() {
+async fn an_expired_lease_stays_with_its_owner_for_five_more_seconds() {
     let (_server, mut table) = table().await;
     let over_ms = |ms| until(unix_ms() - ms);
     for attempt in 0.. {
@@ -146,7 +146,7 @@ async fn a_lease_that_is_over_is_its_owners_for_five_seconds_more() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_needs_a_lock_that_is_there() {
+async fn a_heartbeat_needs_an_existing_lock() {
     let (_server, mut table) = table().await;
     let begun_ms = unix_ms();
     let refused = table.heartbeat("key", "a", lasting(MINUTE_MS)).await;
@@ -160,7 +160,7 @@ async fn a_heartbeat_needs_a_lock_that_is_there() {
 }
 
 #[tokio::test]
-async fn of_several_locks_the_first_that_can_be_had_is_taken() {
+async fn the_first_available_of_several_locks_is_acquired() {
     let (_server, mut table) = table().await;
     let keys = ["1", "2", "3"];
     for expected in keys {
@@ -184,7 +184,7 @@ async fn of_several_locks_the_first_that_can_be_had_is_taken() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_refused_by_field() {
+async fn an_invalid_request_is_rejected_by_field() {
     let (_server, mut table) = table().await;
     assert_bad_input(table.acquire("", "a", lasting(1)).await, "key", 0);
     assert_bad_input(table.acquire("key", "", lasting(1)).await, "owner", 0);

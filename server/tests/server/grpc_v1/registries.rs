@@ -39,7 +39,7 @@ fn unregister(key: &str, owner: &str) -> UnregisterRequest {
 }
 
 #[tokio::test]
-async fn an_entry_is_its_owners_until_it_is_taken_out() {
+async fn a_registration_belongs_to_its_owner_until_it_is_removed() {
     let (_server, mut registry) = registry().await;
     let begun_ms = unix_ms();
     assert_refused(registry.heartbeat(entry("key", "a")).await, Code::NotFound, ErrorCode::NotFound);
@@ -74,7 +74,7 @@ async fn an_entry_is_its_owners_until_it_is_taken_out() {
 }
 
 #[tokio::test]
-async fn entries_are_listed_by_type_and_page_by_page() {
+async fn registrations_are_listed_by_type_and_page_by_page() {
     let (_server, mut registry) = registry().await;
     let mut expected = BTreeSet::new();
     for number in 0..25 {
@@ -117,7 +117,7 @@ async fn entries_are_listed_by_type_and_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_of_entries_that_come_and_go() {
+async fn a_watch_reports_added_and_removed_registrations() {
     let (_server, mut registry) = registry().await;
     let watch = WatchRequest { namespace: String::new(), key: "key".to_owned() };
     let mut stream = registry.watch(watch).await.unwrap().into_inner();
@@ -131,7 +131,7 @@ async fn a_watch_tells_of_entries_that_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
+async fn an_invalid_request_is_rejected_by_field_and_limit() {
     let (_server, mut registry) = registry().await;
     let no_lease = RegisterRequest { lease: None, ..entry("key", "a") };
     assert_bad_input(registry.register(no_lease).await, "lease", 0);

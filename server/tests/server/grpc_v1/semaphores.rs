@@ -38,7 +38,7 @@ async fn describe(semaphores: &mut SemaphoreServiceClient<Channel>) -> DescribeR
 }
 
 #[tokio::test]
-async fn permits_are_held_up_to_the_capacity_in_the_order_of_arrival() {
+async fn permits_are_granted_up_to_the_capacity_in_arrival_order() {
     let (_server, mut semaphores) = semaphores().await;
     assert_eq!(describe(&mut semaphores).await.capacity, 0);
     let mut first = semaphores.acquire(permits(2, 0)).await.unwrap().into_inner();
@@ -73,7 +73,7 @@ async fn permits_are_held_up_to_the_capacity_in_the_order_of_arrival() {
 }
 
 #[tokio::test]
-async fn capacity_is_one_number_for_all() {
+async fn all_acquires_of_a_semaphore_must_name_the_same_capacity() {
     let (_server, mut semaphores) = semaphores().await;
     tried(semaphores.try_acquire(permits(1, 0)).await.unwrap());
     let other = AcquirePermitsRequest { capacity: 5, ..permits(1, 0) };
@@ -104,7 +104,7 @@ async fn capacity_is_one_number_for_all() {
 }
 
 #[tokio::test]
-async fn whoever_is_removed_is_told_why() {
+async fn a_removed_holder_or_waiter_gets_the_reason() {
     let (_server, mut semaphores) = semaphores().await;
     let mut holder = semaphores.acquire(permits(3, 0)).await.unwrap().into_inner();
     let held = hold(&mut holder).await;
@@ -123,7 +123,7 @@ async fn whoever_is_removed_is_told_why() {
 }
 
 #[tokio::test]
-async fn by_timestamp_the_older_is_served_first() {
+async fn timestamp_order_serves_the_oldest_first() {
     let (_server, mut semaphores) = semaphores().await;
     let now_us = super::unix_ms() as u64 * 1000;
     let at = |timestamp_us, max_wait_ms| AcquirePermitsRequest {
@@ -142,7 +142,7 @@ async fn by_timestamp_the_older_is_served_first() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
+async fn an_invalid_request_is_rejected_by_field_and_limit() {
     let (_server, mut semaphores) = semaphores().await;
     assert_bad_input(semaphores.try_acquire(permits(4, 0)).await, "permits", 3);
     let no_capacity = AcquirePermitsRequest { capacity: 0, ..permits(1, 0) };

@@ -25,7 +25,7 @@ async fn inspect(channel: &Channel, key: &str) -> InspectResponse {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_given_up_while_it_waits_leaves_the_queue() {
+async fn a_stream_cancelled_while_it_waits_leaves_the_queue() {
     let (_server, channel, mut locks) = locks().await;
     let held = tried(locks.try_acquire(keys(&["key"])).await.unwrap());
     let mut given_up = locks.acquire(waiting("key", u32::MAX)).await.unwrap().into_inner();
@@ -42,7 +42,7 @@ async fn a_stream_that_is_given_up_while_it_waits_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_given_up_later_leaves_the_hold_alone() {
+async fn a_stream_cancelled_after_its_grant_keeps_the_hold() {
     let (_server, _, mut locks) = locks().await;
     let mut stream = locks.acquire(keys(&["key"])).await.unwrap().into_inner();
     let held = hold(&mut stream).await;
@@ -54,7 +54,7 @@ async fn a_stream_that_is_given_up_later_leaves_the_hold_alone() {
 }
 
 #[tokio::test]
-async fn with_release_after_the_hold_ends_so_long_after_its_stream() {
+async fn release_after_ends_a_hold_when_its_stream_ends() {
     let (_server, channel, mut locks) = locks().await;
     let options = AcquireOptions { release_after_ms: Some(0), ..AcquireOptions::default() };
     let mut stream = locks.acquire(with(keys(&["key"]), options)).await.unwrap().into_inner();
@@ -67,7 +67,7 @@ async fn with_release_after_the_hold_ends_so_long_after_its_stream() {
 }
 
 #[tokio::test]
-async fn with_release_after_the_hold_of_a_try_ends_so_long_after_its_connection() {
+async fn release_after_ends_the_hold_of_a_try_when_its_connection_ends() {
     let (server, _, mut locks) = locks().await;
     let mut other = LockServiceClient::new(connect(&server).await);
     let options = AcquireOptions { release_after_ms: Some(0), ..AcquireOptions::default() };
@@ -79,7 +79,7 @@ async fn with_release_after_the_hold_of_a_try_ends_so_long_after_its_connection(
 }
 
 #[tokio::test]
-async fn a_hold_that_was_granted_with_a_request_id_is_found_again_by_it() {
+async fn a_repeated_request_id_finds_its_hold() {
     let (server, _, mut locks) = locks().await;
     let request = || {
         let options = AcquireOptions { request_id: "attempt 7".to_owned(), ..AcquireOptions::default() };
@@ -101,7 +101,7 @@ async fn a_hold_that_was_granted_with_a_request_id_is_found_again_by_it() {
 }
 
 #[tokio::test]
-async fn a_claim_that_waits_passes_to_the_repetition_of_its_request_id() {
+async fn a_waiting_claim_moves_to_the_stream_that_repeats_its_request_id() {
     let (_server, _, mut locks) = locks().await;
     let held = tried(locks.try_acquire(keys(&["key"])).await.unwrap());
     let request = || {
@@ -118,7 +118,7 @@ async fn a_claim_that_waits_passes_to_the_repetition_of_its_request_id() {
 }
 
 #[tokio::test]
-async fn a_holder_is_told_why_an_operator_ended_its_hold() {
+async fn a_holder_gets_the_reason_of_a_forced_release() {
     let (server, _, mut locks) = locks().await;
     let mut stream = locks.acquire(keys(&["key"])).await.unwrap().into_inner();
     let held = hold(&mut stream).await;
@@ -135,7 +135,7 @@ async fn a_holder_is_told_why_an_operator_ended_its_hold() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_not_read_keeps_little_and_says_that_there_was_more() {
+async fn an_unread_watch_is_limited_and_reports_an_overrun() {
     let (server, _, mut locks) = locks().await;
     let watch = WatchRequest { namespace: String::new(), key: "key".to_owned() };
     let mut stream = locks.watch(watch).await.unwrap().into_inner();

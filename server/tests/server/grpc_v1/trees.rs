@@ -33,7 +33,7 @@ fn release(id: &str) -> ReleaseRequest {
 }
 
 #[tokio::test]
-async fn a_set_of_paths_is_one_hold_that_reaches_everything_below() {
+async fn a_path_set_is_one_hold_that_covers_everything_below() {
     let (_server, mut trees) = trees().await;
     let set = paths(&[(&["shop", "orders"], false), (&["shop", "prices"], true)]);
     let mut stream = trees.acquire(set).await.unwrap().into_inner();
@@ -65,7 +65,7 @@ async fn a_set_of_paths_is_one_hold_that_reaches_everything_below() {
 }
 
 #[tokio::test]
-async fn a_set_waits_as_a_whole() {
+async fn a_path_set_waits_as_a_whole() {
     let (_server, mut trees) = trees().await;
     let held = tried(trees.try_acquire(paths(&[(&["a", "b"], false)])).await.unwrap());
     let set = AcquirePathsRequest { max_wait_ms: 60_000, ..paths(&[(&["a"], false), (&["c"], false)]) };
@@ -96,7 +96,7 @@ async fn a_hold_without_a_lease_ends_with_its_stream() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_refused_by_field_and_limit() {
+async fn an_invalid_request_is_rejected_by_field_and_limit() {
     let (_server, mut trees) = trees().await;
     assert_bad_input(trees.try_acquire(paths(&[])).await, "count", 0);
     assert_bad_input(trees.try_acquire(paths(&[(&["s"; 65], false)])).await, "path", 64);

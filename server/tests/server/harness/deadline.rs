@@ -110,7 +110,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_failure_of_steps_that_were_late_is_none() {
+    fn a_failure_of_late_steps_is_retried_with_a_longer_lease() {
         let leases_ms = RefCell::new(Vec::new());
         with_short_lease(1, |lease| {
             leases_ms.borrow_mut().push(lease.ms());
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_steps_that_were_in_time_is_one() {
+    fn a_failure_of_timely_steps_counts() {
         let attempts = Cell::new(0);
         let failed = catch_unwind(AssertUnwindSafe(|| {
             within(Duration::from_secs(600), |limit| {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_after_the_steps_is_one() {
+    fn a_failure_after_the_steps_counts() {
         // A lease that even a tester that stands still does not miss between its two ends.
         let failed = catch_unwind(AssertUnwindSafe(|| {
             with_short_lease(200, |lease| {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_is_the_lease_without_what_has_passed() {
+    fn the_remaining_lease_excludes_the_time_that_has_passed() {
         let sent = Instant::now();
         assert_remaining(1_000_000, 1_000_000, sent);
         for wrong_ms in [1_000_001, 0] {

@@ -80,7 +80,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn an_event_that_is_missing_when_the_witness_expires_is_a_failure() {
+    fn an_event_missing_when_the_witness_expires_is_a_failure() {
         let server = Server::start(&[]);
         let mut witness = server.witness(Duration::from_millis(100));
         let mut watchdog = Watchdog::start();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_has_arrived_when_the_witness_expires_is_none() {
+    fn an_event_present_when_the_witness_expires_is_no_failure() {
         let server = Server::start(&[]);
         let mut witness = server.witness(Duration::from_millis(100));
         let mut watchdog = Watchdog::start();

@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::protocol::Message;
 const LONG: &str = "namespace=test&abandon-timeout-ms=600000";
 
 #[test]
-fn a_lock_stays_for_the_timeout_of_its_connection() {
+fn a_lock_is_kept_for_the_abandon_timeout_of_its_connection() {
     for server in each_size() {
         let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=300");
         locker.take("W a");
@@ -23,7 +23,7 @@ fn a_lock_stays_for_the_timeout_of_its_connection() {
 }
 
 #[test]
-fn a_lost_connection_is_as_one_that_was_closed() {
+fn a_lost_connection_is_treated_like_a_closed_connection() {
     let server = server(&[]);
     let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=300");
     locker.take("W a");
@@ -36,7 +36,7 @@ fn a_lost_connection_is_as_one_that_was_closed() {
 }
 
 #[test]
-fn a_client_that_answers_no_pings_is_given_up() {
+fn a_client_that_answers_no_pings_is_disconnected() {
     let server = server(&[]);
     let begin = Instant::now();
     // After two pings without an answer the server gives up when the third is due.
@@ -60,7 +60,7 @@ fn a_client_that_answers_no_pings_is_given_up() {
 }
 
 #[test]
-fn a_timeout_of_nothing_releases_at_once() {
+fn a_zero_abandon_timeout_releases_at_once() {
     let server = server(&["--locktopus-abandon-timeout", "10m"]);
     let mut locker = Locker::connect_with(&server, "namespace=test&abandon-timeout-ms=0");
     locker.take("W a");
@@ -71,7 +71,7 @@ fn a_timeout_of_nothing_releases_at_once() {
 }
 
 #[test]
-fn the_timeout_of_the_server_counts_where_the_connection_has_none() {
+fn the_abandon_timeout_of_the_server_applies_if_the_connection_has_none() {
     let server = server(&["--locktopus-abandon-timeout", "300ms"]);
     let mut locker = Locker::connect(&server, "test");
     locker.take("W a");
@@ -84,7 +84,7 @@ fn the_timeout_of_the_server_counts_where_the_connection_has_none() {
 }
 
 #[test]
-fn after_a_release_nothing_stays() {
+fn a_released_lock_is_not_kept_after_the_connection_closes() {
     for server in each_size() {
         let mut locker = Locker::connect_with(&server, LONG);
         locker.take("W a");
@@ -95,7 +95,7 @@ fn after_a_release_nothing_stays() {
 }
 
 #[test]
-fn a_place_in_the_queue_is_lost_at_once() {
+fn a_queue_position_is_lost_at_once_with_its_connection() {
     for server in each_size() {
         let [mut reader, mut other] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
         let mut writer = Locker::connect_with(&server, LONG);
@@ -108,7 +108,7 @@ fn a_place_in_the_queue_is_lost_at_once() {
 }
 
 #[test]
-fn coming_back_does_not_bring_back_the_lock() {
+fn a_reconnect_does_not_restore_the_lock() {
     let server = server(&[]);
     let mut locker = Locker::connect_with(&server, LONG);
     locker.take("W a");
@@ -119,7 +119,7 @@ fn coming_back_does_not_bring_back_the_lock() {
 }
 
 #[test]
-fn parameters_that_mean_nothing_are_ignored() {
+fn unknown_parameters_are_ignored() {
     let server = server(&[]);
     // As a client of the original sends them that took the one for the other.
     let mut locker = Locker::connect_with(&server, "abandon-timeout-ms=1000&v1_namespace=1&namespace=test");

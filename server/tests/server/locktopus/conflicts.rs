@@ -8,7 +8,7 @@ fn lockers<const N: usize>(server: &Server, namespace: &str) -> [Locker; N] {
 }
 
 #[test]
-fn sets_conflict_where_a_path_of_one_lies_on_one_of_the_other_and_one_of_them_is_written() {
+fn sets_conflict_if_their_paths_overlap_and_one_is_written() {
     for server in each_size() {
         for (row, (held, asked, is_free)) in [
             ("W a/b/c", "W a/b/c", false),
@@ -74,7 +74,7 @@ fn a_set_is_granted_as_a_whole_and_in_order_of_arrival() {
 }
 
 #[test]
-fn a_read_waits_behind_a_read_that_waits() {
+fn a_read_waits_behind_a_waiting_read() {
     for server in each_size() {
         let [mut first, mut writer, mut whole, mut reader] = lockers(&server, "test");
         first.take("R a");
@@ -119,7 +119,7 @@ fn readers_are_granted_together_and_a_writer_after_all_of_them() {
 }
 
 #[test]
-fn a_release_wakes_everyone_that_became_clear() {
+fn a_release_grants_all_unblocked_waiters() {
     for server in each_size() {
         let [mut holder, mut one, mut two, mut three] = lockers(&server, "test");
         holder.take("W []");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_tungstenite::tungstenite::protocol::Message;
 
 #[test]
-fn what_is_no_message_is_told_in_words_and_closed_with_3000() {
+fn an_invalid_message_is_explained_and_closed_with_3000() {
     let server = server(&[]);
     for (text, detail) in [
         ("", "unexpected EOF"),
@@ -41,7 +41,7 @@ fn what_is_no_message_is_told_in_words_and_closed_with_3000() {
 }
 
 #[test]
-fn an_error_is_told_at_once_and_its_lock_stays_for_the_timeout() {
+fn an_error_is_sent_at_once_and_the_lock_kept_until_the_timeout() {
     let server = server(&[]);
     // The first timeout never ends during the test, so the error does not wait for it.
     for timeout_ms in [3_600_000, 300] {
@@ -64,7 +64,7 @@ fn an_error_is_told_at_once_and_its_lock_stays_for_the_timeout() {
 }
 
 #[test]
-fn the_code_of_a_client_that_closes_comes_back_without_a_reason() {
+fn the_close_code_of_a_client_is_echoed_without_a_reason() {
     let server = server(&[]);
     for (sent, received) in [
         (Some((1000, "close")), Some((1000, String::new()))),
@@ -118,7 +118,7 @@ fn frames_that_break_the_protocol_end_the_connection() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed() {
+fn a_silent_connection_is_closed() {
     let server = server(&[]);
     for mut socket in ["http", "locktopus"].map(|port| socket(&server, port)) {
         let mut rest = Vec::new();
@@ -128,7 +128,7 @@ fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[test]
-fn a_stopping_server_closes_with_1001_whoever_asks_or_waits_and_lets_the_others_end() {
+fn a_stopping_server_closes_waiters_with_1001_and_lets_holders_finish() {
     let mut server = server(&["--drain", "1h"]);
     let [mut holder, mut waiter, mut idle] = ["test"; 3].map(|namespace| Locker::connect(&server, namespace));
     holder.take("W a");

@@ -10,7 +10,7 @@ const TIMEOUT: &str = "URL parameter 'abandon-timeout-ms' should be integer valu
 const PORTS: [&str; 2] = ["http", "locktopus"];
 
 #[test]
-fn a_handshake_is_checked_in_order_and_refused_in_the_words_of_the_original() {
+fn an_invalid_handshake_is_refused_in_the_words_of_the_original() {
     let server = server(&[]);
     let upgrade = "Connection: upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==";
     let without =
@@ -41,7 +41,7 @@ fn a_handshake_is_checked_in_order_and_refused_in_the_words_of_the_original() {
 }
 
 #[test]
-fn a_good_handshake_switches_protocols_and_negotiates_nothing() {
+fn a_valid_handshake_switches_protocols_without_extensions() {
     let server = server(&[]);
     for port in PORTS {
         let mut socket = socket(&server, port);
@@ -68,7 +68,7 @@ fn a_good_handshake_switches_protocols_and_negotiates_nothing() {
 }
 
 #[test]
-fn what_is_sent_with_the_handshake_is_served() {
+fn frames_sent_with_the_handshake_are_served() {
     let server = server(&[]);
     let mut socket = socket(&server, "locktopus");
     let mut bytes =
@@ -87,7 +87,7 @@ fn what_is_sent_with_the_handshake_is_served() {
 }
 
 #[test]
-fn a_name_that_cannot_be_one_is_refused() {
+fn an_invalid_namespace_is_rejected() {
     let server = server(&[]);
     let upgrade = "Connection: upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==";
     let answer = http(&server, "locktopus", &format!("GET /v1?namespace={}\n{upgrade}", "n".repeat(300)));
@@ -96,7 +96,7 @@ fn a_name_that_cannot_be_one_is_refused() {
 }
 
 #[test]
-fn a_name_may_have_any_characters() {
+fn a_namespace_may_contain_any_characters() {
     let server = server(&[]);
     let mut locker = Locker::connect_with(&server, "namespace=a%20b%2F%C3%A9%26");
     locker.take("W a");
@@ -129,7 +129,7 @@ fn the_status_page_lists_open_namespaces() {
 }
 
 #[test]
-fn pages_of_any_site_may_read_answers() {
+fn pages_of_any_origin_may_read_responses() {
     let server = server(&[]);
     for port in PORTS {
         let allows = |request: &str| {
@@ -155,7 +155,7 @@ fn pages_of_any_site_may_read_answers() {
 }
 
 #[test]
-fn the_port_for_http_says_whether_the_server_is_well_and_ready() {
+fn the_http_port_reports_health_and_readiness() {
     let server = server(&["--drain", "1h"]);
     let mut locker = Locker::connect(&server, "test");
     locker.take("W a");
@@ -183,7 +183,7 @@ fn the_port_for_http_says_whether_the_server_is_well_and_ready() {
 }
 
 #[test]
-fn several_requests_may_come_by_one_connection() {
+fn several_requests_can_share_one_connection() {
     let server = server(&[]);
     let mut socket = socket(&server, "http");
     let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".repeat(3);

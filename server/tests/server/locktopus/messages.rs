@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio_tungstenite::tungstenite::protocol::Message;
 
 #[test]
-fn names_of_members_and_lock_types_have_any_case() {
+fn member_names_and_lock_types_ignore_case() {
     let server = server(&[]);
     let [mut locker, mut other] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
     locker.send(r#"{"Action":"lock","Resources":[{"TYPE":"Write","Path":["a"]},{"type":"R","path":["b"]}]}"#);
@@ -16,7 +16,7 @@ fn names_of_members_and_lock_types_have_any_case() {
 }
 
 #[test]
-fn frames_may_be_text_or_binary_and_may_have_more_than_the_value() {
+fn frames_may_be_text_or_binary_and_may_have_trailing_text() {
     let server = server(&[]);
     let mut locker = Locker::connect(&server, "test");
     let text = r#" {"action":"lock","resources":[{"type":"w","path":["a"],"x":1}],"y":{}} and more"#;
@@ -28,7 +28,7 @@ fn frames_may_be_text_or_binary_and_may_have_more_than_the_value() {
 }
 
 #[test]
-fn a_frame_may_come_in_fragments_with_a_ping_between() {
+fn a_message_may_be_fragmented_with_a_ping_between() {
     let server = server(&[]);
     let mut locker = Locker::connect(&server, "test");
     // FIN, the opcode, the length with the mask bit, and a mask of zeros.
@@ -43,7 +43,7 @@ fn a_frame_may_come_in_fragments_with_a_ping_between() {
 }
 
 #[test]
-fn a_segment_is_any_string() {
+fn a_segment_may_be_any_string() {
     let server = server(&[]);
     let [mut locker, mut other] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
     let lock =
@@ -58,7 +58,7 @@ fn a_segment_is_any_string() {
 }
 
 #[test]
-fn a_list_that_grows_with_duplicates_is_accepted() {
+fn duplicate_resources_are_accepted() {
     let server = server(&[]);
     let mut locker = Locker::connect(&server, "test");
     let mut set = "W test".to_owned();
@@ -70,7 +70,7 @@ fn a_list_that_grows_with_duplicates_is_accepted() {
 }
 
 #[test]
-fn what_is_at_a_limit_is_served_and_what_is_beyond_is_told_the_limit() {
+fn a_set_beyond_a_limit_is_rejected_with_the_limit() {
     let server = server(&[]);
     let lock = |paths: Vec<Vec<String>>| {
         let resources: Vec<_> = paths.iter().map(|path| json!({"type": "w", "path": path})).collect();
@@ -95,7 +95,7 @@ fn what_is_at_a_limit_is_served_and_what_is_beyond_is_told_the_limit() {
 }
 
 #[test]
-fn a_message_has_at_most_a_mebibyte() {
+fn a_message_is_limited_to_one_mebibyte() {
     let server = server(&[]);
     let message = |len: usize| {
         let text = r#"{"action":"lock","resources":[{"type":"w","path":["a"]}],"x":""}"#;
@@ -110,7 +110,7 @@ fn a_message_has_at_most_a_mebibyte() {
 }
 
 #[test]
-fn an_empty_set_or_one_without_a_path_is_refused() {
+fn an_empty_set_or_a_resource_without_a_path_is_rejected() {
     let server = server(&[]);
     for resources in ["[]", "null", r#"[{"type":"w"}]"#, r#"[{"type":"w","path":null}]"#] {
         let mut locker = Locker::connect(&server, "test");

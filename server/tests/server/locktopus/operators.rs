@@ -41,7 +41,7 @@ fn a_lock_is_listed_in_its_namespace_with_the_address_of_its_holder() {
 }
 
 #[test]
-fn a_holder_whose_lock_is_taken_away_is_told_and_closed() {
+fn a_forced_release_notifies_and_closes_the_holder() {
     for server in each_size() {
         let [mut locker, mut waiter] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
         locker.take("W a/b");
@@ -56,7 +56,7 @@ fn a_holder_whose_lock_is_taken_away_is_told_and_closed() {
 }
 
 #[test]
-fn a_namespace_has_numbers_once_somebody_has_connected() {
+fn a_namespace_has_statistics_once_a_client_has_connected() {
     let server = server(&[]);
     for (port, path) in
         [("http", "stats_v1"), ("http", "stats"), ("locktopus", "stats_v1"), ("locktopus", "stats")]
@@ -77,7 +77,7 @@ fn a_namespace_has_numbers_once_somebody_has_connected() {
 }
 
 #[test]
-fn the_numbers_are_those_of_what_is_held_and_waits() {
+fn the_statistics_count_held_and_waiting_locks() {
     for server in each_size() {
         let [mut one, mut two, mut three] = ["test"; 3].map(|namespace| Locker::connect(&server, namespace));
         let fresh = statistics(&server, "test");

@@ -24,7 +24,7 @@ fn lock(server: &Server, abandon_timeout_ms: u32, set: &str) -> Locker {
 }
 
 #[test]
-fn on_a_data_directory_a_restart_is_a_lost_connection_and_the_lock_stays_for_its_abandon_timeout() {
+fn a_restart_on_a_data_directory_keeps_locks_for_their_abandon_timeout() {
     for workers in ["1", "3"] {
         let place = Place::new();
         let arguments = [&ARGUMENTS[..], &["--workers", workers]].concat();
@@ -51,7 +51,7 @@ fn on_a_data_directory_a_restart_is_a_lost_connection_and_the_lock_stays_for_its
 }
 
 #[test]
-fn without_a_data_directory_a_restart_ends_every_lock() {
+fn a_restart_without_a_data_directory_ends_every_lock() {
     let server = Server::start(&ARGUMENTS);
     let lockers = vec![lock(&server, 600_000, "W long")];
     stop(server, lockers);

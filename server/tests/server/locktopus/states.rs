@@ -4,7 +4,7 @@ use super::client::{Locker, broken, each_size, server};
 use serde_json::Value;
 
 #[test]
-fn a_free_lock_is_acquired_at_once_and_released_under_its_id() {
+fn a_free_lock_is_acquired_at_once_and_released_by_id() {
     for server in each_size() {
         let mut locker = Locker::connect(&server, "test");
         assert_eq!(locker.take("W a"), "1");
@@ -15,7 +15,7 @@ fn a_free_lock_is_acquired_at_once_and_released_under_its_id() {
 }
 
 #[test]
-fn a_lock_and_its_release_show_exactly_two_messages() {
+fn a_lock_and_its_release_send_exactly_two_messages() {
     let server = server(&[]);
     let mut locker = Locker::connect(&server, "test");
     locker.take("W a");
@@ -25,7 +25,7 @@ fn a_lock_and_its_release_show_exactly_two_messages() {
 }
 
 #[test]
-fn an_answer_is_a_line_of_json_with_a_string_as_id() {
+fn an_answer_is_a_line_of_json_with_a_string_id() {
     let server = server(&[]);
     let mut locker = Locker::connect(&server, "test");
     locker.send_lock("W a");
@@ -36,7 +36,7 @@ fn an_answer_is_a_line_of_json_with_a_string_as_id() {
 }
 
 #[test]
-fn whoever_waits_is_told_so_and_acquires_when_the_other_releases() {
+fn a_waiter_is_enqueued_and_acquires_when_the_holder_releases() {
     for server in each_size() {
         let [mut locker, mut waiter] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
         locker.take("W a");
@@ -50,7 +50,7 @@ fn whoever_waits_is_told_so_and_acquires_when_the_other_releases() {
 }
 
 #[test]
-fn whoever_waits_may_give_up_and_hears_no_more_of_the_lock() {
+fn a_waiter_that_gives_up_gets_no_more_messages_of_its_lock() {
     for server in each_size() {
         let [mut locker, mut waiter] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
         locker.take("W a");
@@ -64,7 +64,7 @@ fn whoever_waits_may_give_up_and_hears_no_more_of_the_lock() {
 }
 
 #[test]
-fn whoever_gave_up_stands_in_nobodys_way() {
+fn a_cancelled_waiter_does_not_block_others() {
     for server in each_size() {
         let [mut reader, mut writer, mut other] = ["test"; 3].map(|name| Locker::connect(&server, name));
         reader.take("R a");
@@ -76,7 +76,7 @@ fn whoever_gave_up_stands_in_nobodys_way() {
 }
 
 #[test]
-fn a_release_may_cross_the_grant_and_is_the_last_word() {
+fn a_release_that_crosses_the_grant_is_answered_last() {
     let server = server(&["--workers", "3"]);
     let [mut locker, mut waiter] = ["test"; 2].map(|namespace| Locker::connect(&server, namespace));
     let mut crossed = 0;
@@ -103,7 +103,7 @@ fn a_release_may_cross_the_grant_and_is_the_last_word() {
 }
 
 #[test]
-fn messages_may_be_sent_ahead_and_are_served_in_order() {
+fn pipelined_messages_are_served_in_order() {
     for server in each_size() {
         let mut locker = Locker::connect(&server, "test");
         let rounds: u64 = 50;
@@ -119,7 +119,7 @@ fn messages_may_be_sent_ahead_and_are_served_in_order() {
 }
 
 #[test]
-fn an_action_out_of_place_ends_the_connection() {
+fn an_invalid_action_for_the_state_ends_the_connection() {
     let server = server(&[]);
     let mut locker = Locker::connect(&server, "test");
     locker.send_release();
@@ -136,7 +136,7 @@ fn an_action_out_of_place_ends_the_connection() {
 }
 
 #[test]
-fn ids_count_the_locks_of_a_namespace_whoever_asks() {
+fn ids_count_the_locks_of_a_namespace_across_connections() {
     let server = server(&["--workers", "3"]);
     let mut lockers: Vec<_> = (0..6).map(|_| Locker::connect(&server, "one")).collect();
     for (number, locker) in lockers.iter_mut().enumerate() {
@@ -146,7 +146,7 @@ fn ids_count_the_locks_of_a_namespace_whoever_asks() {
 }
 
 #[test]
-fn namespaces_know_nothing_of_each_other() {
+fn namespaces_are_independent() {
     for server in each_size() {
         let [mut one, mut other] = ["one", "other"].map(|namespace| Locker::connect(&server, namespace));
         one.take("W []");

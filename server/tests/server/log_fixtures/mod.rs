@@ -148,7 +148,7 @@ fn lines_without_rests(facts: &[Fact]) -> String {
 }
 
 #[test]
-fn every_promise_of_this_server_is_found_in_the_log_that_it_leaves() {
+fn the_log_of_this_server_contains_everything_it_promised() {
     for name in NAMES {
         let place = tempfile::tempdir().expect("a directory");
         let directory = place.path().join("data");

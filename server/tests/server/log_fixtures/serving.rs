@@ -340,16 +340,16 @@ fn serve_all(workers: &str) {
 }
 
 #[test]
-fn a_server_with_one_shard_goes_on_with_the_log_of_every_older_version() {
+fn a_server_with_one_shard_continues_the_log_of_every_older_version() {
     serve_all("1");
 }
 
 #[test]
-fn a_server_with_as_many_shards_goes_on_with_the_log_of_every_older_version() {
+fn a_server_with_equally_many_shards_continues_the_log_of_every_older_version() {
     serve_all("2");
 }
 
 #[test]
-fn a_server_with_more_shards_goes_on_with_the_log_of_every_older_version() {
+fn a_server_with_more_shards_continues_the_log_of_every_older_version() {
     serve_all("3");
 }

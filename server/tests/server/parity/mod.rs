@@ -230,7 +230,7 @@ fn server(workers: &str) -> Server {
 }
 
 #[test]
-fn waymaker_service_does_what_the_spec_files_say() {
+fn waymaker_service_matches_the_spec_files() {
     judge_all::<waymaker::Waymaker>(
         "waymaker.WaymakerService",
         include_str!("files/waymaker.txt"),
@@ -239,17 +239,17 @@ fn waymaker_service_does_what_the_spec_files_say() {
 }
 
 #[test]
-fn our_own_contract_does_what_the_spec_files_say() {
+fn the_v1_contract_matches_the_spec_files() {
     judge_all::<v1::V1>("waymaker.v1", include_str!("files/v1.txt"), server("2"));
 }
 
 #[test]
-fn the_binary_protocol_does_what_the_spec_files_say() {
+fn the_binary_protocol_matches_the_spec_files() {
     judge_all::<binary::Binary>("the binary protocol", include_str!("files/binary.txt"), server("2"));
 }
 
 /// With one worker, so that a lock is said to be acquired before its next release is read.
 #[test]
-fn locktopus_does_what_the_spec_files_say() {
+fn locktopus_matches_the_spec_files() {
     judge_all::<locktopus::Locktopus>("Locktopus", include_str!("files/locktopus.txt"), server("1"));
 }

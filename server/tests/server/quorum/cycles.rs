@@ -334,7 +334,7 @@ fn violations(history: &[Entry]) -> Vec<String> {
 }
 
 #[test]
-fn fences_rise_through_every_disaster() {
+fn fences_rise_across_every_kind_of_failure() {
     if !has_etcd("fences through disasters") {
         return;
     }
@@ -356,7 +356,7 @@ fn fences_rise_through_every_disaster() {
 }
 
 #[test]
-fn the_checker_finds_what_is_wrong() {
+fn the_checker_finds_fence_violations() {
     let granted = |fence, invoked, returned| {
         let id = waymaker_protocol::LockId { place: 0, secret: fence };
         Entry::Granted { call: Call { invoked, returned }, id, key: 1, shared: false, fence, until: 0 }

@@ -8,7 +8,7 @@ use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::options::QuorumOptions;
 
 #[test]
-fn both_sides_show_who_they_are() {
+fn server_and_etcd_authenticate_each_other_with_tls() {
     if !has_etcd("encrypted members") {
         return;
     }

@@ -43,7 +43,7 @@ fn goes_on(asking: &Asking, name: &str) {
 }
 
 #[test]
-fn another_member_is_asked_where_one_fails() {
+fn calls_fail_over_to_another_member() {
     if !has_etcd("members that fail") {
         return;
     }
@@ -75,7 +75,7 @@ fn another_member_is_asked_where_one_fails() {
 }
 
 #[test]
-fn calls_that_fail_together_go_on_by_one_member() {
+fn calls_that_fail_together_fail_over_to_one_member() {
     if !has_etcd("calls that fail together") {
         return;
     }
@@ -94,7 +94,7 @@ fn calls_that_fail_together_go_on_by_one_member() {
 }
 
 #[test]
-fn without_any_member_every_call_ends_in_time() {
+fn every_call_times_out_if_no_member_is_available() {
     if !has_etcd("no member at all") {
         return;
     }

@@ -90,7 +90,7 @@ fn ask_before(client: &mut Client<TcpStream>, request: Request<'_>, limit_ms: u3
 }
 
 #[test]
-fn each_grant_is_one_more_whatever_becomes_of_the_server_and_its_disk() {
+fn quorum_fences_increment_across_restarts_and_disk_loss() {
     if has_etcd("fences of scope quorum") {
         again_if_given_up(fences_after_restarts);
     }
@@ -152,7 +152,7 @@ pub(super) fn copy(from: impl AsRef<std::path::Path>, to: impl AsRef<std::path::
 }
 
 #[test]
-fn a_hold_outlives_a_kill_where_there_is_a_directory() {
+fn a_quorum_hold_survives_a_kill_with_a_data_directory() {
     if has_etcd("holds of scope quorum") {
         again_if_given_up(hold_after_a_kill);
     }
@@ -177,7 +177,7 @@ fn hold_after_a_kill() {
 }
 
 #[test]
-fn while_the_cluster_does_not_answer_its_scope_is_refused_and_all_else_goes_on() {
+fn an_unavailable_cluster_refuses_only_quorum_acquires() {
     if has_etcd("a cluster that does not answer") {
         again_if_given_up(refusals_without_a_cluster);
     }
@@ -234,7 +234,7 @@ fn refusals_without_a_cluster() {
 }
 
 #[test]
-fn what_is_reserved_keeps_others_out_and_can_be_given_up() {
+fn a_reserved_claim_blocks_others_and_can_be_cancelled() {
     if has_etcd("claims that are reserved") {
         again_if_given_up(reserved_claims);
     }
@@ -272,7 +272,7 @@ fn reserved_claims() {
 }
 
 #[test]
-fn keys_of_one_claim_permits_and_readers_are_counted_too() {
+fn multi_key_claims_permits_and_readers_are_counted() {
     if has_etcd("other kinds of scope quorum") {
         again_if_given_up(other_kinds_of_claims);
     }
@@ -325,7 +325,7 @@ fn other_kinds_of_claims() {
 
 /// Whoever looks into etcd finds the fence in words, and what is no counter is left alone.
 #[test]
-fn counters_can_be_read_and_nothing_else_is_overwritten() {
+fn counters_are_readable_in_etcd_and_other_values_are_not_overwritten() {
     if has_etcd("counters in etcd") {
         again_if_given_up(counters_in_the_cluster);
     }
@@ -359,7 +359,7 @@ fn counters_in_the_cluster() {
 
 /// A transaction counts many keys at once. Members that were told of a smaller limit refuse it as a whole.
 #[test]
-fn what_etcd_refuses_as_a_whole_is_asked_in_parts() {
+fn a_transaction_too_large_for_etcd_is_split() {
     if has_etcd("members with a small limit") {
         again_if_given_up(small_transactions);
     }

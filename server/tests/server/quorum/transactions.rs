@@ -29,7 +29,7 @@ fn several(txns: impl IntoIterator<Item = TxnRequest>) -> TxnRequest {
 }
 
 #[test]
-fn a_transaction_is_applied_once_and_only_where_its_condition_holds() {
+fn a_transaction_is_applied_once_and_only_if_its_condition_holds() {
     if !has_etcd("transactions") {
         return;
     }
@@ -56,7 +56,7 @@ fn a_transaction_is_applied_once_and_only_where_its_condition_holds() {
 }
 
 #[test]
-fn many_at_once_share_a_connection() {
+fn many_concurrent_transactions_share_a_connection() {
     if !has_etcd("many transactions at once") {
         return;
     }
@@ -69,7 +69,7 @@ fn many_at_once_share_a_connection() {
 }
 
 #[test]
-fn nested_transactions_are_answered_in_their_order() {
+fn nested_transactions_are_answered_in_order() {
     if !has_etcd("nested transactions") {
         return;
     }
@@ -91,7 +91,7 @@ fn nested_transactions_are_answered_in_their_order() {
 
 /// etcd counts the operations of the outermost together with the most of any inside it.
 #[test]
-fn there_are_127_nested_transactions_of_one_operation_in_one() {
+fn etcd_accepts_at_most_127_nested_transactions() {
     if !has_etcd("the limit of a transaction") {
         return;
     }

@@ -57,7 +57,7 @@ fn refused(options: &QuorumOptions, key: &str) -> String {
 }
 
 #[test]
-fn users_do_what_they_may() {
+fn etcd_users_have_only_their_permissions() {
     if !has_etcd("users") {
         return;
     }
@@ -83,7 +83,7 @@ fn users_do_what_they_may() {
 }
 
 #[test]
-fn tokens_are_renewed() {
+fn expired_etcd_tokens_are_renewed() {
     if !has_etcd("tokens") {
         return;
     }

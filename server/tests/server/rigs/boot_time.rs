@@ -19,7 +19,7 @@ fn start_moved(directory: &Path, seconds: i32) -> Server {
 }
 
 #[test]
-fn after_the_boot_clock_moved_every_hold_has_its_whole_lease_again() {
+fn every_hold_gets_its_full_lease_after_the_boot_clock_moved() {
     let can = Command::new("unshare").args(["--time", "--boottime", "1", "true"]).status();
     if !is_root() || !can.is_ok_and(|status| status.success()) {
         return skip("a moved boot clock", "this needs root and time namespaces");

@@ -49,7 +49,7 @@ fn wrong(what: &str, history: &[Entry]) {
 }
 
 #[test]
-fn what_one_server_could_have_said_is_right() {
+fn a_possible_history_is_accepted() {
     right(&[grant(1, 0, 100), released(1, 50, Some(true)), grant(2, 49, 200)]);
     right(&[grant(1, 0, 100), grant(2, 99, 200)]);
     right(&[shared(1, 0, 100), shared(2, 10, 100), grant(4, 98, 200)]);
@@ -58,7 +58,7 @@ fn what_one_server_could_have_said_is_right() {
 }
 
 #[test]
-fn what_was_lost_may_have_happened() {
+fn a_lost_request_may_have_taken_effect() {
     right(&[grant(1, 0, 100), released(1, 50, None), released(1, 60, Some(false)), grant(5, 70, 200)]);
     // A renewal to a shorter lease.
     let shortened = renewed(1, 10, Renewal::Lost { lease: 20 });
@@ -67,7 +67,7 @@ fn what_was_lost_may_have_happened() {
 }
 
 #[test]
-fn grants_that_ran_side_by_side_may_have_been_decided_in_any_order() {
+fn concurrent_grants_may_have_been_decided_in_any_order() {
     let late = Entry::Granted {
         call: Call { invoked: 0, returned: 90 },
         id: id(2),
@@ -80,7 +80,7 @@ fn grants_that_ran_side_by_side_may_have_been_decided_in_any_order() {
 }
 
 #[test]
-fn a_fence_that_comes_twice_or_goes_back_is_found() {
+fn a_repeated_or_decreasing_fence_is_detected() {
     let twin = Entry::Granted { call: call(300), id: id(9), key: 7, shared: false, fence: 1, until: 400 };
     wrong("the same fence twice", &[grant(1, 0, 100), twin]);
     wrong("a fence went back", &[grant(5, 0, 100), grant(4, 300, 400)]);
@@ -90,7 +90,7 @@ fn a_fence_that_comes_twice_or_goes_back_is_found() {
 }
 
 #[test]
-fn a_grant_of_what_somebody_surely_holds_is_found() {
+fn a_grant_of_a_key_that_is_certainly_held_is_detected() {
     wrong("granted too early", &[grant(1, 0, 100), grant(2, 97, 200)]);
     wrong("granted too early", &[grant(1, 0, 100), shared(2, 50, 200)]);
     wrong("granted too early", &[shared(1, 0, 100), shared(2, 0, 30), grant(3, 50, 200)]);
@@ -99,7 +99,7 @@ fn a_grant_of_what_somebody_surely_holds_is_found() {
 }
 
 #[test]
-fn a_grant_before_the_end_of_a_renewed_lease_is_found() {
+fn a_grant_before_the_end_of_a_renewed_lease_is_detected() {
     let again = renewed(1, 90, Renewal::Done { until: 190 });
     right(&[grant(1, 0, 100), again.clone(), grant(2, 188, 300)]);
     wrong("granted too early", &[grant(1, 0, 100), again.clone(), grant(2, 120, 300)]);
@@ -107,7 +107,7 @@ fn a_grant_before_the_end_of_a_renewed_lease_is_found() {
 }
 
 #[test]
-fn a_hold_that_is_gone_or_changed_while_it_is_sure_is_found() {
+fn a_certain_hold_that_is_lost_or_changed_is_detected() {
     wrong("lost", &[grant(1, 0, 100), seen(1, 50, None)]);
     wrong("lost", &[grant(1, 0, 100), renewed(1, 50, Renewal::Gone)]);
     wrong("lost", &[grant(1, 0, 100), released(1, 50, Some(false))]);
@@ -118,7 +118,7 @@ fn a_hold_that_is_gone_or_changed_while_it_is_sure_is_found() {
 }
 
 #[test]
-fn a_part_of_several_is_found() {
+fn a_partial_multi_key_claim_is_detected() {
     wrong("a part of several", &[found(1)]);
     wrong("a part of several", &[found(2)]);
 }

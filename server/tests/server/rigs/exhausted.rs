@@ -91,7 +91,7 @@ fn is_full(directory: &Path) -> bool {
 }
 
 #[test]
-fn a_log_without_any_room_stands_still_and_goes_on_when_there_is_room() {
+fn a_log_without_room_pauses_and_resumes_when_there_is_room() {
     if can_mount("a log without any room", "mount") {
         again_if_given_up(stand_still_and_go_on);
     }
@@ -132,7 +132,7 @@ fn stand_still_and_go_on() {
 
 /// Spare and reserve are there, so everything finds its room.
 #[test]
-fn a_server_on_a_full_disk_stops_in_order_in_the_room_that_was_set_aside() {
+fn a_server_on_a_full_disk_stops_cleanly_in_its_preallocated_room() {
     if !can_mount("a stop on a full disk", "mount") {
         return;
     }
@@ -155,7 +155,7 @@ fn a_server_on_a_full_disk_stops_in_order_in_the_room_that_was_set_aside() {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_ends_in_time_as_one_whose_disk_failed() {
+fn a_stop_without_any_room_ends_in_time_with_the_disk_failure_code() {
     if can_mount("a stop without any room", "mount") {
         again_if_given_up(stop_in_time);
     }

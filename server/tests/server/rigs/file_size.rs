@@ -16,7 +16,7 @@ fn limited(directory: &Path, limit_kib: u32) -> Command {
 }
 
 #[test]
-fn a_segment_that_may_not_be_so_long_is_refused_by_a_start() {
+fn a_start_fails_if_a_segment_exceeds_the_file_size_limit() {
     let place = tempfile::tempdir().expect("a directory");
     let output = limited(place.path(), 512).stderr(Stdio::piped()).output().expect("a process");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -26,7 +26,7 @@ fn a_segment_that_may_not_be_so_long_is_refused_by_a_start() {
 
 /// The segments may be so long, but not the snapshot of all holds.
 #[test]
-fn a_snapshot_that_may_not_be_so_long_ends_nothing() {
+fn a_snapshot_beyond_the_file_size_limit_does_not_stop_the_server() {
     let place = tempfile::tempdir().expect("a directory");
     let mut server = Server::start_with(&mut limited(place.path(), 1024), None);
     let mut client = server.client("somebody");

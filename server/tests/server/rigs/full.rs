@@ -99,7 +99,7 @@ fn fill_and_empty(root: &Path, full: &Path) {
 }
 
 #[test]
-fn a_full_file_system_refuses_new_durable_grants_alone() {
+fn a_full_file_system_refuses_only_new_durable_grants() {
     if can_mount("a full file system", "mkfs.ext4") {
         let disk = MountedImage::ext4(24);
         fill_and_empty(disk.path(), disk.path());
@@ -107,7 +107,7 @@ fn a_full_file_system_refuses_new_durable_grants_alone() {
 }
 
 #[test]
-fn a_full_memory_file_system_refuses_new_durable_grants_alone() {
+fn a_full_memory_file_system_refuses_only_new_durable_grants() {
     if can_mount("a full memory file system", "mount") {
         let disk = MemoryDisk::new(16);
         fill_and_empty(disk.path(), disk.path());
@@ -115,7 +115,7 @@ fn a_full_memory_file_system_refuses_new_durable_grants_alone() {
 }
 
 #[test]
-fn a_disk_that_runs_out_under_its_file_system_refuses_new_durable_grants_alone() {
+fn a_full_disk_below_its_file_system_refuses_only_new_durable_grants() {
     if can_mount("a disk that runs out", "mkfs.ext4") {
         let disk = MountedImage::thin(256, 24);
         disk.use_log_of_file_system();
@@ -124,7 +124,7 @@ fn a_disk_that_runs_out_under_its_file_system_refuses_new_durable_grants_alone()
 }
 
 #[test]
-fn room_that_cannot_be_set_aside_refuses_new_durable_grants_alone() {
+fn a_failed_preallocation_refuses_only_new_durable_grants() {
     if !has("strace") {
         return skip("no room to set aside", "there is no strace");
     }
@@ -155,7 +155,7 @@ fn room_that_cannot_be_set_aside_refuses_new_durable_grants_alone() {
 /// Here the file system may fail as a whole, because its own log finds no room. Then the server may end, but only as one
 /// whose disk failed, never in the middle of a store.
 #[test]
-fn a_file_system_that_fails_because_its_disk_runs_out_costs_nothing_that_was_granted() {
+fn a_file_system_failure_on_a_full_disk_loses_no_granted_hold() {
     if !can_mount("a file system that fails", "mkfs.ext4") {
         return;
     }

@@ -81,7 +81,7 @@ fn no_promise_is_broken_by_kills_at_any_write() {
 }
 
 #[test]
-fn after_a_failed_sync_nothing_is_promised_and_the_process_ends() {
+fn a_failed_sync_ends_the_process_without_further_promises() {
     if !has("strace") {
         return skip("failed syncs", "there is no strace");
     }

@@ -27,7 +27,7 @@ fn pass(client: &mut Client<TcpStream>, count: usize) {
 }
 
 #[test]
-fn compaction_and_recovery_take_no_memory_for_the_length_of_segments() {
+fn memory_of_compaction_and_recovery_does_not_grow_with_segments() {
     if !can_mount("memory of the log", "mount") {
         return;
     }

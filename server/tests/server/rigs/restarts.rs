@@ -50,7 +50,7 @@ fn start_often(directory: &Path, shape: &[&str], signals: &[&str], mut before_st
 }
 
 #[test]
-fn quick_starts_use_up_no_room() {
+fn repeated_quick_starts_use_up_no_room() {
     let signals: [&[&str]; 3] = [&["TERM"], &["KILL"], &["TERM", "KILL", "KILL"]];
     for signals in signals {
         let place = tempfile::tempdir().expect("a directory");

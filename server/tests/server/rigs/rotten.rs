@@ -96,7 +96,7 @@ fn rot_segment(directory: &Path, is_removed: bool) {
 }
 
 #[test]
-fn a_clean_stop_does_without_a_segment_whose_head_is_rotten_or_that_is_gone() {
+fn a_clean_stop_succeeds_with_a_damaged_or_missing_segment() {
     for is_removed in [false, true] {
         let place = tempfile::tempdir().expect("a directory");
         let mut server = start(place.path(), &SHAPE);
@@ -111,7 +111,7 @@ fn a_clean_stop_does_without_a_segment_whose_head_is_rotten_or_that_is_gone() {
 
 /// The exit code tells the supervisor that the next start will refuse the log.
 #[test]
-fn a_rotten_log_that_cannot_be_replaced_for_lack_of_room_ends_with_75() {
+fn a_damaged_log_that_cannot_be_replaced_exits_with_75() {
     if !can_mount("a rotten log on a full disk", "mount") {
         return;
     }
@@ -127,7 +127,7 @@ fn a_rotten_log_that_cannot_be_replaced_for_lack_of_room_ends_with_75() {
 }
 
 #[test]
-fn a_foreign_file_changes_nothing_and_is_named_once_by_a_start() {
+fn a_foreign_file_is_harmless_and_reported_once_per_start() {
     let place = tempfile::tempdir().expect("a directory");
     let mut server = start(place.path(), &SHAPE);
     let mut client = server.client("somebody");
@@ -156,12 +156,12 @@ fn a_foreign_file_changes_nothing_and_is_named_once_by_a_start() {
 }
 
 #[test]
-fn a_rotten_snapshot_is_reported_and_a_clean_stop_does_without_it() {
+fn a_damaged_snapshot_is_reported_and_a_clean_stop_succeeds_without_it() {
     stop_with_rotten_snapshot(true);
 }
 
 #[test]
-fn a_clean_stop_does_without_a_snapshot_that_is_rotten_and_was_not_needed_since() {
+fn a_clean_stop_succeeds_with_an_undetected_damaged_snapshot() {
     stop_with_rotten_snapshot(false);
 }
 

@@ -49,7 +49,7 @@ fn patch(path: &Path, offset: u64, change: impl FnOnce(&mut [u8])) {
 }
 
 #[test]
-fn a_second_server_leaves_at_once_and_names_the_first() {
+fn a_second_server_exits_at_once_and_names_the_first() {
     let place = tempfile::tempdir().expect("a directory");
     let server = start(place.path(), &[]);
     let said = refusal(place.path());
@@ -60,7 +60,7 @@ fn a_second_server_leaves_at_once_and_names_the_first() {
 }
 
 #[test]
-fn a_second_server_leaves_at_once_while_the_first_still_reads_its_log() {
+fn a_second_server_exits_at_once_while_the_first_reads_its_log() {
     if !has("strace") {
         return skip("a second server during recovery", "there is no strace");
     }
@@ -90,7 +90,7 @@ fn a_second_server_leaves_at_once_while_the_first_still_reads_its_log() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_named() {
+fn an_unwritable_directory_is_named_in_the_error() {
     if !can_mount("a read-only directory", "mount") {
         return;
     }
@@ -106,7 +106,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn a_log_of_a_newer_format_is_refused_and_left_as_it_is() {
+fn a_log_of_a_newer_format_is_refused_and_left_unchanged() {
     let place = written();
     let path = place.path().join("superblock");
     for offset in (0..SUPERBLOCK_FILE_LEN).step_by(BLOCK_LEN) {
@@ -125,7 +125,7 @@ fn a_log_of_a_newer_format_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_damaged_byte_in_what_was_durable_is_named_by_file_and_offset() {
+fn damage_in_durable_data_is_reported_by_file_and_offset() {
     let place = written();
     let name = "segment-0000000000000001";
     // The third frame; later ones say that it was durable.
@@ -158,7 +158,7 @@ fn a_stop_under_load_loses_nothing() {
 }
 
 #[test]
-fn a_server_that_stands_still_costs_no_durable_hold_whose_client_renews() {
+fn a_stalled_server_loses_no_durable_hold_whose_client_renews() {
     with_short_lease(500, |lease| {
         let place = tempfile::tempdir().expect("a directory");
         let server = start(place.path(), &["--workers", "2"]);
