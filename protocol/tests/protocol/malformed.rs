@@ -411,7 +411,7 @@ fn an_error_answer_has_the_field_the_limit_and_the_message() {
         detail: ErrorDetail::Text {
             value: 1024,
             field: b"key",
-            message: b"key: 1025 bytes, the limit is 1024",
+            message: b"key: 1025 bytes; the maximum is 1024",
         },
     };
     assert_eq!(error.answer(&words), expected);
