@@ -161,7 +161,7 @@ pub(super) fn contestants(view: &View<'_>) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Systems" {
             table {
-                caption { "The systems in the requested order. The others are compared with the first that takes part." }
+                caption { "The systems in the requested order. Ratios are to the first that takes part." }
                 thead {
                     tr {
                         th scope="col" { "System" }
