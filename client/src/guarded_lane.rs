@@ -292,7 +292,7 @@ impl Guarded {
         let (key, fence) = (Readable(&self.hold.key), self.hold.fence);
         match reason {
             LossReason::ClientClosed => {
-                tracing::debug!(%key, fence, "closed the client while it held a lock")
+                tracing::debug!(%key, fence, "closed the client while it held a lock");
             }
             reason => tracing::warn!(%key, fence, %reason, note = message, "lost a lock"),
         }

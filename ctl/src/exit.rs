@@ -145,7 +145,7 @@ pub(crate) const TABLE: [Row; 15] = [
     Row {
         code: "118",
         meaning: "absent: there is no such registration",
-        commands: "`registry get`, `presence get`",
+        commands: "`registry get`, `registry remove`, `presence get`",
         example: "`presence get worker/7` while no worker/7 runs",
         uses: &[Get],
     },

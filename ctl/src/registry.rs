@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use schemars::JsonSchema;
 use serde::Serialize;
-use waymaker_client::{Client, Error, RegistryEntry, Result};
+use waymaker_client::{Client, Error, ErrorCode, RegistryEntry, Result};
 
 use crate::connection::{Connection, connect};
 use crate::exit::{self, Exit, Use};
@@ -49,6 +49,13 @@ Examples:
   waymaker-ctl registry set printer/2 --value 10.0.0.9:631 --type device --ttl 1h
   waymaker-ctl registry set shard/17 --value node-3 --lazy";
 
+const REMOVE_HELP: &str = "\
+Only the owner can remove a registration: USER@HOST unless --owner is given.
+The exit code is 118 if there is no registration of this key.
+
+Example:
+  waymaker-ctl registry remove printer/2";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum RegistryCommand {
     /// List the registrations of the namespace, ordered by key
@@ -60,6 +67,9 @@ pub(crate) enum RegistryCommand {
     /// Register a key once
     #[command(after_help = exit::after(SET_HELP, &[Use::Acquire]))]
     Set(SetArguments),
+    /// Remove a registration
+    #[command(after_help = exit::after(REMOVE_HELP, &[Use::Get]))]
+    Remove(RemoveArguments),
 }
 
 #[derive(Debug, Args)]
@@ -95,6 +105,15 @@ pub(crate) struct SetArguments {
     #[arg(long, default_value = "5m", value_parser = values::lease, value_name = "TIME")]
     ttl: Duration,
     /// Keep the registration until another owner takes its key
+    #[arg(long)]
+    lazy: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArguments {
+    /// Key of the registration
+    key: OsString,
+    /// Remove a registration that stays until another owner takes its key
     #[arg(long)]
     lazy: bool,
 }
@@ -154,11 +173,23 @@ pub(crate) struct RegisteredObject {
     renewed: bool,
 }
 
+/// A removed registration.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "Removed registration")]
+pub(crate) struct RemovedObject {
+    /// Key.
+    key: String,
+    /// Hexadecimal digits of the key. Present only if the key is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+}
+
 pub(crate) async fn run(connection: &Connection, command: &RegistryCommand) -> Exit {
     let result = match command {
         RegistryCommand::List(arguments) => list(connection, arguments).await,
         RegistryCommand::Get(arguments) => get(connection, arguments).await,
         RegistryCommand::Set(arguments) => return set(connection, arguments).await,
+        RegistryCommand::Remove(arguments) => return remove(connection, arguments).await,
     };
     result.unwrap_or_else(|error| complain_of(&error))
 }
@@ -185,11 +216,36 @@ pub(crate) async fn get(connection: &Connection, arguments: &GetArguments) -> Re
     let key = text::bytes(&arguments.key);
     let entry = registry(&client, arguments.lazy).look_up(key).await?;
     client.close().await?;
-    let Some(entry) = entry else {
-        return Ok(complain(&format!("{}: not registered", text::printable(key)), Exit::Absent));
-    };
+    let Some(entry) = entry else { return Ok(not_registered(key)) };
     show(|| table(std::slice::from_ref(&entry)), [object(&entry)]);
     Ok(Exit::Success)
+}
+
+fn not_registered(key: &[u8]) -> Exit {
+    complain(&format!("{}: not registered", text::printable(key)), Exit::Absent)
+}
+
+async fn remove(connection: &Connection, arguments: &RemoveArguments) -> Exit {
+    let client = match connect(connection).await {
+        Ok(client) => client,
+        Err(error) => return complain_of(&error),
+    };
+    let key = text::bytes(&arguments.key);
+    let entry = registry(&client, arguments.lazy).entry(key).owner(connection.lasting_owner());
+    let exit = match entry.unregister().await {
+        Ok(_) => {
+            let (json_key, key_hex) = text::json(key);
+            show(
+                || format!("{}: removed\n", text::printable(key)),
+                [RemovedObject { key: json_key, key_hex }],
+            );
+            Exit::Success
+        }
+        Err(Error::Refused { code: ErrorCode::NotFound, .. }) => not_registered(key),
+        Err(error) => complain_about(key, &error),
+    };
+    let _: std::result::Result<(), Error> = client.close().await;
+    exit
 }
 
 async fn set(connection: &Connection, arguments: &SetArguments) -> Exit {

@@ -36,7 +36,7 @@ pub(crate) struct Output {
 }
 
 /// Every JSON output.
-pub(crate) const OUTPUTS: [Output; 26] = [
+pub(crate) const OUTPUTS: [Output; 30] = [
     output::<locks::acquire::AcquiredObject>("locks acquire"),
     output::<locks::extend::ExtendedObject>("locks extend"),
     output::<locks::force_release::ReleasedObject>("locks force-release"),
@@ -58,6 +58,7 @@ pub(crate) const OUTPUTS: [Output; 26] = [
     output::<registry::RegistrationObject>("presence list"),
     output::<registry::RegistrationObject>("registry get"),
     output::<registry::RegistrationObject>("registry list"),
+    output::<registry::RemovedObject>("registry remove"),
     output::<registry::RegisteredObject>("registry set"),
     output::<server::ServerObject>("server status"),
     output::<throttle::BucketObject>("throttle"),

@@ -143,7 +143,7 @@ impl Tls {
                         tracing::info!("reloaded the certificates");
                     }
                     Err(error) => {
-                        tracing::error!(%error, "could not reload the certificates; the previous ones stay in use")
+                        tracing::error!(%error, "could not reload the certificates; the previous ones stay in use");
                     }
                 }
             }

@@ -37,7 +37,7 @@ fn bash_completes_with_its_script() {
         ("presence", &["set", "list", "get"][..]),
         ("locks", &["acquire", "extend", "force-release", "inspect", "verify"]),
         ("pools", &["resize", "remove"]),
-        ("registry", &["list", "get", "set"]),
+        ("registry", &["list", "get", "set", "remove"]),
         ("server", &["status"]),
         ("log", &["inspect", "verify"]),
     ] {

@@ -320,6 +320,20 @@ fn a_registration_is_set_once_and_read_back() {
 }
 
 #[test]
+fn only_its_owner_removes_a_registration() {
+    let server = server!();
+    let remove = |options: &[&str]| run(&server, &[&["registry", "remove", "k"], options].concat());
+    assert_eq!(remove(&[]).status.code(), Some(118));
+    for lazy in [&[][..], &["--lazy"]] {
+        let set = [&["registry", "set", "k", "--value", "v", "--owner", "me"], lazy].concat();
+        assert_eq!(run(&server, &set).status.code(), Some(0));
+        assert_eq!(remove(&[&["--owner", "another"], lazy].concat()).status.code(), Some(123));
+        assert_eq!(stdout(&remove(&[&["--owner", "me"], lazy].concat())), "k: removed\n");
+        assert_eq!(run(&server, &[&["registry", "get", "k"], lazy].concat()).status.code(), Some(118));
+    }
+}
+
+#[test]
 fn the_status_of_a_server_has_its_version_capabilities_and_counts() {
     let server = server!();
     let _permit = permit(&server, &[]);

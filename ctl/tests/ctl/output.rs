@@ -86,6 +86,7 @@ fn the_json_output_of_every_command_follows_its_schema() {
     printer.repeat("registry get", &["registry", "get", "r"]);
     printer.repeat("registry get", &["registry", "get", "r", "--lazy"]);
     printer.repeat("registry list", &["registry", "list"]);
+    printer.repeat("registry remove", &["registry", "remove", "r"]);
     printer.repeat("prefixes freeze", &["prefixes", "freeze", "eu/"]);
     printer.repeat("prefixes thaw", &["prefixes", "thaw", "eu/"]);
     printer.repeat("namespaces list", &["namespaces", "list"]);

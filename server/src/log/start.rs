@@ -134,7 +134,7 @@ impl ReadLog {
 fn announce_losses(losses: &Losses, lost: Option<&Lost>) {
     match lost {
         Some(lost) => {
-            tracing::error!(damage = %lost.damage, "a part of the log is damaged and was discarded")
+            tracing::error!(damage = %lost.damage, "a part of the log is damaged and was discarded");
         }
         None => tracing::error!("an earlier start discarded a damaged part of the log"),
     }

@@ -400,7 +400,7 @@ pub(crate) fn put_refusal(out: &mut Vec<u8>, number: u32, refusal: &Refusal) {
             put(ErrorCode::NotFound, 0, "namespace", "there is no namespace of this name");
         }
         Refusal::NotHeld => {
-            put(ErrorCode::NotHeld, 0, "id", "the claim is still waiting and is not held yet")
+            put(ErrorCode::NotHeld, 0, "id", "the claim is still waiting and is not held yet");
         }
         Refusal::BadInput { field, limit, message } => put(ErrorCode::BadInput, *limit, field, message),
         Refusal::Overloaded { limit, value } => {

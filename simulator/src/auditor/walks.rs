@@ -154,7 +154,7 @@ impl Auditor {
         match shown {
             _ if self.restarts.happened_since(since_ms) => {}
             Err(id) => {
-                self.accuse("page", || format!("entry {id} must be in one page of the walk, but is in two"))
+                self.accuse("page", || format!("entry {id} must be in one page of the walk, but is in two"));
             }
             Ok(shown) if listed.next == 0 && listing.like.is_none() => {
                 let living = self.living_entries(listing.kind, since_ms, now_ms);
