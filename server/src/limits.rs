@@ -229,7 +229,10 @@ pub const REFUSALS_REST_MS: u64 = 10;
 pub const EVENTS_PER_POLL: usize = 4096;
 
 const _: () = {
-    assert!(wire::KEY_LEN_MAX == engine::KEY_LEN_MAX, "what the wire lets through the engine takes");
+    assert!(
+        wire::KEY_LEN_MAX == engine::KEY_LEN_MAX,
+        "the engine accepts every key that the wire format accepts"
+    );
     assert!(wire::OWNER_LEN_MAX == engine::OWNER_LEN_MAX);
     assert!(wire::REQUEST_ID_LEN_MAX == engine::REQUEST_ID_LEN_MAX);
     assert!(wire::METADATA_LEN_MAX == engine::METADATA_LEN_MAX);

@@ -282,13 +282,15 @@ impl Server {
     /// still counts as unavailable.
     pub(crate) fn judge_recovered(&self, world: &mut World) {
         if self.log.as_ref().is_some_and(SimulatedLog::lacks_room) {
-            world.auditor.accuse("log", || "the log lacks room although its disk has room".to_owned());
+            world.auditor.accuse("log", || {
+                "the log still reports a full disk, but the disk has free space".to_owned()
+            });
         }
         let is_unavailable = self.quorum.as_ref().is_some_and(SimulatedQuorum::is_unavailable);
         if is_unavailable && world.settings.cluster().is_some_and(|cluster| cluster.stranger_percent == 0) {
-            world
-                .auditor
-                .accuse("log", || "the cluster counts as unavailable although it answers".to_owned());
+            world.auditor.accuse("log", || {
+                "the server still considers the cluster unavailable, but the cluster responds".to_owned()
+            });
         }
     }
 
