@@ -287,9 +287,9 @@ impl Queue {
     pub(crate) fn verify(&self, claims: &Slab<Claim>, details: &Slab<Detail>) {
         let waiters: Vec<u32> = self.waiters(claims, details).collect();
         assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");
-        assert_eq!(self.front, waiters.first().copied().unwrap_or(NONE), "the waiter in front");
+        assert_eq!(self.front, waiters.first().copied().unwrap_or(NONE), "the first waiter");
         let order = |waiter: u32| order_of(claims, details, waiter);
-        assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "waiters stand in their order");
+        assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "the waiters are sorted");
         let is_stub = |waiter: u32, shared: bool| {
             claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED) == shared
         };

@@ -237,6 +237,9 @@ const _: () = {
     assert!(wire::REQUEST_ID_LEN_MAX == engine::REQUEST_ID_LEN_MAX);
     assert!(wire::METADATA_LEN_MAX == engine::METADATA_LEN_MAX);
     assert!(wire::INSPECT_HOLDERS_MAX == engine::INSPECT_HOLDER_COUNT_MAX);
-    assert!(wire::INSPECT_HOLDERS_MAX == wire::DESCRIBE_LISTED_MAX, "their answers are as long");
+    assert!(
+        wire::INSPECT_HOLDERS_MAX == wire::DESCRIBE_LISTED_MAX,
+        "INSPECT and DESCRIBE list the same number of holders"
+    );
     assert!(4 * WORKER_COUNT_MAX <= engine::SHARD_COUNT_MAX);
 };

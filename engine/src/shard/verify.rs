@@ -182,7 +182,7 @@ impl Shard {
             let claim = &self.claims[index as u32];
             let expected = u32::from(claim.has(flag::LIVE));
             live += expected;
-            assert_eq!(*places, expected, "claim {index} stands in {places} places");
+            assert_eq!(*places, expected, "claim {index} was found {places} times instead of {expected}");
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
         let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far(*claim);

@@ -355,7 +355,7 @@ impl Server {
                 let comes_by = self.threads.iter().map(|thread| thread.worker.comes_by(*shard)).min();
                 if comes_by.is_some_and(|comes_by| comes_by > deadline.max(now)) {
                     world.auditor.accuse("armed", || {
-                        format!("shard {shard} has a deadline at {deadline:?}, but the first worker comes back at {comes_by:?}")
+                        format!("shard {shard} has a deadline at {deadline:?}, but no worker visits it before {comes_by:?}")
                     });
                 }
                 if asked > asked_max {
@@ -454,7 +454,7 @@ fn config(world: &World, start: u32, (log, quorum): (Option<LogPort>, Option<Quo
 /// left for the turn.
 fn leave<S, B>(turn: Turn<'_, S, B>) {
     let left = turn.leave();
-    assert!(left.is_none(), "a batch was left although no other thread ran");
+    assert!(left.is_none(), "a batch was left for this turn, although no other thread ran");
 }
 
 /// Receives the response to an inspection.
