@@ -239,7 +239,7 @@ const _: () = {
     assert!(wire::INSPECT_HOLDERS_MAX == engine::INSPECT_HOLDER_COUNT_MAX);
     assert!(
         wire::INSPECT_HOLDERS_MAX == wire::DESCRIBE_LISTED_MAX,
-        "INSPECT and DESCRIBE list the same number of holders"
+        "INSPECT and DESCRIBE_POOL list the same number of holders"
     );
     assert!(4 * WORKER_COUNT_MAX <= engine::SHARD_COUNT_MAX);
 };
