@@ -1,5 +1,5 @@
-// What the examples of the documentation run in: a server of their own, a client of it, and its address. Included as an
-// expression, which is a function that takes the example.
+// Runs an example of the documentation with its own server, a client and the address of the server. Included as an
+// expression: a function that takes the example.
 {
     fn run(example: impl AsyncFnOnce(::waymaker_client::Client, &str) -> ::waymaker_client::Result<()>) {
         use ::clap::Parser;

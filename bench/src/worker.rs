@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn claim_count(connection: &Connection) -> u32 {
-        let turn = connection.node.shards[0].enter().expect("nobody else has the turn");
+        let turn = connection.node.shards[0].enter().expect("the turn is free");
         let count = turn.shard.claim_count();
         assert!(turn.leave().is_none());
         count

@@ -1,5 +1,5 @@
-//! Two instances of a service of which one is to be active, with the runners of Locket. Start a server (`waymaker-server`), then
-//! this: the first is active until it is told to stop, then the second is.
+//! Two instances of a service, of which only one may be active, with the runners of Locket. Start a server (`waymaker-server`), then
+//! this example: the first instance is active until it is stopped, then the second becomes active.
 //!
 //! ```sh
 //! cargo run -p waymaker-client --example coming_from_locket -- http://127.0.0.1:7421

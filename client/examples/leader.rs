@@ -42,7 +42,7 @@ async fn campaign(url: &str, name: &str) -> waymaker_client::Result<()> {
         println!("{name} stands by");
         let lock = client.write("leader").lease(Duration::from_secs(5)).await?;
         println!("{name} leads, fence {}", lock.fence());
-        // A real leader would work here, and show its fence to whatever it writes to.
+        // A real leader would work here, and send its fence with every write.
         let reason = lock.lost().await;
         println!("{name} leads no more: {reason}");
     }

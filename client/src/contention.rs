@@ -45,7 +45,7 @@ impl fmt::Display for Contention {
         let verb = match (self.held, self.shared) {
             (true, false) => "held",
             (true, true) => "held for reading",
-            (false, _) => "wanted first",
+            (false, _) => "requested earlier",
         };
         write!(formatter, "{verb} by ")?;
         if self.owner.is_empty() {
@@ -91,11 +91,14 @@ mod tests {
     #[test]
     fn a_non_ascii_owner_name_is_shown_unescaped() {
         let contention = Contention { owner: "größe".as_bytes().to_vec(), ..Contention::default() };
-        assert_eq!(contention.to_string(), "wanted first by \"größe\" for 0.0 s");
+        assert_eq!(contention.to_string(), "requested earlier by \"größe\" for 0.0 s");
     }
 
     #[test]
     fn a_first_waiter_without_a_name_is_described() {
-        assert_eq!(Contention::default().to_string(), "wanted first by a client without a name for 0.0 s");
+        assert_eq!(
+            Contention::default().to_string(),
+            "requested earlier by a client without a name for 0.0 s"
+        );
     }
 }

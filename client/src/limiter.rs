@@ -161,7 +161,7 @@ pub(crate) async fn take_all(space: &Space, costs: Vec<Cost>, refund: bool) -> R
             move |number, out| {
                 let mut buffer = Vec::new();
                 let buckets = costs.iter().map(|cost| cost.bucket.wire(cost.cost));
-                let buckets = Items::new(buckets, &mut buffer).expect("they were checked");
+                let buckets = Items::new(buckets, &mut buffer).expect("the buckets were checked");
                 Request::ThrottleAll(wire::ThrottleAll { buckets, refund }).encode(number, out);
             },
             |response| throttled(&response),

@@ -22,12 +22,11 @@ const (
 	runnerCount = 100
 	// retryInterval is so short that renewals arrive at every step of a stop.
 	retryInterval = 10 * time.Millisecond
-	// deadline is that of one renewal: a restart fits in, as it does in the runner's interval of 5 s.
+	// deadline is the time limit of one renewal. It is longer than a restart, like the interval of 5 s of the runner.
 	deadline = watchdog
 )
 
-// runLock holds a lock with the steps of the LockRunner of Locket's own library, which ends at the first renewal that
-// fails.
+// runLock holds a lock with the same calls as the LockRunner of the Locket library, which ends when a renewal fails.
 func runLock(ctx context.Context, address string, number int, renewals *atomic.Int64) error {
 	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -54,7 +53,7 @@ func runLock(ctx context.Context, address string, number int, renewals *atomic.I
 	return nil
 }
 
-// startServer starts a server of its own, which listens for gRPC at the address.
+// startServer starts a separate server, which listens for gRPC at the address.
 func startServer(t *testing.T, grpcAddress, directory string) *exec.Cmd {
 	t.Helper()
 	command := exec.Command(os.Getenv("WAYMAKER_SERVER"), "--listen=127.0.0.1:0", "--grpc-listen="+grpcAddress,

@@ -26,8 +26,8 @@ type message struct {
 	State  string `json:"state"`
 }
 
-// locktopus behaves on the wire as the Go client of Locktopus, over the same WebSocket library: an "acquired" that
-// crosses its release is skipped, and resources are never forgotten, so that each lock repeats those before.
+// locktopus sends the same messages as the Go client of Locktopus, over the same WebSocket library. It skips an
+// "acquired" that crosses its release. It never removes resources, so each lock repeats the earlier ones.
 type locktopus struct {
 	t        *testing.T
 	socket   *websocket.Conn
@@ -72,14 +72,14 @@ func (c *locktopus) next() message {
 	return message{}
 }
 
-// write locks one path, and all that were locked before; it tells whether they are acquired.
+// write locks one path together with all earlier ones, and returns whether they are acquired at once.
 func (c *locktopus) write(path ...string) bool {
 	c.t.Helper()
 	c.items = append(c.items, item{Type: "write", Path: path})
 	return c.again()
 }
 
-// again locks what was locked before.
+// again locks the same resources as the lock before.
 func (c *locktopus) again() bool {
 	c.t.Helper()
 	must(c.t, c.socket.WriteJSON(request{Action: "lock", Items: c.items}))
@@ -88,7 +88,7 @@ func (c *locktopus) again() bool {
 	return c.lock.State == "acquired"
 }
 
-// acquire waits for what was enqueued, or until somebody releases it.
+// acquire waits until an enqueued lock is acquired or released.
 func (c *locktopus) acquire() error {
 	if c.lock.State == "acquired" {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pair returns two connections to the test's own namespace; the first with an abandon timeout.
+// pair returns two connections to a namespace that only this test uses; the first has an abandon timeout.
 func pair(t *testing.T, abandonTimeoutMs string) (*locktopus, *locktopus) {
 	t.Helper()
 	namespace := "namespace=" + t.Name()
@@ -32,7 +32,7 @@ func TestTheFirstLockIsAcquiredAtOnceAndHasAnId(t *testing.T) {
 	want(t, "id", client.lock.ID, "1")
 }
 
-func TestTheSecondWaitsAndIsAcquiredAfterTheRelease(t *testing.T) {
+func TestAWaiterAcquiresTheLockAfterTheRelease(t *testing.T) {
 	locker, waiter := pair(t, "0")
 	want(t, "acquired", locker.write("a"), true)
 	want(t, "acquired", waiter.write("a"), false)
@@ -40,7 +40,7 @@ func TestTheSecondWaitsAndIsAcquiredAfterTheRelease(t *testing.T) {
 	must(t, waiter.acquire())
 }
 
-func TestAClientThatIsUsedAgainRepeatsItsResources(t *testing.T) {
+func TestAReusedClientRepeatsItsResources(t *testing.T) {
 	client, other := pair(t, "0")
 	for range 5 {
 		want(t, "acquired", client.write("a"), true)
@@ -73,12 +73,12 @@ func TestAReleaseBeforeAcquireIsCalled(t *testing.T) {
 	want(t, "acquired", waiter.write("a"), false)
 	waiter.release()
 	locker.release()
-	// The next message is the answer to the next lock.
+	// The next message is the response to the next lock.
 	want(t, "acquired", waiter.again(), true)
 	want(t, "id", waiter.lock.ID, "3")
 }
 
-func TestAfterReleaseAndCloseNobodyWaits(t *testing.T) {
+func TestAfterReleaseAndCloseTheLockIsFree(t *testing.T) {
 	locker, waiter := pair(t, strconv.Itoa(hourMs))
 	locker.write("a")
 	locker.release()
@@ -86,7 +86,7 @@ func TestAfterReleaseAndCloseNobodyWaits(t *testing.T) {
 	want(t, "acquired at once", waiter.write("a"), true)
 }
 
-func TestAfterACloseWithoutReleaseTheNextWaitsForTheTimeout(t *testing.T) {
+func TestAfterACloseWithoutReleaseAWaiterWaitsForTheTimeout(t *testing.T) {
 	locker, waiter := pair(t, "100")
 	locker.write("a")
 	want(t, "acquired", waiter.write("a"), false)
@@ -96,7 +96,7 @@ func TestAfterACloseWithoutReleaseTheNextWaitsForTheTimeout(t *testing.T) {
 	want(t, "waited", time.Since(started) >= 100*time.Millisecond, true)
 }
 
-func TestAfterReleaseAndCloseTheTimeoutIsOver(t *testing.T) {
+func TestAfterReleaseAndCloseNoTimeoutRuns(t *testing.T) {
 	locker, waiter := pair(t, "100")
 	locker.write("a")
 	locker.release()

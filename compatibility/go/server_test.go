@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// watchdog is how long a test waits for an event before the event counts as missing. No other verdict depends on it.
+// watchdog is the time after which an expected event counts as missing. No other verdict depends on it.
 const watchdog = 60 * time.Second
 
-// hourMs is a lease, wait or timeout that no test outlives.
+// hourMs is a lease, wait or timeout that is longer than any test.
 const hourMs = 3_600_000
 
-// The addresses of the server that all tests share, by name, as its ready line has them.
+// The addresses of the server that all tests share, by name, from its ready line.
 var addresses = map[string]string{}
 
 func TestMain(m *testing.M) {
@@ -62,7 +62,7 @@ func ask(t *testing.T) context.Context {
 	return ctx
 }
 
-// must stops the test at an error.
+// must fails the test if there is an error.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -70,7 +70,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// want stops the test where something is not as it should be.
+// want fails the test if a value is not the wanted one.
 func want[T comparable](t *testing.T, what string, got, wanted T) {
 	t.Helper()
 	if got != wanted {

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The server shows the time of day within 100 ms of the machine's clock. A thread of the server that stands still may
-// show the time of its last look at the clock.
+// The server shows the time of day within 100 ms of the machine's clock. A thread of the server that
+// is not scheduled may show the time of its last clock reading.
 const shownWithinMs = 500
 
 // stream is the stream of one attempt. It lasts as long as the test.
@@ -24,7 +24,7 @@ type stream struct {
 	cancel context.CancelFunc
 }
 
-// acquire is Lock or ReadLock of a client.
+// acquire is the method Lock or ReadLock of a client.
 type acquire = func(context.Context, *pb.LockRequest, ...grpc.CallOption) (
 	grpc.ServerStreamingClient[pb.LockEvent], error)
 
@@ -37,7 +37,7 @@ func connect(t *testing.T) pb.WaymakerServiceClient {
 	return pb.NewWaymakerServiceClient(connection)
 }
 
-// lock attempts to lock the test's own key. The lease outlives the test unless the request says otherwise.
+// lock attempts to lock a key that only this test uses. By default the lease is longer than the test.
 func lock(t *testing.T, client pb.WaymakerServiceClient, request *pb.LockRequest) stream {
 	t.Helper()
 	return attempt(t, client.Lock, request)
@@ -63,7 +63,7 @@ func (s stream) Recv() (*pb.LockEvent, error) {
 	return s.ServerStreamingClient.Recv()
 }
 
-// next returns the next event that is no heartbeat, which has to be of this type.
+// next returns the next event other than a heartbeat, which must have this type.
 func next(t *testing.T, events stream, wanted pb.LockEventType) *pb.LockEvent {
 	t.Helper()
 	for {
@@ -106,7 +106,7 @@ func TestAFreeKeyIsGrantedAtOnce(t *testing.T) {
 	end(t, events)
 }
 
-func TestATakenKeyQueuesAndIsGrantedWhenItIsReleased(t *testing.T) {
+func TestAnAttemptForAHeldKeyIsGrantedAfterTheRelease(t *testing.T) {
 	holder, waiter := connect(t), connect(t)
 	hold := next(t, lock(t, holder, &pb.LockRequest{}), pb.LockEventType_Acquired)
 	events := lock(t, waiter, &pb.LockRequest{MaxWaitPeriod: hourMs})
@@ -134,7 +134,7 @@ func TestReadersShareAndKeepAWriterOut(t *testing.T) {
 	next(t, lock(t, client, &pb.LockRequest{}), pb.LockEventType_Failed)
 }
 
-func TestTheEndOfALeaseIsTold(t *testing.T) {
+func TestAnExpiredLeaseIsReported(t *testing.T) {
 	client := connect(t)
 	events := lock(t, client, &pb.LockRequest{MaxLeasePeriod: 200})
 	acquired := next(t, events, pb.LockEventType_Acquired)
@@ -146,7 +146,7 @@ func TestTheEndOfALeaseIsTold(t *testing.T) {
 	want(t, "result", response.ResultCode, "not_found")
 }
 
-func TestALockIsBoundAgainByItsRequestId(t *testing.T) {
+func TestALockIsFoundByItsRequestId(t *testing.T) {
 	first, second := connect(t), connect(t)
 	events := lock(t, first, &pb.LockRequest{RequestId: "r"})
 	hold := next(t, events, pb.LockEventType_Acquired)
@@ -200,7 +200,7 @@ func TestALeaseIsExtendedFromNow(t *testing.T) {
 	want(t, "fence", asked.Lease.FenceToken, hold.FenceToken)
 }
 
-func TestTheListHasWhatIsHeldAndNoWaiters(t *testing.T) {
+func TestTheListHasHoldsAndNoWaiters(t *testing.T) {
 	client := connect(t)
 	hold := next(t, lock(t, client, &pb.LockRequest{}), pb.LockEventType_Acquired)
 	next(t, lock(t, client, &pb.LockRequest{MaxWaitPeriod: hourMs}), pb.LockEventType_Waiting)

@@ -1,4 +1,4 @@
-// The real client of Locktopus, with the tests that come with it and some for what it does when things go wrong.
+// Tests with the real client of Locktopus: all cases of its own tests, and some for errors.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { after, afterEach, before, beforeEach, test } from 'node:test';
@@ -48,11 +48,11 @@ async function soon(promise) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-test('connects by a string', async () => {
+test('connects to a URL in a string', async () => {
   assert.equal((await connect('&abandon-timeout-ms=1000')).getState(), CLIENT_STATE.READY);
 });
 
-test('connects by parameters', async () => {
+test('connects with separate parameters', async () => {
   const [host, port] = server.http.split(':');
   const parameters = { host, port: Number(port), namespace: `${namespace}`, secure: false, abandonTimeoutMs: 1000 };
   const client = new LocktopusClient(WebSocket, parameters);
@@ -73,7 +73,7 @@ test('the first lock is acquired at once and has an id', async () => {
   assert.equal(client.getLockId(), '1');
 });
 
-test('the same path is not acquired at once, but after it was released', async () => {
+test('a held path is acquired after its release', async () => {
   const [first, second] = [await connect(), await connect()];
   assert.equal(await first.lock(write('a', 'b')), true);
   assert.equal(await second.lock(write('a', 'b')), false);
@@ -84,7 +84,7 @@ test('the same path is not acquired at once, but after it was released', async (
   assert.equal(second.getState(), CLIENT_STATE.ACQUIRED);
 });
 
-test('who waits may call acquire late', async () => {
+test('a waiter may call acquire after the grant arrived', async () => {
   const [first, second, third] = [await connect(), await connect(), await connect()];
   await first.lock(write('a'));
   await second.lock(write('a'));
@@ -142,7 +142,7 @@ test('a client locks many times over one connection', async () => {
   }
 });
 
-test('the end of the connection is told when the client closes', async () => {
+test('the client reports the end of the connection when it closes', async () => {
   const client = await connect();
   const closed = new Promise((resolve) => client.onConnectionClose(resolve));
   await client.lock(write('a'));
@@ -165,7 +165,7 @@ test('a lock and its release are exactly four messages', async () => {
   ]);
 });
 
-test('what was locked when the client closed is free after its abandon timeout', async () => {
+test('a lock is free after the abandon timeout of a client that closed', async () => {
   const [first, second] = [await connect('&abandon-timeout-ms=200'), await connect()];
   await first.lock(write('a'));
   assert.equal(await second.lock(write('a')), false);
@@ -175,7 +175,7 @@ test('what was locked when the client closed is free after its abandon timeout',
   assert.ok(performance.now() - closedMs >= 180);
 });
 
-test('an error is told by text and close code, so that nobody waits for ever', async () => {
+test('an error has a text and a close code, and no client waits for ever', async () => {
   const socket = new WebSocket(`ws://${server.http}/v1?namespace=${namespace}`);
   await soon(once(socket, 'open'));
   socket.send('{"action":"release"}');
@@ -184,7 +184,7 @@ test('an error is told by text and close code, so that nobody waits for ever', a
   assert.equal(code, 3000);
 });
 
-test('the resources of clients before 1.1.3 have a capital', async () => {
+test('clients before 1.1.3 write Resources with a capital letter', async () => {
   const socket = new WebSocket(`ws://${server.http}/v1?namespace=${namespace}`);
   await soon(once(socket, 'open'));
   socket.send(JSON.stringify({ action: 'lock', Resources: [write('a')] }));

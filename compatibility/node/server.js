@@ -1,4 +1,4 @@
-// A real server as a process of its own, on free ports.
+// A server process on free ports.
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 

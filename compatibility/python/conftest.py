@@ -1,4 +1,4 @@
-"""What all tests share: servers that end with the test or the file that started them."""
+"""Fixtures of all tests: servers and clients. A server ends with the test or the file that started it."""
 
 import itertools
 
@@ -11,13 +11,13 @@ numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items):
-    """Begins with the tests that take long, so that others pass beside them."""
+    """Starts with the slow tests, so that other tests run at the same time."""
     items.sort(key=lambda item: "slow" not in item.keywords)
 
 
 @pytest.fixture(scope="module")
 def server():
-    """A server of the file's own, without a data directory."""
+    """A server for all tests of a file, without a data directory."""
     running = Server()
     yield running
     running.close()
@@ -25,7 +25,7 @@ def server():
 
 @pytest.fixture(scope="module")
 def one_worker():
-    """A server like `server` with one worker, which ends everything in the order of the deadlines."""
+    """Like `server`, but with one worker, so that leases and waits end in the order of their deadlines."""
     running = Server("none", "--workers=1")
     yield running
     running.close()
@@ -33,7 +33,7 @@ def one_worker():
 
 @pytest.fixture
 def durable_server(tmp_path):
-    """A server of the test's own, with a data directory, that may be killed and started again."""
+    """A server for one test, with a data directory. The test may kill and restart it."""
     running = Server(tmp_path / "data", "--drain=200ms")
     yield running
     running.close()
@@ -41,26 +41,26 @@ def durable_server(tmp_path):
 
 @pytest.fixture
 def client(server):
-    """A client of the file's server over a connection of its own."""
+    """A client of `server` with a connection of its own."""
     with waymaker.Client(server.grpc) as connected:
         yield connected
 
 
 @pytest.fixture
 def other(server):
-    """A second such client."""
+    """A second client like `client`."""
     with waymaker.Client(server.grpc) as connected:
         yield connected
 
 
 @pytest.fixture
 def one_worker_client(one_worker):
-    """A client of the server with one worker."""
+    """A client of `one_worker`."""
     with waymaker.Client(one_worker.grpc) as connected:
         yield connected
 
 
 @pytest.fixture
 def key(request):
-    """A key that no other test uses, and that is no prefix of another's."""
+    """A key that no other test uses. It is not a prefix of another such key."""
     return f"{request.node.originalname}-{next(numbers):06}"

@@ -13,7 +13,7 @@ SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)")
 
 
 class Refused(Exception):
-    """A call that was answered with an error: its status code, and its message."""
+    """An error response: status code and message."""
 
     def __init__(self, code, message):
         super().__init__(f"{code}: {message}")
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 
 class Client:
-    """One connection, and the four calls with plain arguments."""
+    """One connection, with the four calls as methods."""
 
     def __init__(self, address):
         self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -55,7 +55,7 @@ def call(method, request, metadata=()):
 
 
 def metrics(http, name):
-    """The samples of a metric by the value of its label, whether or not a suffix says that it counts, or its unit."""
+    """Returns the samples of a metric by the value of its label. The suffixes for counters and units are ignored."""
     with urllib.request.urlopen(f"http://{http}/metrics", timeout=WATCHDOG_S) as response:
         text = response.read().decode()
     samples = {}

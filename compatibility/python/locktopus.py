@@ -28,11 +28,11 @@ class Connection:
         self.stack.close()
 
     def send(self, message):
-        """Sends a frame: text as it is, anything else as JSON."""
+        """Sends a frame: text unchanged, any other value as JSON."""
         self.socket.send(message if isinstance(message, (str, bytes)) else json.dumps(message))
 
     def receive(self):
-        """The next message, as (action, state) and its id."""
+        """Returns the next message as (action, state) and its id."""
         text = self.receive_text()
         assert isinstance(text, str) and text.endswith("\n"), text
         message = json.loads(text)
@@ -41,15 +41,15 @@ class Connection:
         return (message["action"], message["state"]), message["id"]
 
     def receive_text(self):
-        """The next message as it is."""
+        """Returns the text of the next message."""
         return self.socket.recv(WATCHDOG_S)
 
     def answers_ping(self):
-        """Whether the server answers a ping. All that the server sent before the answer has arrived then."""
+        """Returns whether the server answers a ping. All earlier messages of the server have then arrived."""
         return self.socket.ping(b"payload").wait(WATCHDOG_S)
 
     def is_silent(self):
-        """Whether the server sends nothing before it answers a ping."""
+        """Returns whether the server sends no message before it answers a ping."""
         assert self.answers_ping()
         try:
             self.socket.recv(0)
@@ -58,7 +58,7 @@ class Connection:
         return False
 
     def ask(self, *items):
-        """Asks to lock items such as "R a/b" or "W" (the whole namespace), and tells what is answered."""
+        """Requests items such as "R a/b" or "W" (the whole namespace), and returns the response."""
         self.send({"action": "lock", "resources": [resource(item) for item in items]})
         return self.receive()
 
@@ -69,13 +69,13 @@ class Connection:
         return lock_id
 
     def enqueue(self, *items):
-        """Asks for items that are not free, and returns the id."""
+        """Requests items that are not free, and returns the id."""
         answer, lock_id = self.ask(*items)
         assert answer == ("lock", "enqueued")
         return lock_id
 
     def acquire(self):
-        """Waits until what was enqueued is acquired, and returns the id."""
+        """Waits until an enqueued lock is acquired, and returns the id."""
         answer, lock_id = self.receive()
         assert answer == ("lock", "acquired")
         return lock_id
@@ -87,7 +87,7 @@ class Connection:
         return lock_id
 
     def failed(self):
-        """What the server said was wrong before it closed, which is all it does after that."""
+        """Returns the error that the server reports. After the error the server may only close the connection."""
         text = self.receive_text()
         start = "communication error: "
         assert text.startswith(start), text
@@ -95,7 +95,7 @@ class Connection:
         return text.removeprefix(start).rstrip("\n")
 
     def closed(self):
-        """The code and the reason of the server's close frame, which is next."""
+        """Returns the code and the reason of the close frame, which must be the next frame of the server."""
         try:
             raise AssertionError(f"a frame before the close: {self.receive_text()}")
         except ConnectionClosed as closed:
@@ -103,14 +103,14 @@ class Connection:
 
 
 def resource(item):
-    """ "R a/b" is the path of a and b to be read; "W" alone is the whole namespace; "W /" is one empty segment."""
+    """Parses an item: "R a/b" reads the path of a and b, "W" writes the whole namespace, "W /" one empty segment."""
     kind, _, path = item.partition(" ")
     segments = [""] if path == "/" else path.split("/") if path else []
     return {"type": {"R": "read", "W": "write"}[kind], "path": segments}
 
 
 def get(address, target, method="GET", headers=None):
-    """Status, headers and text of an HTTP answer."""
+    """Returns status, headers and text of an HTTP response."""
     connection = http.client.HTTPConnection(address, timeout=WATCHDOG_S)
     try:
         connection.request(method, target, headers=headers or {})
@@ -121,7 +121,7 @@ def get(address, target, method="GET", headers=None):
 
 
 def statistics(address, namespace):
-    """The numbers of a namespace."""
+    """Returns the statistics of a namespace."""
     status, _, text = get(address, f"/stats_v1?namespace={namespace}")
     assert status == 200, text
     return json.loads(text)

@@ -1,4 +1,4 @@
-"""A connection that falls silent."""
+"""A connection that can become silent."""
 
 import contextlib
 import socket
@@ -6,7 +6,7 @@ import threading
 
 
 class Relay:
-    """Passes bytes on between a client and the server until it falls silent, with both connections open."""
+    """Forwards bytes between client and server. Once silent, it forwards nothing but keeps both connections open."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)

@@ -1,4 +1,4 @@
-"""A real server as a process of its own, on free ports."""
+"""A server process on free ports."""
 
 import os
 import signal
@@ -12,9 +12,9 @@ BINARY = Path(os.environ["WAYMAKER_SERVER"])
 
 
 class Server:
-    """Runs until it is stopped or killed, and can be started again on the same data directory.
+    """A server that runs until it is stopped or killed. It can be started again on the same data directory.
 
-    Every start has other ports: ask for `grpc` and `http` again.
+    Every start uses other ports, so read `grpc` and `http` again.
     """
 
     def __init__(self, data_dir="none", *options):
@@ -45,16 +45,16 @@ class Server:
         return self.addresses["http"]
 
     def said(self):
-        """All that the server has written to standard error."""
+        """Returns the standard error output of the server."""
         self.log.seek(0)
         return self.log.read().decode()
 
     def terminate(self):
-        """Asks the server to stop, and does not wait for it."""
+        """Sends SIGTERM, and does not wait for the end."""
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self):
-        """Asks the server to stop, and waits until it has."""
+        """Sends SIGTERM, and waits until the server has stopped."""
         self.terminate()
         return self.wait()
 
@@ -64,7 +64,7 @@ class Server:
         return code
 
     def kill(self):
-        """Ends the server as a crash would."""
+        """Kills the server, like a crash."""
         self.process.kill()
         self.wait()
 

@@ -1,4 +1,4 @@
-"""Peers that are gone without a word are noticed by the server's pings (W3, and our keep-alive for Locktopus)."""
+"""Pings of the server detect peers that vanished without closing (W3, and keep-alive for Locktopus)."""
 
 import contextlib
 
@@ -9,15 +9,15 @@ from relay import Relay
 from timing import Witness
 from waymaker import Client
 
-# Over gRPC the server asks every ten seconds, and waits as long for an answer.
+# Over gRPC the server sends a ping every ten seconds, and waits ten seconds for the answer.
 GRPC_NOTICED_MS = 20_000
-# Over a WebSocket it asks every fifteen seconds, and closes the connection when two answers are missing.
+# Over a WebSocket it sends a ping every fifteen seconds, and closes the connection when two answers are missing.
 WEB_SOCKET_NOTICED_MS = 45_000
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_waiter_that_fell_silent_loses_its_place_and_a_holder_keeps_the_lock(one_worker, one_worker_client, key):
+def test_a_silent_waiter_loses_its_queue_position_and_a_holder_keeps_its_lock(one_worker, one_worker_client, key):
     client = one_worker_client
     client.hold(key)
     relay = Relay(one_worker.grpc)
@@ -30,7 +30,7 @@ def test_a_waiter_that_fell_silent_loses_its_place_and_a_holder_keeps_the_lock(o
         assert client.lease(holder.key, holder.id).lease.acquired
 
 
-def test_a_lock_of_locktopus_is_free_after_its_connection_fell_silent(one_worker, one_worker_client, key):
+def test_a_locktopus_lock_is_freed_after_its_connection_is_silent(one_worker, one_worker_client, key):
     relay = Relay(one_worker.http)
     with contextlib.closing(relay), Connection(one_worker.http, key) as waiter:
         silent = Connection(relay.address, key, abandon_timeout_ms=0)

@@ -1,4 +1,4 @@
-"""The Python programs in the documents do what the documents say."""
+"""The Python programs of the documents, run against a simulation of S3."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ BUCKET, KEY = "bucket", "account/17"
 
 
 def programs(document):
-    """The Python blocks of a document, each as the names that it defines."""
+    """Returns the names that each Python block of a document defines."""
     found, lines = [], None
     for line in (ROOT / document).read_text().splitlines():
         if line == "```python":
@@ -46,7 +46,7 @@ def stored(s3):
     return json.load(s3.get_object(Bucket=BUCKET, Key=KEY)["Body"])
 
 
-def test_a_smaller_fence_is_refused(s3, put_fenced):
+def test_a_write_with_a_smaller_fence_is_refused(s3, put_fenced):
     assert put_fenced(s3, BUCKET, KEY, "first", 33)
     assert put_fenced(s3, BUCKET, KEY, "again", 33)
     assert put_fenced(s3, BUCKET, KEY, "newer", 34)
@@ -55,7 +55,7 @@ def test_a_smaller_fence_is_refused(s3, put_fenced):
 
 
 class Overtaken:
-    """A client of S3 between whose read and write another holder writes."""
+    """A client of S3. Another holder writes between its first read and its write."""
 
     def __init__(self, s3, write):
         self.s3, self.write = s3, write
@@ -74,7 +74,7 @@ class Overtaken:
 
 @pytest.mark.parametrize("before", [None, 32])
 @pytest.mark.parametrize("value", ["late", "newer"])
-def test_a_holder_that_is_overtaken_between_read_and_write_is_refused(s3, put_fenced, before, value):
+def test_a_write_is_refused_if_a_newer_holder_wrote_after_the_read(s3, put_fenced, before, value):
     if before is not None:
         assert put_fenced(s3, BUCKET, KEY, "newer", before)
     overtaken = Overtaken(s3, lambda: put_fenced(s3, BUCKET, KEY, "newer", 34))
@@ -82,7 +82,7 @@ def test_a_holder_that_is_overtaken_between_read_and_write_is_refused(s3, put_fe
     assert stored(s3) == {"fence": 34, "value": "newer"}
 
 
-def test_a_holder_that_overtakes_an_older_one_writes(s3, put_fenced):
+def test_a_write_is_repeated_if_an_older_holder_wrote_after_the_read(s3, put_fenced):
     overtaken = Overtaken(s3, lambda: put_fenced(s3, BUCKET, KEY, "older", 33))
     assert put_fenced(overtaken, BUCKET, KEY, "newer", 34)
     assert stored(s3) == {"fence": 34, "value": "newer"}

@@ -1,4 +1,4 @@
-"""The programs that README.md shows do what they say."""
+"""The programs in README.md work as described there."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "compatibility/examples"
 WORK = ROOT / "target/compatibility"
 KEY = "jobs/nightly"
-# How long the example waits for the lock.
+# Time for which the example waits for the lock.
 WAIT_MS = 5000
 
 
 def command(name, server):
-    """How an example is run beside what was installed and generated for its language."""
+    """Returns the command that runs an example with the packages and stubs of its language."""
     language = {".py": "python", ".go": "go", ".js": "node"}[Path(name).suffix]
     if language not in os.environ["LANGUAGES"].split(","):
         pytest.skip(f"{language} is not installed")
@@ -42,14 +42,14 @@ def first_line(process):
 
 
 def printed(process):
-    """The lines of a program that ends well."""
+    """Returns the output lines of a program that must succeed."""
     text, _ = process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == 0, text
     return text.splitlines()
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.iterdir()))
-def test_the_readme_shows_the_example_as_it_is(name):
+def test_the_readme_contains_the_example_unchanged(name):
     assert (EXAMPLES / name).read_text() in (ROOT / "README.md").read_text()
 
 
@@ -61,7 +61,7 @@ def test_a_lock_is_acquired_and_released(server, client, name, last):
     assert client.is_free(KEY)
 
 
-def test_the_python_example_waits_for_its_turn(server, client):
+def test_the_python_example_waits_until_the_lock_is_free(server, client):
     for limit in within(WAIT_MS):
         hold = client.hold(KEY)
         with limit, contextlib.ExitStack() as stack:
@@ -76,7 +76,7 @@ def test_the_python_example_waits_for_its_turn(server, client):
             assert printed(process) == [f"acquired with fence {hold.fence_token + 1}", "released"]
 
 
-def test_the_javascript_example_waits_for_its_turn(server):
+def test_the_javascript_example_waits_until_the_lock_is_free(server):
     with Connection(server.http, "shop") as first:
         first.lock("W orders")
         process = start("lock.js", server)

@@ -1,4 +1,4 @@
-"""The Locket contract as its document has it, which is the default."""
+"""The Locket contract as documented (the default), and as implemented in 2024."""
 
 import time
 
@@ -18,7 +18,7 @@ INVALID_RESOURCE = (grpc.StatusCode.INVALID_ARGUMENT, "invalid-resource")
 INVALID_TYPE = (grpc.StatusCode.NOT_FOUND, "invalid-type")
 NOT_FOUND = (grpc.StatusCode.NOT_FOUND, "resource-not-found")
 
-# What FetchAll asks for: the code, the text, and whether it is a type. First as documented, then as of 2024.
+# Arguments of FetchAll: type code, type name, and whether they are valid: as documented, then as of 2024.
 FETCH_ALL = [
     (LOCK, "", True, True),
     (PRESENCE, "", True, True),
@@ -58,13 +58,13 @@ def client_of_2024(server_of_2024):
 
 
 def answer(call, *arguments, **fields):
-    """The error that a call is answered with."""
+    """Returns the error of a call."""
     with pytest.raises(Refused) as refused:
         call(*arguments, **fields)
     return refused.value.answer
 
 
-def test_what_is_locked_is_fetched(client, key):
+def test_fetch_returns_a_locked_resource(client, key):
     client.lock(key, owner="jim", value="test-data", type="lock")
     found = client.fetch(key)
     assert (found.key, found.owner, found.value) == (key, "jim", "test-data")
@@ -118,7 +118,7 @@ def test_an_empty_key_is_a_key(client):
     client.release("", owner="jim")
 
 
-def test_what_is_checked_first_is_told_first(client, key):
+def test_of_several_invalid_fields_the_first_is_reported(client, key):
     client.lock(key, owner="jim")
     assert answer(client.lock, key, owner="", ttl=0, type="dawg") == INVALID_TYPE
     assert answer(client.lock, key, owner="", ttl=0) == INVALID_TTL
@@ -170,14 +170,14 @@ def test_the_type_of_a_lock_is_completed_or_invalid(client, key, code, text, sto
         assert (found.type_code, found.type) == stored
 
 
-def test_a_lock_without_a_type_is_listed_by_neither(client, key):
+def test_no_type_filter_lists_a_lock_without_a_type(client, key):
     client.lock(key)
     listed = [*client.fetch_all(LOCK), *client.fetch_all(PRESENCE)]
     assert key not in {found.key for found in listed}
 
 
 @pytest.mark.parametrize("code,text,valid,_of_2024", FETCH_ALL)
-def test_which_types_are_listed(client, code, text, valid, _of_2024):
+def test_fetch_all_accepts_documented_types(client, code, text, valid, _of_2024):
     if valid:
         client.fetch_all(code, text)
     else:
@@ -185,7 +185,7 @@ def test_which_types_are_listed(client, code, text, valid, _of_2024):
 
 
 @pytest.mark.parametrize("code,text,_documented,valid", FETCH_ALL)
-def test_which_types_were_listed_in_2024(client_of_2024, code, text, _documented, valid):
+def test_fetch_all_of_2024_accepts_only_type_codes(client_of_2024, code, text, _documented, valid):
     if valid:
         client_of_2024.fetch_all(code, text)
     else:
@@ -193,7 +193,7 @@ def test_which_types_were_listed_in_2024(client_of_2024, code, text, _documented
 
 
 @pytest.mark.parametrize("code,text,_documented,valid", FETCH_ALL)
-def test_which_types_were_locked_in_2024(client_of_2024, key, code, text, _documented, valid):
+def test_lock_of_2024_accepts_only_type_codes(client_of_2024, key, code, text, _documented, valid):
     if valid:
         client_of_2024.lock(key, type_code=code, type=text)
         assert client_of_2024.fetch(key).type == {LOCK: "lock", PRESENCE: "presence"}[code]
@@ -201,7 +201,7 @@ def test_which_types_were_locked_in_2024(client_of_2024, key, code, text, _docum
         assert answer(client_of_2024.lock, key, type_code=code, type=text) == INVALID_TYPE
 
 
-def test_each_type_lists_exactly_its_own(key):
+def test_fetch_all_lists_only_resources_of_its_type(key):
     server = Server()
     try:
         with locket.Client(server.grpc) as client:
@@ -217,7 +217,7 @@ def test_each_type_lists_exactly_its_own(key):
         server.close()
 
 
-def test_what_is_released_is_not_found(client, key):
+def test_a_released_resource_is_not_found(client, key):
     client.lock(key)
     client.release(key)
     assert answer(client.fetch, key) == NOT_FOUND
@@ -230,20 +230,20 @@ def test_only_the_owner_releases(client, key):
     assert client.fetch(key).owner == "jim"
 
 
-def test_a_release_minds_neither_type_nor_value(client, key):
+def test_a_release_ignores_type_and_value(client, key):
     client.lock(key, type_code=LOCK, value="some")
     client.release(key, type="dawg", type_code=9, value="other")
 
 
-def test_a_release_of_nothing_is_not_found(client, key):
+def test_a_release_of_a_free_key_is_not_found(client, key):
     assert answer(client.release, key) == NOT_FOUND
 
 
-def test_a_release_of_nothing_was_fine_in_2024(client_of_2024, key):
+def test_a_release_of_a_free_key_succeeded_in_2024(client_of_2024, key):
     client_of_2024.release(key)
 
 
-def test_a_lock_ends_with_its_ttl_and_others_may_have_it(one_worker, one_worker_client, key):
+def test_a_lock_expires_after_its_ttl_and_others_can_acquire_it(one_worker, one_worker_client, key):
     with locket.Client(one_worker.grpc) as client:
         for ttl in short_leases(1000):
             with ttl:
@@ -260,7 +260,7 @@ def test_a_lock_ends_with_its_ttl_and_others_may_have_it(one_worker, one_worker_
                 client.lock(name, owner="nima")
 
 
-def test_a_renewal_beats_the_older_timer(client, key):
+def test_a_renewal_replaces_the_older_timer(client, key):
     client.lock(key, ttl=1)
     time.sleep(0.6)
     renewed = time.monotonic()

@@ -1,4 +1,4 @@
-"""Locket and the life of its server: log, metrics and restarts."""
+"""Locket: server log, metrics and restarts."""
 
 import contextlib
 import time
@@ -16,7 +16,7 @@ from waymaker import Client
 
 @pytest.fixture
 def own_server():
-    """A server without any requests but the test's."""
+    """A server that receives only the requests of this test."""
     running = Server()
     yield running
     running.close()
@@ -78,20 +78,20 @@ def test_a_collision_counts_as_success_and_every_other_error_as_failure(own_serv
     assert (succeeded.get("FetchAll", 0), failed["FetchAll"]) == (0, 1)
 
 
-def test_nothing_is_in_flight_when_all_is_answered(own_server):
+def test_no_request_is_in_flight_after_all_responses(own_server):
     with locket.Client(own_server.grpc) as client:
         client.lock("a")
     assert set(metrics(own_server.http, "locket_requests_in_flight").values()) == {0}
     assert set(metrics(own_server.http, "locket_requests_cancelled").values()) == {0}
 
 
-def test_the_longest_call_is_shown(own_server):
+def test_metrics_show_the_longest_latency(own_server):
     with locket.Client(own_server.grpc) as client:
         client.lock("a")
     assert metrics(own_server.http, "locket_request_latency_max")["Lock"] >= 0
 
 
-def test_held_and_ended_locks_and_presences_are_counted(own_server):
+def test_metrics_count_held_and_expired_locks_and_presences(own_server):
     with locket.Client(own_server.grpc) as client:
         client.lock("l", type_code=LOCK)
         client.lock("p1", type_code=PRESENCE)
@@ -105,7 +105,7 @@ def test_held_and_ended_locks_and_presences_are_counted(own_server):
     assert metrics(own_server.http, "locket_presence_expired") == {"": 1}
 
 
-def test_what_is_locked_survives_a_crash_with_its_full_ttl(tmp_path, key):
+def test_a_lock_survives_a_crash_with_its_full_ttl(tmp_path, key):
     for ttl in short_leases(3000):
         with ttl, contextlib.closing(Server(tmp_path / str(ttl.ms), "--workers=1")) as server:
             with locket.Client(server.grpc) as client:
@@ -129,7 +129,7 @@ def test_what_is_locked_survives_a_crash_with_its_full_ttl(tmp_path, key):
             assert time.monotonic() - started >= ttl.ms / 1000 - 0.05
 
 
-def test_the_owner_goes_on_after_a_crash(durable_server, key):
+def test_the_owner_renews_its_lock_after_a_crash(durable_server, key):
     with locket.Client(durable_server.grpc) as client:
         client.lock(key, owner="jim", value="old")
         client.lock(key, owner="jim", value="new")
@@ -142,7 +142,7 @@ def test_the_owner_goes_on_after_a_crash(durable_server, key):
         assert not is_held(client, key)
 
 
-def test_a_release_is_remembered_over_a_crash_once_something_later_is_durable(durable_server, key):
+def test_a_release_survives_a_crash_if_a_later_change_is_durable(durable_server, key):
     with locket.Client(durable_server.grpc) as client:
         client.lock(key)
         client.release(key)
@@ -153,7 +153,7 @@ def test_a_release_is_remembered_over_a_crash_once_something_later_is_durable(du
         assert not is_held(client, key)
 
 
-def test_without_durability_a_crash_forgets(tmp_path, key):
+def test_without_durability_a_lock_is_lost_in_a_crash(tmp_path, key):
     server = Server(tmp_path / "data", "--locket-durable=false")
     try:
         with locket.Client(server.grpc) as client:
@@ -166,6 +166,6 @@ def test_without_durability_a_crash_forgets(tmp_path, key):
         server.close()
 
 
-def test_an_unknown_compatibility_is_refused_by_name():
+def test_an_unknown_compatibility_is_named_in_the_error():
     with pytest.raises(AssertionError, match="(?s)did not become ready.*compatibility"):
         Server("none", "--locket-compatibility=1999").close()

@@ -1,4 +1,4 @@
-"""The Locktopus protocol on its WebSocket: messages, errors, ends of connections."""
+"""The Locktopus protocol over a WebSocket: messages, errors, and ends of connections."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ ABANDON_MS = 300
 
 @pytest.fixture
 def connect(server, key):
-    """Opens connections to the test's own namespace, or to another namespace or server."""
+    """Opens connections to a namespace that only this test uses, or to another namespace or server."""
     connections = []
 
     def new(to=server, namespace=key, **options):
@@ -31,7 +31,7 @@ def lock_of(members):
     return {"action": "lock", "resources": [members]}
 
 
-def test_what_is_free_is_acquired_at_once_with_the_first_id(connect):
+def test_a_free_path_is_acquired_at_once_with_the_first_id(connect):
     assert connect().lock("W a") == "1"
 
 
@@ -44,7 +44,7 @@ def test_ids_count_the_locks_of_a_namespace(connect):
     assert one.lock("W b") == "3"
 
 
-def test_what_is_taken_is_enqueued_and_acquired_after_the_release(connect):
+def test_a_held_path_is_enqueued_and_acquired_after_the_release(connect):
     one, two = connect(), connect()
     one.lock("W a")
     two.enqueue("W a")
@@ -60,7 +60,7 @@ def test_a_connection_locks_again_after_its_release(connect):
         one.release()
 
 
-def test_who_waits_may_give_up_and_nothing_follows(connect):
+def test_a_waiter_can_cancel_and_receives_nothing_afterwards(connect):
     one, two = connect(), connect()
     one.lock("W a")
     lock_id = two.enqueue("W a")
@@ -70,7 +70,7 @@ def test_who_waits_may_give_up_and_nothing_follows(connect):
     assert one.lock("W a") == "3"
 
 
-def test_who_gave_up_leaves_no_ghost(connect):
+def test_a_cancelled_waiter_blocks_no_later_waiter(connect):
     one, two, three = connect(), connect(), connect()
     one.lock("R a")
     two.enqueue("W a")
@@ -78,7 +78,7 @@ def test_who_gave_up_leaves_no_ghost(connect):
     three.lock("R a")
 
 
-def test_messages_may_be_sent_ahead(connect):
+def test_messages_may_be_sent_before_earlier_responses_arrive(connect):
     one = connect()
     for _ in range(50):
         one.send(lock_of({"type": "write", "path": ["a"]}))
@@ -88,8 +88,8 @@ def test_messages_may_be_sent_ahead(connect):
         assert one.receive() == (("release", "ready"), str(number))
 
 
-def test_a_release_that_crosses_the_grant_is_answered_last(connect):
-    """A client that waits may see the grant first, and then the release with the same id; nothing after that."""
+def test_a_release_that_crosses_the_grant_gets_the_last_response(connect):
+    """A waiter may receive the grant first. The response to the release follows with the same id, and nothing else."""
     one, two = connect(), connect()
     for _ in range(30):
         one.lock("W a")
@@ -104,7 +104,7 @@ def test_a_release_that_crosses_the_grant_is_answered_last(connect):
 
 
 @pytest.mark.parametrize("kind", ["write", "w", "Write", "WRITE", "W"])
-def test_writing_has_several_spellings(connect, kind):
+def test_the_write_type_has_several_spellings(connect, kind):
     one, two = connect(), connect()
     one.send(lock_of({"type": kind, "path": ["a"]}))
     assert one.receive()[0] == ("lock", "acquired")
@@ -112,7 +112,7 @@ def test_writing_has_several_spellings(connect, kind):
 
 
 @pytest.mark.parametrize("kind", ["read", "r", "Read", "READ", "R"])
-def test_reading_has_several_spellings(connect, kind):
+def test_the_read_type_has_several_spellings(connect, kind):
     one, two, three = connect(), connect(), connect()
     one.send(lock_of({"type": kind, "path": ["a"]}))
     assert one.receive()[0] == ("lock", "acquired")
@@ -179,7 +179,7 @@ INPUTS = [
 
 
 @pytest.mark.parametrize("sent,detail", INPUTS, ids=[str(number) for number in range(len(INPUTS))])
-def test_what_is_wrong_is_said_before_the_connection_is_closed(connect, sent, detail):
+def test_an_error_is_reported_before_the_connection_is_closed(connect, sent, detail):
     one = connect()
     one.send(sent)
     assert one.failed() == detail
@@ -196,7 +196,7 @@ MALFORMED = [
     '{"action":"lock","resources":[7]}',
     '{"action":"lock","resources":[{"type":"read","path":"a"}]}',
     '{"action":"lock","resources":[{"type":"read","path":[1]}]}',
-    # Ours: the original would lock the whole namespace, or nothing.
+    # Differs from the original server, which would lock the whole namespace, or nothing.
     '{"action":"lock","resources":[{"type":"read"}]}',
     '{"action":"lock","resources":[{"type":"read","path":null}]}',
     '{"action":"lock","resources":[]}',
@@ -206,7 +206,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("sent", MALFORMED, ids=[str(number) for number in range(len(MALFORMED))])
-def test_what_cannot_be_understood_is_an_error(connect, sent):
+def test_a_malformed_message_is_an_error(connect, sent):
     one = connect()
     one.send(sent)
     assert one.failed()
@@ -222,7 +222,7 @@ def test_only_one_lock_at_a_time(connect):
     assert two.failed() == "invalid action [lock] in state [enqueued]"
 
 
-def test_an_error_is_said_before_the_abandon_timeout_is_over(connect):
+def test_an_error_is_reported_before_the_abandon_timeout_expires(connect):
     one, two = connect(abandon_timeout_ms=HOUR_MS), connect()
     one.lock("W a")
     one.send('{"action":"steal"}')
@@ -245,7 +245,7 @@ def test_an_error_keeps_the_lock_for_the_abandon_timeout(connect, one_worker, on
 
 @pytest.mark.parametrize("what", ["resources", "segments", "segment", "message"])
 def test_limits(connect, what):
-    """1024 resources, 64 segments, 1 KiB a segment, 1 MiB a message; one more of each is refused."""
+    """1024 resources, 64 segments, 1 KiB a segment and 1 MiB a message are accepted, and more of each is refused."""
     good, bad = {
         "resources": ([["a"]] * 1024, [["a"]] * 1025),
         "segments": ([["a"] * 64], [["a"] * 65]),
@@ -272,12 +272,12 @@ def test_the_code_of_a_clients_close_is_echoed(connect, code):
     assert (one.socket.close_code, one.socket.close_reason) == (code, "")
 
 
-def test_a_ping_is_answered_with_its_payload(connect):
+def test_a_pong_has_the_payload_of_its_ping(connect):
     assert connect().answers_ping()
 
 
 @pytest.mark.parametrize("code", [1000, 3000, None], ids=["normal", "protocol error", "cut"])
-def test_a_lock_outlives_its_connection_by_the_abandon_timeout(connect, one_worker, one_worker_client, key, code):
+def test_a_lock_is_kept_for_the_abandon_timeout_of_its_connection(connect, one_worker, one_worker_client, key, code):
     one, two = connect(one_worker, abandon_timeout_ms=ABANDON_MS), connect(one_worker)
     one.lock("W a")
     two.enqueue("W a")
@@ -289,13 +289,13 @@ def test_a_lock_outlives_its_connection_by_the_abandon_timeout(connect, one_work
     assert time.monotonic() - started >= ABANDON_MS / 1000 - 0.02
 
 
-def test_the_close_is_answered_before_the_timeout_is_over(connect):
+def test_a_close_is_acknowledged_before_the_abandon_timeout_expires(connect):
     one, two = connect(abandon_timeout_ms=HOUR_MS), connect()
     one.lock("W a")
     started = time.monotonic()
     one.socket.close()
     assert one.socket.close_code == 1000
-    # The client closes the connection itself at the end of the watchdog if the server does not.
+    # If the server does not close the connection, the client closes it at the end of the watchdog.
     assert time.monotonic() - started < WATCHDOG_S
     two.enqueue("W a")
 
@@ -318,8 +318,8 @@ def test_a_connection_without_a_lock_leaves_nothing(connect):
     two.lock("W a")
 
 
-def test_who_waits_leaves_with_its_connection(connect):
-    """The original keeps its place, may grant it, and then blocks everybody for the timeout."""
+def test_a_waiter_leaves_the_queue_when_its_connection_ends(connect):
+    """The original server keeps the waiter. It may grant the lock and then block all clients for the timeout."""
     one, two, three = connect(), connect(abandon_timeout_ms=HOUR_MS), connect()
     one.lock("R a")
     two.enqueue("W a")
@@ -328,7 +328,7 @@ def test_who_waits_leaves_with_its_connection(connect):
     three.acquire()
 
 
-def test_a_new_connection_does_not_get_the_lock_back(connect, key):
+def test_a_new_connection_does_not_own_the_lock_of_an_earlier_one(connect, key):
     for timeout in short_leases(ABANDON_MS):
         with timeout:
             options = {"namespace": f"{key}/{timeout.ms}", "abandon_timeout_ms": timeout.ms}
@@ -347,7 +347,7 @@ def test_namespaces_do_not_see_each_other(server, key):
         assert (one.lock("W"), two.lock("W")) == ("1", "1")
 
 
-def test_answers_are_text_frames_that_end_a_line(connect):
+def test_responses_are_text_frames_that_end_with_a_newline(connect):
     one = connect()
     one.send(lock_of({"type": "write", "path": []}))
     text = one.receive_text()
@@ -356,12 +356,12 @@ def test_answers_are_text_frames_that_end_a_line(connect):
 
 
 def assert_granted_before_end(witness, server, namespace):
-    """Asserts that the one waiter of a namespace is granted its lock before the witness ends."""
+    """Asserts that the only waiter of a namespace is granted its lock before the witness ends."""
     witness.assert_before_end("the grant", lambda: statistics(server.http, namespace)["GroupsPending"] == 0)
 
 
 def leave(connection, code):
-    """Closes with a code, or without a word."""
+    """Closes with a code, or without a close frame."""
     if code is None:
         connection.socket.socket.shutdown(socket.SHUT_RDWR)
     else:

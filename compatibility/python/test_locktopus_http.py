@@ -1,4 +1,4 @@
-"""What Locktopus answers over HTTP, before and beside the WebSockets."""
+"""HTTP responses of Locktopus: upgrades, errors and statistics."""
 
 import json
 
@@ -161,7 +161,7 @@ def test_locktopus_may_have_a_port_of_its_own(key):
         server.close()
 
 
-def test_a_stopping_server_says_so():
+def test_a_stopping_server_closes_with_code_1001():
     server = Server("none", "--drain=1h")
     try:
         with Connection(server.http, "n") as one, Connection(server.http, "n") as two:
@@ -175,7 +175,7 @@ def test_a_stopping_server_says_so():
 
 
 def lock_until_closed(connection):
-    """Locks and releases until the server closes instead, and returns its code."""
+    """Locks and releases until the server closes the connection, and returns the close code."""
     try:
         while True:
             connection.lock("W b")

@@ -1,4 +1,4 @@
-"""Which sets of paths exclude each other, and who is next."""
+"""Conflicts between sets of paths, and the order of waiters."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from locktopus import Connection
 
 @pytest.fixture
 def connect(server, key):
-    """Opens connections to the test's own namespace."""
+    """Opens connections to a namespace that only this test uses."""
     connections = []
 
     def new():
@@ -19,7 +19,7 @@ def connect(server, key):
         connection.socket.close()
 
 
-# What one connection holds, what another asks for, and whether it has to wait.
+# Paths that one connection holds, paths that another requests, and whether the second has to wait.
 CONFLICTS = [
     (["W a/b/c"], ["W a/b/c"], True),
     (["W"], ["W a/b/c"], True),
@@ -55,7 +55,7 @@ def test_conflicts(connect, held, asked, waits):
         two.acquire()
 
 
-def test_a_place_in_the_queue_blocks_those_behind_it(connect):
+def test_a_waiter_blocks_later_waiters_for_the_same_paths(connect):
     one, two, three = connect(), connect(), connect()
     one.lock("W a1", "W a2", "W a3")
     two.enqueue("R a3", "R a4", "R a5")
@@ -67,7 +67,7 @@ def test_a_place_in_the_queue_blocks_those_behind_it(connect):
     three.acquire()
 
 
-def test_who_waits_holds_nothing_that_nobody_asked_for_before(connect):
+def test_a_waiter_does_not_block_unrelated_paths(connect):
     one, two, three = connect(), connect(), connect()
     one.lock("W a")
     two.enqueue("W a", "W b")
@@ -96,7 +96,7 @@ def test_a_read_that_queued_does_not_wait_for_reads(connect):
     three.acquire()
 
 
-def test_a_released_neighbour_blocks_nobody(connect):
+def test_a_released_neighbour_blocks_no_waiter(connect):
     one, two, three = connect(), connect(), connect()
     one.lock("R a/b")
     two.lock("R a")
@@ -121,7 +121,7 @@ def test_adjacent_reads_are_granted_together_and_the_write_after_all_of_them(con
     writer.acquire()
 
 
-def test_a_release_frees_all_of_the_set_at_once(connect):
+def test_a_release_frees_all_paths_of_the_set_at_once(connect):
     one, two, three = connect(), connect(), connect()
     one.lock("W a", "W b")
     two.enqueue("W a")

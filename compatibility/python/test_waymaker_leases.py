@@ -1,4 +1,4 @@
-"""What is done with a lock by its id: release, extend, ask (W8, W9, W15, W19)."""
+"""Calls with a lock id: UnLock, ExtendLease and the status of a lease (W8, W9, W15, W19)."""
 
 import time
 
@@ -10,24 +10,24 @@ from waymaker import Client
 
 
 def waiting(client, key):
-    """An attempt that waits behind another, and its id."""
+    """Returns an attempt that waits behind another, and its id."""
     attempt = client.lock(key)
     return attempt, attempt.waiting().id
 
 
 def refused(response, code):
-    """Whether nothing was done, for this reason."""
+    """Returns whether the call failed with this code and changed nothing."""
     return (response.success, response.result_code) == (False, code)
 
 
-def test_a_release_is_answered_ok_and_frees_the_key(client, key):
+def test_a_release_succeeds_and_frees_the_key(client, key):
     hold = client.hold(key)
     response = client.unlock(key, hold.id)
     assert (response.success, response.result_code) == (True, "ok")
     assert client.is_free(key)
 
 
-def test_a_second_release_finds_nothing(client, key):
+def test_a_second_release_is_not_found(client, key):
     hold = client.hold(key)
     client.release(hold)
     assert refused(client.unlock(key, hold.id), "not_found")
@@ -42,7 +42,7 @@ def test_a_second_release_does_not_touch_the_next_holder(client, key):
 
 
 @pytest.mark.parametrize("lock_id", ["", "no such id", "x" * 64, "x" * 5000, "\u00fc"])
-def test_an_id_that_is_none_releases_nothing(client, key, lock_id):
+def test_an_invalid_id_releases_nothing(client, key, lock_id):
     hold = client.hold(key)
     assert not client.unlock(key, lock_id).success
     assert client.lease(key, hold.id).lease.acquired
@@ -56,21 +56,21 @@ def test_an_id_releases_nothing_under_another_key(client, key):
     assert client.lease(key, hold.id).lease.acquired
 
 
-def test_whoever_knows_the_id_may_release_from_any_connection(server, client, key):
+def test_any_connection_can_release_a_lock_by_its_id(server, client, key):
     hold = client.hold(key)
     with Client(server.grpc) as stranger:
         stranger.release(hold)
     assert client.is_free(key)
 
 
-def test_a_release_after_the_lease_finds_nothing(client, key):
+def test_a_release_after_the_lease_expired_is_not_found(client, key):
     attempt = client.lock(key, max_lease_period=150)
     hold = attempt.acquired()
     attempt.expired()
     assert refused(client.unlock(key, hold.id), "not_found")
 
 
-def test_releasing_a_waiter_gives_it_up(client, other, key):
+def test_a_release_of_a_waiter_cancels_its_wait(client, other, key):
     client.hold(key)
     attempt, lock_id = waiting(client, key)
     response = other.unlock(key, lock_id)
@@ -80,7 +80,7 @@ def test_releasing_a_waiter_gives_it_up(client, other, key):
 
 
 @pytest.mark.parametrize("lease_timeout", [2 * HOUR_MS, 1000])
-def test_an_extension_counts_from_now_and_may_also_shorten(client, key, lease_timeout):
+def test_an_extension_counts_from_now_and_can_shorten_the_lease(client, key, lease_timeout):
     hold = client.hold(key, max_lease_period=HOUR_MS)
     before_ms = now_ms()
     response = client.extend(key, hold.id, lease_timeout)
@@ -92,7 +92,7 @@ def test_an_extension_counts_from_now_and_may_also_shorten(client, key, lease_ti
     assert lease.waiting_expires_at == 0
 
 
-def test_a_lock_lives_as_long_as_it_was_extended(client, key):
+def test_an_extended_lock_is_held_until_its_new_end(client, key):
     for lease in short_leases(300):
         with lease:
             name = f"{key}/{lease.ms}"
@@ -106,7 +106,7 @@ def test_a_lock_lives_as_long_as_it_was_extended(client, key):
             assert time.monotonic() - started >= 3 * lease.ms / 1000 - 0.01
 
 
-def test_a_lock_that_was_shortened_ends_early(client, key):
+def test_a_shortened_lease_ends_early(client, key):
     attempt = client.lock(key, max_lease_period=60_000)
     assert client.extend(key, attempt.acquired().id, 200).success
     attempt.expired()
@@ -119,7 +119,7 @@ def test_an_extension_is_at_most_a_day(client, key):
     assert_shown_between(lease.lease_expires_at - 86_400_000, before_ms, now_ms())
 
 
-def test_an_extension_by_nothing_is_refused(client, key):
+def test_an_extension_of_zero_is_refused(client, key):
     hold = client.hold(key)
     response = client.extend(key, hold.id, 0)
     assert refused(response, "bad_input")
@@ -127,7 +127,7 @@ def test_an_extension_by_nothing_is_refused(client, key):
     assert client.lease(key, hold.id).lease.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
 
 
-def test_what_waits_is_not_extended(client, key):
+def test_a_waiter_is_not_extended(client, key):
     client.hold(key)
     _attempt, lock_id = waiting(client, key)
     response = client.extend(key, lock_id, 1000)
@@ -135,7 +135,7 @@ def test_what_waits_is_not_extended(client, key):
     assert not response.HasField("lease")
 
 
-def test_what_has_ended_is_not_brought_back(client, key):
+def test_an_ended_lock_is_not_extended(client, key):
     attempt = client.lock(key, max_lease_period=150)
     hold = attempt.acquired()
     attempt.expired()
@@ -145,7 +145,7 @@ def test_what_has_ended_is_not_brought_back(client, key):
     assert client.is_free(key)
 
 
-def test_what_is_unknown_is_not_extended(client, key):
+def test_an_unknown_id_is_not_extended(client, key):
     assert refused(client.extend(key, "no such id", 1000), "not_found")
 
 
@@ -177,7 +177,7 @@ def test_the_status_of_a_waiter(client, key):
         assert_shown_between(shown.waiting_expires_at - HOUR_MS, before_ms, after_ms)
 
 
-def test_an_attempt_is_created_when_it_arrives_and_not_when_it_is_granted(client, key):
+def test_created_at_is_the_arrival_of_the_attempt_not_its_grant(client, key):
     hold = client.hold(key)
     attempt, lock_id = waiting(client, key)
     created_at = client.lease(key, lock_id).lease.created_at
@@ -188,7 +188,7 @@ def test_an_attempt_is_created_when_it_arrives_and_not_when_it_is_granted(client
     assert granted.acquired_at - created_at >= 95
 
 
-def test_the_status_of_what_is_gone_is_not_found(client, key):
+def test_the_status_of_an_ended_claim_is_not_found(client, key):
     hold = client.hold(key)
     client.release(hold)
     for lock_id in (hold.id, "no such id"):
@@ -197,11 +197,11 @@ def test_the_status_of_what_is_gone_is_not_found(client, key):
         assert not response.HasField("lease")
 
 
-def test_the_status_of_no_id_is_bad_input(client, key):
+def test_the_status_of_an_empty_id_is_bad_input(client, key):
     assert refused(client.lease(key, ""), "bad_input")
 
 
-def test_ids_are_short_and_never_the_same(client, key):
+def test_ids_are_short_and_unique(client, key):
     ids = set()
     for _ in range(200):
         hold = client.hold(key)
@@ -220,7 +220,7 @@ def test_each_grant_of_a_key_raises_its_fence_by_one(client, key):
     assert fences == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_failed_attempt_spends_no_fence(client, other, key):
+def test_a_failed_attempt_does_not_raise_the_fence(client, other, key):
     hold = client.hold(key)
     other.lock(key, max_wait_period=0).failed("timeout")
     attempt = other.lock(key, max_wait_period=50)

@@ -1,4 +1,4 @@
-"""What is refused, and the operators' list (W10, W17, W18)."""
+"""Refused inputs, and the list for operators (W10, W17, W18)."""
 
 import pytest
 from waymaker_pb2 import *
@@ -15,7 +15,7 @@ def test_keys_have_1_to_1024_bytes(client, length):
 
 
 @pytest.mark.parametrize("name", ["", "x" * 1025, "\u00e4" * 513])
-def test_other_keys_are_refused_everywhere(client, name):
+def test_every_call_refuses_keys_of_other_lengths(client, name):
     for acquire in (client.lock, client.read_lock):
         failed = acquire(name).failed("BadInput")
         assert (failed.key, failed.id) == (name, "")
@@ -55,7 +55,7 @@ def test_a_batch_may_be_large(client, key):
 
 
 def test_a_batch_that_is_too_large_is_refused_in_band(client, key):
-    """Each key and their number are within the limits; together they are more than the server takes at once."""
+    """Each key and the number of keys are within the limits, but the sum of their lengths is not."""
     for key_len, limit in (900, "131072"), (1024, "1048576"):
         names = [f"{key}/{number:04}".ljust(key_len, "x") for number in range(1024)]
         response = client.multi_lock(names, requester_info="x" * 4096)
@@ -70,7 +70,7 @@ def test_keys_are_bytes_without_meaning(client, key):
     assert {lock.key for lock in client.held(key)} == set(names)
 
 
-def test_the_list_has_what_is_held_by_prefix_and_no_waiters(client, other, key):
+def test_the_list_has_the_holds_below_a_prefix_and_no_waiters(client, other, key):
     texts = {"requester_info": "info", "requester_application": "app", "request_id": "r"}
     hold = client.hold(f"{key}/a", priority=4, max_lease_period=600_000, **texts)
     reader = client.read_lock(f"{key}/b").acquired()
@@ -102,7 +102,7 @@ def test_the_list_is_sorted_by_key_and_then_by_id(client, key):
     assert locks == sorted(locks)
 
 
-def test_what_has_ended_is_not_listed(client, key):
+def test_ended_locks_are_not_listed(client, key):
     attempt = client.lock(key, max_lease_period=100)
     attempt.acquired()
     client.release(client.hold(f"{key}/released"))

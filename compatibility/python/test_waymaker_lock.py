@@ -1,4 +1,4 @@
-"""One key: how an attempt goes, and what its stream says (W1 to W6, W10, W13)."""
+"""One key: attempts and the events of their streams (W1 to W6, W10, W13)."""
 
 import time
 
@@ -10,7 +10,7 @@ from timing import WATCHDOG_S, assert_shown_between, now_ms, short_leases, wait_
 from waymaker import Client
 
 
-def test_a_free_key_is_granted_at_once_and_nobody_waits(client, key):
+def test_a_free_key_is_granted_at_once_without_a_waiting_event(client, key):
     before_ms = now_ms()
     event = client.lock(key, max_lease_period=5000).next()
     assert event.event_type == Acquired
@@ -24,7 +24,7 @@ def test_a_free_key_is_granted_at_once_and_nobody_waits(client, key):
     assert event.lease_expires_at - event.acquired_at == pytest.approx(5000, abs=50)
 
 
-def test_a_taken_key_queues_and_is_granted_when_it_is_released(client, other, key):
+def test_an_attempt_for_a_held_key_queues_and_is_granted_after_the_release(client, other, key):
     hold = client.hold(key)
     before_ms = now_ms()
     attempt = other.lock(key, max_wait_period=600_000)
@@ -69,7 +69,7 @@ def test_a_wait_ends_at_its_deadline(client, other, key):
     assert (failed.lease_expires_at, failed.acquired_at, failed.waiting_expires_at) == (0, 0, 0)
 
 
-def test_the_end_of_a_lease_is_told_and_lets_the_next_one_in(client, other, key):
+def test_an_expired_lease_is_reported_and_the_next_waiter_is_granted(client, other, key):
     first = client.hold(key)
     attempt = client.lock(key, max_lease_period=300)
     attempt.waiting()
@@ -89,7 +89,7 @@ def test_the_end_of_a_lease_is_told_and_lets_the_next_one_in(client, other, key)
     assert waiter.acquired().fence_token == hold.fence_token + 1
 
 
-def test_a_waiter_that_leaves_loses_its_place(client, other, key):
+def test_a_waiter_that_disconnects_loses_its_queue_position(client, other, key):
     hold = client.hold(key)
     leaving = other.lock(key)
     left = leaving.waiting()
@@ -102,7 +102,7 @@ def test_a_waiter_that_leaves_loses_its_place(client, other, key):
     staying.acquired()
 
 
-def test_a_waiter_whose_deadline_of_the_call_is_over_loses_its_place(client, other, key):
+def test_a_waiter_whose_call_deadline_expires_loses_its_queue_position(client, other, key):
     client.hold(key)
     for deadline in short_leases(200):
         with deadline:
@@ -115,7 +115,7 @@ def test_a_waiter_whose_deadline_of_the_call_is_over_loses_its_place(client, oth
 
 
 @pytest.mark.parametrize("request_id", ["", "same"])
-def test_a_retry_of_a_waiter_that_left_is_a_new_attempt_at_the_end(client, other, key, request_id):
+def test_a_retry_after_leaving_the_queue_starts_at_its_end(client, other, key, request_id):
     hold = client.hold(key)
     first = other.lock(key, request_id=request_id)
     left = first.waiting()
@@ -130,7 +130,7 @@ def test_a_retry_of_a_waiter_that_left_is_a_new_attempt_at_the_end(client, other
     retry.acquired()
 
 
-def test_a_hold_outlives_its_stream_and_is_bound_again_by_its_request_id(server, client, key):
+def test_a_hold_survives_its_stream_and_is_found_by_its_request_id(server, client, key):
     with Client(server.grpc) as gone:
         attempt = gone.lock(key, request_id="r")
         hold = attempt.acquired()
@@ -142,7 +142,7 @@ def test_a_hold_outlives_its_stream_and_is_bound_again_by_its_request_id(server,
     assert again.lease_expires_at == pytest.approx(hold.lease_expires_at, abs=5)
 
 
-def test_a_hold_whose_stream_was_dropped_ends_with_its_lease(client, other, key):
+def test_a_hold_without_a_stream_ends_when_its_lease_expires(client, other, key):
     first = client.hold(key)
     attempt = client.lock(key, max_lease_period=300)
     attempt.waiting()
@@ -156,10 +156,10 @@ def test_a_hold_whose_stream_was_dropped_ends_with_its_lease(client, other, key)
     assert time.monotonic() - started >= 0.29
 
 
-def test_a_lease_is_not_longer_than_asked_for(client, other, key):
+def test_a_lease_is_not_longer_than_requested(client, other, key):
     started = time.monotonic()
     client.hold(key, max_lease_period=300)
-    # The server ends what is due for one key in order: this wait ends first if the lease lasts 1.5 times as long.
+    # The server ends leases and waits of one key in order, so this wait ends first if the lease is 1.5 times as long.
     other.lock(key, max_wait_period=450).granted()
     assert time.monotonic() - started >= 0.29
 
@@ -170,7 +170,7 @@ def test_a_release_ends_the_stream_without_an_event(client, other, key):
     assert attempt.ended()
 
 
-def test_heartbeats_come_every_third_of_the_lease_and_renew_nothing(client, other, key):
+def test_heartbeats_arrive_every_third_of_the_lease_and_do_not_renew_it(client, other, key):
     for lease in short_leases(1200, count=4):
         with lease:
             name = f"{key}/{lease.ms}"
@@ -219,7 +219,7 @@ def test_a_heartbeat_after_an_extension_has_the_new_end(client, other, key):
             hold = attempt.acquired()
             extended = other.extend(name, hold.id, 600_000).lease
             lease.is_over()
-            # Heartbeats that the server sent before the extension have the old end.
+            # Heartbeats that the server sent before the extension contain the old end.
             while (beat := attempt.any()).lease_expires_at == hold.lease_expires_at:
                 assert beat.event_type == Heartbeat
             assert beat.event_type == Heartbeat
@@ -232,7 +232,7 @@ def test_no_heartbeat_comes_while_an_attempt_waits(client, other, key):
     assert attempt.rest() == [Waiting, Failed]
 
 
-def test_a_client_that_reads_late_still_learns_all_that_matters(client, other, key):
+def test_a_client_that_reads_late_still_receives_the_decisive_events(client, other, key):
     attempt = client.lock(key, max_lease_period=700)
     try_count = 0
 
@@ -250,7 +250,7 @@ def test_a_client_that_reads_late_still_learns_all_that_matters(client, other, k
     assert [event for event in attempt.rest() if event not in (Waiting, Heartbeat)] == [Acquired, Expired]
 
 
-def test_a_lease_of_zero_is_half_a_minute(client, key):
+def test_a_lease_of_zero_means_30_seconds(client, key):
     hold = client.hold(key, max_lease_period=0)
     assert hold.lease_expires_at - hold.acquired_at == pytest.approx(30_000, abs=50)
 
@@ -272,7 +272,7 @@ def test_a_read_lock_is_not_upgraded(client, key):
     client.lock(key, max_wait_period=0).failed("timeout")
 
 
-def test_local_needs_a_data_directory_and_is_refused_by_name(client, key):
+def test_scope_local_without_a_data_directory_is_refused_by_name(client, key):
     failed = client.lock(key, fence_scope=ScopeLocal).failed("BadInput")
     assert not failed.success
     assert failed.id == ""
@@ -286,7 +286,7 @@ def test_quorum_and_unknown_scopes_are_refused_on_one_node(client, key, scope):
 
 
 @pytest.mark.parametrize("scope", [ScopeUnspecified, ScopeEphemeral])
-def test_ephemeral_is_the_scope_of_who_names_none(client, key, scope):
+def test_ephemeral_is_the_default_scope(client, key, scope):
     assert client.hold(key, fence_scope=scope).fence_token == 1
 
 
@@ -301,12 +301,12 @@ def test_unknown_fields_are_tolerated(client, key):
     assert next(call(request + unknown, timeout=WATCHDOG_S)).event_type == Acquired
 
 
-def test_the_server_says_that_it_is_well(client):
+def test_the_health_service_reports_serving(client):
     call = client.channel.unary_unary("/grpc.health.v1.Health/Check")
     assert call(b"", timeout=WATCHDOG_S) == b"\x08\x01"  # field 1: SERVING
 
 
-def test_the_server_describes_its_services(client):
+def test_the_reflection_service_lists_the_services(client):
     call = client.channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
     (answer,) = call(iter([b"\x3a\x00"]), timeout=WATCHDOG_S)  # field 7: list the services
     assert b"waymaker.WaymakerService" in answer

@@ -1,4 +1,4 @@
-"""Who is next: readers and writers, order and priority (W11, W12)."""
+"""Order of grants: readers and writers, arrival and priority (W11, W12)."""
 
 import time
 
@@ -9,12 +9,12 @@ from waymaker import Client
 
 
 def waits(client, attempt, key):
-    """Whether the attempt, whose Waiting has been read, still does."""
+    """Returns whether an attempt still waits after its Waiting event was read."""
     return not client.lease(key, attempt.id).lease.acquired
 
 
 def queue(client, key, count=1, read=False, **fields):
-    """So many attempts in a row, each waiting."""
+    """Starts `count` attempts, each after the one before waits."""
     acquire = client.read_lock if read else client.lock
     attempts = []
     for _ in range(count):
@@ -37,7 +37,7 @@ def test_a_writer_excludes_readers_and_writers(client, other, key):
     other.lock(key, max_wait_period=0).failed("timeout")
 
 
-def test_readers_exclude_a_writer_until_the_last_is_gone(client, other, key):
+def test_readers_exclude_a_writer_until_the_last_one_releases(client, other, key):
     first, second = client.read_lock(key).acquired(), client.read_lock(key).acquired()
     (writer,) = queue(other, key)
     client.release(first)
@@ -114,7 +114,7 @@ def test_equal_priorities_are_served_in_order_of_arrival(client, other, key):
     second.acquired()
 
 
-def test_priority_takes_nothing_from_a_holder(client, other, key):
+def test_priority_does_not_preempt_a_holder(client, other, key):
     hold = client.hold(key)
     (attempt,) = queue(other, key, priority=2**32 - 1)
     assert waits(client, attempt, key)
@@ -122,7 +122,7 @@ def test_priority_takes_nothing_from_a_holder(client, other, key):
 
 
 def test_priority_moves_ahead_by_at_most_a_minute(client, other, key):
-    """Six make up a minute, and more than that is no more: the earlier of the two is first."""
+    """A priority of 6 moves ahead by a minute, and a higher one by no more, so the earlier of two waiters is first."""
     hold = client.hold(key)
     (six,) = queue(other, key, priority=6)
     time.sleep(0.005)
@@ -133,7 +133,7 @@ def test_priority_moves_ahead_by_at_most_a_minute(client, other, key):
 
 
 @pytest.mark.parametrize("modes", ["rw", "wr"])
-def test_an_expired_holder_makes_way_as_a_released_one(client, other, key, modes):
+def test_an_expired_hold_frees_the_key_like_a_release(client, other, key, modes):
     acquire = {"r": Client.read_lock, "w": Client.lock}
     hold = client.hold(key)
     first = acquire[modes[0]](client, key, max_lease_period=200)

@@ -1,4 +1,4 @@
-"""Repeated requests find the attempt they repeat (W7)."""
+"""A repeated request finds the attempt with its request id (W7)."""
 
 import grpc
 import pytest
@@ -7,7 +7,7 @@ from waymaker_pb2 import *
 from timing import HOUR_MS, short_leases
 
 
-def test_the_same_id_while_waiting_takes_over_the_place(client, other, key):
+def test_the_same_id_while_waiting_takes_over_the_queue_position(client, other, key):
     hold = client.hold(key)
     first = client.lock(key, request_id="r")
     waiting = first.waiting()
@@ -22,7 +22,7 @@ def test_the_same_id_while_waiting_takes_over_the_place(client, other, key):
     assert second.acquired().id == waiting.id
 
 
-def test_a_taken_over_wait_ends_at_its_first_deadline(client, other, key):
+def test_a_wait_that_is_taken_over_keeps_its_first_deadline(client, other, key):
     for wait in short_leases(400):
         with wait:
             name = f"{key}/{wait.ms}"
@@ -37,7 +37,7 @@ def test_a_taken_over_wait_ends_at_its_first_deadline(client, other, key):
             second.failed("timeout")
 
 
-def test_the_same_id_while_held_answers_with_the_same_hold(client, other, key):
+def test_the_same_id_while_held_returns_the_same_hold(client, other, key):
     first = client.lock(key, request_id="r", max_lease_period=HOUR_MS)
     hold = first.acquired()
     again = other.lock(key, request_id="r", max_lease_period=2 * HOUR_MS).acquired()
@@ -51,7 +51,7 @@ def test_a_try_with_the_same_id_finds_the_hold(client, other, key):
     assert other.lock(key, request_id="r", max_wait_period=0).acquired().id == hold.id
 
 
-def test_the_same_id_shows_the_lease_as_it_is_now(client, other, key):
+def test_the_same_id_returns_the_current_end_of_the_lease(client, other, key):
     hold = client.hold(key, request_id="r", max_lease_period=HOUR_MS)
     extended = client.extend(key, hold.id, 2 * HOUR_MS).lease
     again = other.lock(key, request_id="r").acquired()
@@ -84,7 +84,7 @@ def test_an_id_is_free_again_after_a_release(client, key):
     assert again.fence_token == hold.fence_token + 1
 
 
-def test_an_id_is_free_again_after_the_lease(client, key):
+def test_an_id_is_free_again_after_the_lease_expired(client, key):
     attempt = client.lock(key, request_id="r", max_lease_period=200)
     hold = attempt.acquired()
     attempt.expired()
@@ -103,7 +103,7 @@ def test_an_id_is_free_again_after_a_failure(client, other, key):
     assert other.hold(key, request_id="r").id != waited.id
 
 
-def test_an_id_is_free_again_after_it_was_given_up(client, other, key):
+def test_an_id_is_free_again_after_the_wait_was_cancelled(client, other, key):
     hold = client.hold(key)
     attempt = other.lock(key, request_id="r")
     waited = attempt.waiting()
@@ -113,16 +113,16 @@ def test_an_id_is_free_again_after_it_was_given_up(client, other, key):
     assert other.hold(key, request_id="r").id != waited.id
 
 
-def test_ids_of_two_applications_are_two(client, other, key):
+def test_applications_can_use_the_same_id_independently(client, other, key):
     client.hold(key, request_id="r", requester_application="one")
     other.lock(key, request_id="r", requester_application="two", max_wait_period=0).failed("timeout")
 
 
-def test_ids_of_two_keys_are_two(client, key):
+def test_the_same_id_for_another_key_is_another_attempt(client, key):
     first = client.hold(f"{key}/1", request_id="r")
     assert client.hold(f"{key}/2", request_id="r").id != first.id
 
 
-def test_without_an_id_nothing_is_recognised(client, other, key):
+def test_attempts_without_an_id_are_independent(client, other, key):
     client.hold(key)
     other.lock(key, max_wait_period=0).failed("timeout")

@@ -1,4 +1,4 @@
-"""What outlives the server, and what it says when it stops (W16, W20)."""
+"""Restarts: locks that survive a crash or a stop, and events before a stop (W16, W20)."""
 
 import grpc
 import pytest
@@ -11,7 +11,7 @@ from waymaker import Client, answer
 
 @pytest.fixture
 def connect(durable_server):
-    """Makes clients of the server as it runs now."""
+    """Opens clients of the running server process."""
     clients = []
 
     def new():
@@ -40,7 +40,7 @@ def test_local_locks_and_counters_survive_a_crash(durable_server, connect, key):
     assert client.hold(key, fence_scope=ScopeLocal).fence_token == 4
 
 
-def test_ephemeral_locks_and_counters_are_gone_after_a_crash(durable_server, connect, key):
+def test_ephemeral_locks_and_counters_are_lost_in_a_crash(durable_server, connect, key):
     client = connect()
     client.release(client.hold(key))
     hold = client.hold(key)
@@ -77,7 +77,7 @@ def test_a_batch_of_scope_local_survives_a_crash(durable_server, connect, key):
     assert [lease.id for lease in again] == [lease.id for lease in leases]
 
 
-def test_what_is_listed_survives_with_all_that_is_known_of_it(durable_server, connect, key):
+def test_all_fields_of_a_listed_lock_survive_a_crash(durable_server, connect, key):
     texts = {"requester_info": "info", "requester_application": "app", "request_id": "r"}
     connect().hold(key, fence_scope=ScopeLocal, **texts)
     durable_server.kill()
@@ -87,7 +87,7 @@ def test_what_is_listed_survives_with_all_that_is_known_of_it(durable_server, co
     assert (lock.write_lock, lock.fence_token) == (True, 1)
 
 
-def test_a_release_is_remembered_over_a_crash_once_something_later_is_durable(durable_server, connect, key):
+def test_a_release_survives_a_crash_if_a_later_change_is_durable(durable_server, connect, key):
     client = connect()
     client.release(client.hold(key, fence_scope=ScopeLocal))
     client.hold(f"{key}/later", fence_scope=ScopeLocal)
@@ -96,7 +96,7 @@ def test_a_release_is_remembered_over_a_crash_once_something_later_is_durable(du
     assert connect().hold(key, fence_scope=ScopeLocal).fence_token == 2
 
 
-def test_all_locks_are_held_again_after_a_clean_stop(durable_server, connect, key):
+def test_all_locks_survive_a_clean_stop(durable_server, connect, key):
     client = connect()
     ephemeral = client.hold(f"{key}/ephemeral", request_id="r")
     local = client.hold(f"{key}/local", fence_scope=ScopeLocal)
@@ -111,7 +111,7 @@ def test_all_locks_are_held_again_after_a_clean_stop(durable_server, connect, ke
     assert client.hold(ephemeral.key).fence_token == 2
 
 
-def test_a_stop_is_told_to_waiters_and_holders(durable_server, connect, key):
+def test_a_stop_is_reported_to_waiters_and_holders(durable_server, connect, key):
     client, other = connect(), connect()
     holder = client.lock(key)
     holder.acquired()
@@ -133,7 +133,7 @@ def test_a_stop_ends_a_batch_that_waits(durable_server, connect, key):
     assert (response.result_code, len(response.leases)) == ("shutdown", 0)
 
 
-def test_a_stop_without_a_data_directory_tells_waiters_and_holders_too(key):
+def test_a_stop_without_a_data_directory_is_reported_too(key):
     server = Server("none", "--drain=200ms")
     try:
         with Client(server.grpc) as client, Client(server.grpc) as other:

@@ -1,4 +1,4 @@
-"""Several keys in one step: all or none (W14)."""
+"""Multi-key claims (batches): all keys are granted or none (W14)."""
 
 import concurrent.futures
 import time
@@ -17,14 +17,14 @@ def keys_of(leases):
 
 
 def granted(response, count):
-    """The leases of a batch that was granted."""
+    """Returns the leases of a granted batch."""
     assert (response.success, response.result_code, response.message) == (True, "ok", ""), response
     assert len(response.leases) == count
     return list(response.leases)
 
 
 def refused(response, code):
-    """Whether the batch failed for this reason, with nothing."""
+    """Returns whether the batch failed with this code and holds no key."""
     return (response.success, response.result_code, len(response.leases)) == (False, code, 0)
 
 
@@ -61,7 +61,7 @@ def test_a_batch_waits_until_all_keys_are_free(client, other, key):
     granted(answer(call), 2)
 
 
-def test_a_batch_that_waits_holds_nothing_and_keeps_its_place(client, other, key):
+def test_a_waiting_batch_holds_nothing_and_keeps_its_queue_position(client, other, key):
     hold = client.hold(f"{key}/1")
     call = other.begin_multi_lock([f"{key}/1", f"{key}/2"])
     until_queued(client, f"{key}/2")
@@ -70,7 +70,7 @@ def test_a_batch_that_waits_holds_nothing_and_keeps_its_place(client, other, key
     granted(answer(call), 2)
 
 
-def test_a_batch_that_times_out_holds_nothing_and_spends_no_fence(client, other, key):
+def test_a_batch_that_times_out_holds_nothing_and_raises_no_fence(client, other, key):
     hold = client.hold(f"{key}/1")
     started = time.monotonic()
     response = other.multi_lock([f"{key}/1", f"{key}/2"], max_wait_period=200)
@@ -82,7 +82,7 @@ def test_a_batch_that_times_out_holds_nothing_and_spends_no_fence(client, other,
     assert client.hold(f"{key}/1").fence_token == 2
 
 
-def test_a_batch_does_not_wait_longer_than_asked_for(one_worker_client, key):
+def test_a_batch_does_not_wait_longer_than_requested(one_worker_client, key):
     client = one_worker_client
     hold = client.hold(f"{key}/1")
     call = client.begin_multi_lock([f"{key}/1", f"{key}/2"], max_wait_period=200)
@@ -98,7 +98,7 @@ def test_a_try_of_a_batch_fails_at_once(client, other, key):
     assert client.is_free(f"{key}/1")
 
 
-def test_a_batch_that_its_client_gives_up_holds_nothing(client, other, key):
+def test_a_batch_that_its_client_cancels_holds_nothing(client, other, key):
     hold = client.hold(f"{key}/1")
     call = other.begin_multi_lock([f"{key}/1", f"{key}/2"])
     until_queued(client, f"{key}/2")
@@ -108,7 +108,7 @@ def test_a_batch_that_its_client_gives_up_holds_nothing(client, other, key):
     assert client.is_free(f"{key}/1")
 
 
-def test_batches_in_opposite_orders_never_wait_for_each_other_in_a_circle(server, key):
+def test_batches_in_opposite_orders_do_not_deadlock(server, key):
     names = [f"{key}/1", f"{key}/2"]
 
     def rounds(order):
@@ -125,26 +125,26 @@ def test_batches_in_opposite_orders_never_wait_for_each_other_in_a_circle(server
     assert fences == [2 * ROUND_COUNT + 1] * 2
 
 
-def test_reading_and_writing_may_be_mixed(client, other, key):
+def test_a_batch_can_mix_shared_and_exclusive_keys(client, other, key):
     granted(client.multi_lock([(f"{key}/r", False), (f"{key}/w", True)]), 2)
     other.read_lock(f"{key}/r").acquired()
     other.lock(f"{key}/r", max_wait_period=0).failed("timeout")
     other.read_lock(f"{key}/w", max_wait_period=0).failed("timeout")
 
 
-def test_who_does_not_ask_to_write_reads(client, other, key):
+def test_a_key_is_shared_unless_write_lock_is_set(client, other, key):
     request = MultiLockRequest(keys=[MultiLockKey(key=key)], max_wait_period=100)
     granted(client.stub.MultiLock(request, timeout=WATCHDOG_S), 1)
     other.read_lock(key).acquired()
 
 
-def test_duplicates_are_one_and_writing_wins(client, other, key):
+def test_duplicate_keys_are_merged_and_exclusive_wins(client, other, key):
     (lease,) = granted(client.multi_lock([(key, False), (key, True), (key, False)]), 1)
     assert lease.fence_token == 1
     other.read_lock(key, max_wait_period=0).failed("timeout")
 
 
-def test_no_keys_are_refused(client):
+def test_a_batch_without_keys_is_refused(client):
     assert refused(client.multi_lock([]), "no_keys")
 
 
@@ -154,7 +154,7 @@ def test_scopes_that_the_server_does_not_offer_are_refused(client, key, scope):
     assert client.is_free(key)
 
 
-def test_the_priority_of_a_batch_is_that_of_each_key(client, other, key):
+def test_the_priority_of_a_batch_applies_to_each_key(client, other, key):
     # A priority of 3 moves ahead by 30 s.
     for limit in within(30_000):
         with limit:
@@ -180,7 +180,7 @@ def test_a_repeated_batch_finds_its_leases_in_any_order(client, other, key):
     assert shown[0] == shown[1]
 
 
-def test_a_batch_of_which_only_some_is_held_is_not_repeated(client, other, key):
+def test_a_partly_released_batch_is_not_returned_again(client, other, key):
     names = [f"{key}/1", f"{key}/2"]
     first, second = granted(client.multi_lock(names, request_id="r"), 2)
     client.release(first)
@@ -189,7 +189,7 @@ def test_a_batch_of_which_only_some_is_held_is_not_repeated(client, other, key):
     assert client.lease(second.key, second.id).lease.acquired
 
 
-def test_a_batch_that_is_released_may_be_asked_for_anew(client, key):
+def test_a_released_batch_can_be_requested_again(client, key):
     names = [f"{key}/1", f"{key}/2"]
     leases = granted(client.multi_lock(names, request_id="r"), 2)
     for lease in leases:
@@ -205,5 +205,5 @@ def test_the_same_id_for_other_keys_is_another_batch(client, key):
 
 
 def until_queued(client, key):
-    """A waiting batch is shown nowhere, but it keeps a try out of the keys that nobody holds."""
+    """The list does not show a waiting batch, but a try for one of its free keys fails."""
     wait_until("the place of the batch", lambda: not client.is_free(key))

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-# How long a test waits for an event before the event counts as missing. No other verdict depends on it.
+# Time after which an expected event counts as missing. No other verdict depends on it.
 WATCHDOG_S = 60
-# A lease, wait or timeout that no test outlives.
+# A lease, wait or timeout that is longer than any test.
 HOUR_MS = 3_600_000
-# The server shows the time of day within 100 ms of the machine's clock. A thread of the server that stands still may
-# show the time of its last look at the clock.
+# The server shows the time of day within 100 ms of the machine's clock. A thread of the server that
+# is not scheduled may show the time of its last clock reading.
 SHOWN_WITHIN_MS = 500
 
 ATTEMPTS_MAX = 8
@@ -45,7 +45,7 @@ def watchdog(what, give_up):
 
 
 def wait_until(what, is_so):
-    """Polls `is_so` until it returns true. The last look follows the end of the watchdog."""
+    """Polls `is_so` until it returns true. The last poll is after the end of the watchdog."""
     until = time.monotonic() + WATCHDOG_S
     while True:
         is_last = time.monotonic() >= until
@@ -66,7 +66,7 @@ def assert_shown_between(shown_ms, before_ms, after_ms):
 
 
 class Witness:
-    """A hold that tells how much time has passed by the server's own clock.
+    """A hold that shows how much time has passed on the clock of the server.
 
     A server with one worker ends everything in the order of the deadlines. If an event is missing when the witness
     has ended, the server was late by its own clock; a slow test does not matter. Begin the witness after the limit
@@ -92,7 +92,7 @@ class Witness:
 
 
 class GivenUp(Exception):
-    """An attempt cannot tell whether the server is right."""
+    """Raised if an attempt was too slow to judge the server."""
 
 
 class Limit:

@@ -8,9 +8,9 @@ from waymaker_pb2_grpc import WaymakerServiceStub
 
 from timing import HOUR_MS, WATCHDOG_S, wait_until, watchdog
 
-# A list of locks has no pages: the client says how long it may be.
+# A list of locks has no pages, so the client must accept messages of any length.
 OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
-# Waits and leases that no test outlives.
+# Waits and leases that are longer than any test.
 PERIODS = {"max_wait_period": HOUR_MS, "max_lease_period": HOUR_MS}
 
 
@@ -21,14 +21,14 @@ class Attempt:
         self.call = call
 
     def next(self):
-        """The next event that is no heartbeat."""
+        """Returns the next event other than a heartbeat."""
         while True:
             event = self.any()
             if event.event_type != Heartbeat:
                 return event
 
     def any(self):
-        """The next event."""
+        """Returns the next event."""
         with watchdog("an event of a stream", self.call.cancel):
             return next(self.call)
 
@@ -43,7 +43,7 @@ class Attempt:
         return event
 
     def granted(self):
-        """The grant of an attempt that may have had to wait."""
+        """Returns the grant, possibly after a wait."""
         event = self.next()
         if event.event_type == Waiting:
             event = self.next()
@@ -51,7 +51,7 @@ class Attempt:
         return event
 
     def failed(self, code):
-        """The last event: the attempt failed for this reason."""
+        """Asserts that the last event is a failure with this code."""
         event = self.next()
         assert event.event_type == Failed, event
         assert event.message.startswith(f"{code}: "), event.message
@@ -59,20 +59,20 @@ class Attempt:
         return event
 
     def expired(self):
-        """The last event: the lease ended."""
+        """Asserts that the last event is the expiry of the lease."""
         event = self.next()
         assert event.event_type == Expired, event
         assert self.ended()
         return event
 
     def ended(self):
-        """True if the stream ends here, as it should: nothing but heartbeats before, status OK."""
+        """Returns whether only heartbeats and then status OK follow."""
         with contextlib.suppress(StopIteration):
             raise AssertionError(f"an event after the last: {self.next()}")
         return self.call.code() == grpc.StatusCode.OK
 
     def status(self):
-        """Reads to the end, and tells with which status that was."""
+        """Reads the stream to its end, and returns the status."""
         try:
             with watchdog("the end of a stream", self.call.cancel):
                 for _ in self.call:
@@ -82,22 +82,22 @@ class Attempt:
         return self.call.code()
 
     def rest(self):
-        """The types of all events to the end."""
+        """Returns the types of all remaining events."""
         with watchdog("the end of a stream", self.call.cancel):
             return [event.event_type for event in self.call]
 
     def drop(self):
-        """Leaves, as a client does that is gone."""
+        """Cancels the call, like a client that disconnects."""
         self.call.cancel()
 
 
 class Client:
-    """One connection, and the calls of the contract. Waits and leases outlive the test unless a call says otherwise."""
+    """One connection, with the calls of the contract. By default waits and leases are longer than the test."""
 
     def __init__(self, address):
         self.channel = grpc.insecure_channel(address, options=OPTIONS)
         self.stub = WaymakerServiceStub(self.channel)
-        # grpcio cancels a call that nobody refers to, and a waiter must not leave because a test only needs its id.
+        # grpcio cancels a call without references. Keep one, so that a waiter stays if a test needs only its id.
         self.attempts = []
 
     def __enter__(self):
@@ -118,22 +118,22 @@ class Client:
         return self.attempts[-1]
 
     def hold(self, key, **fields):
-        """Locks a key that is free; the event tells under which id."""
+        """Locks a free key, and returns the event with the id."""
         return self.lock(key, **fields).acquired()
 
     def multi_lock(self, keys, **fields):
-        """Locks the keys, each exclusively unless it says otherwise as (key, write_lock)."""
+        """Locks the keys. A key without (key, write_lock) is locked exclusively."""
         return self.stub.MultiLock(batch_of(keys, fields), timeout=WATCHDOG_S)
 
     def begin_multi_lock(self, keys, **fields):
-        """Asks for the keys and does not wait for the answer, which `answer` returns."""
+        """Requests the keys without waiting for the response, which `answer` returns."""
         return self.stub.MultiLock.future(batch_of(keys, fields))
 
     def unlock(self, key, lock_id):
         return self.stub.UnLock(UnLockRequest(key=key, id=lock_id), timeout=WATCHDOG_S)
 
     def release(self, hold):
-        """Releases what an event, or a lease, says is held."""
+        """Releases the lock of an event or a lease."""
         response = self.unlock(hold.key, hold.id)
         assert (response.success, response.result_code) == (True, "ok"), response
 
@@ -146,18 +146,18 @@ class Client:
         return self.stub.LeaseStatus(request, timeout=WATCHDOG_S)
 
     def until_gone(self, key, lock_id):
-        """Returns once no waiter and no holder has this id."""
+        """Waits until no waiter and no holder has this id."""
         wait_until(f"the end of {lock_id}", lambda: not self.lease(key, lock_id).success)
 
     def held(self, key_prefix=""):
-        """What is held, as the operators' list has it."""
+        """Returns the holds in the list for operators."""
         request = ListAcquiredLocksRequest(key_prefix=key_prefix)
         response = self.stub.ListAcquiredLocks(request, timeout=WATCHDOG_S)
         assert response.success
         return list(response.locks)
 
     def is_free(self, key):
-        """Whether a try gets the key; it is given back at once."""
+        """Returns whether a try gets the key. Releases the key at once."""
         event = self.lock(key, max_wait_period=0).next()
         if event.event_type == Acquired:
             self.release(event)
@@ -165,13 +165,13 @@ class Client:
 
 
 def answer(call):
-    """The answer of a call that was begun before."""
+    """Returns the response of an earlier call."""
     with watchdog("the answer of a call", call.cancel):
         return call.result()
 
 
 def batch_of(keys, fields):
-    """The request of a batch. A key without (key, write_lock) is locked exclusively."""
+    """Returns the request of a batch. A key without (key, write_lock) is locked exclusively."""
     pairs = [(key, True) if isinstance(key, str) else key for key in keys]
     items = [MultiLockKey(key=key, write_lock=write_lock) for key, write_lock in pairs]
     return MultiLockRequest(keys=items, **{**PERIODS, **fields})

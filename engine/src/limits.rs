@@ -124,7 +124,7 @@ const _: () = {
     let limits_are_ordered =
         CLOCK_HAND_STEPS > 1 && (LIST_SCAN_COUNT_MAX as usize) >= INSPECT_HOLDER_COUNT_MAX;
     assert!(limits_are_ordered, "the clock hand must evict faster than keys arrive");
-    assert!(BUCKET_SWEEP_STEPS > 1, "buckets must be forgotten faster than new ones come");
+    assert!(BUCKET_SWEEP_STEPS > 1, "buckets must be removed faster than they are created");
     assert!(WORK_PER_TURN >= WORK_PER_TURN_MIN);
     assert!(SHARD_COUNT_MAX <= u16::MAX as usize + 1);
 };

@@ -1,6 +1,6 @@
 //! What other threads send to one, and whether they must wake it.
 
-#![expect(unsafe_code, reason = "takes chains of batches out of an atomic word")]
+#![expect(unsafe_code, reason = "takes ownership of chains of batches from an atomic word")]
 
 use crate::chain::{self, FIRST_ADDRESS, Node};
 use crate::sync::{AtomicUsize, Ordering};

@@ -2,7 +2,7 @@
 
 #![cfg_attr(
     target_arch = "x86_64",
-    expect(unsafe_code, reason = "the instruction is only to be had as an intrinsic")
+    expect(unsafe_code, reason = "the instruction exists only as an intrinsic")
 )]
 
 /// Brings the line in which this value begins. A hint: without effect on any result, and on processors other than

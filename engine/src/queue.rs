@@ -167,7 +167,7 @@ impl Queue {
     /// Notes that this stub was announced. All stubs before it were.
     pub(crate) fn note_announced(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) {
         if !claims[stub].has(flag::SHARED) {
-            debug_assert_eq!(stub, self.front, "a writing stub that is clear stands in front");
+            debug_assert_eq!(stub, self.front, "a clear writing stub is the first waiter");
             self.front_announced = true;
         } else if self.first_unannounced_stub(claims, details) == stub {
             self.announced_end = order_of(claims, details, stub).next();
@@ -287,9 +287,9 @@ impl Queue {
     pub(crate) fn verify(&self, claims: &Slab<Claim>, details: &Slab<Detail>) {
         let waiters: Vec<u32> = self.waiters(claims, details).collect();
         assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");
-        assert_eq!(self.front, waiters.first().copied().unwrap_or(NONE), "the waiter in front");
+        assert_eq!(self.front, waiters.first().copied().unwrap_or(NONE), "the first waiter");
         let order = |waiter: u32| order_of(claims, details, waiter);
-        assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "waiters stand in their order");
+        assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "the waiters are sorted");
         let is_stub = |waiter: u32, shared: bool| {
             claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED) == shared
         };
@@ -298,10 +298,10 @@ impl Queue {
         let announced = waiters.iter().take_while(|waiter| order(**waiter) < self.announced_end);
         let is_open = self.announced_end == OrderKey::FIRST || self.is_open_to(true, claims);
         for waiter in announced {
-            assert!(is_open && is_stub(*waiter, true), "waiter {waiter} is taken for clear");
+            assert!(is_open && is_stub(*waiter, true), "waiter {waiter} is marked clear but is not");
         }
         let is_front_clear = || is_stub(self.front, false) && self.is_open_to(false, claims);
-        assert!(!self.front_announced || is_front_clear(), "the writer in front is taken for clear");
+        assert!(!self.front_announced || is_front_clear(), "the first writer is marked clear but is not");
         self.stubs.verify_from(claims, details, self.announced_end, self.next_unannounced);
     }
 }

@@ -1,6 +1,9 @@
 //! Who has a shard to itself, and what others left for it meanwhile.
 
-#![expect(unsafe_code, reason = "the cell hands out exclusive access to what it holds, proved by its word")]
+#![expect(
+    unsafe_code,
+    reason = "the cell gives exclusive access to its content; its atomic word ensures that"
+)]
 
 use crate::chain::{self, FIRST_ADDRESS, Node};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell};

@@ -193,7 +193,7 @@ impl Wheel {
         for level in 0..LEVEL_COUNT {
             if self.occupied[level] != 0 {
                 let slot = self.occupied[level].trailing_zeros() as usize;
-                debug_assert!(slot >= current(level), "a slot was passed over");
+                debug_assert!(slot >= current(level), "the wheel skipped a slot");
                 let group = SLOT_BITS * level as u32;
                 let above = self.elapsed >> (group + SLOT_BITS) << (group + SLOT_BITS);
                 return Some((level, slot, above | (slot as u64) << group));

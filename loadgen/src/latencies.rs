@@ -16,7 +16,7 @@ pub struct Latencies {
 
 /// Percentiles of a report, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names of the fields describe them")]
 pub struct Percentiles {
     pub p50_ns: u64,
     pub p90_ns: u64,

@@ -439,7 +439,7 @@ fn obtainable() -> impl TypedValueParser<Value = System> {
     const SYSTEMS: [System; 5] =
         [System::Redis, System::Etcd, System::Postgres, System::Consul, System::Slock];
     PossibleValuesParser::new(SYSTEMS.map(System::name)).map(|name| {
-        SYSTEMS.into_iter().find(|system| system.name() == name).expect("a possible value is one of them")
+        SYSTEMS.into_iter().find(|system| system.name() == name).expect("the parser accepts only these names")
     })
 }
 

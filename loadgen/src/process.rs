@@ -101,7 +101,7 @@ fn listening_inodes(table: &str, port: u16) -> Vec<String> {
 
 /// Returns the CPU time of this process in nanoseconds.
 pub fn own_cpu_ns() -> u64 {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("asking for one's own usage cannot fail");
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("getrusage of the own process cannot fail");
     u64::try_from((usage.user_time() + usage.system_time()).num_microseconds()).unwrap_or(0) * 1000
 }
 

@@ -73,7 +73,7 @@ const _: () = {
     let granted_key_more = 28;
     assert!(
         64 + KEYS_BYTES_MAX + ITEM_COUNT_MAX * granted_key_more <= FRAME_LEN_MAX,
-        "the answer has an id, a fence and a lease beside each key"
+        "the response has an id, a fence and a lease for each key"
     );
     let options_max = 64 + REQUEST_ID_LEN_MAX + OWNER_LEN_MAX + METADATA_LEN_MAX;
     assert!(64 + KEYS_BYTES_MAX + options_max <= FRAME_LEN_MAX);

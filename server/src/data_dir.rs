@@ -61,7 +61,7 @@ impl DataDir {
         if let Err(TryLockError::WouldBlock) = lock_soon(&directory) {
             let owner = match File::open(&lock_path) {
                 Ok(lock) => owner(&lock),
-                Err(_) => "its LOCK is missing".to_owned(),
+                Err(_) => "its LOCK file is missing".to_owned(),
             };
             return Err(DataDirError::InUse { path: path.to_owned(), owner });
         }
@@ -114,7 +114,7 @@ fn lock_soon(file: &File) -> Result<(), TryLockError> {
 fn owner(lock: &File) -> String {
     let mut owner = String::new();
     let _ = lock.take(256).read_to_string(&mut owner);
-    if owner.is_empty() { "its LOCK is empty".to_owned() } else { owner }
+    if owner.is_empty() { "its LOCK file is empty".to_owned() } else { owner }
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
         let first = DataDir::open(directory.path()).unwrap();
         std::fs::remove_file(directory.path().join("LOCK")).unwrap();
         let refused = DataDir::open(directory.path()).unwrap_err().to_string();
-        assert!(refused.contains("is in use by another server (its LOCK is missing)"), "{refused}");
+        assert!(refused.contains("is in use by another server (its LOCK file is missing)"), "{refused}");
         drop(first);
         assert!(DataDir::open(directory.path()).is_ok());
     }

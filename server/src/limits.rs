@@ -229,11 +229,17 @@ pub const REFUSALS_REST_MS: u64 = 10;
 pub const EVENTS_PER_POLL: usize = 4096;
 
 const _: () = {
-    assert!(wire::KEY_LEN_MAX == engine::KEY_LEN_MAX, "what the wire lets through the engine takes");
+    assert!(
+        wire::KEY_LEN_MAX == engine::KEY_LEN_MAX,
+        "the engine accepts every key that the wire format accepts"
+    );
     assert!(wire::OWNER_LEN_MAX == engine::OWNER_LEN_MAX);
     assert!(wire::REQUEST_ID_LEN_MAX == engine::REQUEST_ID_LEN_MAX);
     assert!(wire::METADATA_LEN_MAX == engine::METADATA_LEN_MAX);
     assert!(wire::INSPECT_HOLDERS_MAX == engine::INSPECT_HOLDER_COUNT_MAX);
-    assert!(wire::INSPECT_HOLDERS_MAX == wire::DESCRIBE_LISTED_MAX, "their answers are as long");
+    assert!(
+        wire::INSPECT_HOLDERS_MAX == wire::DESCRIBE_LISTED_MAX,
+        "INSPECT and DESCRIBE_POOL list the same number of holders"
+    );
     assert!(4 * WORKER_COUNT_MAX <= engine::SHARD_COUNT_MAX);
 };

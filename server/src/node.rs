@@ -254,10 +254,10 @@ impl Node {
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         self.grants_from = self.clock.now().after_ms(wait_ms);
         for hosted in &self.shards {
-            let mut turn = hosted.enter().expect("no worker runs yet");
+            let mut turn = hosted.enter().expect("no worker has started");
             turn.shard.refuse_grants_until(self.grants_from);
             let left = turn.leave();
-            assert!(left.is_none(), "nobody leaves anything yet");
+            assert!(left.is_none(), "no worker leaves a batch before its start");
         }
     }
 

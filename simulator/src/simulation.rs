@@ -292,7 +292,7 @@ impl Simulation {
             let (claims, connections) = (self.server.claim_count(), self.server.connection_count());
             return self.world.auditor.accuse("leftover", || {
                 format!(
-                    "{claims:?} claims and {connections} connections are left after all clients have left"
+                    "{claims:?} claims and {connections} connections remain after all clients have disconnected"
                 )
             });
         }

@@ -251,7 +251,7 @@ impl World {
         }
         self.auditor.done(connection, self.now_us);
         self.trace.note(self.now_us, 7, connection as u64, || {
-            format!("server    is done with connection {connection}")
+            format!("server    has closed connection {connection}")
         });
     }
 }

@@ -535,7 +535,7 @@ impl Shard {
         let pending =
             self.is_work_pending(entry, *working) || self.is_thawing() || self.is_entry_frozen(entry);
         assert!(pending || pool.first_that_fits().is_none(), "the first waiter of pool {entry} fits");
-        assert!(pending || !pool.is_unused(), "nobody needs pool {entry}");
+        assert!(pending || !pool.is_unused(), "pool {entry} is unused and no work removes it");
     }
 }
 

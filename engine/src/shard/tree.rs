@@ -461,7 +461,7 @@ impl Shard {
                 assert_eq!(space.tree.item_count_of(next), previous + 1, "paths of set {claim}");
             }
             let pending = space.settling != 0 || self.is_thawing();
-            assert!(pending || space.tree.is_settled(), "nobody goes on with tree {number}");
+            assert!(pending || space.tree.is_settled(), "no work continues with tree {number}");
             for claim in waiting {
                 self.verify_waiter(claim);
                 let clear = space.tree.is_claim_clear(self.claims[claim].next);

@@ -126,7 +126,7 @@ impl Shard {
             );
             return;
         }
-        assert!(record.has(flag::LINKED), "waiter {claim} does not hang on its lane");
+        assert!(record.has(flag::LINKED), "waiter {claim} is not in the list of its lane");
         let found = self.find_waiting(self.ticket(claim));
         assert!(
             found == Some(claim) || record.has(flag::UNKNOWN),
@@ -168,7 +168,7 @@ impl Shard {
         let timed = claim.wheel.is_set() || claim.has(flag::RESERVED) && claim.has(flag::WAIT_OVER);
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::RESERVED);
-        assert!(timed || untimed, "holder {index} would last for ever");
+        assert!(timed || untimed, "holder {index} has no end: no timer, session or connection");
         assert!(!claim.has(flag::STUB), "holder {index} is still a stub");
         assert!(
             !self.is_far(index) || !claim.has(flag::LINKED),
@@ -182,7 +182,7 @@ impl Shard {
             let claim = &self.claims[index as u32];
             let expected = u32::from(claim.has(flag::LIVE));
             live += expected;
-            assert_eq!(*places, expected, "claim {index} stands in {places} places");
+            assert_eq!(*places, expected, "claim {index} was found {places} times instead of {expected}");
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
         let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far(*claim);
@@ -229,9 +229,12 @@ impl Shard {
             for first in [lane.unsettled.first, lane.settled.first] {
                 let mut claim = first;
                 while claim != NONE {
-                    assert_eq!(self.claims[claim].lane, index as u32, "claim {claim} hangs on another lane");
+                    assert_eq!(
+                        self.claims[claim].lane, index as u32,
+                        "claim {claim} is in the list of another lane"
+                    );
                     let stays = self.claims[claim].is_held() || self.is_asker_there(claim);
-                    assert!(stays || pending, "waiter {claim} outlived its connection");
+                    assert!(stays || pending, "waiter {claim} remains after the loss of its connection");
                     walked += 1;
                     claim = self.details[self.claims[claim].detail].lane_next;
                 }

@@ -198,10 +198,10 @@ impl Tree {
                     self.has_before_it(item.node, order) || self.offered_claim() == Some(item.first);
                 assert!(
                     reason.is_some() || examined_later,
-                    "item {number} is blocked by nothing and forgotten"
+                    "nothing blocks item {number}, but no work grants it"
                 );
             }
-            _ => assert_eq!(reason, None, "item {number} is taken for clear"),
+            _ => assert_eq!(reason, None, "item {number} is marked clear but is not"),
         }
     }
 }

@@ -218,7 +218,7 @@ fn key() -> impl Strategy<Value = &'static [u8]> {
     string(1, KEY_LEN_MAX)
 }
 
-/// What is a key or a path key, as the namespace has it. The codec of most messages does not look into it.
+/// A key or a path key, depending on the namespace. The codec of most messages does not distinguish them.
 fn key_or_path() -> impl Strategy<Value = &'static [u8]> {
     prop_oneof![7 => string(0, KEY_LEN_MAX), 3 => path().prop_map(PathKey::as_bytes)]
 }

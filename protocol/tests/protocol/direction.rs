@@ -10,7 +10,7 @@ pub(crate) enum Sender {
     Server,
 }
 
-/// What a client or the server sends.
+/// A message of a client or of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
     Request(Request<'a>),
@@ -50,7 +50,7 @@ pub(crate) fn only_frame(bytes: &[u8]) -> Frame<'_> {
     frame
 }
 
-/// Makes the length field say what the bytes are, so that the decoder of the body sees what was done to them.
+/// Sets the length field to the real length, so that the decoder of the body sees the modified bytes.
 pub(crate) fn patch_length(bytes: &mut [u8]) {
     let length = u32::try_from(bytes.len() - 4).expect("a frame is short");
     bytes[..4].copy_from_slice(&length.to_le_bytes());

@@ -1,4 +1,4 @@
-//! `docs/reference/wire.md` says what the codec does, so that a client written from it works.
+//! `docs/reference/wire.md` must describe the codec correctly, so that clients can be written from it.
 
 use waymaker_protocol::frame::HEADER_LEN;
 use waymaker_protocol::message::opcode::ANSWER;
@@ -93,7 +93,7 @@ fn every_message_has_the_fields_in_its_table() {
         let sample = sample(name);
         let bytes = sample.message.encode(sample.number);
         let mut fields = layout(sample.message.sender(), &bytes).split_off(HEADER.len());
-        // What a list repeats stands in the table once.
+        // The table has the fields of a list item once.
         let mut seen = Vec::new();
         fields.retain(|field| {
             let new = !seen.contains(&field.name);
@@ -275,7 +275,7 @@ fn section(title: &str) -> &'static str {
     part(&format!("### {title}"))
 }
 
-/// The cells of the table whose header begins like this, or nothing where there is none.
+/// Returns the cells of the table whose header begins with `header`; empty if there is no such table.
 fn table(text: &'static str, header: &str) -> Vec<Vec<&'static str>> {
     let start = format!("| {header}");
     let rows = text.lines().skip_while(|line| !line.starts_with(&start)).skip(2);

@@ -35,7 +35,7 @@ proptest! {
     }
 }
 
-/// What a receiver sees that keeps the bytes of an unfinished frame.
+/// Returns the frames that a receiver decodes. It keeps the bytes of an incomplete frame.
 fn receive<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let mut received = Vec::new();
     let mut buffer = Vec::new();

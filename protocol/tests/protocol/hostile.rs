@@ -1,4 +1,4 @@
-//! Bytes of somebody who knows the format and does not mean well.
+//! Frames of a hostile client that knows the format.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

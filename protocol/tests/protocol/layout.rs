@@ -55,7 +55,7 @@ fn field_at_end_of(fields: &[Field], sender: Sender, bytes: &[u8]) -> Option<Fie
     }
 }
 
-/// What the decoder says about the frame without the bytes from `cut` on.
+/// Returns the error of the decoder for the frame without the bytes from `cut` on.
 pub(crate) fn cut_error(sender: Sender, bytes: &[u8], cut: usize) -> DecodeError {
     let mut bytes = bytes[..cut].to_vec();
     patch_length(&mut bytes);

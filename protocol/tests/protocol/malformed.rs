@@ -15,7 +15,7 @@ use crate::direction::{Message, Sender, only_frame, patch_length};
 use crate::layout::{Field, layout};
 use crate::samples::{sample, samples};
 
-/// The limit of every string, by the name of its field. Path keys have none but that of the length of a string.
+/// Limit of each string, by the name of its field. Path keys have only the limit of the length field.
 const STRING_LIMITS: [(&str, usize); 26] = [
     ("namespace", NAMESPACE_LEN_MAX),
     ("owner", OWNER_LEN_MAX),

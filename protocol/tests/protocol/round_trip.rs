@@ -1,4 +1,4 @@
-//! What one side encodes is what the other side decodes.
+//! Decoding an encoded message returns the same message.
 
 use proptest::prelude::*;
 use waymaker_protocol::{Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};

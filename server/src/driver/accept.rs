@@ -29,7 +29,7 @@ const BACKLOG: i32 = 4096;
 
 /// Where a server listens.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the variants are what they hold")]
+#[expect(missing_docs, reason = "each variant is named after its content")]
 pub enum Listening {
     /// Encrypted, if there is somebody to begin that.
     Tcp(TcpListener, Port, Option<TlsAcceptor>),

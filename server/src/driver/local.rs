@@ -398,7 +398,7 @@ mod tests {
         let local = test_local_of(2);
         Local::enter(&local);
         let shard = local.node.shard_of_key(b"key");
-        let turn = local.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
+        let turn = local.node.shards[usize::from(shard)].enter().expect("the turn is free");
         let inlet = Inlet::open(NamespaceKind::Flat, b"default", b"leaver").expect("a lane");
         drop(inlet.ask_for_holds(b"key", |number, frame| acquire(0).encode(number, frame)));
         local.node.mailboxes[0].post(Mail::Turn { shard, pass: turn.pass_on() });

@@ -35,7 +35,7 @@ impl StdSocket {
 
 /// A connection of the runtime of this thread.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the variants are what they hold")]
+#[expect(missing_docs, reason = "each variant is named after its content")]
 pub enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),

@@ -193,7 +193,7 @@ impl ReadBarrier {
     /// # Panics
     /// If there is no sweep.
     pub fn poll_sweep(&mut self, connection_count: usize) -> SweepNext {
-        let mut sweep = self.sweep.take().expect("a sweep was begun");
+        let mut sweep = self.sweep.take().expect("a sweep has started");
         loop {
             sweep.step = match sweep.step {
                 SweepStep::TakeOver => SweepStep::Ask,

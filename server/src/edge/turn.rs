@@ -100,7 +100,7 @@ impl<W: Stopwatch> Budget for Turn<W> {
 impl MachineStopwatch {
     /// Returns a stopwatch that was started so long ago.
     pub(crate) fn started_earlier(by: Duration) -> Self {
-        Self(Some(Instant::now().checked_sub(by).expect("the machine has run for longer")))
+        Self(Some(Instant::now().checked_sub(by).expect("the machine was booted before that")))
     }
 }
 

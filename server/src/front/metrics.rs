@@ -68,7 +68,7 @@ impl Metrics {
             Local::with(|local| local.node.log.as_ref().map_or(0, |log| log.status().compaction_failures()));
         self.log_compaction_failures.inc_by(failures.saturating_sub(self.log_compaction_failures.get()));
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a string takes everything");
+        encode(&mut text, &self.registry).expect("writing to a string cannot fail");
         text
     }
 }

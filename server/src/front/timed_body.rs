@@ -105,7 +105,7 @@ impl TimedBody {
         if self.part.is_none() {
             self.part = Some(self.awaited.begin()?);
         }
-        Ok(self.part.as_mut().expect("it was just begun"))
+        Ok(self.part.as_mut().expect("it was set above"))
     }
 
     /// Hands on a message that has arrived whole.

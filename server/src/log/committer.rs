@@ -184,7 +184,7 @@ impl Committer {
             Next::Compact => self.compact(),
             Next::Look => self.prepare(),
             Next::EndLosses => {
-                tracing::info!("grants resume");
+                tracing::info!("the longest possible lease has expired; grants resume");
                 self.agenda.note_losses_ended();
                 self.steps.push_back(Step::Disk(DiskStep::EndLosses));
             }

@@ -1,6 +1,6 @@
 //! A segment that is mapped into memory, and what happens if the disk under the map goes away.
 
-#![expect(unsafe_code, reason = "a map of a file, and a handler for the signal that tells that it failed")]
+#![expect(unsafe_code, reason = "maps a file into memory, and handles the signal SIGBUS of a failed access")]
 
 use std::fs::File;
 use std::io;

@@ -97,12 +97,12 @@ impl Node {
     pub fn record_ephemeral(&self) {
         let Some(log) = &self.log else { return };
         for hosted in &self.shards {
-            let mut turn = hosted.enter().expect("no worker runs any more");
+            let mut turn = hosted.enter().expect("all workers have ended");
             let mut effects = Recorder { log: Some(log), batch: LogBatch::default() };
             turn.shard.record_ephemeral(&mut effects);
             log.post(effects.batch);
             let left = turn.leave();
-            assert!(left.is_none(), "nobody leaves anything any more");
+            assert!(left.is_none(), "no worker leaves a batch after its end");
         }
         self.record(&Record::Stopped);
     }
@@ -118,10 +118,10 @@ impl Node {
             put(&Record::Namespace { number, kind: kind.number(), name });
         }
         for hosted in &self.shards {
-            let turn = hosted.enter().expect("no worker runs any more");
+            let turn = hosted.enter().expect("all workers have ended");
             turn.shard.write_contents(put);
             let left = turn.leave();
-            assert!(left.is_none(), "nobody leaves anything any more");
+            assert!(left.is_none(), "no worker leaves a batch after its end");
         }
         let freezes = self.freezes.lock().unwrap_or_else(PoisonError::into_inner);
         for (namespace, prefix) in freezes.all() {
@@ -242,11 +242,11 @@ impl<'a> Restoring<'a> {
     }
 
     fn in_shard<R>(&mut self, shard: u16, act: impl FnOnce(&mut Shard, &mut Recorder<'static>) -> R) -> R {
-        let mut turn = self.node.shards[usize::from(shard)].enter().expect("no worker runs yet");
+        let mut turn = self.node.shards[usize::from(shard)].enter().expect("no worker has started");
         turn.shard.set_log_state(LogState::Ready, 0);
         let result = act(&mut turn.shard, &mut self.effects);
         let left = turn.leave();
-        assert!(left.is_none(), "nobody leaves anything yet");
+        assert!(left.is_none(), "no worker leaves a batch before its start");
         result
     }
 

@@ -1,5 +1,5 @@
 //! Memory that the allocator keeps for later.
-#![expect(unsafe_code, reason = "the allocator has no other way to be told")]
+#![expect(unsafe_code, reason = "only the C interface of the allocator has this function")]
 
 /// Returns memory that the allocator keeps for this thread, and that nothing uses, to the operating system.
 pub(crate) fn collect() {

@@ -177,7 +177,7 @@ impl Asker {
             }
             Err(error @ ClusterError::Unauthenticated { .. }) => {
                 if self.is_noted(now) {
-                    tracing::error!(%error, "correct --quorum-user or --quorum-password");
+                    tracing::error!(%error, "still no grants of scope quorum: correct --quorum-user or --quorum-password");
                 }
                 self.look_pause_ms = QUORUM_PROBE_MAX_MS.min(2 * self.look_pause_ms);
                 self.set_unavailable(true, now);
@@ -185,7 +185,7 @@ impl Asker {
             Err(ClusterError::NotSent { .. } | ClusterError::Unknown { .. }) => {
                 self.look_pause_ms = QUORUM_PROBE_MS;
                 if is_first {
-                    tracing::warn!("etcd does not answer yet");
+                    tracing::warn!("etcd does not answer; no grants of scope quorum until it does");
                 }
             }
         }

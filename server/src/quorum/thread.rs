@@ -60,7 +60,7 @@ impl QuorumThread {
         // A task: whatever wakes what the runtime blocks on costs a system call.
         let thread = thread.spawn(move || {
             let task = runtime.spawn(async move { run.run(orders).await });
-            runtime.block_on(task).expect("the thread that asks the cluster does not panic");
+            runtime.block_on(task).expect("the task that asks the etcd cluster panicked");
         })?;
         Ok(Self { thread, port })
     }

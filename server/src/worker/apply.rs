@@ -159,7 +159,7 @@ fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'stat
     if kind == NamespaceKind::Tree {
         return wire::PathKey::new(key)
             .map(|_| ())
-            .map_err(|_| ("key", 0, "not a path key; a tree namespace needs one"));
+            .map_err(|_| ("key", 0, "the key is not a path; a tree namespace needs a path"));
     }
     if key.is_empty() && !may_be_empty {
         return Err(("key", 0, "the key is empty"));

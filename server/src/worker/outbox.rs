@@ -336,7 +336,7 @@ fn is_long(answer: &Answer) -> bool {
 #[cold]
 fn refused_as_full(number: u32) -> Vec<u8> {
     let value = OUTPUT_LEN_REFUSE as u64;
-    let limit = "bytes of answers that wait to be written";
+    let limit = "bytes of unread responses";
     let mut frame = Vec::new();
     put_refusal(&mut frame, number, &Refusal::Overloaded { limit, value });
     frame

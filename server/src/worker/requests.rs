@@ -314,8 +314,8 @@ impl State {
                 false
             }
             Known::Dropped => {
-                let message = "the request was answered, but the server no longer keeps the answer";
-                let field = "bytes of kept answers";
+                let message = "the request was served, but the server no longer keeps the response";
+                let field = "bytes of kept responses";
                 put_error(
                     &mut lane.output,
                     frame.number(),
@@ -417,7 +417,7 @@ impl State {
             _ => match Request::decode(frame) {
                 Ok(Request::Goodbye(_)) => self.say_goodbye(node, key, number),
                 Ok(_) => {
-                    let message = "the connection is open already";
+                    let message = "the connection is already open; HELLO must be its first request only";
                     self.refuse(key.slot, number, ErrorCode::BadInput, 0, "opcode", message);
                 }
                 Err(_) => self.refuse_malformed(key.slot, frame),

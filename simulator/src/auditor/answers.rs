@@ -123,7 +123,7 @@ impl Auditor {
             {
                 self.accuse("session-gone", || {
                     format!(
-                        "connection {connection} knows that its session is over, but got a grant for request {number}: {response:?}"
+                        "connection {connection} knows that its session has ended, but got a grant for request {number}: {response:?}"
                     )
                 });
             }

@@ -32,7 +32,7 @@ impl Auditor {
         let twice = hold.released_by.replace(request).is_some_and(|other| other != request);
         if over_before || twice {
             self.accuse("old-id", || {
-                format!("{id} was over before the release was sent, but the server reports its release")
+                format!("{id} had ended before the release was sent, but the server reports its release")
             });
         }
         self.note_over(id, now_ms);
@@ -86,7 +86,7 @@ impl Auditor {
         let over_before = hold.was_over_before(first_sent_ms);
         if over_before {
             self.accuse("old-id", || {
-                format!("{id} was over before the extend was sent, but the server reports its extension")
+                format!("{id} had ended before the extend was sent, but the server reports its extension")
             });
         }
         self.moved.insert((id, remaining_ms), stamp_ms);

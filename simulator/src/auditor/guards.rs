@@ -123,7 +123,7 @@ impl Auditor {
             self.judge_keeping(process, view, now_us);
             let over_ms = self.holds.get(&view.id).and_then(|hold| hold.over_ms);
             if let Some(over_ms) = over_ms {
-                self.judge_guard_of(view.id, over_ms, now_us, "is over");
+                self.judge_guard_of(view.id, over_ms, now_us, "has ended");
                 self.judge_last_word(process, view, over_ms);
             }
         }
@@ -142,7 +142,7 @@ impl Auditor {
             let hold = format!("{hold:?}");
             self.accuse("guard", || {
                 format!(
-                    "process {process} moved the deadline of a guard after its hold was over at {over_ms} ms: {view:?}: {hold}"
+                    "process {process} moved the deadline of a guard after its hold had ended at {over_ms} ms: {view:?}: {hold}"
                 )
             });
         }
@@ -231,7 +231,7 @@ impl Auditor {
     /// Records that the server reported the end of a hold, and checks its guards.
     pub(super) fn note_guarded_over(&mut self, id: LockId, now_ms: u64) {
         let at_us = self.end_us(now_ms);
-        self.judge_guard_of(id, now_ms, at_us, "is over");
+        self.judge_guard_of(id, now_ms, at_us, "has ended");
     }
 
     /// Records that the server crashed and may have lost this hold.
@@ -245,7 +245,7 @@ impl Auditor {
             let hold = format!("{:?}", self.holds.get(&id));
             self.accuse("guard", || {
                 format!(
-                    "a guard of process {process} reports that it holds {id} until {until_us} us, but the hold {what} since {since_ms} ms: {hold}"
+                    "a guard of process {process} reports that it holds {id} until {until_us} us, but the hold {what} (since {since_ms} ms): {hold}"
                 )
             });
         }

@@ -513,7 +513,7 @@ impl Auditor {
         if let Some(reason) = end {
             self.accuse("guard", || {
                 format!(
-                    "process {process} has read that {} is over, but its guard still reports that it holds: {reason:?}",
+                    "process {process} has read that {} has ended, but its guard still reports that it holds: {reason:?}",
                     view.id
                 )
             });

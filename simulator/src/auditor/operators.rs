@@ -214,7 +214,7 @@ impl Auditor {
             let hold = format!("{hold:?}");
             self.accuse("old-id", || {
                 format!(
-                    "{id} was released by force, but was over before or is reported with other values: {released:?}: {hold}"
+                    "{id} was released by force, but had ended before or is reported with other values: {released:?}: {hold}"
                 )
             });
         }

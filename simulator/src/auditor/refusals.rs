@@ -75,7 +75,7 @@ impl Auditor {
                 if waits && now_ms < over_ms && acquire.request_id.is_none() {
                     self.accuse("early-timeout", || {
                         format!(
-                            "{acquire:?}, sent at {sent_ms} ms, timed out at {now_ms} ms, before its wait was over"
+                            "{acquire:?}, sent at {sent_ms} ms, timed out at {now_ms} ms, before its wait ended"
                         )
                     });
                 }

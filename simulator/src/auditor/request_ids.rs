@@ -117,7 +117,7 @@ impl Auditor {
             });
         } else if is_over {
             self.accuse("old-id", || {
-                format!("{} was over before the request was sent, but is granted again", granted.id)
+                format!("{} had ended before the request was sent, but is granted again", granted.id)
             });
         } else if lease_is_known && end_ms > known_end_ms {
             self.accuse("request-id", || {

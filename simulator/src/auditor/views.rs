@@ -16,7 +16,7 @@ impl Auditor {
             status.state == LockState::Held && status.fence == hold.fence && status.shared == hold.shared;
         if is_over {
             self.accuse("old-id", || {
-                format!("{id} was over before the request was sent, but STATUS shows it: {status:?}")
+                format!("{id} had ended before the request was sent, but STATUS shows it: {status:?}")
             });
         } else if !same {
             self.accuse("view", || {
@@ -106,7 +106,7 @@ impl Auditor {
         for id in shown {
             let over_ms = self.holds.get(id).and_then(|hold| hold.over_ms);
             if over_ms.is_some_and(|over_ms| over_ms < sent_ms) {
-                self.accuse("view", || format!("{id} is shown as held, but was over at {over_ms:?} ms"));
+                self.accuse("view", || format!("{id} is shown as held, but had ended at {over_ms:?} ms"));
             }
         }
     }

@@ -70,7 +70,7 @@ impl Client {
         let Some(connection) = self.lanes[lane].connection.take() else { return };
         let index = self.index;
         world.trace.note(world.now_us, 24, connection as u64, || {
-            format!("client {index}  is done with connection {connection}")
+            format!("client {index}  has closed connection {connection}")
         });
         world.network.connections[connection].client_done = true;
         world.close(connection, true);

@@ -32,13 +32,13 @@ impl Server {
             {
                 let connection = *connection;
                 return world.auditor.accuse("listener", || {
-                    format!("stream {number} of connection {connection} has a hold that ended at {since_us} us, and has not heard of the end")
+                    format!("stream {number} of connection {connection} has a hold that ended at {since_us} us, but was not notified of the end")
                 });
             }
         }
     }
 
-    /// Reports a violation if a front end keeps a hold that no stream has heard of, after a request was given
+    /// Reports a violation if a front end keeps a hold whose grant no stream received, after a request was given
     /// up. With a log the response that grants the hold may wait for the disk.
     pub(super) fn judge_unknown(&mut self, world: &mut World, connection: usize) {
         let Self { node, threads, .. } = self;
@@ -69,7 +69,7 @@ impl Server {
             };
             if let Some(lock) = holds_of(&node.0, namespace, lane).into_iter().find(is_unknown) {
                 return world.auditor.accuse("listener", || {
-                    format!("connection {connection} has a hold that no stream has heard of: {lock:?}")
+                    format!("connection {connection} has a hold whose grant no stream received: {lock:?}")
                 });
             }
         }
@@ -88,7 +88,7 @@ impl Server {
                 let link = &world.network.connections[*connection];
                 if link.cut_us.is_none() && !link.client_done {
                     return world.auditor.accuse("limit", || {
-                        format!("connection {connection} counts {counts:?} requests in flight, waiting and left, although all are answered")
+                        format!("connection {connection} counts {counts:?} requests (in flight, waiting, abandoned), although all have responses")
                     });
                 }
             }
@@ -115,7 +115,9 @@ impl Server {
                     lock.request_id.is_empty() && (lock.remaining_ms == u32::MAX || is_left)
                 };
                 if let Some(lock) = locks.iter().find(is_stranger) {
-                    let text = format!("connection {connection} has a hold without a listener: {lock:?}");
+                    let text = format!(
+                        "connection {connection} has a hold that no stream of the front end owns: {lock:?}"
+                    );
                     return world.auditor.accuse("listener", || text);
                 }
             }

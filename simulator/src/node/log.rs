@@ -298,7 +298,7 @@ impl SimulatedLog {
         let Some(report) = self.keeper.report.take() else { return };
         world
             .trace
-            .note(world.now_us, 18, 0, || format!("log       gets the report of an errand: {report:?}"));
+            .note(world.now_us, 18, 0, || format!("log       receives the result of an errand: {report:?}"));
         if let Some(report) = report {
             self.port.tell(LogOrder::Report(report));
         }
@@ -342,7 +342,7 @@ impl SimulatedLog {
             // Either the workers do not know that durable grants have to wait, or no grant has to wait.
             "frames that wait for room"
         } else if is_keeper_idle && until == Time::NEVER && !self.lacks_room() && !self.has_segments_ahead() {
-            "the making of segments ahead"
+            "the preallocation of segments"
         } else if is_keeper_idle && has_old_segments && wait_ms > LOG_COMPACT_RETRY_MS {
             "the compaction of old segments"
         } else {

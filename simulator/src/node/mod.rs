@@ -282,13 +282,15 @@ impl Server {
     /// still counts as unavailable.
     pub(crate) fn judge_recovered(&self, world: &mut World) {
         if self.log.as_ref().is_some_and(SimulatedLog::lacks_room) {
-            world.auditor.accuse("log", || "the log lacks room although its disk has room".to_owned());
+            world.auditor.accuse("log", || {
+                "the log still reports a full disk, but the disk has free space".to_owned()
+            });
         }
         let is_unavailable = self.quorum.as_ref().is_some_and(SimulatedQuorum::is_unavailable);
         if is_unavailable && world.settings.cluster().is_some_and(|cluster| cluster.stranger_percent == 0) {
-            world
-                .auditor
-                .accuse("log", || "the cluster counts as unavailable although it answers".to_owned());
+            world.auditor.accuse("log", || {
+                "the server still considers the cluster unavailable, but the cluster responds".to_owned()
+            });
         }
     }
 
@@ -353,7 +355,7 @@ impl Server {
                 let comes_by = self.threads.iter().map(|thread| thread.worker.comes_by(*shard)).min();
                 if comes_by.is_some_and(|comes_by| comes_by > deadline.max(now)) {
                     world.auditor.accuse("armed", || {
-                        format!("shard {shard} has a deadline at {deadline:?}, but the first worker comes back at {comes_by:?}")
+                        format!("shard {shard} has a deadline at {deadline:?}, but no worker visits it before {comes_by:?}")
                     });
                 }
                 if asked > asked_max {
@@ -452,7 +454,7 @@ fn config(world: &World, start: u32, (log, quorum): (Option<LogPort>, Option<Quo
 /// left for the turn.
 fn leave<S, B>(turn: Turn<'_, S, B>) {
     let left = turn.leave();
-    assert!(left.is_none(), "a batch was left although no other thread ran");
+    assert!(left.is_none(), "a batch was left for this turn, although no other thread ran");
 }
 
 /// Receives the response to an inspection.

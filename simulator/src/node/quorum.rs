@@ -140,7 +140,7 @@ impl SimulatedQuorum {
                 self.asker.take_look(heard.map(|_| ()), now);
                 if is_ok && self.is_unavailable() {
                     world.auditor.accuse("answers", || {
-                        "the cluster counts as unavailable after a probe succeeded".to_owned()
+                        "the server considers the cluster unavailable after a probe succeeded".to_owned()
                     });
                 }
             }
@@ -194,9 +194,9 @@ impl SimulatedQuorum {
             && until.ms_since(world.server_time()) > QUORUM_RETRY_MS
         {
             let count = self.open_count;
-            world
-                .auditor
-                .accuse("answers", || format!("{count} questions wait, but the cluster is not asked"));
+            world.auditor.accuse("answers", || {
+                format!("{count} questions wait, but the server sends no transaction to the cluster")
+            });
         }
     }
 
@@ -210,12 +210,14 @@ impl SimulatedQuorum {
         let is_given_up = matches!(act, Act::Deliver(Settled { fences: None, .. }));
         if is_unavailable && !was_unavailable && !is_silent && !self.heard.is_stranger {
             world.auditor.accuse("answers", || {
-                format!("a cluster that answered {silent_ms} ms ago counts as unavailable")
+                format!("the server considers the cluster unavailable, but it responded {silent_ms} ms ago")
             });
         }
         if is_given_up && is_silent && !is_unavailable {
             world.auditor.accuse("answers", || {
-                format!("a cluster that answered nothing for {silent_ms} ms counts as available")
+                format!(
+                    "the server considers the cluster available, but it has not responded for {silent_ms} ms"
+                )
             });
         }
     }
@@ -227,7 +229,7 @@ impl SimulatedQuorum {
         if matches!(act, Act::Ask(_)) && (is_spared || count >= QUORUM_TRANSACTION_COUNT_MAX) {
             world.auditor.accuse("steps", || {
                 format!(
-                    "the cluster is asked beside {count} other transactions; shortly after a failure: {is_spared}"
+                    "the server sends a transaction while {count} others are in flight; in the pause after a failure: {is_spared}"
                 )
             });
         }

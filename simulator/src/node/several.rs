@@ -26,7 +26,7 @@ impl Server {
                 let expected = self.threads.iter().any(|thread| thread.worker.will_recheck(&several));
                 assert!(
                     expected || !self.is_due(&several),
-                    "{several:?} is clear, and no worker looks at it"
+                    "{several:?} is clear, but no worker rechecks it"
                 );
             }
         }
@@ -74,7 +74,7 @@ impl Server {
             count > 0 && count < ids.len()
         };
         if let Some(ids) = reserved.iter().find(is_part) {
-            world.auditor.accuse("all-or-none", || format!("a crash left only some of {ids:?}"));
+            world.auditor.accuse("all-or-none", || format!("after a crash only some of {ids:?} are held"));
         }
     }
 
@@ -86,7 +86,9 @@ impl Server {
         }
         let held = contents::holds_of(&self.node.0);
         if let Some(id) = uncounted.intersection(&held).next() {
-            world.auditor.accuse("start", || format!("{id:?} is held although no cluster has counted it"));
+            world
+                .auditor
+                .accuse("start", || format!("{id:?} is held, but the cluster has not counted its fence"));
         }
     }
 }

@@ -190,7 +190,7 @@ impl RealLane {
         let Some(connection) = self.connection.take() else { return };
         let client = self.client;
         world.trace.note(world.now_us, 31, connection as u64, || {
-            format!("process {client}  is done with connection {connection}")
+            format!("process {client}  has closed connection {connection}")
         });
         world.network.connections[connection].client_done = true;
         world.close(connection, true);

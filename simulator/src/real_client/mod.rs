@@ -588,9 +588,9 @@ impl RealClient {
             });
             if !ids.insert(id) {
                 let index = self.index;
-                world
-                    .auditor
-                    .accuse("one-owner", || format!("two guards of process {index} believe in {id}"));
+                world.auditor.accuse("one-owner", || {
+                    format!("two guards of process {index} both report that they hold {id}")
+                });
             }
         }
         world.auditor.note_guards(self.index, &views, world.now_us);
@@ -600,7 +600,7 @@ impl RealClient {
         let index = self.index;
         let mut outstanding = Vec::new();
         if !matches!(self.phase, Phase::Leaving | Phase::Gone) {
-            outstanding.push(format!("process {index} is {:?}", self.phase));
+            outstanding.push(format!("process {index} is in phase {:?}", self.phase));
         }
         let counts = [self.asking.len(), self.answers.len(), self.guards.len(), self.watches.len()];
         if counts != [0; 4] {

@@ -19,7 +19,7 @@ impl RealClient {
             if since_us + max_us < world.now_us {
                 let index = self.index;
                 world.auditor.accuse("silence", || {
-                    format!("process {index} has heard nothing since {since_us} us and keeps {lane:?}")
+                    format!("process {index} has received nothing since {since_us} us but keeps the connection of {lane:?}")
                 });
             }
         }

@@ -72,7 +72,7 @@ impl JointLock {
         stop.cancel();
         while let Some(member) = running.join_next().await {
             if let Ok((name, Err(error))) = member {
-                tracing::warn!(name, %error, "a runner ended with an error when it was told to stop");
+                tracing::warn!(name, %error, "a runner failed while it was stopping");
             }
         }
         ended

@@ -32,8 +32,8 @@ pub enum Error {
     /// The server could not, or said something that the contract does not know.
     #[error("internal: {0}")]
     Internal(String),
-    /// Another stream with the same `request_id` took this one's place.
-    #[error("superseded: another stream with the same request_id took this one's place")]
+    /// Another stream with the same `request_id` replaced this stream.
+    #[error("superseded: another stream with the same request_id replaced this stream")]
     Superseded,
     /// The call did not come through, or the answer did not. The call may have taken effect.
     #[error("transport: {0}")]

@@ -44,7 +44,7 @@ pub enum Loss {
     LocalDeadline,
     /// Somebody who knew the id unlocked it.
     Unlocked,
-    /// Another stream with the same `request_id` took this one's place, and with it the lock.
+    /// Another stream with the same `request_id` replaced this stream and owns the lock now.
     Superseded,
     /// The guard is gone, or the runtime in which the lock was acquired.
     Unwatched,

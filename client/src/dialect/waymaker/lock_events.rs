@@ -136,7 +136,7 @@ impl LockEvents {
     /// The next event; `None` if nothing follows. May be dropped and called again without losing one.
     ///
     /// # Errors
-    /// [`Error::Superseded`] if another stream took this one's place, [`Error::Transport`] if the server cannot be reached
+    /// [`Error::Superseded`] if another stream replaced this stream, [`Error::Transport`] if the server cannot be reached
     /// for as long as there is to wait. Nothing follows an error.
     pub async fn next(&mut self) -> Option<Result<LockEvent, Error>> {
         loop {

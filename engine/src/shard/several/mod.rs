@@ -249,7 +249,7 @@ fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
 
 pub(super) fn place_of(participants: &[Participant<'_>], shard: u16) -> usize {
     let found = participants.binary_search_by_key(&shard, |participant| participant.shard.number);
-    found.expect("the turns of all shards of the claim are in hand")
+    found.expect("the caller has the turns of all shards of the claim")
 }
 
 /// The present of all shards is that of the latest, so that what happens here has one instant.

@@ -64,7 +64,7 @@ impl Rig {
     /// Takes the turn of the shard of the key. The worker has it again once it gets the mail.
     fn hold_turn(&self) -> Mail {
         let shard = self.node.shard_of_key(KEY);
-        let turn = self.node.shards[usize::from(shard)].enter().expect("nobody has the turn");
+        let turn = self.node.shards[usize::from(shard)].enter().expect("the turn is free");
         Mail::Turn { shard, pass: turn.pass_on() }
     }
 

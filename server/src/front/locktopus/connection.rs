@@ -260,7 +260,7 @@ impl Connection {
 
     /// Asks for a hold that lasts until it is released, or as long as was agreed once the connection is lost.
     fn acquire(&self, set: &LockSet) -> Followed {
-        tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "asks");
+        tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "lock requested");
         let mut buffer = Vec::new();
         let options = AcquireOptions {
             release_after_ms: Some(self.lane.abandon_timeout_ms),

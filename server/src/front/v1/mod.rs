@@ -60,7 +60,7 @@ impl V1 {
     }
 
     /// The answer of the service that a request names; the request, if that is none of these.
-    #[expect(clippy::result_large_err, reason = "the request goes back as it came, to whom it is for")]
+    #[expect(clippy::result_large_err, reason = "the error is the unchanged request, for the next service")]
     pub(super) fn call(
         &self,
         request: Request<TimedBody>,

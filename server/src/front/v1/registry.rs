@@ -36,7 +36,7 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
     })
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "answers are handed to whoever reads them")]
+#[expect(clippy::needless_pass_by_value, reason = "callers pass responses by value")]
 fn registered(response: wire::Response<'_>) -> Option<v1::RegisterResponse> {
     let wire::Response::Registered(registered) = response else { return None };
     Some(v1::RegisterResponse {

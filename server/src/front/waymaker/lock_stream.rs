@@ -219,7 +219,7 @@ impl LockStream {
 }
 
 fn superseded() -> Status {
-    Status::aborted("another stream with the same request_id took this one's place")
+    Status::aborted("another stream with the same request_id replaced this stream")
 }
 
 impl Stream for LockStream {

@@ -127,8 +127,8 @@ fn is_superseded(detail: &ErrorDetail<'_>) -> bool {
 
 /// Who stands in front.
 fn in_words(contention: &Contention<'_>) -> String {
-    let what = if contention.held { "held" } else { "waited for" };
-    let mut words = format!("the key is {what} for {} ms already", contention.age_ms);
+    let what = if contention.held { "held" } else { "requested" };
+    let mut words = format!("the key has been {what} for {} ms", contention.age_ms);
     if !contention.owner.is_empty() {
         words += &format!(" by {}", String::from_utf8_lossy(contention.owner));
     }

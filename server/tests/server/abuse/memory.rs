@@ -114,7 +114,7 @@ fn kept_answers_of_a_session_are_limited() {
     let claim = Request::AcquireKeys(AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() });
     client.send_numbered(2, claim);
     let dropped = receive_answer(&mut client);
-    assert_eq!(dropped.refusal(), (ErrorCode::Unknown, "bytes of kept answers", 4 << 20));
+    assert_eq!(dropped.refusal(), (ErrorCode::Unknown, "bytes of kept responses", 4 << 20));
 }
 
 #[test]

@@ -264,7 +264,7 @@ impl Runner {
             && !self.arguments.record
         {
             self.failures.push(format!(
-                "{name} needs {count} seeds, which is over twice the recorded number and over 20 more"
+                "{name} needs {count} seeds, which is more than twice the recorded number and more than 20 above it"
             ));
         }
         let row = Row { seed_count, rule, promise: promise.clone() };
