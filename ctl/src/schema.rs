@@ -36,7 +36,7 @@ pub(crate) struct Output {
 }
 
 /// Every JSON output.
-pub(crate) const OUTPUTS: [Output; 30] = [
+pub(crate) const OUTPUTS: [Output; 27] = [
     output::<locks::acquire::AcquiredObject>("locks acquire"),
     output::<locks::extend::ExtendedObject>("locks extend"),
     output::<locks::force_release::ReleasedObject>("locks force-release"),
