@@ -13,7 +13,7 @@ use crate::output::note;
 use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
-One candidate leads and the others stand by; notes on stderr tell about changes.
+One candidate leads and the others stand by; notes on stderr report changes.
 CMD runs while this candidate leads, with the rules and the environment of
 `lock`. If the leadership is lost, CMD is stopped in time and this candidate
 stands by again. An unavailable server is tried again without a limit. When CMD

@@ -17,7 +17,7 @@ A presence is a registration that tells others that something is available, and
 where. `presence set` renews it while CMD runs and removes it when CMD has ended.
 If this machine fails, the presence ends when --ttl has passed. Another owner
 cannot take the same name meanwhile. CMD is stopped if waymaker-ctl dies. CMD is
-not stopped if the presence cannot be renewed; a note on stderr tells so.
+not stopped if the presence cannot be renewed; a note on stderr reports that.
 
 Examples:
   Announce the address of a worker while it runs:

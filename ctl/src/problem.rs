@@ -106,7 +106,7 @@ fn sentence(contention: &Contention) -> String {
     let verb = match (held, shared) {
         (true, false) => "held",
         (true, true) => "held for reading",
-        (false, _) => "wanted first",
+        (false, _) => "requested earlier",
     };
     let owner = match owner.as_slice() {
         b"" => "a client without a name".to_owned(),

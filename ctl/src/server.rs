@@ -135,7 +135,7 @@ fn page(object: &ServerObject, capabilities: Option<Capabilities>) -> String {
         object.protocol_version
     );
     match capabilities {
-        None => page.push_str("The server does not tell its capabilities.\n"),
+        None => page.push_str("The server does not report its capabilities.\n"),
         Some(capabilities) => {
             let rows = Capabilities::NAMES.map(|(capability, name)| {
                 let state = if capabilities.contains(capability) { "yes" } else { "no" };

@@ -110,10 +110,12 @@ impl fmt::Display for BootTime {
 mod tests {
     use super::*;
 
-    /// Returns a timer of each form, with the clock that it waits on.
-    fn forms() -> Vec<(fn() -> BootTime, Box<dyn Timer>)> {
-        let mut forms: Vec<(fn() -> BootTime, Box<dyn Timer>)> =
-            vec![(portable::now, Box::new(portable::SystemTimer::new().unwrap()))];
+    /// A form of the clock: how to read it, and a timer that waits on it.
+    type Form = (fn() -> BootTime, Box<dyn Timer>);
+
+    /// Returns every form of the clock that this system has.
+    fn forms() -> Vec<Form> {
+        let mut forms: Vec<Form> = vec![(portable::now, Box::new(portable::SystemTimer::new().unwrap()))];
         #[cfg(target_os = "linux")]
         forms.push((linux::now, Box::new(linux::SystemTimer::new().unwrap())));
         forms

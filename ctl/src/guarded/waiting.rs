@@ -115,7 +115,7 @@ fn waiting_note(name: &[u8], held_by: &str, holders: &Holders) -> NoteObject {
     let mut object = NoteObject { key: Some(key), key_hex, ..NoteObject::default() };
     let name = text::printable(name);
     let Some(first) = &holders.first else {
-        object.note = format!("waiting for {name}, which nobody holds at the moment");
+        object.note = format!("waiting for {name}, which is free at the moment");
         return object;
     };
     let mut owner = "a client without a name".to_owned();

@@ -19,7 +19,7 @@ pub(super) const RELEASE_AFTER_DEFAULT: &str = "5m";
 
 pub(crate) const HELP: &str = "\
 The new end of the lease is --release-after from now, which may be earlier than
-the old end. A holder elsewhere is told about the new end.
+the old end. A holder elsewhere is notified of the new end.
 
 Example:
   waymaker-ctl locks extend deploy/eu \"$id\" --release-after 1h";

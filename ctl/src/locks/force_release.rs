@@ -13,7 +13,7 @@ use crate::output::show;
 use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
-The holder or waiter is told the reason at once. `locks list` and `locks inspect`
+The holder or waiter gets the reason at once. `locks list` and `locks inspect`
 show the ids.
 
 Examples:

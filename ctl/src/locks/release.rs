@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
-The holder or waiter is told at once. Nothing is printed. `locks acquire` prints
+The holder or waiter is notified at once. Nothing is printed. `locks acquire` prints
 the id of its lock; `locks list` and `locks inspect` show all ids.
 
 Example:
