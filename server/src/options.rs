@@ -111,7 +111,14 @@ pub struct Flags {
     pub data_dir: Option<PathBuf>,
     /// Length of a log segment in bytes: a multiple of 4096 from 65536 (64 KiB) to 1073741824 (1 GiB). When two segments
     /// are full, the server compacts them into a snapshot [default: 67108864]
-    #[arg(long, env = "WAYMAKER_LOG_SEGMENT_LEN", value_name = "BYTES", help_heading = heading::DURABILITY)]
+    #[arg(
+        long,
+        env = "WAYMAKER_LOG_SEGMENT_LEN",
+        value_name = "BYTES",
+        value_parser = byte_count,
+        allow_hyphen_values = true,
+        help_heading = heading::DURABILITY
+    )]
     pub log_segment_len: Option<u64>,
     /// Start from a damaged log. Discards everything after the damage, raises all fences above any ever issued, and
     /// refuses grants until the longest lease ever granted has expired, but for at most 49.7 days. The wait does not
@@ -148,7 +155,14 @@ pub struct Flags {
     pub tls_min_version: Option<TlsVersion>,
 
     /// Worker threads, 1 to 1024 [default: one for each core]
-    #[arg(long, env = "WAYMAKER_WORKERS", value_name = "N", help_heading = heading::LIMITS)]
+    #[arg(
+        long,
+        env = "WAYMAKER_WORKERS",
+        value_name = "N",
+        value_parser = worker_count,
+        allow_hyphen_values = true,
+        help_heading = heading::LIMITS
+    )]
     pub workers: Option<usize>,
     /// Pin worker N to the N-th core that the process may use [default: false]
     #[arg(
@@ -161,21 +175,35 @@ pub struct Flags {
     )]
     pub pin: Option<bool>,
     /// Busy-poll for this long before an idle worker sleeps; trades CPU for latency [default: 0s]
-    #[arg(long, env = "WAYMAKER_BUSY_POLL", value_name = "DURATION", help_heading = heading::LIMITS)]
+    #[arg(
+        long,
+        env = "WAYMAKER_BUSY_POLL",
+        value_name = "DURATION",
+        value_parser = duration,
+        allow_hyphen_values = true,
+        help_heading = heading::LIMITS
+    )]
     pub busy_poll: Option<humantime::Duration>,
     /// Memory limit: bytes such as 512MiB, a percentage of the memory of the control group or machine such as 75%, or
-    /// `none`. At the limit the server refuses new claims, registrations, watches, sessions and connections; it still
-    /// serves renewals and releases [default: 75%]
+    /// `none`. At the limit the server refuses new claims, registrations, watches and sessions, and 5 % above it new
+    /// connections; it still serves renewals and releases [default: 75%]
     #[arg(long, env = "WAYMAKER_MEMORY_LIMIT", value_name = "LIMIT", help_heading = heading::LIMITS)]
     pub memory_limit: Option<MemoryLimit>,
 
     /// TOML file with options [default: none]
     #[arg(long, env = "WAYMAKER_CONFIG", value_name = "FILE", help_heading = heading::LIFECYCLE)]
     pub config: Option<PathBuf>,
-    /// Longest time from SIGTERM or SIGINT until the server stops. Until then it refuses new claims and cancels waiters,
-    /// but serves renewals and releases; it stops early when nothing is held. Holds in the durable log survive the restart
-    /// [default: 5s]
-    #[arg(long, env = "WAYMAKER_DRAIN", value_name = "DURATION", help_heading = heading::LIFECYCLE)]
+    /// Longest time from SIGTERM or SIGINT until the server stops. It cancels waiters and refuses new claims and new
+    /// connections at once, but serves renewals and releases until no hold remains that the restart would end. With a data
+    /// directory holds survive the restart, so the server stops early [default: 5s]
+    #[arg(
+        long,
+        env = "WAYMAKER_DRAIN",
+        value_name = "DURATION",
+        value_parser = duration,
+        allow_hyphen_values = true,
+        help_heading = heading::LIFECYCLE
+    )]
     pub drain: Option<humantime::Duration>,
 
     /// Behaviour of Locket if its published document and its code since March 2024 differ: `documented` accepts a type
@@ -206,6 +234,8 @@ pub struct Flags {
         long,
         env = "WAYMAKER_LOCKTOPUS_ABANDON_TIMEOUT",
         value_name = "DURATION",
+        value_parser = duration,
+        allow_hyphen_values = true,
         help_heading = heading::CONTRACTS
     )]
     pub locktopus_abandon_timeout: Option<humantime::Duration>,
@@ -413,7 +443,7 @@ impl Flags {
                 })?,
                 (None, None) => MemoryLimit::default(),
             },
-            unix: self.unix.or(file.unix),
+            unix: self.unix.or(file.unix).filter(|path| path != Path::new(NONE)),
             data_dir: Some(self.data_dir.or(file.data_dir).unwrap_or_else(|| "waymaker-data".into()))
                 .filter(|path| path != Path::new(NONE)),
             log_segment_len,
@@ -432,6 +462,21 @@ impl Flags {
 }
 
 /// An address, unless it says that there is none.
+/// Parses a number of workers. [`Flags::resolve`] checks the range.
+fn worker_count(text: &str) -> Result<usize, String> {
+    let limit = crate::limits::WORKER_COUNT_MAX;
+    text.parse().map_err(|_| format!("use a number from 1 to {limit}"))
+}
+
+/// Parses a number of bytes. [`Flags::resolve`] checks the range.
+fn byte_count(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "use a number of bytes without a unit, such as 67108864".to_owned())
+}
+
+fn duration(text: &str) -> Result<humantime::Duration, String> {
+    text.parse().map_err(|_| "use a duration such as 50us, 250ms, 5s or 1m".to_owned())
+}
+
 fn address(given: Option<String>, default: &str) -> Option<String> {
     Some(given.unwrap_or_else(|| default.to_owned())).filter(|address| address != NONE)
 }
@@ -516,6 +561,29 @@ mod tests {
             min_version: TlsVersion::V1_2,
         };
         assert_eq!(flags.resolve().unwrap().tls, Some(expected));
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_form_is_named_with_the_right_form() {
+        for (flag, value, form) in [
+            ("--workers", "x", "use a number from 1 to 1024"),
+            ("--workers", "-1", "use a number from 1 to 1024"),
+            ("--log-segment-len", "64KiB", "use a number of bytes without a unit, such as 67108864"),
+            ("--drain", "x", "use a duration such as 50us, 250ms, 5s or 1m"),
+            ("--busy-poll", "-1s", "use a duration such as 50us, 250ms, 5s or 1m"),
+            ("--locktopus-abandon-timeout", "7", "use a duration such as 50us, 250ms, 5s or 1m"),
+        ] {
+            let error = Flags::try_parse_from(["waymaker-server", flag, value]).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{value}' for '{flag}")) && error.contains(form), "{error}");
+        }
+    }
+
+    #[test]
+    fn none_switches_the_unix_socket_off() {
+        let config = file("unix = \"/run/waymaker.sock\"");
+        let config = config.path().to_str().unwrap();
+        let flags = ["waymaker-server", "--config", config, "--unix", "none"];
+        assert_eq!(Flags::parse_from(flags).resolve().unwrap().unix, None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How much memory the server may use, and whether it does.
 //!
 //! Every buffer of a connection has a bound of its own. But there may be many connections, sessions and claims, so the server also limits
-//! its memory as a whole. At the limit it refuses requests that need more: new claims, registrations, watches, sessions and connections.
+//! its memory as a whole. At the limit it refuses requests that need more: new claims, registrations, watches and sessions; above it also connections.
 //! Renewals, releases and questions are served, so holders lose nothing.
 
 mod allocator;
