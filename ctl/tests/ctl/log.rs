@@ -192,8 +192,10 @@ fn a_damaged_frame_is_named_by_file_and_byte_and_earlier_frames_are_shown() {
     killed(&place, 3);
     let frame = 3;
     place.flip(SEGMENT, frame * BLOCK_LEN + 90);
-    let expected =
-        format!("{SEGMENT}, byte {}: frame {frame} was durable, but its checksum", frame * BLOCK_LEN);
+    let expected = format!(
+        "{SEGMENT}, byte {}: frame {frame} was durable, but the checksum of the frame",
+        frame * BLOCK_LEN
+    );
     let damage = place.damage();
     assert!(damage.contains(&expected), "{damage}");
     let inspected = place.log(&["inspect"]);

@@ -21,7 +21,7 @@ fn a_command_runs_under_a_lock_over_mutual_tls() {
     assert!(done.status.success(), "{}", stderr(&done));
     let refused = run(&["--tls-ca", ca]);
     assert_eq!(refused.status.code(), Some(122));
-    assert!(stderr(&refused).contains("only clients with a certificate"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("the server requires a client certificate"), "{}", stderr(&refused));
     let mut command = ctl(&server.tls_url(), &["locks", "list"]);
     command.env("WAYMAKER_TLS_CA", ca);
     command.env("WAYMAKER_TLS_CERT", identity.cert()).env("WAYMAKER_TLS_KEY", identity.key());

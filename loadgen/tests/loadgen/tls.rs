@@ -111,7 +111,8 @@ fn rejects_a_server_with_an_untrusted_certificate() {
     }
     let server = server(&issued, "binary", &["--workers", "1"]);
     let target = format!("waymaker+tls://{}", server.address);
-    load(&target, &another, &["--workload", "churn"]).assert_refused("signed by no CA that is believed");
+    load(&target, &another, &["--workload", "churn"])
+        .assert_refused("no trusted CA signed the certificate of the server");
     // The system's CAs did not sign the certificate.
     assert_eq!(run(&["--target", &target]).code, Some(2));
 }
@@ -144,7 +145,7 @@ fn tells_encrypted_and_unencrypted_peers_apart() {
     let authority = Authority::new();
     let plain = crate::waymaker::server(&["--workers", "1"]);
     let target = format!("waymaker+tls://{}", plain.address);
-    load(&target, &authority, &[]).assert_refused("without it the address has no +tls");
+    load(&target, &authority, &[]).assert_refused("then the address has no +tls");
     let encrypted = server(&authority.issue("server"), "binary", &["--workers", "1"]);
     let target = format!("waymaker://{}", encrypted.address);
     load(&target, &authority, &[]).assert_refused(&target);
