@@ -1,5 +1,5 @@
-//! CPU time of the server per request, compared with other servers. For front ends, whose libraries do most of the
-//! work.
+//! CPU time of the server per request, compared with other servers. This number matters for front ends, whose
+//! libraries do most of the work.
 
 use std::fmt::Write;
 

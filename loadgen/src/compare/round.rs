@@ -78,8 +78,8 @@ impl Rounds {
         Ok(all)
     }
 
-    /// Measures the slice of each turn and adds them as a round. Repeats a slice once if the distance changed
-    /// during it.
+    /// Measures the slice of each turn and adds them as a round. Repeats a slice once if the distance between the
+    /// two cores changed during it.
     pub fn add_round(
         &mut self,
         turn_count: usize,

@@ -48,14 +48,14 @@ impl Auditor {
         is_certain.then_some(hold.lease_end_ms.max(hold.late_ms))
     }
 
-    /// Returns the end of the session of a hold, if the hold depends on its lease.
+    /// Returns the end of the session of a hold, if the hold depends on the lease of this session.
     fn session_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
         let session = self.sessions.get(&hold.session?).filter(|_| !hold.may_have_moved)?;
         Some(session.over_ms().unwrap_or(u64::MAX).min(session.ceiling_ms()))
     }
 
-    /// Returns the end of a hold by the last start of the server, which counts as the loss of its connection.
-    /// `None` if its lane may have been resumed since.
+    /// Returns the end of a hold with `release_after` that was granted before the last start of the server. The
+    /// start counts as the loss of the connection. `None` if the session may have resumed the hold's lane since.
     fn restart_ceiling_ms(&self, hold: &Hold) -> Option<u64> {
         let (_, release_after_ms) = self.lost_with(hold)?;
         let started_ms = self.restarts.started_ms.filter(|started_ms| hold.said_ms < *started_ms)?;

@@ -43,8 +43,8 @@ impl Auditor {
     fn owe_to_holder(&mut self, request: usize, id: LockId, now_ms: u64, word: Word) {
         let (asked, Some(hold)) = (&self.requests[request], self.holds.get(&id)) else { return };
         let was_there = !hold.may_have_moved && hold.settled_ms < asked.first_sent_ms;
-        // A front end tells the stream of a hold about changes by other streams of its connection, unless
-        // these act as the lane of the hold.
+        // A front end tells the stream of a hold about changes by other streams of its connection. It does not
+        // tell about a request with `own: true`, which acts as the lane of the hold.
         let is_own = matches!(
             asked.operation,
             Operation::Extend { own: true, .. } | Operation::Release { own: true, .. }

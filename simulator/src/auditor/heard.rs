@@ -494,8 +494,8 @@ impl Auditor {
         ended_us.is_some_and(|ended_us| ended_us >= since_us)
     }
 
-    /// Rules `guard` and `last-word`: a guard that reports its hold agrees with the responses that its
-    /// process has read.
+    /// Rules `guard` and `last-word`: a guard reports that it holds its lock. Then no response that its process
+    /// has read ended the hold, and the guard's deadline is not after the end of the newest lease that it read.
     pub(super) fn judge_by_heard(&mut self, process: usize, view: &GuardView) {
         let reader = self.heard.reader(process);
         let is_end = |reason: &LossReason| matches!(reason, LossReason::Expired | LossReason::Revoked(_));

@@ -58,7 +58,8 @@ impl Auditor {
         Some(left_ms)
     }
 
-    /// Returns when all other claims had left the queue of a key that may have been ahead of this claim.
+    /// Returns when all claims that may have been ahead of this one had left the queue of a key, if that is
+    /// known.
     fn waiters_left_ms(&self, request: usize, key: Key, queued_ms: u64, stamp_ms: u64) -> Option<u64> {
         if !self.knows_crowd_since(key, queued_ms) {
             return None;

@@ -123,8 +123,8 @@ impl Auditor {
         let asked = &self.requests[request];
         let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
         let is_forgetful = self.settings.is_forgetful;
-        // In a tree all holds are newest. If the counter of a key was forgotten, the server no longer knows
-        // that a fence was the newest; it is not held then.
+        // In a tree the fence of every hold is the newest. The server forgets only counters of free keys. After
+        // that it no longer knows that a fence of such a key was the newest.
         let is_newest = verified.newest_fence == fence && fence > 0 || verified.held && key == TREE;
         let is_consistent = (verified.newest == is_newest || is_forgetful && is_newest)
             && (verified.newest || !verified.held)

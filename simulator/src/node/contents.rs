@@ -38,8 +38,8 @@ pub(super) fn difference(
     compare(&logged, &image_of(node, started)?, node.quorum.is_some(), stage)
 }
 
-/// Compares a node that has not served any client yet with the log that it was restored from and with the
-/// records that its start has left for the log.
+/// Compares a node that has not served any client yet with its log. `logged` is the log that the node was
+/// restored from, and `left` has the records that its start will append to the log.
 pub(super) fn difference_at_start<'a>(
     mut logged: Image,
     node: &Node,
