@@ -180,3 +180,32 @@ pub(crate) fn no_answer(connection: &Connection, limit: Duration) -> Error {
     let address = connection.server.clone();
     Unavailable::Unreachable { address, hint: "", source: Arc::new(source) }.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::command_line::CommandLine;
+
+    /// A server that closes every connection. The limit is as long as the first pause.
+    #[tokio::test]
+    async fn no_attempt_is_made_after_a_pause_that_reaches_the_limit() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("waymaker://{}", listener.local_addr().unwrap());
+        let words = ["waymaker-ctl", "server", "status", "--connect-timeout", "1h", "--server", &url];
+        let line = CommandLine::try_parse_from(words).unwrap();
+        let attempts = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&attempts);
+        tokio::spawn(async move {
+            while listener.accept().await.is_ok() {
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        connect_within(&line.connection, FIRST_PAUSE).await.unwrap_err();
+        // A machine that is too busy for the first attempt has none.
+        assert!(attempts.load(Ordering::SeqCst) <= 1);
+    }
+}

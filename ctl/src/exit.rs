@@ -288,7 +288,75 @@ impl From<Exit> for ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use waymaker_client::{CancelReason, Contention, DecodeError, LossReason, ServerAddress, TlsError};
+    use waymaker_protocol::{ErrorAnswer, ErrorDetail};
+
     use super::*;
+
+    /// Returns the error of a client to which the server sends this code.
+    fn sent(code: ErrorCode) -> Error {
+        let detail = match code {
+            ErrorCode::Busy | ErrorCode::Timeout | ErrorCode::NotOwner => {
+                ErrorDetail::Contention(waymaker_protocol::Contention::default())
+            }
+            _ => ErrorDetail::Text { value: 0, field: b"", message: b"" },
+        };
+        ErrorAnswer { code, detail }.into()
+    }
+
+    #[test]
+    fn every_error_has_its_exit() {
+        let refused = |code| {
+            let (field, message) = (String::new(), String::new());
+            Error::Unavailable(Unavailable::Refused { code, field, message, limit: None, retry_after: None })
+        };
+        let source = Arc::new(io::Error::from(io::ErrorKind::ConnectionRefused));
+        let address = "127.0.0.1:7420".to_owned();
+        let (what, place, problem) = ("CA", "ca.pem".to_owned(), "no such file".to_owned());
+        for (error, exit) in [
+            (Error::Busy(Contention::default()), Exit::Busy),
+            (Error::Timeout(Contention::default()), Exit::Busy),
+            (Error::Cancelled { reason: CancelReason::Forced, message: String::new() }, Exit::Refused),
+            (Error::NotOwner(Contention::default()), Exit::Refused),
+            (Error::Throttled { retry_after: None, bucket: None }, Exit::Throttled),
+            (Error::Frozen { message: String::new() }, Exit::Refused),
+            (Error::CapacityMismatch { capacity: 2 }, Exit::Refused),
+            (sent(ErrorCode::BadInput), Exit::Refused),
+            (Error::Lost(LossReason::Expired), Exit::Lost),
+            (Unavailable::Unreachable { address, hint: "", source }.into(), Exit::Unreachable),
+            (Unavailable::Disconnected { reason: String::new() }.into(), Exit::Unreachable),
+            (refused(ErrorCode::Shutdown), Exit::Unreachable),
+            (refused(ErrorCode::Recovering), Exit::Refused),
+            (refused(ErrorCode::NoSpace), Exit::Refused),
+            (refused(ErrorCode::QuorumUnavailable), Exit::Refused),
+            (refused(ErrorCode::Overloaded), Exit::Refused),
+            (sent(ErrorCode::Unknown), Exit::Unreachable),
+            ("http://".parse::<ServerAddress>().unwrap_err().into(), Exit::Usage),
+            (TlsError::Unreadable { what, place, problem }.into(), Exit::Usage),
+            (DecodeError::BadValue { field: "state", value: 9 }.into(), Exit::Unreachable),
+            (Error::Closed, Exit::Internal),
+        ] {
+            assert_eq!(Exit::from(&error), exit, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn the_reference_of_errors_has_the_exit_code_of_every_error() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/errors.md");
+        let document = std::fs::read_to_string(path).expect("the document");
+        let rows: Vec<Vec<_>> =
+            document.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+        let title = rows.iter().find(|row| row.get(1) == Some(&"Code")).expect("the table");
+        let column = title.iter().position(|cell| *cell == "Exit code of waymaker-ctl").expect("the column");
+        for code in ErrorCode::ALL {
+            let first = format!("[`{0}`](#{0})", code.name());
+            let row = rows.iter().find(|row| row.get(1) == Some(&&*first)).expect("a row of this code");
+            assert_eq!(row[column], Exit::from(&sent(*code)).code().to_string(), "{code}");
+        }
+    }
 
     #[test]
     fn the_table_has_every_code_of_waymaker_ctl() {

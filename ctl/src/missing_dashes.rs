@@ -63,6 +63,8 @@ mod tests {
             &["lock", "backup", "--waitt", "5s"],
             &["lock", "backup", "--wait", "5s"],
             &["lock", "backup", "--nonsense", "--", "ls"],
+            // The word in the way is not the command.
+            &["throttle", "b", "--rate", "1/s", "extra", "--", "ls"],
             &["locks", "list", "extra"],
             &["nonsense", "k", "ls"],
         ] {

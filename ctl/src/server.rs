@@ -168,3 +168,42 @@ fn meaning(capability: Capabilities) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use waymaker_client::NamespaceKind;
+
+    use super::*;
+
+    #[test]
+    fn the_response_time_is_in_milliseconds() {
+        assert_eq!(rounded_ms(Duration::from_nanos(1_234_567)), 1.234);
+        assert_eq!(rounded_ms(Duration::from_secs(2)), 2_000.0);
+    }
+
+    #[test]
+    fn counts_are_sums_over_the_namespaces_of_a_kind() {
+        let namespace = |kind, factor| NamespaceStatus {
+            name: b"n".to_vec(),
+            kind,
+            held: factor,
+            waiting: 2 * factor,
+            timeouts: 3 * factor,
+            expired: 4 * factor,
+            revoked: 5 * factor,
+        };
+        let counts = counts(&[
+            namespace(NamespaceKind::Flat, 1),
+            namespace(NamespaceKind::Pool, 7),
+            namespace(NamespaceKind::Flat, 100),
+        ]);
+        let counts: Vec<_> = counts
+            .iter()
+            .map(|counts| {
+                let KindObject { kind, namespaces, held, waiting, timeouts, expired, revoked } = counts;
+                (*kind, [namespaces, held, waiting, timeouts, expired, revoked].map(|count| *count))
+            })
+            .collect();
+        assert_eq!(counts, [("flat", [2, 101, 202, 303, 404, 505]), ("pool", [1, 7, 14, 21, 28, 35])]);
+    }
+}

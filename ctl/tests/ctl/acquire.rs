@@ -1,10 +1,12 @@
 //! `locks acquire`, `locks extend` and `locks release`.
 
 use std::process::Stdio;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::fake::FakeServer;
 use crate::program::{Running, ctl, eventually, output, soon, stderr, stdout};
 use crate::real::{RealServer, server};
 
@@ -67,9 +69,15 @@ fn an_extend_moves_the_end_of_a_lease() {
     let extended = run(&server, &["locks", "extend", "k", &id, "--release-after", "1m", "--json"]);
     let object: Value = serde_json::from_str(&stdout(&extended)).unwrap();
     assert_eq!((&object["remaining_ms"], &object["clamped"]), (&60_000.into(), &false.into()));
-    let other = run(&server, &["locks", "extend", "other", &id]);
-    assert_eq!(other.status.code(), Some(123));
-    assert!(stderr(&other).contains("no lock and no wait of other has the id "), "{}", stderr(&other));
+    // The second key has the length of the first one.
+    for key in ["other", "j"] {
+        let other = run(&server, &["locks", "extend", key, &id]);
+        assert_eq!(other.status.code(), Some(123), "{key}");
+        let said = format!("no lock and no wait of {key} has the id ");
+        assert!(stderr(&other).contains(&said), "{}", stderr(&other));
+    }
+    let left = inspect(&server)["holders"][0]["remaining_ms"].as_u64().unwrap();
+    assert!(left <= 60_000, "the lease was not extended under another key: {left}");
     let unknown = run(&server, &["locks", "extend", "k", "00000000000000010000000000000002"]);
     assert_eq!(unknown.status.code(), Some(123), "{}", stderr(&unknown));
     for verb in ["extend", "release"] {
@@ -80,6 +88,58 @@ fn an_extend_moves_the_end_of_a_lease() {
             "{text}"
         );
     }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+#[test]
+fn an_extend_prints_the_end_of_the_new_lease() {
+    let server = server!();
+    let id = stdout(&run(&server, &["locks", "acquire", "k"])).trim().to_owned();
+    let earliest = unix_ms() + 3_600_000;
+    let extended = run(&server, &["locks", "extend", "k", &id, "--release-after", "1h", "--json"]);
+    let latest = unix_ms() + 3_600_000;
+    let object: Value = serde_json::from_str(&stdout(&extended)).unwrap();
+    let end = object["end_unix_ms"].as_u64().unwrap();
+    assert!((earliest..=latest).contains(&end), "{earliest} <= {end} <= {latest}");
+}
+
+#[test]
+fn a_shortened_lease_is_reported() {
+    const NOTE: &str = "k: the server granted a lease of 30m, which is shorter than --release-after";
+    let server = FakeServer::start();
+    server.grant_at_most(1_800_000);
+    let ctl = |words: &[&str]| output(ctl(server.url(), words));
+    let acquired = ctl(&["locks", "acquire", "k", "--release-after", "1h"]);
+    let id = stdout(&acquired).trim().to_owned();
+    assert_eq!(stderr(&acquired), format!("waymaker-ctl: {NOTE}\n"));
+    for words in [&["locks", "acquire", "k"][..], &["locks", "extend", "k", &id]] {
+        let words = [words, &["--json", "--release-after"]].concat();
+        let shortened = ctl(&[&words[..], &["1h"]].concat());
+        let note: Value = serde_json::from_str(&stderr(&shortened)).unwrap();
+        assert_eq!(note["note"], NOTE, "{words:?}");
+        let object: Value = serde_json::from_str(&stdout(&shortened)).unwrap();
+        let is_extend = words.contains(&"extend");
+        assert_eq!(object[if is_extend { "remaining_ms" } else { "lease_ms" }], 1_800_000);
+        assert_eq!(object["clamped"], if is_extend { true.into() } else { Value::Null });
+        let in_full = ctl(&[&words[..], &["30m"]].concat());
+        assert_eq!(stderr(&in_full), "", "{words:?}");
+        let object: Value = serde_json::from_str(&stdout(&in_full)).unwrap();
+        assert_eq!(object["clamped"], if is_extend { false.into() } else { Value::Null });
+    }
+}
+
+/// The grant arrives when more than a third of its lease has passed. A renewal would be due at once.
+#[test]
+fn an_acquired_lock_is_not_renewed() {
+    let server = FakeServer::start();
+    server.delay_grants(Duration::from_secs(4));
+    let words = ["locks", "acquire", "k", "--release-after", "11s", "--connect-timeout", "1h"];
+    let acquired = output(ctl(server.url(), &words));
+    assert_eq!(acquired.status.code(), Some(0), "{}", stderr(&acquired));
+    assert_eq!(server.extend_count(), 0);
 }
 
 #[test]

@@ -2,16 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::program::eventually;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Farewell, Granted, KeptAlive, LockId, Released,
-    Request, Response, RevokeReason, SessionId, Welcome, next_frame,
+    ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Farewell, Granted, Inspected, KeptAlive, LockId,
+    LockState, Released, Request, Response, RevokeReason, SessionId, StatusAnswer, Welcome, next_frame,
 };
 
 pub(crate) struct FakeServer {
@@ -25,6 +25,14 @@ struct State {
     greets_only: AtomicBool,
     /// Milliseconds until grants resume; 0 if the server grants.
     recovering_ms: AtomicU64,
+    /// Longest lease in milliseconds.
+    lease_max_ms: AtomicU32,
+    /// Pause in milliseconds between a grant and its response.
+    grant_delay_ms: AtomicU64,
+    /// Whether the server leaves requests for a lock unanswered.
+    holds_back: AtomicBool,
+    extend_count: AtomicU64,
+    inspect_count: AtomicU64,
     /// Time of the last answered request that began a lease.
     last_lease_begin: Mutex<Instant>,
     places: AtomicU64,
@@ -52,6 +60,11 @@ impl FakeServer {
             silent: AtomicBool::new(false),
             greets_only: AtomicBool::new(false),
             recovering_ms: AtomicU64::new(0),
+            lease_max_ms: AtomicU32::new(u32::MAX),
+            grant_delay_ms: AtomicU64::new(0),
+            holds_back: AtomicBool::new(false),
+            extend_count: AtomicU64::new(0),
+            inspect_count: AtomicU64::new(0),
             last_lease_begin: Mutex::new(Instant::now()),
             places: AtomicU64::new(0),
             stream: Mutex::new(None),
@@ -81,6 +94,31 @@ impl FakeServer {
     /// Refuses grants from now on, with this time until they resume.
     pub(crate) fn recover_for(&self, milliseconds: u64) {
         self.state.recovering_ms.store(milliseconds, Ordering::SeqCst);
+    }
+
+    /// Shortens longer leases from now on.
+    pub(crate) fn grant_at_most(&self, milliseconds: u32) {
+        self.state.lease_max_ms.store(milliseconds, Ordering::SeqCst);
+    }
+
+    /// Sends each grant this long after the lease began, from now on.
+    pub(crate) fn delay_grants(&self, delay: Duration) {
+        self.state.grant_delay_ms.store(delay.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    /// Leaves requests for a lock unanswered from now on, as if another client held it.
+    pub(crate) fn hold_back_grants(&self) {
+        self.state.holds_back.store(true, Ordering::SeqCst);
+    }
+
+    /// Number of requests so far that extend or renew a lease.
+    pub(crate) fn extend_count(&self) -> u64 {
+        self.state.extend_count.load(Ordering::SeqCst)
+    }
+
+    /// Number of requests so far for the holders of a key.
+    pub(crate) fn inspect_count(&self) -> u64 {
+        self.state.inspect_count.load(Ordering::SeqCst)
     }
 
     /// Answers no request except HELLO from now on.
@@ -145,7 +183,11 @@ impl State {
 
     fn answer(&self, request: Request<'_>, stream: &TcpStream) -> Option<Response<'static>> {
         let stamp_ms = self.started.elapsed().as_millis() as u64 + 1_000;
-        let given = |lease_ms: u32| if lease_ms == 0 { 30_000 } else { lease_ms };
+        let given = |lease_ms: u32| {
+            let max = self.lease_max_ms.load(Ordering::SeqCst);
+            let lease_ms = if lease_ms == 0 { 30_000 } else { lease_ms };
+            (lease_ms.min(max), lease_ms > max)
+        };
         Some(match request {
             Request::Hello(_) => {
                 *self.stream.lock().unwrap() = Some(stream.try_clone().unwrap());
@@ -168,16 +210,42 @@ impl State {
                 let detail = ErrorDetail::Text { value, field: b"", message: b"holds may have been lost" };
                 Response::Error(ErrorAnswer { code: ErrorCode::Recovering, detail })
             }
+            Request::Acquire(_) if self.holds_back.load(Ordering::SeqCst) => return None,
             Request::Acquire(acquire) => {
                 let place = self.places.fetch_add(1, Ordering::SeqCst) + 1;
-                let remaining_ms = given(acquire.lease_ms);
-                let granted =
-                    Granted { id: id(place), fence: 41, remaining_ms, stamp_ms, ..Granted::default() };
-                Response::Granted(granted)
+                let (remaining_ms, clamped) = given(acquire.lease_ms);
+                thread::sleep(Duration::from_millis(self.grant_delay_ms.load(Ordering::SeqCst)));
+                let id = id(place);
+                Response::Granted(Granted {
+                    id,
+                    fence: 41,
+                    remaining_ms,
+                    stamp_ms,
+                    clamped,
+                    ..Granted::default()
+                })
             }
             Request::Extend(extend) => {
-                let remaining_ms = given(extend.lease_ms);
-                Response::Extended(Extended { remaining_ms, stamp_ms, clamped: false })
+                self.extend_count.fetch_add(1, Ordering::SeqCst);
+                let (remaining_ms, clamped) = given(extend.lease_ms);
+                Response::Extended(Extended { remaining_ms, stamp_ms, clamped })
+            }
+            // Every claim is a hold of the key `k`.
+            Request::Status(_) => Response::Status(StatusAnswer {
+                state: LockState::Held,
+                shared: false,
+                session_lease: false,
+                fence: 41,
+                remaining_ms: 30_000,
+                age_ms: 0,
+                stamp_ms,
+                priority: 0,
+                waited_ms: 0,
+                key: b"k",
+            }),
+            Request::Inspect(_) => {
+                self.inspect_count.fetch_add(1, Ordering::SeqCst);
+                Response::Inspected(Inspected { stamp_ms, ..Inspected::default() })
             }
             Request::Release(release) => {
                 self.released.send(release.id.place).unwrap();

@@ -313,6 +313,10 @@ fn a_registration_is_set_once_and_read_back() {
     let entry: serde_json::Value = serde_json::from_str(&entry).unwrap();
     assert_eq!((&entry["value"], &entry["type"]), (&"v".into(), &"".into()));
     assert!(entry["remaining_ms"].as_u64().unwrap() <= 300_000);
+    let third: serde_json::Value = serde_json::from_str(&stdout(&set(&["--ttl", "1h", "--json"]))).unwrap();
+    let left = third["remaining_ms"].as_u64().unwrap();
+    assert!((3_000_000..=3_600_000).contains(&left), "{left}");
+    assert_eq!((&third["renewed"], &third["id"]), (&true.into(), &entry["id"]));
     assert_eq!(set(&["--owner", "another"]).status.code(), Some(120));
     assert_eq!(run(&server, &["registry", "get", "k", "--lazy"]).status.code(), Some(118));
     assert_eq!(set(&["--lazy", "--owner", "another"]).status.code(), Some(0));

@@ -5,7 +5,8 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::program::{ctl, output, soon};
+use crate::fake::FakeServer;
+use crate::program::{ctl, output, soon, stderr};
 use crate::real::{RealServer, server};
 use crate::schema::check;
 
@@ -55,4 +56,16 @@ fn a_wait_names_the_holder() {
         assert_eq!(note["holder"], "web-3");
         assert!(note["held_ms"].is_u64() && note["key"].is_string(), "{note}");
     }
+}
+
+/// The wait has passed, and the server still gives no response.
+#[test]
+fn a_wait_ends_without_a_response_and_looks_up_the_holder_once() {
+    let server = FakeServer::start();
+    server.hold_back_grants();
+    let words = ["lock", "k", "--wait", "4s", "--connect-timeout", "1h", "--", "true"];
+    let waited = output(ctl(server.url(), &words));
+    assert_eq!(waited.status.code(), Some(122));
+    assert!(stderr(&waited).contains("no answer within 5s"), "{}", stderr(&waited));
+    assert_eq!(server.inspect_count(), 1, "the next lookup is due after a minute");
 }
