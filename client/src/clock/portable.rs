@@ -21,25 +21,55 @@ pub(super) fn now() -> BootTime {
     BootTime(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Reads both the monotonic clock and the wall clock, and counts the faster one.
-///
-/// The monotonic clock of a system may stand still during a suspension, and the wall clock may be set back. A lease must not
-/// be believed longer than it lasts, so the larger elapsed time counts. If the wall clock is set to a later time, this clock
-/// steps with it: guards then report a loss too early, which is safe.
+/// Reads the monotonic clock and the wall clock, and counts suspensions that only the wall clock counts.
 #[cfg(not(target_vendor = "apple"))]
 pub(super) fn now() -> BootTime {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Mutex, OnceLock};
     use std::time::{Instant, SystemTime};
 
-    static START: OnceLock<(Instant, SystemTime)> = OnceLock::new();
-    /// The latest time that a caller was given: a wall clock that is set back must not take this clock back.
-    static LATEST_NANOS: AtomicU64 = AtomicU64::new(0);
+    static START: OnceLock<Instant> = OnceLock::new();
+    static ELAPSED: Mutex<Elapsed> = Mutex::new(Elapsed::ZERO);
 
-    let (instant, wall) = START.get_or_init(|| (Instant::now(), SystemTime::now()));
-    let elapsed = instant.elapsed().max(wall.elapsed().unwrap_or_default());
-    let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-    BootTime(LATEST_NANOS.fetch_max(nanos, Ordering::Relaxed).max(nanos))
+    let start = START.get_or_init(Instant::now);
+    let mut elapsed = ELAPSED.lock().expect("no holder of this mutex panics");
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    elapsed.advance(start.elapsed(), wall)
+}
+
+/// A difference between the two clocks from here on counts as a suspension. Shorter ones come from reading the clocks one after
+/// the other, and from corrections of the wall clock.
+#[cfg(any(test, not(target_vendor = "apple")))]
+const SUSPENSION_MIN: Duration = Duration::from_millis(100);
+
+/// Counts time from readings of two clocks: a monotonic clock that may stand still during a suspension, and a wall clock that
+/// counts suspensions and may be set.
+///
+/// A lease must not be believed longer than it lasts. So between two readings the wall clock counts if it advanced clearly
+/// more. If the wall clock is set forward, this clock advances with it: guards then report a loss too early, which is safe. If
+/// the wall clock is set back, the monotonic clock counts.
+#[cfg(any(test, not(target_vendor = "apple")))]
+struct Elapsed {
+    nanos: u64,
+    monotonic: Duration,
+    /// `None` before the first reading.
+    wall: Option<Duration>,
+}
+
+#[cfg(any(test, not(target_vendor = "apple")))]
+impl Elapsed {
+    const ZERO: Self = Self { nanos: 0, monotonic: Duration::ZERO, wall: None };
+
+    /// Adds the time since the previous reading.
+    fn advance(&mut self, monotonic: Duration, wall: Duration) -> BootTime {
+        let by_monotonic = monotonic.saturating_sub(self.monotonic);
+        let by_wall = wall.saturating_sub(self.wall.unwrap_or(wall));
+        let is_suspension = by_wall >= by_monotonic + SUSPENSION_MIN;
+        let added = if is_suspension { by_wall } else { by_monotonic };
+        self.nanos = self.nanos.saturating_add(u64::try_from(added.as_nanos()).unwrap_or(u64::MAX));
+        self.monotonic = self.monotonic.max(monotonic);
+        self.wall = Some(wall);
+        BootTime(self.nanos)
+    }
 }
 
 /// A timer made of short sleeps.
@@ -74,6 +104,51 @@ impl Timer for SystemTimer {
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(pause)));
             ready!(sleep.as_mut().poll(context));
             self.sleep = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START_S: u64 = 1_800_000_000;
+
+    /// Returns the time in seconds after each reading of (monotonic, wall) seconds.
+    fn counted(readings: &[(u64, u64)]) -> Vec<u64> {
+        let mut elapsed = Elapsed::ZERO;
+        let seconds = |(monotonic, wall): &(u64, u64)| {
+            let (monotonic, wall) = (Duration::from_secs(*monotonic), Duration::from_secs(START_S + wall));
+            elapsed.advance(monotonic, wall).as_nanos() / 1_000_000_000
+        };
+        readings.iter().map(seconds).collect()
+    }
+
+    #[test]
+    fn a_suspension_counts_if_only_the_wall_clock_counts_it() {
+        assert_eq!(counted(&[(0, 0), (10, 10), (11, 61)]), [0, 10, 60]);
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_does_not_stop_the_clock() {
+        assert_eq!(counted(&[(0, 0), (20, 3_620), (50, 50), (60, 60)]), [0, 3_620, 3_650, 3_660]);
+    }
+
+    #[test]
+    fn a_suspension_after_a_wall_clock_that_was_set_back_counts() {
+        assert_eq!(counted(&[(0, 100), (10, 50), (11, 101)]), [0, 10, 61]);
+    }
+
+    #[test]
+    fn small_differences_between_the_clocks_do_not_add_up() {
+        let mut elapsed = Elapsed::ZERO;
+        elapsed.advance(Duration::ZERO, Duration::ZERO);
+        for step in 1..=1_000 {
+            // The wall clock is read early and late in turn.
+            let jitter = Duration::from_millis(if step % 2 == 0 { 50 } else { 0 });
+            let time = Duration::from_millis(100 * step);
+            let now = elapsed.advance(time, time + jitter);
+            assert_eq!(u128::from(now.as_nanos()), time.as_nanos());
         }
     }
 }

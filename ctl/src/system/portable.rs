@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -15,23 +16,32 @@ use waymaker_client::{BootClock, BootTime, Clock};
 /// foreground to another group while it is in the background.
 pub(crate) const JOB: &[Signal] = &[Signal::SIGTTOU];
 
+/// A process that a shell stops and continues stands still at least this long.
+const STOP_MIN: Duration = Duration::from_millis(20);
+
 /// No signals of job control: they have their default actions.
-pub(crate) struct JobSignals;
+pub(crate) struct JobSignals {
+    /// Time at which the job was about to stop.
+    stopped: Mutex<Instant>,
+}
 
 impl JobSignals {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self)
+        Ok(Self { stopped: Mutex::new(Instant::now()) })
     }
 
     pub(crate) async fn next(&self) -> Signal {
         std::future::pending().await
     }
 
-    pub(crate) fn discard(&self) {}
+    /// Notes that the job is about to stop.
+    pub(crate) fn discard(&self) {
+        *self.stopped.lock().expect("no holder of this mutex panics") = Instant::now();
+    }
 
-    /// Returns `true`: the process runs again, so it was continued.
+    /// Returns whether the job was stopped and continued since [`Self::discard`]. The kernel does not stop an orphaned job.
     pub(crate) fn is_continued(&self) -> bool {
-        true
+        self.stopped.lock().expect("no holder of this mutex panics").elapsed() >= STOP_MIN
     }
 }
 
