@@ -286,7 +286,7 @@ fn only_an_empty_namespace_is_removed() {
     assert!(!refused.status.success());
     assert!(stderr(&refused).contains("use the namespace"), "{}", stderr(&refused));
     let built_in = run(&server, &["namespaces", "remove", "waymaker"]);
-    assert!(stderr(&built_in).contains("belongs to a front end"), "{}", stderr(&built_in));
+    assert!(stderr(&built_in).contains("is built in and cannot be removed"), "{}", stderr(&built_in));
     let unknown = run(&server, &["namespaces", "remove", "none"]);
     assert!(stderr(&unknown).contains("there is no namespace of this name"), "{}", stderr(&unknown));
     // The session of a killed holder would stay for the length of its lease.
