@@ -345,8 +345,12 @@ fn the_status_of_a_server_has_its_version_capabilities_and_counts() {
     assert_eq!(status.status.code(), Some(0), "{}", stderr(&status));
     let page = stdout(&status);
     assert!(page.starts_with(&format!("{} responded in ", server.url())), "{page}");
+    let begin = std::time::Instant::now();
     let status = stdout(&run(&server, &["server", "status", "--json"]));
+    let elapsed_ms = begin.elapsed().as_secs_f64() * 1_000.0;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let response_ms = status["response_ms"].as_f64().unwrap();
+    assert!(response_ms <= elapsed_ms, "{response_ms} ms are a part of the run of {elapsed_ms} ms");
     assert_eq!(status["protocol_version"], 2);
     let capabilities = status["capabilities"].as_array().unwrap();
     assert!(capabilities.contains(&"ping".into()) && !capabilities.contains(&"scope_local".into()));
