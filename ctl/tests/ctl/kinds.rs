@@ -286,7 +286,7 @@ fn only_an_empty_namespace_is_removed() {
     assert!(!refused.status.success());
     assert!(stderr(&refused).contains("use the namespace"), "{}", stderr(&refused));
     let built_in = run(&server, &["namespaces", "remove", "waymaker"]);
-    assert!(stderr(&built_in).contains("belongs to a front end"), "{}", stderr(&built_in));
+    assert!(stderr(&built_in).contains("is built in and cannot be removed"), "{}", stderr(&built_in));
     let unknown = run(&server, &["namespaces", "remove", "none"]);
     assert!(stderr(&unknown).contains("there is no namespace of this name"), "{}", stderr(&unknown));
     // The session of a killed holder would stay for the length of its lease.
@@ -345,8 +345,12 @@ fn the_status_of_a_server_has_its_version_capabilities_and_counts() {
     assert_eq!(status.status.code(), Some(0), "{}", stderr(&status));
     let page = stdout(&status);
     assert!(page.starts_with(&format!("{} responded in ", server.url())), "{page}");
+    let begin = std::time::Instant::now();
     let status = stdout(&run(&server, &["server", "status", "--json"]));
+    let elapsed_ms = begin.elapsed().as_secs_f64() * 1_000.0;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let response_ms = status["response_ms"].as_f64().unwrap();
+    assert!(response_ms <= elapsed_ms, "{response_ms} ms are a part of the run of {elapsed_ms} ms");
     assert_eq!(status["protocol_version"], 2);
     let capabilities = status["capabilities"].as_array().unwrap();
     assert!(capabilities.contains(&"ping".into()) && !capabilities.contains(&"scope_local".into()));
