@@ -56,7 +56,8 @@ fn main() -> ExitCode {
 /// Prints the help, the version (clap reports both as errors), or the error in the command line.
 fn refuse(error: &clap::Error) -> Exit {
     if !error.use_stderr() {
-        output::note_written(error.print());
+        // clap ignores a descriptor that cannot be written to, so an empty write checks that first.
+        output::note_written(output::Stdout.write(&[]).and_then(|_| error.print()));
         return Exit::Success;
     }
     let words: Vec<_> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
