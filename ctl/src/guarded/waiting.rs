@@ -13,6 +13,8 @@ use crate::text;
 const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
 /// Pause between two requests for the holder of a lock that is still awaited.
 const EXPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// Pause between the response about the holder and the note. The holder may be this client: its grant then arrives within this time.
+const GRANT_MAX: Duration = Duration::from_millis(100);
 /// Time that the server gets to respond when a wait has ended.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -91,6 +93,7 @@ async fn explain<W: Wanted>(client: &Client, wanted: &W) -> Infallible {
         if let Ok(holders) = wanted.holders(client).await
             && change.is_new(&holders)
         {
+            tokio::time::sleep(GRANT_MAX).await;
             note_object(&waiting_note(wanted.name(), W::HELD_BY, &holders));
         }
     }
