@@ -118,7 +118,7 @@ fn waiting_note(name: &[u8], held_by: &str, holders: &Holders) -> NoteObject {
     let mut object = NoteObject { key: Some(key), key_hex, ..NoteObject::default() };
     let name = text::printable(name);
     let Some(first) = &holders.first else {
-        object.note = format!("waiting for {name}, which is free at the moment");
+        object.note = format!("waiting for {name}, which is free; its prefix may be frozen");
         return object;
     };
     let mut owner = "a client without a name".to_owned();
@@ -154,6 +154,7 @@ mod tests {
         assert_eq!((note(1).holder.as_deref(), note(1).held_ms), (Some("web-3"), Some(12_000)));
         let free = waiting_note(b"backup", "held by", &Holders::default());
         assert_eq!((free.holder, free.key.as_deref()), (None, Some("backup")));
+        assert_eq!(free.note, "waiting for backup, which is free; its prefix may be frozen");
     }
 
     #[test]
