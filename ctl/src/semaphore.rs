@@ -76,7 +76,7 @@ impl Wanted for SemaphoreArguments {
         let status = self.pool(client).describe().await?;
         let first = status.holders.into_iter().next();
         let first = first.map(|holder| FirstHolder { id: holder.id, owner: holder.owner, held: holder.age });
-        Ok(Holders { count: status.holder_count, first })
+        Ok(Holders { count: status.holder_count, first, writer_in_front: false })
     }
 }
 

@@ -140,6 +140,6 @@ impl Wanted for Acquire<'_> {
     }
 
     async fn holders(&self, client: &Client) -> Result<Holders> {
-        holders_of_key(client, self.name()).await
+        holders_of_key(client, self.name(), self.arguments.read).await
     }
 }
