@@ -37,11 +37,12 @@ mod watchdog;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use command_line::{Command, CommandLine};
 use exit::Exit;
+use locks::LocksCommand;
 use output::{Format, complain};
 
 fn main() -> ExitCode {
@@ -50,7 +51,22 @@ fn main() -> ExitCode {
         Err(error) => return output::finish(refuse(&error)).into(),
     };
     output::choose(line.output.format());
+    if let Err(error) = check(&line) {
+        return output::finish(refuse(&error)).into();
+    }
     output::finish(run(line)).into()
+}
+
+/// Checks what depends on more than one argument.
+fn check(line: &CommandLine) -> Result<(), clap::Error> {
+    let problem = match &line.command {
+        Command::Locks { command: LocksCommand::Inspect(arguments) } => arguments.problem(),
+        _ => None,
+    };
+    match problem {
+        Some(problem) => Err(CommandLine::command().error(ErrorKind::ValueValidation, problem)),
+        None => Ok(()),
+    }
 }
 
 /// Prints the help, the version (clap reports both as errors), or the error in the command line.

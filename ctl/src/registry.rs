@@ -85,7 +85,8 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Args)]
 pub(crate) struct GetArguments {
     /// Key of the registration
-    pub(crate) key: OsString,
+    #[arg(value_parser = values::key())]
+        pub(crate) key: OsString,
     /// Look up a registration that stays until another owner takes its key
     #[arg(long)]
     pub(crate) lazy: bool,
@@ -94,7 +95,8 @@ pub(crate) struct GetArguments {
 #[derive(Debug, Args)]
 pub(crate) struct SetArguments {
     /// Key of the registration
-    key: OsString,
+    #[arg(value_parser = values::key())]
+        key: OsString,
     /// Value, such as an address; at most 4,096 bytes
     #[arg(long, value_name = "TEXT")]
     value: OsString,
@@ -112,7 +114,8 @@ pub(crate) struct SetArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArguments {
     /// Key of the registration
-    key: OsString,
+    #[arg(value_parser = values::key())]
+        key: OsString,
     /// Remove a registration that stays until another owner takes its key
     #[arg(long)]
     lazy: bool,

@@ -10,13 +10,15 @@ use crate::text;
 
 /// Longest key, pool name and bucket name in bytes.
 const KEY_LEN_MAX: usize = 1_024;
+/// What is wrong with an empty key.
+pub(crate) const EMPTY: &str = "it is empty; the minimum is 1 byte";
 /// Longest lease that a server grants.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Returns the parser of a key, or of the name of a pool or a bucket.
 pub(crate) fn key() -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new().try_map(|key: OsString| match text::bytes(&key).len() {
-        0 => Err("it is empty; the minimum is 1 byte".to_owned()),
+        0 => Err(EMPTY.to_owned()),
         len if len > KEY_LEN_MAX => Err(format!(
             "it is {} bytes long; the maximum is {}",
             text::grouped(len),
