@@ -137,7 +137,7 @@ fn holders(status: &KeyStatus) -> String {
             text::printable(&holder.owner),
             holder.fence.to_string(),
             text::time(Some(holder.held)),
-            text::time(holder.remaining),
+            text::left(holder.remaining),
             holder.id.to_string(),
         ]
     });
