@@ -12,6 +12,8 @@ use crate::text;
 const KEY_LEN_MAX: usize = 1_024;
 /// What is wrong with an empty key.
 pub(crate) const EMPTY: &str = "it is empty; the minimum is 1 byte";
+/// Shortest lease that a server grants.
+const LEASE_MIN: Duration = Duration::from_millis(10);
 /// Longest lease that a server grants.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
@@ -50,7 +52,9 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     match time(text)? {
         lease if lease > LEASE_MAX => Err("it is too long; the maximum is 24h".to_owned()),
-        lease if lease.is_zero() => Err("it is zero; the minimum is 10ms".to_owned()),
+        lease if lease < LEASE_MIN => {
+            Err(format!("{} is shorter than the minimum of 10ms", humantime::format_duration(lease)))
+        }
         lease => Ok(lease),
     }
 }
@@ -105,8 +109,10 @@ mod tests {
     #[test]
     fn leases_have_a_minimum_and_a_maximum() {
         assert_eq!(lease("24h"), Ok(LEASE_MAX));
+        assert_eq!(lease("10ms"), Ok(LEASE_MIN));
         assert!(lease("24h1ms").unwrap_err().contains("the maximum is 24h"));
-        assert!(lease("0s").unwrap_err().contains("the minimum is 10ms"));
+        assert_eq!(lease("5ms").unwrap_err(), "5ms is shorter than the minimum of 10ms");
+        assert_eq!(lease("0s").unwrap_err(), "0s is shorter than the minimum of 10ms");
         assert!(lease("soon").unwrap_err().contains("such as 500ms"));
     }
 
