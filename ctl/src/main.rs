@@ -48,11 +48,11 @@ use output::{Format, complain};
 fn main() -> ExitCode {
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
-        Err(error) => return output::finish(refuse(&error)).into(),
+        Err(error) => return output::finish(refuse(error)).into(),
     };
     output::choose(line.output.format());
     if let Err(error) = check(&line) {
-        return output::finish(refuse(&error)).into();
+        return output::finish(refuse(error)).into();
     }
     output::finish(run(line)).into()
 }
@@ -70,7 +70,7 @@ fn check(line: &CommandLine) -> Result<(), clap::Error> {
 }
 
 /// Prints the help, the version (clap reports both as errors), or the error in the command line.
-fn refuse(error: &clap::Error) -> Exit {
+fn refuse(mut error: clap::Error) -> Exit {
     if !error.use_stderr() {
         // clap ignores a descriptor that cannot be written to, so an empty write checks that first.
         output::note_written(output::Stdout.write(&[]).and_then(|_| error.print()));
@@ -86,7 +86,8 @@ fn refuse(error: &clap::Error) -> Exit {
     if let Some(corrected) = missing_dashes::corrected(&words) {
         return complain(&format!("put -- before the command: {corrected}"), Exit::Usage);
     }
-    let text = shortened(error);
+    replace_tip(&mut error, &words);
+    let text = shortened(&error);
     if output::is_json() {
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return complain("the command is incomplete; --help lists the commands", Exit::Usage);
@@ -98,6 +99,22 @@ fn refuse(error: &clap::Error) -> Exit {
     // A write to stderr that fails cannot be reported.
     let _ = io::stderr().write_all(text.as_bytes());
     Exit::Usage
+}
+
+/// Replaces the tip of clap about a word that begins with `-`. The tip puts the word after `--`, where the command to run is.
+fn replace_tip(error: &mut clap::Error, words: &[String]) {
+    let runs_command = error.get(ContextKind::Usage).is_some_and(|usage| usage.to_string().contains("CMD"));
+    if error.kind() != ErrorKind::UnknownArgument || !runs_command {
+        return;
+    }
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
+    let is_key = words.windows(2).any(|pair| pair[0] == "lock" && pair[1].starts_with(word));
+    let tip = is_key.then(|| {
+        format!("a key that begins with - can be used only with 'waymaker-ctl locks acquire -- {word}'").into()
+    });
+    if error.remove(ContextKind::Suggested).is_some() {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip.into_iter().collect()));
+    }
 }
 
 /// Returns the text of an error, in which a long value is cut.

@@ -87,7 +87,7 @@ pub(crate) struct ResizeArguments {
     #[arg(value_parser = values::key())]
     pool: OsString,
     /// Number of permits from now on
-    #[arg(value_parser = values::capacity)]
+    #[arg(value_parser = values::capacity, allow_negative_numbers = true)]
     capacity: u64,
 }
 

@@ -44,17 +44,37 @@ pub(crate) fn prefix() -> impl TypedValueParser<Value = OsString> {
 
 /// Parses a time.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "a time is a number and a unit, such as 500ms, 30s, 5m or 1h30m".to_owned())
+    time_of(text, "0s")
+}
+
+/// Parses a time limit, which is at least a millisecond.
+pub(crate) fn limit(text: &str) -> Result<Duration, String> {
+    match time_of(text, "1ms")? {
+        limit if limit < Duration::from_millis(1) => Err(too_short(limit, "1ms")),
+        limit => Ok(limit),
+    }
+}
+
+/// Parses a time. `minimum` is for the error about a negative time.
+fn time_of(text: &str, minimum: &str) -> Result<Duration, String> {
+    if text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())) {
+        return Err(format!("it is negative; the minimum is {minimum}"));
+    }
+    humantime::parse_duration(text).map_err(|_| {
+        "a time is a number and a unit, such as 500ms, 30s, 5m or 1h30m; the units are ms, s, m, h and d"
+            .to_owned()
+    })
+}
+
+fn too_short(time: Duration, minimum: &str) -> String {
+    format!("{} is shorter than the minimum of {minimum}", humantime::format_duration(time))
 }
 
 /// Parses a lease. The server would shorten a longer lease.
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {
-    match time(text)? {
+    match time_of(text, "10ms")? {
         lease if lease > LEASE_MAX => Err("it is too long; the maximum is 24h".to_owned()),
-        lease if lease < LEASE_MIN => {
-            Err(format!("{} is shorter than the minimum of 10ms", humantime::format_duration(lease)))
-        }
+        lease if lease < LEASE_MIN => Err(too_short(lease, "10ms")),
         lease => Ok(lease),
     }
 }
@@ -113,6 +133,9 @@ mod tests {
         assert!(lease("24h1ms").unwrap_err().contains("the maximum is 24h"));
         assert_eq!(lease("5ms").unwrap_err(), "5ms is shorter than the minimum of 10ms");
         assert_eq!(lease("0s").unwrap_err(), "0s is shorter than the minimum of 10ms");
+        assert_eq!(lease("-1s").unwrap_err(), "it is negative; the minimum is 10ms");
+        assert_eq!(time("-1s").unwrap_err(), "it is negative; the minimum is 0s");
+        assert_eq!(limit("0s").unwrap_err(), "0s is shorter than the minimum of 1ms");
         assert!(lease("soon").unwrap_err().contains("such as 500ms"));
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct VerifyArguments {
     #[arg(value_parser = values::key())]
     key: OsString,
     /// Fence of the grant, as in WAYMAKER_FENCE
-    #[arg(value_parser = values::fence)]
+    #[arg(value_parser = values::fence, allow_negative_numbers = true)]
     fence: u64,
 }
 
