@@ -141,9 +141,6 @@ pub(crate) enum Command {
     /// Print the JSON Schema of the output of a command
     #[command(after_help = exit::after(schema::HELP, &[Use::Local]))]
     Schema(SchemaArguments),
-    /// Kill its own process group when its stdin ends
-    #[command(hide = true)]
-    Watchdog,
 }
 
 #[cfg(test)]

@@ -46,6 +46,10 @@ use locks::LocksCommand;
 use output::{Format, complain};
 
 fn main() -> ExitCode {
+    // The watchdog is not a command: clap would name it in errors and suggestions.
+    if std::env::args_os().skip(1).eq([watchdog::ARGUMENT]) {
+        return watchdog::run().into();
+    }
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => return output::finish(refuse(error)).into(),
@@ -143,7 +147,6 @@ fn asks_for_json(words: &[String]) -> bool {
 
 fn run(line: CommandLine) -> Exit {
     match &line.command {
-        Command::Watchdog => return watchdog::run(),
         Command::Log { command } => return log::run(command),
         Command::Completions(arguments) => return completions::run(arguments),
         Command::Schema(arguments) => return schema::run(arguments),
@@ -173,7 +176,7 @@ async fn serve(line: CommandLine) -> Exit {
         Command::Presence { command } => presence::run(&connection, &command).await,
         Command::Namespaces { command } => namespaces::run(&connection, &command).await,
         Command::Server { command } => server::run(&connection, &command).await,
-        Command::Log { .. } | Command::Completions(_) | Command::Schema(_) | Command::Watchdog => {
+        Command::Log { .. } | Command::Completions(_) | Command::Schema(_) => {
             unreachable!("these commands run without an event loop")
         }
     }
