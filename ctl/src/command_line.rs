@@ -94,7 +94,7 @@ pub(crate) enum Command {
         command: LocksCommand,
     },
     /// List, inspect, resize and remove pools of permits
-    #[command(after_help = exit::after(pools::HELP, &[Use::Request]))]
+    #[command(after_help = exit::after(pools::HELP, &[Use::Remove, Use::Request]))]
     Pools {
         #[command(subcommand)]
         command: PoolsCommand,

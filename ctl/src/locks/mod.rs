@@ -52,7 +52,7 @@ pub(crate) enum LocksCommand {
     #[command(after_help = exit::after(&format!("{}\n\n{}", force_release::HELP, kind::HELP), &[Use::Request]))]
     ForceRelease(force_release::ForceReleaseArguments),
     /// Print the state of a key now and after each change
-    #[command(after_help = exit::after(watch::HELP, &[Use::Request]))]
+    #[command(after_help = exit::after(watch::HELP, &[Use::Watch, Use::Request]))]
     Watch(watch::WatchArguments),
     /// Check whether a fence is still the newest of its key
     #[command(after_help = exit::after(verify::HELP, &[Use::Verify]))]
