@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use waymaker_client::{LockId, ReleasedClaim, Result};
 
-use super::{is_unknown, report_unknown};
+use super::{is_unknown, report_unknown_kind};
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
 use crate::kind::Kind;
@@ -66,7 +66,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ForceReleaseArgumen
     let released = match released {
         Err(error) if is_unknown(&error) => {
             client.close().await?;
-            return Ok(report_unknown(arguments.id, None));
+            return Ok(report_unknown_kind(arguments.id, kind));
         }
         released => released?,
     };

@@ -33,7 +33,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ReleaseArguments) -
     client.close().await?;
     match released {
         Err(error) if is_unknown(&error) => {
-            Ok(report_unknown(arguments.id, Some(text::bytes(&arguments.key))))
+            Ok(report_unknown(arguments.id, text::bytes(&arguments.key)))
         }
         released => released.map(|_| Exit::Success),
     }
