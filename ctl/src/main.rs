@@ -37,7 +37,7 @@ mod watchdog;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use command_line::{Command, CommandLine};
@@ -50,26 +50,28 @@ fn main() -> ExitCode {
     if std::env::args_os().skip(1).eq([watchdog::ARGUMENT]) {
         return watchdog::run().into();
     }
-    let line = match CommandLine::try_parse() {
+    let line = match parse() {
         Ok(line) => line,
         Err(error) => return output::finish(refuse(error)).into(),
     };
     output::choose(line.output.format());
-    if let Err(error) = check(&line) {
-        return output::finish(refuse(error)).into();
-    }
     output::finish(run(line)).into()
 }
 
-/// Checks what depends on more than one argument.
-fn check(line: &CommandLine) -> Result<(), clap::Error> {
+/// Parses the command line and checks what depends on more than one argument.
+fn parse() -> Result<CommandLine, clap::Error> {
+    let mut command = CommandLine::command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let line = CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     let problem = match &line.command {
+        Command::Log { .. } | Command::Completions(_) | Command::Schema(_) => None,
         Command::Locks { command: LocksCommand::Inspect(arguments) } => arguments.problem(),
+        Command::Semaphore(arguments) => arguments.problem(),
         _ => None,
     };
-    match problem {
-        Some(problem) => Err(CommandLine::command().error(ErrorKind::ValueValidation, problem)),
-        None => Ok(()),
+    match problem.or_else(|| line.connection.problem(&matches)) {
+        Some(problem) => Err(command.error(ErrorKind::ValueValidation, problem)),
+        None => Ok(line),
     }
 }
 

@@ -54,6 +54,12 @@ pub(crate) async fn run(connection: &Connection, arguments: &SemaphoreArguments)
 }
 
 impl SemaphoreArguments {
+    /// Returns what is wrong with the arguments together.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let Self { capacity, permits, .. } = self;
+        (permits > capacity).then(|| format!("--permits {permits} is more than --capacity {capacity}"))
+    }
+
     fn pool(&self, client: &Client) -> Semaphore {
         client.semaphore(self.name(), self.capacity)
     }
