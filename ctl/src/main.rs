@@ -93,6 +93,7 @@ fn refuse(mut error: clap::Error) -> Exit {
         return complain(&format!("put -- before the command: {corrected}"), Exit::Usage);
     }
     replace_tip(&mut error, &words);
+    shorten_usage(&mut error);
     let text = shortened(&error);
     if output::is_json() {
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -121,6 +122,18 @@ fn replace_tip(error: &mut clap::Error, words: &[String]) {
     if error.remove(ContextKind::Suggested).is_some() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip.into_iter().collect()));
     }
+}
+
+/// Removes connection options from the usage line. clap treats a value from the environment like a required option.
+fn shorten_usage(error: &mut clap::Error) {
+    let Some(usage) = error.get(ContextKind::Usage) else { return };
+    let mut usage = usage.to_string();
+    for option in CommandLine::command().get_arguments().filter(|option| option.is_global_set()) {
+        if let (Some(name), Some([value])) = (option.get_long(), option.get_value_names()) {
+            usage = usage.replace(&format!(" --{name} <{value}>"), "");
+        }
+    }
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage.into()));
 }
 
 /// Returns the text of an error, in which a long value is cut.
