@@ -94,6 +94,9 @@ fn refuse(mut error: clap::Error) -> Exit {
     }
     replace_tip(&mut error, &words);
     shorten_usage(&mut error);
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        return complain(&not_utf8(), Exit::Usage);
+    }
     let text = shortened(&error);
     if output::is_json() {
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -122,6 +125,20 @@ fn replace_tip(error: &mut clap::Error, words: &[String]) {
     if error.remove(ContextKind::Suggested).is_some() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip.into_iter().collect()));
     }
+}
+
+/// Names the words that are not UTF-8, with the words in front of them.
+fn not_utf8() -> String {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let mut problems = Vec::new();
+    for (index, word) in words.iter().enumerate().take_while(|(_, word)| *word != "--") {
+        if word.to_str().is_none() {
+            let option = index.checked_sub(1).map(|before| text::printable(text::bytes(&words[before])));
+            let place = option.map(|option| format!(" after {option}")).unwrap_or_default();
+            problems.push(format!("{}{place}", text::printable(text::bytes(word))));
+        }
+    }
+    format!("a value is not UTF-8: {}", problems.join(", "))
 }
 
 /// Removes connection options from the usage line. clap treats a value from the environment like a required option.

@@ -79,6 +79,11 @@ pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses the reason of an operator.
+pub(crate) fn reason(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("a reason cannot be empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 /// Parses the id of a lock.
 pub(crate) fn lock_id(text: &str) -> Result<LockId, String> {
     text.parse().map_err(|_| {

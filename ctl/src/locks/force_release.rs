@@ -28,7 +28,7 @@ pub(crate) struct ForceReleaseArguments {
     #[arg(value_parser = values::lock_id)]
     id: LockId,
     /// Reason, for the holder and for the server's log
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_parser = values::reason, value_name = "TEXT")]
     reason: String,
     /// Kind of the lock
     #[arg(long, value_enum, default_value = "flat", value_name = "KIND")]
