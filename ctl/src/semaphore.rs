@@ -14,7 +14,9 @@ use crate::{text, values};
 pub(crate) const HELP: &str = "\
 A pool has a fixed number of permits, its capacity. CMD runs while its permits
 are held, with the rules and the environment of `lock`; WAYMAKER_KEY is the name
-of the pool. All users of a pool must give the same --capacity.
+of the pool. WAYMAKER_LOCK_ID is an id for
+`waymaker-ctl locks force-release ID --reason TEXT --kind pool`.
+All users of a pool must give the same --capacity.
 
 Examples:
   Run at most three conversions at once, on all machines together:

@@ -34,7 +34,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LocksCommand {
-    /// List the locks of the namespace, ordered by key and id
+    /// List the locks of the namespace, ordered by kind, then by key and id
     #[command(after_help = exit::after(&format!("{}\n\n{}", kind::HELP, list::HELP), &[Use::Request]))]
     List(list::ListArguments),
     /// Show who holds a key and who waits for it
