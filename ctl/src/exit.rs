@@ -121,7 +121,9 @@ pub(crate) enum Use {
     Local,
 }
 
-use Use::{Acquire, Directory, Elect, Get, Guarded, Local, Presence, Remove, Request, Throttle, Verify, Watch};
+use Use::{
+    Acquire, Directory, Elect, Get, Guarded, Local, Presence, Remove, Request, Throttle, Verify, Watch,
+};
 
 /// Every exit code. Help pages and `docs/reference/command-line.md` show this table.
 pub(crate) const TABLE: [Row; 15] = [

@@ -37,8 +37,8 @@ mod watchdog;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, FromArgMatches};
 
 use command_line::{Command, CommandLine};
 use exit::Exit;
@@ -120,7 +120,8 @@ fn replace_tip(error: &mut clap::Error, words: &[String]) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
     let is_key = words.windows(2).any(|pair| pair[0] == "lock" && pair[1].starts_with(word));
     let tip = is_key.then(|| {
-        format!("a key that begins with - can be used only with 'waymaker-ctl locks acquire -- {word}'").into()
+        format!("a key that begins with - can be used only with 'waymaker-ctl locks acquire -- {word}'")
+            .into()
     });
     if error.remove(ContextKind::Suggested).is_some() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip.into_iter().collect()));

@@ -86,7 +86,7 @@ pub(crate) struct ListArguments {
 pub(crate) struct GetArguments {
     /// Key of the registration
     #[arg(value_parser = values::key())]
-        pub(crate) key: OsString,
+    pub(crate) key: OsString,
     /// Look up a registration that stays until another owner takes its key
     #[arg(long)]
     pub(crate) lazy: bool,
@@ -96,7 +96,7 @@ pub(crate) struct GetArguments {
 pub(crate) struct SetArguments {
     /// Key of the registration
     #[arg(value_parser = values::key())]
-        key: OsString,
+    key: OsString,
     /// Value, such as an address; at most 4,096 bytes
     #[arg(long, value_name = "TEXT")]
     value: OsString,
@@ -115,7 +115,7 @@ pub(crate) struct SetArguments {
 pub(crate) struct RemoveArguments {
     /// Key of the registration
     #[arg(value_parser = values::key())]
-        key: OsString,
+    key: OsString,
     /// Remove a registration that stays until another owner takes its key
     #[arg(long)]
     lazy: bool,

@@ -14,9 +14,9 @@ use waymaker_client::{Error, ErrorCode, LockId};
 
 use crate::connection::Connection;
 use crate::exit::{self, Exit, Use};
+use crate::kind::{self, Kind};
 use crate::output::{complain_of, report};
 use crate::problem::Problem;
-use crate::kind::{self, Kind};
 use crate::text;
 
 pub(crate) const HELP: &str = "\
