@@ -89,7 +89,10 @@ fn refuse(mut error: clap::Error) -> Exit {
     if let Some(replacement) = former::replacement(&words) {
         return complain(&replacement, Exit::Usage);
     }
-    if let Some(corrected) = missing_dashes::corrected(&words) {
+    // A value that is wrong with other values is still wrong after `--`.
+    if error.kind() != ErrorKind::ValueValidation
+        && let Some(corrected) = missing_dashes::corrected(&words)
+    {
         return complain(&format!("put -- before the command: {corrected}"), Exit::Usage);
     }
     replace_tip(&mut error, &words);
