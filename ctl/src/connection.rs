@@ -80,7 +80,7 @@ pub(crate) struct Connection {
     owner: Option<String>,
     /// Time limit to connect or reconnect, and for each response [default: 5s; with a shorter --wait, the first connect gets that time,
     /// at least 1s]
-    #[arg(long, global = true, value_parser = values::limit, allow_hyphen_values = true, value_name = "TIME", help_heading = "Connection")]
+    #[arg(long, global = true, value_parser = values::limit, value_name = "TIME", help_heading = "Connection")]
     connect_timeout: Option<Duration>,
 }
 

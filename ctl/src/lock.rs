@@ -59,7 +59,7 @@ pub(crate) struct LockArguments {
     #[arg(long, help_heading = "Lock")]
     read: bool,
     /// Priority in the queue: a waiter with a larger number is served earlier [default: 0]
-    #[arg(long, value_name = "NUMBER", value_parser = values::priority, allow_negative_numbers = true, help_heading = "Lock")]
+    #[arg(long, value_name = "NUMBER", value_parser = values::priority, help_heading = "Lock")]
     priority: Option<u32>,
     #[command(flatten)]
     wait: WaitArguments,

@@ -34,6 +34,7 @@ mod throttle;
 mod values;
 mod watchdog;
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 /// Parses the command line and checks what depends on more than one argument.
 fn parse() -> Result<CommandLine, clap::Error> {
     let mut command = CommandLine::command();
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = command.try_get_matches_from_mut(with_joined_negative_values(std::env::args_os()))?;
     let line = CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     let problem = match &line.command {
         Command::Log { .. } | Command::Completions(_) | Command::Schema(_) => None,
@@ -70,9 +71,32 @@ fn parse() -> Result<CommandLine, clap::Error> {
         _ => None,
     };
     match problem.or_else(|| line.connection.problem(&matches)) {
-        Some(problem) => Err(command.error(ErrorKind::ValueValidation, problem)),
+        Some(problem) => Err(clap::Error::raw(ErrorKind::ValueValidation, format!("{problem}\n"))),
         None => Ok(line),
     }
+}
+
+/// Joins an option and a negative value with `=`. Without `=`, clap takes the value for an option.
+fn with_joined_negative_values(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::new();
+    let mut is_command = false;
+    for word in words {
+        let is_negative = matches!(text::bytes(&word), [b'-', b'0'..=b'9', ..]);
+        is_command |= word == "--";
+        match joined.last_mut() {
+            Some(option) if is_negative && !is_command && is_option_without_value(option) => {
+                option.push("=");
+                option.push(word);
+            }
+            _ => joined.push(word),
+        }
+    }
+    joined
+}
+
+fn is_option_without_value(word: &OsStr) -> bool {
+    let word = text::bytes(word);
+    word.starts_with(b"--") && !word.contains(&b'=')
 }
 
 /// Prints the help, the version (clap reports both as errors), or the error in the command line.
@@ -122,12 +146,10 @@ fn replace_tip(error: &mut clap::Error, words: &[String]) {
     }
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
     let is_key = words.windows(2).any(|pair| pair[0] == "lock" && pair[1].starts_with(word));
-    let tip = is_key.then(|| {
-        format!("a key that begins with - can be used only with 'waymaker-ctl locks acquire -- {word}'")
-            .into()
-    });
-    if error.remove(ContextKind::Suggested).is_some() {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip.into_iter().collect()));
+    let tip =
+        format!("a key that begins with - can be used only with 'waymaker-ctl locks acquire -- {word}'");
+    if error.remove(ContextKind::Suggested).is_some() && is_key {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
 }
 

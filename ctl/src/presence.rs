@@ -66,7 +66,7 @@ pub(crate) struct SetArguments {
     #[arg(long = "type", default_value = "presence", value_name = "TYPE")]
     type_name: OsString,
     /// Time until the presence ends if this machine fails; at most 24h
-    #[arg(long, default_value = "15s", value_parser = values::lease, allow_hyphen_values = true, value_name = "TIME")]
+    #[arg(long, default_value = "15s", value_parser = values::lease, value_name = "TIME")]
     ttl: Duration,
     /// Command to run, with its arguments [default: none; wait until interrupted]
     #[arg(last = true, value_name = "CMD")]

@@ -104,7 +104,7 @@ pub(crate) struct SetArguments {
     #[arg(long = "type", default_value = "", value_name = "TYPE", hide_default_value = true)]
     type_name: OsString,
     /// Lease of the registration; at most 24h
-    #[arg(long, default_value = "5m", value_parser = values::lease, allow_hyphen_values = true, value_name = "TIME")]
+    #[arg(long, default_value = "5m", value_parser = values::lease, value_name = "TIME")]
     ttl: Duration,
     /// Keep the registration until another owner takes its key
     #[arg(long)]

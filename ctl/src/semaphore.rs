@@ -33,7 +33,7 @@ pub(crate) struct SemaphoreArguments {
     #[arg(value_name = "POOL", value_parser = values::key())]
     name: OsString,
     /// Number of permits of the pool
-    #[arg(long, value_name = "NUMBER", value_parser = values::count, allow_negative_numbers = true, help_heading = "Permits")]
+    #[arg(long, value_name = "NUMBER", value_parser = values::count, help_heading = "Permits")]
     capacity: u64,
     /// Number of permits to take
     #[arg(
@@ -41,7 +41,6 @@ pub(crate) struct SemaphoreArguments {
         default_value = "1",
         value_name = "NUMBER",
         value_parser = values::count,
-        allow_negative_numbers = true,
         help_heading = "Permits"
     )]
     permits: u64,

@@ -38,19 +38,19 @@ pub(crate) struct ThrottleArguments {
     #[arg(value_parser = values::key())]
     name: OsString,
     /// Rate at which the bucket gains tokens, such as 100/s, 5/m or 1/250ms
-    #[arg(long, allow_hyphen_values = true, value_name = "NUMBER/TIME", help_heading = "Bucket")]
+    #[arg(long, value_name = "NUMBER/TIME", help_heading = "Bucket")]
     rate: Rate,
     /// Most tokens that the bucket holds [default: the number of --rate]
-    #[arg(long, value_name = "NUMBER", value_parser = values::tokens, allow_negative_numbers = true, help_heading = "Bucket")]
+    #[arg(long, value_name = "NUMBER", value_parser = values::tokens, help_heading = "Bucket")]
     burst: Option<u32>,
     /// Number of tokens to take
-    #[arg(long, default_value = "1", value_name = "NUMBER", value_parser = values::tokens, allow_negative_numbers = true, help_heading = "Bucket")]
+    #[arg(long, default_value = "1", value_name = "NUMBER", value_parser = values::tokens, help_heading = "Bucket")]
     cost: u32,
     /// Show the bucket without taking tokens
     #[arg(long, conflicts_with_all = ["cost", "wait", "command"], help_heading = "Bucket")]
     peek: bool,
     /// Longest wait for enough tokens [default: 0s]
-    #[arg(long, value_parser = values::time, allow_hyphen_values = true, value_name = "TIME", help_heading = "Bucket")]
+    #[arg(long, value_parser = values::time, value_name = "TIME", help_heading = "Bucket")]
     wait: Option<Duration>,
     /// Command to run, with its arguments [default: none]
     #[arg(last = true, value_name = "CMD")]

@@ -11,7 +11,7 @@ use crate::values;
 #[derive(Debug, Args)]
 pub(crate) struct WaitArguments {
     /// Longest wait after the server is reached; 0s does not wait [default: no limit]
-    #[arg(long, value_parser = values::time, allow_hyphen_values = true, value_name = "TIME", help_heading = "Lock")]
+    #[arg(long, value_parser = values::time, value_name = "TIME", help_heading = "Lock")]
     pub(crate) wait: Option<Duration>,
 }
 
@@ -46,12 +46,12 @@ impl ScopeArguments {
 #[derive(Debug, Args)]
 pub(crate) struct GuardedArguments {
     /// Lease: time until the server frees the lock if this machine fails; at most 24h [default: 30s, set by the server]
-    #[arg(long, value_parser = values::lease, allow_hyphen_values = true, value_name = "TIME", help_heading = "Lock")]
+    #[arg(long, value_parser = values::lease, value_name = "TIME", help_heading = "Lock")]
     pub(crate) lease: Option<Duration>,
     #[command(flatten)]
     pub(crate) scope: ScopeArguments,
     /// Time between SIGTERM and SIGKILL for CMD if the lock is lost; shortened to a third of the lease
-    #[arg(long, default_value = "5s", value_parser = values::time, allow_hyphen_values = true, value_name = "TIME", help_heading = "Command")]
+    #[arg(long, default_value = "5s", value_parser = values::time, value_name = "TIME", help_heading = "Command")]
     pub(crate) grace: Duration,
     /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "CMD")]

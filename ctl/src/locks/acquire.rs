@@ -46,7 +46,6 @@ pub(crate) struct AcquireArguments {
         long,
         default_value = super::extend::RELEASE_AFTER_DEFAULT,
         value_parser = values::lease,
-        allow_hyphen_values = true,
         value_name = "TIME",
         help_heading = "Lock"
     )]

@@ -33,7 +33,7 @@ pub(crate) struct ExtendArguments {
     #[arg(value_parser = values::lock_id)]
     id: LockId,
     /// Time until the server frees the lock, counted from now; at most 24h
-    #[arg(long, default_value = RELEASE_AFTER_DEFAULT, value_parser = values::lease, allow_hyphen_values = true, value_name = "TIME")]
+    #[arg(long, default_value = RELEASE_AFTER_DEFAULT, value_parser = values::lease, value_name = "TIME")]
     release_after: Duration,
 }
 

@@ -195,6 +195,8 @@ fn a_key_that_begins_with_a_dash_is_explained() {
     assert!(text.contains("only with 'waymaker-ctl locks acquire -- -x'"), "{text}");
     let text = usage(&["lock", "k", "--nonsense", "--", "true"]);
     assert!(text.contains("--nonsense") && !text.contains("-- --nonsense"), "{text}");
+    let text = usage(&["lock", "k", "--wait", "--", "true"]);
+    assert!(text.contains("a value is required for '--wait <TIME>'"), "{text}");
     let server = server!();
     assert_eq!(run(&server, &["locks", "acquire", "--", "-x"]).status.code(), Some(0));
 }

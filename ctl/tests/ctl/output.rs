@@ -86,7 +86,7 @@ fn the_json_output_of_every_command_follows_its_schema() {
     printer.repeat("registry get", &["registry", "get", "r"]);
     printer.repeat("registry get", &["registry", "get", "r", "--lazy"]);
     printer.repeat("registry list", &["registry", "list"]);
-    printer.repeat("registry remove", &["registry", "remove", "r"]);
+    printer.once("registry remove", &["registry", "remove", "r", "--json"]);
     printer.repeat("prefixes freeze", &["prefixes", "freeze", "eu/"]);
     printer.repeat("prefixes thaw", &["prefixes", "thaw", "eu/"]);
     printer.repeat("namespaces list", &["namespaces", "list"]);
