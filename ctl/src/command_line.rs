@@ -94,7 +94,7 @@ pub(crate) enum Command {
         command: LocksCommand,
     },
     /// List, inspect, resize and remove pools of permits
-    #[command(after_help = exit::after(pools::HELP, &[Use::Request]))]
+    #[command(after_help = exit::after(pools::HELP, &[Use::Remove, Use::Request]))]
     Pools {
         #[command(subcommand)]
         command: PoolsCommand,
@@ -141,9 +141,6 @@ pub(crate) enum Command {
     /// Print the JSON Schema of the output of a command
     #[command(after_help = exit::after(schema::HELP, &[Use::Local]))]
     Schema(SchemaArguments),
-    /// Kill its own process group when its stdin ends
-    #[command(hide = true)]
-    Watchdog,
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 use waymaker_client::{Client, Error, Result, Tls, Unavailable};
 
 use crate::output::note;
@@ -79,7 +80,7 @@ pub(crate) struct Connection {
     owner: Option<String>,
     /// Time limit to connect or reconnect, and for each response [default: 5s; with a shorter --wait, the first connect gets that time,
     /// at least 1s]
-    #[arg(long, global = true, value_parser = values::time, value_name = "TIME", help_heading = "Connection")]
+    #[arg(long, global = true, value_parser = values::limit, value_name = "TIME", help_heading = "Connection")]
     connect_timeout: Option<Duration>,
 }
 
@@ -109,6 +110,15 @@ impl Connection {
     /// Returns the owner name of something that stays when this process has ended.
     pub(crate) fn lasting_owner(&self) -> String {
         self.owner.clone().unwrap_or_else(text::user_and_host)
+    }
+
+    /// Returns what is wrong with the options together: a TLS option of the command line, and a server address without TLS.
+    pub(crate) fn problem(&self, matches: &ArgMatches) -> Option<String> {
+        let is_plain = ["waymaker://", "waymaker+unix://"].iter().any(|begin| self.server.starts_with(begin));
+        let is_given = |id: &&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let id = ["tls_ca", "tls_cert", "tls_key"].into_iter().filter(|_| is_plain).find(is_given)?;
+        let option = id.replace('_', "-");
+        Some(format!("--{option} needs a server address that begins with waymaker+tls://"))
     }
 
     fn tls(&self) -> Tls {

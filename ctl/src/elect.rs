@@ -63,7 +63,7 @@ impl Wanted for ElectArguments {
     }
 
     async fn holders(&self, client: &Client) -> Result<Holders> {
-        holders_of_key(client, self.name()).await
+        holders_of_key(client, self.name(), false).await
     }
 }
 

@@ -109,6 +109,10 @@ pub(crate) enum Use {
     Get,
     /// `locks verify`.
     Verify,
+    /// `pools remove`, which fails if the pool is in use. Used together with `Request`.
+    Remove,
+    /// `locks watch`, which a signal ends. Used together with `Request`.
+    Watch,
     /// Sends another request to the server.
     Request,
     /// Reads a data directory.
@@ -117,7 +121,9 @@ pub(crate) enum Use {
     Local,
 }
 
-use Use::{Acquire, Directory, Elect, Get, Guarded, Local, Presence, Request, Throttle, Verify};
+use Use::{
+    Acquire, Directory, Elect, Get, Guarded, Local, Presence, Remove, Request, Throttle, Verify, Watch,
+};
 
 /// Every exit code. Help pages and `docs/reference/command-line.md` show this table.
 pub(crate) const TABLE: [Row; 15] = [
@@ -158,10 +164,10 @@ pub(crate) const TABLE: [Row; 15] = [
     },
     Row {
         code: "120",
-        meaning: "busy: the lock was not free within --wait, or the key has another owner",
+        meaning: "busy: the lock was not free within --wait, the key has another owner, or the pool is in use",
         commands: "",
         example: "`lock backup --wait 0s -- true` while another client holds `backup`",
-        uses: &[Guarded, Presence, Acquire],
+        uses: &[Guarded, Presence, Acquire, Remove],
     },
     Row {
         code: "121",
@@ -217,7 +223,7 @@ pub(crate) const TABLE: [Row; 15] = [
         meaning: "signal N ended CMD, or ended waymaker-ctl while it waited",
         commands: "",
         example: "Ctrl-C (SIGINT, 2) while `lock` waits: 130",
-        uses: &[Guarded, Elect, Throttle, Presence, Acquire],
+        uses: &[Guarded, Elect, Throttle, Presence, Acquire, Watch],
     },
     Row {
         code: "141",

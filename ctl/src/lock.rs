@@ -89,7 +89,7 @@ impl Wanted for LockArguments {
     }
 
     async fn holders(&self, client: &Client) -> Result<Holders> {
-        holders_of_key(client, self.name()).await
+        holders_of_key(client, self.name(), self.read).await
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct NamespaceObject {
     /// Hexadecimal digits of the name. Present only if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace_hex: Option<String>,
-    /// Kind of the namespace: flat, tree, pool, registry or lazy.
+    /// Kind of the namespace: flat, tree, pool, registry, lazy, or limit for buckets.
     kind: &'static str,
     /// Number of holds.
     held: u64,

@@ -104,8 +104,20 @@ pub(crate) fn line(object: &impl Serialize) -> String {
 
 /// Writes to stdout. Returns whether that succeeded; [`finish`] reports a failure.
 pub(crate) fn print(text: &str) -> bool {
-    let mut stdout = io::stdout().lock();
-    note_written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+    note_written(Stdout.write_all(text.as_bytes()))
+}
+
+/// The descriptor of stdout, without a buffer. The standard library ignores a descriptor that cannot be written to; this type does not.
+pub(crate) struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(io::stdout(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Remembers a write to stdout if it failed. Returns whether it succeeded.

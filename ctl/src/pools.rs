@@ -9,7 +9,7 @@ use waymaker_client::{Client, PermitStatus, PoolStatus, PoolSummary, Result, Sem
 
 use crate::connection::{Connection, connect};
 use crate::exit::{self, Exit, Use};
-use crate::output::{complain_of, show};
+use crate::output::{complain_about, complain_of, show};
 use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
@@ -46,7 +46,7 @@ Example:
   waymaker-ctl pools resize converters 5";
 
 const REMOVE_HELP: &str = "\
-The server refuses to remove a pool that has holders or waiters.
+A pool that has holders or waiters is not removed: the exit code is 120.
 
 Example:
   waymaker-ctl pools remove converters";
@@ -63,7 +63,7 @@ pub(crate) enum PoolsCommand {
     #[command(after_help = exit::after(RESIZE_HELP, &[Use::Request]))]
     Resize(ResizeArguments),
     /// Remove a pool that is not in use
-    #[command(after_help = exit::after(REMOVE_HELP, &[Use::Request]))]
+    #[command(after_help = exit::after(REMOVE_HELP, &[Use::Remove, Use::Request]))]
     Remove(PoolArguments),
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct ResizeArguments {
     #[arg(value_parser = values::key())]
     pool: OsString,
     /// Number of permits from now on
-    #[arg(value_parser = values::capacity)]
+    #[arg(value_parser = values::capacity, allow_negative_numbers = true)]
     capacity: u64,
 }
 
@@ -171,7 +171,7 @@ pub(crate) async fn run(connection: &Connection, command: &PoolsCommand) -> Exit
         PoolsCommand::List(arguments) => list(connection, arguments).await,
         PoolsCommand::Inspect(arguments) => inspect(connection, arguments).await,
         PoolsCommand::Resize(arguments) => resize(connection, arguments).await,
-        PoolsCommand::Remove(arguments) => remove(connection, arguments).await,
+        PoolsCommand::Remove(arguments) => return remove(connection, arguments).await,
     };
     result.map_or_else(|error| complain_of(&error), |()| Exit::Success)
 }
@@ -290,27 +290,49 @@ async fn resize(connection: &Connection, arguments: &ResizeArguments) -> Result<
     let (name, capacity) = (text::bytes(&arguments.pool), arguments.capacity);
     let previous = pool(&client, name, capacity).await?.set_capacity(capacity).await?;
     show(
-        || format!("{}: {capacity} permits, {}\n", text::printable(name), before(previous)),
+        || format!("{}: {}, {}\n", text::printable(name), permits_of(capacity), before(previous)),
         [capacity_object(name, capacity, previous)],
     );
     client.close().await
 }
 
-async fn remove(connection: &Connection, arguments: &PoolArguments) -> Result<()> {
-    let client = connect(connection).await?;
+async fn remove(connection: &Connection, arguments: &PoolArguments) -> Exit {
+    let client = match connect(connection).await {
+        Ok(client) => client,
+        Err(error) => return complain_of(&error),
+    };
     let name = text::bytes(&arguments.pool);
-    let previous = pool(&client, name, 0).await?.remove_pool().await?;
-    show(
-        || format!("{}: removed, {}\n", text::printable(name), before(previous)),
-        [capacity_object(name, 0, previous)],
-    );
-    client.close().await
+    let exit = match remove_pool(&client, name).await {
+        Ok(()) => Exit::Success,
+        Err(error) => complain_about(name, &error),
+    };
+    // An error does not change the result of the request.
+    let _: Result<()> = client.close().await;
+    exit
+}
+
+async fn remove_pool(client: &Client, name: &[u8]) -> Result<()> {
+    let previous = pool(client, name, 0).await?.remove_pool().await?;
+    let sentence = || {
+        let name = text::printable(name);
+        match previous {
+            None => format!("{name}: there is no such pool\n"),
+            Some(previous) => format!("{name}: removed, it had {previous}\n"),
+        }
+    };
+    show(sentence, [capacity_object(name, 0, previous)]);
+    Ok(())
 }
 
 /// Returns the pool for a change of its capacity. The request must name the order of the pool, which stays as it is.
 async fn pool(client: &Client, name: &[u8], capacity: u64) -> Result<Semaphore> {
     let pool = client.semaphore(name, capacity);
     Ok(if pool.describe().await?.by_timestamp { pool.by_timestamp() } else { pool })
+}
+
+/// Returns a number of permits as text.
+fn permits_of(count: u64) -> String {
+    format!("{count} permit{}", if count == 1 { "" } else { "s" })
 }
 
 fn before(previous: Option<u64>) -> String {

@@ -57,6 +57,7 @@ pub(crate) enum PresenceCommand {
 #[derive(Debug, Args)]
 pub(crate) struct SetArguments {
     /// Name of the presence, the key of its registration
+    #[arg(value_parser = values::key())]
     name: OsString,
     /// Value, such as an address; at most 4,096 bytes [default: empty]
     #[arg(long, default_value = "", value_name = "TEXT", hide_default_value = true)]
@@ -82,6 +83,7 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Args)]
 pub(crate) struct GetArguments {
     /// Name of the presence
+    #[arg(value_parser = values::key())]
     name: OsString,
 }
 

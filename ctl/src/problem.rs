@@ -114,7 +114,11 @@ fn sentence(contention: &Contention) -> String {
     };
     let mut sentence = format!("{verb} by {owner} for {}", text::time(Some(*age)));
     if let (true, Some(remaining)) = (held, remaining) {
-        sentence.push_str(&format!(", lease expires in {} unless renewed", text::time(Some(*remaining))));
+        match remaining.is_zero() {
+            true => sentence.push_str(", lease expired"),
+            false => sentence
+                .push_str(&format!(", lease expires in {} unless renewed", text::time(Some(*remaining)))),
+        }
     }
     if *waiter_count > 0 {
         sentence.push_str(&format!(", {waiter_count} waiting"));
@@ -148,6 +152,13 @@ mod tests {
         assert_eq!(problem.holder.as_deref(), Some("größe \\".as_bytes()));
         assert!(busy(b"a\x1b[2J").message.contains(r#""a\x1b[2J""#));
         assert_eq!(busy(b"").holder, None);
+    }
+
+    #[test]
+    fn an_expired_lease_is_not_called_running() {
+        let contention = Contention { held: true, remaining: Some(Duration::ZERO), ..Contention::default() };
+        let problem = Problem::from(&Error::Busy(contention));
+        assert_eq!(problem.message, "busy: held by a client without a name for 0.0s, lease expired");
     }
 
     #[test]

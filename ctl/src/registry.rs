@@ -85,6 +85,7 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Args)]
 pub(crate) struct GetArguments {
     /// Key of the registration
+    #[arg(value_parser = values::key())]
     pub(crate) key: OsString,
     /// Look up a registration that stays until another owner takes its key
     #[arg(long)]
@@ -94,6 +95,7 @@ pub(crate) struct GetArguments {
 #[derive(Debug, Args)]
 pub(crate) struct SetArguments {
     /// Key of the registration
+    #[arg(value_parser = values::key())]
     key: OsString,
     /// Value, such as an address; at most 4,096 bytes
     #[arg(long, value_name = "TEXT")]
@@ -112,6 +114,7 @@ pub(crate) struct SetArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArguments {
     /// Key of the registration
+    #[arg(value_parser = values::key())]
     key: OsString,
     /// Remove a registration that stays until another owner takes its key
     #[arg(long)]

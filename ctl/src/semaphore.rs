@@ -14,7 +14,9 @@ use crate::{text, values};
 pub(crate) const HELP: &str = "\
 A pool has a fixed number of permits, its capacity. CMD runs while its permits
 are held, with the rules and the environment of `lock`; WAYMAKER_KEY is the name
-of the pool. All users of a pool must give the same --capacity.
+of the pool. WAYMAKER_LOCK_ID is an id for
+`waymaker-ctl locks force-release ID --reason TEXT --kind pool`.
+All users of a pool must give the same --capacity.
 
 Examples:
   Run at most three conversions at once, on all machines together:
@@ -53,6 +55,12 @@ pub(crate) async fn run(connection: &Connection, arguments: &SemaphoreArguments)
 }
 
 impl SemaphoreArguments {
+    /// Returns what is wrong with the arguments together.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let Self { capacity, permits, .. } = self;
+        (permits > capacity).then(|| format!("--permits {permits} is more than --capacity {capacity}"))
+    }
+
     fn pool(&self, client: &Client) -> Semaphore {
         client.semaphore(self.name(), self.capacity)
     }
@@ -76,7 +84,7 @@ impl Wanted for SemaphoreArguments {
         let status = self.pool(client).describe().await?;
         let first = status.holders.into_iter().next();
         let first = first.map(|holder| FirstHolder { id: holder.id, owner: holder.owner, held: holder.age });
-        Ok(Holders { count: status.holder_count, first })
+        Ok(Holders { count: status.holder_count, first, writer_in_front: false })
     }
 }
 

@@ -55,6 +55,14 @@ pub(crate) fn time(duration: Option<Duration>) -> String {
     }
 }
 
+/// Returns a remaining lease: a time, `expired`, or `-` without a lease.
+pub(crate) fn left(remaining: Option<Duration>) -> String {
+    match remaining {
+        Some(Duration::ZERO) => "expired".to_owned(),
+        remaining => time(remaining),
+    }
+}
+
 /// Returns a time in all its units, rounded up to milliseconds.
 pub(crate) fn pause(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
@@ -194,6 +202,13 @@ mod tests {
             assert_eq!(time(Some(Duration::from_millis(millis))), text);
         }
         assert_eq!(time(None), "-");
+    }
+
+    #[test]
+    fn a_lease_without_remaining_time_has_expired() {
+        assert_eq!(left(Some(Duration::ZERO)), "expired");
+        assert_eq!(left(Some(Duration::from_millis(540))), "0.5s");
+        assert_eq!(left(None), "-");
     }
 
     #[test]

@@ -88,8 +88,8 @@ impl FromStr for Rate {
         let count = count.parse().ok().filter(|count| *count > 0);
         let count = count.ok_or_else(|| bad("the number must be from 1 to 4,294,967,295"))?;
         let unit = if per.starts_with(|first: char| first.is_ascii_digit()) { "" } else { "1" };
-        let per =
-            humantime::parse_duration(&format!("{unit}{per}")).map_err(|error| bad(&error.to_string()))?;
+        let per = humantime::parse_duration(&format!("{unit}{per}"))
+            .map_err(|_| bad("the time after the slash is a number and a unit: ms, s, m, h or d"))?;
         if per.is_zero() { Err(bad("the time must not be zero")) } else { Ok(Self { count, per }) }
     }
 }

@@ -23,6 +23,9 @@ use waymaker_client::BootTime;
 use crate::exit::Exit;
 use crate::system::Deadline;
 
+/// The only argument of a watchdog.
+pub(crate) const ARGUMENT: &str = "watchdog";
+
 /// Length of a record.
 const RECORD_LEN: usize = 8;
 

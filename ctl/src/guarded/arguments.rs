@@ -50,7 +50,7 @@ pub(crate) struct GuardedArguments {
     pub(crate) lease: Option<Duration>,
     #[command(flatten)]
     pub(crate) scope: ScopeArguments,
-    /// Time between SIGTERM and SIGKILL for CMD if the lock is lost; at most a third of the lease
+    /// Time between SIGTERM and SIGKILL for CMD if the lock is lost; shortened to a third of the lease
     #[arg(long, default_value = "5s", value_parser = values::time, value_name = "TIME", help_heading = "Command")]
     pub(crate) grace: Duration,
     /// Command to run, with its arguments

@@ -22,7 +22,7 @@ use super::signals::{self, Signals};
 use crate::exit::Exit;
 use crate::output::complain;
 use crate::system::{self, ProcessHandle};
-use crate::text;
+use crate::{text, watchdog};
 
 /// An event of the command itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Group {
         let (reader, leash) = std::io::pipe()?;
         // The program that runs now, even if its file was replaced since.
         let mut watchdog = Command::new(system::program()?)
-            .arg("watchdog")
+            .arg(watchdog::ARGUMENT)
             .current_dir("/")
             .process_group(0)
             .stdin(reader)

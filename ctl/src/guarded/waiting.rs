@@ -13,6 +13,8 @@ use crate::text;
 const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
 /// Pause between two requests for the holder of a lock that is still awaited.
 const EXPLAIN_EVERY: Duration = Duration::from_secs(60);
+/// Pause between the response about the holder and the note. The holder may be this client: its grant then arrives within this time.
+const GRANT_MAX: Duration = Duration::from_millis(100);
 /// Time that the server gets to respond when a wait has ended.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -41,6 +43,8 @@ pub(crate) struct Holders {
     pub(crate) count: u32,
     /// The first of the holds.
     pub(crate) first: Option<FirstHolder>,
+    /// Whether all holds are shared and a writer waits, so that the writer is in the way of a reader.
+    pub(crate) writer_in_front: bool,
 }
 
 /// The first hold of a key or pool.
@@ -53,12 +57,14 @@ pub(crate) struct FirstHolder {
     pub(crate) held: Duration,
 }
 
-/// Returns the holders of a key.
-pub(crate) async fn holders_of_key(client: &Client, key: &[u8]) -> Result<Holders> {
+/// Returns the holders of a key, for a reader or a writer that waits for it.
+pub(crate) async fn holders_of_key(client: &Client, key: &[u8], read: bool) -> Result<Holders> {
     let status = client.inspect(key).await?;
+    let are_readers = status.holder_count > 0 && status.holders.iter().all(|holder| holder.shared);
+    let writer_in_front = read && are_readers && status.waiters.iter().any(|waiter| !waiter.shared);
     let first = status.holders.into_iter().next();
     let first = first.map(|holder| FirstHolder { id: holder.id, owner: holder.owner, held: holder.held });
-    Ok(Holders { count: status.holder_count, first })
+    Ok(Holders { count: status.holder_count, first, writer_in_front })
 }
 
 /// Acquires the lock. Fails when the wait ends, even if the server never responds.
@@ -91,6 +97,7 @@ async fn explain<W: Wanted>(client: &Client, wanted: &W) -> Infallible {
         if let Ok(holders) = wanted.holders(client).await
             && change.is_new(&holders)
         {
+            tokio::time::sleep(GRANT_MAX).await;
             note_object(&waiting_note(wanted.name(), W::HELD_BY, &holders));
         }
     }
@@ -115,9 +122,13 @@ fn waiting_note(name: &[u8], held_by: &str, holders: &Holders) -> NoteObject {
     let mut object = NoteObject { key: Some(key), key_hex, ..NoteObject::default() };
     let name = text::printable(name);
     let Some(first) = &holders.first else {
-        object.note = format!("waiting for {name}, which is free at the moment");
+        object.note = format!("waiting for {name}, which is free; its prefix may be frozen");
         return object;
     };
+    if holders.writer_in_front {
+        object.note = format!("waiting for {name}, held by readers; a writer waits in front");
+        return object;
+    }
     let mut owner = "a client without a name".to_owned();
     if !first.owner.is_empty() {
         owner = text::printable(&first.owner);
@@ -145,19 +156,32 @@ mod tests {
             owner: b"web-3".to_vec(),
             held: Duration::from_secs(12),
         };
-        let note = |count| waiting_note(b"backup", "held by", &Holders { count, first: Some(first.clone()) });
+        let holders = |count| Holders { count, first: Some(first.clone()), writer_in_front: false };
+        let note = |count| waiting_note(b"backup", "held by", &holders(count));
         assert_eq!(note(1).note, "waiting for backup, held by web-3 for 12s");
         assert_eq!(note(3).note, "waiting for backup, held by web-3 for 12s and by 2 others");
         assert_eq!((note(1).holder.as_deref(), note(1).held_ms), (Some("web-3"), Some(12_000)));
         let free = waiting_note(b"backup", "held by", &Holders::default());
         assert_eq!((free.holder, free.key.as_deref()), (None, Some("backup")));
+        assert_eq!(free.note, "waiting for backup, which is free; its prefix may be frozen");
+    }
+
+    #[test]
+    fn a_reader_behind_a_writer_is_told_of_the_writer() {
+        let id = LockId { place: 1, secret: 2 };
+        let first = FirstHolder { id, owner: b"r1".to_vec(), held: Duration::from_secs(12) };
+        let holders = Holders { count: 1, first: Some(first), writer_in_front: true };
+        let note = waiting_note(b"rw", "held by", &holders);
+        assert_eq!(note.note, "waiting for rw, held by readers; a writer waits in front");
+        assert_eq!(note.holder, None);
     }
 
     #[test]
     fn a_note_is_repeated_only_when_the_holder_has_changed() {
         let held_by = |place| {
             let id = LockId { place, secret: 2 };
-            Holders { count: 1, first: Some(FirstHolder { id, owner: Vec::new(), held: Duration::ZERO }) }
+            let first = Some(FirstHolder { id, owner: Vec::new(), held: Duration::ZERO });
+            Holders { count: 1, first, writer_in_front: false }
         };
         let mut change = Change::default();
         let steps = [held_by(1), held_by(1), held_by(2), Holders::default(), Holders::default(), held_by(2)];

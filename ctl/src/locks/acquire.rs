@@ -18,8 +18,9 @@ pub(crate) const HELP: &str = "\
 The lock stays held until `waymaker-ctl locks release`, or until --release-after
 has passed since the grant or since the last `waymaker-ctl locks extend`.
 waymaker-ctl does not renew it. Its owner is USER@HOST unless --owner is given.
-If waymaker-ctl is interrupted while it waits, the wait is cancelled. If the id
-cannot be printed, the lock is released again.
+If waymaker-ctl is interrupted while it waits, the wait is cancelled. If a write
+of the id to stdout fails, the lock is released again. A closed stdout (`>&-`)
+counts as /dev/null: the lock stays held, and `locks list` shows its id.
 
 Examples:
   Hold a lock over several steps of a script:
@@ -139,6 +140,6 @@ impl Wanted for Acquire<'_> {
     }
 
     async fn holders(&self, client: &Client) -> Result<Holders> {
-        holders_of_key(client, self.name()).await
+        holders_of_key(client, self.name(), self.arguments.read).await
     }
 }

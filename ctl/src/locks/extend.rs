@@ -63,13 +63,13 @@ pub(crate) async fn run(connection: &Connection, arguments: &ExtendArguments) ->
     let claim = match client.status(arguments.id).await {
         Err(error) if is_unknown(&error) => {
             client.close().await?;
-            return Ok(report_unknown(arguments.id, Some(key)));
+            return Ok(report_unknown(arguments.id, key));
         }
         claim => claim?,
     };
     if claim.key != key {
         client.close().await?;
-        return Ok(report_unknown(arguments.id, Some(key)));
+        return Ok(report_unknown(arguments.id, key));
     }
     let lease = client.extend(arguments.id, arguments.release_after).await?;
     let end = SystemTime::now() + lease;

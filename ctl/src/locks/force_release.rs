@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use waymaker_client::{LockId, ReleasedClaim, Result};
 
-use super::{is_unknown, report_unknown};
+use super::{is_unknown, report_unknown_kind};
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
 use crate::kind::Kind;
@@ -28,7 +28,7 @@ pub(crate) struct ForceReleaseArguments {
     #[arg(value_parser = values::lock_id)]
     id: LockId,
     /// Reason, for the holder and for the server's log
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_parser = values::reason, value_name = "TEXT")]
     reason: String,
     /// Kind of the lock
     #[arg(long, value_enum, default_value = "flat", value_name = "KIND")]
@@ -66,7 +66,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ForceReleaseArgumen
     let released = match released {
         Err(error) if is_unknown(&error) => {
             client.close().await?;
-            return Ok(report_unknown(arguments.id, None));
+            return Ok(report_unknown_kind(arguments.id, kind));
         }
         released => released?,
     };

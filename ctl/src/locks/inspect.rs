@@ -10,7 +10,7 @@ use waymaker_client::{Holder, KeyStatus, Result, Waiter};
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
 use crate::output::show;
-use crate::text;
+use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
 At most 64 holders and 64 waiters are listed, the waiters in the order in which
@@ -24,6 +24,7 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
     /// Key, or path with --tree
+    #[arg(value_parser = values::prefix())]
     key: OsString,
     /// Treat KEY as a path, written with slashes; also list holders and waiters of paths above and below it
     #[arg(long)]
@@ -95,6 +96,14 @@ struct WaiterObject {
     owner_hex: Option<String>,
 }
 
+impl InspectArguments {
+    /// Returns what is wrong with the arguments. An empty path is the whole tree; an empty key is a mistake.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let is_wrong = self.key.is_empty() && !self.tree;
+        is_wrong.then(|| format!("invalid value '' for '<KEY>': {}", values::EMPTY))
+    }
+}
+
 pub(crate) async fn run(connection: &Connection, arguments: &InspectArguments) -> Result<Exit> {
     let client = connect(connection).await?;
     let key = text::bytes(&arguments.key);
@@ -128,7 +137,7 @@ fn holders(status: &KeyStatus) -> String {
             text::printable(&holder.owner),
             holder.fence.to_string(),
             text::time(Some(holder.held)),
-            text::time(holder.remaining),
+            text::left(holder.remaining),
             holder.id.to_string(),
         ]
     });

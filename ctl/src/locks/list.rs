@@ -111,7 +111,7 @@ fn table(locks: &[(Kind, HeldLock)]) -> String {
             text::printable(&lock.owner),
             lock.fence.to_string(),
             text::time(Some(lock.held)),
-            text::time(lock.remaining),
+            text::left(lock.remaining),
             lock.id.to_string(),
         ]
     });

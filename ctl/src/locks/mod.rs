@@ -14,9 +14,10 @@ use waymaker_client::{Error, ErrorCode, LockId};
 
 use crate::connection::Connection;
 use crate::exit::{self, Exit, Use};
+use crate::kind::{self, Kind};
 use crate::output::{complain_of, report};
 use crate::problem::Problem;
-use crate::{kind, text};
+use crate::text;
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -33,7 +34,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LocksCommand {
-    /// List the locks of the namespace, ordered by key and id
+    /// List the locks of the namespace, ordered by kind, then by key and id
     #[command(after_help = exit::after(&format!("{}\n\n{}", kind::HELP, list::HELP), &[Use::Request]))]
     List(list::ListArguments),
     /// Show who holds a key and who waits for it
@@ -52,7 +53,7 @@ pub(crate) enum LocksCommand {
     #[command(after_help = exit::after(&format!("{}\n\n{}", force_release::HELP, kind::HELP), &[Use::Request]))]
     ForceRelease(force_release::ForceReleaseArguments),
     /// Print the state of a key now and after each change
-    #[command(after_help = exit::after(watch::HELP, &[Use::Request]))]
+    #[command(after_help = exit::after(watch::HELP, &[Use::Watch, Use::Request]))]
     Watch(watch::WatchArguments),
     /// Check whether a fence is still the newest of its key
     #[command(after_help = exit::after(verify::HELP, &[Use::Verify]))]
@@ -74,11 +75,28 @@ pub(crate) async fn run(connection: &Connection, command: &LocksCommand) -> Exit
 }
 
 /// Reports that no claim of the key has this id. Returns the exit.
-fn report_unknown(id: LockId, key: Option<&[u8]>) -> Exit {
-    let of_key = key.map(|key| format!(" of {}", text::printable(key))).unwrap_or_default();
-    let message = format!(
-        "no lock and no wait{of_key} has the id {id}; the lock may have expired. `waymaker-ctl locks list` shows the ids of all locks"
-    );
+fn report_unknown(id: LockId, key: &[u8]) -> Exit {
+    report_not_found(format!(
+        "no lock and no wait of {} has the id {id}; the lock may have expired. {LIST_HINT}",
+        text::printable(key)
+    ))
+}
+
+/// Reports that no claim of the kind has this id. Returns the exit.
+fn report_unknown_kind(id: LockId, kind: Kind) -> Exit {
+    let others: Vec<_> = Kind::ALL.into_iter().filter(|other| *other != kind).map(Kind::name).collect();
+    let (last, first) = others.split_last().expect("there are other kinds");
+    report_not_found(format!(
+        "no lock and no wait of the kind {} has the id {id}; the lock may have expired; \
+         a lock of another kind needs --kind {} or {last}. {LIST_HINT}",
+        kind.name(),
+        first.join(", ")
+    ))
+}
+
+const LIST_HINT: &str = "`waymaker-ctl locks list` shows the ids of all locks";
+
+fn report_not_found(message: String) -> Exit {
     report(&Problem::new(ErrorCode::NotFound.name(), message), Exit::Refused)
 }
 

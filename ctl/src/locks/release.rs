@@ -32,9 +32,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ReleaseArguments) -
     let released = client.release(arguments.id, text::bytes(&arguments.key)).await;
     client.close().await?;
     match released {
-        Err(error) if is_unknown(&error) => {
-            Ok(report_unknown(arguments.id, Some(text::bytes(&arguments.key))))
-        }
+        Err(error) if is_unknown(&error) => Ok(report_unknown(arguments.id, text::bytes(&arguments.key))),
         released => released.map(|_| Exit::Success),
     }
 }

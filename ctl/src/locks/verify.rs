@@ -14,7 +14,8 @@ use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
 The exit code is 0 if the fence is the newest of the key, held or not. It is 121
-if the key was granted again since.
+if the key was granted again since, or if the server does not know the fence:
+ephemeral fences begin again after a crash.
 
 Example:
   waymaker-ctl locks verify feed \"$WAYMAKER_FENCE\" && ./write.sh";
@@ -25,7 +26,7 @@ pub(crate) struct VerifyArguments {
     #[arg(value_parser = values::key())]
     key: OsString,
     /// Fence of the grant, as in WAYMAKER_FENCE
-    #[arg(value_parser = values::fence)]
+    #[arg(value_parser = values::fence, allow_negative_numbers = true)]
     fence: u64,
 }
 
@@ -51,7 +52,9 @@ pub(crate) struct VerificationObject {
 pub(crate) async fn run(connection: &Connection, arguments: &VerifyArguments) -> Result<Exit> {
     let client = connect(connection).await?;
     let (key, fence) = (text::bytes(&arguments.key), arguments.fence);
-    let verification = client.verify(key, fence).await?;
+    let mut verification = client.verify(key, fence).await?;
+    // No grant has the fence 0, which is the newest fence of a key without grants.
+    verification.is_newest &= fence > 0;
     show(|| sentence(key, fence, verification), [object(key, fence, verification)]);
     client.close().await?;
     Ok(if verification.is_newest { Exit::Success } else { Exit::Lost })
@@ -59,13 +62,20 @@ pub(crate) async fn run(connection: &Connection, arguments: &VerifyArguments) ->
 
 fn sentence(key: &[u8], fence: u64, verification: Verification) -> String {
     let Verification { is_newest, is_held, newest_fence } = verification;
+    let key = text::printable(key);
+    if fence == 0 {
+        return format!("{key}: fence 0 was never granted\n");
+    }
     let state = match (is_newest, is_held) {
         (true, true) => "the newest, and held".to_owned(),
         (true, false) => "the newest, and no longer held".to_owned(),
-        (false, _) if fence > newest_fence => format!("not granted yet; the newest is {newest_fence}"),
+        (false, _) if fence > newest_fence => format!(
+            "above every fence that this server knows (newest {newest_fence}); \
+             an ephemeral fence from before a crash looks like this"
+        ),
         (false, _) => format!("old; the newest is {newest_fence}"),
     };
-    format!("{}: fence {fence} is {state}\n", text::printable(key))
+    format!("{key}: fence {fence} is {state}\n")
 }
 
 fn object(key: &[u8], fence: u64, verification: Verification) -> VerificationObject {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
-use waymaker_client::{KeyHolder, KeyState, Result};
+use waymaker_client::{Client, KeyHolder, KeyState, Result};
 
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
@@ -54,13 +54,25 @@ pub(crate) async fn run(connection: &Connection, arguments: &WatchArguments) -> 
     let client = connect(connection).await?;
     let key = text::bytes(&arguments.key);
     let mut watch = client.watch(key).await?;
-    while let Some(state) = watch.next().await {
+    let mut is_first = true;
+    while let Some(mut state) = watch.next().await {
+        if std::mem::take(&mut is_first) {
+            add_holder(&client, key, &mut state).await;
+        }
         if !show(|| sentence(key, &state), [object(key, &state)]) {
             break;
         }
     }
     client.close().await?;
     Ok(Exit::Success)
+}
+
+/// Adds the holder to the first state, in which the server does not name it.
+async fn add_holder(client: &Client, key: &[u8], state: &mut KeyState) {
+    let KeyState::Held { fence, holder: holder @ None } = state else { return };
+    let Ok(status) = client.inspect(key).await else { return };
+    let newest = status.holders.into_iter().find(|hold| hold.fence == *fence);
+    *holder = newest.map(|hold| KeyHolder { shared: hold.shared, owner: hold.owner });
 }
 
 fn sentence(key: &[u8], state: &KeyState) -> String {

@@ -9,7 +9,8 @@ use crate::exit::{self, Use};
 pub(crate) const HELP: &str = "\
 DIR is the --data-dir of a server. Nothing in it is changed. No server is needed,
 and a server that uses DIR is not disturbed; what it writes meanwhile may be
-missing in the output.
+missing in the output. A server also starts on an empty directory, so the exit
+code is 0 if DIR contains no log.
 
 Examples:
   Show what a server would find if it started now:

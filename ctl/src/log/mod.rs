@@ -64,7 +64,7 @@ fn unreadable(directory: &std::path::Path, error: &std::io::Error) -> Exit {
 
 /// Returns a sink that prints each record when it is read. Memory does not grow with the length of the log.
 fn record_sink(json: bool) -> RecordSink {
-    let mut out = Some(Records(std::io::BufWriter::new(std::io::stdout())));
+    let mut out = Some(Records(std::io::BufWriter::new(output::Stdout)));
     Box::new(move |place, fields| {
         let line = if json { objects::record(place, fields) } else { page::record(place, fields) };
         if out.as_mut().is_some_and(|out| !output::note_written(out.0.write_all(line.as_bytes()))) {
@@ -74,7 +74,7 @@ fn record_sink(json: bool) -> RecordSink {
 }
 
 /// Buffered records for stdout.
-struct Records(std::io::BufWriter<std::io::Stdout>);
+struct Records(std::io::BufWriter<output::Stdout>);
 
 impl Drop for Records {
     fn drop(&mut self) {

@@ -6,6 +6,7 @@ mod against_server;
 mod authority;
 mod complaints;
 mod completions;
+mod edges;
 mod elect;
 mod fake;
 #[path = "../../../engine/tests/log/fixture.rs"]

@@ -82,7 +82,7 @@ fn the_json_output_of_every_command_follows_its_schema() {
     printer.repeat("presence get", &["presence", "get", "web"]);
     printer.repeat("presence list", &["presence", "list"]);
     printer.repeat("registry set", &["registry", "set", "r", "--value", "v"]);
-    printer.repeat("registry set", &["registry", "set", "r", "--value", "v", "--lazy", "--ttl", "1ms"]);
+    printer.repeat("registry set", &["registry", "set", "r", "--value", "v", "--lazy", "--ttl", "10ms"]);
     printer.repeat("registry get", &["registry", "get", "r"]);
     printer.repeat("registry get", &["registry", "get", "r", "--lazy"]);
     printer.repeat("registry list", &["registry", "list"]);
