@@ -186,7 +186,7 @@ fn may_pass(error: &Error) -> bool {
 
 /// Returns the error for a server that has not responded within `limit`.
 pub(crate) fn no_answer(connection: &Connection, limit: Duration) -> Error {
-    let source = io::Error::new(ErrorKind::TimedOut, format!("no answer within {}", text::pause(limit)));
+    let source = io::Error::new(ErrorKind::TimedOut, format!("no response within {}", text::pause(limit)));
     let address = connection.server.clone();
     Unavailable::Unreachable { address, hint: "", source: Arc::new(source) }.into()
 }
