@@ -75,5 +75,5 @@ fn an_attempt_without_a_wait_ends_after_a_second_without_a_response() {
     let words = ["lock", "k", "--wait", "0s", "--connect-timeout", "1h", "--", "true"];
     let tried = output(ctl(server.url(), &words));
     assert_eq!(tried.status.code(), Some(122));
-    assert!(stderr(&tried).contains("no answer within 1s"), "{}", stderr(&tried));
+    assert!(stderr(&tried).contains("no response within 1s"), "{}", stderr(&tried));
 }
