@@ -45,8 +45,8 @@ Examples:
   List all locks; show who holds one key and who waits for it:
       waymaker-ctl locks list
       waymaker-ctl locks inspect backup
-  Write only if the lock was not granted again since:
-      waymaker-ctl locks verify feed \"$WAYMAKER_FENCE\" && ./write.sh
+  Check that the lock was not granted again since:
+      waymaker-ctl locks verify feed \"$WAYMAKER_FENCE\"
   Stop new grants below eu/, and resume them:
       waymaker-ctl prefixes freeze eu/
       waymaker-ctl prefixes thaw eu/

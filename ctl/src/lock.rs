@@ -23,11 +23,11 @@ CMD finds these variables in its environment:
 
 If the lock cannot be renewed in time, CMD and all processes that it started get
 SIGTERM, and SIGKILL after --grace, before another client can hold the lock. If
-the lock is released by its id, they also have --grace, but another client may
-hold the lock meanwhile. If the lease has expired, or if waymaker-ctl dies, they
-get SIGKILL at once. A process that CMD started and that left the process group
-(a daemon, a job of an interactive shell) is not killed, and processes that CMD
-leaves behind when it ends are not protected.
+the lock is released by its id, they get the same signals, but another client
+may hold the lock before they end. If the lease has expired, or if waymaker-ctl
+dies, they get SIGKILL at once. A process that CMD started and that left the
+process group (a daemon, a job of an interactive shell) is not killed, and
+processes that CMD leaves behind when it ends are not protected.
 
 SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to CMD, which is continued if
 it is stopped. CMD gets the terminal if it reads or changes it, also if stdin is

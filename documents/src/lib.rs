@@ -17,7 +17,7 @@
 //! | anything with `,other` | Code of another system; not run |
 //!
 //! Functions with the parameter `client: &Client` in such a body are called. Documents name their server by the default addresses, and its
-//! data directory by `/var/lib/waymaker` or `$DATA_DIR`; the tests replace both.
+//! data directory by `/var/lib/waymaker`, `waymaker-data` or `$DATA_DIR`; the tests replace them.
 //!
 //! Any other fence fails the suite. Blocks of one document share a directory and a server, and run in their order.
 

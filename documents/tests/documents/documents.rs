@@ -22,8 +22,8 @@ include!(concat!(env!("OUT_DIR"), "/documents.rs"));
 const WATCHDOG: Duration = Duration::from_secs(120);
 /// Value of the parameter `:fence` in SQL.
 const FENCE: &str = "41";
-/// Data directory in the documents.
-const DATA_DIR: &str = "/var/lib/waymaker";
+/// Data directories in the documents: of an installed server, and the default.
+const DATA_DIRS: [&str; 2] = ["/var/lib/waymaker", "waymaker-data"];
 
 /// A document while its blocks run.
 struct Run {
@@ -174,10 +174,12 @@ impl Run {
     /// Replaces the addresses and the data directory of the documents by the values of the test's server.
     fn with_addresses(&self, text: &str) -> String {
         let binary = self.server.url().trim_start_matches("waymaker://");
-        text.replace("127.0.0.1:7420", binary)
+        let text = text
+            .replace("127.0.0.1:7420", binary)
             .replace("127.0.0.1:7421", self.server.listener("grpc"))
-            .replace("127.0.0.1:7422", self.server.listener("http"))
-            .replace(DATA_DIR, &self.data.path().display().to_string())
+            .replace("127.0.0.1:7422", self.server.listener("http"));
+        let directory = self.data.path().display().to_string();
+        DATA_DIRS.iter().fold(text, |text, name| text.replace(name, &directory))
     }
 }
 
