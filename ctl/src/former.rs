@@ -1,10 +1,10 @@
-//! Former commands, and the commands that replace them.
+//! Former commands, verbs without a noun, and the commands that replace them.
 
 use clap::CommandFactory;
 
 use crate::command_line::CommandLine;
 
-/// Returns the replacement if the words, without the name of the program, are a former command.
+/// Returns the replacement if the words, without the name of the program, are a former command or a verb without a noun.
 pub(crate) fn replacement(words: &[String]) -> Option<String> {
     let mut words = words.iter().take_while(|word| *word != "--").map(String::as_str);
     let mut positional = Vec::new();
@@ -20,6 +20,11 @@ pub(crate) fn replacement(words: &[String]) -> Option<String> {
         }
     }
     let has = |flag: &str| flags.contains(&flag);
+    match positional[..] {
+        ["list", ..] => return Some("list needs a noun, such as: waymaker-ctl locks list".to_owned()),
+        [verb @ ("acquire" | "extend"), ..] => return Some(format!("{verb} is: waymaker-ctl locks {verb}")),
+        _ => {}
+    }
     let new = match positional[..] {
         ["status" | "inspect", ..] if has("--pool") => "pools inspect POOL",
         ["status" | "inspect", ..] if has("--tree") => "locks inspect --tree PATH",
@@ -75,6 +80,12 @@ mod tests {
         ] {
             assert_eq!(of(line).as_deref(), Some(new), "{line}");
         }
+    }
+
+    #[test]
+    fn verbs_without_a_noun_get_one() {
+        assert_eq!(of("list").as_deref(), Some("list needs a noun, such as: waymaker-ctl locks list"));
+        assert_eq!(of("acquire k").as_deref(), Some("acquire is: waymaker-ctl locks acquire"));
     }
 
     #[test]
