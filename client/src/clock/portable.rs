@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_suspension_counts_if_only_the_wall_clock_counts_it() {
-        assert_eq!(counted(&[(0, 0), (10, 10), (11, 61)]), [0, 10, 60]);
+        assert_eq!(counted(&[(0, 0), (10, 10), (11, 61)]), [0, 10, 61]);
     }
 
     #[test]
