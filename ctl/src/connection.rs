@@ -9,10 +9,12 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 use waymaker_client::{Client, Error, Result, Tls, Unavailable};
 
-use crate::output::note;
+use crate::exit::Exit;
+use crate::output::{complain_about, complain_of, note};
 use crate::{text, values};
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct Connection {
     /// Server address: waymaker://HOST:PORT, waymaker+tls://HOST:PORT or waymaker+unix:///PATH
     #[arg(
@@ -21,19 +23,11 @@ pub(crate) struct Connection {
         env = "WAYMAKER_SERVER",
         hide_env_values = true,
         default_value = "waymaker://127.0.0.1:7420",
-        value_name = "URL",
-        help_heading = "Connection"
+        value_name = "URL"
     )]
     pub(crate) server: String,
     /// PEM file with the CA certificates that verify the server [default: the CAs of the system]
-    #[arg(
-        long,
-        global = true,
-        env = "WAYMAKER_TLS_CA",
-        hide_env_values = true,
-        value_name = "FILE",
-        help_heading = "Connection"
-    )]
+    #[arg(long, global = true, env = "WAYMAKER_TLS_CA", hide_env_values = true, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// PEM file with the client certificate
     #[arg(
@@ -42,8 +36,7 @@ pub(crate) struct Connection {
         env = "WAYMAKER_TLS_CERT",
         hide_env_values = true,
         value_name = "FILE",
-        requires = "tls_key",
-        help_heading = "Connection"
+        requires = "tls_key"
     )]
     tls_cert: Option<PathBuf>,
     /// PEM file with the private key of the client certificate
@@ -53,8 +46,7 @@ pub(crate) struct Connection {
         env = "WAYMAKER_TLS_KEY",
         hide_env_values = true,
         value_name = "FILE",
-        requires = "tls_cert",
-        help_heading = "Connection"
+        requires = "tls_cert"
     )]
     tls_key: Option<PathBuf>,
     /// Namespace of the keys, pools, buckets and registrations
@@ -64,23 +56,15 @@ pub(crate) struct Connection {
         env = "WAYMAKER_NAMESPACE",
         hide_env_values = true,
         default_value = "default",
-        value_name = "NAME",
-        help_heading = "Connection"
+        value_name = "NAME"
     )]
     namespace: String,
     /// Owner name that other clients see [default: user, host and process]
-    #[arg(
-        long,
-        global = true,
-        env = "WAYMAKER_OWNER",
-        hide_env_values = true,
-        value_name = "TEXT",
-        help_heading = "Connection"
-    )]
+    #[arg(long, global = true, env = "WAYMAKER_OWNER", hide_env_values = true, value_name = "TEXT")]
     owner: Option<String>,
     /// Time limit to connect or reconnect, and for each response [default: 5s; with a shorter --wait, the first connect gets that time,
     /// at least 1s]
-    #[arg(long, global = true, value_parser = values::limit, value_name = "TIME", help_heading = "Connection")]
+    #[arg(long, global = true, value_parser = values::limit, value_name = "TIME")]
     connect_timeout: Option<Duration>,
 }
 
@@ -136,6 +120,21 @@ impl Connection {
 /// Connects within the time limit of the command line.
 pub(crate) async fn connect(connection: &Connection) -> Result<Client> {
     connect_within(connection, connection.connect_timeout()).await
+}
+
+/// Connects, sends requests about `name`, and closes the connection. An error of the close does not change the result.
+pub(crate) async fn request_about(
+    connection: &Connection,
+    name: &[u8],
+    request: impl AsyncFnOnce(&Client) -> Result<Exit>,
+) -> Exit {
+    let client = match connect(connection).await {
+        Ok(client) => client,
+        Err(error) => return complain_of(&error),
+    };
+    let exit = request(&client).await.unwrap_or_else(|error| complain_about(name, &error));
+    let _: Result<()> = client.close().await;
+    exit
 }
 
 /// Connects. Tries again until `limit` has passed, if another attempt can succeed.

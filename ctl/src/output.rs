@@ -4,6 +4,7 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
@@ -13,8 +14,10 @@ use waymaker_client::Error;
 
 use crate::exit::Exit;
 use crate::problem::{ErrorObject, Problem};
+use crate::text;
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
 pub(crate) struct OutputArguments {
     /// Output format: table for people, or json, one JSON object per line, for programs
     #[arg(
@@ -23,12 +26,11 @@ pub(crate) struct OutputArguments {
         value_enum,
         default_value = "table",
         value_name = "FORMAT",
-        hide_possible_values = true,
-        help_heading = "Output"
+        hide_possible_values = true
     )]
     output: Format,
     /// The same as --output json
-    #[arg(long, global = true, help_heading = "Output")]
+    #[arg(long, global = true)]
     json: bool,
 }
 
@@ -138,6 +140,12 @@ pub(crate) fn finish(exit: Exit) -> Exit {
 /// Prints a note on stderr.
 pub(crate) fn note(text: &str) {
     note_object(&NoteObject { note: text.to_owned(), ..NoteObject::default() });
+}
+
+/// Prints a note about a lease that is shorter than `option` asked for.
+pub(crate) fn note_shorter_lease(key: &[u8], lease: Duration, option: &str) {
+    let (key, lease) = (text::printable(key), text::pause(lease));
+    note(&format!("{key}: the server granted a lease of {lease}, which is shorter than {option}"));
 }
 
 /// Prints a note with more members on stderr.

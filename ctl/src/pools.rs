@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use waymaker_client::{Client, PermitStatus, PoolStatus, PoolSummary, Result, Semaphore};
 
-use crate::connection::{Connection, connect};
+use crate::connection::{Connection, connect, request_about};
 use crate::exit::{self, Exit, Use};
-use crate::output::{complain_about, complain_of, show};
+use crate::output::{complain_of, show};
 use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
@@ -171,7 +171,10 @@ pub(crate) async fn run(connection: &Connection, command: &PoolsCommand) -> Exit
         PoolsCommand::List(arguments) => list(connection, arguments).await,
         PoolsCommand::Inspect(arguments) => inspect(connection, arguments).await,
         PoolsCommand::Resize(arguments) => resize(connection, arguments).await,
-        PoolsCommand::Remove(arguments) => return remove(connection, arguments).await,
+        PoolsCommand::Remove(arguments) => {
+            let name = text::bytes(&arguments.pool);
+            return request_about(connection, name, async |client| remove(client, name).await).await;
+        }
     };
     result.map_or_else(|error| complain_of(&error), |()| Exit::Success)
 }
@@ -296,22 +299,7 @@ async fn resize(connection: &Connection, arguments: &ResizeArguments) -> Result<
     client.close().await
 }
 
-async fn remove(connection: &Connection, arguments: &PoolArguments) -> Exit {
-    let client = match connect(connection).await {
-        Ok(client) => client,
-        Err(error) => return complain_of(&error),
-    };
-    let name = text::bytes(&arguments.pool);
-    let exit = match remove_pool(&client, name).await {
-        Ok(()) => Exit::Success,
-        Err(error) => complain_about(name, &error),
-    };
-    // An error does not change the result of the request.
-    let _: Result<()> = client.close().await;
-    exit
-}
-
-async fn remove_pool(client: &Client, name: &[u8]) -> Result<()> {
+async fn remove(client: &Client, name: &[u8]) -> Result<Exit> {
     let previous = pool(client, name, 0).await?.remove_pool().await?;
     let sentence = || {
         let name = text::printable(name);
@@ -321,7 +309,7 @@ async fn remove_pool(client: &Client, name: &[u8]) -> Result<()> {
         }
     };
     show(sentence, [capacity_object(name, 0, previous)]);
-    Ok(())
+    Ok(Exit::Success)
 }
 
 /// Returns the pool for a change of its capacity. The request must name the order of the pool, which stays as it is.

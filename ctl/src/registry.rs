@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use waymaker_client::{Client, Error, ErrorCode, RegistryEntry, Result};
 
-use crate::connection::{Connection, connect};
+use crate::connection::{Connection, connect, request_about};
 use crate::exit::{self, Exit, Use};
-use crate::output::{complain, complain_about, complain_of, show};
+use crate::output::{complain, complain_of, show};
 use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
@@ -191,8 +191,18 @@ pub(crate) async fn run(connection: &Connection, command: &RegistryCommand) -> E
     let result = match command {
         RegistryCommand::List(arguments) => list(connection, arguments).await,
         RegistryCommand::Get(arguments) => get(connection, arguments).await,
-        RegistryCommand::Set(arguments) => return set(connection, arguments).await,
-        RegistryCommand::Remove(arguments) => return remove(connection, arguments).await,
+        RegistryCommand::Set(arguments) => {
+            let key = text::bytes(&arguments.key);
+            return request_about(connection, key, async |client| set(client, connection, arguments).await)
+                .await;
+        }
+        RegistryCommand::Remove(arguments) => {
+            let key = text::bytes(&arguments.key);
+            return request_about(connection, key, async |client| {
+                remove(client, connection, arguments).await
+            })
+            .await;
+        }
     };
     result.unwrap_or_else(|error| complain_of(&error))
 }
@@ -228,45 +238,20 @@ fn not_registered(key: &[u8]) -> Exit {
     complain(&format!("{}: not registered", text::printable(key)), Exit::Absent)
 }
 
-async fn remove(connection: &Connection, arguments: &RemoveArguments) -> Exit {
-    let client = match connect(connection).await {
-        Ok(client) => client,
-        Err(error) => return complain_of(&error),
-    };
+async fn remove(client: &Client, connection: &Connection, arguments: &RemoveArguments) -> Result<Exit> {
     let key = text::bytes(&arguments.key);
-    let entry = registry(&client, arguments.lazy).entry(key).owner(connection.lasting_owner());
-    let exit = match entry.unregister().await {
-        Ok(_) => {
-            let (json_key, key_hex) = text::json(key);
-            show(
-                || format!("{}: removed\n", text::printable(key)),
-                [RemovedObject { key: json_key, key_hex }],
-            );
-            Exit::Success
-        }
-        Err(Error::Refused { code: ErrorCode::NotFound, .. }) => not_registered(key),
-        Err(error) => complain_about(key, &error),
+    let entry = registry(client, arguments.lazy).entry(key).owner(connection.lasting_owner());
+    match entry.unregister().await {
+        Err(Error::Refused { code: ErrorCode::NotFound, .. }) => return Ok(not_registered(key)),
+        removed => removed?,
     };
-    let _: std::result::Result<(), Error> = client.close().await;
-    exit
+    let sentence = || format!("{}: removed\n", text::printable(key));
+    let (key, key_hex) = text::json(key);
+    show(sentence, [RemovedObject { key, key_hex }]);
+    Ok(Exit::Success)
 }
 
-async fn set(connection: &Connection, arguments: &SetArguments) -> Exit {
-    let client = match connect(connection).await {
-        Ok(client) => client,
-        Err(error) => return complain_of(&error),
-    };
-    let key = text::bytes(&arguments.key);
-    let exit = match register(&client, connection, arguments).await {
-        Ok(()) => Exit::Success,
-        Err(error) => complain_about(key, &error),
-    };
-    // The registration does not depend on the connection.
-    let _: std::result::Result<(), Error> = client.close().await;
-    exit
-}
-
-async fn register(client: &Client, connection: &Connection, arguments: &SetArguments) -> Result<()> {
+async fn set(client: &Client, connection: &Connection, arguments: &SetArguments) -> Result<Exit> {
     let key = text::bytes(&arguments.key);
     let entry = registry(client, arguments.lazy).entry(key);
     let entry = entry.value(text::bytes(&arguments.value)).type_name(text::bytes(&arguments.type_name));
@@ -286,7 +271,7 @@ async fn register(client: &Client, connection: &Connection, arguments: &SetArgum
         renewed: registered.renewed,
     };
     show(sentence, [object]);
-    Ok(())
+    Ok(Exit::Success)
 }
 
 fn table(entries: &[RegistryEntry]) -> String {

@@ -14,6 +14,11 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     Readable(bytes).to_string()
 }
 
+/// Returns an owner for a sentence.
+pub(crate) fn client(owner: &[u8]) -> String {
+    if owner.is_empty() { "a client without a name".to_owned() } else { printable(owner) }
+}
+
 /// Returns the bytes of an argument.
 pub(crate) fn bytes(argument: &OsStr) -> &[u8] {
     argument.as_bytes()
@@ -92,6 +97,17 @@ pub(crate) fn json(bytes: &[u8]) -> (String, Option<String>) {
     let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let is_text = std::str::from_utf8(bytes).is_ok();
     (String::from_utf8_lossy(bytes).into_owned(), (!is_text).then(hex))
+}
+
+/// Returns a key as three members of a JSON object: `key`, `key_hex` and `path`. A tree has the path, other kinds the key.
+pub(crate) fn json_key(kind: Kind, key: &[u8]) -> (Option<String>, Option<String>, Option<Vec<String>>) {
+    match kind {
+        Kind::Tree => (None, None, Some(path(key))),
+        _ => {
+            let (key, key_hex) = json(key);
+            (Some(key), key_hex, None)
+        }
+    }
 }
 
 /// Inserts bytes into a JSON object as [`json`] returns them.

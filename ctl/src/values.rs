@@ -19,15 +19,7 @@ const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Returns the parser of a key, or of the name of a pool or a bucket.
 pub(crate) fn key() -> impl TypedValueParser<Value = OsString> {
-    OsStringValueParser::new().try_map(|key: OsString| match text::bytes(&key).len() {
-        0 => Err(EMPTY.to_owned()),
-        len if len > KEY_LEN_MAX => Err(format!(
-            "it is {} bytes long; the maximum is {}",
-            text::grouped(len),
-            text::grouped(KEY_LEN_MAX)
-        )),
-        _ => Ok(key),
-    })
+    prefix().try_map(|key| if key.is_empty() { Err(EMPTY.to_owned()) } else { Ok(key) })
 }
 
 /// Returns the parser of the first bytes of keys, which may be empty.

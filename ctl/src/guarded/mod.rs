@@ -26,7 +26,7 @@ use waymaker_client::{BootClock, Client, Clock, Error, Lock, LossReason};
 
 use crate::connection::{Connection, connect_within};
 use crate::exit::Exit;
-use crate::output::{complain, complain_about, complain_of, note, report};
+use crate::output::{complain, complain_about, complain_of, note, note_shorter_lease, report};
 use crate::problem::Problem;
 use crate::text;
 pub(crate) use arguments::{GuardedArguments, Scope, ScopeArguments, WaitArguments};
@@ -128,10 +128,8 @@ impl Run {
             Err(exit) => return Ok(exit),
         };
         if lock.is_clamped() {
-            let key = text::printable(lock.key());
             let lease = lock.lease_ms().map(|ms| Duration::from_millis(ms.into()));
-            let lease = text::pause(lease.unwrap_or_default());
-            note(&format!("{key}: the server granted a lease of {lease}, which is shorter than --lease"));
+            note_shorter_lease(lock.key(), lease.unwrap_or_default(), "--lease");
         }
         Ok(match hold(lock, guarded.arguments(), &mut self.signals).await {
             (exit, Some(lock)) => release(lock, exit).await,

@@ -129,14 +129,13 @@ fn waiting_note(name: &[u8], held_by: &str, holders: &Holders) -> NoteObject {
         object.note = format!("waiting for {name}, held by readers; a writer waits in front");
         return object;
     }
-    let mut owner = "a client without a name".to_owned();
     if !first.owner.is_empty() {
-        owner = text::printable(&first.owner);
         let (holder, holder_hex) = text::json(&first.owner);
         (object.holder, object.holder_hex) = (Some(holder), holder_hex);
     }
     object.held_ms = Some(text::milliseconds(first.held));
-    object.note = format!("waiting for {name}, {held_by} {owner} for {}", text::time(Some(first.held)));
+    let (owner, held) = (text::client(&first.owner), text::time(Some(first.held)));
+    object.note = format!("waiting for {name}, {held_by} {owner} for {held}");
     match holders.count {
         0 | 1 => {}
         2 => object.note.push_str(" and by 1 other"),

@@ -11,7 +11,7 @@ use waymaker_client::{Client, Lock, Result};
 use crate::connection::Connection;
 use crate::exit::Exit;
 use crate::guarded::{Holders, Run, Scope, ScopeArguments, WaitArguments, Wanted, holders_of_key};
-use crate::output::{complain_about, note, show};
+use crate::output::{complain_about, note_shorter_lease, show};
 use crate::{text, values};
 
 pub(crate) const HELP: &str = "\
@@ -99,9 +99,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &AcquireArguments) -
 async fn hand_over(lock: Lock, arguments: &AcquireArguments) -> Exit {
     let lease_ms = lock.lease_ms().map_or_else(|| text::milliseconds(arguments.release_after), u64::from);
     if lock.is_clamped() {
-        let lease = text::pause(Duration::from_millis(lease_ms));
-        let key = text::printable(lock.key());
-        note(&format!("{key}: the server granted a lease of {lease}, which is shorter than --release-after"));
+        note_shorter_lease(lock.key(), Duration::from_millis(lease_ms), "--release-after");
     }
     let (key, key_hex) = text::json(lock.key());
     let id = lock.id().to_string();

@@ -11,7 +11,7 @@ use waymaker_client::{LockId, Result};
 use super::{is_unknown, report_unknown};
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
-use crate::output::{note, show};
+use crate::output::{note_shorter_lease, show};
 use crate::{text, values};
 
 /// Default of --release-after.
@@ -60,14 +60,11 @@ pub(crate) async fn run(connection: &Connection, arguments: &ExtendArguments) ->
     let client = connect(connection).await?;
     let key = text::bytes(&arguments.key);
     // The request has no key, so the key is compared first.
-    let claim = match client.status(arguments.id).await {
-        Err(error) if is_unknown(&error) => {
-            client.close().await?;
-            return Ok(report_unknown(arguments.id, key));
-        }
-        claim => claim?,
+    let is_of_key = match client.status(arguments.id).await {
+        Err(error) if is_unknown(&error) => false,
+        claim => claim?.key == key,
     };
-    if claim.key != key {
+    if !is_of_key {
         client.close().await?;
         return Ok(report_unknown(arguments.id, key));
     }
@@ -76,10 +73,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ExtendArguments) ->
     let clamped = lease < arguments.release_after;
     let name = text::printable(key);
     if clamped {
-        let lease = text::pause(lease);
-        note(&format!(
-            "{name}: the server granted a lease of {lease}, which is shorter than --release-after"
-        ));
+        note_shorter_lease(key, lease, "--release-after");
     }
     let (key, key_hex) = text::json(key);
     let object = ExtendedObject {

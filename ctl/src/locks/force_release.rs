@@ -76,11 +76,7 @@ pub(crate) async fn run(connection: &Connection, arguments: &ForceReleaseArgumen
 }
 
 fn sentence(released: &ReleasedClaim, kind: Kind) -> String {
-    let key = text::key(kind, &released.key);
-    let owner = match released.owner.as_slice() {
-        b"" => "a client without a name".into(),
-        owner => text::printable(owner),
-    };
+    let (key, owner) = (text::key(kind, &released.key), text::client(&released.owner));
     match released.was_waiting {
         true => format!("{key}: cancelled the wait of {owner}\n"),
         false => format!("{key}: taken from {owner}, fence {}\n", released.fence),
@@ -88,13 +84,7 @@ fn sentence(released: &ReleasedClaim, kind: Kind) -> String {
 }
 
 fn object(released: &ReleasedClaim, kind: Kind) -> ReleasedObject {
-    let (key, key_hex, path) = match kind {
-        Kind::Tree => (None, None, Some(text::path(&released.key))),
-        _ => {
-            let (key, key_hex) = text::json(&released.key);
-            (Some(key), key_hex, None)
-        }
-    };
+    let (key, key_hex, path) = text::json_key(kind, &released.key);
     let (owner, owner_hex) = text::json(&released.owner);
     let (was_waiting, fence) = (released.was_waiting, released.fence);
     ReleasedObject { key, key_hex, path, owner, owner_hex, was_waiting, fence }

@@ -119,13 +119,7 @@ fn table(locks: &[(Kind, HeldLock)]) -> String {
 }
 
 fn object(lock: &HeldLock, kind: Kind) -> HeldObject {
-    let (key, key_hex, path) = match kind {
-        Kind::Tree => (None, None, Some(text::path(&lock.key))),
-        _ => {
-            let (key, key_hex) = text::json(&lock.key);
-            (Some(key), key_hex, None)
-        }
-    };
+    let (key, key_hex, path) = text::json_key(kind, &lock.key);
     let (owner, owner_hex) = text::json(&lock.owner);
     let (request_id, request_id_hex) = text::json(&lock.request_id);
     let (metadata, metadata_hex) = text::json(&lock.metadata);
