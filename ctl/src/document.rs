@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 use clap::{Command, CommandFactory};
 use serde_json::Value;
@@ -13,32 +12,13 @@ use crate::command_line::CommandLine;
 use crate::exit;
 use crate::schema::OUTPUTS;
 
+#[path = "../../documents/sections.rs"]
+mod sections;
+
 #[test]
 fn the_reference_document_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/command-line.md");
-    let old = std::fs::read_to_string(&path).expect("the document");
-    let mut new = old.clone();
-    for (section, text) in [("commands", commands()), ("exit codes", exit_codes()), ("outputs", outputs())] {
-        new = with_section(&new, section, &text);
-    }
-    if std::env::var_os("WAYMAKER_REWRITE_DOCS").is_some() {
-        std::fs::write(&path, new).expect("the document is writable");
-        return;
-    }
-    assert!(
-        new == old,
-        "docs/reference/command-line.md is out of date; run \
-         `WAYMAKER_REWRITE_DOCS=1 cargo test -p waymaker-ctl --bin waymaker-ctl document`"
-    );
-}
-
-/// Returns the document with another text between the two markers of a section.
-fn with_section(document: &str, section: &str, text: &str) -> String {
-    let (begin, end) =
-        (format!("<!-- begin generated {section} -->\n"), format!("<!-- end generated {section} -->"));
-    let (before, rest) = document.split_once(&begin).unwrap_or_else(|| panic!("no {begin}"));
-    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("no {end}"));
-    format!("{before}{begin}\n{text}\n{end}{after}")
+    let generated = [("commands", commands()), ("exit codes", exit_codes()), ("outputs", outputs())];
+    sections::check("docs/reference/command-line.md", &generated);
 }
 
 /// Returns a table of all commands.
@@ -118,8 +98,6 @@ fn outputs() -> String {
             add_members(&mut text, definition, None);
         }
     }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
     text
 }
 
