@@ -12,6 +12,7 @@ use waymaker_documents::{Block, blocks};
 use crate::real::RealServer;
 use crate::real::server_program::{server_program, up_to_date};
 use crate::root;
+use crate::server::{self, Addresses};
 use crate::skip::skip;
 use crate::stubs::Stubs;
 use crate::systems::{Running, System, on_path};
@@ -29,6 +30,7 @@ const DATA_DIRS: [&str; 2] = ["/var/lib/waymaker", "waymaker-data"];
 struct Run {
     stubs: Stubs,
     server: RealServer,
+    addresses: Addresses,
     systems: Vec<(System, Running)>,
     data: tempfile::TempDir,
     _directory: tempfile::TempDir,
@@ -38,10 +40,11 @@ struct Run {
 pub(crate) fn run(document: &str) {
     let (directory, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let ctl = up_to_date(server_program().with_file_name("waymaker-ctl")).unwrap();
-    let arguments = ["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let (server, addresses) = server::start(data.path());
     let mut run = Run {
         stubs: Stubs::new(directory.path(), &ctl, server_program()),
-        server: RealServer::start(Some(data.path()), &arguments),
+        server,
+        addresses,
         systems: Vec::new(),
         data,
         _directory: directory,
@@ -173,11 +176,7 @@ impl Run {
 
     /// Replaces the addresses and the data directory of the documents by the values of the test's server.
     fn with_addresses(&self, text: &str) -> String {
-        let binary = self.server.url().trim_start_matches("waymaker://");
-        let text = text
-            .replace("127.0.0.1:7420", binary)
-            .replace("127.0.0.1:7421", self.server.listener("grpc"))
-            .replace("127.0.0.1:7422", self.server.listener("http"));
+        let text = self.addresses.put_into(text);
         let directory = self.data.path().display().to_string();
         DATA_DIRS.iter().fold(text, |text, name| text.replace(name, &directory))
     }

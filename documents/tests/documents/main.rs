@@ -7,6 +7,7 @@ mod links;
 #[path = "../../../client/tests/client/real.rs"]
 mod real;
 mod rust;
+mod server;
 #[path = "../../../server/tests/server/skip.rs"]
 mod skip;
 mod stubs;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use waymaker_client::Client;
 
-use crate::real::RealServer;
+use crate::server::{self, Addresses};
 
 /// Time after which an example counts as hanging.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -28,16 +28,14 @@ pub(crate) mod prelude {
 }
 
 thread_local! {
-    /// Addresses of the example's server: of the binary protocol, of gRPC and of HTTP.
-    static SERVER: RefCell<Option<[String; 3]>> = const { RefCell::new(None) };
+    /// Addresses of the example's server.
+    static SERVER: RefCell<Option<Addresses>> = const { RefCell::new(None) };
 }
 
 /// Returns an address of a document with the port of the example's server.
 pub(crate) fn address(text: &str) -> String {
-    SERVER.with_borrow(|server| {
-        let server = server.as_ref().expect("an example asks for its address in its main task");
-        let default = ["127.0.0.1:7420", "127.0.0.1:7421", "127.0.0.1:7422"];
-        default.iter().zip(server).fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    SERVER.with_borrow(|addresses| {
+        addresses.as_ref().expect("an example asks for its address in its main task").put_into(text)
     })
 }
 
@@ -59,10 +57,7 @@ impl<E: Debug> Ended for Result<(), E> {
 /// Runs a complete program.
 pub(crate) fn program<T: Ended>(main: impl FnOnce() -> T + Send + 'static) {
     let data = tempfile::tempdir().unwrap();
-    let arguments = ["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
-    let server = RealServer::start(Some(data.path()), &arguments);
-    let binary = server.url().trim_start_matches("waymaker://").to_owned();
-    let addresses = [binary, server.listener("grpc").to_owned(), server.listener("http").to_owned()];
+    let (_server, addresses) = server::start(data.path());
     let (done, ended) = mpsc::channel();
     let example = thread::spawn(move || {
         SERVER.set(Some(addresses));

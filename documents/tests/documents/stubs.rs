@@ -7,18 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::systems::Running;
 
 /// Programs that examples call and that the tests must not.
-const PROGRAMS: [&str; 10] = [
-    "cargo",
-    "createdb",
-    "docker",
-    "jq",
-    "npm",
-    "pg_dump",
-    "pip",
-    "scheduler",
-    "systemctl",
-    "waymaker-server",
-];
+const PROGRAMS: [&str; 9] =
+    ["cargo", "createdb", "docker", "jq", "npm", "pg_dump", "pip", "scheduler", "systemctl"];
 
 /// The folders of an example: its own, and one of programs.
 pub(crate) struct Stubs {
@@ -40,7 +30,7 @@ impl Stubs {
         for program in PROGRAMS {
             stubs.write_stub(&stubs.bin.join(program), program);
         }
-        // A watch never ends by itself, and a presence without a command does not either.
+        // A watch never ends by itself.
         let ctl = ctl.display();
         write_program(
             &stubs.bin.join("waymaker-ctl"),
