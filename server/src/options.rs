@@ -115,7 +115,7 @@ pub struct Flags {
         long,
         env = "WAYMAKER_LOG_SEGMENT_LEN",
         value_name = "BYTES",
-        value_parser = byte_count,
+        value_parser = parse_byte_count,
         allow_hyphen_values = true,
         help_heading = heading::DURABILITY
     )]
@@ -159,7 +159,7 @@ pub struct Flags {
         long,
         env = "WAYMAKER_WORKERS",
         value_name = "N",
-        value_parser = worker_count,
+        value_parser = parse_worker_count,
         allow_hyphen_values = true,
         help_heading = heading::LIMITS
     )]
@@ -179,7 +179,7 @@ pub struct Flags {
         long,
         env = "WAYMAKER_BUSY_POLL",
         value_name = "DURATION",
-        value_parser = duration,
+        value_parser = parse_duration,
         allow_hyphen_values = true,
         help_heading = heading::LIMITS
     )]
@@ -200,7 +200,7 @@ pub struct Flags {
         long,
         env = "WAYMAKER_DRAIN",
         value_name = "DURATION",
-        value_parser = duration,
+        value_parser = parse_duration,
         allow_hyphen_values = true,
         help_heading = heading::LIFECYCLE
     )]
@@ -234,7 +234,7 @@ pub struct Flags {
         long,
         env = "WAYMAKER_LOCKTOPUS_ABANDON_TIMEOUT",
         value_name = "DURATION",
-        value_parser = duration,
+        value_parser = parse_duration,
         allow_hyphen_values = true,
         help_heading = heading::CONTRACTS
     )]
@@ -463,17 +463,17 @@ impl Flags {
 
 /// An address, unless it says that there is none.
 /// Parses a number of workers. [`Flags::resolve`] checks the range.
-fn worker_count(text: &str) -> Result<usize, String> {
+fn parse_worker_count(text: &str) -> Result<usize, String> {
     let limit = crate::limits::WORKER_COUNT_MAX;
     text.parse().map_err(|_| format!("use a number from 1 to {limit}"))
 }
 
 /// Parses a number of bytes. [`Flags::resolve`] checks the range.
-fn byte_count(text: &str) -> Result<u64, String> {
+fn parse_byte_count(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "use a number of bytes without a unit, such as 67108864".to_owned())
 }
 
-fn duration(text: &str) -> Result<humantime::Duration, String> {
+fn parse_duration(text: &str) -> Result<humantime::Duration, String> {
     text.parse().map_err(|_| "use a duration such as 50us, 250ms, 5s or 1m".to_owned())
 }
 
