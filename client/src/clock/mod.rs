@@ -18,60 +18,59 @@ use linux as system;
 #[cfg(not(target_os = "linux"))]
 use portable as system;
 
-/// An instant in nanoseconds since the machine booted, the time it was suspended included.
+/// Instant in nanoseconds since the machine booted, including the time during which it was suspended.
 ///
 /// `std::time::Instant` stands still while the machine sleeps; a lease on a server does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootTime(u64);
 
 impl BootTime {
-    /// Later than every instant that will come.
+    /// An instant that never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The instant so many nanoseconds after the boot.
+    /// Returns the instant that is this number of nanoseconds after the boot.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the boot.
+    /// Returns the nanoseconds since the boot.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// `duration` later, at most [`BootTime::NEVER`].
+    /// Returns the instant `duration` later, at most [`BootTime::NEVER`].
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// `duration` earlier, at least the boot.
+    /// Returns the instant `duration` earlier, at least the boot.
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Where a client reads the time. [`BootClock`] is the real one; a test hands in its own and lets time pass as it
-/// likes.
+/// Clock of a client. [`BootClock`] is the clock of the machine; a test can provide its own clock and control its time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now. It never goes back.
+    /// Returns the current time, which never decreases.
     fn now(&self) -> BootTime;
 
-    /// A timer on this clock, not armed. Called inside a tokio runtime.
+    /// Returns a disarmed timer on this clock. Must be called inside a tokio runtime.
     fn timer(&self) -> std::io::Result<Box<dyn Timer>>;
 }
 
-/// Waits for one instant of its clock.
+/// Timer that waits for one instant of its clock.
 pub trait Timer: Send {
-    /// Waits for `at` from here on, instead of whatever it waited for; [`BootTime::NEVER`] disarms it.
+    /// Arms the timer for `at`, instead of an earlier instant; [`BootTime::NEVER`] disarms it.
     fn arm(&mut self, at: BootTime);
 
-    /// Ready once the instant has come. Fires once for each time it was armed.
+    /// Becomes ready when the instant has come, once for each time the timer is armed.
     fn poll_fired(&mut self, context: &mut Context<'_>) -> Poll<()>;
 }
 

@@ -18,7 +18,7 @@ if the key was granted again since, or if the server does not know the fence:
 ephemeral fences begin again after a crash.
 
 Example:
-  waymaker-ctl locks verify feed \"$WAYMAKER_FENCE\" && ./write.sh";
+  waymaker-ctl locks verify feed \"$WAYMAKER_FENCE\"";
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
