@@ -12,11 +12,17 @@ fn endless_requests_barely_delay_other_clients() {
     assert_flood_delays(&server(), Delay::of_calls(450, 700));
 }
 
+/// Shows that the measurement sees nothing where nobody does harm.
+#[test]
+fn without_a_flood_nobody_is_delayed_by_a_call() {
+    assert_abuse_delays(&server(), Delay::of_calls(1, 1), || {});
+}
+
 /// Shows that the measurement sees a flood: a request waits for the flood in front of it.
 #[test]
-fn a_flood_delays_others_by_more_than_three_calls() {
+fn a_flood_delays_others_by_more_than_a_call() {
     let server = server();
-    let judged = catch_unwind(AssertUnwindSafe(|| assert_flood_delays(&server, Delay::of_calls(3, 10_000))));
+    let judged = catch_unwind(AssertUnwindSafe(|| assert_flood_delays(&server, Delay::of_calls(1, 10_000))));
     let message = judged.expect_err("the delay is above the bound");
     let message: &String = message.downcast_ref().expect("text");
     assert!(message.starts_with("other work before a request"), "{message}");
