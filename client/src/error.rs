@@ -65,7 +65,7 @@ pub enum Error {
         message: String,
     },
     /// The pool has another capacity than this client thinks.
-    #[error("capacity_mismatch: the pool has {capacity} permits")]
+    #[error("capacity_mismatch: the pool has {capacity} permits; request this capacity, or resize the pool")]
     CapacityMismatch {
         /// How many permits the pool has.
         capacity: u64,
@@ -336,7 +336,10 @@ mod tests {
             text(ErrorCode::Throttled, u64::MAX),
             "throttled: the request needs more tokens than the bucket can ever hold"
         );
-        assert_eq!(text(ErrorCode::CapacityMismatch, 5), "capacity_mismatch: the pool has 5 permits");
+        assert_eq!(
+            text(ErrorCode::CapacityMismatch, 5),
+            "capacity_mismatch: the pool has 5 permits; request this capacity, or resize the pool"
+        );
         assert_eq!(
             text(ErrorCode::Frozen, 0),
             "frozen: an operator froze a prefix of this key; grants resume when it is thawed"

@@ -47,8 +47,8 @@ pub(crate) struct Local {
     /// The task that writes, and whether it has been woken.
     flusher: RefCell<Option<Waker>>,
     flush_is_due: Cell<bool>,
-    /// All connections read into this; what is not a whole frame is copied out.
-    pub(super) scratch: RefCell<Box<[u8]>>,
+    /// All connections read into this; a connection copies out the bytes that it keeps.
+    pub(crate) scratch: RefCell<Box<[u8]>>,
     /// Connections that gave way before they had read everything.
     barrier: RefCell<ReadBarrier>,
     pub(crate) late: Late,

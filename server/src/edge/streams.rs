@@ -9,6 +9,8 @@ pub trait FrontWork {
     type End;
     /// Runs the requests that were begun or woken, until none is left or the turn is over.
     fn run(&mut self) -> Ran;
+    /// Returns true if the library was woken since it last ran.
+    fn is_library_woken(&self) -> bool;
     /// Lets the library read and write. Ready when the connection has ended.
     fn poll_library(&mut self) -> Poll<Self::End>;
     /// Whether there are requests that never ran.
@@ -38,9 +40,10 @@ pub struct StreamTurns {
 impl StreamTurns {
     /// Runs the requests of a connection and its library, until both rest or the turn is over. Ready when the connection has ended.
     ///
-    /// The library neither reads nor writes before all requests ran. So a client cannot begin more than it lets finish, and hears of all
-    /// that happened at once in the order in which it happened. Requests that the library has begun may have to wait until other connections
-    /// have read. Only after [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for all requests, the library goes first.
+    /// The library runs only if it was woken: by the socket, a timer, or a request that has something to send. It neither reads nor writes
+    /// before all requests ran. So a client cannot begin more than it lets finish, and hears of all that happened at once in the order in
+    /// which it happened. Requests that the library has begun may have to wait until other connections have read. Only after
+    /// [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for all requests, the library goes first.
     pub fn poll<W: FrontWork>(&mut self, work: &mut W) -> Poll<W::End> {
         if self.part_count == GRPC_TURNS_UNREAD_MAX {
             self.part_count = 0;
@@ -48,19 +51,24 @@ impl StreamTurns {
                 return Poll::Ready(end);
             }
         }
+        let mut ran = work.run();
         loop {
-            if work.run() == Ran::Part {
+            if ran == Ran::Part {
                 self.part_count += 1;
                 return Poll::Pending;
             }
             self.part_count = 0;
+            if !work.is_library_woken() {
+                return Poll::Pending;
+            }
             if let Poll::Ready(end) = work.poll_library() {
                 return Poll::Ready(end);
             }
             if work.has_begun() && work.let_others_read() {
                 return Poll::Pending;
             }
-            if work.run() == Ran::Nothing {
+            ran = work.run();
+            if ran == Ran::Nothing {
                 return Poll::Pending;
             }
         }
@@ -79,6 +87,8 @@ mod tests {
         /// The library begins a request each time, and it waits until others have read.
         lets_others_read: bool,
         has_run: bool,
+        /// Nothing wakes the library.
+        library_rests: bool,
         ran: Vec<&'static str>,
     }
 
@@ -92,6 +102,10 @@ mod tests {
                 return Ran::Part;
             }
             if std::mem::replace(&mut self.has_run, true) { Ran::Nothing } else { Ran::All }
+        }
+
+        fn is_library_woken(&self) -> bool {
+            !self.library_rests
         }
 
         fn poll_library(&mut self) -> Poll<()> {
@@ -128,6 +142,12 @@ mod tests {
             assert_eq!(turn(&mut turns, &mut work), ["requests", "library", "requests"]);
             (work.short_turns, work.has_run) = (3 * GRPC_TURNS_UNREAD_MAX, false);
         }
+    }
+
+    #[test]
+    fn the_library_does_not_run_unless_it_was_woken() {
+        let mut work = Noted { library_rests: true, ..Noted::default() };
+        assert_eq!(turn(&mut StreamTurns::default(), &mut work), ["requests"]);
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl Closing {
         }
     }
 
+    /// Returns true once connections are to end.
+    pub(super) fn is_closing(&self) -> bool {
+        *self.is_closing.borrow()
+    }
+
     /// Ends all connections while the workers still serve them.
     pub(super) async fn close(&self) {
         self.is_closing.send_replace(true);

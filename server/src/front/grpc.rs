@@ -5,12 +5,12 @@ use super::closing::{Closing, EndingBody};
 use super::health::Health;
 use super::locket::Locket;
 use super::long_answers::{LongAnswers, Pieces};
+use super::response::Response;
 use super::served::{call, compressed, is_compressed, served};
 use super::socket::FrontSocket;
 use super::streams::Streams;
 use super::timed_body::{Awaited, TimedBody};
-use super::unserved;
-use super::untaken::{Answer, Untaken};
+use super::untaken::Untaken;
 use super::v1::V1;
 use super::waymaker::Waymaker;
 use crate::driver::Local;
@@ -22,7 +22,6 @@ use crate::limits::{
 };
 use http::HeaderName;
 use http::uri::PathAndQuery;
-use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -30,12 +29,13 @@ use std::convert::Infallible;
 use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic::service::Routes;
-use tonic::{Code, Status};
 use tonic_health::pb::health_server::{self, HealthServer};
 use waymaker_proto::FILE_DESCRIPTOR_SET;
 use waymaker_proto::locket::locket_server::{self, LocketServer};
@@ -117,16 +117,19 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
     let closing = &local.fronts.closing;
     let _open = closing.note_open();
     let mut end = pin!(closing.wait());
-    let mut is_ending = false;
-    let ended = in_turns(poll_fn(|context| {
-        if !is_ending && end.as_mut().poll(context).is_ready() {
+    let (mut waits_for_end, mut is_ending) = (false, false);
+    let mut library = |context: &mut Context<'_>| {
+        // `streams` gives the library one waker for all polls, so the first poll of `end` is enough until it is woken.
+        let polls_end = !is_ending && (!waits_for_end || closing.is_closing());
+        waits_for_end = true;
+        if polls_end && end.as_mut().poll(context).is_ready() {
             is_ending = true;
             // Calls that cross the GOAWAY are served; the client makes later ones on another connection.
             connection.as_mut().graceful_shutdown();
         }
-        streams.poll_beside(context, |context| connection.as_mut().poll(context))
-    }))
-    .await;
+        connection.as_mut().poll(context)
+    };
+    let ended = in_turns(poll_fn(|context| streams.poll_beside(context, &mut library))).await;
     in_turns(poll_fn(|_| streams.poll_drop())).await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a gRPC connection ended with an error");
@@ -166,35 +169,6 @@ impl Services {
         }
     }
 
-    /// Lets a response end with its connection, and counts it until its client takes it. Resets a stream that was not served: clients of
-    /// gRPC make such a call again by themselves. Gives errors of the library the codes and messages that clients expect.
-    fn finish(
-        &self,
-        path: PathAndQuery,
-        answer: BoxFuture<http::Response<Body>, Infallible>,
-        is_one_message: bool,
-    ) -> BoxFuture<http::Response<EndingBody>, h2::Error> {
-        let (closing, untaken) = (Arc::clone(&self.closing), Arc::clone(&self.untaken));
-        Box::pin(async move {
-            let Ok(mut response) = answer.await;
-            match response.extensions().get::<Status>() {
-                Some(status) if unserved::is_unserved(status) => {
-                    closing.wait().await;
-                    return Err(h2::Reason::REFUSED_STREAM.into());
-                }
-                // The library says so of a message that is too long, and no service of ours says it.
-                Some(status) if status.code() == Code::OutOfRange => {
-                    response = Status::resource_exhausted(status.message()).into_http();
-                }
-                _ if is_unimplemented(&response) => response = unimplemented(path.path()).into_http(),
-                _ => {}
-            }
-            let (parts, body) = response.into_parts();
-            let body = if is_one_message { Answer::whole(body, untaken).await } else { Answer::stream(body) };
-            Ok(http::Response::from_parts(parts, EndingBody::new(body, closing)))
-        })
-    }
-
     fn call_side_service(
         &self,
         mut request: http::Request<TimedBody>,
@@ -220,7 +194,7 @@ impl Services {
 impl hyper::service::Service<http::Request<Incoming>> for Services {
     type Response = http::Response<EndingBody>;
     type Error = h2::Error;
-    type Future = BoxFuture<Self::Response, h2::Error>;
+    type Future = Response;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
@@ -232,33 +206,13 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
         };
         let is_one_message = is_one_message(path.path());
         let answer = if is_one_message { answer } else { self.long_answers.queue(path.path(), answer) };
-        self.finish(path, answer, is_one_message)
+        Response::new(path, answer, is_one_message, &self.closing, &self.untaken)
     }
 }
 
 /// Returns true for a method whose answer is one message that is encoded at once.
 fn is_one_message(path: &str) -> bool {
     !STREAMS.contains(&path) && !LongAnswers::has(path)
-}
-
-/// Whether the library answers so because nothing has this path. It gives no reason.
-fn is_unimplemented(response: &http::Response<Body>) -> bool {
-    if !response.body().is_end_stream() {
-        return false;
-    }
-    let header = |name| response.headers().get(name).map(http::HeaderValue::as_bytes).unwrap_or_default();
-    header(Status::GRPC_STATUS) == (Code::Unimplemented as i32).to_string().as_bytes()
-        && header(Status::GRPC_MESSAGE).is_empty()
-}
-
-/// Names the unknown service or method, in the words of other gRPC servers.
-fn unimplemented(path: &str) -> Status {
-    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
-    if SERVICES.contains(&service) {
-        Status::unimplemented(format!("unknown method {method} for service {service}"))
-    } else {
-        Status::unimplemented(format!("unknown service {service}"))
-    }
 }
 
 #[cfg(test)]

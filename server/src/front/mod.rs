@@ -14,6 +14,7 @@ mod locket;
 mod locktopus;
 mod long_answers;
 mod metrics;
+mod response;
 mod served;
 mod shown;
 mod socket;

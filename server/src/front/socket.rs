@@ -82,20 +82,27 @@ impl AsyncRead for FrontSocket {
             turn.may_read(&mut local.barrier(), || own.socket.unread_len()).min(buffer.remaining())
         });
         if len == 0 && buffer.remaining() > 0 {
-            // The turn is over, and its end wakes the task.
+            // The turn is over; the rest is read in the next one.
+            context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(len));
-        // The runtime would say at times that the socket is empty, so that other tasks run.
-        let read = unconstrained(poll_fn(|context| Pin::new(&mut own.socket).poll_read(context, &mut part)));
-        let polled = pin!(read).poll(context);
-        let read_len = part.filled().len();
+        let (polled, read_len) = Local::with(|local| {
+            // The buffer of the library would have to be cleared before each read.
+            let mut scratch = local.scratch.borrow_mut();
+            let mut part = ReadBuf::new(&mut scratch[..len]);
+            // The runtime would say at times that the socket is empty, so that other tasks run.
+            let read =
+                unconstrained(poll_fn(|context| Pin::new(&mut own.socket).poll_read(context, &mut part)));
+            let polled = pin!(read).poll(context);
+            buffer.put_slice(part.filled());
+            (polled, part.filled().len())
+        });
         let has_ended = read_len == 0 && polled.is_ready() && len > 0;
         if has_ended && Local::with(|local| local.front_turn.borrow_mut().end_later()) {
             // The next read says so again.
+            context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        buffer.advance(read_len);
         match &polled {
             Poll::Ready(_) => own.note_read(read_len),
             Poll::Pending => {

@@ -3,11 +3,14 @@
 use crate::driver::Local;
 use crate::edge::streams::{FrontWork, Ran, StreamTurns};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::task::AtomicWaker;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// The requests that a connection has begun. All of them together share the turns of their connection, so a client gains nothing by
 /// many requests.
@@ -22,6 +25,39 @@ struct Shared {
     /// Rises with each poll of a request.
     poll_count: Rc<Cell<u64>>,
     turns: Cell<StreamTurns>,
+    library: Library,
+}
+
+/// The waker of the library, the same for all its polls. Requests wake the task of the connection too, and a library that has nothing to do
+/// would look at all its streams.
+struct Library {
+    woken: Arc<LibraryWoken>,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct LibraryWoken {
+    is_woken: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Default for Library {
+    /// A library that never ran.
+    fn default() -> Self {
+        let woken = Arc::new(LibraryWoken { is_woken: AtomicBool::new(true), task: AtomicWaker::new() });
+        Self { waker: Waker::from(Arc::clone(&woken)), woken }
+    }
+}
+
+impl Wake for LibraryWoken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.task.wake();
+    }
 }
 
 /// One request.
@@ -47,6 +83,7 @@ impl Streams {
         context: &mut Context<'_>,
         library: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
+        self.0.library.woken.task.register(context.waker());
         let mut turns = self.0.turns.take();
         let polled = turns.poll(&mut Work { streams: self, context, library });
         self.0.turns.set(turns);
@@ -116,8 +153,15 @@ impl<T, L: FnMut(&mut Context<'_>) -> Poll<T>> FrontWork for Work<'_, '_, L> {
         self.streams.run(self.context)
     }
 
+    fn is_library_woken(&self) -> bool {
+        self.streams.0.library.woken.is_woken.load(Ordering::Acquire)
+    }
+
     fn poll_library(&mut self) -> Poll<T> {
-        (self.library)(self.context)
+        let Library { woken, waker } = &self.streams.0.library;
+        // A wake from here on counts for the next poll.
+        woken.is_woken.store(false, Ordering::Release);
+        (self.library)(&mut Context::from_waker(waker))
     }
 
     fn has_begun(&self) -> bool {
@@ -170,8 +214,6 @@ mod tests {
     use hyper::rt::Executor as _;
     use std::future::poll_fn;
     use std::pin::pin;
-    use std::sync::Arc;
-    use std::task::Waker;
 
     /// Requests that never rest, each of which takes more than a turn.
     fn busy_streams() -> Streams {
@@ -213,6 +255,14 @@ mod tests {
     struct Happened {
         served: RefCell<Vec<usize>>,
         library_count: Cell<usize>,
+        /// Woken by a request that has something to send.
+        library: RefCell<Option<Waker>>,
+    }
+
+    impl Happened {
+        fn wake_library(&self) {
+            self.library.borrow().as_ref().expect("the library ran before").wake_by_ref();
+        }
     }
 
     /// A connection whose library begins these requests when it is first asked.
@@ -225,8 +275,9 @@ mod tests {
         let (streams, happened, mut requests) = (streams.clone(), Rc::clone(happened), requests);
         poll_fn(move |context| {
             Local::with(|local| local.front_turn.borrow_mut().stop_clock());
-            streams.poll_beside(context, |_| {
+            streams.poll_beside(context, |context| {
                 happened.library_count.set(happened.library_count.get() + 1);
+                *happened.library.borrow_mut() = Some(context.waker().clone());
                 if !requests.is_empty() {
                     Local::with(|local| local.front_turn.borrow_mut().note_read(read_len));
                 }
@@ -239,7 +290,10 @@ mod tests {
     fn requests(happened: &Rc<Happened>) -> Vec<Boxed> {
         let request = |number| {
             let happened = Rc::clone(happened);
-            async move { happened.served.borrow_mut().push(number) }
+            async move {
+                happened.served.borrow_mut().push(number);
+                happened.wake_library();
+            }
         };
         (0..COUNT).map(|number| Box::pin(request(number)) as Boxed).collect()
     }
@@ -262,6 +316,47 @@ mod tests {
         let wake_count = wakes.count();
         assert!(connection.as_mut().poll(&mut context).is_pending());
         assert_eq!(wakes.count(), wake_count, "an idle connection rests");
+    }
+
+    #[test]
+    fn the_library_rests_while_requests_have_nothing_to_send() {
+        let _local = enter_crowded();
+        let happened = Rc::<Happened>::default();
+        let streams = Streams::default();
+        let (answer, waits) = tokio::sync::oneshot::channel();
+        let own = Rc::clone(&happened);
+        let request = async move {
+            waits.await.expect("an answer");
+            own.wake_library();
+        };
+        let all: Vec<Boxed> = vec![Box::pin(request)];
+        let mut connection = pin!(in_turns(connection(&streams, &happened, all, FRONT_BATCH_LEN)));
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..3 {
+            assert!(connection.as_mut().poll(&mut context).is_pending());
+            assert_eq!(happened.library_count.get(), 1);
+        }
+        answer.send(()).expect("the request waits");
+        assert!(connection.as_mut().poll(&mut context).is_pending());
+        assert_eq!(happened.library_count.get(), 2, "the answer");
+    }
+
+    #[test]
+    fn a_wake_of_the_library_wakes_its_connection() {
+        let local = enter_crowded();
+        let happened = Rc::<Happened>::default();
+        let streams = Streams::default();
+        let mut connection = pin!(in_turns(connection(&streams, &happened, Vec::new(), 0)));
+        let wakes = Arc::<Wakes>::default();
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        for count in 1..3 {
+            assert!(connection.as_mut().poll(&mut context).is_pending());
+            assert_eq!(happened.library_count.get(), count);
+            assert_eq!(wakes.count() + 1, count as u32);
+            happened.wake_library();
+        }
+        drop(local);
     }
 
     #[test]
@@ -305,7 +400,12 @@ mod tests {
         let _local = enter_crowded();
         let happened = Rc::<Happened>::default();
         let streams = Streams::default();
-        let all: Vec<Boxed> = vec![Box::pin(async { use_up_turn() })];
+        let own = Rc::clone(&happened);
+        let request = async move {
+            use_up_turn();
+            own.wake_library();
+        };
+        let all: Vec<Boxed> = vec![Box::pin(request)];
         let mut connection = pin!(in_turns(connection(&streams, &happened, all, FRONT_BATCH_LEN)));
         assert!(connection.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(happened.library_count.get(), 2);

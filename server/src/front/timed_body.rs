@@ -25,7 +25,7 @@ pub(super) struct TimedBody {
     awaited: Awaited,
     untaken: Arc<Untaken>,
     /// The part that has arrived, once something was missing.
-    part: Option<Part>,
+    part: Option<Box<Part>>,
 }
 
 /// The requests of one connection that did not arrive whole, and their bytes.
@@ -103,7 +103,7 @@ impl TimedBody {
     /// The part that has arrived; it begins when something is first missing.
     fn part(&mut self) -> Result<&mut Part, Status> {
         if self.part.is_none() {
-            self.part = Some(self.awaited.begin()?);
+            self.part = Some(Box::new(self.awaited.begin()?));
         }
         Ok(self.part.as_mut().expect("it was set above"))
     }

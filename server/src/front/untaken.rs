@@ -6,7 +6,6 @@
 use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
 use http_body::{Body as _, Frame};
 use hyper::body::Bytes;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -71,11 +70,9 @@ pub(super) struct Answer {
 impl Answer {
     /// Returns the body of an answer in one message, which is encoded now. The encoder of a message that is not short is dropped: it may keep
     /// far more memory than the message has bytes.
-    pub(super) async fn whole(body: Body, untaken: Arc<Untaken>) -> Self {
+    pub(super) fn whole(body: Body, untaken: Arc<Untaken>, context: &mut Context<'_>) -> Self {
         let mut answer = Self::stream(body);
-        while let Poll::Ready(frame) =
-            poll_fn(|context| Poll::Ready(Pin::new(&mut answer.body).poll_frame(context))).await
-        {
+        while let Poll::Ready(frame) = Pin::new(&mut answer.body).poll_frame(context) {
             match frame {
                 Some(Ok(frame)) if frame.is_data() && answer.message.is_empty() => {
                     let message = frame.into_data().unwrap_or_default();

@@ -518,7 +518,13 @@ async fn an_acquire_that_can_never_be_granted_is_rejected_at_once() {
     };
     let _held = acquire(&client, "s", 2, "holds").await.unwrap();
     for (capacity, permits, prefix, lease, text) in [
-        (3, 1, "s", LEASE, "capacity_mismatch: the pool has 2 permits"),
+        (
+            3,
+            1,
+            "s",
+            LEASE,
+            "capacity_mismatch: the pool has 2 permits; request this capacity, or resize the pool",
+        ),
         (2, 3, "s", LEASE, "bad_input: permits: must not exceed the capacity of the pool"),
         (0, 1, "none", LEASE, "bad_input: capacity: must not be 0"),
         (1, 0, "none", LEASE, "bad_input: permits: must not be 0"),

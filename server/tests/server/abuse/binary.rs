@@ -9,10 +9,10 @@ use waymaker_protocol::{KeepAlive, Request};
 
 #[test]
 fn endless_requests_barely_delay_other_clients() {
-    assert_flood_delays(&server(), Delay::of_calls(450, 700));
+    assert_flood_delays(&server(), Delay::of_calls(40, 60));
 }
 
-/// Shows that the measurement sees nothing where nobody does harm.
+/// Shows that the measurement finds no delay without a flood.
 #[test]
 fn without_a_flood_nobody_is_delayed_by_a_call() {
     assert_abuse_delays(&server(), Delay::of_calls(1, 1), || {});

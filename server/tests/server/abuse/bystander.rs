@@ -31,8 +31,8 @@ const MEASUREMENTS_MAX: usize = 4;
 /// Upper bounds of the other work that the server does before it answers a bystander. The unit is the work of one gRPC call that
 /// locks nothing, so a slow processor does not change the figures.
 ///
-/// The goal is that no request delays a bystander by more than 2 ms, which is about 250 calls. Today some floods cause a longer
-/// delay. Each bound is about twice the measured delay, because processor time varies with the state of the caches.
+/// The goal is that no request delays a bystander by more than 2 ms, which is about 200 calls of a server that is compiled for
+/// speed. Each bound is about four times the measured delay, because processor time varies with the state of the caches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delay {
     /// Bound of the median.

@@ -105,5 +105,5 @@ fn calls_without_a_body_use_little_memory_and_barely_delay_others() {
     });
     let taken = memory_len(&server) - before;
     assert!(taken < 100 << 20, "{taken} bytes");
-    assert_delayed(&server, &idle, Delay::of_calls(50, 50));
+    assert_delayed(&server, &idle, Delay::of_calls(10, 10));
 }

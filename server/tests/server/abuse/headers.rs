@@ -33,7 +33,7 @@ fn endless_continuation_frames_barely_delay_other_clients() {
     let before = memory_len(&server);
     // The server cuts each of them, so a new one joins before each request of the bystander.
     let mut clients = VecDeque::new();
-    assert_abuse_delays(&server, Delay::of_calls(75, 120), || {
+    assert_abuse_delays(&server, Delay::of_calls(40, 60), || {
         let mut client = Http2::connect(&server);
         let stream = client.stream();
         client.write(&frame(HEADERS, 0, stream, &call_headers(PATH)));

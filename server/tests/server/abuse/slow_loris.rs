@@ -94,7 +94,7 @@ fn a_thousand_trickling_connections_barely_delay_other_clients() {
             socket
         })
         .collect();
-    assert_abuse_delays(&server, Delay::of_calls(1_200, 1_500), || {
+    assert_abuse_delays(&server, Delay::of_calls(500, 700), || {
         for mut socket in &sockets {
             let _ = socket.write_all(b"x");
         }

@@ -110,7 +110,7 @@ fn a_client_with_a_thousand_unread_streams_barely_delays_others() {
     lock_streams(&mut client, 1_000);
     // So much to write at once fills what the kernel takes.
     client.write(&frame(PING, 0, 0, b"and over").repeat(20_000));
-    assert_delayed(&server, &idle, Delay::of_calls(50, 50));
+    assert_delayed(&server, &idle, Delay::of_calls(40, 60));
     let grown = memory_len(&server).saturating_sub(before);
     assert!(grown < MEMORY_LEN_MAX, "{grown} bytes");
 }
@@ -130,7 +130,7 @@ fn streams_without_a_window_use_little_memory() {
     }
     let grown = memory_len(&server).saturating_sub(before);
     assert!(grown < MEMORY_LEN_MAX, "{grown} bytes");
-    assert_delayed(&server, &idle, Delay::of_calls(50, 50));
+    assert_delayed(&server, &idle, Delay::of_calls(10, 10));
 }
 
 #[test]

@@ -101,9 +101,9 @@ fn pings_are_answered_and_barely_delay_other_clients() {
     polite.write(&frame(PING, b"there?"));
     assert_eq!(polite.receive(), (PONG, b"there?".to_vec()));
     for (next, most) in [
-        (frame(PING, b""), Delay::of_calls(200, 400)),
-        (frame(PONG, b""), Delay::of_calls(800, 1_000)),
-        (frame(GOES_ON, b""), Delay::of_calls(550, 700)),
+        (frame(PING, b""), Delay::of_calls(80, 120)),
+        (frame(PONG, b""), Delay::of_calls(40, 60)),
+        (frame(GOES_ON, b""), Delay::of_calls(40, 60)),
     ] {
         let bytes = next.repeat((8 << 10) / next.len());
         let mut flood = Flood { server: &server, bytes: &bytes, client: None, unsent: Unsent::default() };

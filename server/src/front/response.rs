@@ -1,0 +1,96 @@
+//! The response to one gRPC call, as it leaves the server.
+
+use super::closing::{Closing, EndingBody};
+use super::grpc::SERVICES;
+use super::unserved;
+use super::untaken::{Answer, Untaken};
+use http::uri::PathAndQuery;
+use http_body::Body as _;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tonic::body::Body;
+use tonic::codegen::BoxFuture;
+use tonic::{Code, Status};
+
+/// Waits for the response of a service. Lets it end with its connection, and counts it until its client takes it. Resets a stream that was
+/// not served: clients of gRPC make such a call again by themselves. Gives errors of the library the codes and messages that clients
+/// expect.
+pub(super) struct Response {
+    answer: BoxFuture<http::Response<Body>, Infallible>,
+    path: PathAndQuery,
+    is_one_message: bool,
+    closing: Arc<Closing>,
+    untaken: Arc<Untaken>,
+    /// The end of connections, for which a call that was not served waits.
+    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Response {
+    pub(super) fn new(
+        path: PathAndQuery,
+        answer: BoxFuture<http::Response<Body>, Infallible>,
+        is_one_message: bool,
+        closing: &Arc<Closing>,
+        untaken: &Arc<Untaken>,
+    ) -> Self {
+        let (closing, untaken) = (Arc::clone(closing), Arc::clone(untaken));
+        Self { answer, path, is_one_message, closing, untaken, end: None }
+    }
+}
+
+impl Future for Response {
+    type Output = Result<http::Response<EndingBody>, h2::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.end.is_none() {
+            let Ok(mut response) = ready!(self.answer.as_mut().poll(context));
+            let status = response.extensions().get::<Status>();
+            let is_unserved = status.is_some_and(unserved::is_unserved);
+            // The library says so of a message that is too long, and no service of ours says it.
+            if let Some(status) = status.filter(|status| status.code() == Code::OutOfRange) {
+                response = Status::resource_exhausted(status.message()).into_http();
+            } else if !is_unserved && is_unimplemented(&response) {
+                response = unimplemented(self.path.path()).into_http();
+            }
+            if !is_unserved {
+                let (closing, untaken) = (Arc::clone(&self.closing), Arc::clone(&self.untaken));
+                let is_one_message = self.is_one_message;
+                return Poll::Ready(Ok(response.map(|body| {
+                    let body = if is_one_message {
+                        Answer::whole(body, untaken, context)
+                    } else {
+                        Answer::stream(body)
+                    };
+                    EndingBody::new(body, closing)
+                })));
+            }
+            let end = self.closing.wait();
+            self.end = Some(Box::pin(end));
+        }
+        let end = self.end.as_mut().expect("it was set above");
+        ready!(end.as_mut().poll(context));
+        Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()))
+    }
+}
+
+/// Returns true for the response of the library to an unknown path. The library gives no reason.
+fn is_unimplemented(response: &http::Response<Body>) -> bool {
+    if !response.body().is_end_stream() {
+        return false;
+    }
+    let header = |name| response.headers().get(name).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    header(Status::GRPC_STATUS) == (Code::Unimplemented as i32).to_string().as_bytes()
+        && header(Status::GRPC_MESSAGE).is_empty()
+}
+
+/// Names the unknown service or method, in the words of other gRPC servers.
+fn unimplemented(path: &str) -> Status {
+    let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    if SERVICES.contains(&service) {
+        Status::unimplemented(format!("unknown method {method} for service {service}"))
+    } else {
+        Status::unimplemented(format!("unknown service {service}"))
+    }
+}
