@@ -2,3 +2,19 @@
 //!
 //! Everything here is a pure function of bytes and of the time that the caller passes. The server reads the files and asks; `waymaker-ctl`
 //! writes them.
+
+mod hex;
+pub mod limits;
+mod record;
+mod secret;
+mod timestamp;
+mod token;
+mod token_file;
+mod token_table;
+
+pub use record::{RecordProblem, TokenRecord};
+pub use secret::{Secret, SecretDigest};
+pub use timestamp::Timestamp;
+pub use token::{Token, TokenId};
+pub use token_file::{TokenFileError, TokenFileProblem, parse_token_file, token_table_text};
+pub use token_table::{TokenRefusal, TokenTable};

@@ -1,0 +1,47 @@
+//! Bytes as lower-case hexadecimal digits. Not for secrets: the time depends on the digits.
+
+use std::fmt::{self, Display};
+
+/// Shows bytes as two digits each.
+pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
+
+impl Display for Hex<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+/// Returns the `N` bytes of exactly `2 * N` digits. Upper-case digits are rejected, so bytes have one form only.
+pub(crate) fn decode<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let (pairs, []) = text.as_chunks::<2>() else { return None };
+    let mut bytes = [0; N];
+    if pairs.len() != N {
+        return None;
+    }
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(bytes)
+}
+
+fn digit(character: u8) -> Option<u8> {
+    match character {
+        b'0'..=b'9' => Some(character - b'0'),
+        b'a'..=b'f' => Some(character - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_one_form() {
+        assert_eq!(Hex(&[0x00, 0x7f, 0xff]).to_string(), "007fff");
+        assert_eq!(decode(b"007fff"), Some([0x00, 0x7f, 0xff]));
+        for text in [&b""[..], b"007ff", b"007ff", b"007fff00", b"007fFF", b"+07fff", b"00 7ff", b"007ffg"] {
+            assert_eq!(decode::<3>(text), None, "{}", text.escape_ascii());
+        }
+    }
+}

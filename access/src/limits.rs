@@ -1,0 +1,14 @@
+//! Limits of token files and of their fields.
+
+/// Largest token file in bytes.
+pub const FILE_LEN_MAX: usize = 16 * 1024 * 1024;
+/// Largest number of tokens in all files together.
+pub const TOKEN_COUNT_MAX: usize = 100_000;
+/// Longest identity in bytes.
+pub const IDENTITY_LEN_MAX: usize = 256;
+/// Longest name of a group in bytes.
+pub const GROUP_LEN_MAX: usize = 256;
+/// Largest number of groups of one token.
+pub const GROUP_COUNT_MAX: usize = 64;
+/// Longest note in bytes.
+pub const NOTE_LEN_MAX: usize = 1_024;
