@@ -4,15 +4,19 @@
 //! writes them.
 
 mod hex;
+mod identity;
 pub mod limits;
 mod record;
+mod rules;
 mod secret;
 mod timestamp;
 mod token;
 mod token_file;
 mod token_table;
 
+pub use identity::{Identity, Proof};
 pub use record::{RecordProblem, TokenRecord};
+pub use rules::{AccessFileError, JwtOptions, Rules};
 pub use secret::{Secret, SecretDigest};
 pub use timestamp::Timestamp;
 pub use token::{Token, TokenId};

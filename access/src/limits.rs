@@ -12,3 +12,7 @@ pub const GROUP_LEN_MAX: usize = 256;
 pub const GROUP_COUNT_MAX: usize = 64;
 /// Longest note in bytes.
 pub const NOTE_LEN_MAX: usize = 1_024;
+/// Largest length of an access file in bytes.
+pub const ACCESS_FILE_LEN_MAX: usize = 1 << 20;
+/// Largest number of rules in an access file. Each new connection looks at all of them.
+pub const RULE_COUNT_MAX: usize = 1_000;

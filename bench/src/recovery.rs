@@ -126,6 +126,7 @@ impl Frame {
             number: 1,
             session: None,
             owner: b"a worker",
+            identity: None,
             request_id: None,
             metadata: None,
             set_hash: None,

@@ -184,6 +184,8 @@ pub(crate) struct Detail {
     pub(crate) release_end: Time,
     /// Whose it is, where that is not the owner of the lane.
     pub(crate) owner: Option<Arc<[u8]>>,
+    /// The identity that took it, if it was restored and that is known; of others the lane has it.
+    pub(crate) identity: Option<Arc<str>>,
     /// The keys of one claim over several keys share their strings.
     pub(crate) request_id: Option<Arc<[u8]>>,
     /// Or the value that is registered.
@@ -226,6 +228,7 @@ impl Default for Detail {
             lease_end: Time::NEVER,
             release_end: Time::NEVER,
             owner: None,
+            identity: None,
             request_id: None,
             metadata: None,
             wants_quorum: false,

@@ -1,5 +1,6 @@
 //! Who asks: the lanes that have claims in a shard.
 
+use crate::access::Access;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::LaneAddress;
 use crate::index::KeyIndex;
@@ -27,6 +28,8 @@ pub(crate) enum LaneState {
 pub(crate) struct Lane {
     pub(crate) address: LaneAddress,
     pub(crate) owner: Arc<[u8]>,
+    /// Its identity and rights. `None`: it may do everything.
+    pub(crate) access: Option<Arc<Access>>,
     /// What it asks about lies in this namespace.
     pub(crate) namespace: u16,
     pub(crate) state: LaneState,

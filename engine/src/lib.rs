@@ -7,6 +7,7 @@
 //! A [`TurnCell`] lets any worker run any shard, one at a time, and nobody waits for it; a [`Mailbox`] carries what
 //! workers send each other. These two are the only concurrent data structures.
 
+mod access;
 mod chain;
 mod claim;
 mod effect;
@@ -35,6 +36,7 @@ mod tree;
 pub mod turn;
 mod wheel;
 
+pub use access::{Access, Rights};
 pub use effect::{
     Answer, CancelReason, ClaimId, ClaimStatus, Contention, CounterName, Effects, Event, ForceReleased,
     Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, ListedPool, LogState, Page, PermitHolder, PoolPage,

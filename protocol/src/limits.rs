@@ -3,7 +3,7 @@
 /// Longest frame in either direction, in bytes, the length field included. Bounds every receive buffer.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
 /// Longest frame before `HELLO` was accepted: a stranger may not make the server buffer more.
-pub const FRAME_LEN_BEFORE_HELLO_MAX: usize = 1 << 10;
+pub const FRAME_LEN_BEFORE_HELLO_MAX: usize = 4 << 10;
 /// Longest key in bytes, also of a pool, a bucket and an entry. The shortest is one byte, that of an entry none.
 pub const KEY_LEN_MAX: usize = 1024;
 /// Most segments of a path.
@@ -32,8 +32,9 @@ pub const OWNER_LEN_MAX: usize = 256;
 pub const METADATA_LEN_MAX: usize = 4096;
 /// Longest name of a namespace in bytes.
 pub const NAMESPACE_LEN_MAX: usize = 256;
-/// Longest credentials in bytes; with the other fields of `HELLO` they stay below `FRAME_LEN_BEFORE_HELLO_MAX`.
-pub const CREDENTIALS_LEN_MAX: usize = 400;
+/// Longest credentials in bytes: a JSON web token with a long signature. With the other fields of `HELLO` they stay below
+/// `FRAME_LEN_BEFORE_HELLO_MAX`.
+pub const CREDENTIALS_LEN_MAX: usize = 3_072;
 /// Most locks, entries, pools or namespaces in one page.
 pub const LIST_PAGE_MAX: u16 = 1024;
 /// Bytes after which the server closes a page, so that one more item of any size still fits a frame.

@@ -16,6 +16,8 @@ pub const WAITING_MAX: u32 = 10_000;
 /// Requests of one connection in flight that all shards serve, such as `FREEZE`. If a worker has the turn of a shard, others leave them
 /// there, in front of later requests of other clients.
 pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
+/// Namespaces that one page of NAMESPACES skips because its client may not list them. Each is compared with the rules of the client.
+pub(crate) const HIDDEN_NAMESPACES_PER_PAGE_MAX: usize = 256;
 /// Cost of a request that counts as long.
 pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
 /// Cost of the requests of one connection that wait for the turn of a shard. Above it, long requests are refused. Ends of leases in that shard
@@ -77,6 +79,10 @@ pub const LANE_ENDS_PER_TURN: usize = 256;
 pub const VACANT_LANES_PER_TURN: usize = 256;
 /// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
+/// Connections whose identity a worker looks at in one step, to see whether it still holds.
+pub(crate) const REAUTHORIZED_PER_LOOK_MAX: u32 = 2_048;
+/// Identities that may make calls on one gRPC connection.
+pub(crate) const GRPC_IDENTITIES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
 pub const GRPC_OWN_LANES_MAX: usize = 1024;
 /// Bytes that a gRPC connection must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its first frame.

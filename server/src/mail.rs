@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    Answer, Event, LaneAddress, Pass, Reserved, ReservedEnd, ReservedTogether, Ticket, Time,
+    Access, Answer, Event, LaneAddress, Pass, Reserved, ReservedEnd, ReservedTogether, Ticket, Time,
 };
 use waymaker_protocol::NamespaceKind;
 
@@ -153,6 +153,8 @@ pub struct RequestBatch {
     pub lane: LaneAddress,
     /// The owner of the lane.
     pub owner: Arc<[u8]>,
+    /// What its client may do; `None`: everything.
+    pub access: Option<Arc<Access>>,
     /// The namespace of the lane.
     pub namespace: u16,
     /// And its kind.
@@ -178,6 +180,8 @@ pub enum LaneChange {
     Detached,
     /// It is back.
     Attached,
+    /// Its client may do this from here on; `None`: everything.
+    Access(Option<Arc<Access>>),
     /// It is gone for ever.
     Closed {
         /// And so is its session.

@@ -1,5 +1,6 @@
 //! What the workers of one server share.
 
+use crate::access::AccessControl;
 use crate::clock::Clock;
 use crate::expiries::Expiries;
 use crate::limits::WORKER_COUNT_MAX;
@@ -83,6 +84,8 @@ pub struct Node {
     accepted: Box<[AtomicU64]>,
     /// Opened at `HELLO` alone, so a lock does no harm.
     pub namespaces: Mutex<Namespaces>,
+    /// Who may do what.
+    pub access: AccessControl,
     /// What operators froze; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
     /// How much memory is used, and its limit.
@@ -157,6 +160,7 @@ impl Node {
             accepted: (0..config.acceptor_count).map(|_| AtomicU64::new(start)).collect(),
             drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
             namespaces: Mutex::default(),
+            access: AccessControl::default(),
             freezes: Mutex::default(),
             unix_time: UnixTime::new(&*config.clock),
             memory: Arc::clone(&config.memory),
@@ -264,6 +268,11 @@ impl Node {
     /// Returns whether the log had lost records when the server started.
     pub fn has_losses(&self) -> bool {
         self.grants_from > Time::ZERO
+    }
+
+    /// Returns the time of day in seconds since 1970.
+    pub fn unix_seconds(&self) -> u64 {
+        u64::try_from(self.clock.unix_micros() / 1_000_000).unwrap_or(0)
     }
 
     /// Returns the time until new grants resume after losses, in milliseconds; 0 if they are served.

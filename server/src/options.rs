@@ -1,5 +1,6 @@
 //! Server options. Precedence: flags, environment, config file, defaults.
 
+use crate::access::AccessOptions;
 use crate::front::{LocketCompatibility, LocketConfig};
 use crate::memory::{BadMemoryLimit, MemoryLimit};
 use crate::quorum::options::{QuorumFlags, QuorumOptions, QuorumOptionsError};
@@ -20,6 +21,7 @@ mod heading {
     pub(super) const LISTENING: &str = "Listening";
     pub(super) const DURABILITY: &str = "Durability";
     pub(super) const TLS: &str = "TLS";
+    pub(super) const ACCESS: &str = "Identities and rights";
     pub(super) const LIMITS: &str = "Limits and performance";
     pub(super) const LIFECYCLE: &str = "Configuration and shutdown";
     pub(super) const CONTRACTS: &str = "Contracts of other lock servers";
@@ -94,7 +96,8 @@ pub struct Flags {
     /// Listen address that serves only Locktopus, or `none`; Locktopus itself uses port 9009 [default: none]
     #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS", help_heading = heading::LISTENING)]
     pub locktopus_listen: Option<String>,
-    /// Allow listening on an address that is not loopback without TLS or without client certificates [default: false]
+    /// Allow listening on an address that is not loopback without TLS, and without tokens or client certificates
+    /// [default: false]
     #[arg(
         long,
         env = "WAYMAKER_INSECURE",
@@ -153,6 +156,16 @@ pub struct Flags {
         help_heading = heading::TLS
     )]
     pub tls_min_version: Option<TlsVersion>,
+
+    /// File of tokens that `waymaker-ctl tokens create` made, or directory of such files. Clients with a token have its
+    /// identity; a token that is not valid is refused. The server reads the files again after SIGHUP [default: none]
+    #[arg(long, env = "WAYMAKER_TOKENS", value_name = "PATH", help_heading = heading::ACCESS)]
+    pub tokens: Option<PathBuf>,
+    /// TOML file with the rules that give identities rights. From the first rule on everything is denied that no rule
+    /// allows, also on loopback and on the Unix socket. Without rules a client may do everything. The server reads the
+    /// file again after SIGHUP [default: none]
+    #[arg(long, env = "WAYMAKER_ACCESS", value_name = "FILE", help_heading = heading::ACCESS)]
+    pub access: Option<PathBuf>,
 
     /// Worker threads, 1 to 1024 [default: one for each core]
     #[arg(
@@ -276,6 +289,8 @@ struct File {
     tls_key: Option<PathBuf>,
     tls_client_ca: Option<PathBuf>,
     tls_min_version: Option<TlsVersion>,
+    tokens: Option<PathBuf>,
+    access: Option<PathBuf>,
     insecure: Option<bool>,
     #[serde(default)]
     quorum: QuorumFlags,
@@ -316,6 +331,8 @@ pub struct Options {
     pub drain: Duration,
     /// Encrypt TCP connections.
     pub tls: Option<TlsOptions>,
+    /// Which files say who may do what.
+    pub access: AccessOptions,
     /// Listen beyond loopback though strangers can read along or come in.
     pub insecure: bool,
     /// The cluster that keeps the fences of scope Quorum.
@@ -455,6 +472,10 @@ impl Flags {
                 self.tls_client_ca.or(file.tls_client_ca),
                 self.tls_min_version.or(file.tls_min_version),
             )?,
+            access: AccessOptions {
+                access: self.access.or(file.access).filter(|path| path != Path::new(NONE)),
+                tokens: self.tokens.or(file.tokens).filter(|path| path != Path::new(NONE)),
+            },
             insecure: self.insecure.or(file.insecure).unwrap_or(false),
             quorum: self.quorum.resolve(file.quorum)?,
         })

@@ -1,5 +1,6 @@
 //! A whole server, from its options to its end.
 
+use crate::access::{AccessControl, Policy};
 use crate::clock::{BootClock, Clock};
 use crate::data_dir::DataDir;
 use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
@@ -17,7 +18,7 @@ use crate::quorum::thread::QuorumThread;
 use crate::tls::{Tls, TlsOptions};
 use anyhow::Context;
 use std::io::Write;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -33,6 +34,7 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// If it cannot start; the error names the option to change.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     refuse_open_addresses(options)?;
+    let policy = options.access.load()?;
     let tls = options.tls.as_ref().map(Tls::load).transpose()?;
     if options.data_dir.as_ref().is_some_and(|path| !path.exists()) {
         // A server that cannot start leaves no new data directory behind.
@@ -40,26 +42,35 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     let data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options, tls, data_dir.as_ref()))
+    runtime.block_on(serve(options, policy, tls, data_dir.as_ref()))
 }
 
-async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) -> anyhow::Result<()> {
+async fn serve(
+    options: &Options,
+    policy: Policy,
+    tls: Option<Tls>,
+    data_dir: Option<&DataDir>,
+) -> anyhow::Result<()> {
     let mut terminate = Signals::new()?;
     // Nobody is let in before it is known what is held.
     let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
     let mut listening = tcp_ports(options)
         .map(|(option, address, port)| {
             let tls = tls.as_ref().map(|tls| tls.acceptor(port.tls_protocols()));
-            Listening::tcp(address, port, tls).with_context(|| cannot_listen(option, address))
+            let listening =
+                Listening::tcp(address, port, tls).with_context(|| cannot_listen(option, address))?;
+            let needs_identity = !options.insecure && !is_loopback(option, address)?;
+            Ok((listening, needs_identity))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     tls.map(Tls::reload_on_hangup).transpose()?;
     if let Some(path) = &options.unix {
         let listener =
             Listening::unix(path).with_context(|| format!("--unix: cannot listen on {}", path.display()))?;
-        listening.push(listener);
+        listening.push((listener, false));
     }
-    let addresses = listening.iter().map(Listening::address).collect::<Result<Vec<_>, _>>()?.join(" ");
+    let addresses =
+        listening.iter().map(|(listening, _)| listening.address()).collect::<Result<Vec<_>, _>>()?.join(" ");
     let quorum = options.quorum.as_ref().map(|quorum| anyhow::Ok((Cluster::new(quorum)?, QuorumPort::new())));
     let quorum = quorum.transpose()?;
     let memory = Arc::new(MemoryUse::new(options.memory_limit.bytes()));
@@ -77,6 +88,7 @@ async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) 
         quorum: quorum.as_ref().map(|(_, (port, _))| port.clone()),
     });
     let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
+    node.access = AccessControl::new(policy);
     let node = Arc::new(node);
     let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
     let fronts = Arc::new(FrontConfig::new(options)?);
@@ -97,7 +109,9 @@ async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) 
         let mut accepting: Vec<_> = listening
             .into_iter()
             .enumerate()
-            .map(|(index, listening)| Box::pin(Acceptor::new(index, listening).run(&node, &workers)))
+            .map(|(index, (listening, needs_identity))| {
+                Box::pin(Acceptor::new(index, listening, needs_identity).run(&node, &workers))
+            })
             .collect();
         let accept_all = std::future::poll_fn(|context| {
             for acceptor in &mut accepting {
@@ -159,20 +173,21 @@ fn cannot_listen(option: &str, address: &str) -> String {
 
 /// What is not encrypted, or asks nobody who they are, stays on this machine, unless told otherwise.
 fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
-    let (problem, remedy) = match &options.tls {
-        Some(TlsOptions { client_ca: Some(_), .. }) => return Ok(()),
-        Some(_) => ("clients are not authenticated", "set --tls-client-ca"),
-        None => (
+    let has_certificates = matches!(&options.tls, Some(TlsOptions { client_ca: Some(_), .. }));
+    let has_identities = has_certificates || options.access.has_credentials();
+    let (problem, remedy) = match (&options.tls, has_identities) {
+        (Some(_), true) => return Ok(()),
+        (Some(_), false) => ("clients are not authenticated", "set --tokens or --tls-client-ca"),
+        (None, true) => ("traffic is not encrypted", "set --tls-cert and --tls-key"),
+        (None, false) => (
             "traffic is not encrypted and clients are not authenticated",
-            "set --tls-cert, --tls-key and --tls-client-ca",
+            "set --tls-cert and --tls-key, and --tokens or --tls-client-ca",
         ),
     };
     for (option, address, _) in tcp_ports(options) {
-        let addresses = address.to_socket_addrs().with_context(|| {
-            format!("{option}: {address:?} is not an address; use HOST:PORT such as 127.0.0.1:7420")
-        })?;
-        let open = addresses.map(|address| address.ip()).find(|address: &IpAddr| !address.is_loopback());
-        let Some(address) = open else { continue };
+        if is_loopback(option, address)? {
+            continue;
+        }
         anyhow::ensure!(
             options.insecure,
             "{option}: {address} is not a loopback address, and {problem}; {remedy}, listen on loopback, or set \
@@ -181,6 +196,14 @@ fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
         tracing::warn!(%address, "listening on an address that is not loopback: {problem}");
     }
     Ok(())
+}
+
+/// Returns whether only this machine can reach an address.
+fn is_loopback(option: &str, address: &str) -> anyhow::Result<bool> {
+    let mut addresses = address.to_socket_addrs().with_context(|| {
+        format!("{option}: {address:?} is not an address; use HOST:PORT such as 127.0.0.1:7420")
+    })?;
+    Ok(addresses.all(|address| address.ip().is_loopback()))
 }
 
 /// The one line on standard output: whoever started the server waits for it.

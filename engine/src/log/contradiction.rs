@@ -91,6 +91,7 @@ mod tests {
                 number: 0,
                 session: None,
                 owner: b"",
+                identity: None,
                 request_id: None,
                 metadata: None,
                 set_hash: None,

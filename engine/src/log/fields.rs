@@ -89,6 +89,10 @@ impl<'a> Take<'a> {
         self.slice(usize::from(len))
     }
 
+    pub(super) fn text(&mut self) -> Result<&'a str, BadRecord> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| BadRecord("a name that is not text"))
+    }
+
     pub(super) fn id(&mut self) -> Result<ClaimId, BadRecord> {
         Ok(ClaimId { place: self.u64()?, secret: self.u64()? })
     }

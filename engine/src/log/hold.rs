@@ -102,6 +102,8 @@ pub struct Hold<'a> {
     pub session: Option<SessionTag>,
     /// Whose it is.
     pub owner: &'a [u8],
+    /// The identity that took it, if it is known.
+    pub identity: Option<&'a str>,
     /// As given.
     pub request_id: Option<&'a [u8]>,
     /// As given.
@@ -136,6 +138,8 @@ mod bit {
 mod item {
     /// A flag beside the kind.
     pub(super) const AWAITS_COUNT: u8 = 1 << 7;
+    /// Another flag: the identity follows the owner.
+    pub(super) const IDENTITY: u8 = 1 << 6;
     pub(super) const KEY: u8 = 0;
     pub(super) const PERMITS: u8 = 1;
     pub(super) const PATHS: u8 = 2;
@@ -177,7 +181,9 @@ impl Put<'_> {
         self.id(hold.id);
         self.u16(hold.namespace);
         self.u16(bits);
-        self.u8(kind | if hold.awaits_count { item::AWAITS_COUNT } else { 0 });
+        let awaits_count = if hold.awaits_count { item::AWAITS_COUNT } else { 0 };
+        let identity = if hold.identity.is_some() { item::IDENTITY } else { 0 };
+        self.u8(kind | awaits_count | identity);
         self.u64(hold.fence);
         self.u64(hold.since_ms);
         self.u64(hold.deadline_ms.unwrap_or(NO_DEADLINE));
@@ -194,6 +200,9 @@ impl Put<'_> {
             self.u16(lane);
         }
         self.bytes(hold.owner);
+        if let Some(identity) = hold.identity {
+            self.bytes(identity.as_bytes());
+        }
         if let Some(request_id) = hold.request_id {
             self.bytes(request_id);
         }
@@ -233,7 +242,8 @@ impl<'a> Take<'a> {
         let bits = self.u16()?;
         let has = |bit: u16| bits & bit != 0;
         let kind = self.u8()?;
-        let (kind, awaits_count) = (kind & !item::AWAITS_COUNT, kind & item::AWAITS_COUNT != 0);
+        let (awaits_count, has_identity) = (kind & item::AWAITS_COUNT != 0, kind & item::IDENTITY != 0);
+        let kind = kind & !(item::AWAITS_COUNT | item::IDENTITY);
         let (fence, since_ms, deadline_ms) = (self.fence()?, self.u64()?, self.u64()?);
         let (lease_ms, priority, number) = (self.u32()?, self.u32()?, self.u32()?);
         let release_after_ms = if has(bit::RELEASE_AFTER) { Some(self.u32()?) } else { None };
@@ -244,6 +254,7 @@ impl<'a> Take<'a> {
             None
         };
         let owner = self.bytes()?;
+        let identity = if has_identity { Some(self.text()?) } else { None };
         let request_id = if has(bit::REQUEST_ID) { Some(self.bytes()?) } else { None };
         let metadata = if has(bit::METADATA) { Some(self.bytes()?) } else { None };
         let set_hash = if has(bit::SET_HASH) { Some(self.u64()?) } else { None };
@@ -297,6 +308,7 @@ impl<'a> Take<'a> {
             number,
             session,
             owner,
+            identity,
             request_id,
             metadata,
             set_hash,

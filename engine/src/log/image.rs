@@ -407,6 +407,7 @@ mod tests {
             number: 0,
             session: None,
             owner: b"",
+            identity: None,
             request_id: None,
             metadata: None,
             set_hash: None,

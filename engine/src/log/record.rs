@@ -376,6 +376,7 @@ mod tests {
             number: 10,
             session: Some(SessionTag { place: 11, secret: 12, lease_ms: 13, lane: 14 }),
             owner: b"owner",
+            identity: None,
             request_id: Some(b"request"),
             metadata: Some(b"metadata"),
             set_hash: Some(15),

@@ -3,6 +3,7 @@
 use super::durable::answer_acquire;
 use super::several::KeySet;
 use super::{Caller, Shard, ticket_of};
+use crate::access::Rights;
 use crate::claim::{Claim, Detail, MOVED_BESIDE_RECORDS, OrderKey, flag};
 use crate::effect::{
     Answer, CancelReason, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason, Scope, Ticket,
@@ -184,7 +185,7 @@ impl Shard {
         self.checked_terms(acquire.lease_ms, acquire.session_lease, options.scope)?;
         let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
         if let Some(request_id) = options.request_id
-            && let Some(claim) = self.find_request_id(known, owner, request_id, None)
+            && let Some(claim) = self.find_request_id(caller.lane, known, owner, request_id, None)
         {
             let asked = (acquire.shared, acquire.session_lease, acquire.notify_queued);
             return self.acquire_again(caller, asked, claim, effects);
@@ -202,7 +203,7 @@ impl Shard {
         if waits {
             if acquire.wait_ms == 0 {
                 return Err(if contended {
-                    Refusal::Busy(Box::new(self.contention(known, acquire.shared)))
+                    Refusal::Busy(Box::new(self.contention(caller.lane, known, acquire.shared)))
                 } else {
                     Refusal::Frozen
                 });
@@ -556,6 +557,11 @@ impl Shard {
         let linked = self.claims[claim].has(flag::LINKED);
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         self.claims[claim].lane = lane;
+        // From here on it is the identity of this lane that has it.
+        if self.claims[claim].detail != NONE {
+            let detail = self.claims[claim].detail;
+            self.details[detail].identity = None;
+        }
         self.lanes.lanes[lane].claim_count += 1;
         if self.keys.entries[self.claims[claim].entry].kind() == Kind::Tree {
             let path_count = self.claims[claim].previous;
@@ -599,9 +605,10 @@ impl Shard {
         state.finish()
     }
 
-    /// The claim that a request id names: of a request for this key alone, or for these keys, of which it is one.
+    /// The claim that a request id of this lane names: of a request for this key alone, or for these keys, of which it is one.
     pub(super) fn find_request_id(
         &self,
+        lane: u32,
         entry: u32,
         owner: &[u8],
         request_id: &[u8],
@@ -617,6 +624,7 @@ impl Shard {
                 && self.owner_of(claim).as_ref() == owner
                 && detail.request_id.as_deref() == Some(request_id)
                 && detail.is_part_of(keys)
+                && self.may(lane, claim, Rights::RELEASE_OTHERS)
         };
         self.request_ids.find(hash, names)
     }

@@ -506,6 +506,7 @@ impl Shard {
             number: detail.number,
             session: lane.session,
             owner: self.owner_of(index),
+            identity: self.identity_of(index).map(|identity| &**identity),
             request_id: detail.request_id.as_deref(),
             metadata: detail.metadata.as_deref(),
             // Also of a claim that no request id names: the answer to its acquire tells of all its keys.

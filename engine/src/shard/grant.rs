@@ -311,9 +311,9 @@ impl Shard {
         }
     }
 
-    /// Who stands in front of a claim of this mode: the holder it conflicts with, else the waiter at the head.
-    pub(super) fn contention(&self, entry: u32, shared: bool) -> Contention {
-        self.contention_with(entry, self.in_front(entry, shared))
+    /// Who stands in front of a claim of this lane and mode: the holder it conflicts with, else the waiter at the head.
+    pub(super) fn contention(&self, lane: u32, entry: u32, shared: bool) -> Contention {
+        self.contention_with(lane, entry, self.in_front(entry, shared))
     }
 
     fn in_front(&self, index: u32, shared: bool) -> u32 {
@@ -332,7 +332,7 @@ impl Shard {
     /// Who stands in front of a waiter whose wait ends.
     pub(super) fn contention_at_end(&self, claim: u32) -> Contention {
         if self.claims[claim].has(flag::RESERVED) {
-            return self.contention_with(self.claims[claim].entry, NONE);
+            return self.contention_with(self.claims[claim].lane, self.claims[claim].entry, NONE);
         }
         let mut contention = self.contention_of_waiter(claim);
         contention.waiter_count -= 1;
@@ -354,11 +354,11 @@ impl Shard {
             Kind::Pool if in_front == claim => self.first_permit_holder(head),
             _ => in_front,
         };
-        self.contention_with(entry, in_front)
+        self.contention_with(self.claims[claim].lane, entry, in_front)
     }
 
-    /// What is said of the claim in front, or of nobody where it is `NONE`.
-    pub(super) fn contention_with(&self, entry: u32, in_front: u32) -> Contention {
+    /// What a lane is told of the claim in front, or of nobody where it is `NONE`.
+    pub(super) fn contention_with(&self, lane: u32, entry: u32, in_front: u32) -> Contention {
         let waiter_count = self.waiter_count(entry);
         if in_front == NONE {
             let owner = Arc::from([]);
@@ -378,7 +378,7 @@ impl Shard {
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(in_front),
             waiter_count,
-            owner: Arc::clone(self.owner_of(in_front)),
+            owner: self.shown_owner(lane, in_front),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Looking without touching.
 
 use super::{Caller, Shard};
+use crate::access::Rights;
 use crate::claim::{Claim, flag};
 use crate::effect::{
     Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
@@ -8,7 +9,6 @@ use crate::effect::{
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
 use crate::slab::NONE;
-use std::sync::Arc;
 
 /// How large a page may be.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,9 @@ impl Shard {
             Ok(claim) => claim,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
+        if let Err(refusal) = self.check_access(caller, claim, Rights::INSPECT) {
+            return effects.answer(caller.ticket, Answer::Refused(refusal));
+        }
         let answer = Answer::Status(Box::new(self.claim_status(claim)));
         if self.claims[claim].has(flag::LOCAL) && self.lengthened > self.durable {
             self.answer_durably(caller.ticket, answer, effects);
@@ -71,14 +74,14 @@ impl Shard {
         let status = if entry == NONE {
             KeyStatus { fence: self.keys.floor(), ..KeyStatus::default() }
         } else if self.keys.entries[entry].kind() == Kind::Tree {
-            self.path_status(entry, key)
+            self.path_status(caller.lane, entry, key)
         } else {
-            self.key_status(entry)
+            self.key_status(caller.lane, entry)
         };
         effects.answer(caller.ticket, Answer::Inspected(Box::new(status)));
     }
 
-    fn key_status(&self, index: u32) -> KeyStatus {
+    fn key_status(&self, lane: u32, index: u32) -> KeyStatus {
         let entry = &self.keys.entries[index];
         let (first, holder_count, waiter_count) = if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
@@ -87,11 +90,12 @@ impl Shard {
             (entry.head, u32::from(entry.head != NONE), 0)
         };
         let holder_count = holder_count - self.reserved_count(index);
-        let holders = self.shown_holders(first, holder_count).map(|claim| self.held_lock(claim)).collect();
+        let holders =
+            self.shown_holders(first, holder_count).map(|claim| self.held_lock(lane, claim)).collect();
         let waiters = if entry.has(entry::flag::QUEUED) {
             let queue = &self.queues[entry.head];
             let waiters = queue.waiters(&self.claims, &self.details).take(INSPECT_HOLDER_COUNT_MAX);
-            waiters.map(|claim| self.waiting_claim(claim)).collect()
+            waiters.map(|claim| self.waiting_claim(lane, claim)).collect()
         } else {
             Vec::new()
         };
@@ -119,16 +123,17 @@ impl Shard {
         u32::from(entry.head != NONE && self.claims[entry.head].has(flag::RESERVED))
     }
 
-    fn waiting_claim(&self, index: u32) -> WaitingClaim {
+    fn waiting_claim(&self, lane: u32, index: u32) -> WaitingClaim {
         let claim = &self.claims[index];
+        let is_known = self.may(lane, index, Rights::INSPECT);
         WaitingClaim {
-            id: self.deciding_id(index),
+            id: if is_known { self.deciding_id(index) } else { ClaimId::default() },
             shared: claim.has(flag::SHARED),
             ticket: self.details[claim.detail].order.arrival,
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
-            owner: Arc::clone(self.owner_of(index)),
+            owner: self.shown_owner(lane, index),
         }
     }
 
@@ -140,7 +145,7 @@ impl Shard {
     }
 
     /// Who holds, and who waits for, what overlaps a path.
-    fn path_status(&self, entry: u32, path: &[u8]) -> KeyStatus {
+    fn path_status(&self, lane: u32, entry: u32, path: &[u8]) -> KeyStatus {
         let (holders, holder_count) = self.overlapping(entry, path, true);
         let (waiters, waiter_count) = self.overlapping(entry, path, false);
         let listed = |claims: Vec<u32>| claims.into_iter().take(INSPECT_HOLDER_COUNT_MAX);
@@ -148,8 +153,8 @@ impl Shard {
             fence: self.keys.entries[entry].fence,
             holder_count,
             waiter_count,
-            holders: listed(holders).map(|claim| self.held_lock(claim)).collect(),
-            waiters: listed(waiters).map(|claim| self.waiting_claim(claim)).collect(),
+            holders: listed(holders).map(|claim| self.held_lock(lane, claim)).collect(),
+            waiters: listed(waiters).map(|claim| self.waiting_claim(lane, claim)).collect(),
         }
     }
 
@@ -180,24 +185,26 @@ impl Shard {
         (claims, count as u32)
     }
 
-    fn held_lock(&self, index: u32) -> HeldLock {
+    /// A hold as a lane sees it: without its id and what its holder said of it, unless the lane may know both.
+    fn held_lock(&self, lane: u32, index: u32) -> HeldLock {
         let claim = &self.claims[index];
-        let detail = self.details.get(claim.detail);
+        let is_known = self.may(lane, index, Rights::INSPECT);
+        let detail = self.details.get(claim.detail).filter(|_| is_known);
         HeldLock {
-            id: self.id(index),
+            id: if is_known { self.id(index) } else { ClaimId::default() },
             shared: claim.has(flag::SHARED),
             fence: claim.fence,
             held_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
             key: self.shown_key(index),
-            owner: self.owner_of(index).clone(),
+            owner: self.shown_owner(lane, index),
             request_id: detail.and_then(|detail| detail.request_id.as_deref()).unwrap_or_default().to_vec(),
             metadata: detail.and_then(|detail| detail.metadata.as_deref()).unwrap_or_default().to_vec(),
         }
     }
 
-    /// Some of the locks held in the namespace whose keys begin with `prefix`, from this slot on: at most `count_max`,
+    /// Some of the locks held in the namespace whose keys begin with `prefix` and that the caller may list, from this slot on: at most `count_max`,
     /// and no more once `bytes_max` of keys and strings are reached. A claim keeps its slot, so a lock that is held
     /// from the first page to the last stands in exactly one.
     pub fn list(
@@ -208,10 +215,13 @@ impl Shard {
         page: &PageBounds,
         effects: &mut impl Effects,
     ) {
+        let access = self.access_of(caller.lane);
         let wanted = |slot: u32, looked: &mut u32| {
-            self.namespace_of(slot) == caller.namespace && self.has_key_prefix(slot, prefix, looked)
+            self.namespace_of(slot) == caller.namespace
+                && self.has_key_prefix(slot, prefix, looked)
+                && self.has_right(access, slot, Rights::LIST)
         };
-        let page = self.page_of(from, page, wanted);
+        let page = self.page_of(caller.lane, from, page, wanted);
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
@@ -221,18 +231,24 @@ impl Shard {
         // Mostly the lane has nothing here, and nobody has to look for it.
         let any = self.lanes.lanes[caller.lane].claim_count > 0;
         let wanted = |slot: u32, _: &mut u32| self.claims[slot].lane == caller.lane;
-        let page = if any { self.page_of(from, page, wanted) } else { Page::default() };
+        let page = if any { self.page_of(caller.lane, from, page, wanted) } else { Page::default() };
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
-    /// Shows the holds that are wanted. `wanted` adds to its second argument how much it looked at beside the claim.
-    fn page_of(&self, from: u32, bounds: &PageBounds, wanted: impl Fn(u32, &mut u32) -> bool) -> Page {
+    /// Shows a lane the holds that are wanted. `wanted` adds to its second argument how much it looked at beside the claim.
+    fn page_of(
+        &self,
+        lane: u32,
+        from: u32,
+        bounds: &PageBounds,
+        wanted: impl Fn(u32, &mut u32) -> bool,
+    ) -> Page {
         let mut page = Page::default();
         let mut bytes = 0;
         let mut looked = 0;
         page.next = self.scan(from, |slot| {
             if self.claims[slot].is_held() && wanted(slot, &mut looked) {
-                let lock = self.held_lock(slot);
+                let lock = self.held_lock(lane, slot);
                 bytes += 64 + lock.key.len() + lock.owner.len() + lock.request_id.len() + lock.metadata.len();
                 page.locks.push(lock);
             }

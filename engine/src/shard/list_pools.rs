@@ -1,6 +1,7 @@
 //! Lists the pools of a namespace, page by page.
 
 use super::{Caller, PageBounds, Shard};
+use crate::access::{Access, Rights};
 use crate::effect::{Answer, Effects, ListedPool, PoolPage};
 use crate::limits::LIST_SCAN_COUNT_MAX;
 use crate::slab::NONE;
@@ -17,12 +18,13 @@ impl Shard {
         bounds: &PageBounds,
         effects: &mut impl Effects,
     ) {
+        let access = self.access_of(caller.lane);
         let mut page = PoolPage::default();
         let mut bytes = 0;
         let end = self.pools.end().min(from.saturating_add(LIST_SCAN_COUNT_MAX));
         let mut space = from;
         while space < end && page.pools.len() < bounds.count_max && bytes < bounds.bytes_max {
-            if let Some(pool) = self.listed_pool(space, caller.namespace, prefix) {
+            if let Some(pool) = self.listed_pool(space, caller.namespace, access, prefix) {
                 bytes += 64 + pool.name.len();
                 page.pools.push(pool);
             }
@@ -32,13 +34,22 @@ impl Shard {
         effects.answer(caller.ticket, Answer::PoolsListed(Box::new(page)));
     }
 
-    /// Returns the pool with this number if it exists, is in the namespace and has a name that begins with `prefix`.
-    fn listed_pool(&self, space: u32, namespace: u16, prefix: &[u8]) -> Option<ListedPool> {
+    /// Returns the pool with this number if it exists, is in the namespace, has a name that begins with `prefix`, and may be listed
+    /// by this access.
+    fn listed_pool(
+        &self,
+        space: u32,
+        namespace: u16,
+        access: Option<&Access>,
+        prefix: &[u8],
+    ) -> Option<ListedPool> {
         let entry = self.pools[space].entry;
         if entry == NONE || self.keys.entries[entry].namespace != namespace {
             return None;
         }
         let name = self.keys.key(entry);
-        name.starts_with(prefix).then(|| ListedPool { name: name.to_vec(), status: self.pool_numbers(entry) })
+        let is_listed =
+            name.starts_with(prefix) && access.is_none_or(|access| access.covers(Rights::LIST, name));
+        is_listed.then(|| ListedPool { name: name.to_vec(), status: self.pool_numbers(entry) })
     }
 }

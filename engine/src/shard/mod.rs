@@ -1,5 +1,6 @@
 //! One part of the keys, with its own claims, timers and counters.
 
+mod access;
 mod acquire;
 mod contents;
 mod counters;

@@ -1,15 +1,15 @@
 //! Permits of named pools.
 
 use super::{AcquireOptions, Caller, Shard};
+use crate::access::Rights;
 use crate::claim::{Extra, OrderKey, flag};
-use crate::effect::{Answer, Effects, Grant, LogState, PermitHolder, PoolStatus, Refusal};
+use crate::effect::{Answer, ClaimId, Effects, Grant, LogState, PermitHolder, PoolStatus, Refusal};
 use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
 use crate::list::ClaimList;
 use crate::log::Record;
 use crate::pool::{Pool, PoolKey, PoolOrder, TooBig};
 use crate::slab::NONE;
-use std::sync::Arc;
 
 /// Asks for permits of one pool.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ impl Shard {
     pub fn describe_pool(&self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
         let entry = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
         let unknown = || PoolStatus { fence: self.keys.floor(), ..PoolStatus::default() };
-        let status = if entry == NONE { unknown() } else { self.pool_status(entry) };
+        let status = if entry == NONE { unknown() } else { self.pool_status(caller.lane, entry) };
         effects.answer(caller.ticket, Answer::PoolDescribed(Box::new(status)));
     }
 
@@ -164,7 +164,7 @@ impl Shard {
         };
         let (previous, space) = (pool.capacity(), self.keys.entries[known].head);
         if pool.is_in_use() || self.pools[space].working != 0 {
-            let busy = Refusal::Busy(Box::new(self.contention(known, false)));
+            let busy = Refusal::Busy(Box::new(self.contention(caller.lane, known, false)));
             return effects.answer(caller.ticket, Answer::Refused(busy));
         }
         self.pools[space].pool.unset();
@@ -226,7 +226,7 @@ impl Shard {
         let known = self.keys.find(caller.namespace, acquire.name, hash);
         if let Some(request_id) = options.request_id {
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
-            if let Some(claim) = self.find_request_id(known, owner, request_id, None) {
+            if let Some(claim) = self.find_request_id(caller.lane, known, owner, request_id, None) {
                 if self.permits_of(claim) != *permits {
                     let message = "the request id belongs to a claim for another number of permits";
                     return Err(Refusal::bad_input("request_id", 0, message));
@@ -254,7 +254,7 @@ impl Shard {
                 return Err(if fits {
                     Refusal::Frozen
                 } else {
-                    Refusal::Busy(Box::new(self.contention(known, false)))
+                    Refusal::Busy(Box::new(self.contention(caller.lane, known, false)))
                 });
             }
             self.has_room_for_waiter(known)?;
@@ -463,7 +463,7 @@ impl Shard {
         self.pools[space].pool.position_of(self.pool_key_of(claim), POSITION_COUNT_MAX)
     }
 
-    fn pool_status(&self, entry: u32) -> PoolStatus {
+    fn pool_status(&self, lane: u32, entry: u32) -> PoolStatus {
         let record = &self.keys.entries[entry];
         if record.kind() != Kind::Pool {
             return PoolStatus { fence: record.fence, ..PoolStatus::default() };
@@ -472,11 +472,11 @@ impl Shard {
         let PoolSpace { pool, holders, .. } = &self.pools[record.head];
         let shown = self.shown_holders(holders.first, numbers.holder_count);
         PoolStatus {
-            holders: shown.map(|claim| self.permit_holder(claim)).collect(),
+            holders: shown.map(|claim| self.permit_holder(lane, claim)).collect(),
             waiters: pool
                 .waiters()
                 .take(INSPECT_HOLDER_COUNT_MAX)
-                .map(|waiter| self.permit_holder(waiter.claim))
+                .map(|waiter| self.permit_holder(lane, waiter.claim))
                 .collect(),
             ..numbers
         }
@@ -499,17 +499,17 @@ impl Shard {
         }
     }
 
-    fn permit_holder(&self, index: u32) -> PermitHolder {
+    fn permit_holder(&self, lane: u32, index: u32) -> PermitHolder {
         let claim = &self.claims[index];
         let detail = &self.details[claim.detail];
         PermitHolder {
-            id: self.id(index),
+            id: if self.may(lane, index, Rights::INSPECT) { self.id(index) } else { ClaimId::default() },
             permits: self.permits_of(index),
             fence: claim.fence,
             ticket: detail.order.arrival,
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(index),
-            owner: Arc::clone(self.owner_of(index)),
+            owner: self.shown_owner(lane, index),
         }
     }
 

@@ -5,8 +5,11 @@
 //! to which all sockets were read, so that a renewal that waits in one comes first.
 
 use super::{Caller, PageBounds, Shard};
+use crate::access::Rights;
 use crate::claim::{Claim, Extra, RegisteredAs, flag};
-use crate::effect::{Answer, Effects, LogState, Refusal, Registered, Registration, RegistrationPage, Scope};
+use crate::effect::{
+    Answer, ClaimId, Effects, LogState, Refusal, Registered, Registration, RegistrationPage, Scope,
+};
 use crate::entry;
 use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
 use crate::slab::NONE;
@@ -85,12 +88,12 @@ impl Shard {
         let claim = self.registered_claim(caller.namespace, key);
         let answer = if claim == NONE {
             Answer::Refused(Refusal::NotFound)
-        } else if self.owner_of(claim).as_ref() == owner {
+        } else if self.is_registered_by(caller, claim, owner) {
             Answer::Unregistered { was_expired: false }
         } else if lazy && self.claims[claim].has(flag::OVERDUE) {
             Answer::Unregistered { was_expired: true }
         } else {
-            Answer::Refused(self.not_owner(claim))
+            Answer::Refused(self.not_owner(caller, claim))
         };
         if matches!(answer, Answer::Refused(_)) {
             self.answer_durably(caller.ticket, answer, effects);
@@ -106,11 +109,11 @@ impl Shard {
     /// Says what is registered under a key, also where its lease is over.
     pub fn look_up(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let claim = self.registered_claim(caller.namespace, key);
-        let found = (claim != NONE).then(|| Box::new(self.registration(claim)));
+        let found = (claim != NONE).then(|| Box::new(self.registration(caller.lane, claim)));
         self.answer_durably(caller.ticket, Answer::LookedUp(found), effects);
     }
 
-    /// Some of what is registered in the namespace, of this type or of any, from this slot on.
+    /// Some of what is registered in the namespace and may be listed by the caller, of this type or of any, from this slot on.
     pub fn list_registrations(
         &self,
         caller: &Caller,
@@ -119,15 +122,17 @@ impl Shard {
         bounds: &PageBounds,
         effects: &mut impl Effects,
     ) {
+        let access = self.access_of(caller.lane);
         let mut page = RegistrationPage::default();
         let mut bytes = 0;
         page.next = self.scan(from, |claim| {
             let own_type = |detail: u32| self.details[detail].registration().map(|own| &*own.type_name);
             let wanted = self.claims[claim].has(flag::REGISTERED)
                 && self.namespace_of(claim) == caller.namespace
+                && self.has_right(access, claim, Rights::LIST)
                 && type_name.is_none_or(|wanted| own_type(self.claims[claim].detail) == Some(wanted));
             if wanted {
-                let registration = self.registration(claim);
+                let registration = self.registration(caller.lane, claim);
                 bytes += 64 + registration.key.len() + registration.owner.len() + registration.value.len();
                 bytes += registration.type_name.len();
                 page.registrations.push(registration);
@@ -148,14 +153,14 @@ impl Shard {
         let known = self.keys.find(caller.namespace, register.key, hash);
         let is_durable = self.is_registered_durably(known, register);
         let claim = self.registered_claim(caller.namespace, register.key);
-        if claim != NONE && self.owner_of(claim).as_ref() == register.owner {
+        if claim != NONE && self.is_registered_by(caller, claim, register.owner) {
             self.raise_scope(claim, is_durable)?;
             self.renew_registration(claim, caller, register, end_ms, effects);
             return Ok((claim, true));
         }
         if claim != NONE && !(register.lazy && self.claims[claim].has(flag::OVERDUE)) {
             let entry = self.claims[claim].entry;
-            return Err(Refusal::Busy(Box::new(self.contention(entry, false))));
+            return Err(Refusal::Busy(Box::new(self.contention(caller.lane, entry, false))));
         }
         if self.stopping {
             return Err(Refusal::Shutdown);
@@ -201,11 +206,16 @@ impl Shard {
         if claim == NONE {
             return Err(Refusal::NotFound);
         }
-        if self.owner_of(claim).as_ref() != register.owner {
-            return Err(self.not_owner(claim));
+        if !self.is_registered_by(caller, claim, register.owner) {
+            return Err(self.not_owner(caller, claim));
         }
         self.renew_registration(claim, caller, register, end_ms, effects);
         Ok((claim, true))
+    }
+
+    /// Returns whether this owner registered a claim, and the caller may speak for it.
+    fn is_registered_by(&self, caller: &Caller, claim: u32, owner: &[u8]) -> bool {
+        self.owner_of(claim).as_ref() == owner && self.may(caller.lane, claim, Rights::RELEASE_OTHERS)
     }
 
     /// Whether a registration under a key with this entry, or `NONE`, has to be durable: the scope of a known key only rises.
@@ -310,8 +320,8 @@ impl Shard {
         }
     }
 
-    fn not_owner(&self, claim: u32) -> Refusal {
-        Refusal::NotOwner(Box::new(self.contention(self.claims[claim].entry, false)))
+    fn not_owner(&self, caller: &Caller, claim: u32) -> Refusal {
+        Refusal::NotOwner(Box::new(self.contention(caller.lane, self.claims[claim].entry, false)))
     }
 
     fn registered(&self, claim: u32, renewed: bool) -> Registered {
@@ -319,17 +329,19 @@ impl Shard {
         Registered { id, fence, remaining_ms: self.lazy_remaining_ms(claim), renewed }
     }
 
-    fn registration(&self, index: u32) -> Registration {
+    /// A registration as a lane sees it: without its id, owner and value, unless the lane may know them.
+    fn registration(&self, lane: u32, index: u32) -> Registration {
+        let is_known = self.may(lane, index, Rights::INSPECT);
         let claim = &self.claims[index];
         let detail = &self.details[claim.detail];
         Registration {
-            id: self.id(index),
+            id: if is_known { self.id(index) } else { ClaimId::default() },
             fence: claim.fence,
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.lazy_remaining_ms(index),
             key: self.keys.key(claim.entry).to_vec(),
-            owner: Arc::clone(self.owner_of(index)),
-            value: detail.metadata.as_deref().unwrap_or_default().to_vec(),
+            owner: self.shown_owner(lane, index),
+            value: detail.metadata.as_deref().filter(|_| is_known).unwrap_or_default().to_vec(),
             type_name: detail.registration().map(|own| own.type_name.to_vec()).unwrap_or_default(),
         }
     }

@@ -1,6 +1,7 @@
 //! Giving a claim back, giving it up, and renewing it.
 
 use super::{Caller, Shard};
+use crate::access::Rights;
 use crate::claim::flag;
 use crate::effect::{
     Answer, CancelReason, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason, WhenDurable,
@@ -12,14 +13,19 @@ use crate::time::Time;
 use std::sync::Arc;
 
 impl Shard {
-    /// Ends the claim with this id, held or waiting. Whoever knows the id may; if it is another lane than the claim's,
-    /// that one is told.
+    /// Ends the claim with this id, held or waiting. Whoever knows the id may if their identity took it, or if they may release
+    /// what others took. If it is another lane than the claim's, that one is told.
     #[inline(always)]
     pub fn release(&mut self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, key) {
             Ok(claim) => claim,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
+        if self.claims[claim].lane != caller.lane
+            && let Err(refusal) = self.check_access(caller, claim, Rights::RELEASE_OTHERS)
+        {
+            return effects.answer(caller.ticket, Answer::Refused(refusal));
+        }
         if self.claims[claim].flags & (flag::HELD | flag::LOCAL | flag::RESERVED) != flag::HELD {
             return self.release_with_care(caller, claim, effects);
         }
@@ -100,7 +106,11 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         let lease = self.checked_lease(lease_ms);
-        let found = lease.and_then(|lease| Ok((lease, self.claim_of(id, caller.namespace, key)?)));
+        let found = lease.and_then(|lease| {
+            let claim = self.claim_of(id, caller.namespace, key)?;
+            self.check_access(caller, claim, Rights::RELEASE_OTHERS)?;
+            Ok((lease, claim))
+        });
         let ((lease_ms, clamped), claim) = match found {
             Ok(found) => found,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
@@ -258,7 +268,7 @@ impl Shard {
             Ok(claim) => claim,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        if self.is_far(claim) {
+        if self.is_far(claim) || !self.has_right(self.access_of(caller.lane), claim, Rights::FORCE_RELEASE) {
             return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
         }
         let was_waiting = !self.claims[claim].is_held();

@@ -103,6 +103,7 @@ impl Shard {
         detail.priority = hold.priority;
         detail.release_after_ms = hold.release_after_ms;
         detail.owner = Some(owner);
+        detail.identity = hold.identity.map(Arc::from);
         detail.request_id = hold.request_id.map(Arc::from);
         detail.metadata = hold.metadata.map(Arc::from);
         detail.restored_place = Some(hold.id.place);

@@ -91,7 +91,7 @@ impl Shard {
         let space = self.keys.entries[entry].head as usize;
         if let Some(request_id) = options.request_id {
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
-            if let Some(claim) = self.find_request_id(entry, owner, request_id, None) {
+            if let Some(claim) = self.find_request_id(caller.lane, entry, owner, request_id, None) {
                 let own = self.details[self.claims[claim].detail].fingerprint();
                 if own != Some(fingerprint(&self.hasher, items)) {
                     let message = "the request id belongs to a claim for other paths";
@@ -200,18 +200,18 @@ impl Shard {
             self.has_room_to_enter(entry, acquire)?;
         } else if acquire.wait_ms == 0 {
             let blocker = self.tree_at(entry).blocker(acquire.items);
-            return Err(self.refusal_of_try(entry, blocker));
+            return Err(self.refusal_of_try(caller.lane, entry, blocker));
         }
         self.has_room_for_waiter(entry)?;
         self.has_room_on_lane(caller.lane, 1)
     }
 
     /// Why a set that is not clear, or may not be held, is refused. `blocker` is a claim in its way.
-    fn refusal_of_try(&self, entry: u32, blocker: Option<u32>) -> Refusal {
+    fn refusal_of_try(&self, lane: u32, entry: u32, blocker: Option<u32>) -> Refusal {
         match blocker {
             None if self.is_entry_frozen(entry) => Refusal::Frozen,
             // `NONE` if the items in the way belong to a claim that is over and are still being removed.
-            blocker => Refusal::Busy(Box::new(self.contention_with(entry, blocker.unwrap_or(NONE)))),
+            blocker => Refusal::Busy(Box::new(self.contention_with(lane, entry, blocker.unwrap_or(NONE)))),
         }
     }
 
@@ -419,7 +419,7 @@ impl Shard {
 
     /// Answers a set that entered over several turns and may not wait.
     fn refuse_set(&mut self, claim: u32, blocker: Option<u32>, effects: &mut impl Effects) {
-        let entry = self.claims[claim].entry;
+        let Claim { entry, lane, .. } = self.claims[claim];
         let space = self.keys.entries[entry].head as usize;
         let (ticket, listens) = (self.ticket(claim), self.is_asker_there(claim));
         if !listens {
@@ -428,7 +428,7 @@ impl Shard {
         self.drop_waiting_set(claim);
         self.trees[space].set_count -= 1;
         if listens {
-            let refusal = self.refusal_of_try(entry, blocker);
+            let refusal = self.refusal_of_try(lane, entry, blocker);
             effects.answer_waiter(ticket, Answer::Refused(refusal));
         }
     }

@@ -34,6 +34,7 @@ fn hold(item: Item<'_>) -> Hold<'_> {
         number: 0x5352_5150,
         session: None,
         owner: b"owner",
+        identity: None,
         request_id: None,
         metadata: None,
         set_hash: None,
@@ -65,6 +66,7 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
     };
     let counted = Hold { scope: Scope::Quorum, begins_counted: true, ..key.clone() };
     let awaiting = Hold { scope: Scope::Quorum, awaits_count: true, ..key.clone() };
+    let identified = Hold { identity: Some("identity"), awaits_count: true, ..key.clone() };
     let found = Hold { waited: true, repeated: true, ..key.clone() };
     let permits = Item::Permits { permits: 3, capacity: 10, by_timestamp: true, name: b"pool" };
     let paths = Item::Paths(vec![(b"\x01\0a", true), (b"", false)]);
@@ -99,6 +101,7 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
         ("held_found", Record::Held(found)),
         ("held_awaiting_count", Record::Held(awaiting)),
         ("namespace_removed", Record::NamespaceRemoved { number: namespace }),
+        ("held_identified", Record::Held(identified)),
     ]
 }
 
@@ -127,7 +130,7 @@ fn kind(record: &Record<'_>) -> usize {
 const KIND_COUNT: usize = 16;
 
 /// How many of the samples each version has.
-const SAMPLE_COUNTS: [usize; FORMAT_VERSION as usize] = [23, 27];
+const SAMPLE_COUNTS: [usize; FORMAT_VERSION as usize] = [23, 28];
 
 fn path(version: u16) -> PathBuf {
     folder(version).join("records.hex")

@@ -4,6 +4,7 @@ use super::reserve::Reserve;
 use super::socket::StdSocket;
 use super::tls_stream::TlsState;
 use super::{Intake, Port, Workers};
+use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
 use crate::limits::{REFUSALS_PER_REST, REFUSALS_REST_MS, SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
@@ -59,6 +60,14 @@ fn bound(address: &str) -> io::Result<socket2::Socket> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
+}
+
+/// A connection that was accepted.
+struct Accepted {
+    socket: StdSocket,
+    /// Its client, as people read it.
+    peer: String,
+    evidence: Evidence,
 }
 
 impl Listening {
@@ -117,7 +126,7 @@ impl Listening {
         }
     }
 
-    async fn accept(&self) -> io::Result<(StdSocket, String)> {
+    async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener, _, tls) => {
                 let (stream, peer) = listener.accept().await?;
@@ -129,18 +138,22 @@ impl Listening {
                         Box::new(TlsState::new(tls.begin().map_err(io::Error::other)?)),
                     ),
                 };
-                Ok((socket, peer.to_string()))
+                let evidence = Evidence { address: Some(peer.ip()), ..Evidence::default() };
+                Ok(Accepted { socket, peer: peer.to_string(), evidence })
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
-                let peer = match stream.peer_cred() {
-                    Ok(credentials) => match credentials.pid() {
+                let credentials = stream.peer_cred().ok();
+                let peer = match &credentials {
+                    Some(credentials) => match credentials.pid() {
                         Some(pid) => format!("uid {} pid {pid}", credentials.uid()),
                         None => format!("uid {}", credentials.uid()),
                     },
-                    Err(_) => "unix".to_owned(),
+                    None => "unix".to_owned(),
                 };
-                Ok((StdSocket::Unix(stream.into_std()?), peer))
+                let uid = credentials.map(|credentials| credentials.uid());
+                let evidence = Evidence { uid, ..Evidence::default() };
+                Ok(Accepted { socket: StdSocket::Unix(stream.into_std()?), peer, evidence })
             }
         }
     }
@@ -174,6 +187,8 @@ pub struct Acceptor {
     /// Which one of the acceptors of its node.
     index: usize,
     listening: Listening,
+    /// Its clients have to show who they are.
+    needs_identity: bool,
     connection_count_max: usize,
     last_log: Option<Instant>,
     /// Connections that were refused since it last rested.
@@ -182,10 +197,11 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// The acceptor of a node with this number. It leaves some of the process's descriptors free.
-    pub fn new(index: usize, listening: Listening) -> Self {
+    pub fn new(index: usize, listening: Listening, needs_identity: bool) -> Self {
         Self {
             index,
             listening,
+            needs_identity,
             connection_count_max: connection_count_max(),
             last_log: None,
             refused_count: 0,
@@ -232,7 +248,7 @@ impl Acceptor {
     }
 
     /// The next connection, if there is one at once.
-    async fn try_accept(&self) -> Option<io::Result<(StdSocket, String)>> {
+    async fn try_accept(&self) -> Option<io::Result<Accepted>> {
         let mut accept = pin!(tokio::task::unconstrained(self.listening.accept()));
         poll_fn(|context| {
             Poll::Ready(match accept.as_mut().poll(context) {
@@ -246,12 +262,13 @@ impl Acceptor {
     /// Hands what was accepted to the worker with the fewest connections. `Err`: the system is exhausted.
     fn hand_over(
         &mut self,
-        accepted: io::Result<(StdSocket, String)>,
+        accepted: io::Result<Accepted>,
         node: &Node,
         workers: &Workers,
     ) -> Result<(), Exhausted> {
         match accepted {
-            Ok((socket, peer)) => {
+            Ok(Accepted { socket, peer, mut evidence }) => {
+                evidence.needs_identity = self.needs_identity;
                 let is_exceeded = node.memory.is_exceeded();
                 let is_full = is_exceeded || workers.connection_count() >= self.connection_count_max;
                 let reserve = match (&socket, self.listening.port()) {
@@ -283,7 +300,8 @@ impl Acceptor {
                     .iter()
                     .min_by_key(|handle| handle.connection_count.load(Ordering::Relaxed));
                 if let Some(worker) = least {
-                    worker.send(Intake { port: self.listening.port(), socket, peer, moved: None, reserved });
+                    let (port, moved) = (self.listening.port(), None);
+                    worker.send(Intake { port, socket, peer, evidence, moved, reserved });
                 }
                 Ok(())
             }

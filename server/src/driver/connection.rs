@@ -3,10 +3,11 @@
 use super::late::Queued;
 use super::local::Local;
 use super::{Intake, Port, Reserved, Socket};
+use crate::access::Evidence;
 use crate::clock::Moment;
 use crate::edge::connection::{self, ConnectionIo, End, Newcomer, Read, TurnEnd, Write};
 use crate::edge::turn::Turn;
-use crate::worker::{ConnectionKey, Worker};
+use crate::worker::{Client, ConnectionKey, Worker};
 use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -83,7 +84,7 @@ impl ConnectionIo for Io<'_, '_> {
 
 /// Serves a connection to its end.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { socket, peer, moved, port: _, reserved } = intake;
+    let Intake { socket, peer, mut evidence, moved, port: _, reserved } = intake;
     let mut socket = match Socket::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -101,10 +102,12 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         tracing::debug!(%error, peer, "a TLS handshake failed");
         return local.note_ended();
     }
+    evidence.certificate_names = socket.certificate_names();
     let socket = Rc::new(RefCell::new(socket));
     let inner = {
         let mut worker = local.worker.borrow_mut();
-        let newcomer = Newcomer { peer: peer.as_bytes(), moved, is_reserved: reserved.is_some() };
+        let client = Client::Unidentified(Box::new(evidence));
+        let newcomer = Newcomer { peer: peer.as_bytes(), moved, client, is_reserved: reserved.is_some() };
         let inner = connection::Connection::begin(&mut worker, &mut local.barrier(), newcomer, local.now());
         local.follow_up(&mut worker);
         inner
@@ -189,8 +192,10 @@ impl Connection {
         match (ended, moved, socket) {
             (End::Move(to), Some(moved), Some(socket)) => match socket.into_std() {
                 Ok(socket) => {
-                    let (port, moved) = (Port::Binary, Some(moved));
-                    local.handles[usize::from(to)].send(Intake { port, socket, peer, moved, reserved });
+                    // What is known of the client moves along.
+                    let (port, evidence, moved) = (Port::Binary, Evidence::default(), Some(moved));
+                    let intake = Intake { port, socket, peer, evidence, moved, reserved };
+                    local.handles[usize::from(to)].send(intake);
                 }
                 Err(error) => {
                     tracing::warn!(%error, peer, "could not move a connection to another worker");
@@ -491,7 +496,7 @@ mod tests {
                 namespace,
                 ..waymaker_protocol::Hello::default()
             };
-            let key = local.open_inlet(&hello).expect("the server has room");
+            let key = local.open_inlet(&hello, None).expect("the server has room");
             assert_eq!(key.slot, slot, "the inlet has the lane that was given up");
         };
         assert_ne!(wakes_of_stalled(open_inlet), 0, "its task was not woken");

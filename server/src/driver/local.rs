@@ -10,13 +10,14 @@ use crate::edge::read_barrier::ReadBarrier;
 use crate::front::FrontConfig;
 use crate::limits::{EVENTS_PER_POLL, READ_LEN_MAX};
 use crate::node::Node;
-use crate::worker::{ConnectionKey, Worker};
+use crate::worker::{Client, ConnectionKey, Worker};
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, mpsc, watch};
+use waymaker_access::Identity;
 use waymaker_engine::Time;
 use waymaker_protocol::Hello;
 
@@ -240,9 +241,14 @@ impl Local {
     }
 
     /// Opens a lane that no socket belongs to. `Err`: what the worker said to the HELLO.
-    pub(super) fn open_inlet(&self, hello: &Hello<'_>) -> Result<ConnectionKey, Vec<u8>> {
+    pub(super) fn open_inlet(
+        &self,
+        hello: &Hello<'_>,
+        identity: Option<&Arc<Identity>>,
+    ) -> Result<ConnectionKey, Vec<u8>> {
         let mut worker = self.worker.borrow_mut();
-        let opened = InletState::open(&mut worker, hello, self.now());
+        let client = Client::Identified(identity.cloned());
+        let opened = InletState::open(&mut worker, hello, client, self.now());
         match opened {
             Ok((inlet, _)) => {
                 let key = inlet.key();
@@ -399,7 +405,7 @@ mod tests {
         Local::enter(&local);
         let shard = local.node.shard_of_key(b"key");
         let turn = local.node.shards[usize::from(shard)].enter().expect("the turn is free");
-        let inlet = Inlet::open(NamespaceKind::Flat, b"default", b"leaver").expect("a lane");
+        let inlet = Inlet::open(NamespaceKind::Flat, b"default", b"leaver", None).expect("a lane");
         drop(inlet.ask_for_holds(b"key", |number, frame| acquire(0).encode(number, frame)));
         local.node.mailboxes[0].post(Mail::Turn { shard, pass: turn.pass_on() });
         local.follow_up_alone();

@@ -25,6 +25,7 @@ pub(crate) use reserve::Reserved;
 pub use socket::Socket;
 pub(crate) use socket::StdSocket;
 
+use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
 use crate::edge::connection::Moved;
 use crate::front::FrontConfig;
@@ -49,6 +50,8 @@ pub struct Intake {
     pub socket: socket::StdSocket,
     /// Who is on the other side; the owner of what it holds until it names another.
     pub peer: String,
+    /// What the connection shows of its client.
+    pub evidence: Evidence,
     /// What the other worker had read from it.
     pub moved: Option<Moved>,
     /// Its place in the reserve, if the server has as many connections as it may have.

@@ -1,6 +1,7 @@
 //! A TCP connection, encrypted or not, or a Unix connection.
 
 use super::tls_stream::{TlsState, TlsStream};
+use crate::access::names_of;
 use crate::limits::TLS_HANDSHAKE_MS;
 use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
@@ -66,6 +67,14 @@ impl Socket {
                 let limit = Duration::from_millis(TLS_HANDSHAKE_MS);
                 tokio::time::timeout(limit, socket.handshake()).await?
             }
+        }
+    }
+
+    /// The names in the certificate of the client, once hands were shaken.
+    pub(crate) fn certificate_names(&self) -> Vec<String> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Vec::new(),
+            Self::Tls(socket) => socket.client_certificate().map(names_of).unwrap_or_default(),
         }
     }
 

@@ -197,6 +197,7 @@ async fn spin(local: Rc<Local>, busy_poll: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Evidence;
     use crate::driver::StdSocket;
     use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
     use crate::limits::EVENTS_PER_POLL;
@@ -236,7 +237,9 @@ mod tests {
                     client.write_all(&hello_and_keep_alives(0)).expect("there is room");
                     let socket = StdSocket::Unix(socket);
                     let (port, peer) = (Port::Binary, String::new());
-                    local.handles[0].send(Intake { port, socket, peer, moved: None, reserved: None });
+                    let evidence = Evidence::default();
+                    let intake = Intake { port, socket, peer, evidence, moved: None, reserved: None };
+                    local.handles[0].send(intake);
                     client
                 })
                 .collect();

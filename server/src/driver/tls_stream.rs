@@ -58,6 +58,11 @@ impl TlsStream {
         &self.socket
     }
 
+    /// Returns the certificate of the client, if it showed one.
+    pub(super) fn client_certificate(&self) -> Option<&[u8]> {
+        self.state.connection.peer_certificates()?.first().map(AsRef::as_ref)
+    }
+
     /// Returns the number of bytes that came from the socket and were not read. They are decrypted, or their record is not whole.
     pub(super) fn kept_len(&self) -> u64 {
         (self.decrypted_len + self.state.partial.len()) as u64

@@ -3,7 +3,7 @@
 use super::read_barrier::{MoveTicket, Place, ReadBarrier};
 use super::turn::{Stopwatch, Turn};
 use crate::clock::Moment;
-use crate::worker::{ConnectionKey, Next, Spent, Worker};
+use crate::worker::{Client, ConnectionKey, Next, Spent, Worker};
 
 /// The socket of a connection and the thread of its worker.
 pub trait ConnectionIo {
@@ -59,6 +59,8 @@ pub struct Connection {
 pub struct Moved {
     /// Bytes that were read from it and not served.
     pub input: Vec<u8>,
+    /// What is known of its client.
+    pub client: Client,
     /// The move.
     pub ticket: MoveTicket,
 }
@@ -92,6 +94,8 @@ pub struct Newcomer<'a> {
     pub peer: &'a [u8],
     /// Comes from another worker.
     pub moved: Option<Moved>,
+    /// What is known of its client. That of a connection that moves comes with it.
+    pub client: Client,
     /// Has one of the places for operators.
     pub is_reserved: bool,
 }
@@ -99,7 +103,7 @@ pub struct Newcomer<'a> {
 impl<'a> Newcomer<'a> {
     /// A connection of a client without a reserved place.
     pub fn new(peer: &'a [u8], moved: Option<Moved>) -> Self {
-        Self { peer, moved, is_reserved: false }
+        Self { peer, moved, client: Client::default(), is_reserved: false }
     }
 }
 
@@ -111,14 +115,16 @@ impl Connection {
         newcomer: Newcomer<'_>,
         now: Moment,
     ) -> Self {
-        let Newcomer { peer, moved, is_reserved } = newcomer;
-        let Some(Moved { input, ticket }) = moved else {
+        let Newcomer { peer, moved, client, is_reserved } = newcomer;
+        let Some(Moved { input, client, ticket }) = moved else {
             let key = worker.handle_open(peer, now);
+            worker.note_client(key, client);
             worker.note_reserved(key, is_reserved);
             return Self { key, place: None };
         };
         let place = Some(barrier.arrive(ticket));
         let key = worker.handle_moved(peer, now);
+        worker.note_client(key, client);
         worker.note_reserved(key, is_reserved);
         // Only the HELLO is served here, and all else in the first turn.
         let key = match worker.handle_bytes_within(&mut Spent, key, &input, now) {

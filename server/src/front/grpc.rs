@@ -1,9 +1,10 @@
 //! gRPC: one HTTP/2 connection, and which service each of its requests is for.
 
 use super::FrontConfig;
+use super::client::FrontClient;
 use super::closing::{Closing, EndingBody};
+use super::contracts::{Callers, Contracts};
 use super::health::Health;
-use super::locket::Locket;
 use super::long_answers::{LongAnswers, Pieces};
 use super::response::Response;
 use super::served::{call, compressed, is_compressed, served};
@@ -11,8 +12,6 @@ use super::socket::FrontSocket;
 use super::streams::Streams;
 use super::timed_body::{Awaited, TimedBody};
 use super::untaken::Untaken;
-use super::v1::V1;
-use super::waymaker::Waymaker;
 use crate::driver::Local;
 use crate::driver::front_turn::in_turns;
 use crate::limits::{
@@ -38,12 +37,12 @@ use tonic::codegen::{BoxFuture, Service as _};
 use tonic::service::Routes;
 use tonic_health::pb::health_server::{self, HealthServer};
 use waymaker_proto::FILE_DESCRIPTOR_SET;
-use waymaker_proto::locket::locket_server::{self, LocketServer};
+use waymaker_proto::locket::locket_server;
 use waymaker_proto::v1::{
     limiter_service_server, lock_service_server, operator_service_server, owned_lock_service_server,
     registry_service_server, semaphore_service_server, tree_service_server,
 };
-use waymaker_proto::waymaker::waymaker_service_server::{self, WaymakerServiceServer};
+use waymaker_proto::waymaker::waymaker_service_server;
 
 /// Every service of the port.
 pub(super) const SERVICES: [&str; 12] = [
@@ -62,6 +61,8 @@ pub(super) const SERVICES: [&str; 12] = [
 ];
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
 const REFLECTION_V1ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
+/// Services that tell nothing about locks, so nobody needs an identity for them.
+const SIDE_SERVICES: [&str; 3] = [health_server::SERVICE_NAME, REFLECTION, REFLECTION_V1ALPHA];
 
 static ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
@@ -95,8 +96,8 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
-    let services = Services::new(&local.fronts, peer);
+pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClient) {
+    let services = Services::new(&local.fronts, client);
     let streams = Streams::default();
     let connection = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
@@ -139,9 +140,7 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, peer: &str) {
 /// The services of one connection.
 #[derive(Clone)]
 struct Services {
-    waymaker: WaymakerServiceServer<Waymaker>,
-    locket: LocketServer<Locket>,
-    v1: V1,
+    callers: Arc<Callers>,
     side_services: Routes,
     /// Room for calls of the side services, which may stay open for ever.
     side_calls: Arc<Semaphore>,
@@ -152,20 +151,28 @@ struct Services {
 }
 
 impl Services {
-    fn new(config: &FrontConfig, peer: &str) -> Self {
-        let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket));
-        let locket = served!(LocketServer::new(locket));
-        let waymaker = served!(WaymakerServiceServer::new(Waymaker::new()));
+    fn new(config: &FrontConfig, client: FrontClient) -> Self {
         Self {
-            waymaker,
-            locket,
-            v1: V1::new(peer),
+            callers: Arc::new(Callers::new(client)),
             side_services: config.side_services.clone(),
             side_calls: Arc::new(Semaphore::new(GRPC_SIDE_CALLS_MAX)),
             awaited: Awaited::default(),
             long_answers: LongAnswers::new(),
             untaken: Arc::default(),
             closing: Arc::clone(&config.closing),
+        }
+    }
+
+    fn call_contract(
+        &self,
+        service: &str,
+        contracts: &Contracts,
+        request: http::Request<TimedBody>,
+    ) -> BoxFuture<http::Response<Body>, Infallible> {
+        match service {
+            waymaker_service_server::SERVICE_NAME => call!(contracts.waymaker, request),
+            locket_server::SERVICE_NAME => call!(contracts.locket, request),
+            _ => contracts.v1.call(request).unwrap_or_else(|request| self.call_side_service(request)),
         }
     }
 
@@ -199,10 +206,14 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let request = request.map(|body| TimedBody::new(body, &self.awaited, &self.untaken));
-        let answer = match path.path().split('/').nth(1) {
-            Some(waymaker_service_server::SERVICE_NAME) => call!(self.waymaker, request),
-            Some(locket_server::SERVICE_NAME) => call!(self.locket, request),
-            _ => self.v1.call(request).unwrap_or_else(|request| self.call_side_service(request)),
+        let service = path.path().split('/').nth(1).unwrap_or_default();
+        let answer = if SIDE_SERVICES.contains(&service) {
+            self.call_side_service(request)
+        } else {
+            match self.callers.contracts(request.headers()) {
+                Ok(contracts) => self.call_contract(service, &contracts, request),
+                Err(status) => Box::pin(ready(Ok(status.into_http()))),
+            }
         };
         let is_one_message = is_one_message(path.path());
         let answer = if is_one_message { answer } else { self.long_answers.queue(path.path(), answer) };

@@ -1,17 +1,19 @@
 //! HTTP/1: one connection, who answers its requests, and what it becomes if one of them asks for something else.
 
+use super::client::{FrontClient, bearer};
 use super::locktopus::{self, Locktopus};
 use super::metrics::{self, Metrics};
 use super::socket::FrontSocket;
 use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
 use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS};
-use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
+use axum::{Extension, Router};
+use http::HeaderMap;
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -23,6 +25,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tonic::codegen::Service as _;
+use waymaker_access::Identity;
 
 /// A connection once it speaks no HTTP any more.
 #[derive(Debug)]
@@ -72,8 +75,19 @@ async fn full() -> (StatusCode, &'static str) {
     )
 }
 
-async fn show_metrics(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render().await)
+async fn show_metrics(
+    State(metrics): State<Arc<Metrics>>,
+    Extension(connection): Extension<Connection>,
+    headers: HeaderMap,
+) -> Response {
+    let identity = match connection.identify(&headers, None) {
+        Ok(identity) => identity,
+        Err(refusal) => return *refusal,
+    };
+    if !Local::with(|local| local.node.access.policy().may_read_metrics(identity.as_ref())) {
+        return (StatusCode::FORBIDDEN, "no rule gives this identity the right `metrics`\n").into_response();
+    }
+    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render().await).into_response()
 }
 
 /// The process is there.
@@ -106,7 +120,7 @@ async fn readyz() -> Response {
 /// The connection that a request came by, as an extension of the request.
 #[derive(Clone)]
 pub(super) struct Connection {
-    peer: Arc<str>,
+    client: FrontClient,
     /// What it becomes.
     after: Arc<Mutex<Option<(OnUpgrade, After)>>>,
 }
@@ -114,7 +128,24 @@ pub(super) struct Connection {
 impl Connection {
     /// Who is on the other side.
     pub(super) fn peer(&self) -> &str {
-        &self.peer
+        self.client.peer()
+    }
+
+    /// Finds out who makes a request with these headers, or with this token of its URL.
+    ///
+    /// # Errors
+    /// The answer to a request that has to come from an identity, and does not.
+    pub(super) fn identify(
+        &self,
+        headers: &HeaderMap,
+        token: Option<&str>,
+    ) -> Result<Option<Arc<Identity>>, Box<Response>> {
+        let of_headers = bearer(headers);
+        let of_url = token.map(str::as_bytes).filter(|_| of_headers.is_empty());
+        self.client.identify(of_url.unwrap_or(of_headers)).map_err(|refusal| {
+            let challenge = [(WWW_AUTHENTICATE, "Bearer")];
+            Box::new((StatusCode::UNAUTHORIZED, challenge, format!("{refusal}\n")).into_response())
+        })
     }
 
     /// Lets it be something else once the request that has this upgrade is answered.
@@ -133,7 +164,7 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
+        formatter.debug_struct("Connection").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
@@ -141,11 +172,12 @@ impl fmt::Debug for Connection {
 pub(super) async fn serve(
     local: &Local,
     socket: FrontSocket,
-    peer: &str,
+    client: FrontClient,
     router: &Router,
 ) -> Option<Afterwards> {
-    let connection = Connection { peer: peer.into(), after: Arc::default() };
+    let connection = Connection { client, after: Arc::default() };
     if let Err(error) = serve_requests(local, socket, &connection, router).await {
+        let peer = connection.peer();
         tracing::debug!(%error, peer, "an HTTP connection ended with an error");
     }
     let (upgrade, after) = connection.take_after()?;
@@ -154,8 +186,12 @@ pub(super) async fn serve(
 }
 
 /// Serves the one request of a connection beyond the limit.
-pub(super) async fn serve_reserved(socket: FrontSocket, peer: &str, router: &Router) {
-    let service = service_fn(|request: http::Request<Incoming>| router.clone().call(request));
+pub(super) async fn serve_reserved(socket: FrontSocket, client: FrontClient, router: &Router) {
+    let connection = Connection { client, after: Arc::default() };
+    let service = service_fn(|mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        router.clone().call(request)
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(RESERVED_HEAD_MS))
@@ -163,6 +199,7 @@ pub(super) async fn serve_reserved(socket: FrontSocket, peer: &str, router: &Rou
         .keep_alive(false)
         .serve_connection(TokioIo::new(socket), service);
     if let Err(error) = serving.await {
+        let peer = connection.peer();
         tracing::debug!(%error, peer, "an HTTP connection ended with an error");
     }
 }
@@ -221,6 +258,7 @@ async fn serve_requests(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Evidence;
     use crate::driver::StdSocket;
     use crate::driver::front_turn::in_turns;
     use crate::driver::test_local::{enter_crowded, in_runtime};
@@ -243,8 +281,9 @@ mod tests {
             let (socket, _) = listener.accept().unwrap();
             socket.set_nonblocking(true).unwrap();
             let socket = FrontSocket::begin(StdSocket::Tcp(socket), HTTP_GREETING_LEN).await.unwrap();
+            let peer = FrontClient::new("peer".to_owned(), Evidence::default());
             let router = Router::new().route("/healthz", any(healthz));
-            let mut connection = pin!(in_turns(serve(&local, socket, "peer", &router)));
+            let mut connection = pin!(in_turns(serve(&local, socket, peer, &router)));
             let mut context = Context::from_waker(Waker::noop());
             let mut poll_count = 0;
             while local.late.is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::driver::{Inlet, Reply};
 use std::sync::{Arc, OnceLock};
+use waymaker_access::Identity;
 use waymaker_protocol::NamespaceKind;
 
 /// An inlet into one namespace. Most connections of a front end need but few of those that they could have.
@@ -9,13 +10,18 @@ use waymaker_protocol::NamespaceKind;
 pub(crate) struct LazyInlet {
     kind: NamespaceKind,
     namespace: &'static [u8],
+    identity: Option<Arc<Identity>>,
     opened: OnceLock<Arc<Inlet>>,
 }
 
 impl LazyInlet {
-    /// Not opened yet.
-    pub(crate) const fn new(kind: NamespaceKind, namespace: &'static [u8]) -> Self {
-        Self { kind, namespace, opened: OnceLock::new() }
+    /// Not opened yet. It is for this identity, or for a client that may do everything.
+    pub(crate) const fn new(
+        kind: NamespaceKind,
+        namespace: &'static [u8],
+        identity: Option<Arc<Identity>>,
+    ) -> Self {
+        Self { kind, namespace, identity, opened: OnceLock::new() }
     }
 
     /// The inlet; it is open from here on.
@@ -26,7 +32,7 @@ impl LazyInlet {
         if let Some(inlet) = self.opened.get() {
             return Ok(inlet);
         }
-        let inlet = Inlet::open(self.kind, self.namespace, b"")?;
+        let inlet = Inlet::open(self.kind, self.namespace, b"", self.identity.as_ref())?;
         Ok(self.opened.get_or_init(|| Arc::new(inlet)))
     }
 }

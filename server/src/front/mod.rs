@@ -4,7 +4,9 @@
 //! files here say what its requests mean, and an `Inlet` asks the worker. So nothing here knows a
 //! shard, and nothing in the worker knows a front end.
 
+mod client;
 mod closing;
+mod contracts;
 mod grpc;
 mod health;
 mod http;
@@ -28,11 +30,13 @@ mod waymaker;
 
 pub use locket::{LocketCompatibility, LocketConfig};
 
+use crate::access::Evidence;
 use crate::driver::front_turn::in_turns;
 use crate::driver::{Intake, Local, Port, StdSocket};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
 use crate::options::Options;
 use axum::Router;
+use client::FrontClient;
 use closing::Closing;
 use health::Health;
 use lists::Lists;
@@ -99,26 +103,32 @@ impl FrontConfig {
 
 /// Serves a connection of a front end to its end.
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { port, socket, peer, reserved, .. } = intake;
+    let Intake { port, socket, peer, mut evidence, reserved, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
         // In a box, so that other connections do not have room for it.
-        Box::pin(serve_reserved(&local, socket, &peer)).await;
+        Box::pin(serve_reserved(&local, socket, peer, evidence)).await;
         local.note_front_ended();
         return drop(reserved);
     }
     let greeting_len = if port == Port::Grpc { GRPC_GREETING_LEN } else { HTTP_GREETING_LEN };
     let afterwards = match FrontSocket::begin(socket, greeting_len).await {
-        Ok(socket) => match port {
-            // In a box, so that connections of the others do not have room for it.
-            Port::Grpc => {
-                Box::pin(grpc::serve(&local, socket, &peer)).await;
-                None
+        Ok(socket) => {
+            evidence.certificate_names = socket.certificate_names();
+            let client = FrontClient::new(peer, evidence);
+            match port {
+                // In a box, so that connections of the others do not have room for it.
+                Port::Grpc => {
+                    Box::pin(grpc::serve(&local, socket, client)).await;
+                    None
+                }
+                Port::Http => in_turns(http::serve(&local, socket, client, &local.fronts.http)).await,
+                Port::Locktopus => {
+                    in_turns(http::serve(&local, socket, client, &local.fronts.locktopus)).await
+                }
+                Port::Binary => None,
             }
-            Port::Http => in_turns(http::serve(&local, socket, &peer, &local.fronts.http)).await,
-            Port::Locktopus => in_turns(http::serve(&local, socket, &peer, &local.fronts.locktopus)).await,
-            Port::Binary => None,
-        },
+        }
         Err(error) => {
             tracing::debug!(%error, peer, "a connection failed before its first request");
             None
@@ -135,10 +145,14 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
 }
 
 /// Serves a connection of the port for HTTP that is beyond the limit, for a short time.
-async fn serve_reserved(local: &Local, socket: StdSocket, peer: &str) {
+async fn serve_reserved(local: &Local, socket: StdSocket, peer: String, mut evidence: Evidence) {
     let serving = async {
         match FrontSocket::begin(socket, HTTP_GREETING_LEN).await {
-            Ok(socket) => http::serve_reserved(socket, peer, &local.fronts.reserved).await,
+            Ok(socket) => {
+                evidence.certificate_names = socket.certificate_names();
+                let client = FrontClient::new(peer, evidence);
+                http::serve_reserved(socket, client, &local.fronts.reserved).await;
+            }
             Err(error) => tracing::debug!(%error, peer, "a connection failed before its first request"),
         }
     };

@@ -38,6 +38,11 @@ impl FrontSocket {
         Ok(Self { socket, greeted_len: 0, greeting, greeting_len, stall: None })
     }
 
+    /// The names in the certificate of the client.
+    pub(crate) fn certificate_names(&self) -> Vec<String> {
+        self.socket.certificate_names()
+    }
+
     /// Something was read.
     fn note_read(&mut self, len: usize) {
         if self.greeting.is_some() {

@@ -242,6 +242,7 @@ mod tests {
             number: 1,
             session: Some(SessionTag { place: 1, secret: 1, lease_ms: 70_000, lane: 0 }),
             owner: b"",
+            identity: None,
             request_id: None,
             metadata: None,
             set_hash: None,

@@ -5,7 +5,7 @@ use crate::limits::LOG_GROUP_LEN_MAX;
 use crate::namespaces::NamespaceChange;
 use crate::node::Node;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::{Hold, Image, Item, Record, SessionTag};
 use waymaker_engine::several::key_set_number;
 use waymaker_engine::{
@@ -31,6 +31,8 @@ pub struct Restored {
 pub(crate) struct RestoredSession {
     pub(crate) id: SessionId,
     pub(crate) lease_ms: u32,
+    /// The identity of its client, if the log knows it.
+    pub(crate) identity: Option<Arc<str>>,
     /// By their numbers; of some nothing is known but that there was one.
     pub(crate) lanes: BTreeMap<u16, Option<RestoredLane>>,
 }
@@ -150,8 +152,8 @@ impl Node {
 
     fn group_by_worker(&self, sessions: BTreeMap<SessionId, Session>) -> Vec<Mutex<Vec<RestoredSession>>> {
         let mut by_worker: Vec<Vec<RestoredSession>> = (0..self.worker_count()).map(|_| Vec::new()).collect();
-        for (id, Session { worker, lease_ms, lanes, .. }) in sessions {
-            by_worker[usize::from(worker)].push(RestoredSession { id, lease_ms, lanes });
+        for (id, Session { worker, lease_ms, identity, lanes, .. }) in sessions {
+            by_worker[usize::from(worker)].push(RestoredSession { id, lease_ms, identity, lanes });
         }
         by_worker.into_iter().map(Mutex::new).collect()
     }
@@ -173,6 +175,8 @@ struct Session {
     /// The slot of its first lane; the others follow.
     first_slot: u32,
     lease_ms: u32,
+    /// The identity of its client, if a hold has it.
+    identity: Option<Arc<str>>,
     lanes: BTreeMap<u16, Option<RestoredLane>>,
 }
 
@@ -227,11 +231,15 @@ impl<'a> Restoring<'a> {
 
     /// Gives every session its worker, and its lanes their slots there: those that the worker will give them.
     fn place_sessions(&mut self, image: &Image) {
-        for SessionTag { place, secret, lease_ms, lane } in image.holds().filter_map(|hold| hold.session) {
+        for hold in image.holds() {
+            let Some(SessionTag { place, secret, lease_ms, lane }) = hold.session else { continue };
             let worker = (place >> 48) as u16 % self.node.worker_count() as u16;
-            let new = || Session { worker, first_slot: 0, lease_ms, lanes: BTreeMap::new() };
+            let new = || Session { worker, first_slot: 0, lease_ms, identity: None, lanes: BTreeMap::new() };
             let session = self.sessions.entry(SessionId { place, secret }).or_insert_with(new);
             session.lanes.insert(lane, None);
+            if session.identity.is_none() {
+                session.identity = hold.identity.map(Arc::from);
+            }
         }
         let mut next_slots = vec![0; self.node.worker_count()];
         for session in self.sessions.values_mut() {

@@ -2,16 +2,16 @@
 
 use super::State;
 use super::turns::ShardTurn;
-use crate::limits::EVERYWHERE_IN_FLIGHT_MAX;
+use crate::limits::{EVERYWHERE_IN_FLIGHT_MAX, HIDDEN_NAMESPACES_PER_PAGE_MAX};
 use crate::mail::Batch;
 use crate::node::Node;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
-use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket, WhenDurable};
+use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Rights, Ticket, WhenDurable};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
-use waymaker_protocol::{Frame, NamespaceKind, Quoted, Request};
+use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Quoted, Request};
 
 /// One question.
 #[derive(Debug)]
@@ -62,13 +62,20 @@ impl State {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let question = match Request::decode(frame) {
             Ok(Request::RemoveNamespace(remove)) => {
+                if let Some(message) = self.may_not_remove(node, slot, remove.name) {
+                    self.lanes[slot].in_flight -= 1;
+                    let (number, code) = (frame.number(), ErrorCode::Unauthorized);
+                    return self.refuse(slot, number, code, 0, "admin", &message);
+                }
                 return self.remove_namespace(node, slot, ticket, remove.name);
             }
             Ok(Request::Freeze(freeze)) => self.freeze(node, slot, &freeze),
             Ok(Request::Namespaces(page)) => {
                 let count_max =
                     if page.count_max == 0 { LIST_PAGE_MAX } else { page.count_max.min(LIST_PAGE_MAX) };
-                let page = NamespacePage::new(node, page.cursor, usize::from(count_max));
+                let policy = node.access.policy();
+                let may_list = policy.may_list(self.lanes[slot].identity());
+                let page = NamespacePage::new(node, page.cursor, usize::from(count_max), may_list);
                 let sums = Mutex::new(vec![NamespaceCounters::default(); page.numbers.len()]);
                 Ok(Question::Namespaces { page, sums })
             }
@@ -92,6 +99,17 @@ impl State {
                 Batch::Everywhere(Arc::clone(&everywhere), self.now, CountedClaims::default()),
             );
         }
+    }
+
+    /// Returns why a client may not remove a namespace, if that is so. It says the same whether there is such a namespace or not.
+    fn may_not_remove(&self, node: &Node, slot: u32, name: &[u8]) -> Option<String> {
+        let identity = self.lanes[slot].identity()?;
+        // No rule looks different for another kind, as the whole namespace is meant.
+        let access = node.access.policy().access(Some(identity), name, NamespaceKind::Flat)?;
+        let may_remove = access.everywhere().contains(Rights::ADMIN);
+        let identity = Quoted(identity.name.as_bytes());
+        (!may_remove)
+            .then(|| format!("no rule gives {identity} the right `admin` in the namespace {}", Quoted(name)))
     }
 
     fn freeze(&mut self, node: &Node, slot: u32, freeze: &wire::Freeze<'_>) -> Result<Question, Refusal> {
@@ -176,12 +194,21 @@ impl State {
 }
 
 impl NamespacePage {
-    fn new(node: &Node, from: u64, count_max: usize) -> Self {
+    /// The namespaces from this number on that the client may list.
+    fn new(node: &Node, from: u64, count_max: usize, may_list: impl Fn(&[u8]) -> bool) -> Self {
         let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut page = Self { numbers: Vec::new(), namespaces: Vec::new(), next: 0 };
-        let mut bytes = 0;
+        let (mut bytes, mut hidden_count) = (0, 0);
         // A cursor is the number of the next namespace, so pages fit together although namespaces come and go.
         for (number, name, kind) in namespaces.by_number(from) {
+            if hidden_count >= HIDDEN_NAMESPACES_PER_PAGE_MAX {
+                page.next = u64::from(number);
+                break;
+            }
+            if !may_list(name) {
+                hidden_count += 1;
+                continue;
+            }
             if page.numbers.len() >= count_max || bytes >= LIST_PAGE_BYTES_MAX {
                 page.next = u64::from(number);
                 break;

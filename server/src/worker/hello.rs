@@ -1,20 +1,22 @@
 //! How a connection begins: version, namespace, session, and the worker that serves it.
 
 use super::awaited::Awaited;
-use super::lane::{ConnectionKey, Stage};
+use super::lane::{Client, ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
 use super::window::Window;
 use super::{Budget, Next, State};
+use crate::access::Unauthenticated;
 use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
 use crate::memory;
 use crate::namespaces::{NamespaceRefusal, NamespaceUse};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
+use waymaker_engine::{Access, Rights};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{
-    Capabilities, ErrorCode, Frame, Hello, Readable, SessionId, SessionRequest, VERSION, VERSION_MIN,
+    Capabilities, ErrorCode, Frame, Hello, Quoted, Readable, SessionId, SessionRequest, VERSION, VERSION_MIN,
     Welcome, next_frame,
 };
 
@@ -49,6 +51,16 @@ impl HelloRefusal {
                 Self::overloaded("sessions", SESSION_COUNT_MAX, message)
             }
         }
+    }
+
+    fn unauthenticated(refusal: Unauthenticated) -> Self {
+        Self { code: ErrorCode::Unauthorized, limit: 0, field: "credentials", message: refusal.to_string() }
+    }
+
+    fn no_rights(access: &Access, namespace: &[u8]) -> Self {
+        let (identity, namespace) = (Quoted(access.identity().as_bytes()), Quoted(namespace));
+        let message = format!("no rule gives {identity} a right in the namespace {namespace}");
+        Self { code: ErrorCode::Unauthorized, limit: 0, field: "namespace", message }
     }
 
     fn session_gone() -> Self {
@@ -130,8 +142,9 @@ impl State {
         if let Some(worker) = self.elsewhere(node, key, &hello)? {
             return Ok(Next::Move(worker));
         }
+        let access = self.identify(node, key, &hello)?;
         let namespace = open_namespace(node, &hello)?;
-        let joined = self.join_session(node, key, namespace, &hello);
+        let joined = self.join_session(node, key, namespace, access, &hello);
         settle_namespace(node, &hello, joined.is_err());
         let (key, lane_number, resumed) = joined?;
         // A client of version 1 refuses the flag.
@@ -167,6 +180,28 @@ impl State {
         Ok(worker.filter(|worker| *worker != self.index && !moved))
     }
 
+    /// Finds out who the client is, unless that is known, and what it may do in its namespace. `None`: everything.
+    fn identify(
+        &mut self,
+        node: &Node,
+        key: ConnectionKey,
+        hello: &Hello<'_>,
+    ) -> Result<Option<Arc<Access>>, HelloRefusal> {
+        let Some(lane) = self.lanes.of(key) else { return Ok(None) };
+        let policy = node.access.policy();
+        if let Client::Unidentified(evidence) = &lane.client {
+            let identity = policy.identify(evidence, hello.credentials, node.unix_seconds());
+            lane.client = Client::Identified(identity.map_err(HelloRefusal::unauthenticated)?);
+        }
+        let access = policy.access(lane.identity(), hello.namespace, hello.kind);
+        if let Some(access) = &access
+            && access.somewhere() == Rights::NONE
+        {
+            return Err(HelloRefusal::no_rights(access, hello.namespace));
+        }
+        Ok(access)
+    }
+
     /// Settles the session. Says which connection it is from here on, its number in the session, and whether it took
     /// over a lane that was there before.
     fn join_session(
@@ -174,18 +209,22 @@ impl State {
         node: &Node,
         key: ConnectionKey,
         namespace: NamespaceUse,
+        access: Option<Arc<Access>>,
         hello: &Hello<'_>,
     ) -> Result<(ConnectionKey, u16, bool), HelloRefusal> {
         let slot = key.slot;
+        let identity = access.as_ref().map(|access| Arc::clone(access.identity()));
         let (session, number) = match hello.session {
             SessionRequest::None => (None, 0),
             SessionRequest::New { lease_ms } => {
-                let session =
-                    self.sessions.open(lease_ms, slot, self.now).map_err(HelloRefusal::no_session)?;
+                let session = self
+                    .sessions
+                    .open(lease_ms, identity, slot, self.now)
+                    .map_err(HelloRefusal::no_session)?;
                 (Some(session), 0)
             }
             SessionRequest::Join { id } => {
-                let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
+                let session = self.find_session(id, access.as_deref())?;
                 let number = self.sessions.join(session, slot).ok_or_else(|| {
                     let message = format!("the session has {LANES_PER_SESSION_MAX} connections, the maximum");
                     HelloRefusal::overloaded("connections per session", LANES_PER_SESSION_MAX, message)
@@ -194,8 +233,8 @@ impl State {
                 (Some(session), number)
             }
             SessionRequest::Resume { id, lane } => {
-                let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
-                let key = self.resume(node, key, &namespace, session, lane, hello)?;
+                let session = self.find_session(id, access.as_deref())?;
+                let key = self.resume(node, key, &namespace, access, session, lane, hello)?;
                 return Ok((key, lane, true));
             }
         };
@@ -207,6 +246,7 @@ impl State {
         lane.namespace = namespace.number();
         lane.namespace_use = Some(namespace);
         lane.kind = hello.kind;
+        lane.set_access(access);
         lane.notify_taken_up = hello.notify_taken_up;
         lane.answers_ping = answers_ping(hello);
         lane.namespace_shard = node.shard_of_key(hello.namespace);
@@ -223,6 +263,17 @@ impl State {
         Ok((key, number, false))
     }
 
+    /// The session with this id. That of another identity does not exist, unless the client may release what others took.
+    fn find_session(&self, id: SessionId, access: Option<&Access>) -> Result<u32, HelloRefusal> {
+        let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
+        let own = self.sessions.get(session).and_then(|session| session.identity.as_ref());
+        let may_take = access.is_none_or(|access| {
+            let is_same = own.is_none_or(|own| own == access.identity());
+            is_same || access.everywhere().contains(Rights::RELEASE_OTHERS)
+        });
+        if may_take { Ok(session) } else { Err(HelloRefusal::session_gone()) }
+    }
+
     /// Gives a lane of a session to a new connection. The old connection is over, and what it had not yet been read
     /// with it: from here on its key names nothing.
     fn resume(
@@ -230,6 +281,7 @@ impl State {
         node: &Node,
         key: ConnectionKey,
         namespace: &NamespaceUse,
+        access: Option<Arc<Access>>,
         session: u32,
         number: u16,
         hello: &Hello<'_>,
@@ -258,13 +310,17 @@ impl State {
         if old.epoch != 0 {
             self.cut_off(node, old);
         }
+        let client = std::mem::take(&mut self.lanes[key.slot].client);
         self.lanes.free(key.slot);
         let epoch = self.lanes.new_epoch();
         let session_end = self.sessions.renew(session, self.now);
         self.sessions.note_connected(session);
         let lane = &mut self.lanes[slot];
         lane.session_end = session_end;
+        lane.client = client;
+        lane.set_access(access.clone());
         let (address, known_to) = (lane.address, lane.known_to.clone());
+        self.change_lane(node, address, &known_to, &LaneChange::Access(access));
         // A turn delivers the events that other workers have posted. As long as the lane has no connection, none is written in front of the welcome.
         self.change_lane(node, address, &known_to, &LaneChange::Attached);
         let lane = &mut self.lanes[slot];

@@ -42,8 +42,12 @@ const SERVED: [u8; 256] = {
     served
 };
 
+/// The kinds whose namespaces serve such requests, one bit for each.
+pub(crate) const fn served_kinds(opcode: u8) -> u8 {
+    SERVED[opcode as usize]
+}
+
 /// Whether namespaces of this kind serve such requests.
-#[inline]
 pub(crate) fn serves(kind: NamespaceKind, opcode: u8) -> bool {
-    SERVED[usize::from(opcode)] & 1 << kind.number() != 0
+    served_kinds(opcode) & 1 << kind.number() != 0
 }

@@ -1,13 +1,16 @@
 //! The lanes of one worker: its connections, and the places in sessions that outlive them.
 
 use super::awaited::Awaited;
+use super::rights::Barriers;
 use super::window::Window;
+use crate::access::Evidence;
 use crate::namespaces::NamespaceUse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use waymaker_access::Identity;
 use waymaker_engine::log::SessionTag;
-use waymaker_engine::{LaneAddress, NONE, Time};
+use waymaker_engine::{Access, LaneAddress, NONE, Time};
 use waymaker_protocol::NamespaceKind;
 
 /// The namespace of a restored lane that held nothing, so that nothing is known of it.
@@ -54,6 +57,21 @@ impl Stage {
     }
 }
 
+/// Who is on the other side of a connection.
+#[derive(Clone, Debug)]
+pub enum Client {
+    /// Not asked yet; this is what the connection shows. `HELLO` may bring credentials.
+    Unidentified(Box<Evidence>),
+    /// Asked. `None`: nobody knows, and the client may do everything.
+    Identified(Option<Arc<Identity>>),
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::Identified(None)
+    }
+}
+
 /// One lane: what a connection is to the rest of the server. A lane with a session outlives its connection.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
@@ -72,6 +90,12 @@ pub(crate) struct Lane {
     /// Keeps the namespace; `None` before HELLO and for a restored lane without one.
     pub(crate) namespace_use: Option<NamespaceUse>,
     pub(crate) kind: NamespaceKind,
+    /// Who is on the other side.
+    pub(crate) client: Client,
+    /// What its client may do in its namespace. `None`: everything.
+    pub(crate) access: Option<Arc<Access>>,
+    /// Requests that are not served without a closer look. Follows from `kind` and `access`.
+    pub(crate) barriers: Barriers,
     /// The shard of a namespace that lies in one.
     pub(crate) namespace_shard: u16,
     /// Its number in its session.
@@ -152,6 +176,20 @@ impl Lane {
         self.output_since = None;
     }
 
+    /// The identity of its client, if it is known.
+    pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
+        match &self.client {
+            Client::Identified(identity) => identity.as_ref(),
+            Client::Unidentified(_) => None,
+        }
+    }
+
+    /// Sets what its client may do from here on.
+    pub(crate) fn set_access(&mut self, access: Option<Arc<Access>>) {
+        self.barriers = Barriers::of_lane(self.kind, access.as_deref());
+        self.access = access;
+    }
+
     /// The shard knows this lane from here on.
     #[inline]
     pub(crate) fn note_known_to(&mut self, shard: u16) {
@@ -221,6 +259,11 @@ impl Lanes {
     #[inline]
     pub(crate) fn at(&mut self, address: LaneAddress) -> Option<&mut Lane> {
         self.slots.get_mut(address.slot as usize).filter(|lane| lane.address.generation == address.generation)
+    }
+
+    /// Number of slots, of lanes that are free too.
+    pub(crate) fn slot_count(&self) -> u32 {
+        self.slots.len() as u32
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {

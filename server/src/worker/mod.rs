@@ -12,8 +12,10 @@ mod kinds;
 mod lane;
 mod lifecycle;
 mod outbox;
+mod reauthorize;
 mod requests;
 mod restored;
+mod rights;
 mod serve;
 mod sessions;
 #[cfg(test)]
@@ -28,7 +30,7 @@ mod window;
 
 pub use budget::{Budget, Spent, Unlimited};
 pub use everywhere::{CountedClaims, Everywhere};
-pub use lane::ConnectionKey;
+pub use lane::{Client, ConnectionKey};
 pub use lifecycle::LaneClosing;
 pub use vacancy::Vacancy;
 
@@ -142,6 +144,12 @@ pub(crate) struct State {
     asking: Option<Asking>,
     /// Lanes of ended sessions that shards still know.
     lane_ends: VecDeque<LaneEnd>,
+    /// The version of the policy that this worker saw last.
+    access_version: u64,
+    /// The lane that is looked at next, to see whether its identity still holds.
+    reauthorized_from: u32,
+    /// The rights of lanes are looked at too, because the policy has changed.
+    reauthorizes: bool,
 }
 
 impl Worker {
@@ -176,6 +184,9 @@ impl Worker {
             housekept_at: now,
             asking: None,
             lane_ends: VecDeque::new(),
+            access_version: 0,
+            reauthorized_from: 0,
+            reauthorizes: false,
         };
         let mut worker = Self { node, state };
         worker.state.restore_sessions(&worker.node);
@@ -203,6 +214,13 @@ impl Worker {
     pub(crate) fn note_reserved(&mut self, key: ConnectionKey, is_reserved: bool) {
         if let Some(lane) = self.state.lanes.of(key) {
             lane.is_reserved = is_reserved;
+        }
+    }
+
+    /// Notes what is known of the client of a connection. To be called before its first bytes are handed in.
+    pub fn note_client(&mut self, key: ConnectionKey, client: Client) {
+        if let Some(lane) = self.state.lanes.of(key) {
+            lane.client = client;
         }
     }
 
@@ -312,6 +330,7 @@ impl Worker {
         self.state.advance(now.into());
         self.state.close_stalled(&self.node);
         self.state.look_for_idle_namespaces(&self.node);
+        self.state.reauthorize(&self.node);
         self.state.finish_step(&self.node);
     }
 
@@ -398,10 +417,12 @@ impl Worker {
     /// Returns a connection that has to move, with everything that was read from it. It is over here. What this worker has read of
     /// its sockets counts only once [`Worker::handle_settled`] of the other worker was called with the ticket.
     pub fn take_moving(&mut self, key: ConnectionKey) -> Moved {
-        let input = self.state.lanes.of(key).map(|lane| std::mem::take(&mut lane.input)).unwrap_or_default();
+        let lane = self.state.lanes.of(key);
+        let taken = lane.map(|lane| (std::mem::take(&mut lane.input), std::mem::take(&mut lane.client)));
+        let (input, client) = taken.unwrap_or_default();
         self.state.lose(&self.node, key);
         let ticket = MoveTicket { from: self.state.index, number: self.state.timers.note_move() };
-        Moved { input, ticket }
+        Moved { input, client, ticket }
     }
 
     /// When to call `turn`.

@@ -7,6 +7,7 @@ use super::cost::cost_of;
 use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
+use super::rights::missing_right;
 use super::serve::Located;
 use super::window::{Known, NOBODY, Window};
 use super::{Budget, Next, State, Unlimited, answer};
@@ -19,7 +20,9 @@ use crate::node::Node;
 use waymaker_engine::LaneAddress;
 use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
-use waymaker_protocol::{ErrorCode, Frame, KeptAlive, NamespaceKind, Request, Route, next_frame, route};
+use waymaker_protocol::{
+    ErrorCode, Frame, KeptAlive, NamespaceKind, Quoted, Request, Route, next_frame, route,
+};
 
 /// What becomes of a frame when it is sorted.
 enum Sorted {
@@ -161,10 +164,10 @@ impl State {
             self.refuse_for_session(node, slot, frame);
             return Sorted::Answered;
         }
-        if !serves(lane.kind, frame.opcode()) {
-            self.refuse_kind(slot, frame);
+        if !lane.barriers.let_pass(frame.opcode()) && self.is_barred(slot, frame) {
             return Sorted::Answered;
         }
+        let lane = &mut self.lanes[slot];
         let is_new = |window: &Window| window.look(frame.number()) == Known::New;
         // An owner renews with a REGISTER too: its shard knows the owner, and refuses others once it has heard of the stop.
         let is_refused = begins_claim(frame.opcode()) && frame.opcode() != opcode::REGISTER;
@@ -276,6 +279,25 @@ impl State {
             }
             _ => false,
         }
+    }
+
+    /// Refuses a request that its namespace does not serve, or that its client may not make. Returns whether it did.
+    #[cold]
+    fn is_barred(&mut self, slot: u32, frame: Frame<'_>) -> bool {
+        let lane = &self.lanes[slot];
+        if !serves(lane.kind, frame.opcode()) {
+            self.refuse_kind(slot, frame);
+            return true;
+        }
+        // A malformed request is refused as such later on.
+        let (Some(access), Ok(request)) = (&lane.access, Request::decode(frame)) else { return false };
+        let Some(right) = missing_right(access, &request) else { return false };
+        let message = format!(
+            "no rule gives {} the right `{right}` for this request",
+            Quoted(access.identity().as_bytes())
+        );
+        self.refuse(slot, frame.number(), ErrorCode::Unauthorized, 0, right, &message);
+        true
     }
 
     #[cold]

@@ -41,8 +41,14 @@ impl State {
             let slots: BTreeMap<u16, u32> =
                 restored.lanes.keys().map(|number| (*number, self.lanes.open(b"", self.now).slot)).collect();
             let next_lane = first_joining_lane(node);
-            let session =
-                self.sessions.restore(restored.id, restored.lease_ms, slots.clone(), next_lane, self.now);
+            let session = self.sessions.restore(
+                restored.id,
+                restored.lease_ms,
+                restored.identity,
+                slots.clone(),
+                next_lane,
+                self.now,
+            );
             for (slot, (number, lane)) in slots.into_values().zip(restored.lanes) {
                 self.restore_lane(node, slot, session, number, lane);
             }
@@ -89,6 +95,7 @@ impl State {
             let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
             lane.namespace_use = namespaces.use_of(restored.namespace);
             lane.kind = restored.kind;
+            lane.set_access(None);
             lane.namespace_shard = restored.namespace_shard;
             lane.known_to = restored.known_to;
             let elapsed_ms = stamp.ms_since(node.restored.stamp);

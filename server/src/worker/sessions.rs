@@ -7,6 +7,7 @@ use crate::limits::{
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use waymaker_engine::Time;
 use waymaker_engine::log::SessionTag;
 use waymaker_protocol::SessionId;
@@ -19,6 +20,8 @@ use waymaker_protocol::SessionId;
 pub(crate) struct Session {
     generation: u16,
     secret: u64,
+    /// The identity of its client, if it is known: others do not find the session.
+    pub(crate) identity: Option<Arc<str>>,
     pub(crate) lease_ms: u32,
     pub(crate) deadline: Time,
     /// The instant for which its timer is set.
@@ -77,7 +80,13 @@ impl Sessions {
     }
 
     /// A new session with one lane.
-    pub(crate) fn open(&mut self, lease_ms: u32, lane: u32, now: Time) -> Result<u32, SessionRefusal> {
+    pub(crate) fn open(
+        &mut self,
+        lease_ms: u32,
+        identity: Option<Arc<str>>,
+        lane: u32,
+        now: Time,
+    ) -> Result<u32, SessionRefusal> {
         let lease_ms = match lease_ms {
             0 => SESSION_LEASE_DEFAULT_MS,
             short if short < SESSION_LEASE_MIN_MS => return Err(SessionRefusal::TooShort),
@@ -86,7 +95,7 @@ impl Sessions {
         if self.slots.len() - self.free.len() >= self.count_max {
             return Err(SessionRefusal::TooMany);
         }
-        Ok(self.add(lease_ms, BTreeMap::from([(0, lane)]), None, 1, now))
+        Ok(self.add(lease_ms, identity, BTreeMap::from([(0, lane)]), None, 1, now))
     }
 
     /// A session of an earlier server: it has all of its lease to come back. Its clients may know of lanes that this server
@@ -95,11 +104,12 @@ impl Sessions {
         &mut self,
         id: SessionId,
         lease_ms: u32,
+        identity: Option<Arc<str>>,
         lanes: BTreeMap<u16, u32>,
         next_lane: u16,
         now: Time,
     ) -> u32 {
-        let slot = self.add(lease_ms, lanes, Some(id), next_lane, now);
+        let slot = self.add(lease_ms, identity, lanes, Some(id), next_lane, now);
         self.restored.insert(id, slot);
         slot
     }
@@ -107,6 +117,7 @@ impl Sessions {
     fn add(
         &mut self,
         lease_ms: u32,
+        identity: Option<Arc<str>>,
         lanes: BTreeMap<u16, u32>,
         restored_id: Option<SessionId>,
         next_lane: u16,
@@ -127,6 +138,7 @@ impl Sessions {
         let session = Session {
             generation,
             secret,
+            identity,
             lease_ms,
             deadline,
             armed,
@@ -317,7 +329,7 @@ mod tests {
     #[test]
     fn a_session_expires_one_lease_after_its_last_frame() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
-        let slot = sessions.open(1000, 0, at(0)).unwrap();
+        let slot = sessions.open(1000, None, 0, at(0)).unwrap();
         sessions.renew(slot, at(700));
         assert_eq!(sessions.first_over(at(1699)), None);
         assert_eq!(sessions.next_deadline(), at(1700));
@@ -329,20 +341,20 @@ mod tests {
     #[test]
     fn an_ended_session_id_is_unknown_after_its_slot_is_reused() {
         let mut sessions = Sessions::new(3, [1; 32], 2, SESSION_VACANT_MS);
-        let slot = sessions.open(0, 0, at(0)).unwrap();
+        let slot = sessions.open(0, None, 0, at(0)).unwrap();
         let id = sessions.id(slot);
         assert_eq!(Sessions::worker_of(id), 3);
         assert_eq!(sessions.find(id), Some(slot));
         sessions.end(slot);
-        assert_eq!(sessions.open(0, 0, at(0)), Ok(slot));
+        assert_eq!(sessions.open(0, None, 0, at(0)), Ok(slot));
         assert_eq!(sessions.find(id), None);
     }
 
     #[test]
     fn a_session_has_a_minimum_lease_and_a_maximum_number_of_lanes() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
-        assert_eq!(sessions.open(1, 0, at(0)), Err(SessionRefusal::TooShort));
-        let slot = sessions.open(0, 0, at(0)).unwrap();
+        assert_eq!(sessions.open(1, None, 0, at(0)), Err(SessionRefusal::TooShort));
+        let slot = sessions.open(0, None, 0, at(0)).unwrap();
         for number in 1..LANES_PER_SESSION_MAX {
             assert_eq!(sessions.join(slot, number as u32), Some(number as u16));
         }
@@ -354,7 +366,7 @@ mod tests {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
         let id = SessionId { place: 7, secret: 7 };
         // Of the lanes that it had only the first held something.
-        let slot = sessions.restore(id, 1000, BTreeMap::from([(0, 0)]), 640, at(0));
+        let slot = sessions.restore(id, 1000, None, BTreeMap::from([(0, 0)]), 640, at(0));
         assert_eq!(sessions.join(slot, 1), Some(640));
         assert!(sessions.join_again(slot, 1, 2));
         assert_eq!(sessions.get(slot).unwrap().lanes, BTreeMap::from([(0, 0), (1, 2), (640, 1)]));
@@ -363,10 +375,10 @@ mod tests {
     #[test]
     fn the_number_of_sessions_is_limited() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
-        let slot = sessions.open(0, 0, at(0)).unwrap();
-        sessions.open(0, 1, at(0)).unwrap();
-        assert_eq!(sessions.open(0, 2, at(0)), Err(SessionRefusal::TooMany));
+        let slot = sessions.open(0, None, 0, at(0)).unwrap();
+        sessions.open(0, None, 1, at(0)).unwrap();
+        assert_eq!(sessions.open(0, None, 2, at(0)), Err(SessionRefusal::TooMany));
         sessions.end(slot);
-        assert_eq!(sessions.open(0, 2, at(0)), Ok(slot));
+        assert_eq!(sessions.open(0, None, 2, at(0)), Ok(slot));
     }
 }

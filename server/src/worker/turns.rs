@@ -124,6 +124,7 @@ impl State {
             if let Some(session) = lane.session_tag {
                 turn.shard.note_session(number, session);
             }
+            turn.shard.note_access(number, lane.access.as_ref());
             lane.shard_lanes[usize::from(shard)] = number;
             lane.note_known_to(shard);
         }
@@ -152,6 +153,7 @@ impl State {
         RequestBatch {
             lane: lane.address,
             owner: lane.owner.clone(),
+            access: lane.access.clone(),
             namespace: lane.namespace,
             kind: lane.kind,
             session: lane.session_tag,
@@ -280,6 +282,7 @@ impl State {
                 match change {
                     LaneChange::Detached => turn.shard.detach_lane(lane, &mut outbox),
                     LaneChange::Attached => turn.shard.attach_lane(lane, &mut outbox),
+                    LaneChange::Access(access) => turn.shard.change_access(lane, access.as_ref()),
                     LaneChange::Closed { session_ended, closing } => {
                         turn.shard.close_lane(lane, session_ended, &mut outbox);
                         if let Some(closing) = closing {
@@ -321,6 +324,7 @@ impl State {
         turn.shard.advance(batch.at);
         let RequestBatch { namespace, kind, .. } = batch;
         let lane = turn.shard.lane(batch.lane, &batch.owner, namespace);
+        turn.shard.note_access(lane, batch.access.as_ref());
         let has_session = batch.session.is_some();
         if let Some(session) = batch.session {
             turn.shard.note_session(lane, session);

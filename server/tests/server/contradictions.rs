@@ -39,6 +39,7 @@ fn held(fence: u64) -> Record<'static> {
         number: 0,
         session: None,
         owner: b"somebody",
+        identity: None,
         request_id: None,
         metadata: None,
         set_hash: None,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use waymaker_protocol::limits::{INSPECT_HOLDERS_MAX, OWNER_LEN_MAX};
 use waymaker_protocol::{Acquire, ErrorCode, Hello, Inspect, Release, Request, Response, SessionRequest};
 
-type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
 
 /// How a client of a test encrypts: whom it believes, what it shows, what it speaks.
 struct Manner<'a> {
@@ -84,6 +84,15 @@ impl<'a> Manner<'a> {
         let granted = client.acquire(b"still serving", 0);
         client.release(granted.id);
     }
+}
+
+/// A client that shows this certificate, if any, and said nothing yet.
+pub(crate) fn client_with(
+    server: &Server,
+    authority: &Authority,
+    shows: Option<&Issued>,
+) -> Client<TlsSocket> {
+    Manner { authority, shows, versions: rustls::ALL_VERSIONS }.stranger(server)
 }
 
 fn arguments<'a>(issued: &'a Issued, more: &[&'a str]) -> Vec<&'a str> {

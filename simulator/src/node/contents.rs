@@ -294,6 +294,7 @@ mod tests {
         number: 1,
         session: None,
         owner: b"",
+        identity: None,
         request_id: None,
         metadata: None,
         set_hash: None,

@@ -24,7 +24,7 @@ use waymaker_server::edge::front_turn::{FrontTurn, FrontTurnEnd, Others};
 use waymaker_server::edge::inlet::{InletState, Listener, Reply};
 use waymaker_server::edge::read_barrier::ReadBarrier;
 use waymaker_server::edge::streams::{FrontWork, Ran, StreamTurns};
-use waymaker_server::worker::{ConnectionKey, Worker};
+use waymaker_server::worker::{Client, ConnectionKey, Worker};
 
 /// Number of bytes that the library reads at once.
 const READ_LEN_MAX: usize = 4 << 10;
@@ -497,7 +497,8 @@ impl Work<'_, '_> {
             notify_taken_up: true,
             ..Hello::default()
         };
-        let opened = InletState::open(hands.worker, &hello, hands.world.server_time().into());
+        let opened =
+            InletState::open(hands.worker, &hello, Client::default(), hands.world.server_time().into());
         hands.tasks.follow_up(hands.world, hands.worker, hands.errands);
         match opened {
             Ok((inlet, answer)) => {

@@ -215,6 +215,7 @@ impl Rig {
                 number: 0,
                 session: None,
                 owner: b"",
+                identity: None,
                 request_id: None,
                 metadata: (!metadata.is_empty()).then_some(&metadata),
                 set_hash: None,

@@ -139,7 +139,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let home = &self.participants[self.located[0].place];
         let owner = options.owner.unwrap_or(&home.shard.lanes.lanes[home.lane].owner);
         let entry = self.located[0].entry;
-        if let Some(claim) = home.shard.find_request_id(entry, owner, request_id, Some(&self.keys))
+        if let Some(claim) = home.shard.find_request_id(home.lane, entry, owner, request_id, Some(&self.keys))
             && let Some(detail) = home.shard.details.get(home.shard.claims[claim].detail)
             && let Some(keys) = detail.key_set()
         {
@@ -147,8 +147,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
             self.keys = Arc::clone(keys);
         }
         let find = |located: &Located| {
-            let shard = &self.participants[located.place].shard;
-            shard.find_request_id(located.entry, owner, request_id, Some(&self.keys))
+            let Participant { shard, lane } = &self.participants[located.place];
+            shard.find_request_id(*lane, located.entry, owner, request_id, Some(&self.keys))
         };
         self.located.iter().map(find).collect()
     }
@@ -195,13 +195,13 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         let AcquireSeveral { keys, wait_ms, .. } = *self.request;
         let is_clear = |((key, located), order): ((&SeveralKey<'_>, &Located), &OrderKey)| {
-            let shard = &self.participants[located.place].shard;
+            let Participant { shard, lane } = &self.participants[located.place];
             let contended =
                 located.entry != NONE && !shard.is_newcomer_clear(located.entry, key.shared, wait_ms, *order);
             let frozen = shard.is_frozen(self.namespace, key.key);
             match (contended, frozen) {
                 (true, _) if wait_ms == 0 => {
-                    Err(Refusal::Busy(Box::new(shard.contention(located.entry, key.shared))))
+                    Err(Refusal::Busy(Box::new(shard.contention(*lane, located.entry, key.shared))))
                 }
                 (_, true) if wait_ms == 0 => Err(Refusal::Frozen),
                 (contended, frozen) => Ok(!contended && !frozen),

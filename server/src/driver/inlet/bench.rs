@@ -1,7 +1,7 @@
 //! An inlet with a worker of its own, for the benches.
 
 use crate::edge::inlet::{InletState, Reply, greet};
-use crate::worker::Worker;
+use crate::worker::{Client, Worker};
 use std::hint::black_box;
 use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
@@ -37,7 +37,7 @@ impl BenchInlet {
             owner: b"bench",
             ..Hello::default()
         };
-        let (key, answer) = greet(&mut worker, &hello, now.into());
+        let (key, answer) = greet(&mut worker, &hello, Client::default(), now.into());
         let welcome = next_frame(&answer, usize::MAX).ok().flatten().map(Response::decode);
         assert!(
             matches!(welcome, Some(Ok(Response::Welcome(_)))),

@@ -11,6 +11,8 @@ use self::asked::Pending;
 use super::Local;
 use crate::edge::inlet::{InletState, Listener};
 use crate::worker::ConnectionKey;
+use std::sync::Arc;
+use waymaker_access::Identity;
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 
@@ -37,11 +39,17 @@ pub(crate) struct Inlet {
 pub(crate) struct Closed;
 
 impl Inlet {
-    /// Opens a lane in this namespace, for this owner unless an acquire names another.
+    /// Opens a lane in this namespace, for this owner unless an acquire names another. Its client has this identity, or may do
+    /// everything.
     ///
     /// # Errors
     /// What the worker said instead of a welcome, an ERROR.
-    pub(crate) fn open(kind: NamespaceKind, namespace: &[u8], owner: &[u8]) -> Result<Self, Reply> {
+    pub(crate) fn open(
+        kind: NamespaceKind,
+        namespace: &[u8],
+        owner: &[u8],
+        identity: Option<&Arc<Identity>>,
+    ) -> Result<Self, Reply> {
         let hello = Hello {
             version_min: VERSION,
             version_max: VERSION,
@@ -55,7 +63,7 @@ impl Inlet {
             notify_taken_up: true,
             capabilities: None,
         };
-        let opened = Local::with(|local| local.open_inlet(&hello));
+        let opened = Local::with(|local| local.open_inlet(&hello, identity));
         opened.map(|key| Self { key }).map_err(Reply::from)
     }
 

@@ -4,8 +4,8 @@
 use super::{InletState, OPCODE_OFFSET, Reply, greet};
 use crate::mail::Mail;
 use crate::node::Node;
-use crate::worker::Worker;
 use crate::worker::test_node::test_node;
+use crate::worker::{Client, Worker};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ pub(super) fn open(worker: &mut Worker, now: Time) -> InletState {
         notify_taken_up: true,
         ..Hello::default()
     };
-    let (key, welcome) = greet(worker, &hello, now.into());
+    let (key, welcome) = greet(worker, &hello, Client::default(), now.into());
     assert!(!welcome.is_empty(), "the lane is open");
     InletState::new(key)
 }

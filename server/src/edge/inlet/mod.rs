@@ -11,7 +11,7 @@ pub use listener::Listener;
 
 use crate::clock::Moment;
 use crate::limits::READ_LEN_MAX;
-use crate::worker::{ConnectionKey, Unlimited, Worker};
+use crate::worker::{Client, ConnectionKey, Unlimited, Worker};
 use following::Following;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
@@ -54,8 +54,14 @@ impl From<Vec<u8>> for Reply {
 }
 
 /// Opens a lane and says HELLO on it. Returns the lane and the answer, which is empty or one frame.
-pub(crate) fn greet(worker: &mut Worker, hello: &Hello<'_>, now: Moment) -> (ConnectionKey, Vec<u8>) {
+pub(crate) fn greet(
+    worker: &mut Worker,
+    hello: &Hello<'_>,
+    client: Client,
+    now: Moment,
+) -> (ConnectionKey, Vec<u8>) {
     let key = worker.handle_open(hello.owner, now);
+    worker.note_client(key, client);
     let mut frame = Vec::new();
     hello.encode(0, &mut frame);
     worker.handle_bytes(key, &frame, now);
@@ -167,8 +173,13 @@ impl InletState {
     ///
     /// # Errors
     /// The answer to the HELLO, if the worker refuses it.
-    pub fn open(worker: &mut Worker, hello: &Hello<'_>, now: Moment) -> Result<(Self, Vec<u8>), Vec<u8>> {
-        let (key, answer) = greet(worker, hello, now);
+    pub fn open(
+        worker: &mut Worker,
+        hello: &Hello<'_>,
+        client: Client,
+        now: Moment,
+    ) -> Result<(Self, Vec<u8>), Vec<u8>> {
+        let (key, answer) = greet(worker, hello, client, now);
         let is_welcome = |frame: Frame<'_>| frame.opcode() != opcode::ERROR;
         if next_frame(&answer, usize::MAX).ok().flatten().is_none_or(is_welcome) {
             return Ok((Self::new(key), answer));

@@ -45,6 +45,7 @@ impl Fault {
             ErrorCode::Overloaded | ErrorCode::NoSpace => Code::ResourceExhausted,
             ErrorCode::Frozen | ErrorCode::ScopeUnavailable => Code::FailedPrecondition,
             ErrorCode::Recovering => Code::Unavailable,
+            ErrorCode::Unauthorized => Code::PermissionDenied,
             ErrorCode::Unknown => Code::Unknown,
             _ => Code::Internal,
         };

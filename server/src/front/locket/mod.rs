@@ -22,6 +22,7 @@ use crate::limits::LIST_PAGE_COUNT;
 use prost::Message as _;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
+use waymaker_access::Identity;
 use waymaker_proto::locket::locket_server::Locket as Contract;
 use waymaker_proto::locket::{
     FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse,
@@ -60,8 +61,13 @@ pub(super) struct Locket {
 }
 
 impl Locket {
-    pub(super) fn new(config: LocketConfig, metrics: Arc<LocketMetrics>) -> Self {
-        Self { config, metrics, inlet: LazyInlet::new(NamespaceKind::Registry, NAMESPACE) }
+    /// For calls of this identity.
+    pub(super) fn new(
+        config: LocketConfig,
+        metrics: Arc<LocketMetrics>,
+        identity: Option<Arc<Identity>>,
+    ) -> Self {
+        Self { config, metrics, inlet: LazyInlet::new(NamespaceKind::Registry, NAMESPACE, identity) }
     }
 
     async fn ask(&self, request: &wire::Request<'_>) -> Result<Reply, Fault> {
@@ -198,7 +204,8 @@ pub(super) async fn active_count(type_name: &str) -> i64 {
     if Local::with(|local| local.node.find_namespace(NAMESPACE)).is_none() {
         return 0;
     }
-    let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"") else { return 0 };
+    // The server itself asks, on behalf of nobody.
+    let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"", None) else { return 0 };
     let mut count = 0;
     // A server that stops counts as far as it comes.
     let take = |page: &wire::EntriesListed<'_>| {

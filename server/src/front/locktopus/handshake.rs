@@ -15,6 +15,7 @@ use http::header::{
 use http::{Method, StatusCode};
 use std::sync::Arc;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use waymaker_access::Identity;
 use waymaker_protocol::{ErrorCode, NamespaceKind};
 
 /// Opens a WebSocket into the namespace that the URL names.
@@ -36,7 +37,9 @@ fn open(
     let name = parameters.namespace().map_err(bad_request)?;
     let abandon_timeout_ms = parameters.abandon_timeout_ms().map_err(bad_request)?;
     let accept = judge_upgrade(&request).map_err(|status| Box::new(not_a_handshake(status)))?;
-    let inlet = open_inlet(name, connection.peer()).map_err(|refusal| Box::new(refusal.into_response()))?;
+    let identity = connection.identify(request.headers(), parameters.access_token())?;
+    let inlet = open_inlet(name, connection.peer(), identity.as_ref())
+        .map_err(|refusal| Box::new(refusal.into_response()))?;
     let default_ms = u32::try_from(locktopus.abandon_timeout.as_millis()).unwrap_or(u32::MAX);
     let lane = connection::Lane {
         inlet,
@@ -84,8 +87,13 @@ fn not_a_handshake(status: StatusCode) -> Response {
 }
 
 /// A client of the worker in the tree namespace that stands for this one.
-pub(super) fn open_inlet(name: &str, owner: &str) -> Result<Inlet, (StatusCode, String)> {
-    Inlet::open(NamespaceKind::Tree, &tree_namespace(name), owner.as_bytes()).map_err(|reply| refusal(&reply))
+pub(super) fn open_inlet(
+    name: &str,
+    owner: &str,
+    identity: Option<&Arc<Identity>>,
+) -> Result<Inlet, (StatusCode, String)> {
+    let opened = Inlet::open(NamespaceKind::Tree, &tree_namespace(name), owner.as_bytes(), identity);
+    opened.map_err(|reply| refusal(&reply))
 }
 
 /// A refusal of the worker, as an answer to a request.
@@ -93,6 +101,7 @@ fn refusal(reply: &Reply) -> (StatusCode, String) {
     let (code, message) = connection::refusal_of(reply);
     let status = match code {
         ErrorCode::BadInput => StatusCode::BAD_REQUEST,
+        ErrorCode::Unauthorized => StatusCode::FORBIDDEN,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     (status, message)

@@ -9,20 +9,22 @@ pub(super) const BAD_ABANDON_TIMEOUT: &str = "URL parameter 'abandon-timeout-ms'
     representing broken connection timeout (in milliseconds)";
 
 /// The parameters of a URL that mean something; of several with one name the first counts.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(super) struct Parameters {
     namespace: Option<String>,
     abandon_timeout_ms: Option<String>,
+    access_token: Option<String>,
 }
 
 impl Parameters {
     /// Those of this URL.
     pub(super) fn of(uri: &Uri) -> Self {
-        let mut parameters = Self { namespace: None, abandon_timeout_ms: None };
+        let mut parameters = Self { namespace: None, abandon_timeout_ms: None, access_token: None };
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
             let parameter = match &*name {
                 "namespace" => &mut parameters.namespace,
                 "abandon-timeout-ms" => &mut parameters.abandon_timeout_ms,
+                "access_token" => &mut parameters.access_token,
                 _ => continue,
             };
             parameter.get_or_insert_with(|| value.into_owned());
@@ -33,6 +35,11 @@ impl Parameters {
     /// The namespace; an empty name is none.
     pub(super) fn namespace(&self) -> Result<&str, &'static str> {
         self.namespace.as_deref().filter(|name| !name.is_empty()).ok_or(NAMESPACE_REQUIRED)
+    }
+
+    /// The token of the client. A page in a browser cannot set headers of a WebSocket, so it has no other place.
+    pub(super) fn access_token(&self) -> Option<&str> {
+        self.access_token.as_deref()
     }
 
     /// How long a lock stays whose connection was lost; nothing where the URL does not say it. Longer times than the

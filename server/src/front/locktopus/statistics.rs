@@ -2,15 +2,19 @@
 
 use super::handshake::open_inlet;
 use super::parameters::Parameters;
-use super::{Locktopus, connection};
-use crate::driver::Inlet;
+use super::{Locktopus, connection, tree_namespace};
+use crate::driver::{Inlet, Local};
+use crate::front::http::Connection;
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use std::sync::Arc;
-use waymaker_protocol::{Request as Question, Response as Answer, TreeStatistics};
+use waymaker_access::Identity;
+use waymaker_engine::Rights;
+use waymaker_protocol::{NamespaceKind, Request as Question, Response as Answer, TreeStatistics};
 
 /// The members have the names of the original.
 #[derive(Debug, Serialize)]
@@ -29,16 +33,29 @@ struct Statistics {
 }
 
 /// Answers with the numbers of the namespace that the URL names.
-pub(super) async fn show(State(locktopus): State<Arc<Locktopus>>, request: Request) -> Response {
+pub(super) async fn show(
+    State(locktopus): State<Arc<Locktopus>>,
+    Extension(connection): Extension<Connection>,
+    request: Request,
+) -> Response {
     let parameters = Parameters::of(request.uri());
     let name = match parameters.namespace() {
         Ok(name) => name,
         Err(text) => return (StatusCode::BAD_REQUEST, text).into_response(),
     };
+    let identity = match connection.identify(request.headers(), None) {
+        Ok(identity) => identity,
+        Err(refusal) => return *refusal,
+    };
+    // Before it is looked up: who may not see the numbers does not learn whether there is such a namespace.
+    if !may_see(name, identity.as_ref()) {
+        return (StatusCode::FORBIDDEN, "no rule gives this identity the right `inspect` here\n")
+            .into_response();
+    }
     let Some(namespace) = locktopus.namespaces.get(name) else {
         return (StatusCode::NOT_FOUND, "Namespace not found").into_response();
     };
-    let inlet = match open_inlet(name, "") {
+    let inlet = match open_inlet(name, "", identity.as_ref()) {
         Ok(inlet) => inlet,
         Err(refusal) => return refusal.into_response(),
     };
@@ -52,6 +69,13 @@ pub(super) async fn show(State(locktopus): State<Arc<Locktopus>>, request: Reque
         }
         Err(message) => (StatusCode::SERVICE_UNAVAILABLE, message).into_response(),
     }
+}
+
+/// Whether a client may see the numbers of a namespace.
+fn may_see(name: &str, identity: Option<&Arc<Identity>>) -> bool {
+    let policy = Local::with(|local| local.node.access.policy());
+    let access = policy.access(identity, &tree_namespace(name), NamespaceKind::Tree);
+    access.is_none_or(|access| access.everywhere().contains(Rights::INSPECT))
 }
 
 /// Asks the worker what there is in the tree.

@@ -1,12 +1,27 @@
 //! A page for people who look what is there.
 
-use super::Locktopus;
+use super::{Locktopus, tree_namespace};
+use crate::driver::Local;
+use crate::front::http::Connection;
+use axum::Extension;
 use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::HeaderMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 /// Lists what can be asked, and the namespaces.
-pub(super) async fn show(State(locktopus): State<Arc<Locktopus>>) -> String {
+pub(super) async fn show(
+    State(locktopus): State<Arc<Locktopus>>,
+    Extension(connection): Extension<Connection>,
+    headers: HeaderMap,
+) -> Response {
+    let identity = match connection.identify(&headers, None) {
+        Ok(identity) => identity,
+        Err(refusal) => return *refusal,
+    };
+    let policy = Local::with(|local| local.node.access.policy());
+    let may_list = policy.may_list(identity.as_ref());
     let mut page = "\
 Waymaker, speaking Locktopus
 
@@ -16,12 +31,13 @@ Waymaker, speaking Locktopus
 "
     .to_owned();
     let timeout_ms = locktopus.abandon_timeout.as_millis();
-    let names = locktopus.namespaces.names();
+    let mut names = locktopus.namespaces.names();
+    names.retain(|name| may_list(&tree_namespace(name)));
     let heading = if names.is_empty() { "No open namespaces" } else { "Open namespaces:" };
     let _ = writeln!(page, "Default abandon timeout: {timeout_ms} ms\n\n{heading}");
     for name in names {
         // A name may have lines of its own.
         let _ = writeln!(page, "{}", name.escape_debug());
     }
-    page
+    page.into_response()
 }

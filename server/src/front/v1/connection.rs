@@ -1,13 +1,15 @@
 //! The lanes of one gRPC connection.
 
 use super::status;
-use crate::driver::{Inlet, Reply};
+use crate::driver::{Inlet, Local, Reply};
 use crate::limits::{GRPC_NAMESPACES_MAX, GRPC_OWN_LANES_MAX};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tonic::Status;
-use waymaker_protocol::{NamespaceKind, Request, Response};
+use waymaker_access::Identity;
+use waymaker_engine::{Access, Rights};
+use waymaker_protocol::{NamespaceKind, Quoted, Request, Response};
 
 /// What the services of one connection share: its lanes, by namespace. They are opened when they are first needed and stay
 /// for as long as the connection does.
@@ -21,6 +23,8 @@ type Spaces = BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>;
 struct Lanes {
     /// Who is on the other side: whoever an operator's deed is put down to.
     peer: Box<[u8]>,
+    /// The identity that makes the calls. `None`: the client may do everything.
+    identity: Option<Arc<Identity>>,
     spaces: Mutex<Spaces>,
     own_count: AtomicUsize,
 }
@@ -62,9 +66,30 @@ fn default_namespace(kind: NamespaceKind) -> &'static str {
 
 impl Connection {
     /// Without lanes yet.
-    pub(super) fn new(peer: &str) -> Self {
+    pub(super) fn new(peer: &str, identity: Option<Arc<Identity>>) -> Self {
         let (spaces, own_count) = (Mutex::default(), AtomicUsize::new(0));
-        Self(Arc::new(Lanes { peer: peer.as_bytes().into(), spaces, own_count }))
+        Self(Arc::new(Lanes { peer: peer.as_bytes().into(), identity, spaces, own_count }))
+    }
+
+    /// What the client may do in a namespace. `None`: everything.
+    pub(super) fn access(&self, namespace: &str, kind: NamespaceKind) -> Option<Arc<Access>> {
+        let policy = Local::with(|local| local.node.access.policy());
+        policy.access(self.0.identity.as_ref(), namespace.as_bytes(), kind)
+    }
+
+    /// Refuses a client without this right for any key of a namespace, whether there is such a namespace or not.
+    pub(super) fn check_right(&self, namespace: &str, right: Rights) -> Result<(), Status> {
+        // No rule is for one kind of namespace alone.
+        match self.access(namespace, NamespaceKind::Flat) {
+            Some(access) if !access.somewhere().contains(right) => {
+                let identity = Quoted(access.identity().as_bytes());
+                let (right, namespace) = (right.name(), Quoted(namespace.as_bytes()));
+                let message =
+                    format!("no rule gives {identity} the right `{right}` in the namespace {namespace}");
+                Err(status::unauthorized(right, &message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The lanes in a namespace of this kind.
@@ -83,8 +108,8 @@ impl Connection {
             _ => {}
         }
         // Claims are for nobody but the owner that they name: their request ids are found from every connection.
-        let claims = open(kind, name, b"")?;
-        let space = Arc::new(Space { claims, questions: open(kind, name, &self.0.peer)? });
+        let claims = self.0.open(kind, name, b"")?;
+        let space = Arc::new(Space { claims, questions: self.0.open(kind, name, &self.0.peer)? });
         spaces.insert(name.as_bytes().into(), (kind, Arc::clone(&space)));
         Ok(space)
     }
@@ -98,7 +123,7 @@ impl Connection {
             );
             return Err(status::overloaded(limited, GRPC_OWN_LANES_MAX, &message));
         }
-        let inlet = open(kind, named(kind, namespace), b"")?;
+        let inlet = self.0.open(kind, named(kind, namespace), b"")?;
         self.0.own_count.fetch_add(1, Ordering::Relaxed);
         Ok(OwnLane { inlet, lanes: Arc::clone(&self.0) })
     }
@@ -134,6 +159,9 @@ fn named(kind: NamespaceKind, namespace: &str) -> &str {
     if namespace.is_empty() { default_namespace(kind) } else { namespace }
 }
 
-fn open(kind: NamespaceKind, name: &str, owner: &[u8]) -> Result<Inlet, Status> {
-    Inlet::open(kind, name.as_bytes(), owner).map_err(|refused| status::of_reply(&refused))
+impl Lanes {
+    fn open(&self, kind: NamespaceKind, name: &str, owner: &[u8]) -> Result<Inlet, Status> {
+        let opened = Inlet::open(kind, name.as_bytes(), owner, self.identity.as_ref());
+        opened.map_err(|refused| status::of_reply(&refused))
+    }
 }

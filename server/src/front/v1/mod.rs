@@ -22,8 +22,10 @@ use super::served::{call, served};
 use super::timed_body::TimedBody;
 use http::{Request, Response};
 use std::convert::Infallible;
+use std::sync::Arc;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
+use waymaker_access::Identity;
 use waymaker_proto::v1::limiter_service_server::{self, LimiterServiceServer};
 use waymaker_proto::v1::lock_service_server::{self, LockServiceServer};
 use waymaker_proto::v1::operator_service_server::{self, OperatorServiceServer};
@@ -45,8 +47,9 @@ pub(super) struct V1 {
 }
 
 impl V1 {
-    pub(super) fn new(peer: &str) -> Self {
-        let connection = Connection::new(peer);
+    /// For calls of this identity on a connection.
+    pub(super) fn new(peer: &str, identity: Option<Arc<Identity>>) -> Self {
+        let connection = Connection::new(peer, identity);
         let own = || connection.clone();
         Self {
             locks: served!(LockServiceServer::new(lock::Locks(own()))),

@@ -8,10 +8,16 @@ use crate::driver::Local;
 use crate::front::shown::{now_ms, text};
 use std::sync::PoisonError;
 use tonic::{Request, Response, Status};
+use waymaker_engine::Rights;
 use waymaker_proto::v1;
 use waymaker_proto::v1::operator_service_server::OperatorService;
 use waymaker_protocol as wire;
 use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind, RemoveNamespace};
+
+/// The namespace that an empty name stands for.
+const DEFAULT: &str = "default";
+/// Namespaces in which a client's rights are looked up to answer one call.
+const LOOKED_AT_MAX: usize = 256;
 
 /// The service of one connection.
 #[derive(Debug)]
@@ -24,20 +30,26 @@ struct Named<'a> {
     kind: NamespaceKind,
 }
 
-/// The namespace of this name. Whoever only looks makes none.
-fn named(name: &str) -> Result<Named<'_>, Status> {
-    let name = if name.is_empty() { "default" } else { name };
+/// The namespace of this name, for a client with this right there. Whoever only looks makes none.
+fn named<'a>(connection: &Connection, name: &'a str, right: Rights) -> Result<Named<'a>, Status> {
+    let name = if name.is_empty() { DEFAULT } else { name };
+    connection.check_right(name, right)?;
     let found = Local::with(|local| local.node.find_namespace(name.as_bytes()));
     let (number, kind) =
         found.ok_or_else(|| status::not_found("namespace", "there is no namespace of this name"))?;
     Ok(Named { name, number, kind })
 }
 
-/// Some namespace, to ask about all of them.
-fn any_namespace() -> Option<(NamespaceKind, String)> {
+/// Some namespace in which the client has a right, to ask about other namespaces than `except`.
+fn some_namespace(connection: &Connection, except: &str) -> Option<(NamespaceKind, String)> {
     Local::with(|local| {
         let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        namespaces.by_number(0).next().map(|(_, name, kind)| (kind, text(name)))
+        let names = namespaces.by_number(0).take(LOOKED_AT_MAX);
+        let mut others = names.map(|(_, name, kind)| (kind, text(name))).filter(|(_, name)| name != except);
+        others.find(|(kind, name)| {
+            let access = connection.access(name, *kind);
+            access.is_none_or(|access| access.somewhere() != Rights::NONE)
+        })
     })
 }
 
@@ -118,7 +130,7 @@ fn inspected(request: &v1::InspectRequest, answer: &Inspected<'_>) -> v1::Inspec
 
 impl Operators {
     async fn freeze(&self, namespace: &str, prefix: &str, thaw: bool) -> Result<Frozen, Status> {
-        let Named { name, kind, .. } = named(namespace)?;
+        let Named { name, kind, .. } = named(&self.0, namespace, Rights::FREEZE)?;
         let freeze = wire::Request::Freeze(Freeze { prefix: prefix.as_bytes(), thaw });
         let read = |response: wire::Response<'_>| match response {
             wire::Response::Frozen(frozen) => Some(frozen),
@@ -128,11 +140,23 @@ impl Operators {
     }
 }
 
+impl Operators {
+    /// A namespace in which the client may ask about the namespace of this name.
+    fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
+        let access = self.0.access(DEFAULT, NamespaceKind::Flat);
+        let other = match access {
+            Some(access) if access.somewhere() == Rights::NONE => some_namespace(&self.0, name),
+            _ => None,
+        };
+        other.unwrap_or_else(|| (NamespaceKind::Flat, DEFAULT.to_owned()))
+    }
+}
+
 #[tonic::async_trait]
 impl OperatorService for Operators {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
         let request = request.get_ref();
-        let Named { name, kind, .. } = named(&request.namespace)?;
+        let Named { name, kind, .. } = named(&self.0, &request.namespace, Rights::LIST)?;
         let prefix = key_of(kind, "prefix", &request.prefix, request.path.as_ref())?;
         let list = wire::List {
             cursor: cursor(&request.cursor)?,
@@ -151,7 +175,7 @@ impl OperatorService for Operators {
         request: Request<v1::InspectRequest>,
     ) -> Result<Response<v1::InspectResponse>, Status> {
         let request = request.get_ref();
-        let Named { name, kind, .. } = named(&request.namespace)?;
+        let Named { name, kind, .. } = named(&self.0, &request.namespace, Rights::INSPECT)?;
         let key = key_of(kind, "key", &request.key, request.path.as_ref())?;
         let inspect = wire::Request::Inspect(wire::Inspect { key: &key });
         let read = |response: wire::Response<'_>| match response {
@@ -166,7 +190,7 @@ impl OperatorService for Operators {
         request: Request<v1::ForceReleaseRequest>,
     ) -> Result<Response<v1::ForceReleaseResponse>, Status> {
         let request = request.get_ref();
-        let Named { name, kind, .. } = named(&request.namespace)?;
+        let Named { name, kind, .. } = named(&self.0, &request.namespace, Rights::FORCE_RELEASE)?;
         let release = wire::ForceRelease { id: claims::id(&request.id)?, reason: request.reason.as_bytes() };
         let read = |response: wire::Response<'_>| match response {
             wire::Response::ForceReleased(released) => {
@@ -204,10 +228,14 @@ impl OperatorService for Operators {
         &self,
         request: Request<v1::ListFrozenRequest>,
     ) -> Result<Response<v1::ListFrozenResponse>, Status> {
-        let Named { number, .. } = named(&request.get_ref().namespace)?;
+        let Named { name, number, kind } = named(&self.0, &request.get_ref().namespace, Rights::LIST)?;
+        let access = self.0.access(name, kind);
         let prefixes = Local::with(|local| {
             let freezes = local.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
-            freezes.prefixes(number).map(text).collect()
+            let prefixes = freezes.prefixes(number);
+            let may_list =
+                |prefix: &&[u8]| access.as_ref().is_none_or(|access| access.covers(Rights::LIST, prefix));
+            prefixes.filter(may_list).map(text).collect()
         });
         Ok(Response::new(v1::ListFrozenResponse { prefixes }))
     }
@@ -219,7 +247,7 @@ impl OperatorService for Operators {
         let request = request.get_ref();
         let namespaces =
             wire::Namespaces { cursor: cursor(&request.cursor)?, count_max: page_size(request.page_size) };
-        let Some((kind, name)) = any_namespace() else {
+        let Some((kind, name)) = some_namespace(&self.0, "") else {
             return Ok(Response::new(v1::ListNamespacesResponse::default()));
         };
         let read = |response: wire::Response<'_>| match response {
@@ -245,14 +273,15 @@ impl OperatorService for Operators {
         &self,
         request: Request<v1::RemoveNamespaceRequest>,
     ) -> Result<Response<v1::RemoveNamespaceResponse>, Status> {
-        let Named { name, .. } = named(&request.get_ref().namespace)?;
+        let Named { name, .. } = named(&self.0, &request.get_ref().namespace, Rights::ADMIN)?;
         let remove = wire::Request::RemoveNamespace(RemoveNamespace { name: name.as_bytes() });
         let read = |response: wire::Response<'_>| match response {
             wire::Response::NamespaceRemoved(_) => Some(v1::RemoveNamespaceResponse {}),
             _ => None,
         };
         // Asked elsewhere than in the namespace, which would be in use.
-        self.0.ask(NamespaceKind::Flat, "", remove, read).await.map(Response::new)
+        let (kind, other) = self.other_namespace(name);
+        self.0.ask(kind, &other, remove, read).await.map(Response::new)
     }
 
     async fn list_entries(
@@ -260,7 +289,7 @@ impl OperatorService for Operators {
         request: Request<v1::ListEntriesRequest>,
     ) -> Result<Response<v1::ListEntriesResponse>, Status> {
         let request = request.get_ref();
-        let Named { name, kind, .. } = named(&request.namespace)?;
+        let Named { name, kind, .. } = named(&self.0, &request.namespace, Rights::LIST)?;
         entries::list(&self.0, kind, name, request).await
     }
 }

@@ -80,6 +80,11 @@ pub(super) fn overloaded(limited: &str, limit: usize, message: &str) -> Status {
     own(ErrorCode::Overloaded, limited, limit as u64, message)
 }
 
+/// No rule gives the client this right.
+pub(super) fn unauthorized(right: &str, message: &str) -> Status {
+    own(ErrorCode::Unauthorized, right, 0, message)
+}
+
 /// There is no such thing.
 pub(super) fn not_found(field: &str, message: &str) -> Status {
     own(ErrorCode::NotFound, field, 0, message)

@@ -20,6 +20,7 @@ use crate::limits::LIST_PAGE_COUNT;
 use prost::Message as _;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
+use waymaker_access::Identity;
 use waymaker_proto::waymaker::waymaker_service_server::WaymakerService;
 use waymaker_proto::waymaker::{
     AcquiredLock, ExtendLeaseRequest, ExtendLeaseResponse, LeaseStatusRequest, LeaseStatusResponse,
@@ -43,8 +44,9 @@ pub(super) struct Waymaker {
 }
 
 impl Waymaker {
-    pub(super) fn new() -> Self {
-        let lane = || LazyInlet::new(NamespaceKind::Flat, NAMESPACE);
+    /// For calls of this identity.
+    pub(super) fn new(identity: Option<Arc<Identity>>) -> Self {
+        let lane = || LazyInlet::new(NamespaceKind::Flat, NAMESPACE, identity.clone());
         Self { streams: lane(), calls: lane() }
     }
 

@@ -23,6 +23,8 @@ enum Code {
     Shutdown,
     NotFound,
     NotHeld,
+    /// No rule allows it.
+    Unauthorized,
     Internal,
 }
 
@@ -38,6 +40,7 @@ impl Code {
             Self::Shutdown => "shutdown",
             Self::NotFound => "not_found",
             Self::NotHeld => "not_held",
+            Self::Unauthorized => "unauthorized",
             Self::Internal => "internal",
         }
     }
@@ -85,6 +88,7 @@ impl Outcome {
             ErrorCode::BadInput => Code::BadInput,
             ErrorCode::ScopeUnavailable => Code::InvalidScope,
             ErrorCode::Shutdown => Code::Shutdown,
+            ErrorCode::Unauthorized => Code::Unauthorized,
             _ => Code::Internal,
         };
         let detail = match detail {
@@ -116,6 +120,7 @@ impl Outcome {
         match self.code {
             Code::Shutdown => Status::unavailable(self.detail),
             Code::BadInput => Status::invalid_argument(self.detail),
+            Code::Unauthorized => Status::permission_denied(self.detail),
             _ => Status::internal(self.detail),
         }
     }

@@ -1,0 +1,491 @@
+//! The access file: identities, groups, and the rules that give them rights.
+//!
+//! ```toml
+//! [groups]
+//! operators = ["alice", "bob"]
+//!
+//! [[rule]]
+//! group = "operators"
+//! allow = ["all"]
+//!
+//! [[rule]]
+//! identity = "billing"
+//! namespace = "jobs"
+//! prefix = "invoice/"
+//! allow = ["acquire", "inspect"]
+//! ```
+
+use crate::identity::Identity;
+use crate::limits::{ACCESS_FILE_LEN_MAX, IDENTITY_LEN_MAX, RULE_COUNT_MAX};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use waymaker_engine::{Access, Rights};
+use waymaker_protocol::limits::{KEY_LEN_MAX, NAMESPACE_LEN_MAX};
+use waymaker_protocol::{NamespaceKind, PathKey};
+
+/// The access file as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    anonymous: Option<String>,
+    #[serde(default)]
+    groups: BTreeMap<String, BTreeSet<String>>,
+    #[serde(default)]
+    certificates: BTreeMap<String, String>,
+    #[serde(default)]
+    users: BTreeMap<String, String>,
+    jwt: Option<JwtOptions>,
+    #[serde(default, rename = "rule")]
+    rules: Vec<RuleText>,
+}
+
+/// How JSON web tokens are verified.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JwtOptions {
+    /// The file with the public keys, a JWKS.
+    pub jwks: PathBuf,
+    /// The issuer that each token has to name.
+    pub issuer: String,
+    /// The audience that each token has to name.
+    pub audience: String,
+    /// The claim that has the name of the identity.
+    #[serde(default = "subject")]
+    pub identity_claim: String,
+    /// The claim that has the list of groups.
+    pub groups_claim: Option<String>,
+}
+
+fn subject() -> String {
+    "sub".to_owned()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    identity: Option<String>,
+    group: Option<String>,
+    #[serde(default)]
+    everyone: bool,
+    #[serde(default = "any_namespace")]
+    namespace: String,
+    #[serde(default)]
+    prefix: String,
+    allow: Vec<String>,
+}
+
+fn any_namespace() -> String {
+    "*".to_owned()
+}
+
+/// Why an access file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessFileError {
+    /// It is too long.
+    #[error("the file has {0} bytes; the maximum is {ACCESS_FILE_LEN_MAX}")]
+    TooLong(usize),
+    /// It is not TOML, or has an unknown member.
+    #[error(transparent)]
+    Syntax(Box<toml::de::Error>),
+    /// It has too many rules.
+    #[error("the file has {0} rules; the maximum is {RULE_COUNT_MAX}")]
+    TooManyRules(usize),
+    /// A rule is for nobody, or for two.
+    #[error("rule {number}: needs exactly one of `identity`, `group` and `everyone = true`")]
+    Who {
+        /// Which rule, from 1 on.
+        number: usize,
+    },
+    /// A right that does not exist.
+    #[error("rule {number}: unknown right {name:?} in `allow`; use one of {}", right_names())]
+    UnknownRight {
+        /// Which rule, from 1 on.
+        number: usize,
+        /// What it names.
+        name: String,
+    },
+    /// A rule without a right.
+    #[error("rule {number}: `allow` is empty; without a rule nothing is allowed, so leave the rule out")]
+    NoRight {
+        /// Which rule, from 1 on.
+        number: usize,
+    },
+    /// A rule with a group that neither the file nor a token can have.
+    #[error("{what} {name:?} is not a name: use 1 to {IDENTITY_LEN_MAX} bytes without control characters")]
+    BadName {
+        /// Where it stands.
+        what: String,
+        /// What stands there.
+        name: String,
+    },
+    /// A namespace or prefix that is too long, or a `*` inside.
+    #[error("rule {number}: {problem}")]
+    BadPattern {
+        /// Which rule, from 1 on.
+        number: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A user that is no number.
+    #[error("`users`: {0:?} is not a user id; use the number that `id -u` prints")]
+    BadUser(String),
+}
+
+fn right_names() -> String {
+    let names: Vec<_> = Rights::NAMED.iter().map(|(name, _)| *name).chain(["all"]).collect();
+    names.join(", ")
+}
+
+/// Whom a rule is for.
+#[derive(Debug)]
+enum Who {
+    Identity(String),
+    Group(String),
+    Everyone,
+}
+
+/// Names of namespaces: one, or all that begin with a text.
+#[derive(Debug)]
+enum Namespaces {
+    One(Box<[u8]>),
+    Beginning(Box<[u8]>),
+}
+
+#[derive(Debug)]
+struct Rule {
+    who: Who,
+    namespaces: Namespaces,
+    prefix: String,
+    allow: Rights,
+}
+
+/// What an access file says.
+#[derive(Debug, Default)]
+pub struct Rules {
+    groups: BTreeMap<String, BTreeSet<String>>,
+    certificates: BTreeMap<String, Arc<str>>,
+    users: BTreeMap<u32, Arc<str>>,
+    anonymous: Option<Arc<str>>,
+    jwt: Option<JwtOptions>,
+    rules: Vec<Rule>,
+}
+
+impl Rules {
+    /// Reads an access file.
+    ///
+    /// # Errors
+    /// If it cannot be used; the error names the member or the rule.
+    pub fn parse(text: &str) -> Result<Self, AccessFileError> {
+        if text.len() > ACCESS_FILE_LEN_MAX {
+            return Err(AccessFileError::TooLong(text.len()));
+        }
+        let file: File = toml::from_str(text).map_err(|error| AccessFileError::Syntax(Box::new(error)))?;
+        if file.rules.len() > RULE_COUNT_MAX {
+            return Err(AccessFileError::TooManyRules(file.rules.len()));
+        }
+        for (group, members) in &file.groups {
+            check_name("the group", group)?;
+            for member in members {
+                check_name("the member", member)?;
+            }
+        }
+        let user = |(uid, name): (String, String)| {
+            check_name("the identity", &name)?;
+            Ok((uid.parse().map_err(|_| AccessFileError::BadUser(uid))?, Arc::from(name)))
+        };
+        let certificate = |(subject, name): (String, String)| {
+            check_name("the identity", &name)?;
+            Ok((subject, Arc::from(name)))
+        };
+        if let Some(anonymous) = &file.anonymous {
+            check_name("`anonymous`", anonymous)?;
+        }
+        Ok(Self {
+            groups: file.groups,
+            certificates: file
+                .certificates
+                .into_iter()
+                .map(certificate)
+                .collect::<Result<_, AccessFileError>>()?,
+            users: file.users.into_iter().map(user).collect::<Result<_, AccessFileError>>()?,
+            anonymous: file.anonymous.map(Arc::from),
+            jwt: file.jwt,
+            rules: (1..)
+                .zip(file.rules)
+                .map(|(number, rule)| Rule::parse(number, rule))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns whether there is no rule: then every identity may do everything.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The identity of connections without credentials, if they are let in.
+    pub fn anonymous(&self) -> Option<&Arc<str>> {
+        self.anonymous.as_ref()
+    }
+
+    /// How JSON web tokens are verified, if they are.
+    pub fn jwt(&self) -> Option<&JwtOptions> {
+        self.jwt.as_ref()
+    }
+
+    /// The identity of the process of this user at the other end of a Unix socket: the one that the file names, or `uid:N`.
+    pub fn identity_of_user(&self, uid: u32) -> Arc<str> {
+        self.users.get(&uid).cloned().unwrap_or_else(|| format!("uid:{uid}").into())
+    }
+
+    /// The identity of a client certificate with these names, the most specific first: the first one that the file maps, or the
+    /// first one itself if the file maps none at all.
+    pub fn identity_of_certificate(&self, names: &[String]) -> Option<Arc<str>> {
+        if self.certificates.is_empty() {
+            return names.first().map(|name| Arc::from(name.as_str()));
+        }
+        names.iter().find_map(|name| self.certificates.get(name)).cloned()
+    }
+
+    /// What an identity may do in a namespace.
+    pub fn access(&self, identity: &Identity, namespace: &[u8], kind: NamespaceKind) -> Access {
+        let name = Arc::clone(&identity.name);
+        if self.rules.is_empty() {
+            return Access::new(name, Rights::ALL, Vec::new());
+        }
+        let mut everywhere = Rights::NONE;
+        let mut by_prefix = Vec::new();
+        for rule in self.rules_of(identity).filter(|rule| rule.namespaces.contain(namespace)) {
+            if rule.prefix.is_empty() {
+                everywhere = everywhere | rule.allow;
+            } else {
+                by_prefix.push((prefix_bytes(&rule.prefix, kind), rule.allow));
+            }
+        }
+        Access::new(name, everywhere, by_prefix)
+    }
+
+    /// Returns which namespaces an identity may list at least some keys of. Cheaper than [`Rules::access`] for many namespaces.
+    pub fn may_list(&self, identity: &Identity) -> impl Fn(&[u8]) -> bool {
+        let rules: Vec<_> =
+            self.rules_of(identity).filter(|rule| rule.allow.contains(Rights::LIST)).collect();
+        let is_open = self.rules.is_empty();
+        move |namespace| is_open || rules.iter().any(|rule| rule.namespaces.contain(namespace))
+    }
+
+    /// Returns whether an identity may read the metrics of the server: some rule says so, for whichever namespace.
+    pub fn may_read_metrics(&self, identity: &Identity) -> bool {
+        self.rules.is_empty() || self.rules_of(identity).any(|rule| rule.allow.contains(Rights::METRICS))
+    }
+
+    fn rules_of(&self, identity: &Identity) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| match &rule.who {
+            Who::Identity(name) => **name == *identity.name,
+            Who::Group(group) => {
+                identity.groups.iter().any(|own| **own == **group)
+                    || self.groups.get(group).is_some_and(|members| members.contains(&*identity.name))
+            }
+            Who::Everyone => true,
+        })
+    }
+}
+
+impl Rule {
+    fn parse(number: usize, text: RuleText) -> Result<Self, AccessFileError> {
+        let RuleText { identity, group, everyone, namespace, prefix, allow } = text;
+        let who = match (identity, group, everyone) {
+            (Some(identity), None, false) => Who::Identity(identity),
+            (None, Some(group), false) => Who::Group(group),
+            (None, None, true) => Who::Everyone,
+            _ => return Err(AccessFileError::Who { number }),
+        };
+        if let Who::Identity(name) | Who::Group(name) = &who {
+            check_name(&format!("rule {number}:"), name)?;
+        }
+        if allow.is_empty() {
+            return Err(AccessFileError::NoRight { number });
+        }
+        let mut rights = Rights::NONE;
+        for name in allow {
+            rights = rights | right(&name).ok_or(AccessFileError::UnknownRight { number, name })?;
+        }
+        let bad = |problem| AccessFileError::BadPattern { number, problem };
+        if prefix.len() > KEY_LEN_MAX {
+            return Err(bad(format!("`prefix` has more than {KEY_LEN_MAX} bytes")));
+        }
+        if prefix.contains('*') {
+            let problem =
+                "`prefix` has a `*`; a prefix applies to all keys that begin with it, so leave the `*` out";
+            return Err(bad(problem.to_owned()));
+        }
+        let namespaces = Namespaces::parse(&namespace).map_err(bad)?;
+        Ok(Self { who, namespaces, prefix, allow: rights })
+    }
+}
+
+impl Namespaces {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text.len() > NAMESPACE_LEN_MAX {
+            return Err(format!(
+                "`namespace` must have 1 to {NAMESPACE_LEN_MAX} bytes; `*` is every namespace"
+            ));
+        }
+        match text.strip_suffix('*') {
+            Some(beginning) if beginning.contains('*') => {
+                Err("`namespace` has a `*` that is not at its end".to_owned())
+            }
+            Some(beginning) => Ok(Self::Beginning(beginning.as_bytes().into())),
+            None if text.contains('*') => Err("`namespace` has a `*` that is not at its end".to_owned()),
+            None => Ok(Self::One(text.as_bytes().into())),
+        }
+    }
+
+    fn contain(&self, namespace: &[u8]) -> bool {
+        match self {
+            Self::One(name) => **name == *namespace,
+            Self::Beginning(beginning) => namespace.starts_with(beginning),
+        }
+    }
+}
+
+/// The right, or all rights, with this name.
+fn right(name: &str) -> Option<Rights> {
+    if name == "all" {
+        return Some(Rights::ALL);
+    }
+    Rights::NAMED.iter().find(|(own, _)| *own == name).map(|(_, right)| *right)
+}
+
+/// A prefix as keys of this kind begin with it. In a tree it is a path whose segments are separated by `/`.
+fn prefix_bytes(prefix: &str, kind: NamespaceKind) -> Box<[u8]> {
+    if kind != NamespaceKind::Tree {
+        return prefix.as_bytes().into();
+    }
+    let mut path = Vec::new();
+    let segments = prefix.trim_end_matches('/').split('/');
+    // A path with more or longer segments than there can be is the prefix of no path.
+    match PathKey::append(segments, &mut path) {
+        Ok(()) => path.into(),
+        Err(_) => vec![u8::MAX; KEY_LEN_MAX].into(),
+    }
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), AccessFileError> {
+    let is_name = (1..=IDENTITY_LEN_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
+    if is_name {
+        Ok(())
+    } else {
+        Err(AccessFileError::BadName { what: what.to_owned(), name: name.escape_debug().to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Proof;
+
+    fn identity(name: &str, groups: &[&str]) -> Identity {
+        let groups = groups.iter().map(|group| Arc::from(*group)).collect();
+        Identity { name: name.into(), groups, proof: Proof::Anonymous }
+    }
+
+    const RULES: &str = r#"
+        [groups]
+        operators = ["alice"]
+        [[rule]]
+        group = "operators"
+        allow = ["all"]
+        [[rule]]
+        identity = "billing"
+        namespace = "jobs"
+        prefix = "invoice/"
+        allow = ["acquire"]
+        [[rule]]
+        everyone = true
+        namespace = "public*"
+        allow = ["acquire_shared", "metrics"]
+    "#;
+
+    #[test]
+    fn a_rule_applies_to_its_identity_namespace_and_prefix_alone() {
+        let rules = Rules::parse(RULES).unwrap();
+        let access = |name, namespace: &str| {
+            rules.access(&identity(name, &[]), namespace.as_bytes(), NamespaceKind::Flat)
+        };
+        let billing = access("billing", "jobs");
+        assert!(billing.covers(Rights::ACQUIRE, b"invoice/1"));
+        assert!(!billing.covers(Rights::ACQUIRE, b"order/1"));
+        assert!(!billing.covers(Rights::INSPECT, b"invoice/1"));
+        assert_eq!(access("billing", "jobs2").somewhere(), Rights::NONE);
+        assert_eq!(access("other", "jobs").somewhere(), Rights::NONE);
+        assert!(access("other", "public/1").covers(Rights::ACQUIRE_SHARED, b"x"));
+        assert!(!access("other", "public/1").covers(Rights::ACQUIRE, b"x"));
+        assert_eq!(access("alice", "anything").everywhere(), Rights::ALL);
+    }
+
+    #[test]
+    fn a_token_may_name_groups_that_the_file_does_not_list() {
+        let rules = Rules::parse(RULES).unwrap();
+        let member = identity("carol", &["operators"]);
+        assert_eq!(rules.access(&member, b"x", NamespaceKind::Flat).everywhere(), Rights::ALL);
+    }
+
+    #[test]
+    fn without_rules_every_identity_may_do_everything() {
+        let rules = Rules::parse("").unwrap();
+        assert_eq!(rules.access(&identity("a", &[]), b"x", NamespaceKind::Flat).everywhere(), Rights::ALL);
+        assert!(rules.may_read_metrics(&identity("a", &[])));
+    }
+
+    #[test]
+    fn in_a_tree_a_prefix_ends_where_a_segment_does() {
+        let rules =
+            Rules::parse("[[rule]]\neveryone = true\nprefix = \"a/b\"\nallow = [\"acquire\"]").unwrap();
+        let access = rules.access(&identity("a", &[]), b"x", NamespaceKind::Tree);
+        let path = |segments: &[&str]| {
+            let mut path = Vec::new();
+            PathKey::append(segments, &mut path).unwrap();
+            path
+        };
+        assert!(access.covers(Rights::ACQUIRE, &path(&["a", "b"])));
+        assert!(access.covers(Rights::ACQUIRE, &path(&["a", "b", "c"])));
+        assert!(!access.covers(Rights::ACQUIRE, &path(&["a", "bc"])));
+        assert!(!access.covers(Rights::ACQUIRE, &path(&["a"])));
+    }
+
+    #[test]
+    fn certificates_and_users_are_mapped_to_identities() {
+        let rules =
+            Rules::parse("[certificates]\n\"ci.example\" = \"ci\"\n[users]\n1000 = \"deploy\"").unwrap();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(rules.identity_of_certificate(&names(&["x", "ci.example"])).as_deref(), Some("ci"));
+        assert_eq!(rules.identity_of_certificate(&names(&["x"])), None);
+        assert_eq!(&*rules.identity_of_user(1000), "deploy");
+        assert_eq!(&*rules.identity_of_user(7), "uid:7");
+        let unmapped = Rules::parse("").unwrap();
+        assert_eq!(unmapped.identity_of_certificate(&names(&["x", "y"])).as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_mistake_is_named() {
+        for (text, named) in [
+            ("[[rule]]\nallow = [\"acquire\"]", "rule 1: needs exactly one of"),
+            (
+                "[[rule]]\nidentity = \"a\"\ngroup = \"b\"\nallow = [\"acquire\"]",
+                "rule 1: needs exactly one of",
+            ),
+            ("[[rule]]\nidentity = \"a\"\nallow = [\"lock\"]", "unknown right \"lock\""),
+            ("[[rule]]\nidentity = \"a\"\nallow = []", "`allow` is empty"),
+            ("[[rule]]\nidentity = \"\"\nallow = [\"all\"]", "is not a name"),
+            ("[[rule]]\nidentity = \"a\"\nprefix = \"a*\"\nallow = [\"all\"]", "`prefix` has a `*`"),
+            ("[[rule]]\nidentity = \"a\"\nnamespace = \"a*b\"\nallow = [\"all\"]", "not at its end"),
+            ("[[rule]]\nidentity = \"a\"\nname = \"x\"\nallow = [\"all\"]", "unknown field `name`"),
+            ("[users]\nroot = \"a\"", "is not a user id"),
+            ("anonymous = \"\"", "`anonymous`"),
+        ] {
+            let error = Rules::parse(text).unwrap_err().to_string();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What an identity may do in one namespace.
+
+use std::ops::BitOr;
+use std::sync::Arc;
+
+/// A set of rights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rights(u16);
+
+impl Rights {
+    /// No right.
+    pub const NONE: Self = Self(0);
+    /// Acquire for shared use.
+    pub const ACQUIRE_SHARED: Self = Self(1 << 0);
+    /// Acquire exclusively, acquire permits and tokens, and register. Comes with [`Self::ACQUIRE_SHARED`].
+    pub const ACQUIRE: Self = Self(1 << 1 | 1 << 0);
+    /// See holders and waiters with their ids and owners, and watch keys.
+    pub const INSPECT: Self = Self(1 << 2);
+    /// List what is held, without ids and owners.
+    pub const LIST: Self = Self(1 << 3);
+    /// Release and renew what another identity holds, by its id, its request id or its owner.
+    pub const RELEASE_OTHERS: Self = Self(1 << 4);
+    /// End claims as an operator.
+    pub const FORCE_RELEASE: Self = Self(1 << 5);
+    /// Freeze and thaw prefixes.
+    pub const FREEZE: Self = Self(1 << 6);
+    /// Set the capacity of pools.
+    pub const RESIZE: Self = Self(1 << 7);
+    /// Remove namespaces.
+    pub const ADMIN: Self = Self(1 << 8);
+    /// Read the metrics of the server.
+    pub const METRICS: Self = Self(1 << 9);
+    /// Every right.
+    pub const ALL: Self = Self((1 << 10) - 1);
+
+    /// All single rights, in the order of their bits, with the names that rules use.
+    pub const NAMED: [(&'static str, Self); 10] = [
+        ("acquire_shared", Self::ACQUIRE_SHARED),
+        ("acquire", Self::ACQUIRE),
+        ("inspect", Self::INSPECT),
+        ("list", Self::LIST),
+        ("release_others", Self::RELEASE_OTHERS),
+        ("force_release", Self::FORCE_RELEASE),
+        ("freeze", Self::FREEZE),
+        ("resize", Self::RESIZE),
+        ("admin", Self::ADMIN),
+        ("metrics", Self::METRICS),
+    ];
+
+    /// The bits of the set, below `1 << 10`.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The name of a single right, as rules use it.
+    pub fn name(self) -> &'static str {
+        Self::NAMED.iter().find(|(_, right)| *right == self).map_or("all", |(name, _)| *name)
+    }
+
+    /// Returns whether all rights of `other` are in the set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Returns whether some right of `other` is in the set.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl BitOr for Rights {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Who a lane belongs to, and what that identity may do in the namespace of the lane.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Access {
+    identity: Arc<str>,
+    everywhere: Rights,
+    by_prefix: Box<[(Box<[u8]>, Rights)]>,
+    somewhere: Rights,
+}
+
+impl Access {
+    /// The access of an identity with rights for every key, and with further rights for keys that begin with a prefix.
+    pub fn new(identity: Arc<str>, everywhere: Rights, by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
+        let somewhere = by_prefix.iter().fold(everywhere, |all, (_, rights)| all | *rights);
+        Self { identity, everywhere, by_prefix: by_prefix.into(), somewhere }
+    }
+
+    /// The name of the identity.
+    pub fn identity(&self) -> &Arc<str> {
+        &self.identity
+    }
+
+    /// The rights for every key of the namespace.
+    pub fn everywhere(&self) -> Rights {
+        self.everywhere
+    }
+
+    /// The rights for at least some keys of the namespace.
+    pub fn somewhere(&self) -> Rights {
+        self.somewhere
+    }
+
+    /// Returns whether the identity has these rights for a key, or for all keys that begin with `key`.
+    pub fn covers(&self, wanted: Rights, key: &[u8]) -> bool {
+        let applies = |prefix: &[u8]| key.starts_with(prefix);
+        let of_prefixes = self.by_prefix.iter().filter(|(prefix, _)| applies(prefix));
+        self.everywhere.contains(wanted)
+            || of_prefixes.fold(self.everywhere, |all, (_, rights)| all | *rights).contains(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_for_a_prefix_add_to_the_rights_for_all_keys() {
+        let by_prefix =
+            vec![(Box::from(&b"a/"[..]), Rights::ACQUIRE), (Box::from(&b"a/b"[..]), Rights::INSPECT)];
+        let access = Access::new("me".into(), Rights::LIST, by_prefix);
+        assert!(access.covers(Rights::LIST, b"x"));
+        assert!(access.covers(Rights::ACQUIRE | Rights::LIST, b"a/x"));
+        assert!(access.covers(Rights::ACQUIRE | Rights::INSPECT, b"a/b"));
+        assert!(
+            !access.covers(Rights::INSPECT, b"a/x"),
+            "the prefix is longer than what it shares with the key"
+        );
+        assert!(!access.covers(Rights::ACQUIRE, b"a"), "other keys begin with it too");
+        assert!(access.somewhere().contains(Rights::ACQUIRE | Rights::INSPECT | Rights::LIST));
+        assert!(!access.everywhere().intersects(Rights::ACQUIRE));
+    }
+
+    #[test]
+    fn each_right_has_a_name_and_only_acquire_implies_another() {
+        let all = Rights::NAMED.iter().fold(Rights::NONE, |all, (_, right)| all | *right);
+        assert_eq!(all, Rights::ALL);
+        for (name, right) in Rights::NAMED {
+            let implied = Rights::NAMED.iter().filter(|(_, other)| right.contains(*other)).count();
+            assert_eq!(implied, if right == Rights::ACQUIRE { 2 } else { 1 }, "{name}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What a lane may do to claims, and see of them, that other identities have.
+
+use super::{Caller, Shard};
+use crate::access::{Access, Rights};
+use crate::claim::Claim;
+use crate::effect::{LaneAddress, Refusal};
+use crate::entry::Kind;
+use std::sync::Arc;
+
+impl Shard {
+    /// Notes who a lane belongs to and what it may do. `None`: it may do everything, and nobody knows whose it is.
+    pub fn note_access(&mut self, lane: u32, access: Option<&Arc<Access>>) {
+        let known = &mut self.lanes.lanes[lane].access;
+        if known.as_ref().map(Arc::as_ptr) != access.map(Arc::as_ptr) {
+            *known = access.cloned();
+        }
+    }
+
+    /// The rights of a lane have changed.
+    pub fn change_access(&mut self, address: LaneAddress, access: Option<&Arc<Access>>) {
+        if let Some(lane) = self.lanes.find(address) {
+            self.note_access(lane, access);
+        }
+    }
+
+    /// The identity that took a claim, if it is known.
+    pub(super) fn identity_of(&self, claim: u32) -> Option<&Arc<str>> {
+        let Claim { lane, detail, .. } = self.claims[claim];
+        let kept = self.details.get(detail).and_then(|detail| detail.identity.as_ref());
+        kept.or_else(|| Some(self.lanes.lanes[lane].access.as_ref()?.identity()))
+    }
+
+    /// Returns whether a lane may act on a claim: its own identity took it, or it has this right for all its keys.
+    pub(super) fn may(&self, lane: u32, claim: u32, right: Rights) -> bool {
+        let Some(access) = self.access_of(lane) else { return true };
+        access.everywhere().contains(right)
+            || self.identity_of(claim) == Some(access.identity())
+            || access.somewhere().contains(right) && self.covers_all_keys(access, claim, right)
+    }
+
+    /// Returns whether an access has this right for all keys of a claim, whoever took it.
+    pub(super) fn has_right(&self, access: Option<&Access>, claim: u32, right: Rights) -> bool {
+        access.is_none_or(|access| {
+            access.everywhere().contains(right)
+                || access.somewhere().contains(right) && self.covers_all_keys(access, claim, right)
+        })
+    }
+
+    /// What a lane may do. `None`: everything.
+    pub(super) fn access_of(&self, lane: u32) -> Option<&Access> {
+        self.lanes.lanes[lane].access.as_deref()
+    }
+
+    fn covers_all_keys(&self, access: &Access, claim: u32, right: Rights) -> bool {
+        let Claim { entry, next, .. } = self.claims[claim];
+        if self.keys.entries[entry].kind() == Kind::Tree {
+            return self.tree_of(claim).paths(next).all(|(path, _)| access.covers(right, &path));
+        }
+        access.covers(right, self.keys.key(entry))
+    }
+
+    /// Refuses a request about a claim as if there were no such claim, unless [`Shard::may`] allows it.
+    #[cold]
+    pub(super) fn check_access(&self, caller: &Caller, claim: u32, right: Rights) -> Result<(), Refusal> {
+        if self.may(caller.lane, claim, right) { Ok(()) } else { Err(Refusal::NotFound) }
+    }
+
+    /// The owner of a claim as a lane sees it: nobody, if the lane may not know.
+    pub(super) fn shown_owner(&self, lane: u32, claim: u32) -> Arc<[u8]> {
+        if self.may(lane, claim, Rights::INSPECT) { Arc::clone(self.owner_of(claim)) } else { Arc::from([]) }
+    }
+}

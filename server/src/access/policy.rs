@@ -1,0 +1,124 @@
+//! Who a client is, and what it may do: the decisions, without files and clocks.
+
+use super::evidence::Evidence;
+use std::sync::Arc;
+use waymaker_access::{Identity, Proof, Rules, TokenRefusal, TokenTable};
+use waymaker_engine::Access;
+use waymaker_protocol::NamespaceKind;
+
+/// Why a client is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unauthenticated {
+    /// It showed nothing.
+    #[error("the server needs credentials: send a token, or connect with a client certificate")]
+    Missing,
+    /// Its certificate names no identity.
+    #[error("the client certificate belongs to no identity of the access file")]
+    UnknownCertificate,
+    /// Its token is not one, is unknown, or has another secret. The three are not told apart.
+    #[error("the token is not valid")]
+    Invalid,
+    /// Its token was valid once.
+    #[error("the token has expired")]
+    Expired,
+}
+
+/// What the access file and the token files say at one time.
+#[derive(Debug, Default)]
+pub struct Policy {
+    pub(super) rules: Rules,
+    pub(super) tokens: Option<TokenTable>,
+}
+
+impl Policy {
+    /// Returns whether the server asks nobody who they are and lets everybody do everything.
+    fn is_open(&self) -> bool {
+        self.rules.is_empty() && self.tokens.is_none() && self.rules.anonymous().is_none()
+    }
+
+    /// Finds out who a client is. `None`: nobody knows, and the client may do everything.
+    ///
+    /// # Errors
+    /// If the client has to have an identity and shows none, or shows one that is not valid.
+    pub fn identify(
+        &self,
+        evidence: &Evidence,
+        credentials: &[u8],
+        now_unix_s: u64,
+    ) -> Result<Option<Arc<Identity>>, Unauthenticated> {
+        let known = |name: Arc<str>, proof| Arc::new(Identity { name, groups: Vec::new(), proof });
+        if !credentials.is_empty()
+            && let Some(tokens) = &self.tokens
+        {
+            return identify_by_token(tokens, credentials, now_unix_s).map(Some);
+        }
+        if !evidence.certificate_names.is_empty() {
+            let name = self.rules.identity_of_certificate(&evidence.certificate_names);
+            return match name {
+                Some(name) => Ok(Some(known(name, Proof::Certificate))),
+                None => Err(Unauthenticated::UnknownCertificate),
+            };
+        }
+        if let Some(uid) = evidence.uid
+            && !self.is_open()
+        {
+            return Ok(Some(known(self.rules.identity_of_user(uid), Proof::User(uid))));
+        }
+        match self.rules.anonymous() {
+            Some(name) => Ok(Some(known(Arc::clone(name), Proof::Anonymous))),
+            None if evidence.needs_identity || !self.rules.is_empty() => Err(Unauthenticated::Missing),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns whether an identity that was verified earlier still holds.
+    pub fn is_current(&self, identity: &Identity, now_unix_s: u64) -> bool {
+        match &identity.proof {
+            Proof::Token(id) => {
+                self.tokens.as_ref().and_then(|tokens| tokens.get(*id)).is_some_and(|record| {
+                    *record.identity == *identity.name && !record.has_expired(now_unix_s)
+                })
+            }
+            Proof::Jwt(expires) => now_unix_s < *expires,
+            Proof::Certificate | Proof::User(_) => true,
+            Proof::Anonymous => self.rules.anonymous().is_some_and(|name| *name == identity.name),
+        }
+    }
+
+    /// What an identity may do in a namespace. `None`: everything.
+    pub fn access(
+        &self,
+        identity: Option<&Arc<Identity>>,
+        namespace: &[u8],
+        kind: NamespaceKind,
+    ) -> Option<Arc<Access>> {
+        Some(Arc::new(self.rules.access(identity?, namespace, kind)))
+    }
+
+    /// Returns which namespaces a client may list at least some keys of.
+    pub fn may_list(&self, identity: Option<&Arc<Identity>>) -> impl Fn(&[u8]) -> bool {
+        let may_list = identity.map(|identity| self.rules.may_list(identity));
+        move |namespace| may_list.as_ref().is_none_or(|may_list| may_list(namespace))
+    }
+
+    /// Returns whether a client may read the metrics of the server.
+    pub fn may_read_metrics(&self, identity: Option<&Arc<Identity>>) -> bool {
+        identity.is_none_or(|identity| self.rules.may_read_metrics(identity))
+    }
+}
+
+fn identify_by_token(
+    tokens: &TokenTable,
+    credentials: &[u8],
+    now_unix_s: u64,
+) -> Result<Arc<Identity>, Unauthenticated> {
+    let record = tokens.check(credentials, now_unix_s).map_err(|refusal| match refusal {
+        TokenRefusal::Expired { .. } => Unauthenticated::Expired,
+        _ => Unauthenticated::Invalid,
+    })?;
+    Ok(Arc::new(Identity {
+        name: Arc::from(record.identity.as_str()),
+        groups: record.groups.iter().map(|group| Arc::from(group.as_str())).collect(),
+        proof: Proof::Token(record.id),
+    }))
+}

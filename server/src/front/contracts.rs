@@ -1,0 +1,114 @@
+//! The services of one gRPC connection, for each identity that makes calls on it.
+
+use super::FrontConfig;
+use super::client::{FrontClient, bearer};
+use super::locket::Locket;
+use super::served::served;
+use super::v1::V1;
+use super::waymaker::Waymaker;
+use crate::driver::Local;
+use crate::limits::GRPC_IDENTITIES_MAX;
+use http::HeaderMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tonic::Status;
+use waymaker_access::Identity;
+use waymaker_proto::locket::locket_server::LocketServer;
+use waymaker_proto::waymaker::waymaker_service_server::WaymakerServiceServer;
+
+/// The services of locks, for one identity. Their lanes belong to it.
+#[derive(Debug)]
+pub(super) struct Contracts {
+    identity: Option<Arc<Identity>>,
+    pub(super) waymaker: WaymakerServiceServer<Waymaker>,
+    pub(super) locket: LocketServer<Locket>,
+    pub(super) v1: V1,
+}
+
+impl Contracts {
+    fn new(config: &FrontConfig, peer: &str, identity: Option<Arc<Identity>>) -> Self {
+        let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket), identity.clone());
+        Self {
+            waymaker: served!(WaymakerServiceServer::new(Waymaker::new(identity.clone()))),
+            locket: served!(LocketServer::new(locket)),
+            v1: V1::new(peer, identity.clone()),
+            identity,
+        }
+    }
+}
+
+/// The identities of one connection.
+pub(super) struct Callers {
+    client: FrontClient,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Of the newest call: its credentials, and the validity of the policy at that time.
+    credentials: Box<[u8]>,
+    validity: u64,
+    newest: Option<Arc<Contracts>>,
+    /// All of them, since calls of several identities may take turns.
+    all: Vec<Arc<Contracts>>,
+}
+
+impl std::fmt::Debug for Callers {
+    /// Without the credentials.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Callers").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl Callers {
+    /// Those of a new connection.
+    pub(super) fn new(client: FrontClient) -> Self {
+        Self { client, known: Mutex::default() }
+    }
+
+    /// The services for the identity that makes a call with these headers.
+    ///
+    /// # Errors
+    /// If the call has to come from an identity, and does not.
+    pub(super) fn contracts(&self, headers: &HeaderMap) -> Result<Arc<Contracts>, Status> {
+        let credentials = bearer(headers);
+        let validity = Local::with(|local| local.node.access.validity());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(newest) = &known.newest
+            && known.validity == validity
+            && *known.credentials == *credentials
+        {
+            return Ok(Arc::clone(newest));
+        }
+        let identity = self.client.identify(credentials).map_err(|refusal| {
+            Status::unauthenticated(format!("{refusal}; gRPC metadata: authorization: Bearer TOKEN"))
+        })?;
+        let contracts = known.of(identity, self.client.peer())?;
+        known.credentials = credentials.into();
+        known.validity = validity;
+        known.newest = Some(Arc::clone(&contracts));
+        Ok(contracts)
+    }
+}
+
+impl Known {
+    fn of(&mut self, identity: Option<Arc<Identity>>, peer: &str) -> Result<Arc<Contracts>, Status> {
+        if let Some(known) = self.all.iter().find(|contracts| contracts.identity == identity) {
+            return Ok(Arc::clone(known));
+        }
+        Local::with(|local| {
+            let (policy, now_unix_s) = (local.node.access.policy(), local.node.unix_seconds());
+            self.all.retain(|known| {
+                known.identity.as_ref().is_none_or(|identity| policy.is_current(identity, now_unix_s))
+            });
+            if self.all.len() >= GRPC_IDENTITIES_MAX {
+                let message = format!(
+                    "the connection has {GRPC_IDENTITIES_MAX} identities, the maximum; use another connection"
+                );
+                return Err(Status::resource_exhausted(message));
+            }
+            let contracts = Arc::new(Contracts::new(&local.fronts, peer, identity));
+            self.all.push(Arc::clone(&contracts));
+            Ok(contracts)
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! Which rights each request needs: the one place where the worker compares them with those of a lane.
+//!
+//! A lane that has a right for every key passes with one comparison of bits, together with the check whether its kind of namespace serves
+//! the request at all ([`Barriers`]). Only if that fails, the request is decoded and its keys are compared with the rules. Requests that
+//! name a claim by its id pass here, because the shard knows whose claim it is (`engine/src/shard/access.rs`).
+
+use super::kinds::served_kinds;
+use waymaker_engine::{Access, Rights};
+use waymaker_protocol::message::opcode;
+use waymaker_protocol::{Heartbeat, NamespaceKind, Request};
+
+/// What may keep a request from being served: the bits of rights, and above them the bits of kinds.
+///
+/// An opcode has the rights that it needs for every key, and the kinds that do not serve it. A lane has its kind, and the rights that it
+/// lacks for some key. A request passes if they share no bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Barriers(u16);
+
+const KIND_SHIFT: u32 = 10;
+const _: () = assert!(Rights::ALL.bits() == (1 << KIND_SHIFT) - 1);
+const _: () = assert!(NamespaceKind::ALL.len() as u32 + KIND_SHIFT <= u16::BITS);
+
+const OF_OPCODES: [u16; 256] = {
+    let mut barriers = [0; 256];
+    let mut opcode = 0;
+    while opcode < 256 {
+        let unserved = !(served_kinds(opcode as u8) as u16) & ((1 << NamespaceKind::ALL.len()) - 1);
+        barriers[opcode] = needed(opcode as u8).bits() | unserved << KIND_SHIFT;
+        opcode += 1;
+    }
+    barriers
+};
+
+/// The rights with which a request is served whatever its keys are.
+const fn needed(opcode: u8) -> Rights {
+    match opcode {
+        opcode::ACQUIRE
+        | opcode::ACQUIRE_KEYS
+        | opcode::ACQUIRE_SET
+        | opcode::ACQUIRE_PERMITS
+        | opcode::THROTTLE
+        | opcode::THROTTLE_ALL
+        | opcode::REGISTER
+        | opcode::HEARTBEAT
+        | opcode::UNREGISTER => Rights::ACQUIRE,
+        opcode::INSPECT
+        | opcode::WATCH
+        | opcode::VERIFY
+        | opcode::LOOK_UP
+        | opcode::DESCRIBE_POOL
+        | opcode::TREE_STATISTICS => Rights::INSPECT,
+        opcode::LIST | opcode::LIST_ENTRIES | opcode::LIST_POOLS => Rights::LIST,
+        opcode::SET_CAPACITY => Rights::RESIZE,
+        opcode::FREEZE => Rights::FREEZE,
+        opcode::FORCE_RELEASE => Rights::FORCE_RELEASE,
+        _ => Rights::NONE,
+    }
+}
+
+impl Barriers {
+    /// Those of a lane in a namespace of this kind. Without access nobody is asked for rights.
+    pub(crate) fn of_lane(kind: NamespaceKind, access: Option<&Access>) -> Self {
+        let lacking = access.map_or(0, |access| Rights::ALL.bits() & !access.everywhere().bits());
+        Self(lacking | 1 << (KIND_SHIFT + u32::from(kind.number())))
+    }
+
+    /// Returns whether a request with this opcode passes without a look at its keys.
+    #[inline]
+    pub(crate) fn let_pass(self, opcode: u8) -> bool {
+        OF_OPCODES[usize::from(opcode)] & self.0 == 0
+    }
+}
+
+/// Returns the right that a request needs and does not have, with its name.
+pub(crate) fn missing_right(access: &Access, request: &Request<'_>) -> Option<&'static str> {
+    let acquire = |shared: bool| if shared { Rights::ACQUIRE_SHARED } else { Rights::ACQUIRE };
+    let for_key = |right, key: &[u8]| (!access.covers(right, key)).then_some(right);
+    let lacks = |(right, key): &(Rights, &[u8])| !access.covers(*right, key);
+    let for_some = |right| (!access.somewhere().contains(right)).then_some(right);
+    let missing = match request {
+        Request::Acquire(request) => for_key(acquire(request.shared), request.key),
+        Request::AcquireKeys(request) => {
+            let mut keys = request.items.iter().map(|item| (acquire(item.shared), item.key));
+            keys.find(lacks).map(|(right, _)| right)
+        }
+        Request::AcquireSet(request) => {
+            let mut paths = request.items.iter().map(|item| (acquire(!item.write), item.path.as_bytes()));
+            paths.find(lacks).map(|(right, _)| right)
+        }
+        Request::AcquirePermits(request) => for_key(Rights::ACQUIRE, request.name),
+        Request::Throttle(request) => for_key(Rights::ACQUIRE, request.bucket.name),
+        Request::ThrottleAll(request) => {
+            let mut names = request.buckets.iter().map(|bucket| (Rights::ACQUIRE, bucket.name));
+            names.find(lacks).map(|(right, _)| right)
+        }
+        Request::Register(request) | Request::Heartbeat(Heartbeat(request)) => {
+            for_key(Rights::ACQUIRE, request.key)
+        }
+        Request::Unregister(request) => for_key(Rights::ACQUIRE, request.key),
+        Request::Inspect(request) => for_key(Rights::INSPECT, request.key),
+        Request::Watch(request) => for_key(Rights::INSPECT, request.key),
+        Request::Verify(request) => for_key(Rights::INSPECT, request.key),
+        Request::LookUp(request) => for_key(Rights::INSPECT, request.key),
+        Request::DescribePool(request) => for_key(Rights::INSPECT, request.name),
+        Request::TreeStatistics(_) => for_key(Rights::INSPECT, b""),
+        Request::List(_) | Request::ListEntries(_) | Request::ListPools(_) => for_some(Rights::LIST),
+        Request::SetCapacity(request) => for_key(Rights::RESIZE, request.name),
+        Request::Freeze(request) => for_key(Rights::FREEZE, request.prefix),
+        Request::ForceRelease(_) => for_some(Rights::FORCE_RELEASE),
+        _ => None,
+    };
+    missing.map(Rights::name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waymaker_protocol::{Acquire, ForceRelease, Freeze, List};
+
+    fn access(everywhere: Rights, prefix: &[u8], rights: Rights) -> Access {
+        Access::new("me".into(), everywhere, vec![(prefix.into(), rights)])
+    }
+
+    #[test]
+    fn a_lane_without_access_passes_every_request_that_its_kind_serves() {
+        let flat = Barriers::of_lane(NamespaceKind::Flat, None);
+        assert!(flat.let_pass(opcode::ACQUIRE) && flat.let_pass(opcode::FORCE_RELEASE));
+        assert!(!flat.let_pass(opcode::ACQUIRE_SET));
+        let tree = Barriers::of_lane(NamespaceKind::Tree, None);
+        assert!(tree.let_pass(opcode::ACQUIRE_SET) && !tree.let_pass(opcode::ACQUIRE));
+    }
+
+    #[test]
+    fn a_lane_passes_with_the_rights_that_it_has_for_every_key() {
+        let access = access(Rights::ACQUIRE, b"a/", Rights::INSPECT);
+        let lane = Barriers::of_lane(NamespaceKind::Flat, Some(&access));
+        assert!(lane.let_pass(opcode::ACQUIRE) && lane.let_pass(opcode::RELEASE));
+        assert!(!lane.let_pass(opcode::INSPECT), "it has the right for some keys only");
+        assert!(!lane.let_pass(opcode::FREEZE));
+    }
+
+    #[test]
+    fn a_request_needs_the_right_for_its_key() {
+        let access = access(Rights::ACQUIRE_SHARED, b"a/", Rights::ACQUIRE | Rights::FREEZE);
+        let missing = |key, shared| {
+            missing_right(&access, &Request::Acquire(Acquire { key, shared, ..Acquire::default() }))
+        };
+        assert_eq!(missing(b"a/1", false), None);
+        assert_eq!(missing(b"b", true), None);
+        assert_eq!(missing(b"b", false), Some("acquire"));
+        let frozen = |prefix| Request::Freeze(Freeze { prefix, thaw: false });
+        assert_eq!(missing_right(&access, &frozen(b"a/x")), None);
+        assert_eq!(missing_right(&access, &frozen(b"a")), Some("freeze"), "it would freeze other keys too");
+    }
+
+    #[test]
+    fn a_request_about_no_single_key_needs_the_right_for_some_key() {
+        let some = access(Rights::NONE, b"a/", Rights::LIST);
+        let list = Request::List(List { cursor: 0, count_max: 0, prefix: b"" });
+        assert_eq!(missing_right(&some, &list), None);
+        let force = Request::ForceRelease(ForceRelease { id: Default::default(), reason: b"" });
+        assert_eq!(missing_right(&some, &force), Some("force_release"));
+    }
+}

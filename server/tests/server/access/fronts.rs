@@ -1,0 +1,364 @@
+//! The same rights on every front end: each operation is served with its right and refused with any other.
+
+use super::Office;
+use crate::harness::{Server, WATCHDOG};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::client;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+use waymaker_proto::locket::locket_client::LocketClient;
+use waymaker_proto::locket::{self, FetchAllRequest, FetchRequest, Resource};
+use waymaker_proto::v1;
+use waymaker_proto::v1::limiter_service_client::LimiterServiceClient;
+use waymaker_proto::v1::lock_service_client::LockServiceClient;
+use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
+use waymaker_proto::v1::owned_lock_service_client::OwnedLockServiceClient;
+use waymaker_proto::v1::registry_service_client::RegistryServiceClient;
+use waymaker_proto::v1::semaphore_service_client::SemaphoreServiceClient;
+use waymaker_proto::v1::tree_service_client::TreeServiceClient;
+use waymaker_proto::waymaker::waymaker_service_client::WaymakerServiceClient;
+use waymaker_proto::waymaker::{ListAcquiredLocksRequest, LockRequest, MultiLockKey, MultiLockRequest};
+
+const RIGHTS: [&str; 10] = [
+    "acquire_shared",
+    "acquire",
+    "inspect",
+    "list",
+    "release_others",
+    "force_release",
+    "freeze",
+    "resize",
+    "admin",
+    "metrics",
+];
+
+const PORTS: [&str; 6] =
+    ["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--locktopus-listen", "127.0.0.1:0"];
+
+/// A request of an identity with this token.
+fn by<T>(token: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let value = format!("Bearer {token}").parse().expect("tokens are ASCII");
+    request.metadata_mut().insert("authorization", value);
+    request
+}
+
+/// Whether a call was refused for want of a right.
+fn is_denied<T>(result: Result<T, Status>) -> bool {
+    match result {
+        Err(status) => status.code() == Code::PermissionDenied,
+        Ok(_) => false,
+    }
+}
+
+/// What was denied to a client with one right: for each operation that some right allows, whether this one does.
+type Denials = BTreeMap<&'static str, bool>;
+
+fn key(name: &str) -> v1::LockKey {
+    v1::LockKey { key: name.to_owned(), shared: false }
+}
+
+async fn v1_denials(channel: &Channel, token: &str) -> Denials {
+    let mut locks = LockServiceClient::new(channel.clone());
+    let mut operators = OperatorServiceClient::new(channel.clone());
+    let mut pools = SemaphoreServiceClient::new(channel.clone());
+    let mut trees = TreeServiceClient::new(channel.clone());
+    let mut registries = RegistryServiceClient::new(channel.clone());
+    let mut owned = OwnedLockServiceClient::new(channel.clone());
+    let mut limiters = LimiterServiceClient::new(channel.clone());
+    let acquire = v1::AcquireKeysRequest { keys: vec![key("key")], ..Default::default() };
+    let shared = v1::LockKey { shared: true, ..key("key") };
+    let acquire_shared = v1::AcquireKeysRequest { keys: vec![shared], ..Default::default() };
+    let verify = v1::VerifyRequest { key: "key".to_owned(), fence: 1, ..Default::default() };
+    let watch = v1::WatchRequest { key: "key".to_owned(), ..Default::default() };
+    let inspect = v1::InspectRequest { key: "key".to_owned(), ..Default::default() };
+    let force =
+        v1::ForceReleaseRequest { id: "0".repeat(32), reason: "test".to_owned(), ..Default::default() };
+    let permits =
+        v1::AcquirePermitsRequest { name: "pool".to_owned(), capacity: 5, permits: 1, ..Default::default() };
+    let capacity = v1::SetCapacityRequest { name: "pool".to_owned(), capacity: 5, ..Default::default() };
+    let paths = v1::AcquirePathsRequest {
+        paths: vec![v1::LockPath { path: Some(v1::Path { segments: vec!["a".to_owned()] }), shared: false }],
+        ..Default::default()
+    };
+    let entry = v1::RegisterRequest {
+        key: "key".to_owned(),
+        owner: "owner".to_owned(),
+        lease: Some(v1::register_request::Lease::LeaseMs(60_000)),
+        ..Default::default()
+    };
+    let throttle = v1::ThrottleRequest {
+        buckets: vec![v1::Bucket {
+            name: "bucket".to_owned(),
+            rate: 5,
+            burst: 5,
+            period_ns: 1_000_000_000,
+            cost: None,
+        }],
+        ..Default::default()
+    };
+    let owned_lock = v1::AcquireLockRequest {
+        key: "key".to_owned(),
+        owner: "owner".to_owned(),
+        lease: Some(v1::OwnedLease { lease: Some(v1::owned_lease::Lease::DurationMs(60_000)) }),
+        ..Default::default()
+    };
+    BTreeMap::from([
+        ("acquire", is_denied(locks.try_acquire(by(token, acquire.clone())).await)),
+        ("acquire shared", is_denied(locks.try_acquire(by(token, acquire_shared)).await)),
+        ("acquire on a stream", {
+            match locks.acquire(by(token, acquire)).await {
+                Ok(mut stream) => {
+                    is_denied(timeout(WATCHDOG, stream.get_mut().message()).await.expect("an event"))
+                }
+                refused => is_denied(refused),
+            }
+        }),
+        ("verify", is_denied(locks.verify(by(token, verify)).await)),
+        ("watch", {
+            match locks.watch(by(token, watch)).await {
+                Ok(mut stream) => {
+                    is_denied(timeout(WATCHDOG, stream.get_mut().message()).await.expect("an event"))
+                }
+                refused => is_denied(refused),
+            }
+        }),
+        ("inspect", is_denied(operators.inspect(by(token, inspect)).await)),
+        ("list", is_denied(operators.list(by(token, v1::ListRequest::default())).await)),
+        ("list frozen", is_denied(operators.list_frozen(by(token, v1::ListFrozenRequest::default())).await)),
+        ("force a release", is_denied(operators.force_release(by(token, force)).await)),
+        ("freeze", {
+            let freeze = v1::FreezeRequest { prefix: "frozen".to_owned(), ..Default::default() };
+            is_denied(operators.freeze(by(token, freeze)).await)
+        }),
+        ("thaw", {
+            let thaw = v1::ThawRequest { prefix: "frozen".to_owned(), ..Default::default() };
+            is_denied(operators.thaw(by(token, thaw)).await)
+        }),
+        ("remove a namespace", {
+            let remove = v1::RemoveNamespaceRequest { namespace: "nowhere".to_owned() };
+            is_denied(operators.remove_namespace(by(token, remove)).await)
+        }),
+        ("acquire permits", is_denied(pools.try_acquire(by(token, permits)).await)),
+        ("set a capacity", is_denied(pools.set_capacity(by(token, capacity)).await)),
+        ("describe a pool", {
+            let describe = v1::DescribeRequest { name: "pool".to_owned(), ..Default::default() };
+            is_denied(pools.describe(by(token, describe)).await)
+        }),
+        ("acquire paths", is_denied(trees.try_acquire(by(token, paths)).await)),
+        ("register", is_denied(registries.register(by(token, entry)).await)),
+        ("look up", {
+            let look_up = v1::LookUpRequest { key: "key".to_owned(), ..Default::default() };
+            is_denied(registries.look_up(by(token, look_up)).await)
+        }),
+        ("list entries", {
+            is_denied(registries.list_entries(by(token, v1::ListEntriesRequest::default())).await)
+        }),
+        ("acquire an owned lock", is_denied(owned.acquire_lock(by(token, owned_lock)).await)),
+        ("look up an owned lock", {
+            let current = v1::GetCurrentLockRequest { key: "key".to_owned(), ..Default::default() };
+            is_denied(owned.get_current_lock(by(token, current)).await)
+        }),
+        ("throttle", is_denied(limiters.throttle(by(token, throttle)).await)),
+    ])
+}
+
+fn v1_right(operation: &str) -> &'static [&'static str] {
+    match operation {
+        "acquire shared" => &["acquire", "acquire_shared"],
+        "inspect" | "verify" | "watch" | "describe a pool" | "look up" | "look up an owned lock" => {
+            &["inspect"]
+        }
+        "list" | "list frozen" | "list entries" => &["list"],
+        "force a release" => &["force_release"],
+        "freeze" | "thaw" => &["freeze"],
+        "remove a namespace" => &["admin"],
+        "set a capacity" => &["resize"],
+        _ => &["acquire"],
+    }
+}
+
+async fn waymaker_denials(channel: &Channel, token: &str) -> Denials {
+    let mut client = WaymakerServiceClient::new(channel.clone());
+    let lock = LockRequest { key: "key".to_owned(), ..Default::default() };
+    let several = MultiLockRequest {
+        keys: vec![MultiLockKey { key: "key".to_owned(), write_lock: true }],
+        ..Default::default()
+    };
+    let refused = |message: &str| message.contains("no rule gives");
+    BTreeMap::from([
+        ("lock", {
+            let mut stream = client.lock(by(token, lock.clone())).await.expect("a stream").into_inner();
+            let event = timeout(WATCHDOG, stream.message()).await.expect("an event").expect("no error");
+            refused(&event.expect("an event").message)
+        }),
+        ("read lock", {
+            let mut stream = client.read_lock(by(token, lock)).await.expect("a stream").into_inner();
+            let event = timeout(WATCHDOG, stream.message()).await.expect("an event").expect("no error");
+            refused(&event.expect("an event").message)
+        }),
+        ("several", {
+            let answer = client.multi_lock(by(token, several)).await;
+            refused(&answer.expect("the refusal is in the answer").into_inner().message)
+        }),
+        ("list", {
+            is_denied(client.list_acquired_locks(by(token, ListAcquiredLocksRequest::default())).await)
+        }),
+    ])
+}
+
+fn waymaker_right(operation: &str) -> &'static [&'static str] {
+    match operation {
+        "read lock" => &["acquire", "acquire_shared"],
+        "list" => &["list"],
+        _ => &["acquire"],
+    }
+}
+
+async fn locket_denials(channel: &Channel, token: &str) -> Denials {
+    let mut client = LocketClient::new(channel.clone());
+    let resource = || {
+        Some(Resource {
+            key: "key".to_owned(),
+            owner: "owner".to_owned(),
+            value: "value".to_owned(),
+            r#type: "lock".to_owned(),
+            type_code: 1,
+        })
+    };
+    let denied = |code: Code, message: &str| code == Code::PermissionDenied && message.contains("no rule");
+    let refused =
+        |result: Result<(), Status>| result.is_err_and(|status| denied(status.code(), status.message()));
+    BTreeMap::from([
+        ("lock", {
+            let lock = locket::LockRequest { resource: resource(), ttl_in_seconds: 60 };
+            refused(client.lock(by(token, lock)).await.map(drop))
+        }),
+        ("fetch", {
+            refused(client.fetch(by(token, FetchRequest { key: "key".to_owned() })).await.map(drop))
+        }),
+        ("fetch all", {
+            let all = FetchAllRequest { r#type: "lock".to_owned(), type_code: 1 };
+            refused(client.fetch_all(by(token, all)).await.map(drop))
+        }),
+        ("release", {
+            let release = locket::ReleaseRequest { resource: resource() };
+            refused(client.release(by(token, release)).await.map(drop))
+        }),
+    ])
+}
+
+fn locket_right(operation: &str) -> &'static [&'static str] {
+    match operation {
+        "fetch" => &["inspect"],
+        "fetch all" => &["list"],
+        _ => &["acquire"],
+    }
+}
+
+/// The status of a request to this port with this token.
+fn http_status(server: &Server, port: &str, path: &str, token: Option<&str>) -> u16 {
+    let mut socket = TcpStream::connect(server.address(port)).expect("the server accepts");
+    let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let text = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{authorization}\r\n");
+    socket.write_all(text.as_bytes()).expect("it is read");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
+}
+
+fn http_denials(server: &Server, token: &str) -> Denials {
+    let is_denied = |port, path| http_status(server, port, path, Some(token)) == 403;
+    BTreeMap::from([
+        ("metrics", is_denied("http", "/metrics")),
+        ("statistics", is_denied("http", "/stats_v1?namespace=nowhere")),
+        ("statistics of locktopus", is_denied("locktopus", "/stats_v1?namespace=nowhere")),
+    ])
+}
+
+fn http_right(operation: &str) -> &'static [&'static str] {
+    match operation {
+        "metrics" => &["metrics"],
+        _ => &["inspect"],
+    }
+}
+
+#[tokio::test]
+async fn each_front_end_serves_an_operation_with_its_right_alone() {
+    let rule = |right: &&str| format!("[[rule]]\nidentity = \"{right}\"\nallow = [\"{right}\"]\n");
+    let office = Office::new(&RIGHTS.iter().map(rule).collect::<String>());
+    let tokens = RIGHTS.map(|right| (right, office.token(right)));
+    let server = office.server(&PORTS);
+    let url = format!("http://{}", server.address("grpc"));
+    // All identities share one connection, as behind a proxy.
+    let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
+    // There is a default namespace, so that operators have something to ask about.
+    server.client_with(waymaker_protocol::NamespaceKind::Flat, &tokens[1].1);
+    for (right, token) in &tokens {
+        let checks: [(&str, Denials, fn(&str) -> &'static [&'static str]); 4] = [
+            ("waymaker.v1", v1_denials(&channel, token).await, v1_right),
+            ("Waymaker", waymaker_denials(&channel, token).await, waymaker_right),
+            ("Locket", locket_denials(&channel, token).await, locket_right),
+            ("HTTP", http_denials(&server, token), http_right),
+        ];
+        for (front_end, denials, needed) in checks {
+            for (operation, is_denied) in denials {
+                let expected = !needed(operation).contains(right);
+                assert_eq!(is_denied, expected, "{front_end}: {operation} with the right {right}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_front_end_serves_a_client_without_an_identity() {
+    let office = Office::new("[[rule]]\nidentity = \"alice\"\nallow = [\"all\"]\n");
+    let (alice, gone) = (office.token("alice"), office.token("alice"));
+    office.revoke(&gone);
+    let server = office.server(&PORTS);
+    let url = format!("http://{}", server.address("grpc"));
+    let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
+    let mut locks = LockServiceClient::new(channel.clone());
+    let acquire = || v1::AcquireKeysRequest { keys: vec![key("key")], ..Default::default() };
+    let code = |result: Result<_, Status>| result.map(drop).expect_err("no identity").code();
+    assert_eq!(code(locks.try_acquire(acquire()).await), Code::Unauthenticated);
+    assert_eq!(code(locks.try_acquire(by(&gone, acquire())).await), Code::Unauthenticated);
+    assert_eq!(code(locks.try_acquire(by("nonsense", acquire())).await), Code::Unauthenticated);
+    locks.try_acquire(by(&alice, acquire())).await.expect("alice is known");
+    // Whether the server is healthy is no secret.
+    let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
+    health.check(tonic_health::pb::HealthCheckRequest::default()).await.expect("health is open");
+
+    for (port, path) in
+        [("http", "/metrics"), ("http", "/"), ("http", "/stats_v1?namespace=a"), ("locktopus", "/")]
+    {
+        assert_eq!(http_status(&server, port, path, None), 401, "{path}");
+        assert_eq!(http_status(&server, port, path, Some(&gone)), 401, "{path}");
+        let with_token = http_status(&server, port, path, Some(&alice));
+        assert!(with_token == 200 || with_token == 404, "{path}: {with_token}");
+    }
+    assert_eq!(http_status(&server, "http", "/healthz", None), 200);
+    assert_eq!(http_status(&server, "http", "/readyz", None), 200);
+}
+
+#[test]
+fn a_web_socket_takes_its_token_from_the_header_or_the_url() {
+    let office = Office::new(
+        "[[rule]]\nidentity = \"alice\"\nnamespace = \"tree/locktopus/mine\"\nallow = [\"acquire\"]\n",
+    );
+    let alice = office.token("alice");
+    let server = office.server(&PORTS);
+    let connect = |parameters: &str| {
+        let url = format!("ws://{}/v1?{parameters}", server.address("locktopus"));
+        let socket = TcpStream::connect(server.address("locktopus")).expect("the server accepts");
+        client(url, socket).map(drop).map_err(|error| error.to_string())
+    };
+    connect(&format!("namespace=mine&access_token={alice}")).expect("the token is in the URL");
+    let refused = connect("namespace=mine").expect_err("there is no token");
+    assert!(refused.contains("401"), "{refused}");
+    let refused = connect(&format!("namespace=other&access_token={alice}")).expect_err("no right there");
+    assert!(refused.contains("403"), "{refused}");
+}

@@ -1,0 +1,264 @@
+//! What one identity may do to the holds, sessions and requests of another, and see of them.
+
+use super::{Office, hello_with};
+use crate::harness::{Client, Server, default_hello};
+use std::net::TcpStream;
+use waymaker_protocol::{
+    Acquire, AcquireOptions, ErrorCode, ErrorDetail, Event, Extend, ForceRelease, Hello, Inspect, List,
+    LockId, NamespaceKind, Register, Release, Request, Response, SessionRequest, Status, Unregister,
+};
+
+/// Alice and Bob may take locks and see keys; Carol may release what others hold, and Olga is an operator.
+const RULES: &str = "
+    [[rule]]
+    identity = \"alice\"
+    allow = [\"acquire\", \"inspect\", \"list\"]
+    [[rule]]
+    identity = \"bob\"
+    allow = [\"acquire\", \"list\"]
+    [[rule]]
+    identity = \"carol\"
+    allow = [\"acquire\", \"release_others\"]
+    [[rule]]
+    identity = \"olga\"
+    prefix = \"a/\"
+    allow = [\"force_release\", \"release_others\"]
+";
+
+struct People {
+    office: Office,
+    server: Server,
+    alice: String,
+    bob: String,
+    carol: String,
+    olga: String,
+}
+
+impl People {
+    fn new(arguments: &[&str]) -> Self {
+        let office = Office::new(RULES);
+        let [alice, bob, carol, olga] = ["alice", "bob", "carol", "olga"].map(|name| office.token(name));
+        let server = office.server(arguments);
+        Self { office, server, alice, bob, carol, olga }
+    }
+
+    fn client(&self, token: &str) -> Client<TcpStream> {
+        self.server.client_with(NamespaceKind::Flat, token)
+    }
+}
+
+fn release(id: LockId) -> Request<'static> {
+    Request::Release(Release { id, key: None, own: false })
+}
+
+fn extend(id: LockId) -> Request<'static> {
+    Request::Extend(Extend { id, key: None, own: false, lease_ms: 60_000 })
+}
+
+fn status(id: LockId) -> Request<'static> {
+    Request::Status(Status { id, key: None })
+}
+
+fn force(id: LockId) -> Request<'static> {
+    Request::ForceRelease(ForceRelease { id, reason: b"test" })
+}
+
+/// All of an answer but its number, which may differ.
+fn said(client: &mut Client<TcpStream>, request: Request<'_>) -> Vec<u8> {
+    let answer = client.ask(request);
+    // The length, the opcode and the flags, and everything behind the number.
+    let bytes = answer.bytes();
+    [&bytes[..4], &bytes[8..]].concat()
+}
+
+#[test]
+fn the_hold_of_another_identity_is_as_unknown_as_one_that_does_not_exist() {
+    let people = People::new(&[]);
+    let held = people.client(&people.alice).acquire(b"a/key", 0);
+    let mut bob = people.client(&people.bob);
+    let absent = LockId { secret: held.id.secret ^ 1, ..held.id };
+    for request in [release, extend, status] {
+        let answer = said(&mut bob, request(held.id));
+        assert_eq!(answer, said(&mut bob, request(absent)));
+        assert_eq!(bob.code_of(request(held.id)), Some(ErrorCode::NotFound));
+    }
+    // Another connection of the same identity knows it.
+    let mut alice = people.client(&people.alice);
+    assert_eq!(alice.code_of(status(held.id)), None);
+    assert_eq!(alice.code_of(extend(held.id)), None);
+    assert_eq!(alice.code_of(release(held.id)), None);
+}
+
+#[test]
+fn a_right_to_release_others_ends_and_renews_holds_of_other_identities() {
+    let people = People::new(&[]);
+    let mut alice = people.client(&people.alice);
+    let [below, beside] = [&b"a/key"[..], b"b/key"].map(|key| alice.acquire(key, 0));
+    let mut olga = people.client(&people.olga);
+    assert_eq!(olga.code_of(extend(below.id)), None);
+    assert_eq!(olga.code_of(release(beside.id)), Some(ErrorCode::NotFound), "her right is for a prefix");
+    assert_eq!(olga.code_of(force(beside.id)), Some(ErrorCode::NotFound));
+    assert_eq!(olga.code_of(force(below.id)), None);
+    let mut carol = people.client(&people.carol);
+    assert_eq!(carol.code_of(release(beside.id)), None);
+    assert_eq!(carol.code_of(force(beside.id)), Some(ErrorCode::Unauthorized));
+}
+
+/// A lock as it is listed.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    key: String,
+    id: LockId,
+    owner: String,
+    metadata: String,
+}
+
+/// All locks whose keys begin with `prefix`, as a client is shown them.
+fn listed(client: &mut Client<TcpStream>, prefix: &[u8]) -> Vec<Shown> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (mut locks, mut cursor) = (Vec::new(), 0);
+    loop {
+        let answer = client.ask(Request::List(List { cursor, count_max: 0, prefix }));
+        let Response::Listed(page) = answer.response() else { panic!("{:?}", answer.response()) };
+        locks.extend(page.locks.iter().map(|lock| Shown {
+            key: text(lock.key),
+            id: lock.id,
+            owner: text(lock.owner),
+            metadata: text(lock.metadata),
+        }));
+        cursor = page.next;
+        if cursor == 0 {
+            return locks;
+        }
+    }
+}
+
+#[test]
+fn ids_and_owners_are_shown_to_those_alone_who_may_inspect() {
+    let people = People::new(&[]);
+    let mut carol = people.client(&people.carol);
+    let metadata = AcquireOptions { metadata: Some(b"secret"), ..AcquireOptions::default() };
+    let held = carol
+        .ask(Request::Acquire(Acquire { key: b"key", options: metadata, ..Acquire::default() }))
+        .granted();
+    let shown = |id, owner: &str, metadata: &str| Shown {
+        key: "key".to_owned(),
+        id,
+        owner: owner.to_owned(),
+        metadata: metadata.to_owned(),
+    };
+    let known = listed(&mut people.client(&people.alice), b"");
+    assert_eq!(known, [shown(held.id, "owner", "secret")]);
+    let mut bob = people.client(&people.bob);
+    assert_eq!(listed(&mut bob, b""), [shown(LockId::default(), "", "")]);
+
+    // A busy answer names the owner for those who may inspect the key.
+    for (token, shown) in [(&people.alice, &b"owner"[..]), (&people.bob, b"")] {
+        let answer =
+            people.client(token).ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
+        let ErrorDetail::Contention(contention) = answer.error().detail else {
+            panic!("{:?}", answer.error())
+        };
+        assert_eq!(contention.owner, shown);
+    }
+    // One's own holds are known without a right.
+    let mine = bob.acquire(b"mine", 0);
+    assert_eq!(listed(&mut bob, b"mine")[0].id, mine.id);
+}
+
+#[test]
+fn a_request_id_belongs_to_its_identity() {
+    let people = People::new(&[]);
+    let options =
+        AcquireOptions { request_id: Some(b"id"), owner: Some(b"same"), ..AcquireOptions::default() };
+    let acquire = Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() });
+    let held = people.client(&people.alice).ask(acquire).granted();
+    assert_eq!(people.client(&people.bob).code_of(acquire), Some(ErrorCode::Busy));
+    let again = people.client(&people.alice).ask(acquire).granted();
+    assert_eq!(again.id, held.id);
+}
+
+#[test]
+fn a_registration_belongs_to_its_identity_although_others_name_its_owner() {
+    let people = People::new(&[]);
+    let client = |token: &str| people.server.client_with(NamespaceKind::Registry, token);
+    let register =
+        Request::Register(Register { key: b"key", owner: b"o", lease_ms: 60_000, ..Register::default() });
+    let unregister = Request::Unregister(Unregister { key: b"key", owner: b"o" });
+    assert_eq!(client(&people.alice).code_of(register), None);
+    assert_eq!(client(&people.bob).code_of(register), Some(ErrorCode::Busy));
+    assert_eq!(client(&people.bob).code_of(unregister), Some(ErrorCode::NotOwner));
+    assert_eq!(client(&people.alice).code_of(register), None);
+    assert_eq!(client(&people.alice).code_of(unregister), None);
+}
+
+#[test]
+fn a_session_is_resumed_and_joined_by_its_identity_alone() {
+    let people = People::new(&[]);
+    let new = SessionRequest::New { lease_ms: 60_000 };
+    let (mut alice, welcome) = people.server.session_with(&people.alice, new);
+    alice.acquire(b"key", 0);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let join = SessionRequest::Join { id: welcome.session_id };
+    for session in [resume, join] {
+        let hello = Hello { session, ..hello_with(NamespaceKind::Flat, &people.bob) };
+        assert_eq!(people.server.stranger().refused_hello(hello).0, ErrorCode::SessionGone);
+    }
+    people.server.session_with(&people.alice, join);
+    let (_resumed, welcome) = people.server.session_with(&people.alice, resume);
+    assert!(welcome.resumed);
+}
+
+#[test]
+fn holds_and_sessions_keep_their_identity_over_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = ["--data-dir", directory.path().to_str().unwrap()];
+    let mut people = People::new(&data);
+    let local = |key| {
+        let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
+        Request::Acquire(Acquire { key, lease_ms: 60_000, options, ..Acquire::default() })
+    };
+    let new = SessionRequest::New { lease_ms: 60_000 };
+    let (mut in_session, welcome) = people.server.session_with(&people.alice, new);
+    let session_key = in_session.ask(local(b"a/session")).granted();
+    let held = people.client(&people.alice).ask(local(b"key")).granted();
+    people.server.signal("KILL");
+    people.server.wait();
+
+    people.server = people.office.server(&data);
+    let mut bob = people.client(&people.bob);
+    for id in [held.id, session_key.id] {
+        assert_eq!(bob.code_of(release(id)), Some(ErrorCode::NotFound));
+    }
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let hello = Hello { session: resume, ..hello_with(NamespaceKind::Flat, &people.bob) };
+    assert_eq!(people.server.stranger().refused_hello(hello).0, ErrorCode::SessionGone);
+    people.server.session_with(&people.alice, resume);
+    let mut alice = people.client(&people.alice);
+    assert_eq!(alice.code_of(release(held.id)), None);
+    assert_eq!(alice.code_of(release(session_key.id)), None);
+}
+
+#[test]
+fn with_identities_and_without_rules_everybody_may_release_everything() {
+    let office = Office::new("");
+    let (alice, bob) = (office.token("alice"), office.token("bob"));
+    let server = office.server(&[]);
+    let [first, second] =
+        [&b"a"[..], b"b"].map(|key| server.client_with(NamespaceKind::Flat, &alice).acquire(key, 0));
+    assert_eq!(server.client_with(NamespaceKind::Flat, &bob).code_of(release(first.id)), None);
+    let mut nobody = server.stranger();
+    nobody.open(Hello { namespace: b"flat", ..default_hello() });
+    assert_eq!(nobody.code_of(release(second.id)), None);
+}
+
+#[test]
+fn a_holder_is_told_that_another_identity_released_its_lock() {
+    let people = People::new(&[]);
+    let mut alice = people.client(&people.alice);
+    let held = alice.acquire(b"key", 0);
+    assert_eq!(people.client(&people.carol).code_of(release(held.id)), None);
+    assert!(matches!(alice.receive().event(), Event::Revoked { id, .. } if id == held.id));
+    let inspect = Request::Inspect(Inspect { key: b"key" });
+    assert_eq!(alice.code_of(inspect), None);
+}
