@@ -19,6 +19,7 @@ pub mod node;
 pub mod options;
 pub mod quorum;
 pub mod server;
+pub mod reload;
 pub mod tls;
 pub mod unix_time;
 pub mod waiting;

@@ -58,7 +58,8 @@ Start:
 
 Signals:
   SIGTERM, SIGINT  drain, then stop; a second signal stops at once (see --drain)
-  SIGHUP           read the files of --tls-cert, --tls-key and --tls-client-ca again; without TLS, end the process
+  SIGHUP           read the files of --tls-cert, --tls-key, --tls-client-ca and --tls-client-crl again, as the server
+                   also does by itself a few seconds after they change
 
 Exit codes:
   0    stopped by a signal
@@ -146,6 +147,10 @@ pub struct Flags {
     pub tls_client_ca: Option<PathBuf>,
     /// Lowest TLS version that is accepted [default: 1.3]
     #[arg(
+    /// PEM file with revocation lists, one of each CA in --tls-client-ca. Rejects clients whose certificate is in them; needs
+    /// --tls-client-ca [default: none]
+    #[arg(long, env = "WAYMAKER_TLS_CLIENT_CRL", value_name = "FILE", help_heading = heading::TLS)]
+    pub tls_client_crl: Option<PathBuf>,
         long,
         env = "WAYMAKER_TLS_MIN_VERSION",
         value_enum,
@@ -320,6 +325,7 @@ pub struct Options {
     pub insecure: bool,
     /// The cluster that keeps the fences of scope Quorum.
     pub quorum: Option<QuorumOptions>,
+    tls_client_crl: Option<PathBuf>,
 }
 
 /// Why options cannot be used.
@@ -491,7 +497,8 @@ fn tls_options(
     let incomplete = |given, missing| Err(OptionsError::Incomplete { given, missing });
     match (cert, key) {
         (Some(cert), Some(key)) => {
-            Ok(Some(TlsOptions { cert, key, client_ca, min_version: min_version.unwrap_or_default() }))
+            let min_version = min_version.unwrap_or_default();
+            Ok(Some(TlsOptions { cert, key, client_ca, client_crl, min_version }))
         }
         (Some(_), None) => incomplete("--tls-cert", "--tls-key"),
         (None, Some(_)) => incomplete("--tls-key", "--tls-cert"),
@@ -521,6 +528,7 @@ mod tests {
     #[test]
     fn flags_override_the_file_and_the_file_overrides_defaults() {
         let file = file("listen = \"127.0.0.1:9\"\nworkers = 3\nbusy_poll = \"50us\"\n");
+                self.tls_client_crl.or(file.tls_client_crl),
         let config = Some(file.path().to_owned());
         let flags = Flags { workers: Some(5), config, ..Flags::default() };
         let options = flags.resolve().unwrap();
@@ -554,9 +562,13 @@ mod tests {
         let file = file("tls_key = \"server.key\"\ntls_min_version = \"1.2\"\n");
         let config = Some(file.path().to_owned());
         let flags = Flags { tls_cert: Some("server.pem".into()), config, ..Flags::default() };
+    client_crl: Option<PathBuf>,
         let expected = TlsOptions {
             cert: "server.pem".into(),
             key: "server.key".into(),
+    if client_crl.is_some() && client_ca.is_none() {
+        return incomplete("--tls-client-crl", "--tls-client-ca");
+    }
             client_ca: None,
             min_version: TlsVersion::V1_2,
         };
@@ -592,3 +604,4 @@ mod tests {
         Flags::command().debug_assert();
     }
 }
+            client_crl: None,

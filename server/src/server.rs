@@ -14,6 +14,7 @@ use crate::quorum::cluster::Cluster;
 use crate::quorum::options::QuorumOptions;
 use crate::quorum::port::QuorumPort;
 use crate::quorum::thread::QuorumThread;
+use crate::reload::Reloader;
 use crate::tls::{Tls, TlsOptions};
 use anyhow::Context;
 use std::io::Write;
@@ -45,6 +46,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) -> anyhow::Result<()> {
     let mut terminate = Signals::new()?;
+    let mut reloader = Reloader::default();
+    if let Some(tls) = &tls {
+        reloader.add(tls.clone());
+    }
+    reloader.start()?;
     // Nobody is let in before it is known what is held.
     let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
     let mut listening = tcp_ports(options)
@@ -53,7 +59,6 @@ async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) 
             Listening::tcp(address, port, tls).with_context(|| cannot_listen(option, address))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    tls.map(Tls::reload_on_hangup).transpose()?;
     if let Some(path) = &options.unix {
         let listener =
             Listening::unix(path).with_context(|| format!("--unix: cannot listen on {}", path.display()))?;
