@@ -83,7 +83,11 @@ async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) 
     });
     let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
     let node = Arc::new(node);
-    let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
+    let config = DriverConfig {
+        pin: options.pin,
+        busy_poll: options.busy_poll,
+        address_limits: options.address_limits,
+    };
     let fronts = Arc::new(FrontConfig::new(options)?);
     let workers = Workers::start(&node, config, &fronts).context("could not start the workers")?;
     let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;

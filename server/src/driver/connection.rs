@@ -2,7 +2,7 @@
 
 use super::late::Queued;
 use super::local::Local;
-use super::{Intake, Port, Reserved, Socket};
+use super::{Admission, Intake, Port, Reserved, Socket};
 use crate::clock::Moment;
 use crate::edge::connection::{self, ConnectionIo, End, Newcomer, Read, TurnEnd, Write};
 use crate::edge::turn::Turn;
@@ -29,6 +29,8 @@ struct Connection {
     registered: bool,
     /// Its place in a reserve, until its end.
     reserved: Option<Reserved>,
+    /// Its place in the counts of its source address, until its end.
+    admission: Admission,
 }
 
 /// What a connection needs in one turn.
@@ -83,7 +85,7 @@ impl ConnectionIo for Io<'_, '_> {
 
 /// Serves a connection to its end.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { socket, peer, moved, port: _, reserved } = intake;
+    let Intake { socket, peer, moved, port: _, reserved, mut admission } = intake;
     let mut socket = match Socket::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -101,6 +103,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         tracing::debug!(%error, peer, "a TLS handshake failed");
         return local.note_ended();
     }
+    admission.end_handshake();
     let socket = Rc::new(RefCell::new(socket));
     let inner = {
         let mut worker = local.worker.borrow_mut();
@@ -116,6 +119,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         queued: Queued::default(),
         registered: false,
         reserved,
+        admission,
     };
     let ended = poll_fn(|context| connection.poll(context)).await;
     connection.finish(ended, peer).await;
@@ -176,7 +180,7 @@ impl Connection {
     }
 
     async fn finish(self, ended: End, peer: String) {
-        let Self { local, socket, inner, reserved, .. } = self;
+        let Self { local, socket, inner, reserved, admission, .. } = self;
         local.unregister(inner.key());
         let moved = {
             let mut worker = local.worker.borrow_mut();
@@ -190,7 +194,8 @@ impl Connection {
             (End::Move(to), Some(moved), Some(socket)) => match socket.into_std() {
                 Ok(socket) => {
                     let (port, moved) = (Port::Binary, Some(moved));
-                    local.handles[usize::from(to)].send(Intake { port, socket, peer, moved, reserved });
+                    let intake = Intake { port, socket, peer, moved, reserved, admission };
+                    local.handles[usize::from(to)].send(intake);
                 }
                 Err(error) => {
                     tracing::warn!(%error, peer, "could not move a connection to another worker");
@@ -241,7 +246,8 @@ mod tests {
             };
             let (local, socket) = (Rc::clone(local), Rc::new(RefCell::new(socket)));
             let queued = Queued::default();
-            Self { local, socket, inner, queued, registered: true, reserved: None }
+            let (reserved, admission) = (None, Admission::default());
+            Self { local, socket, inner, queued, registered: true, reserved, admission }
         }
 
         fn has_input(&self) -> bool {

@@ -197,8 +197,8 @@ async fn spin(local: Rc<Local>, busy_poll: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::StdSocket;
     use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use crate::driver::{Admission, StdSocket};
     use crate::limits::EVENTS_PER_POLL;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
@@ -236,7 +236,8 @@ mod tests {
                     client.write_all(&hello_and_keep_alives(0)).expect("there is room");
                     let socket = StdSocket::Unix(socket);
                     let (port, peer) = (Port::Binary, String::new());
-                    local.handles[0].send(Intake { port, socket, peer, moved: None, reserved: None });
+                    let (moved, reserved, admission) = (None, None, Admission::default());
+                    local.handles[0].send(Intake { port, socket, peer, moved, reserved, admission });
                     client
                 })
                 .collect();

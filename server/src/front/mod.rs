@@ -29,7 +29,7 @@ mod waymaker;
 pub use locket::{LocketCompatibility, LocketConfig};
 
 use crate::driver::front_turn::in_turns;
-use crate::driver::{Intake, Local, Port, StdSocket};
+use crate::driver::{Admission, Intake, Local, Port, StdSocket};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
 use crate::options::Options;
 use axum::Router;
@@ -85,6 +85,11 @@ impl FrontConfig {
         })
     }
 
+    /// Counts a refused connection, by the place of its label in `REFUSAL_LABELS`.
+    pub(crate) fn note_refused(&self, label_index: usize) {
+        self.metrics.note_refused(label_index);
+    }
+
     /// Tells clients of gRPC that the server is about to stop.
     pub fn drain(&self) {
         self.health.stop();
@@ -99,16 +104,18 @@ impl FrontConfig {
 
 /// Serves a connection of a front end to its end.
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { port, socket, peer, reserved, .. } = intake;
+    let Intake { port, socket, peer, reserved, mut admission, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
         // In a box, so that other connections do not have room for it.
-        Box::pin(serve_reserved(&local, socket, &peer)).await;
+        Box::pin(serve_reserved(&local, socket, &peer, admission)).await;
         local.note_front_ended();
         return drop(reserved);
     }
     let greeting_len = if port == Port::Grpc { GRPC_GREETING_LEN } else { HTTP_GREETING_LEN };
-    let afterwards = match FrontSocket::begin(socket, greeting_len).await {
+    let begun = FrontSocket::begin(socket, greeting_len).await;
+    admission.end_handshake();
+    let afterwards = match begun {
         Ok(socket) => match port {
             // In a box, so that connections of the others do not have room for it.
             Port::Grpc => {
@@ -129,15 +136,18 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
         Some(afterwards) => drop(tokio::task::spawn_local(async move {
             in_turns(afterwards).await;
             local.note_front_ended();
+            drop(admission);
         })),
         None => local.note_front_ended(),
     }
 }
 
 /// Serves a connection of the port for HTTP that is beyond the limit, for a short time.
-async fn serve_reserved(local: &Local, socket: StdSocket, peer: &str) {
+async fn serve_reserved(local: &Local, socket: StdSocket, peer: &str, mut admission: Admission) {
     let serving = async {
-        match FrontSocket::begin(socket, HTTP_GREETING_LEN).await {
+        let begun = FrontSocket::begin(socket, HTTP_GREETING_LEN).await;
+        admission.end_handshake();
+        match begun {
             Ok(socket) => http::serve_reserved(socket, peer, &local.fronts.reserved).await,
             Err(error) => tracing::debug!(%error, peer, "a connection failed before its first request"),
         }
