@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Settings of encrypted connections: those of a client to a `waymaker+tls://` address, and those of a dialect to `https://` or `wss://`.
+/// TLS settings: of a client for a `waymaker+tls://` address, and of a dialect for `https://` or `wss://`.
 ///
 /// ```no_run
 /// # async fn example() -> waymaker_client::Result<()> {
