@@ -60,14 +60,15 @@ impl Directory {
             if stems[..index].contains(stem) {
                 return Err(Failure::usage(format!("two certificates would have the file {stem}.pem")));
             }
-            for path in [self.certificate(stem), self.key(stem)] {
-                // A link that leads nowhere exists too.
-                if fs::symlink_metadata(&path).is_ok() {
-                    return Err(Failure::usage(format!("{} exists; no file is overwritten", path.display())));
-                }
-            }
+            check_absent(&self.certificate(stem))?;
+            check_absent(&self.key(stem))?;
         }
         Ok(())
+    }
+
+    /// Checks that there is no revocation list.
+    pub(super) fn check_no_list(&self) -> Result<(), Failure> {
+        check_absent(&self.list())
     }
 
     /// Creates the directory if it is missing.
@@ -153,6 +154,18 @@ fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| Failure::file(path, "read", &error))
 }
 
+fn check_absent(path: &Path) -> Result<(), Failure> {
+    // A link that leads nowhere exists too.
+    match fs::symlink_metadata(path) {
+        Ok(_) => Err(exists(path)),
+        Err(_) => Ok(()),
+    }
+}
+
+fn exists(path: &Path) -> Failure {
+    Failure::usage(format!("{} exists; no file is overwritten", path.display()))
+}
+
 /// Writes a file that must not exist yet.
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let written = || -> io::Result<()> {
@@ -161,9 +174,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
         file.sync_all()
     };
     written().map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            Failure::usage(format!("{} exists; no file is overwritten", path.display()))
-        }
+        ErrorKind::AlreadyExists => exists(path),
         _ => Failure::file(path, "write", &error),
     })
 }

@@ -21,7 +21,7 @@ use files::Directory;
 use names::{ClientName, ServerName};
 
 pub(crate) const HELP: &str = "\
-DIR has these files, of which no file is ever overwritten but clients.crl:
+DIR has these files. Only `tls revoke` replaces a file, clients.crl:
 
   ca.pem, ca.key          the CA, valid for 10 years. Keep ca.key away from servers
   server.pem, server.key  certificate and key of the server, valid for 1 year
@@ -188,6 +188,7 @@ fn init(arguments: &InitArguments) -> Result<(), Failure> {
     let stems = arguments.clients.iter().map(ClientName::stem);
     let stems: Vec<_> = ["ca".to_owned(), "server".to_owned()].into_iter().chain(stems).collect();
     directory.check_free(&stems)?;
+    directory.check_no_list()?;
     let authority = Authority::new()?;
     let days = arguments.validity.days;
     let server = authority.issue(Purpose::Server(&arguments.server_names), days)?;
@@ -229,7 +230,7 @@ fn revoke(arguments: &RevokeArguments) -> Result<(), Failure> {
     let list = directory.list().display().to_string();
     let name = arguments.name.to_string();
     let sentence = match revoked.is_new {
-        true => format!("{name}: revoked. {list} has {} certificates.\n", revoked.count),
+        true => format!("{name}: revoked; number of certificates in {list}: {}\n", revoked.count),
         false => format!("{name}: was revoked before; {list} is unchanged\n"),
     };
     let object = RevokedObject { name, serial: revoked.serial, list, revoked_count: revoked.count };

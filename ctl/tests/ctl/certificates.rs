@@ -179,10 +179,13 @@ fn keys_are_private_and_no_file_is_overwritten() {
     assert_eq!(contents(), before);
 
     let other = tempfile::tempdir().unwrap();
-    std::fs::write(other.path().join("bob.key"), "key").unwrap();
-    let message = refuse(&["tls", "init", other.path().to_str().unwrap(), "--client", "bob"]);
-    assert!(message.contains("bob.key exists"), "{message}");
-    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1, "nothing was written");
+    for name in ["bob.key", "clients.crl"] {
+        std::fs::write(other.path().join(name), "in the way").unwrap();
+        let message = refuse(&["tls", "init", other.path().to_str().unwrap(), "--client", "bob"]);
+        assert!(message.contains(&format!("{name} exists")), "{message}");
+        assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1, "nothing was written");
+        std::fs::remove_file(other.path().join(name)).unwrap();
+    }
 }
 
 #[test]
