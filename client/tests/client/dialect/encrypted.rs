@@ -25,8 +25,12 @@ async fn every_dialect_is_served_over_mutual_tls() {
     let permit = soon(Semaphore::new_acquired(client.clone(), "pool", 1, "id", LEASE)).await.unwrap();
     drop(permit);
     let locker = Locker::new(client);
-    let input =
-        AcquireLockInput { key: "clever".to_owned(), owner: "me".to_owned(), ..AcquireLockInput::default() };
+    let input = AcquireLockInput {
+        key: "clever".to_owned(),
+        owner: "me".to_owned(),
+        lease_duration: Some(LEASE),
+        ..AcquireLockInput::default()
+    };
     let lock = soon(locker.acquire_lock(input)).await.unwrap();
     soon(locker.release_lock(&lock)).await.unwrap();
 
