@@ -19,9 +19,10 @@ use crate::schema::SchemaArguments;
 use crate::semaphore::SemaphoreArguments;
 use crate::server::ServerCommand;
 use crate::throttle::ThrottleArguments;
+use crate::tls::TlsCommand;
 use crate::{
     completions, elect, lock, locks, log, namespaces, pools, prefixes, presence, registry, schema, semaphore,
-    server, throttle,
+    server, throttle, tls,
 };
 
 const HELP: &str = "\
@@ -52,6 +53,8 @@ Examples:
       waymaker-ctl prefixes thaw eu/
   Check a data directory:
       waymaker-ctl log verify /var/lib/waymaker
+  Make certificates for a server and a client:
+      waymaker-ctl tls init certificates --server-name locks.example --client alice
 
 With --json all output is JSON. `waymaker-ctl completions --help` explains how a
 shell completes commands. `waymaker-server` starts the server.";
@@ -134,6 +137,12 @@ pub(crate) enum Command {
     Log {
         #[command(subcommand)]
         command: LogCommand,
+    },
+    /// Make and revoke certificates of a small CA
+    #[command(after_help = exit::after(tls::HELP, &[Use::Local]))]
+    Tls {
+        #[command(subcommand)]
+        command: TlsCommand,
     },
     /// Print a completion script for a shell
     #[command(after_help = exit::after(completions::HELP, &[Use::Local]))]

@@ -2,7 +2,7 @@
 //!
 //! `command_line` lists the commands; `parse` parses them and explains mistakes. The arguments, the help and the code of a command are in
 //! one module, named after the command. `guarded` runs a command while something is held; `guarded/group.rs` explains how the command is
-//! stopped in time. `log` reads a data directory without a server. `connection` connects, `output` prints, `problem` describes failures
+//! stopped in time. `log` reads a data directory without a server, and `tls` makes certificates. `connection` connects, `output` prints, `problem` describes failures
 //! and `exit` lists the exit codes.
 
 mod command_line;
@@ -33,6 +33,7 @@ mod server;
 mod system;
 mod text;
 mod throttle;
+mod tls;
 mod values;
 mod watchdog;
 
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
 fn run(line: CommandLine) -> Exit {
     match &line.command {
         Command::Log { command } => return log::run(command),
+        Command::Tls { command } => return tls::run(command),
         Command::Completions(arguments) => return completions::run(arguments),
         Command::Schema(arguments) => return schema::run(arguments),
         _ => {}
@@ -86,7 +88,7 @@ async fn serve(line: CommandLine) -> Exit {
         Command::Presence { command } => presence::run(&connection, &command).await,
         Command::Namespaces { command } => namespaces::run(&connection, &command).await,
         Command::Server { command } => server::run(&connection, &command).await,
-        Command::Log { .. } | Command::Completions(_) | Command::Schema(_) => {
+        Command::Log { .. } | Command::Tls { .. } | Command::Completions(_) | Command::Schema(_) => {
             unreachable!("these commands run without an event loop")
         }
     }

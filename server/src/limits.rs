@@ -231,6 +231,10 @@ pub const RESERVED_HEAD_MS: u64 = 1_000;
 pub const REFUSALS_PER_REST: u32 = 32;
 /// How long it rests then.
 pub const REFUSALS_REST_MS: u64 = 10;
+/// Source addresses whose connections are counted for the limits per address.
+pub const TRACKED_ADDRESS_COUNT_MAX: usize = 1 << 16;
+/// How often the server looks whether files changed that it reads again, such as certificates. A change takes effect after two looks.
+pub const RELOAD_LOOK_MS: u64 = 2_000;
 /// Events of one poll of the operating system.
 pub const EVENTS_PER_POLL: usize = 4096;
 

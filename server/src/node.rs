@@ -85,7 +85,7 @@ pub struct Node {
     /// Opened at `HELLO` alone, so a lock does no harm.
     pub namespaces: Mutex<Namespaces>,
     /// Who may do what.
-    pub access: AccessControl,
+    pub access: Arc<AccessControl>,
     /// What operators froze; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
     /// How much memory is used, and its limit.
@@ -160,7 +160,7 @@ impl Node {
             accepted: (0..config.acceptor_count).map(|_| AtomicU64::new(start)).collect(),
             drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
             namespaces: Mutex::default(),
-            access: AccessControl::default(),
+            access: Arc::default(),
             freezes: Mutex::default(),
             unix_time: UnixTime::new(&*config.clock),
             memory: Arc::clone(&config.memory),

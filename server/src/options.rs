@@ -1,7 +1,9 @@
 //! Server options. Precedence: flags, environment, config file, defaults.
 
 use crate::access::AccessOptions;
+use crate::driver::AddressLimits;
 use crate::front::{LocketCompatibility, LocketConfig};
+use crate::maximum::Maximum;
 use crate::memory::{BadMemoryLimit, MemoryLimit};
 use crate::quorum::options::{QuorumFlags, QuorumOptions, QuorumOptionsError};
 use crate::tls::{TlsOptions, TlsVersion};
@@ -60,7 +62,8 @@ Start:
 
 Signals:
   SIGTERM, SIGINT  drain, then stop; a second signal stops at once (see --drain)
-  SIGHUP           read the files of --tls-cert, --tls-key and --tls-client-ca again; without TLS, end the process
+  SIGHUP           read the files of --tls-cert, --tls-key, --tls-client-ca and --tls-client-crl again, as the server
+                   also does by itself a few seconds after they change
 
 Exit codes:
   0    stopped by a signal
@@ -147,6 +150,10 @@ pub struct Flags {
     /// --tls-cert [default: none]
     #[arg(long, env = "WAYMAKER_TLS_CLIENT_CA", value_name = "FILE", help_heading = heading::TLS)]
     pub tls_client_ca: Option<PathBuf>,
+    /// PEM file with revocation lists, one of each CA in --tls-client-ca. Rejects clients whose certificate is in them; needs
+    /// --tls-client-ca [default: none]
+    #[arg(long, env = "WAYMAKER_TLS_CLIENT_CRL", value_name = "FILE", help_heading = heading::TLS)]
+    pub tls_client_crl: Option<PathBuf>,
     /// Lowest TLS version that is accepted [default: 1.3]
     #[arg(
         long,
@@ -202,6 +209,45 @@ pub struct Flags {
     /// connections; it still serves renewals and releases [default: 75%]
     #[arg(long, env = "WAYMAKER_MEMORY_LIMIT", value_name = "LIMIT", help_heading = heading::LIMITS)]
     pub memory_limit: Option<MemoryLimit>,
+    /// Connections that one source address may have, or `none`. An IPv6 address counts as its /64 network. Loopback and Unix sockets
+    /// have no limits per address, but see --limit-loopback [default: 1024]
+    #[arg(
+        long,
+        env = "WAYMAKER_CONNECTIONS_PER_ADDRESS",
+        value_name = "N",
+        allow_hyphen_values = true,
+        help_heading = heading::LIMITS
+    )]
+    pub connections_per_address: Option<Maximum>,
+    /// New connections of one source address in each second, or `none`. As many may come at once after a quiet second
+    /// [default: 200]
+    #[arg(
+        long,
+        env = "WAYMAKER_NEW_CONNECTIONS_PER_SECOND",
+        value_name = "N",
+        allow_hyphen_values = true,
+        help_heading = heading::LIMITS
+    )]
+    pub new_connections_per_second: Option<Maximum>,
+    /// Unfinished TLS handshakes that one source address may have, or `none` [default: 64]
+    #[arg(
+        long,
+        env = "WAYMAKER_HANDSHAKES_PER_ADDRESS",
+        value_name = "N",
+        allow_hyphen_values = true,
+        help_heading = heading::LIMITS
+    )]
+    pub handshakes_per_address: Option<Maximum>,
+    /// Apply the limits per address to loopback addresses too [default: false]
+    #[arg(
+        long,
+        env = "WAYMAKER_LIMIT_LOOPBACK",
+        num_args = 0..=1,
+        default_missing_value = "true",
+        value_name = BOOL,
+        help_heading = heading::LIMITS
+    )]
+    pub limit_loopback: Option<bool>,
 
     /// TOML file with options [default: none]
     #[arg(long, env = "WAYMAKER_CONFIG", value_name = "FILE", help_heading = heading::LIFECYCLE)]
@@ -280,6 +326,10 @@ struct File {
     pin: Option<bool>,
     busy_poll: Option<String>,
     memory_limit: Option<String>,
+    connections_per_address: Option<Maximum>,
+    new_connections_per_second: Option<Maximum>,
+    handshakes_per_address: Option<Maximum>,
+    limit_loopback: Option<bool>,
     unix: Option<PathBuf>,
     data_dir: Option<PathBuf>,
     log_segment_len: Option<u64>,
@@ -288,6 +338,7 @@ struct File {
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     tls_client_ca: Option<PathBuf>,
+    tls_client_crl: Option<PathBuf>,
     tls_min_version: Option<TlsVersion>,
     tokens: Option<PathBuf>,
     access: Option<PathBuf>,
@@ -319,6 +370,8 @@ pub struct Options {
     pub busy_poll: Duration,
     /// Memory at which nothing new is begun.
     pub memory_limit: MemoryLimit,
+    /// Limits of each source address.
+    pub address_limits: AddressLimits,
     /// Path of the Unix socket.
     pub unix: Option<PathBuf>,
     /// Directory of the durable log.
@@ -460,6 +513,27 @@ impl Flags {
                 })?,
                 (None, None) => MemoryLimit::default(),
             },
+            address_limits: {
+                let default = AddressLimits::default();
+                AddressLimits {
+                    connections: self
+                        .connections_per_address
+                        .or(file.connections_per_address)
+                        .unwrap_or(default.connections),
+                    new_per_second: self
+                        .new_connections_per_second
+                        .or(file.new_connections_per_second)
+                        .unwrap_or(default.new_per_second),
+                    handshakes: self
+                        .handshakes_per_address
+                        .or(file.handshakes_per_address)
+                        .unwrap_or(default.handshakes),
+                    include_loopback: self
+                        .limit_loopback
+                        .or(file.limit_loopback)
+                        .unwrap_or(default.include_loopback),
+                }
+            },
             unix: self.unix.or(file.unix).filter(|path| path != Path::new(NONE)),
             data_dir: Some(self.data_dir.or(file.data_dir).unwrap_or_else(|| "waymaker-data".into()))
                 .filter(|path| path != Path::new(NONE)),
@@ -470,6 +544,7 @@ impl Flags {
                 self.tls_cert.or(file.tls_cert),
                 self.tls_key.or(file.tls_key),
                 self.tls_client_ca.or(file.tls_client_ca),
+                self.tls_client_crl.or(file.tls_client_crl),
                 self.tls_min_version.or(file.tls_min_version),
             )?,
             access: AccessOptions {
@@ -507,12 +582,17 @@ fn tls_options(
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     client_ca: Option<PathBuf>,
+    client_crl: Option<PathBuf>,
     min_version: Option<TlsVersion>,
 ) -> Result<Option<TlsOptions>, OptionsError> {
     let incomplete = |given, missing| Err(OptionsError::Incomplete { given, missing });
+    if client_crl.is_some() && client_ca.is_none() {
+        return incomplete("--tls-client-crl", "--tls-client-ca");
+    }
     match (cert, key) {
         (Some(cert), Some(key)) => {
-            Ok(Some(TlsOptions { cert, key, client_ca, min_version: min_version.unwrap_or_default() }))
+            let min_version = min_version.unwrap_or_default();
+            Ok(Some(TlsOptions { cert, key, client_ca, client_crl, min_version }))
         }
         (Some(_), None) => incomplete("--tls-cert", "--tls-key"),
         (None, Some(_)) => incomplete("--tls-key", "--tls-cert"),
@@ -559,6 +639,8 @@ mod tests {
             ("locktopus_abandon_timeout = \"1\"", "locktopus_abandon_timeout"),
             ("workers = 0", "workers"),
             ("memory_limit = \"much\"", "memory_limit"),
+            ("connections_per_address = 0", "connections_per_address"),
+            ("handshakes_per_address = \"few\"", "handshakes_per_address"),
             ("[quorum]\nuser = \"me\"", "--quorum-endpoints"),
             ("log_segment_len = 5", "--log-segment-len"),
             ("[quorum]\nendpoint = \"x:1\"", "endpoint"),
@@ -579,6 +661,7 @@ mod tests {
             cert: "server.pem".into(),
             key: "server.key".into(),
             client_ca: None,
+            client_crl: None,
             min_version: TlsVersion::V1_2,
         };
         assert_eq!(flags.resolve().unwrap().tls, Some(expected));
@@ -592,11 +675,30 @@ mod tests {
             ("--log-segment-len", "64KiB", "use a number of bytes without a unit, such as 67108864"),
             ("--drain", "x", "use a duration such as 50us, 250ms, 5s or 1m"),
             ("--busy-poll", "-1s", "use a duration such as 50us, 250ms, 5s or 1m"),
+            ("--connections-per-address", "-1", "use a number from 1 to 1000000, or `none`"),
+            ("--new-connections-per-second", "0", "use a number from 1 to 1000000, or `none`"),
             ("--locktopus-abandon-timeout", "7", "use a duration such as 50us, 250ms, 5s or 1m"),
         ] {
             let error = Flags::try_parse_from(["waymaker-server", flag, value]).unwrap_err().to_string();
             assert!(error.contains(&format!("'{value}' for '{flag}")) && error.contains(form), "{error}");
         }
+    }
+
+    #[test]
+    fn limits_per_address_may_be_combined_from_flags_and_file() {
+        let file = file(
+            "connections_per_address = 7\nnew_connections_per_second = \"none\"\nlimit_loopback = true\n",
+        );
+        let file = file.path().to_str().unwrap();
+        let flags = ["waymaker-server", "--config", file, "--connections-per-address", "none"];
+        let limits = Flags::parse_from(flags).resolve().unwrap().address_limits;
+        let expected = AddressLimits {
+            connections: Maximum::NONE,
+            new_per_second: Maximum::NONE,
+            include_loopback: true,
+            ..AddressLimits::default()
+        };
+        assert_eq!(limits, expected);
     }
 
     #[test]

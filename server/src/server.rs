@@ -1,6 +1,6 @@
 //! A whole server, from its options to its end.
 
-use crate::access::{AccessControl, Policy};
+use crate::access::{AccessControl, AccessOptions, Policy, PolicyFiles};
 use crate::clock::{BootClock, Clock};
 use crate::data_dir::DataDir;
 use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
@@ -15,6 +15,7 @@ use crate::quorum::cluster::Cluster;
 use crate::quorum::options::QuorumOptions;
 use crate::quorum::port::QuorumPort;
 use crate::quorum::thread::QuorumThread;
+use crate::reload::Reloader;
 use crate::tls::{Tls, TlsOptions};
 use anyhow::Context;
 use std::io::Write;
@@ -52,6 +53,15 @@ async fn serve(
     data_dir: Option<&DataDir>,
 ) -> anyhow::Result<()> {
     let mut terminate = Signals::new()?;
+    let mut reloader = Reloader::default();
+    if let Some(tls) = &tls {
+        reloader.add(tls.clone());
+    }
+    let access = Arc::new(AccessControl::new(policy));
+    if options.access != AccessOptions::default() {
+        reloader.add(PolicyFiles::new(options.access.clone(), Arc::clone(&access)));
+    }
+    reloader.start()?;
     // Nobody is let in before it is known what is held.
     let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
     let mut listening = tcp_ports(options)
@@ -63,7 +73,6 @@ async fn serve(
             Ok((listening, needs_identity))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    tls.map(Tls::reload_on_hangup).transpose()?;
     if let Some(path) = &options.unix {
         let listener =
             Listening::unix(path).with_context(|| format!("--unix: cannot listen on {}", path.display()))?;
@@ -88,9 +97,13 @@ async fn serve(
         quorum: quorum.as_ref().map(|(_, (port, _))| port.clone()),
     });
     let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
-    node.access = AccessControl::new(policy);
+    node.access = access;
     let node = Arc::new(node);
-    let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
+    let config = DriverConfig {
+        pin: options.pin,
+        busy_poll: options.busy_poll,
+        address_limits: options.address_limits,
+    };
     let fronts = Arc::new(FrontConfig::new(options)?);
     let workers = Workers::start(&node, config, &fronts).context("could not start the workers")?;
     let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;

@@ -1,21 +1,20 @@
 //! What encrypted listeners need: certificates, and who is let in by theirs.
 //!
 //! There is one [`Tls`] for a server and one [`TlsAcceptor`] for each listener, which differ in the protocols that they
-//! agree on. SIGHUP reads all files again: connections that begin later get what the files say then, and those that
-//! are open go on as they are. Data before the end of the handshake is never taken, since whoever recorded it could send
+//! agree on. The files can be read again ([`crate::reload`]): connections that begin later use the new contents, and open
+//! connections continue. No session of the old contents can be resumed then, so a revoked client cannot avoid the check. Data before the end of the handshake is never taken, since whoever recorded it could send
 //! it again.
 
+use crate::reload::{Reload, ReloadError};
 use clap::ValueEnum;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use serde::Deserialize;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The oldest version of TLS that is spoken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
@@ -40,6 +39,8 @@ pub struct TlsOptions {
     pub key: PathBuf,
     /// Who signs the certificates of clients; without it none are asked for.
     pub client_ca: Option<PathBuf>,
+    /// Certificates of clients that are no longer valid; without it none is checked for that.
+    pub client_crl: Option<PathBuf>,
     /// The oldest version that is spoken.
     pub min_version: TlsVersion,
 }
@@ -61,6 +62,14 @@ pub enum TlsError {
     #[error("{option}: {path} contains no certificate")]
     NoCertificate {
         /// Which option names it.
+        option: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file has no revocation list.
+    #[error("{option}: {path} contains no certificate revocation list")]
+    NoRevocationList {
+        /// Name of the option.
         option: &'static str,
         /// The file.
         path: PathBuf,
@@ -107,7 +116,7 @@ impl TlsError {
 }
 
 /// The certificates of a server as they were read last.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tls {
     options: TlsOptions,
     current: Arc<RwLock<ServerConfig>>,
@@ -128,26 +137,25 @@ impl Tls {
         let protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         TlsAcceptor { current: Arc::clone(&self.current), protocols }
     }
+}
 
-    /// Leaves a task behind that reads the files again with each SIGHUP.
-    ///
-    /// # Errors
-    /// If the signal cannot be listened for.
-    pub fn reload_on_hangup(self) -> io::Result<()> {
-        let mut hangup = signal(SignalKind::hangup())?;
-        tokio::spawn(async move {
-            while hangup.recv().await.is_some() {
-                match read(&self.options) {
-                    Ok(config) => {
-                        *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
-                        tracing::info!("reloaded the certificates");
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "could not reload the certificates; the previous ones stay in use");
-                    }
-                }
-            }
-        });
+impl Reload for Tls {
+    fn subject(&self) -> &'static str {
+        "certificates"
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let TlsOptions { cert, key, client_ca, client_crl, min_version: _ } = &self.options;
+        [Some(cert), Some(key), client_ca.as_ref(), client_crl.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    fn reload(&mut self) -> Result<(), ReloadError> {
+        let config = read(&self.options)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
     }
 }
@@ -173,7 +181,7 @@ impl TlsAcceptor {
 }
 
 fn read(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
-    let TlsOptions { cert, key, client_ca, min_version } = options;
+    let TlsOptions { cert, key, client_ca, client_crl, min_version } = options;
     let chain = certificates("--tls-cert", cert)?;
     let private_key = private_key("--tls-key", key)?;
     let provider = Arc::new(ring::default_provider());
@@ -185,7 +193,7 @@ fn read(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
         .with_protocol_versions(versions)
         .expect("the provider speaks both");
     let builder = match client_ca {
-        Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
+        Some(ca) => builder.with_client_cert_verifier(client_verifier(ca, client_crl.as_deref(), provider)?),
         None => builder.with_no_client_auth(),
     };
     builder
@@ -194,16 +202,35 @@ fn read(options: &TlsOptions) -> Result<ServerConfig, TlsError> {
 }
 
 fn client_verifier(
-    path: &Path,
+    ca: &Path,
+    crl: Option<&Path>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("--tls-client-ca", path)? {
-        roots.add(certificate).map_err(unusable("--tls-client-ca", path))?;
+    for certificate in certificates("--tls-client-ca", ca)? {
+        roots.add(certificate).map_err(unusable("--tls-client-ca", ca))?;
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(unusable("--tls-client-ca", path))
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    match crl {
+        None => verifier.build().map_err(unusable("--tls-client-ca", ca)),
+        Some(crl) => {
+            // There are roots, so only a list can be wrong.
+            verifier.with_crls(revocation_lists(crl)?).build().map_err(unusable(CLIENT_CRL, crl))
+        }
+    }
+}
+
+const CLIENT_CRL: &str = "--tls-client-crl";
+
+/// Returns all revocation lists in a file, at least one.
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let lists = CertificateRevocationListDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(unreadable(CLIENT_CRL, path))?;
+    if lists.is_empty() {
+        return Err(TlsError::NoRevocationList { option: CLIENT_CRL, path: path.to_owned() });
+    }
+    Ok(lists)
 }
 
 /// All certificates in a file, at least one.

@@ -4,6 +4,7 @@ mod acquire;
 mod against_server;
 #[path = "../../../server/tests/server/authority.rs"]
 mod authority;
+mod certificates;
 mod complaints;
 mod completions;
 mod edges;

@@ -123,6 +123,11 @@ fn the_json_output_of_every_command_follows_its_schema() {
         running.signal(nix::sys::signal::Signal::SIGTERM);
         running.wait();
     }
+    let certificates = tempfile::tempdir().unwrap();
+    let certificates = certificates.path().to_str().unwrap();
+    printer.once("tls init", &["--json", "tls", "init", certificates]);
+    printer.once("tls client", &["--json", "tls", "client", certificates, "alice"]);
+    printer.once("tls revoke", &["--json", "tls", "revoke", certificates, "alice"]);
     let others = ["error", "note"].map(str::to_owned);
     assert_eq!(printer.checked.into_iter().chain(others).collect::<BTreeSet<_>>(), commands_with_schema());
 }

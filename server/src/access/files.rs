@@ -1,9 +1,11 @@
 //! The files of a policy: the access file, and the files of tokens.
 
-use super::Policy;
+use super::{AccessControl, Policy};
+use crate::reload::{Reload, ReloadError};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use waymaker_access::{AccessFileError, Rules, TokenFileError, TokenTable};
 
 /// Which files say who may do what.
@@ -58,6 +60,41 @@ impl AccessOptions {
     }
 }
 
+/// The files of the policy of a running server.
+#[derive(Debug)]
+pub(crate) struct PolicyFiles {
+    options: AccessOptions,
+    access: Arc<AccessControl>,
+}
+
+impl PolicyFiles {
+    /// Those of a server that has read them once.
+    pub(crate) fn new(options: AccessOptions, access: Arc<AccessControl>) -> Self {
+        Self { options, access }
+    }
+}
+
+impl Reload for PolicyFiles {
+    fn subject(&self) -> &'static str {
+        "tokens and access rules"
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let AccessOptions { access, tokens } = &self.options;
+        // A file that appears in a directory, or goes from there, changes the directory.
+        let tokens = tokens.iter().flat_map(|path| {
+            let files = token_files(path).unwrap_or_default();
+            std::iter::once(path.clone()).chain(files)
+        });
+        access.iter().cloned().chain(tokens).collect()
+    }
+
+    fn reload(&mut self) -> Result<(), ReloadError> {
+        self.access.replace(self.options.load()?);
+        Ok(())
+    }
+}
+
 fn read_rules(path: &Path) -> Result<Rules, AccessOptionsError> {
     let text = read(path, "--access")?;
     Rules::parse(&text).map_err(|error| AccessOptionsError::BadAccessFile { path: path.to_owned(), error })
@@ -66,24 +103,28 @@ fn read_rules(path: &Path) -> Result<Rules, AccessOptionsError> {
 fn read_tokens(path: &Path) -> Result<TokenTable, AccessOptionsError> {
     let unreadable =
         |error| AccessOptionsError::Unreadable { option: "--tokens", path: path.to_owned(), error };
-    let mut files = Vec::new();
-    if path.is_dir() {
-        for entry in fs::read_dir(path).map_err(unreadable)? {
-            let file = entry.map_err(unreadable)?.path();
-            if file.extension().is_some_and(|extension| extension == "toml") {
-                files.push(file);
-            }
-        }
-        files.sort();
-    } else {
-        files.push(path.to_owned());
-    }
     let mut table = TokenTable::default();
-    for file in files {
+    for file in token_files(path).map_err(unreadable)? {
         let text = read(&file, "--tokens")?;
         table = table.with_file(&file.display().to_string(), text.as_bytes())?;
     }
     Ok(table)
+}
+
+/// The files of tokens at a path: the file itself, or those in the directory.
+fn token_files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|extension| extension == "toml") {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn read(path: &Path, option: &'static str) -> Result<String, AccessOptionsError> {

@@ -11,6 +11,7 @@ mod policy;
 
 pub(crate) use certificate::names_of;
 pub use evidence::Evidence;
+pub(crate) use files::PolicyFiles;
 pub use files::{AccessOptions, AccessOptionsError};
 pub use policy::{Policy, Unauthenticated};
 

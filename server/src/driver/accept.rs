@@ -1,5 +1,7 @@
 //! Accepting connections and handing them to workers.
 
+use super::addresses::{Admission, Excess};
+use super::refusal::Refusal;
 use super::reserve::Reserve;
 use super::socket::StdSocket;
 use super::tls_stream::TlsState;
@@ -8,19 +10,18 @@ use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
 use crate::limits::{REFUSALS_PER_REST, REFUSALS_REST_MS, SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
-use crate::memory;
 use crate::node::Node;
 use crate::tls::TlsAcceptor;
 use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener};
-use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 
 /// How long to wait when the system has no descriptor or no memory for another connection.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
@@ -126,18 +127,25 @@ impl Listening {
         }
     }
 
+    fn is_encrypted(&self) -> bool {
+        matches!(self, Self::Tcp(_, _, Some(_)))
+    }
+
+    /// Begins the encryption of an accepted connection, if this listener encrypts.
+    fn encrypt(&self, socket: StdSocket) -> Result<StdSocket, rustls::Error> {
+        match (self, socket) {
+            (Self::Tcp(_, _, Some(tls)), StdSocket::Tcp(stream)) => {
+                Ok(StdSocket::Tls(stream, Box::new(TlsState::new(tls.begin()?))))
+            }
+            (_, socket) => Ok(socket),
+        }
+    }
+
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
-            Self::Tcp(listener, _, tls) => {
+            Self::Tcp(listener, ..) => {
                 let (stream, peer) = listener.accept().await?;
-                let stream = stream.into_std()?;
-                let socket = match tls {
-                    None => StdSocket::Tcp(stream),
-                    Some(tls) => StdSocket::Tls(
-                        stream,
-                        Box::new(TlsState::new(tls.begin().map_err(io::Error::other)?)),
-                    ),
-                };
+                let socket = StdSocket::Tcp(stream.into_std()?);
                 let evidence = Evidence { address: Some(peer.ip()), ..Evidence::default() };
                 Ok(Accepted { socket, peer: peer.to_string(), evidence })
             }
@@ -269,6 +277,7 @@ impl Acceptor {
         match accepted {
             Ok(Accepted { socket, peer, mut evidence }) => {
                 evidence.needs_identity = self.needs_identity;
+                let address = evidence.address;
                 let is_exceeded = node.memory.is_exceeded();
                 let is_full = is_exceeded || workers.connection_count() >= self.connection_count_max;
                 let reserve = match (&socket, self.listening.port()) {
@@ -279,29 +288,41 @@ impl Acceptor {
                 let reserved = reserve.filter(|_| is_full).and_then(Reserve::take);
                 if is_full && reserved.is_none() {
                     self.refused_count += 1;
-                    let reason = if is_exceeded {
-                        RefusedFor::Memory(node.memory.limit().unwrap_or(0))
+                    let refusal = if is_exceeded {
+                        Refusal::Memory(node.memory.limit().unwrap_or(0))
                     } else {
-                        RefusedFor::Connections(self.connection_count_max)
+                        Refusal::Connections(self.connection_count_max)
                     };
-                    self.log(|| tracing::warn!(?reason, "refused a connection because a limit is reached"));
-                    if self.listening.port() == Port::Binary {
-                        refuse(&socket, reason);
-                    }
+                    self.refuse(&socket, &peer, refusal, workers);
                     return Ok(());
                 }
+                let admission = match self.admit(address, workers) {
+                    Ok(admission) => admission,
+                    Err(excess) => {
+                        // Without a rest, which would delay other addresses.
+                        self.refuse(&socket, &peer, Refusal::Address(excess), workers);
+                        return Ok(());
+                    }
+                };
                 // Not before it is let in: whoever is refused is to cost little.
                 if let Err(error) = tune(&socket) {
                     tracing::debug!(%error, peer, "the peer closed a connection before it was served");
                     return Ok(());
                 }
+                let socket = match self.listening.encrypt(socket) {
+                    Ok(socket) => socket,
+                    Err(error) => {
+                        self.log(|| tracing::warn!(%error, "could not begin to encrypt a connection"));
+                        return Err(Exhausted);
+                    }
+                };
                 let least = workers
                     .handles
                     .iter()
                     .min_by_key(|handle| handle.connection_count.load(Ordering::Relaxed));
                 if let Some(worker) = least {
                     let (port, moved) = (self.listening.port(), None);
-                    worker.send(Intake { port, socket, peer, evidence, moved, reserved });
+                    worker.send(Intake { port, socket, peer, evidence, moved, reserved, admission });
                 }
                 Ok(())
             }
@@ -313,37 +334,34 @@ impl Acceptor {
         }
     }
 
+    /// Admits a connection from this address, or names the limit of the address that it exceeds.
+    fn admit(&self, address: Option<IpAddr>, workers: &Workers) -> Result<Admission, Excess> {
+        let Some(address) = address else { return Ok(Admission::default()) };
+        let mut addresses = workers.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if !addresses.has_limits(address) {
+            return Ok(Admission::default());
+        }
+        addresses.admit(address, self.listening.is_encrypted(), BootClock.moment().passed)
+    }
+
+    /// Counts and logs a refusal, and tells the client if it can read that.
+    fn refuse(&mut self, socket: &StdSocket, peer: &str, refusal: Refusal, workers: &Workers) {
+        workers.note_refused(refusal);
+        self.log(|| {
+            tracing::warn!(reason = ?refusal, peer, "refused a connection because a limit is reached");
+        });
+        // An encrypted client reads nothing before the TLS handshake.
+        if self.listening.port() == Port::Binary && !self.listening.is_encrypted() {
+            refusal.tell(socket);
+        }
+    }
+
     fn log(&mut self, line: impl FnOnce()) {
         if self.last_log.is_none_or(|last| last.elapsed() >= EXHAUSTED_LOG_EVERY) {
             self.last_log = Some(Instant::now());
             line();
         }
     }
-}
-
-/// The limit because of which a connection is refused.
-#[derive(Clone, Copy, Debug)]
-enum RefusedFor {
-    /// This number of connections, the maximum, is open.
-    Connections(usize),
-    /// The server uses more than this number of bytes, the maximum.
-    Memory(u64),
-}
-
-/// Says why a connection is closed at once, if it takes as much.
-fn refuse(socket: &StdSocket, reason: RefusedFor) {
-    let (field, value, message) = match reason {
-        RefusedFor::Connections(limit) => (
-            "connections",
-            limit as u64,
-            format!("the server has {limit} connections, the maximum; try again later"),
-        ),
-        RefusedFor::Memory(limit) => (memory::LIMIT_NAME, limit, memory::refusal(limit)),
-    };
-    let detail = ErrorDetail::Text { value, field: field.as_bytes(), message: message.as_bytes() };
-    let mut frame = Vec::new();
-    ErrorAnswer { code: ErrorCode::Overloaded, detail }.encode(0, &mut frame);
-    let _ = socket.try_write(&frame);
 }
 
 /// Raises the soft limit of descriptors to the hard one, and says how many connections that allows.

@@ -2,7 +2,7 @@
 
 use super::late::Queued;
 use super::local::Local;
-use super::{Intake, Port, Reserved, Socket};
+use super::{Admission, Intake, Port, Reserved, Socket};
 use crate::access::Evidence;
 use crate::clock::Moment;
 use crate::edge::connection::{self, ConnectionIo, End, Newcomer, Read, TurnEnd, Write};
@@ -30,6 +30,8 @@ struct Connection {
     registered: bool,
     /// Its place in a reserve, until its end.
     reserved: Option<Reserved>,
+    /// Its place in the counts of its source address, until its end.
+    admission: Admission,
 }
 
 /// What a connection needs in one turn.
@@ -84,7 +86,7 @@ impl ConnectionIo for Io<'_, '_> {
 
 /// Serves a connection to its end.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { socket, peer, mut evidence, moved, port: _, reserved } = intake;
+    let Intake { socket, peer, mut evidence, moved, port: _, reserved, mut admission } = intake;
     let mut socket = match Socket::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -103,6 +105,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         return local.note_ended();
     }
     evidence.certificate_names = socket.certificate_names();
+    admission.end_handshake();
     let socket = Rc::new(RefCell::new(socket));
     let inner = {
         let mut worker = local.worker.borrow_mut();
@@ -119,6 +122,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         queued: Queued::default(),
         registered: false,
         reserved,
+        admission,
     };
     let ended = poll_fn(|context| connection.poll(context)).await;
     connection.finish(ended, peer).await;
@@ -179,7 +183,7 @@ impl Connection {
     }
 
     async fn finish(self, ended: End, peer: String) {
-        let Self { local, socket, inner, reserved, .. } = self;
+        let Self { local, socket, inner, reserved, admission, .. } = self;
         local.unregister(inner.key());
         let moved = {
             let mut worker = local.worker.borrow_mut();
@@ -194,7 +198,7 @@ impl Connection {
                 Ok(socket) => {
                     // What is known of the client moves along.
                     let (port, evidence, moved) = (Port::Binary, Evidence::default(), Some(moved));
-                    let intake = Intake { port, socket, peer, evidence, moved, reserved };
+                    let intake = Intake { port, socket, peer, evidence, moved, reserved, admission };
                     local.handles[usize::from(to)].send(intake);
                 }
                 Err(error) => {
@@ -246,7 +250,8 @@ mod tests {
             };
             let (local, socket) = (Rc::clone(local), Rc::new(RefCell::new(socket)));
             let queued = Queued::default();
-            Self { local, socket, inner, queued, registered: true, reserved: None }
+            let (reserved, admission) = (None, Admission::default());
+            Self { local, socket, inner, queued, registered: true, reserved, admission }
         }
 
         fn has_input(&self) -> bool {

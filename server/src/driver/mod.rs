@@ -1,6 +1,7 @@
 //! Feeds workers from tokio: one thread and one single-threaded runtime each.
 
 mod accept;
+mod addresses;
 mod connection;
 pub(crate) mod front_turn;
 mod inlet;
@@ -8,6 +9,7 @@ mod late;
 mod local;
 mod partial_record;
 mod port;
+mod refusal;
 mod reserve;
 mod socket;
 mod tasks;
@@ -16,11 +18,14 @@ pub(crate) mod test_local;
 mod tls_stream;
 
 pub use accept::{Acceptor, Listening};
+pub use addresses::AddressLimits;
+pub(crate) use addresses::Admission;
 #[doc(hidden)]
 pub use inlet::BenchInlet;
 pub(crate) use inlet::{Asked, Closed, Followed, Inlet, Reply};
 pub(crate) use local::Local;
 pub use port::Port;
+pub(crate) use refusal::REFUSAL_LABELS;
 pub(crate) use reserve::Reserved;
 pub use socket::Socket;
 pub(crate) use socket::StdSocket;
@@ -33,6 +38,8 @@ use crate::limits::EVENTS_PER_POLL;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::worker::Worker;
+use addresses::Addresses;
+use refusal::Refusal;
 use reserve::Reserves;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,6 +63,8 @@ pub struct Intake {
     pub moved: Option<Moved>,
     /// Its place in the reserve, if the server has as many connections as it may have.
     pub(crate) reserved: Option<Reserved>,
+    /// Its place in the counts of its source address.
+    pub(crate) admission: Admission,
 }
 
 /// How one worker is reached from other threads.
@@ -114,6 +123,8 @@ pub struct DriverConfig {
     pub pin: bool,
     /// How long a worker without work keeps looking for more before it sleeps.
     pub busy_poll: Duration,
+    /// Limits of each source address.
+    pub address_limits: AddressLimits,
 }
 
 /// The running workers.
@@ -125,6 +136,9 @@ pub struct Workers {
     pub acceptors: AcceptorHandles,
     /// Places for connections beyond the limit.
     reserves: Reserves,
+    /// Connections of each source address.
+    addresses: Mutex<Addresses>,
+    fronts: Arc<FrontConfig>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -167,7 +181,8 @@ impl Workers {
                 local.take_last_mail();
             })?);
         }
-        Ok(Self { handles, acceptors, reserves: Reserves::default(), threads })
+        let (reserves, addresses) = (Reserves::default(), Mutex::new(Addresses::new(config.address_limits)));
+        Ok(Self { handles, acceptors, reserves, addresses, fronts: Arc::clone(fronts), threads })
     }
 
     /// Tells every worker, whether it sleeps or not.
@@ -188,6 +203,11 @@ impl Workers {
         let count: usize =
             self.handles.iter().map(|handle| handle.connection_count.load(Ordering::Relaxed)).sum();
         count.saturating_sub(self.reserves.count())
+    }
+
+    /// Counts a refused connection.
+    fn note_refused(&self, refusal: Refusal) {
+        self.fronts.note_refused(refusal.label_index());
     }
 
     /// Waits for the workers to end, which they do after `Mail::Finish`.
@@ -250,7 +270,7 @@ mod tests {
         let (node, orders) = test_node_with_log(2, BootClock.moment().now);
         let options = Flags::default().resolve().expect("the defaults");
         let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
-        let config = DriverConfig { pin: false, busy_poll: Duration::ZERO };
+        let config = DriverConfig::default();
         let workers = Workers::start(&node, config, &fronts).expect("two threads");
         let mut turn = loop {
             if let Some(turn) = node.shards[0].enter() {

@@ -198,8 +198,8 @@ async fn spin(local: Rc<Local>, busy_poll: Duration) {
 mod tests {
     use super::*;
     use crate::access::Evidence;
-    use crate::driver::StdSocket;
     use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use crate::driver::{Admission, StdSocket};
     use crate::limits::EVENTS_PER_POLL;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
@@ -238,7 +238,8 @@ mod tests {
                     let socket = StdSocket::Unix(socket);
                     let (port, peer) = (Port::Binary, String::new());
                     let evidence = Evidence::default();
-                    let intake = Intake { port, socket, peer, evidence, moved: None, reserved: None };
+                    let (moved, reserved, admission) = (None, None, Admission::default());
+                    let intake = Intake { port, socket, peer, evidence, moved, reserved, admission };
                     local.handles[0].send(intake);
                     client
                 })

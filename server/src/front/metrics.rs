@@ -1,15 +1,23 @@
 //! `/metrics`: what there is to count, as Prometheus reads it.
 
 use super::locket::{self, LocketMetrics};
-use crate::driver::Local;
+use crate::driver::{Local, REFUSAL_LABELS};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
 /// The media type of the text.
 pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The limit because of which a connection was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabel {
+    limit: &'static str,
+}
 
 /// The metrics of one server.
 #[derive(Debug)]
@@ -21,6 +29,8 @@ pub(super) struct Metrics {
     locks_expired: Counter,
     presence_expired: Counter,
     log_compaction_failures: Counter,
+    /// One for each of [`REFUSAL_LABELS`].
+    refused_connections: [Counter; REFUSAL_LABELS.len()],
 }
 
 impl Metrics {
@@ -43,6 +53,11 @@ impl Metrics {
         let presence_expired = counter("locket_presence_expired", "Presences whose lease expired");
         let log_compaction_failures =
             counter("waymaker_log_compaction_failures", "Failed compactions of the durable log");
+        let refused = Family::<RefusalLabel, Counter>::default();
+        let help = "Connections that were refused because of a limit";
+        registry.register("waymaker_refused_connections", help, refused.clone());
+        let refused_connections =
+            REFUSAL_LABELS.map(|limit| refused.get_or_create(&RefusalLabel { limit }).clone());
         Self {
             registry,
             locket,
@@ -51,7 +66,13 @@ impl Metrics {
             locks_expired,
             presence_expired,
             log_compaction_failures,
+            refused_connections,
         }
+    }
+
+    /// Counts a refused connection, by the place of its label in [`REFUSAL_LABELS`].
+    pub(super) fn note_refused(&self, label_index: usize) {
+        self.refused_connections[label_index].inc();
     }
 
     /// All of it as text. What is not counted as it happens is counted now.

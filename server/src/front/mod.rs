@@ -32,7 +32,7 @@ pub use locket::{LocketCompatibility, LocketConfig};
 
 use crate::access::Evidence;
 use crate::driver::front_turn::in_turns;
-use crate::driver::{Intake, Local, Port, StdSocket};
+use crate::driver::{Admission, Intake, Local, Port, StdSocket};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
 use crate::options::Options;
 use axum::Router;
@@ -89,6 +89,11 @@ impl FrontConfig {
         })
     }
 
+    /// Counts a refused connection, by the place of its label in `REFUSAL_LABELS`.
+    pub(crate) fn note_refused(&self, label_index: usize) {
+        self.metrics.note_refused(label_index);
+    }
+
     /// Tells clients of gRPC that the server is about to stop.
     pub fn drain(&self) {
         self.health.stop();
@@ -103,16 +108,18 @@ impl FrontConfig {
 
 /// Serves a connection of a front end to its end.
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
-    let Intake { port, socket, peer, mut evidence, reserved, .. } = intake;
+    let Intake { port, socket, peer, mut evidence, reserved, mut admission, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
         // In a box, so that other connections do not have room for it.
-        Box::pin(serve_reserved(&local, socket, peer, evidence)).await;
+        Box::pin(serve_reserved(&local, socket, peer, evidence, admission)).await;
         local.note_front_ended();
         return drop(reserved);
     }
     let greeting_len = if port == Port::Grpc { GRPC_GREETING_LEN } else { HTTP_GREETING_LEN };
-    let afterwards = match FrontSocket::begin(socket, greeting_len).await {
+    let begun = FrontSocket::begin(socket, greeting_len).await;
+    admission.end_handshake();
+    let afterwards = match begun {
         Ok(socket) => {
             evidence.certificate_names = socket.certificate_names();
             let client = FrontClient::new(peer, evidence);
@@ -139,15 +146,24 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
         Some(afterwards) => drop(tokio::task::spawn_local(async move {
             in_turns(afterwards).await;
             local.note_front_ended();
+            drop(admission);
         })),
         None => local.note_front_ended(),
     }
 }
 
 /// Serves a connection of the port for HTTP that is beyond the limit, for a short time.
-async fn serve_reserved(local: &Local, socket: StdSocket, peer: String, mut evidence: Evidence) {
+async fn serve_reserved(
+    local: &Local,
+    socket: StdSocket,
+    peer: String,
+    mut evidence: Evidence,
+    mut admission: Admission,
+) {
     let serving = async {
-        match FrontSocket::begin(socket, HTTP_GREETING_LEN).await {
+        let begun = FrontSocket::begin(socket, HTTP_GREETING_LEN).await;
+        admission.end_handshake();
+        match begun {
             Ok(socket) => {
                 evidence.certificate_names = socket.certificate_names();
                 let client = FrontClient::new(peer, evidence);

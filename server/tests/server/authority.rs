@@ -1,7 +1,14 @@
 //! A certificate authority of a test, and the files that programs are given.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Serial number of the next certificate of any authority.
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// Signs certificates and writes them to files, which go with it.
 pub(crate) struct Authority {
@@ -13,6 +20,7 @@ pub(crate) struct Authority {
 pub(crate) struct Issued {
     cert: PathBuf,
     key: PathBuf,
+    serial: SerialNumber,
 }
 
 impl Issued {
@@ -48,6 +56,8 @@ impl Authority {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let mut parameters = CertificateParams::new(names).expect("two names");
         parameters.distinguished_name.push(DnType::CommonName, name);
+        let serial = SerialNumber::from(NEXT_SERIAL.fetch_add(1, Ordering::Relaxed));
+        parameters.serial_number = Some(serial.clone());
         let key = KeyPair::generate().expect("a key");
         let certificate = parameters.signed_by(&key, &self.issuer).expect("a certificate");
         let file = |extension: &str, text: String| {
@@ -55,6 +65,29 @@ impl Authority {
             std::fs::write(&path, text).expect("a file");
             path
         };
-        Issued { cert: file("pem", certificate.pem()), key: file("key", key.serialize_pem()) }
+        Issued { cert: file("pem", certificate.pem()), key: file("key", key.serialize_pem()), serial }
+    }
+
+    /// Returns a file with the revocation list of this authority. It replaces the file of the list before.
+    #[allow(dead_code, reason = "other tests share this file, and revoke nothing")]
+    pub(crate) fn revoke(&self, revoked_list: &[&Issued]) -> PathBuf {
+        let revoked = |issued: &&Issued| RevokedCertParams {
+            serial_number: issued.serial.clone(),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let parameters = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(4000, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked_list.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = parameters.signed_by(&self.issuer).expect("a revocation list");
+        let path = self.directory.path().join("revoked.crl");
+        std::fs::write(&path, list.pem().expect("a list as text")).expect("a file");
+        path
     }
 }

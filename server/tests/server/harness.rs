@@ -187,6 +187,12 @@ impl Server {
         })
     }
 
+    /// Returns the log.
+    pub(crate) fn log(&self) -> String {
+        let log = self.log.as_ref().expect("the log is kept");
+        std::fs::read_to_string(log.path()).expect("the log is text")
+    }
+
     /// Sends the signal of this name, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let signal: Signal = format!("SIG{name}").parse().expect("the name of a signal");

@@ -2,6 +2,7 @@
 
 mod abuse;
 mod access;
+mod addresses;
 mod authority;
 mod bad_claims;
 mod bad_input;

@@ -20,6 +20,9 @@ use waymaker_protocol::{Acquire, ErrorCode, Hello, Inspect, Release, Request, Re
 
 pub(crate) type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
 
+const OLD: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
+const NEW: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
 /// How a client of a test encrypts: whom it believes, what it shows, what it speaks.
 struct Manner<'a> {
     authority: &'a Authority,
@@ -236,11 +239,120 @@ fn sighup_loads_a_new_certificate_and_keeps_old_connections() {
     old.release(granted.id);
 }
 
+/// Copies a file of `new` over the same file of `old`.
+fn replace(file: fn(&Issued) -> &str, old: &Issued, new: &Issued) {
+    std::fs::copy(file(new), file(old)).unwrap();
+}
+
+/// Returns the number of lines of the log with all of these words.
+fn count_logged(server: &Server, words: &[&str]) -> usize {
+    let log = server.log();
+    log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+}
+
+#[test]
+fn changed_files_are_loaded_without_a_signal_and_a_half_written_pair_is_not() {
+    let authority = Authority::new();
+    let (issued, other) = (authority.issue("server"), authority.issue("other"));
+    let server = Server::start_logged(&arguments(&issued, &[]));
+    let manner = Manner::believing(&authority);
+    let shown = || manner.client(&server).socket.conn.peer_certificates().unwrap()[0].to_vec();
+    let before = shown();
+
+    replace(Issued::key, &issued, &other);
+    let half =
+        &["WARN", "could not reload the certificates", "--tls-key", "does not belong to the certificate"];
+    server.log_places(&[half]);
+    assert_eq!(shown(), before);
+
+    replace(Issued::cert, &issued, &other);
+    server.log_places(&[&["INFO", "reloaded the certificates because a file changed"]]);
+    assert_ne!(shown(), before);
+    assert_eq!(count_logged(&server, half), 1);
+}
+
+#[test]
+fn sighup_without_tls_ends_no_server() {
+    let server = Server::start_logged(&[]);
+    server.signal("HUP");
+    server.log_places(&[&["INFO", "SIGHUP", "no files"]]);
+    server.assert_serves();
+}
+
+#[test]
+fn a_revoked_client_is_refused_with_an_alert_and_others_are_served() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let (good, bad) = (clients.issue("good"), clients.issue("bad"));
+    let (ca, list) = (clients.ca(), clients.revoke(&[&bad]));
+    let (ca, list) = (ca.to_str().unwrap(), list.to_str().unwrap());
+    let issued = authority.issue("server");
+    let server =
+        server(&issued, &["--tls-client-ca", ca, "--tls-client-crl", list, "--tls-min-version", "1.2"]);
+    for versions in [OLD, NEW] {
+        let manner = || Manner { versions, ..Manner::believing(&authority) };
+        let refused = match manner().showing(&bad).try_connect(&server) {
+            Ok(socket) => refusal(socket),
+            // With TLS 1.2 a client hears of it in the handshake.
+            Err(error) => error.to_string(),
+        };
+        assert!(refused.contains("CertificateRevoked"), "{refused}");
+        manner().showing(&good).assert_served(&server);
+    }
+}
+
+/// A session that was begun before the revocation is no way in.
+#[test]
+fn a_revocation_takes_effect_while_the_server_runs() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let client = clients.issue("client");
+    let (ca, list) = (clients.ca(), clients.revoke(&[]));
+    let files = ["--tls-client-ca", ca.to_str().unwrap(), "--tls-client-crl", list.to_str().unwrap()];
+    let issued = authority.issue("server");
+    let server = Server::start_logged(&arguments(&issued, &files));
+    // All connections share a configuration, and with it the tickets of earlier sessions.
+    let config = Manner::believing(&authority).showing(&client).config();
+    let connect = || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
+        Client::new(StreamOwned::new(connection, server.socket()))
+    };
+    let mut open = connect();
+    open.hello("client", SessionRequest::None);
+    let mut resumed = connect();
+    resumed.hello("client", SessionRequest::None);
+    assert_eq!(resumed.socket.conn.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
+
+    clients.revoke(&[&client]);
+    server.log_places(&[&["INFO", "reloaded the certificates because a file changed"]]);
+    let mut hello = Vec::new();
+    Request::Hello(default_hello()).encode(1, &mut hello);
+    let mut late = connect();
+    let refused = late.socket.write_all(&hello).err().map(|error| error.to_string());
+    let refused = refused.unwrap_or_else(|| refusal(late.socket));
+    assert!(refused.contains("CertificateRevoked"), "{refused}");
+    let granted = open.acquire(b"key", 0);
+    open.release(granted.id);
+}
+
+#[test]
+fn a_client_of_a_ca_without_a_revocation_list_is_refused() {
+    let (authority, clients, others) = (Authority::new(), Authority::new(), Authority::new());
+    let (ca, list) = (clients.ca(), clients.revoke(&[]));
+    let both = std::fs::read_to_string(&ca).unwrap() + &std::fs::read_to_string(others.ca()).unwrap();
+    std::fs::write(&ca, both).unwrap();
+    let files = ["--tls-client-ca", ca.to_str().unwrap(), "--tls-client-crl", list.to_str().unwrap()];
+    let server = server(&authority.issue("server"), &files);
+    let manner = || Manner::believing(&authority);
+    let stranger = others.issue("stranger");
+    let refused = refusal(manner().showing(&stranger).try_connect(&server).unwrap());
+    assert!(refused.contains("UnknownCA") || refused.contains("BadCertificate"), "{refused}");
+    manner().showing(&clients.issue("client")).assert_served(&server);
+}
+
 #[test]
 fn tls_1_2_is_accepted_only_if_configured() {
     let authority = Authority::new();
     let issued = authority.issue("server");
-    const OLD: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
     let manner = Manner { versions: OLD, ..Manner::believing(&authority) };
     let error = manner.try_connect(&server(&issued, &[])).unwrap_err();
     assert!(error.to_string().contains("ProtocolVersion"), "{error}");
@@ -325,7 +437,31 @@ fn a_unix_socket_stays_unencrypted_beside_tls() {
 fn invalid_tls_options_are_named_with_their_files() {
     let authority = Authority::new();
     let (one, other) = (authority.issue("one"), authority.issue("other"));
-    let cases: [(&[&str], &[&str]); 8] = [
+    let ca = authority.ca();
+    let with_list = |list| {
+        [
+            "--tls-cert",
+            one.cert(),
+            "--tls-key",
+            one.key(),
+            "--tls-client-ca",
+            ca.to_str().unwrap(),
+            "--tls-client-crl",
+            list,
+        ]
+    };
+    let garbage = ca.with_file_name("garbage");
+    std::fs::write(&garbage, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n").unwrap();
+    let garbage = garbage.to_str().unwrap();
+    let cases: [(&[&str], &[&str]); 13] = [
+        (&["--tls-client-crl", one.cert()], &["tls-client-crl", "needs --tls-client-ca"]),
+        (
+            &["--tls-cert", one.cert(), "--tls-key", one.key(), "--tls-client-crl", one.cert()],
+            &["tls-client-crl", "needs --tls-client-ca"],
+        ),
+        (&with_list("/nonexistent.crl"), &["tls-client-crl", "/nonexistent.crl"]),
+        (&with_list(one.cert()), &["tls-client-crl", "no certificate revocation list", one.cert()]),
+        (&with_list(garbage), &["tls-client-crl", "cannot use", garbage]),
         (&["--tls-cert", one.cert()], &["tls-cert", "needs --tls-key"]),
         (&["--tls-key", one.key()], &["tls-key", "needs --tls-cert"]),
         (&["--tls-client-ca", one.cert()], &["tls-client-ca", "needs --tls-cert"]),

@@ -2,6 +2,7 @@
 
 mod clever;
 mod databend;
+mod encrypted;
 mod locket;
 mod locktopus;
 mod waymaker;

@@ -1,0 +1,80 @@
+//! Why a new connection is refused, for its client, the log and the metrics.
+
+use super::addresses::Excess;
+use super::socket::StdSocket;
+use crate::memory;
+use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
+
+/// The limit because of which a connection is refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refusal {
+    /// This number of connections, the maximum, is open.
+    Connections(usize),
+    /// The server uses more than this number of bytes, the maximum.
+    Memory(u64),
+    /// A limit of the source address is reached.
+    Address(Excess),
+}
+
+/// Label of each [`Refusal`] in the metrics.
+pub(crate) const REFUSAL_LABELS: [&str; 5] = [
+    "connections",
+    "memory",
+    "connections_per_address",
+    "new_connections_per_second",
+    "handshakes_per_address",
+];
+
+impl Refusal {
+    /// Returns the place of the label in [`REFUSAL_LABELS`].
+    pub(super) fn label_index(self) -> usize {
+        match self {
+            Self::Connections(_) => 0,
+            Self::Memory(_) => 1,
+            Self::Address(Excess::Connections(_)) => 2,
+            Self::Address(Excess::NewConnections(_)) => 3,
+            Self::Address(Excess::Handshakes(_)) => 4,
+        }
+    }
+
+    /// Returns the name of the limit, its value and a sentence about it.
+    fn describe(self) -> (&'static str, u64, String) {
+        match self {
+            Self::Connections(limit) => (
+                "connections",
+                limit as u64,
+                format!("the server has {limit} connections, the maximum; try again later"),
+            ),
+            Self::Memory(limit) => (memory::LIMIT_NAME, limit, memory::refusal(limit)),
+            Self::Address(Excess::Connections(limit)) => (
+                "connections per address",
+                limit.into(),
+                format!("this address has {limit} connections, the maximum (--connections-per-address)"),
+            ),
+            Self::Address(Excess::NewConnections(limit)) => (
+                "new connections per second",
+                limit.into(),
+                format!(
+                    "this address opens more than {limit} connections per second (--new-connections-per-second); try \
+                     again in a second"
+                ),
+            ),
+            Self::Address(Excess::Handshakes(limit)) => (
+                "handshakes per address",
+                limit.into(),
+                format!(
+                    "this address has {limit} unfinished TLS handshakes, the maximum (--handshakes-per-address)"
+                ),
+            ),
+        }
+    }
+
+    /// Says on an unencrypted connection of the binary protocol why it is closed at once, if the socket takes as much.
+    pub(super) fn tell(self, socket: &StdSocket) {
+        let (field, value, message) = self.describe();
+        let detail = ErrorDetail::Text { value, field: field.as_bytes(), message: message.as_bytes() };
+        let mut frame = Vec::new();
+        ErrorAnswer { code: ErrorCode::Overloaded, detail }.encode(0, &mut frame);
+        let _ = socket.try_write(&frame);
+    }
+}

@@ -1,0 +1,326 @@
+//! Files that the server reads again while it runs: all of them on SIGHUP, and each when it changes.
+//!
+//! A [`Reload`] is something made of files, such as the certificates. A [`Reloader`] has a list of them. It looks at the files every
+//! [`RELOAD_LOOK_MS`] and reads them only once they are unchanged between two looks: a certificate and its key are replaced one after
+//! the other. If a file cannot be used, the previous contents stay in use, and later looks try again.
+
+use crate::limits::RELOAD_LOOK_MS;
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+/// The error of a file that cannot be used. Its text names the option and the file.
+pub type ReloadError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Something made of files that can be read again.
+pub trait Reload: fmt::Debug + Send {
+    /// Returns a plural noun for log lines, such as `certificates`.
+    fn subject(&self) -> &'static str;
+
+    /// Returns the files.
+    fn files(&self) -> Vec<PathBuf>;
+
+    /// Reads the files and puts their contents in use. After an error the previous contents stay in use.
+    ///
+    /// # Errors
+    /// If a file cannot be used.
+    fn reload(&mut self) -> Result<(), ReloadError>;
+}
+
+/// Everything that is read again.
+#[derive(Debug, Default)]
+pub struct Reloader {
+    watched: Vec<Watched>,
+}
+
+impl Reloader {
+    /// Adds something whose files have been read before.
+    pub fn add(&mut self, subject: impl Reload + 'static) {
+        self.watched.push(Watched::new(Box::new(subject)));
+    }
+
+    /// Starts a task that reads files again, on SIGHUP and when they change. From now on SIGHUP does not end the process.
+    ///
+    /// # Errors
+    /// If the signal cannot be listened for.
+    pub fn start(self) -> std::io::Result<()> {
+        let hangup = signal(SignalKind::hangup())?;
+        tokio::spawn(self.run(hangup));
+        Ok(())
+    }
+
+    async fn run(mut self, mut hangup: Signal) {
+        loop {
+            let is_asked = tokio::select! {
+                received = hangup.recv() => match received {
+                    Some(()) => true,
+                    None => return,
+                },
+                () = sleep(Duration::from_millis(RELOAD_LOOK_MS)), if !self.watched.is_empty() => false,
+            };
+            // A file system that does not respond must not keep this thread from accepting connections.
+            let looked = spawn_blocking(move || {
+                if is_asked {
+                    self.reload_all()
+                } else {
+                    self.look()
+                }
+                self
+            });
+            let Ok(reloader) = looked.await else { return };
+            self = reloader;
+        }
+    }
+
+    fn look(&mut self) {
+        self.watched.iter_mut().for_each(Watched::look);
+    }
+
+    fn reload_all(&mut self) {
+        if self.watched.is_empty() {
+            tracing::info!("SIGHUP: there are no files to read again");
+        }
+        self.watched.iter_mut().for_each(Watched::reload);
+    }
+}
+
+/// Something that is read again, and the state of its files.
+#[derive(Debug)]
+struct Watched {
+    subject: Box<dyn Reload>,
+    /// State of the files at the last look.
+    stamps: Vec<Option<Stamp>>,
+    state: State,
+}
+
+/// What is known of the contents that are in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// The files may have changed between the start of the server and the first look.
+    Unconfirmed,
+    /// The files changed.
+    Changed,
+    /// The contents are those of the files.
+    Current,
+    /// The files cannot be used, with the reason that was logged.
+    Unusable(String),
+}
+
+/// State of a file. It differs if the file was written or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    len: u64,
+    modified: (i64, i64),
+    /// Time of the last change of contents or attributes. A copy that keeps the time of modification does not keep this one.
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Returns the state of a file, or of the file that a symbolic link leads to; `None` if it is missing.
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            len: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+impl Watched {
+    fn new(subject: Box<dyn Reload>) -> Self {
+        let mut watched = Self { subject, stamps: Vec::new(), state: State::Unconfirmed };
+        watched.stamps = watched.current_stamps();
+        watched
+    }
+
+    fn current_stamps(&self) -> Vec<Option<Stamp>> {
+        self.subject.files().iter().map(|path| Stamp::of(path)).collect()
+    }
+
+    /// Reads the files if they changed before the previous look and not since, or could not be used.
+    fn look(&mut self) {
+        let stamps = self.current_stamps();
+        if stamps != self.stamps {
+            self.stamps = stamps;
+            self.state = State::Changed;
+            return;
+        }
+        if self.state == State::Current {
+            return;
+        }
+        let subject = self.subject.subject();
+        match (self.subject.reload(), &self.state) {
+            (Ok(()), State::Unconfirmed) => self.state = State::Current,
+            (Ok(()), _) => {
+                tracing::info!("reloaded the {subject} because a file changed");
+                self.state = State::Current;
+            }
+            (Err(error), state) => {
+                let error = error.to_string();
+                if *state != State::Unusable(error.clone()) {
+                    tracing::warn!(
+                        %error,
+                        "could not reload the {subject} after a file changed; the previous ones stay in use"
+                    );
+                    self.state = State::Unusable(error);
+                }
+            }
+        }
+    }
+
+    /// Reads the files, whether they changed or not.
+    fn reload(&mut self) {
+        // Before the files are read: a change meanwhile is found by the next look.
+        self.stamps = self.current_stamps();
+        let subject = self.subject.subject();
+        match self.subject.reload() {
+            Ok(()) => {
+                tracing::info!("reloaded the {subject}");
+                self.state = State::Current;
+            }
+            Err(error) => {
+                tracing::error!(%error, "could not reload the {subject}; the previous ones stay in use");
+                self.state = State::Unusable(error.to_string());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// The contents in use of a file that must not be empty.
+    #[derive(Clone, Debug)]
+    struct Words {
+        path: PathBuf,
+        in_use: Arc<Mutex<String>>,
+        read_count: Arc<Mutex<u32>>,
+    }
+
+    impl Words {
+        fn in_use(&self) -> String {
+            self.in_use.lock().unwrap().clone()
+        }
+
+        fn write(&self, text: &str) {
+            std::fs::write(&self.path, text).unwrap();
+        }
+
+        fn read_count(&self) -> u32 {
+            *self.read_count.lock().unwrap()
+        }
+    }
+
+    impl Reload for Words {
+        fn subject(&self) -> &'static str {
+            "words"
+        }
+
+        fn files(&self) -> Vec<PathBuf> {
+            vec![self.path.clone()]
+        }
+
+        fn reload(&mut self) -> Result<(), ReloadError> {
+            *self.read_count.lock().unwrap() += 1;
+            let text = std::fs::read_to_string(&self.path)?;
+            if text.is_empty() {
+                return Err("there are no words".into());
+            }
+            *self.in_use.lock().unwrap() = text;
+            Ok(())
+        }
+    }
+
+    /// A reloader whose file was confirmed, with the contents `before`.
+    fn reloader(directory: &tempfile::TempDir) -> (Reloader, Words) {
+        let (path, in_use) = (directory.path().join("words"), Arc::new(Mutex::new("before".to_owned())));
+        let words = Words { path, in_use, read_count: Arc::default() };
+        words.write("before");
+        let mut reloader = Reloader::default();
+        reloader.add(words.clone());
+        reloader.look();
+        assert_eq!(words.read_count(), 1);
+        (reloader, words)
+    }
+
+    fn state(reloader: &Reloader) -> &State {
+        &reloader.watched[0].state
+    }
+
+    #[test]
+    fn a_changed_file_is_read_once_after_it_stays_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut reloader, words) = reloader(&directory);
+        words.write("half");
+        reloader.look();
+        words.write("whole words");
+        reloader.look();
+        assert_eq!(words.in_use(), "before", "the file still changes");
+        reloader.look();
+        assert_eq!(words.in_use(), "whole words");
+        (0..3).for_each(|_| reloader.look());
+        assert_eq!(words.read_count(), 2);
+    }
+
+    #[test]
+    fn a_change_before_the_first_look_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_, words) = reloader(&directory);
+        words.write("after");
+        let mut reloader = Reloader::default();
+        reloader.add(words.clone());
+        reloader.look();
+        assert_eq!((words.in_use().as_str(), state(&reloader)), ("after", &State::Current));
+    }
+
+    #[test]
+    fn an_unusable_file_keeps_the_old_contents_and_is_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut reloader, words) = reloader(&directory);
+        words.write("");
+        (0..4).for_each(|_| reloader.look());
+        assert_eq!(words.in_use(), "before");
+        assert_eq!(state(&reloader), &State::Unusable("there are no words".to_owned()));
+        assert_eq!(words.read_count(), 4);
+        words.write("after");
+        (0..2).for_each(|_| reloader.look());
+        assert_eq!((words.in_use().as_str(), state(&reloader)), ("after", &State::Current));
+    }
+
+    #[test]
+    fn a_missing_file_is_a_change_and_so_is_its_replacement() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut reloader, words) = reloader(&directory);
+        std::fs::remove_file(&words.path).unwrap();
+        (0..2).for_each(|_| reloader.look());
+        assert!(matches!(state(&reloader), State::Unusable(_)));
+        // Under another name first, as a careful program replaces a file.
+        let new = directory.path().join("new");
+        std::fs::write(&new, "after").unwrap();
+        std::fs::rename(&new, &words.path).unwrap();
+        (0..2).for_each(|_| reloader.look());
+        assert_eq!(words.in_use(), "after");
+    }
+
+    #[test]
+    fn a_signal_reads_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut reloader, words) = reloader(&directory);
+        words.write("after");
+        reloader.reload_all();
+        assert_eq!(words.in_use(), "after");
+        (0..2).for_each(|_| reloader.look());
+        assert_eq!(words.read_count(), 2);
+    }
+}
