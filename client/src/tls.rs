@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Settings of encrypted connections, those to a `waymaker+tls://` address.
+/// Settings of encrypted connections: those of a client to a `waymaker+tls://` address, and those of a dialect to `https://` or `wss://`.
 ///
 /// ```no_run
 /// # async fn example() -> waymaker_client::Result<()> {
@@ -23,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     authorities: Vec<Pem>,
     identity: Option<(Pem, Pem)>,
@@ -114,6 +114,9 @@ impl Tls {
                 | AlertDescription::UnknownCA
                 | AlertDescription::BadCertificate,
             )) => "the server requires a client certificate that its CA signed",
+            Some(rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)) => {
+                "the client certificate is in the revocation list of the server"
+            }
             _ => "",
         }
     }
@@ -178,7 +181,7 @@ pub enum TlsError {
 }
 
 /// Certificates or keys as text.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 enum Pem {
     File(PathBuf),
     Text(Vec<u8>),
@@ -232,6 +235,15 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
+    /// Offers this protocol to the server (ALPN). Some servers speak a protocol only with clients that offer it.
+    #[cfg(any(feature = "grpc", feature = "websocket"))]
+    #[must_use]
+    pub(crate) fn offering(self, protocol: &[u8]) -> Self {
+        let mut config = Arc::unwrap_or_clone(self.config);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Self { config: Arc::new(config), name: self.name }
+    }
+
     /// Shakes hands.
     pub(crate) async fn connect(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         TlsConnector::from(Arc::clone(&self.config)).connect(self.name.clone(), socket).await

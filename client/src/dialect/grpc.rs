@@ -7,16 +7,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio_rustls::TlsConnector;
 use tonic::codegen::{BoxFuture, Service};
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use super::stream::{self, Stream};
 use crate::spoken::{Checked, Greeting, Protocol, problem};
-use crate::tls::{Tls, TlsError};
+use crate::tls::{self, Tls, TlsError};
 
 /// The port of gRPC where an address names none.
 const DEFAULT_PORT: u16 = 7421;
@@ -81,7 +80,7 @@ impl Target {
             host: host.into(),
             port,
             greeting: watch::Sender::new(Greeting::Awaited),
-            encryption: if is_encrypted { Some(Encryption::new(tls, host)?) } else { None },
+            tls: if is_encrypted { Some(tls.connector(host)?.offering(b"h2")) } else { None },
         };
         // The connector knows where to go and whether to encrypt; calls name the origin.
         let endpoint = Endpoint::from_static("http://server").origin(origin).connect_timeout(CONNECT_TIMEOUT);
@@ -145,7 +144,7 @@ fn explain(error: &(dyn Error + 'static)) -> String {
 struct Connector {
     host: Arc<str>,
     port: u16,
-    encryption: Option<Encryption>,
+    tls: Option<tls::Connector>,
     /// Greeting of the server of the newest connection.
     greeting: watch::Sender<Greeting>,
 }
@@ -164,28 +163,8 @@ impl Connector {
     }
 }
 
-/// What a connection is encrypted with.
-#[derive(Clone)]
-struct Encryption {
-    connector: TlsConnector,
-    name: ServerName<'static>,
-}
-
-impl Encryption {
-    fn new(tls: &Tls, host: &str) -> Result<Self, TlsError> {
-        let (mut config, name) = tls.for_rustls(host)?;
-        // Some servers speak HTTP/2 only with those who ask for it.
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
-    }
-}
-
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
-
 impl Service<Uri> for Connector {
-    type Response = TokioIo<Box<dyn Connection>>;
+    type Response = TokioIo<Checked<Box<dyn Stream>>>;
     type Error = io::Error;
     type Future = BoxFuture<Self::Response, io::Error>;
 
@@ -194,17 +173,10 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let Self { host, port, encryption, greeting } = self.clone();
+        let Self { host, port, tls, greeting } = self.clone();
         Box::pin(async move {
-            let socket = TcpStream::connect((&*host, port)).await?;
-            socket.set_nodelay(true)?;
-            let connection: Box<dyn Connection> = match encryption {
-                None => Box::new(socket),
-                Some(Encryption { connector, name }) => Box::new(connector.connect(name, socket).await?),
-            };
-            let connection: Box<dyn Connection> =
-                Box::new(Checked::new(connection, Protocol::Http2, EXPECTED, greeting));
-            Ok(TokioIo::new(connection))
+            let stream = stream::open(&host, port, tls.as_ref()).await?;
+            Ok(TokioIo::new(Checked::new(stream, Protocol::Http2, EXPECTED, greeting)))
         })
     }
 }

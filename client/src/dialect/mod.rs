@@ -13,6 +13,8 @@ mod grpc;
 pub mod locket;
 #[cfg(feature = "websocket")]
 pub mod locktopus;
+#[cfg(any(feature = "grpc", feature = "websocket"))]
+mod stream;
 #[cfg(feature = "grpc")]
 pub mod waymaker;
 

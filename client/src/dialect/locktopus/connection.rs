@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 use std::future::poll_fn;
+use std::io;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -17,7 +17,9 @@ use super::error::{CloseReason, LocktopusError, Result};
 use super::message::Answer;
 use super::session::Session;
 use crate::clock::{BootClock, Clock, Timer};
+use crate::dialect::stream::{self, Stream};
 use crate::spoken::{Checked, Greeting, Protocol};
+use crate::tls::Tls;
 
 /// The longest message of a server, in bytes: an answer is far shorter, and an error says a sentence.
 const MESSAGE_LEN_MAX: usize = 64 << 10;
@@ -35,7 +37,7 @@ const CLOSE_BROKEN: u16 = 3000;
 const ERROR_PREFIX: &str = "communication error: ";
 
 /// A connection that must speak HTTP.
-type Socket = Checked<TcpStream>;
+type Socket = Checked<Box<dyn Stream>>;
 
 /// What the client wants of the task.
 #[derive(Debug)]
@@ -56,13 +58,14 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) async fn open(
         url: &str,
+        tls: &Tls,
         session: watch::Sender<Session>,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> Result<Self> {
         let mut timer = BootClock.timer().map_err(|error| out_of_reach(url, &error))?;
         timer.arm(BootClock.now().after(CONNECT_TIMEOUT));
         let socket = tokio::select! {
-            socket = connect(url) => socket?,
+            socket = connect(url, tls) => socket?,
             () = poll_fn(|context| timer.poll_fired(context)) => {
                 return Err(out_of_reach(url, &"no response in time"));
             }
@@ -179,27 +182,42 @@ impl Drop for Connection {
     }
 }
 
-async fn connect(url: &str) -> Result<WebSocketStream<Socket>> {
+async fn connect(url: &str, tls: &Tls) -> Result<WebSocketStream<Socket>> {
     let refused = |problem: String| LocktopusError::Url { url: url.to_owned(), problem };
     let request = url.into_client_request().map_err(|error| refused(error.to_string()))?;
     let uri = request.uri();
-    if uri.scheme_str() != Some("ws") {
-        return Err(refused("the scheme is not ws://".to_owned()));
-    }
+    let (is_encrypted, default_port) = match uri.scheme_str() {
+        Some("ws") => (false, 80),
+        Some("wss") => (true, 443),
+        _ => return Err(refused("the scheme is neither ws:// nor wss://".to_owned())),
+    };
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = uri.port_u16().unwrap_or(80);
+    let port = uri.port_u16().unwrap_or(default_port);
+    let connector = is_encrypted.then(|| tls.connector(&host)).transpose();
+    let connector = connector.map_err(|error| LocktopusError::Tls { problem: error.to_string() })?;
+    let connector = connector.map(|connector| connector.offering(b"http/1.1"));
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_LEN_MAX))
         .max_frame_size(Some(MESSAGE_LEN_MAX));
-    let socket = TcpStream::connect((host, port)).await.map_err(|error| out_of_reach(url, &error))?;
-    socket.set_nodelay(true).map_err(|error| out_of_reach(url, &error))?;
-    let socket = Checked::new(socket, Protocol::Http, "WebSocket", watch::Sender::new(Greeting::Awaited));
+    let stream = stream::open(&host, port, connector.as_ref()).await;
+    let stream = stream.map_err(|error| out_of_reach(url, &explained(&error)))?;
+    let socket = Checked::new(stream, Protocol::Http, "WebSocket", watch::Sender::new(Greeting::Awaited));
     match client_async_with_config(request, socket, Some(config)).await {
         Ok((socket, _)) => Ok(socket),
         Err(WebSocketError::Http(answer)) => Err(unwanted(url, &answer)),
-        Err(WebSocketError::Io(error)) => Err(out_of_reach(url, &error)),
+        // With TLS 1.3 the client learns only now whether the server accepts its certificate.
+        Err(WebSocketError::Io(error)) => Err(out_of_reach(url, &explained(&error))),
         Err(error) => Err(out_of_reach(url, &error)),
     }
+}
+
+/// Describes an error of the socket, with a hint if there is one.
+fn explained(error: &io::Error) -> String {
+    let hint = match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(rustls::Error::InvalidMessage(_)) => "the server may not use TLS there; then use ws://",
+        _ => Tls::hint(error),
+    };
+    if hint.is_empty() { error.to_string() } else { format!("{error} ({hint})") }
 }
 
 fn out_of_reach(url: &str, error: &impl Display) -> LocktopusError {

@@ -7,11 +7,19 @@ pub type Result<T> = std::result::Result<T, LocktopusError>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocktopusError {
     /// The address cannot be understood.
-    #[error("cannot use the address {url:?}: {problem}; expected ws://HOST:PORT/v1?namespace=NAME")]
+    #[error(
+        "cannot use the address {url:?}: {problem}; expected ws://HOST:PORT/v1?namespace=NAME or wss://..."
+    )]
     Url {
         /// The address.
         url: String,
         /// What is wrong with it.
+        problem: String,
+    },
+    /// The TLS settings cannot be used.
+    #[error("tls: {problem}")]
+    Tls {
+        /// Description of the file or name that cannot be used.
         problem: String,
     },
     /// No server answers there, or it speaks another protocol.

@@ -63,6 +63,8 @@ use connection::{Connection, Order};
 use message::Request;
 use session::{Progress, Session};
 
+use crate::tls::Tls;
+
 /// One connection to a namespace, with at most one lock.
 ///
 /// All methods may be called from several tasks at once. None of them needs to be seen through: whatever was asked of the
@@ -75,17 +77,26 @@ pub struct LocktopusClient {
 }
 
 impl LocktopusClient {
-    /// Connects to `ws://HOST:PORT/v1?namespace=NAME`, optionally with `&abandon-timeout-ms=NUMBER`. To be called in a
-    /// tokio runtime, in which the connection lives.
+    /// Connects to `ws://HOST:PORT/v1?namespace=NAME`, or encrypted to `wss://` with the defaults of [`Tls`], optionally with
+    /// `&abandon-timeout-ms=NUMBER`. To be called in a tokio runtime, in which the connection lives.
     ///
     /// # Errors
     ///
     /// [`LocktopusError::Url`] for another address, [`LocktopusError::Connect`] where no server answers, and
     /// [`LocktopusError::Refused`] where it wants no such connection.
     pub async fn connect(url: &str) -> Result<Self> {
+        Self::connect_tls(url, &Tls::new()).await
+    }
+
+    /// Connects like [`LocktopusClient::connect`]. The TLS settings are for an address with `wss://`.
+    ///
+    /// # Errors
+    ///
+    /// As [`LocktopusClient::connect`], and [`LocktopusError::Tls`] if the settings cannot be used.
+    pub async fn connect_tls(url: &str, tls: &Tls) -> Result<Self> {
         let session = watch::Sender::default();
         let (orders, receiver) = mpsc::unbounded_channel();
-        let connection = Connection::open(url, session.clone(), receiver).await?;
+        let connection = Connection::open(url, tls, session.clone(), receiver).await?;
         tokio::spawn(connection.run());
         Ok(Self { session, orders })
     }
@@ -94,9 +105,10 @@ impl LocktopusClient {
     ///
     /// # Errors
     ///
-    /// As [`LocktopusClient::connect`].
+    /// As [`LocktopusClient::connect_tls`].
     pub async fn connect_with(options: &ConnectionOptions) -> Result<Self> {
-        Self::connect(&options.url()).await
+        let default = Tls::new();
+        Self::connect_tls(&options.url(), options.tls_settings().unwrap_or(&default)).await
     }
 
     /// Asks for all of these resources together. True if they were acquired at once; false if the lock has its place in the

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use form_urlencoded::Serializer;
 
+use crate::tls::Tls;
+
 /// A server, and a namespace on it.
 ///
 /// ```
@@ -19,12 +21,14 @@ pub struct ConnectionOptions {
     port: u16,
     namespace: String,
     abandon_timeout: Option<Duration>,
+    /// Settings of an encrypted connection.
+    tls: Option<Tls>,
 }
 
 impl ConnectionOptions {
     /// The port of ours is 7422 by default, that of the original server 9009.
     pub fn new(host: impl Into<String>, port: u16, namespace: impl Into<String>) -> Self {
-        Self { host: host.into(), port, namespace: namespace.into(), abandon_timeout: None }
+        Self { host: host.into(), port, namespace: namespace.into(), abandon_timeout: None, tls: None }
     }
 
     /// How long a lock stays when the connection ends without a release, in whole milliseconds. It should be as long as it
@@ -35,16 +39,29 @@ impl ConnectionOptions {
         self
     }
 
+    /// Encrypts the connection, with these settings. The address then begins with `wss://`.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// TLS settings of an encrypted connection.
+    pub(super) fn tls_settings(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
     /// The address that these options make.
     pub fn url(&self) -> String {
-        let Self { host, port, namespace, abandon_timeout } = self;
+        let Self { host, port, namespace, abandon_timeout, tls } = self;
+        let scheme = if tls.is_some() { "wss" } else { "ws" };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         let mut query = Serializer::new(String::new());
         query.append_pair("namespace", namespace);
         if let Some(timeout) = abandon_timeout {
             query.append_pair("abandon-timeout-ms", &timeout.as_millis().to_string());
         }
-        format!("ws://{host}:{port}/v1?{}", query.finish())
+        format!("{scheme}://{host}:{port}/v1?{}", query.finish())
     }
 }
 

@@ -15,7 +15,7 @@ async fn an_invalid_address_is_rejected_with_an_example() {
         "",
         "127.0.0.1:7422",
         "http://127.0.0.1/v1?namespace=a",
-        "wss://locks/v1?namespace=a",
+        "https://locks/v1?namespace=a",
         "ws://",
         "ws://a b",
     ] {

@@ -5,6 +5,7 @@ mod conflicts;
 mod ends;
 mod lifecycle;
 mod scripted;
+mod tls;
 
 use waymaker_client::dialect::locktopus::{ConnectionOptions, LocktopusClient, Resource};
 
