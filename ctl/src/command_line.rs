@@ -19,9 +19,10 @@ use crate::schema::SchemaArguments;
 use crate::semaphore::SemaphoreArguments;
 use crate::server::ServerCommand;
 use crate::throttle::ThrottleArguments;
+use crate::tokens::TokensCommand;
 use crate::{
     completions, elect, lock, locks, log, namespaces, pools, prefixes, presence, registry, schema, semaphore,
-    server, throttle,
+    server, throttle, tokens,
 };
 
 const HELP: &str = "\
@@ -52,6 +53,8 @@ Examples:
       waymaker-ctl prefixes thaw eu/
   Check a data directory:
       waymaker-ctl log verify /var/lib/waymaker
+  Make a token for a client:
+      waymaker-ctl tokens create billing --file tokens.toml > billing.token
 
 With --json all output is JSON. `waymaker-ctl completions --help` explains how a
 shell completes commands. `waymaker-server` starts the server.";
@@ -134,6 +137,12 @@ pub(crate) enum Command {
     Log {
         #[command(subcommand)]
         command: LogCommand,
+    },
+    /// Make, list and revoke the tokens of clients without a server
+    #[command(after_help = exit::after(tokens::HELP, &[Use::Revoke, Use::Local]))]
+    Tokens {
+        #[command(subcommand)]
+        command: TokensCommand,
     },
     /// Print a completion script for a shell
     #[command(after_help = exit::after(completions::HELP, &[Use::Local]))]

@@ -33,6 +33,7 @@ mod server;
 mod system;
 mod text;
 mod throttle;
+mod tokens;
 mod values;
 mod watchdog;
 
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
 fn run(line: CommandLine) -> Exit {
     match &line.command {
         Command::Log { command } => return log::run(command),
+        Command::Tokens { command } => return tokens::run(command),
         Command::Completions(arguments) => return completions::run(arguments),
         Command::Schema(arguments) => return schema::run(arguments),
         _ => {}
@@ -86,7 +88,7 @@ async fn serve(line: CommandLine) -> Exit {
         Command::Presence { command } => presence::run(&connection, &command).await,
         Command::Namespaces { command } => namespaces::run(&connection, &command).await,
         Command::Server { command } => server::run(&connection, &command).await,
-        Command::Log { .. } | Command::Completions(_) | Command::Schema(_) => {
+        Command::Log { .. } | Command::Tokens { .. } | Command::Completions(_) | Command::Schema(_) => {
             unreachable!("these commands run without an event loop")
         }
     }

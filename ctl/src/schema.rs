@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema};
 use crate::exit::Exit;
 use crate::output::{NoteObject, complain, print};
 use crate::problem::ErrorObject;
-use crate::{locks, log, namespaces, pools, prefixes, registry, server, throttle};
+use crate::{locks, log, namespaces, pools, prefixes, registry, server, throttle, tokens};
 
 pub(crate) const HELP: &str = "\
 With --json each command prints one object per line; a schema describes one such
@@ -36,7 +36,7 @@ pub(crate) struct Output {
 }
 
 /// Every JSON output.
-pub(crate) const OUTPUTS: [Output; 27] = [
+pub(crate) const OUTPUTS: [Output; 30] = [
     output::<locks::acquire::AcquiredObject>("locks acquire"),
     output::<locks::extend::ExtendedObject>("locks extend"),
     output::<locks::force_release::ReleasedObject>("locks force-release"),
@@ -62,6 +62,9 @@ pub(crate) const OUTPUTS: [Output; 27] = [
     output::<registry::RegisteredObject>("registry set"),
     output::<server::ServerObject>("server status"),
     output::<throttle::BucketObject>("throttle"),
+    output::<tokens::CreatedObject>("tokens create"),
+    output::<tokens::TokenObject>("tokens list"),
+    output::<tokens::RevokedObject>("tokens revoke"),
     output::<ErrorObject>("error"),
     output::<NoteObject>("note"),
 ];

@@ -27,5 +27,6 @@ mod schema;
 mod scope;
 mod terminal;
 mod tls;
+mod tokens;
 mod usage;
 mod waiting;
