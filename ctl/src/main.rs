@@ -75,7 +75,10 @@ fn run(line: CommandLine) -> Exit {
 }
 
 async fn serve(line: CommandLine) -> Exit {
-    let CommandLine { connection, command, .. } = line;
+    let CommandLine { mut connection, command, .. } = line;
+    if let Err(problem) = connection.read_token() {
+        return complain(&problem, Exit::Usage);
+    }
     match command {
         Command::Lock(arguments) => lock::run(&connection, &arguments).await,
         Command::Elect(arguments) => elect::run(&connection, &arguments).await,

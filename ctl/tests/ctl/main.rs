@@ -28,5 +28,6 @@ mod scope;
 mod terminal;
 mod tls;
 mod tokens;
+mod unauthorized;
 mod usage;
 mod waiting;
