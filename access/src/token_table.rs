@@ -128,6 +128,11 @@ impl TokenTable {
         self.tokens.get(&id).map(|entry| &entry.record)
     }
 
+    /// Returns the name of the file that has the token with this id.
+    pub fn file_of(&self, id: TokenId) -> Option<&str> {
+        self.tokens.get(&id).map(|entry| &*entry.file)
+    }
+
     /// Returns all records in the order of their ids.
     pub fn records(&self) -> impl Iterator<Item = &TokenRecord> {
         self.tokens.values().map(|entry| &entry.record)

@@ -13,6 +13,7 @@ use crate::acquire::AcquireBuilder;
 use crate::claim::{Wanted, check_key, check_len, lease_milliseconds};
 use crate::client_session::ClientSession;
 use crate::clock::{BootClock, Clock};
+use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::hold::Key;
 use crate::job::{Command, Job};
@@ -395,7 +396,7 @@ impl fmt::Debug for Client {
 pub struct ClientBuilder {
     namespace: Vec<u8>,
     owner: Vec<u8>,
-    credentials: Vec<u8>,
+    credentials: Credentials,
     session_lease: Option<Duration>,
     connect_timeout: Duration,
     request_timeout: Option<Duration>,
@@ -409,7 +410,7 @@ impl Default for ClientBuilder {
         Self {
             namespace: b"default".to_vec(),
             owner: Vec::new(),
-            credentials: Vec::new(),
+            credentials: Credentials::default(),
             session_lease: None,
             connect_timeout: CONNECT_TIMEOUT_DEFAULT,
             request_timeout: None,
@@ -435,10 +436,23 @@ impl ClientBuilder {
         self
     }
 
-    /// What the server knows this client by, at most 400 bytes.
+    /// Proof of the identity of this client, at most 400 bytes, such as the text of a token. None if not set. An unencrypted connection
+    /// shows it to the network.
+    ///
+    /// A server that refuses them refuses the next attempt too. So [`connect`](ClientBuilder::connect) and, after an outage, each call
+    /// return [`Error::Refused`] with the code `unauthorized` at once. Watches end then, and a lock is lost at its local deadline.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use waymaker_client::{Client, Credentials};
+    /// let credentials = Credentials::from_file("/run/secrets/billing.token")?;
+    /// let client = Client::builder().credentials(credentials).connect("waymaker+tls://locks.example").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn credentials(mut self, credentials: impl AsRef<[u8]>) -> Self {
-        self.credentials = credentials.as_ref().to_vec();
+        self.credentials = Credentials::new(credentials);
         self
     }
 
@@ -510,7 +524,7 @@ impl ClientBuilder {
         let addresses = ServerAddress::list(url)?;
         check_len("namespace", &self.namespace, 1, NAMESPACE_LEN_MAX)?;
         check_len("owner", &self.owner, 0, OWNER_LEN_MAX)?;
-        check_len("credentials", &self.credentials, 0, CREDENTIALS_LEN_MAX)?;
+        check_len("credentials", self.credentials.as_ref(), 0, CREDENTIALS_LEN_MAX)?;
         let options = SessionOptions {
             lease_ms: self.session_lease.map_or(Ok(0), lease_milliseconds)?,
             outage_max: self.connect_timeout,

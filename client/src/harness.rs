@@ -20,6 +20,7 @@ use crate::acquire::AcquireBuilder;
 use crate::claim::{Wanted, WantedKey, WantedPermits};
 use crate::clock::{BootTime, Clock};
 use crate::codec::FrameCodec;
+use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::guarded_lane::GuardedLane;
 use crate::job::Command;
@@ -73,7 +74,7 @@ impl Process {
             kind,
             namespace: namespace.to_vec(),
             owner: self.owner.clone(),
-            credentials: Vec::new(),
+            credentials: Credentials::default(),
             timeout: self.options.outage_max,
         };
         Ok(Harness {

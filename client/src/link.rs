@@ -10,14 +10,16 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::codec::Decoder;
-use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::limits::{FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX};
 use waymaker_protocol::{
-    DecodeError, Frame, Hello, NamespaceKind, Request, Response, SessionRequest, VERSION_MIN, Welcome,
-    next_frame,
+    DecodeError, ErrorCode, Frame, Hello, NamespaceKind, Request, Response, SessionRequest, VERSION_MIN,
+    Welcome, next_frame,
 };
+use zeroize::Zeroizing;
 
 use crate::clock::{BootTime, Clock};
 use crate::codec::{CodecError, FrameCodec};
+use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::lane::Offer;
 use crate::spoken::Protocol;
@@ -45,7 +47,7 @@ pub(crate) struct Target {
     pub(crate) kind: NamespaceKind,
     pub(crate) namespace: Vec<u8>,
     pub(crate) owner: Vec<u8>,
-    pub(crate) credentials: Vec<u8>,
+    pub(crate) credentials: Credentials,
     /// For the whole of connecting and greeting.
     pub(crate) timeout: std::time::Duration,
 }
@@ -144,7 +146,8 @@ pub(crate) async fn open(
 ) -> Result<Greeted> {
     let failed = |error| Error::connect(endpoint.address.to_string(), error);
     let mut link = connect(endpoint).await.map_err(failed)?;
-    let mut out = Vec::new();
+    // It has the credentials and is wiped. With room for any HELLO it never moves and leaves no copy behind.
+    let mut out = Zeroizing::new(Vec::with_capacity(FRAME_LEN_BEFORE_HELLO_MAX));
     Request::Hello(hello(target, offer, session, attempt)).encode(0, &mut out);
     let sent = clock.now();
     poll_fn(|context| link.writer.poll_send(context, &mut out)).await.map_err(failed)?;
@@ -176,7 +179,7 @@ pub(crate) fn hello(target: &Target, offer: Offer, session: SessionRequest, atte
         worker: target.worker,
         namespace: &target.namespace,
         owner: &target.owner,
-        credentials: &target.credentials,
+        credentials: target.credentials.as_ref(),
         attempt: matches!(session, SessionRequest::Resume { .. }).then_some(attempt),
         notify_taken_up: true,
         capabilities: offer.capabilities,
@@ -196,10 +199,20 @@ pub(crate) fn welcome(frame: Frame<'_>, offer: Offer) -> Result<Welcome> {
             Err(Error::Protocol(DecodeError::BadValue { field: "version", value: u64::from(version) }))
         }
         Response::Welcome(welcome) => Ok(welcome),
-        Response::Error(error) => Err(error.into()),
+        Response::Error(error) => Err(refusal(error.into())),
         _ => {
             Err(Error::Protocol(DecodeError::BadValue { field: "opcode", value: u64::from(frame.opcode()) }))
         }
+    }
+}
+
+/// Names the credentials as the subject of a refused HELLO, if the server named no subject.
+fn refusal(error: Error) -> Error {
+    match error {
+        Error::Refused { code: ErrorCode::Unauthorized, field, message, value } if field.is_empty() => {
+            Error::refused(ErrorCode::Unauthorized, "credentials", value, message)
+        }
+        error => error,
     }
 }
 

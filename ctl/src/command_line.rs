@@ -20,9 +20,10 @@ use crate::semaphore::SemaphoreArguments;
 use crate::server::ServerCommand;
 use crate::throttle::ThrottleArguments;
 use crate::tls::TlsCommand;
+use crate::tokens::TokensCommand;
 use crate::{
     completions, elect, lock, locks, log, namespaces, pools, prefixes, presence, registry, schema, semaphore,
-    server, throttle, tls,
+    server, throttle, tls, tokens,
 };
 
 const HELP: &str = "\
@@ -55,6 +56,8 @@ Examples:
       waymaker-ctl log verify /var/lib/waymaker
   Make certificates for a server and a client:
       waymaker-ctl tls init certificates --server-name locks.example --client alice
+  Make a token for a client:
+      waymaker-ctl tokens create billing --file tokens.toml > billing.token
 
 With --json all output is JSON. `waymaker-ctl completions --help` explains how a
 shell completes commands. `waymaker-server` starts the server.";
@@ -143,6 +146,12 @@ pub(crate) enum Command {
     Tls {
         #[command(subcommand)]
         command: TlsCommand,
+    },
+    /// Make, list and revoke the tokens of clients without a server
+    #[command(after_help = exit::after(tokens::HELP, &[Use::Revoke, Use::Local]))]
+    Tokens {
+        #[command(subcommand)]
+        command: TokensCommand,
     },
     /// Print a completion script for a shell
     #[command(after_help = exit::after(completions::HELP, &[Use::Local]))]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use waymaker_client::{Client, Error, Result, Tls, Unavailable};
+use waymaker_client::{Client, Credentials, Error, Result, Tls, Unavailable};
 
 use crate::exit::Exit;
 use crate::output::{complain_about, complain_of, note};
@@ -49,6 +49,13 @@ pub(crate) struct Connection {
         requires = "tls_cert"
     )]
     tls_key: Option<PathBuf>,
+    /// File with the token of this client. No option takes the token itself, because other users can read the command line [default: the
+    /// token in the variable WAYMAKER_TOKEN]
+    #[arg(long, global = true, env = "WAYMAKER_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Token of this client. Filled by [`Connection::read_token`].
+    #[arg(skip)]
+    credentials: Credentials,
     /// Namespace of the keys, pools, buckets and registrations
     #[arg(
         long,
@@ -68,6 +75,8 @@ pub(crate) struct Connection {
     connect_timeout: Option<Duration>,
 }
 
+/// Environment variable with the token of this client.
+const TOKEN_VARIABLE: &str = "WAYMAKER_TOKEN";
 /// Time limit to connect if the command line has none.
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// The shortest such limit before a short wait.
@@ -103,6 +112,18 @@ impl Connection {
         let id = ["tls_ca", "tls_cert", "tls_key"].into_iter().filter(|_| is_plain).find(is_given)?;
         let option = id.replace('_', "-");
         Some(format!("--{option} needs a server address that begins with waymaker+tls://"))
+    }
+
+    /// Reads the token of this client: the file of --token-file, or the variable WAYMAKER_TOKEN.
+    pub(crate) fn read_token(&mut self) -> std::result::Result<(), String> {
+        self.credentials = match (&self.token_file, std::env::var_os(TOKEN_VARIABLE)) {
+            (Some(file), _) => Credentials::from_file(file).map_err(|error| {
+                format!("--token-file: {}", text::printable(error.to_string().as_bytes()))
+            })?,
+            (None, Some(token)) => Credentials::new(text::bytes(&token).trim_ascii()),
+            (None, None) => Credentials::default(),
+        };
+        Ok(())
     }
 
     fn tls(&self) -> Tls {
@@ -149,6 +170,7 @@ pub(crate) async fn connect_within(connection: &Connection, limit: Duration) -> 
             .owner(connection.owner.clone().unwrap_or_else(text::process_owner))
             .connect_timeout(connection.connect_timeout())
             .tls(connection.tls())
+            .credentials(&connection.credentials)
             .connect(&connection.server);
         let error = match tokio::time::timeout(left + SLACK, attempt).await {
             Ok(Err(error)) if may_pass(&error) => error,

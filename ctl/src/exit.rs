@@ -13,7 +13,7 @@ pub(crate) enum Exit {
     Success,
     /// A server would not start on this data directory.
     Damaged,
-    /// The registry has no registration of this key.
+    /// The registry has no registration of this key, or a file no token with this id.
     Absent,
     /// The bucket has too few tokens.
     Throttled,
@@ -117,12 +117,15 @@ pub(crate) enum Use {
     Request,
     /// Reads a data directory.
     Directory,
+    /// `tokens revoke`. Used together with `Local`.
+    Revoke,
     /// Needs neither a server nor a data directory.
     Local,
 }
 
 use Use::{
-    Acquire, Directory, Elect, Get, Guarded, Local, Presence, Remove, Request, Throttle, Verify, Watch,
+    Acquire, Directory, Elect, Get, Guarded, Local, Presence, Remove, Request, Revoke, Throttle, Verify,
+    Watch,
 };
 
 /// Every exit code. Help pages and `docs/reference/command-line.md` show this table.
@@ -150,10 +153,10 @@ pub(crate) const TABLE: [Row; 15] = [
     },
     Row {
         code: "118",
-        meaning: "absent: there is no such registration",
-        commands: "`registry get`, `registry remove`, `presence get`",
+        meaning: "absent: there is no such registration or token",
+        commands: "`registry get`, `registry remove`, `presence get`, `tokens revoke`",
         example: "`presence get worker/7` while no worker/7 runs",
-        uses: &[Get],
+        uses: &[Get, Revoke],
     },
     Row {
         code: "119",

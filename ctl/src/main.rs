@@ -34,6 +34,7 @@ mod system;
 mod text;
 mod throttle;
 mod tls;
+mod tokens;
 mod values;
 mod watchdog;
 
@@ -60,6 +61,7 @@ fn run(line: CommandLine) -> Exit {
     match &line.command {
         Command::Log { command } => return log::run(command),
         Command::Tls { command } => return tls::run(command),
+        Command::Tokens { command } => return tokens::run(command),
         Command::Completions(arguments) => return completions::run(arguments),
         Command::Schema(arguments) => return schema::run(arguments),
         _ => {}
@@ -75,7 +77,10 @@ fn run(line: CommandLine) -> Exit {
 }
 
 async fn serve(line: CommandLine) -> Exit {
-    let CommandLine { connection, command, .. } = line;
+    let CommandLine { mut connection, command, .. } = line;
+    if let Err(problem) = connection.read_token() {
+        return complain(&problem, Exit::Usage);
+    }
     match command {
         Command::Lock(arguments) => lock::run(&connection, &arguments).await,
         Command::Elect(arguments) => elect::run(&connection, &arguments).await,
@@ -88,7 +93,11 @@ async fn serve(line: CommandLine) -> Exit {
         Command::Presence { command } => presence::run(&connection, &command).await,
         Command::Namespaces { command } => namespaces::run(&connection, &command).await,
         Command::Server { command } => server::run(&connection, &command).await,
-        Command::Log { .. } | Command::Tls { .. } | Command::Completions(_) | Command::Schema(_) => {
+        Command::Log { .. }
+        | Command::Tls { .. }
+        | Command::Tokens { .. }
+        | Command::Completions(_)
+        | Command::Schema(_) => {
             unreachable!("these commands run without an event loop")
         }
     }

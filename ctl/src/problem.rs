@@ -86,6 +86,11 @@ impl From<&Error> for Problem {
             error => error.code().map_or("internal", ErrorCode::name),
         };
         let mut problem = Self::new(code, error.to_string());
+        if let Error::Refused { code: ErrorCode::Unauthorized, field, message, .. } = error
+            && field == "credentials"
+        {
+            problem.message = unauthorized(message);
+        }
         if let Some(contention) = error.contention() {
             problem.message = format!("{code}: {}", sentence(contention));
             if contention.held && !contention.owner.is_empty() {
@@ -98,6 +103,14 @@ impl From<&Error> for Problem {
         }
         problem
     }
+}
+
+/// Describes the refusal of a client.
+fn unauthorized(message: &str) -> String {
+    let reason = if message.is_empty() { String::new() } else { format!(": {message}") };
+    format!(
+        "the server refused the credentials{reason}; pass a valid token with --token-file FILE or WAYMAKER_TOKEN"
+    )
 }
 
 /// Describes the holder or the waiter that is in the way.
@@ -152,6 +165,23 @@ mod tests {
         assert_eq!(problem.holder.as_deref(), Some("größe \\".as_bytes()));
         assert!(busy(b"a\x1b[2J").message.contains(r#""a\x1b[2J""#));
         assert_eq!(busy(b"").holder, None);
+    }
+
+    #[test]
+    fn refused_credentials_name_the_options_of_a_token() {
+        let refused = |field: &str, message: &str| {
+            let (code, field, message) = (ErrorCode::Unauthorized, field.to_owned(), message.to_owned());
+            Problem::from(&Error::Refused { code, field, message, value: 0 })
+        };
+        let problem = refused("credentials", "the token is unknown");
+        assert_eq!(
+            problem.message,
+            "the server refused the credentials: the token is unknown; \
+             pass a valid token with --token-file FILE or WAYMAKER_TOKEN"
+        );
+        assert_eq!(problem.code, "unauthorized");
+        // A client that may do other things needs other rights, not another token.
+        assert_eq!(refused("key", "").message, "unauthorized: key");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema};
 use crate::exit::Exit;
 use crate::output::{NoteObject, complain, print};
 use crate::problem::ErrorObject;
-use crate::{locks, log, namespaces, pools, prefixes, registry, server, throttle, tls};
+use crate::{locks, log, namespaces, pools, prefixes, registry, server, throttle, tls, tokens};
 
 pub(crate) const HELP: &str = "\
 With --json each command prints one object per line; a schema describes one such
@@ -36,7 +36,7 @@ pub(crate) struct Output {
 }
 
 /// Every JSON output.
-pub(crate) const OUTPUTS: [Output; 30] = [
+pub(crate) const OUTPUTS: [Output; 33] = [
     output::<locks::acquire::AcquiredObject>("locks acquire"),
     output::<locks::extend::ExtendedObject>("locks extend"),
     output::<locks::force_release::ReleasedObject>("locks force-release"),
@@ -65,6 +65,9 @@ pub(crate) const OUTPUTS: [Output; 30] = [
     output::<tls::CertificateObject>("tls client"),
     output::<tls::CertificateObject>("tls init"),
     output::<tls::RevokedObject>("tls revoke"),
+    output::<tokens::CreatedObject>("tokens create"),
+    output::<tokens::TokenObject>("tokens list"),
+    output::<tokens::RevokedObject>("tokens revoke"),
     output::<ErrorObject>("error"),
     output::<NoteObject>("note"),
 ];

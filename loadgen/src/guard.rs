@@ -53,7 +53,7 @@ pub(crate) fn runtime() -> Result<Runtime> {
 pub(crate) async fn connect(plan: &Plan) -> Result<Client> {
     let url = format!("waymaker://{}", plan.socket_address);
     let builder = Client::builder().namespace(namespace(NamespaceKind::Flat)).owner("waymaker-loadgen");
-    let builder = builder.connection_per_worker(plan.shape.per_worker);
+    let builder = builder.connection_per_worker(plan.shape.per_worker).credentials(&plan.credentials);
     builder.connect(&url).await.with_context(|| format!("cannot open a connection to {url}"))
 }
 

@@ -18,6 +18,7 @@ pub mod compare;
 pub mod connection;
 pub mod contest;
 pub mod cpu;
+pub mod credentials;
 pub mod echo_server;
 pub mod faults;
 pub mod footprint;

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::address::{Address, System};
 use crate::compare::{self, options::CompareOptions};
+use crate::credentials::TokenOptions;
 use crate::scope::Scope;
 use crate::tls::TlsOptions;
 use crate::units::{Cores, parse_cores, parse_count, parse_rate};
@@ -223,6 +224,9 @@ pub struct RunOptions {
     /// Options for encrypted targets.
     #[command(flatten)]
     pub tls: TlsOptions,
+    /// Options for targets with tokens.
+    #[command(flatten)]
+    pub token: TokenOptions,
     /// Options for single workloads.
     #[command(flatten)]
     pub shape: ShapeOptions,

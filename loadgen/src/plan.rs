@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use waymaker_client::Credentials;
 
 use crate::address::{Address, Login, System};
 use crate::options::{Keys, RedisRelease, RunOptions, Window, WorkloadName};
@@ -29,6 +30,9 @@ pub struct Plan {
     /// TLS settings; `None` without encryption.
     #[serde(skip)]
     pub tls: Option<TlsConnector>,
+    /// Token of the clients.
+    #[serde(skip)]
+    pub credentials: Credentials,
     /// Number of connections, over all threads.
     pub connections: u32,
     /// Number of requests in flight on each connection.
@@ -123,6 +127,7 @@ impl Plan {
             socket_address: options.target.resolve()?,
             login: options.target.login.clone(),
             tls: options.tls.connector(&options.target)?,
+            credentials: options.token.credentials(&options.target)?,
             connections: options.connections,
             depth: options.depth,
             threads: options.threads.min(options.connections),

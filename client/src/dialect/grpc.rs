@@ -11,9 +11,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tonic::codegen::{BoxFuture, Service};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Status};
 
+use super::bearer::bearer;
 use super::stream::{self, Stream};
+use crate::credentials::Credentials;
 use crate::spoken::{Checked, Greeting, Protocol, problem};
 use crate::tls::{self, Tls, TlsError};
 
@@ -39,6 +45,9 @@ pub enum ConnectError {
     /// The settings of TLS cannot be used.
     #[error("tls: {0}")]
     Tls(#[from] TlsError),
+    /// The credentials cannot be sent.
+    #[error("the credentials have a byte that the header `authorization` cannot have")]
+    Credentials,
     /// Nobody answers there.
     #[error("cannot reach {address}: {problem}")]
     Unreachable {
@@ -122,6 +131,39 @@ impl Target {
     /// Connects when the first call is made. Called inside a runtime.
     pub(super) fn connect_lazily(self) -> Channel {
         self.endpoint.connect_with_connector_lazy(self.connector)
+    }
+}
+
+/// A channel whose calls prove the identity of the client.
+pub(super) type Authorized = InterceptedService<Channel, Authorization>;
+
+/// Adds the header `authorization` to each call, if the client has credentials.
+#[derive(Clone)]
+pub(super) struct Authorization(Option<MetadataValue<Ascii>>);
+
+impl Authorization {
+    pub(super) fn new(credentials: &Credentials) -> Result<Self, ConnectError> {
+        let value = bearer(credentials).map(|value| MetadataValue::try_from(value.as_slice())).transpose();
+        let mut value = value.map_err(|_| ConnectError::Credentials)?;
+        if let Some(value) = &mut value {
+            // HTTP/2 then keeps it out of its tables, and `Debug` does not show it.
+            value.set_sensitive(true);
+        }
+        Ok(Self(value))
+    }
+
+    /// Applies to all calls over this channel.
+    pub(super) fn over(self, channel: Channel) -> Authorized {
+        InterceptedService::new(channel, self)
+    }
+}
+
+impl Interceptor for Authorization {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
     }
 }
 

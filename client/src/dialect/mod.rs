@@ -5,6 +5,8 @@
 //! original server as well; where it has none, it is made of a [`Client`](crate::Client). What any of them holds is held
 //! beside what everybody else holds, under the same names, and shows up in `waymaker-ctl locks list`.
 
+#[cfg(any(feature = "grpc", feature = "websocket"))]
+mod bearer;
 pub mod clever;
 pub mod databend;
 #[cfg(feature = "grpc")]

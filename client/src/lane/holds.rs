@@ -406,6 +406,11 @@ impl Holds {
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| now < self.deadline(entry))
     }
+
+    /// Returns whether any hold may be believed in and has a local deadline.
+    pub(super) fn any_expires(&self, now: BootTime) -> bool {
+        self.entries.values().any(|entry| (now..BootTime::NEVER).contains(&self.deadline(entry)))
+    }
 }
 
 /// Renewals wait for the beginning of one of so many steps of the time between two of them.

@@ -127,6 +127,8 @@ pub(crate) struct Lane {
     /// While not connected: when those who wait are told so. `None` once they were.
     outage_end: Option<BootTime>,
     outage_cause: Error,
+    /// If true, the server has refused the credentials in this outage.
+    is_unauthorized: bool,
     closing: Closing,
     /// This connection is no longer one of the session's.
     left: bool,
@@ -173,6 +175,7 @@ impl Lane {
             doubt: None,
             outage_end: None,
             outage_cause: Error::disconnected("the client has not connected yet"),
+            is_unauthorized: false,
             closing: Closing::Open,
             left: false,
             out: Vec::new(),
@@ -219,8 +222,11 @@ impl Lane {
 
     /// Returns whether a connection is worth having: for a while after it was lost always, then only while a hold may still
     /// be believed in, a key is watched, somebody waits for an answer, or other connections keep a session that may have a hold without
-    /// a guard.
+    /// a guard. Once the server has refused the credentials, only callers and holds that end by themselves are reasons, so the attempts end.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
+        if self.is_unauthorized {
+            return self.window.is_awaited() || self.holds.any_expires(now);
+        }
         let needed = self.window.is_awaited() || self.holds.any_alive(now) || !self.watches.is_empty();
         self.outage_end.is_some() || needed || self.window.may_leave_hold() && self.is_kept_by_others(now)
     }
@@ -372,6 +378,7 @@ impl Lane {
     /// Callers that come from here on wait for a connection as long as those at the beginning of an outage.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
         self.greeting.begin_outage();
+        self.is_unauthorized = false;
         self.outage_end = Some(now.after(self.options.outage_max));
     }
 
@@ -398,9 +405,13 @@ impl Lane {
         if matches!(error.code(), Some(ErrorCode::BadInput | ErrorCode::Unauthorized)) {
             self.outage_end = None;
         }
+        self.is_unauthorized |= error.code() == Some(ErrorCode::Unauthorized);
         self.outage_cause = error;
         if self.outage_end.is_none() {
             self.tell_outage();
+        }
+        if self.is_unauthorized {
+            self.end_watches();
         }
         false
     }

@@ -14,6 +14,7 @@ mod sessions;
 mod several_keys;
 mod superseding;
 mod taken_up;
+mod unauthorized;
 mod uncertainty;
 mod waiting;
 mod watching;

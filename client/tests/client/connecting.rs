@@ -107,7 +107,7 @@ async fn a_refused_hello_is_reported_to_the_caller() {
         let (number, _) = connection.next().await;
         connection.refuse(number, ErrorCode::Unauthorized).await;
     });
-    assert_eq!(result.unwrap_err().to_string(), "unauthorized: because");
+    assert_eq!(result.unwrap_err().to_string(), "unauthorized: credentials: because");
 }
 
 #[tokio::test]

@@ -65,7 +65,13 @@ impl FakeServer {
     pub(crate) async fn accept(&self) -> FakeConnection {
         let listener = self.listener.as_ref().expect("it was started");
         let (stream, _) = soon(listener.accept()).await.unwrap();
-        FakeConnection { stream, buffer: Vec::new(), namespace: Default::default(), stamp_ms: 1_000_000 }
+        FakeConnection {
+            stream,
+            buffer: Vec::new(),
+            namespace: Default::default(),
+            credentials: Vec::new(),
+            stamp_ms: 1_000_000,
+        }
     }
 
     /// Accepts a connection and welcomes it with a new session.
@@ -134,6 +140,8 @@ pub(crate) struct FakeConnection {
     buffer: Vec<u8>,
     /// From the hello.
     pub(crate) namespace: (NamespaceKind, Vec<u8>),
+    /// From the hello.
+    pub(crate) credentials: Vec<u8>,
     /// The clock of this server; it stands still, which is as good as a fast network.
     pub(crate) stamp_ms: u64,
 }
@@ -161,6 +169,7 @@ impl FakeConnection {
                 let seen = match Request::decode(frame).unwrap() {
                     Request::Hello(hello) => {
                         self.namespace = (hello.kind, hello.namespace.to_vec());
+                        self.credentials = hello.credentials.to_vec();
                         Seen::Hello(hello.session)
                     }
                     Request::Acquire(acquire) => Seen::Acquire {

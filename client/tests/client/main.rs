@@ -34,6 +34,7 @@ mod stress;
 mod taking_up;
 mod tls;
 mod tracing;
+mod unauthorized;
 mod uncertain;
 mod undisturbed;
 mod with_lock;

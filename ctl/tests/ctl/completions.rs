@@ -40,14 +40,23 @@ fn bash_completes_with_its_script() {
         ("registry", &["list", "get", "set", "remove"]),
         ("server", &["status"]),
         ("log", &["inspect", "verify"]),
+        ("tokens", &["create", "list", "revoke"]),
     ] {
         let ask = r#"
             function=$(complete -p waymaker-ctl); function=${function#*-F }; function=${function%% *}
             COMP_WORDS=(waymaker-ctl NOUN ""); COMP_CWORD=2
             $function waymaker-ctl "" NOUN
             echo "${COMPREPLY[@]}""#;
+        // The script is too long for an argument of a command.
+        let mut bash = std::process::Command::new("bash")
+            .arg("-s")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("bash starts");
         let script = script("bash") + &ask.replace("NOUN", noun);
-        let answer = stdout(&std::process::Command::new("bash").args(["-c", &script]).output().unwrap());
+        bash.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        let answer = stdout(&bash.wait_with_output().unwrap());
         let words: Vec<_> = answer.split_whitespace().collect();
         for word in verbs.iter().chain(&["--output"]) {
             assert!(words.contains(word), "{noun}: {words:?}");

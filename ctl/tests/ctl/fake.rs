@@ -23,6 +23,8 @@ pub(crate) struct FakeServer {
 struct State {
     silent: AtomicBool,
     greets_only: AtomicBool,
+    /// Only accepted credentials; `None` if the server accepts every client.
+    credentials: Mutex<Option<&'static str>>,
     /// Milliseconds until grants resume; 0 if the server grants.
     recovering_ms: AtomicU64,
     /// Longest lease in milliseconds.
@@ -59,6 +61,7 @@ impl FakeServer {
         let state = Arc::new(State {
             silent: AtomicBool::new(false),
             greets_only: AtomicBool::new(false),
+            credentials: Mutex::new(None),
             recovering_ms: AtomicU64::new(0),
             lease_max_ms: AtomicU32::new(u32::MAX),
             grant_delay_ms: AtomicU64::new(0),
@@ -89,6 +92,11 @@ impl FakeServer {
     /// Stops answering.
     pub(crate) fn fall_silent(&self) {
         self.state.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Refuses clients with other credentials from now on.
+    pub(crate) fn accept_only(&self, credentials: &'static str) {
+        *self.state.credentials.lock().unwrap() = Some(credentials);
     }
 
     /// Refuses grants from now on, with this time until they resume.
@@ -181,6 +189,10 @@ impl State {
         }
     }
 
+    fn accepts(&self, credentials: &[u8]) -> bool {
+        self.credentials.lock().unwrap().is_none_or(|accepted| accepted.as_bytes() == credentials)
+    }
+
     fn answer(&self, request: Request<'_>, stream: &TcpStream) -> Option<Response<'static>> {
         let stamp_ms = self.started.elapsed().as_millis() as u64 + 1_000;
         let given = |lease_ms: u32| {
@@ -189,6 +201,11 @@ impl State {
             (lease_ms.min(max), lease_ms > max)
         };
         Some(match request {
+            Request::Hello(hello) if !self.accepts(hello.credentials) => {
+                let message = b"the token is unknown";
+                let detail = ErrorDetail::Text { value: 0, field: b"credentials", message };
+                Response::Error(ErrorAnswer { code: ErrorCode::Unauthorized, detail })
+            }
             Request::Hello(_) => {
                 *self.stream.lock().unwrap() = Some(stream.try_clone().unwrap());
                 Response::Welcome(Welcome {

@@ -28,5 +28,7 @@ mod schema;
 mod scope;
 mod terminal;
 mod tls;
+mod tokens;
+mod unauthorized;
 mod usage;
 mod waiting;

@@ -20,6 +20,8 @@ pub(crate) fn ctl(server: &str, words: &[&str]) -> Command {
         .env("WAYMAKER_SERVER", server)
         .env_remove("WAYMAKER_NAMESPACE")
         .env_remove("WAYMAKER_OWNER")
+        .env_remove("WAYMAKER_TOKEN")
+        .env_remove("WAYMAKER_TOKEN_FILE")
         .env_remove("WAYMAKER_TLS_CA")
         .env_remove("WAYMAKER_TLS_CERT")
         .env_remove("WAYMAKER_TLS_KEY")

@@ -63,6 +63,7 @@ fn help_has_examples_and_succeeds() {
         &["locks", "--help"],
         &["registry", "--help"],
         &["server", "--help"],
+        &["tokens", "--help"],
     ] {
         let output = output(ctl("", words));
         assert_eq!(output.status.code(), Some(0));

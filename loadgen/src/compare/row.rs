@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use waymaker_client::Credentials;
 
 use super::front::Front;
 use super::options::{CompareOptions, RowShape};
@@ -122,6 +123,7 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         socket_address: address.resolve()?,
         login: address.login.clone(),
         tls: None,
+        credentials: Credentials::default(),
         connections: 1,
         depth: 1,
         threads: 1,

@@ -7,7 +7,8 @@ use std::io;
 use std::net::TcpStream;
 use std::task::{Context, Poll};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use http::header::{AUTHORIZATION, HeaderValue};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -26,6 +27,8 @@ use crate::plan::Plan;
 pub(crate) struct Channel {
     sender: SendRequest<Body>,
     origin: Uri,
+    /// Value of the header `authorization`, if the clients have a token.
+    authorization: Option<HeaderValue>,
 }
 
 impl Channel {
@@ -46,13 +49,26 @@ impl Channel {
                 ("https", converse(stream.flatten().map_err(cannot_open)?).await?)
             }
         };
-        Ok(Self { sender, origin: format!("{scheme}://{}", plan.socket_address).parse()? })
+        let origin = format!("{scheme}://{}", plan.socket_address).parse()?;
+        Ok(Self { sender, origin, authorization: authorization(plan)? })
     }
 
     /// Returns the origin of the request URIs.
     pub(super) fn origin(&self) -> Uri {
         self.origin.clone()
     }
+}
+
+/// Returns the value of the header `authorization`.
+fn authorization(plan: &Plan) -> Result<Option<HeaderValue>> {
+    if plan.credentials.is_empty() {
+        return Ok(None);
+    }
+    let mut value = HeaderValue::from_bytes(&[b"Bearer ", plan.credentials.as_ref()].concat())
+        .context("the token has a byte that the header `authorization` cannot have")?;
+    // `Debug` does not show it then.
+    value.set_sensitive(true);
+    Ok(Some(value))
 }
 
 /// Starts HTTP/2.
@@ -75,7 +91,10 @@ impl Service<http::Request<Body>> for Channel {
         self.sender.poll_ready(context).map_err(lost)
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
         let answer = self.sender.send_request(request);
         Box::pin(async { answer.await.map_err(lost) })
     }

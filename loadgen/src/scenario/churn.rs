@@ -188,7 +188,7 @@ impl Visitor {
         };
         let begin = Instant::now();
         let mut client =
-            Client::open_with(plan, &Hello { session, ..hello(NAMESPACE, NamespaceKind::Flat) })?;
+            Client::open_with(plan, &Hello { session, ..hello(plan, NAMESPACE, NamespaceKind::Flat) })?;
         let opened = Instant::now();
         let granted = client.acquire(&acquire)?;
         let acquired = Instant::now();

@@ -51,7 +51,7 @@ pub(super) struct Counters {
 impl Client {
     /// Connects to a namespace of kind flat.
     pub(super) fn open(plan: &Plan, namespace: &[u8]) -> Result<Self> {
-        Self::open_with(plan, &hello(namespace, NamespaceKind::Flat))
+        Self::open_with(plan, &hello(plan, namespace, NamespaceKind::Flat))
     }
 
     /// Connects with this HELLO.

@@ -24,5 +24,6 @@ mod redis;
 mod skip;
 mod slock;
 mod tls;
+mod token;
 mod waymaker;
 mod workloads;

@@ -53,11 +53,11 @@ pub use waymaker_proto::locket::{FetchAllRequest, Resource, TypeCode};
 use std::time::Duration;
 
 use tonic::Request;
-use tonic::transport::Channel;
 use waymaker_proto::locket::locket_client::LocketClient;
 use waymaker_proto::locket::{FetchRequest, LockRequest, ReleaseRequest};
 
-use super::grpc::{ConnectError, Target};
+use super::grpc::{Authorization, Authorized, ConnectError, Target};
+use crate::credentials::Credentials;
 use crate::tls::Tls;
 
 /// How long what a runner holds outlives it, unless it is told otherwise: 15 seconds.
@@ -68,7 +68,7 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// A client of one server. Clones are cheap and share its connection, which is opened again whenever it breaks.
 #[derive(Clone, Debug)]
 pub struct Locket {
-    service: LocketClient<Channel>,
+    service: LocketClient<Authorized>,
 }
 
 impl Locket {
@@ -86,7 +86,20 @@ impl Locket {
     /// # Errors
     /// As [`connect`](Self::connect), or if the settings cannot be used.
     pub async fn connect_with(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
-        Ok(Self::over(Target::new(address, tls)?.connect().await?))
+        Self::connect_as(address, tls, &Credentials::default()).await
+    }
+
+    /// The same with credentials, which every call carries as `authorization: Bearer CREDENTIALS`. The original server ignores them.
+    ///
+    /// # Errors
+    /// As [`connect_with`](Self::connect_with), or if the credentials cannot be sent.
+    pub async fn connect_as(
+        address: &str,
+        tls: &Tls,
+        credentials: &Credentials,
+    ) -> Result<Self, ConnectError> {
+        let authorization = Authorization::new(credentials)?;
+        Ok(Self::over(authorization.over(Target::new(address, tls)?.connect().await?)))
     }
 
     /// Connects when the first call is made, as the original does, so that a runner may start before the server. Called
@@ -95,10 +108,23 @@ impl Locket {
     /// # Errors
     /// If the address is no address, or the settings of TLS cannot be used.
     pub fn connect_lazily(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
-        Ok(Self::over(Target::new(address, tls)?.connect_lazily()))
+        Self::connect_lazily_as(address, tls, &Credentials::default())
     }
 
-    fn over(channel: Channel) -> Self {
+    /// The same with credentials, as in [`connect_as`](Self::connect_as).
+    ///
+    /// # Errors
+    /// As [`connect_lazily`](Self::connect_lazily), or if the credentials cannot be sent.
+    pub fn connect_lazily_as(
+        address: &str,
+        tls: &Tls,
+        credentials: &Credentials,
+    ) -> Result<Self, ConnectError> {
+        let authorization = Authorization::new(credentials)?;
+        Ok(Self::over(authorization.over(Target::new(address, tls)?.connect_lazily())))
+    }
+
+    fn over(channel: Authorized) -> Self {
         // A list may be as long as it likes.
         Self { service: LocketClient::new(channel).max_decoding_message_size(usize::MAX) }
     }

@@ -17,6 +17,8 @@ use super::error::{CloseReason, LocktopusError, Result};
 use super::message::Answer;
 use super::session::Session;
 use crate::clock::{BootClock, Clock, Timer};
+use crate::credentials::Credentials;
+use crate::dialect::bearer::bearer;
 use crate::dialect::stream::{self, Stream};
 use crate::spoken::{Checked, Greeting, Protocol};
 use crate::tls::Tls;
@@ -59,13 +61,14 @@ impl Connection {
     pub(super) async fn open(
         url: &str,
         tls: &Tls,
+        credentials: &Credentials,
         session: watch::Sender<Session>,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> Result<Self> {
         let mut timer = BootClock.timer().map_err(|error| out_of_reach(url, &error))?;
         timer.arm(BootClock.now().after(CONNECT_TIMEOUT));
         let socket = tokio::select! {
-            socket = connect(url, tls) => socket?,
+            socket = connect(url, tls, credentials) => socket?,
             () = poll_fn(|context| timer.poll_fired(context)) => {
                 return Err(out_of_reach(url, &"no response in time"));
             }
@@ -182,9 +185,14 @@ impl Drop for Connection {
     }
 }
 
-async fn connect(url: &str, tls: &Tls) -> Result<WebSocketStream<Socket>> {
+async fn connect(url: &str, tls: &Tls, credentials: &Credentials) -> Result<WebSocketStream<Socket>> {
     let refused = |problem: String| LocktopusError::Url { url: url.to_owned(), problem };
-    let request = url.into_client_request().map_err(|error| refused(error.to_string()))?;
+    let mut request = url.into_client_request().map_err(|error| refused(error.to_string()))?;
+    if let Some(bearer) = bearer(credentials) {
+        let mut value = http::HeaderValue::from_bytes(&bearer).map_err(|_| LocktopusError::Credentials)?;
+        value.set_sensitive(true);
+        request.headers_mut().insert(http::header::AUTHORIZATION, value);
+    }
     let uri = request.uri();
     let (is_encrypted, default_port) = match uri.scheme_str() {
         Some("ws") => (false, 80),

@@ -22,6 +22,9 @@ pub enum LocktopusError {
         /// Description of the file or name that cannot be used.
         problem: String,
     },
+    /// The credentials cannot be sent.
+    #[error("the credentials have a byte that the header `authorization` cannot have")]
+    Credentials,
     /// No server answers there, or it speaks another protocol.
     #[error("cannot reach {url}: {problem}")]
     Connect {

@@ -63,6 +63,7 @@ use connection::{Connection, Order};
 use message::Request;
 use session::{Progress, Session};
 
+use crate::credentials::Credentials;
 use crate::tls::Tls;
 
 /// One connection to a namespace, with at most one lock.
@@ -94,9 +95,20 @@ impl LocktopusClient {
     ///
     /// As [`LocktopusClient::connect`], and [`LocktopusError::Tls`] if the settings cannot be used.
     pub async fn connect_tls(url: &str, tls: &Tls) -> Result<Self> {
+        Self::connect_as(url, tls, &Credentials::default()).await
+    }
+
+    /// Connects like [`LocktopusClient::connect_tls`], with credentials in the header `authorization: Bearer CREDENTIALS`. The original
+    /// server ignores them.
+    ///
+    /// # Errors
+    ///
+    /// As [`LocktopusClient::connect_tls`], and [`LocktopusError::Credentials`] if the credentials cannot be sent. A server that refuses
+    /// them returns [`LocktopusError::Refused`] with the status 401.
+    pub async fn connect_as(url: &str, tls: &Tls, credentials: &Credentials) -> Result<Self> {
         let session = watch::Sender::default();
         let (orders, receiver) = mpsc::unbounded_channel();
-        let connection = Connection::open(url, tls, session.clone(), receiver).await?;
+        let connection = Connection::open(url, tls, credentials, session.clone(), receiver).await?;
         tokio::spawn(connection.run());
         Ok(Self { session, orders })
     }

@@ -57,7 +57,6 @@ pub use waymaker_proto::waymaker::{AcquiredLock, Lease};
 
 use std::time::Duration;
 
-use tonic::transport::Channel;
 use waymaker_proto::waymaker::waymaker_service_client::WaymakerServiceClient;
 use waymaker_proto::waymaker::{
     ExtendLeaseRequest, LeaseStatusRequest, ListAcquiredLocksRequest, UnLockRequest,
@@ -65,7 +64,8 @@ use waymaker_proto::waymaker::{
 
 use self::request::milliseconds;
 use self::unlocks::Unlocks;
-use super::grpc::{ConnectError, Target};
+use super::grpc::{Authorization, Authorized, ConnectError, Target};
+use crate::credentials::Credentials;
 use crate::tls::Tls;
 
 pub use crate::claim::FenceScope;
@@ -76,7 +76,7 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 /// A client of one server. Clones are cheap and share its connection, which is opened again whenever it breaks.
 #[derive(Clone, Debug)]
 pub struct Waymaker {
-    service: WaymakerServiceClient<Channel>,
+    service: WaymakerServiceClient<Authorized>,
     unlocks: Unlocks,
 }
 
@@ -95,9 +95,24 @@ impl Waymaker {
     /// # Errors
     /// As [`connect`](Self::connect), or if the settings cannot be used.
     pub async fn connect_with(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
+        Self::connect_as(address, tls, &Credentials::default()).await
+    }
+
+    /// The same with credentials, which every call carries as `authorization: Bearer CREDENTIALS`. A server that refuses them refuses each
+    /// call, with [`Error::Transport`] and the status `UNAUTHENTICATED`.
+    ///
+    /// # Errors
+    /// As [`connect_with`](Self::connect_with), or if the credentials cannot be sent.
+    pub async fn connect_as(
+        address: &str,
+        tls: &Tls,
+        credentials: &Credentials,
+    ) -> Result<Self, ConnectError> {
+        let authorization = Authorization::new(credentials)?;
         let channel = Target::new(address, tls)?.ping_every(PING_EVERY).connect().await?;
         // A list may be as long as it likes.
-        let service = WaymakerServiceClient::new(channel).max_decoding_message_size(usize::MAX);
+        let service =
+            WaymakerServiceClient::new(authorization.over(channel)).max_decoding_message_size(usize::MAX);
         Ok(Self { service, unlocks: Unlocks::default() })
     }
 

@@ -8,7 +8,7 @@ use crate::hold::Key;
 use crate::watch::{KeyHolder, KeyState, Listener, WatchJob};
 
 impl Rig {
-    fn watch(&mut self) -> (watch::Receiver<Option<KeyState>>, oneshot::Receiver<Result<()>>) {
+    pub(super) fn watch(&mut self) -> (watch::Receiver<Option<KeyState>>, oneshot::Receiver<Result<()>>) {
         let (states, receiver) = watch::channel(None);
         let (reply, answer) = Reply::channel();
         let (token, key) = (7, Key::from(&b"k"[..]));
@@ -16,7 +16,7 @@ impl Rig {
         (receiver, answer)
     }
 
-    fn watching(&self, fence: u64, holder_count: u32) -> Response<'static> {
+    pub(super) fn watching(&self, fence: u64, holder_count: u32) -> Response<'static> {
         Response::Watching(Watching { fence, stamp_ms: self.stamp_ms(), holder_count, waiter_count: 0 })
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{Hello, NamespaceKind, Response, VERSION_MIN, Welcome, next_frame};
 
+use crate::plan::Plan;
 use crate::target::refused;
 
 /// Returns the namespace for this kind; a namespace has only one kind.
@@ -18,7 +19,7 @@ pub fn namespace(kind: NamespaceKind) -> &'static [u8] {
 }
 
 /// Returns the HELLO of version 1 without a session. Servers of all versions accept it, so they can be compared.
-pub fn hello(namespace: &[u8], kind: NamespaceKind) -> Hello<'_> {
+pub fn hello<'a>(plan: &'a Plan, namespace: &'a [u8], kind: NamespaceKind) -> Hello<'a> {
     Hello {
         version_min: VERSION_MIN,
         version_max: VERSION_MIN,
@@ -26,6 +27,7 @@ pub fn hello(namespace: &[u8], kind: NamespaceKind) -> Hello<'_> {
         kind,
         namespace,
         owner: b"waymaker-loadgen",
+        credentials: plan.credentials.as_ref(),
         ..Hello::default()
     }
 }

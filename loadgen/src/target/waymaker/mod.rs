@@ -178,7 +178,7 @@ pub(super) fn open(
     kind: NamespaceKind,
     in_flight_count: u32,
 ) -> io::Result<()> {
-    let welcome = greeting::greet(stream, &greeting::hello(greeting::namespace(kind), kind))?;
+    let welcome = greeting::greet(stream, &greeting::hello(plan, greeting::namespace(kind), kind))?;
     if welcome.in_flight_max < in_flight_count {
         return Err(refused(format!(
             "the server allows {} requests in flight, but --depth {} of the workload {} needs {in_flight_count}",

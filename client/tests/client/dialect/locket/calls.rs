@@ -1,8 +1,10 @@
 //! The four calls.
 
+use super::fake::FakeServer;
 use super::*;
 use std::time::Instant;
 use waymaker_client::dialect::locket::FetchAllRequest;
+use waymaker_client::{Credentials, Tls};
 
 /// Long enough for whoever is not to see its end.
 const TTL_S: i64 = 3_600;
@@ -163,4 +165,16 @@ async fn an_unknown_grpc_status_is_returned_unchanged() {
     let long = Resource { value: "x".repeat(4097), ..lock("k", "jim") };
     let error = locket.lock(long, TTL_S).await.unwrap_err();
     assert!(matches!(&error, Error::Status(status) if status.message() == "sql-bad-request"), "{error}");
+}
+
+#[tokio::test]
+async fn each_call_carries_the_credentials() {
+    let server = FakeServer::start().await;
+    let (tls, credentials) = (Tls::new(), Credentials::new("wm_x.y"));
+    let connected = Locket::connect_as(&server.address, &tls, &credentials).await.unwrap();
+    let lazy = Locket::connect_lazily_as(&server.address, &tls, &credentials).unwrap();
+    for locket in [connected, lazy] {
+        let Err(Error::Status(status)) = locket.fetch_all(filter(1, "")).await else { panic!("a refusal") };
+        assert_eq!((status.code(), status.message()), (tonic::Code::Unauthenticated, "Bearer wm_x.y"));
+    }
 }

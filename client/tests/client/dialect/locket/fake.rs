@@ -19,6 +19,7 @@ pub(super) enum Call {
 }
 
 pub(super) struct FakeServer {
+    pub(super) address: String,
     pub(super) locket: Locket,
     calls: mpsc::UnboundedReceiver<Call>,
 }
@@ -30,7 +31,7 @@ impl FakeServer {
         let (call, calls) = mpsc::unbounded_channel();
         let service = LocketServer::new(Service(call));
         tokio::spawn(Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener)));
-        Self { locket: Locket::connect(&address).await.unwrap(), calls }
+        Self { locket: Locket::connect(&address).await.unwrap(), address, calls }
     }
 
     /// The next call, which is to lock: what, under which name, and how to answer.
@@ -121,8 +122,10 @@ impl Contract for Service {
 
     async fn fetch_all(
         &self,
-        _: Request<contract::FetchAllRequest>,
+        request: Request<contract::FetchAllRequest>,
     ) -> Result<Response<contract::FetchAllResponse>, Status> {
-        Err(Status::unimplemented("no runner lists"))
+        // No runner lists. The refusal repeats the header.
+        let header = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
+        Err(Status::unauthenticated(header.unwrap_or_default()))
     }
 }

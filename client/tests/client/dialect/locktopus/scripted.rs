@@ -1,10 +1,13 @@
 //! What the real server does not say on demand: against one that follows a script.
 
 use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::{WebSocketStream, accept_async};
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::{WebSocketStream, accept_async, accept_hdr_async};
 use waymaker_client::dialect::locktopus::{CloseReason, LocktopusClient, LocktopusError};
+use waymaker_client::{Credentials, Tls};
 
 use super::set;
 use crate::patience::soon;
@@ -155,4 +158,44 @@ async fn invalid_websocket_bytes_end_the_connection() {
         server.socket.get_mut().write_all(bytes).await.unwrap();
         assert!(matches!(soon(client.closed()).await, CloseReason::Lost(_)));
     }
+}
+
+#[tokio::test]
+async fn the_handshake_carries_the_credentials() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/v1?namespace=test", listener.local_addr().unwrap());
+    let (tls, credentials) = (Tls::new(), Credentials::new("wm_x.y"));
+    let mut header = String::new();
+    let accept = async {
+        let look = |request: &Request, response: Response| {
+            header = request.headers()["authorization"].to_str().unwrap().to_owned();
+            Ok(response)
+        };
+        accept_hdr_async(listener.accept().await.unwrap().0, look).await.unwrap()
+    };
+    let connect = LocktopusClient::connect_as(&url, &tls, &credentials);
+    let (client, _socket) = soon(async { tokio::join!(connect, accept) }).await;
+    client.unwrap();
+    assert_eq!(header, "Bearer wm_x.y");
+}
+
+#[tokio::test]
+async fn refused_credentials_end_the_attempt_with_the_status() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/v1?namespace=test", listener.local_addr().unwrap());
+    let (tls, credentials) = (Tls::new(), Credentials::new("wm_x.y"));
+    let refuse = async {
+        let mut socket = listener.accept().await.unwrap().0;
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            socket.read_buf(&mut request).await.unwrap();
+        }
+        let answer = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 20\r\n\r\nthe token is unknown";
+        socket.write_all(answer.as_bytes()).await.unwrap();
+        socket
+    };
+    let connect = LocktopusClient::connect_as(&url, &tls, &credentials);
+    let (client, _socket) = soon(async { tokio::join!(connect, refuse) }).await;
+    let Err(LocktopusError::Refused { status, message, .. }) = client else { panic!("a refusal") };
+    assert_eq!((status, message.as_str()), (401, "the token is unknown"));
 }

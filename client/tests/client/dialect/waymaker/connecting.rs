@@ -1,10 +1,11 @@
 //! Addresses and certificates.
 
+use super::fake::FakeServer;
 use super::*;
 use crate::authority::Authority;
 use crate::nowhere::Nowhere;
-use waymaker_client::Tls;
 use waymaker_client::dialect::ConnectError;
+use waymaker_client::{Credentials, Tls};
 
 #[tokio::test]
 async fn an_invalid_address_is_rejected_with_an_example() {
@@ -52,4 +53,36 @@ async fn a_tls_connection_authenticates_the_server_and_the_client() {
     assert!(error.contains("certificate"), "{error}");
     let nobody = Waymaker::connect_with(&address, &tls().server_name("no name")).await;
     assert!(matches!(nobody, Err(ConnectError::Tls(_))));
+}
+
+/// Connects to the fake server with these credentials.
+async fn connect_as(server: &FakeServer, credentials: &str) -> Waymaker {
+    Waymaker::connect_as(&server.address, &Tls::new(), &Credentials::new(credentials)).await.unwrap()
+}
+
+#[tokio::test]
+async fn each_call_carries_the_credentials() {
+    let server = FakeServer::start().await;
+    for (credentials, header) in [("wm_x.y", "Bearer wm_x.y"), ("", "")] {
+        let client = connect_as(&server, credentials).await;
+        let Err(Error::Transport(status)) = client.list_acquired_locks("").await else { panic!("a refusal") };
+        assert_eq!((status.code(), status.message()), (tonic::Code::Unauthenticated, header));
+        assert!(!format!("{client:?}").contains("wm_"), "{client:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_ends_when_the_credentials_are_refused() {
+    let server = FakeServer::start().await;
+    let client = connect_as(&server, "wm_refused").await;
+    let Err(Error::Transport(status)) = soon(client.acquire(patient("k"))).await else { panic!("a refusal") };
+    assert_eq!(status.message(), "the token is unknown");
+}
+
+#[tokio::test]
+async fn credentials_that_no_header_can_carry_are_rejected() {
+    let server = FakeServer::start().await;
+    let credentials = Credentials::new("wm_\n");
+    let refused = Waymaker::connect_as(&server.address, &Tls::new(), &credentials).await;
+    assert!(matches!(refused, Err(ConnectError::Credentials)));
 }

@@ -22,6 +22,9 @@ pub(super) type Asked = (contract::LockRequest, mpsc::UnboundedSender<Said>);
 /// The answer to an extension by more than this comes late.
 pub(super) const LEASE_ANSWERED_AT_ONCE_MAX_MS: u32 = 3_600_000;
 
+/// Header `authorization` that `Lock` refuses. `ListAcquiredLocks` refuses every header and repeats it.
+const REFUSED: &str = "Bearer wm_refused";
+
 pub(super) struct FakeServer {
     pub(super) address: String,
     asked: mpsc::UnboundedReceiver<Asked>,
@@ -61,6 +64,9 @@ impl WaymakerService for Service {
     type ReadLockStream = Events;
 
     async fn lock(&self, request: Request<contract::LockRequest>) -> Result<Response<Events>, Status> {
+        if authorization(&request) == REFUSED {
+            return Err(Status::unauthenticated("the token is unknown"));
+        }
         let (say, said) = mpsc::unbounded_channel();
         let _ = self.ask.send((request.into_inner(), say));
         let events = stream::unfold(said, async |mut said| Some((said.recv().await?, said)));
@@ -117,8 +123,13 @@ impl WaymakerService for Service {
 
     async fn list_acquired_locks(
         &self,
-        _: Request<contract::ListAcquiredLocksRequest>,
+        request: Request<contract::ListAcquiredLocksRequest>,
     ) -> Result<Response<contract::ListAcquiredLocksResponse>, Status> {
-        Err(Status::unimplemented("only Lock"))
+        Err(Status::unauthenticated(authorization(&request)))
     }
+}
+
+/// Returns the header `authorization` of a call; empty without one.
+fn authorization<T>(request: &Request<T>) -> &str {
+    request.metadata().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

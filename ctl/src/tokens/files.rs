@@ -1,0 +1,248 @@
+//! Finds, reads and changes token files.
+//!
+//! A changed file is written beside the old one and renamed over it, so a server reads the old or the new content. The old file is locked
+//! meanwhile. Comments and the order of tables stay.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile};
+use toml_edit::DocumentMut;
+use waymaker_access::{
+    RecordProblem, TokenFileError, TokenId, TokenRecord, TokenTable, limits, parse_token_file,
+    token_table_text,
+};
+
+use crate::exit::Exit;
+
+/// A token file or a directory of them could not be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The file or the directory cannot be read.
+    #[error("{} cannot be read: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    /// The file cannot be written. Its content has not changed.
+    #[error("{} cannot be written: {source}", path.display())]
+    Unwritable { path: PathBuf, source: io::Error },
+    /// The content is wrong.
+    #[error(transparent)]
+    Invalid(#[from] TokenFileError),
+    /// The command line gives a record that no file may have.
+    #[error(transparent)]
+    Record(#[from] RecordProblem),
+    /// The tokens are an inline array.
+    #[error("{}: write each token as a table that begins with [[token]]; other forms cannot be changed", path.display())]
+    Inline { path: PathBuf },
+    /// The system has no random bytes.
+    #[error("the system has no random bytes: {0}")]
+    NoRandomness(String),
+}
+
+impl Failure {
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Unreadable { .. } | Self::Unwritable { .. } | Self::NoRandomness(_) => Exit::Internal,
+            Self::Invalid(_) | Self::Record(_) | Self::Inline { .. } => Exit::Usage,
+        }
+    }
+}
+
+/// The token files at a path.
+pub(crate) enum TokenFiles {
+    /// One file, which may be missing.
+    One(PathBuf),
+    /// The files `*.toml` of a directory.
+    Directory(PathBuf),
+}
+
+impl TokenFiles {
+    pub(crate) fn at(path: &Path) -> Result<Self, Failure> {
+        // A link must stay: the file that it names is replaced, not the link.
+        match path.canonicalize() {
+            Ok(path) if path.is_dir() => Ok(Self::Directory(path)),
+            Ok(path) => Ok(Self::One(path)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::One(path.to_owned())),
+            Err(source) => Err(Failure::Unreadable { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Reads all tokens.
+    pub(crate) fn read(&self) -> Result<TokenTable, Failure> {
+        self.files()?.iter().try_fold(TokenTable::default(), |table, file| {
+            Ok(table.with_file(&file.display().to_string(), &content(file)?)?)
+        })
+    }
+
+    /// Adds a record. Returns the file that has it now.
+    pub(crate) fn add(&self, record: &TokenRecord) -> Result<PathBuf, Failure> {
+        let table = token_table_text(record);
+        match self {
+            Self::One(path) => {
+                let old = Locked::open(path, OpenOptions::new().create(true).mode(0o600))?;
+                let mut text = old.text()?;
+                if !text.is_empty() {
+                    text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
+                }
+                text.push_str(&table);
+                old.replace(&text)?;
+                Ok(path.clone())
+            }
+            Self::Directory(directory) => {
+                let path = directory.join(format!("{}.toml", record.id));
+                let unwritable = |source| Failure::Unwritable { path: path.clone(), source };
+                let file = written(directory, &table).map_err(unwritable)?;
+                file.persist_noclobber(&path).map_err(|error| unwritable(error.error))?;
+                synced(directory).map_err(unwritable)?;
+                Ok(path)
+            }
+        }
+    }
+
+    /// Removes the record with this id. Returns the file that had it, or `None` if there is no such record.
+    pub(crate) fn remove(&self, id: TokenId) -> Result<Option<PathBuf>, Failure> {
+        for path in self.files()? {
+            let has_it = |bytes: &[u8]| {
+                let records = parse_token_file(&path.display().to_string(), bytes)?;
+                Ok::<_, TokenFileError>((records.len(), records.iter().any(|record| record.id == id)))
+            };
+            if !has_it(&content(&path)?)?.1 {
+                continue;
+            }
+            let old = Locked::open(&path, &mut OpenOptions::new())?;
+            let text = old.text()?;
+            match (self, has_it(text.as_bytes())?) {
+                // Another process has removed the record.
+                (_, (_, false)) => continue,
+                (Self::Directory(_), (1, true)) => old.delete()?,
+                _ => old.replace(&without(&path, &text, id)?)?,
+            }
+            return Ok(Some(path));
+        }
+        Ok(None)
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>, Failure> {
+        let directory = match self {
+            Self::One(path) => return Ok(vec![path.clone()]),
+            Self::Directory(directory) => directory,
+        };
+        let unreadable = |source| Failure::Unreadable { path: directory.clone(), source };
+        let entries = fs::read_dir(directory).map_err(unreadable)?;
+        let paths: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
+        let mut paths = paths.map_err(unreadable)?;
+        paths.retain(|path| {
+            let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            !is_hidden && path.extension().is_some_and(|extension| extension == "toml")
+        });
+        paths.sort();
+        Ok(paths)
+    }
+}
+
+/// Returns the text without the table of this token.
+fn without(path: &Path, text: &str, id: TokenId) -> Result<String, Failure> {
+    let inline = || Failure::Inline { path: path.to_owned() };
+    // The text was parsed before, so only a form that this function cannot change is left.
+    let mut document: DocumentMut = text.parse().map_err(|_| inline())?;
+    let tables =
+        document.get_mut("token").and_then(|item| item.as_array_of_tables_mut()).ok_or_else(inline)?;
+    let id = id.to_string();
+    tables.retain(|table| table.get("id").and_then(|item| item.as_str()) != Some(&id));
+    Ok(document.to_string())
+}
+
+/// Returns the content of a file. If the file is too large, the content is cut just above the limit.
+fn content(path: &Path) -> Result<Vec<u8>, Failure> {
+    let unreadable = |source| Failure::Unreadable { path: path.to_owned(), source };
+    read_bounded(&File::open(path).map_err(unreadable)?).map_err(unreadable)
+}
+
+fn read_bounded(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(limits::FILE_LEN_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A token file that no other waymaker-ctl changes meanwhile.
+struct Locked<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Locked<'a> {
+    /// Opens and locks a file. Waits while another process has the lock.
+    fn open(path: &'a Path, options: &mut OpenOptions) -> Result<Self, Failure> {
+        let unwritable = |source| Failure::Unwritable { path: path.to_owned(), source };
+        loop {
+            let file = options.read(true).write(true).open(path).map_err(unwritable)?;
+            file.lock().map_err(unwritable)?;
+            let locked = file.metadata().map_err(unwritable)?;
+            // The process that had the lock has replaced or deleted the file.
+            match fs::metadata(path) {
+                Ok(current) if (current.dev(), current.ino()) == (locked.dev(), locked.ino()) => {
+                    return Ok(Self { path, file });
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(unwritable(error)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the content, which must be a valid token file.
+    fn text(&self) -> Result<String, Failure> {
+        let unreadable = |source| Failure::Unreadable { path: self.path.to_owned(), source };
+        let bytes = read_bounded(&self.file).map_err(unreadable)?;
+        parse_token_file(&self.path.display().to_string(), &bytes)?;
+        String::from_utf8(bytes).map_err(|error| unreadable(io::Error::new(ErrorKind::InvalidData, error)))
+    }
+
+    /// Replaces the file by one with this content, the same mode and the same owner.
+    fn replace(&self, text: &str) -> Result<(), Failure> {
+        // The text may be too long now, or the old one may have another form of the tables.
+        TokenTable::default().with_file(&self.path.display().to_string(), text.as_bytes())?;
+        self.try_replace(text).map_err(|source| self.unwritable(source))
+    }
+
+    fn try_replace(&self, text: &str) -> io::Result<()> {
+        let directory = directory_of(self.path);
+        let new = written(directory, text)?;
+        let (old, made) = (self.file.metadata()?, new.as_file().metadata()?);
+        // Otherwise the user of the server could not read the file any more.
+        if (old.uid(), old.gid()) != (made.uid(), made.gid()) {
+            fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
+        }
+        new.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o777))?;
+        new.as_file().sync_all()?;
+        new.persist(self.path)?;
+        synced(directory)
+    }
+
+    fn delete(&self) -> Result<(), Failure> {
+        fs::remove_file(self.path)
+            .and_then(|()| synced(directory_of(self.path)))
+            .map_err(|source| self.unwritable(source))
+    }
+
+    fn unwritable(&self, source: io::Error) -> Failure {
+        Failure::Unwritable { path: self.path.to_owned(), source }
+    }
+}
+
+/// Writes a new file with mode 0600 and a name that no server reads.
+fn written(directory: &Path, text: &str) -> io::Result<NamedTempFile> {
+    let mut file = Builder::new().prefix(".tokens-").suffix(".new").tempfile_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+/// Makes new and removed names of the directory durable.
+fn synced(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
