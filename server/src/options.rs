@@ -1,6 +1,8 @@
 //! Server options. Precedence: flags, environment, config file, defaults.
 
-use crate::front::{LocketCompatibility, LocketConfig};
+use crate::front::{
+    AllowedHost, AllowedOrigin, BrowserConfig, BrowserFlags, LocketCompatibility, LocketConfig,
+};
 use crate::memory::{BadMemoryLimit, MemoryLimit};
 use crate::quorum::options::{QuorumFlags, QuorumOptions, QuorumOptionsError};
 use crate::tls::{TlsOptions, TlsVersion};
@@ -94,6 +96,9 @@ pub struct Flags {
     /// Listen address that serves only Locktopus, or `none`; Locktopus itself uses port 9009 [default: none]
     #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS", help_heading = heading::LISTENING)]
     pub locktopus_listen: Option<String>,
+    /// Names and web pages that may use the HTTP ports.
+    #[command(flatten)]
+    pub browsers: BrowserFlags,
     /// Allow listening on an address that is not loopback without TLS or without client certificates [default: false]
     #[arg(
         long,
@@ -260,6 +265,8 @@ struct File {
     grpc_listen: Option<String>,
     http_listen: Option<String>,
     locktopus_listen: Option<String>,
+    http_hosts: Option<Vec<AllowedHost>>,
+    http_origins: Option<Vec<AllowedOrigin>>,
     #[serde(default)]
     locket: LocketFile,
     locktopus_abandon_timeout: Option<String>,
@@ -292,6 +299,8 @@ pub struct Options {
     pub http_listen: Option<String>,
     /// TCP address where Locktopus is spoken alone.
     pub locktopus_listen: Option<String>,
+    /// Names and web pages that may use the HTTP ports.
+    pub browsers: BrowserConfig,
     /// How Locket's contract is served.
     pub locket: LocketConfig,
     /// How long a Locktopus lock stays whose connection was lost.
@@ -421,6 +430,10 @@ impl Flags {
             grpc_listen: address(self.grpc_listen.or(file.grpc_listen), "127.0.0.1:7421"),
             http_listen: address(self.http_listen.or(file.http_listen), "127.0.0.1:7422"),
             locktopus_listen: address(self.locktopus_listen.or(file.locktopus_listen), NONE),
+            browsers: BrowserConfig {
+                hosts: self.browsers.http_hosts.or(file.http_hosts).unwrap_or_default(),
+                origins: self.browsers.http_origins.or(file.http_origins).unwrap_or_default(),
+            },
             locket: LocketConfig {
                 compatibility: self.locket_compatibility.or(file.locket.compatibility).unwrap_or_default(),
                 durable: self.locket_durable.or(file.locket.durable).unwrap_or(true),
@@ -540,6 +553,8 @@ mod tests {
             ("memory_limit = \"much\"", "memory_limit"),
             ("[quorum]\nuser = \"me\"", "--quorum-endpoints"),
             ("log_segment_len = 5", "--log-segment-len"),
+            ("http_hosts = [\"http://a\"]", "--http-hosts"),
+            ("http_origins = [\"a\"]", "--http-origins"),
             ("[quorum]\nendpoint = \"x:1\"", "endpoint"),
         ] {
             let file = file(text);

@@ -4,6 +4,7 @@ mod abuse;
 mod authority;
 mod bad_claims;
 mod bad_input;
+mod browsers;
 mod clean_stops;
 mod configuration;
 mod contradictions;
