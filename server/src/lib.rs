@@ -4,6 +4,7 @@
 //! worker. [`node`] is what the workers share. Everything about the binary front end's bytes is in
 //! `waymaker-protocol`, everything about locks in `waymaker-engine`; here the two meet.
 
+pub mod audit;
 pub mod clock;
 pub mod data_dir;
 pub mod driver;

@@ -1,5 +1,6 @@
 //! What the workers of one server share.
 
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::expiries::Expiries;
 use crate::limits::WORKER_COUNT_MAX;
@@ -83,6 +84,8 @@ pub struct Node {
     accepted: Box<[AtomicU64]>,
     /// Opened at `HELLO` alone, so a lock does no harm.
     pub namespaces: Mutex<Namespaces>,
+    /// Takes the acts of operators. The node discards them until a server sets this.
+    pub audit: Audit,
     /// What operators froze; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
     /// How much memory is used, and its limit.
@@ -157,6 +160,7 @@ impl Node {
             accepted: (0..config.acceptor_count).map(|_| AtomicU64::new(start)).collect(),
             drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
             namespaces: Mutex::default(),
+            audit: Audit::default(),
             freezes: Mutex::default(),
             unix_time: UnixTime::new(&*config.clock),
             memory: Arc::clone(&config.memory),

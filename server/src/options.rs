@@ -1,5 +1,6 @@
 //! Server options. Precedence: flags, environment, config file, defaults.
 
+use crate::audit::AuditTarget;
 use crate::front::{
     AllowedHost, AllowedOrigin, BrowserConfig, BrowserFlags, LocketCompatibility, LocketConfig,
 };
@@ -24,6 +25,7 @@ mod heading {
     pub(super) const TLS: &str = "TLS";
     pub(super) const LIMITS: &str = "Limits and performance";
     pub(super) const LIFECYCLE: &str = "Configuration and shutdown";
+    pub(super) const AUDIT: &str = "Audit log";
     pub(super) const CONTRACTS: &str = "Contracts of other lock servers";
 }
 
@@ -60,7 +62,8 @@ Start:
 
 Signals:
   SIGTERM, SIGINT  drain, then stop; a second signal stops at once (see --drain)
-  SIGHUP           read the files of --tls-cert, --tls-key and --tls-client-ca again; without TLS, end the process
+  SIGHUP           read the files of --tls-cert, --tls-key and --tls-client-ca again, and open the file of --audit again;
+                   without such options, end the process
 
 Exit codes:
   0    stopped by a signal
@@ -211,6 +214,12 @@ pub struct Flags {
     )]
     pub drain: Option<humantime::Duration>,
 
+    /// Destination of the audit log: `log` (the log of the server, in words), `stdout`, `stderr` or a file (JSON lines), or
+    /// `none`. It has a line for each act of an operator, each refused credential or right, and each change of the
+    /// configuration. A file that is moved away is created again [default: log]
+    #[arg(long, env = "WAYMAKER_AUDIT", value_name = "TARGET", help_heading = heading::AUDIT)]
+    pub audit: Option<AuditTarget>,
+
     /// Behaviour of Locket if its published document and its code since March 2024 differ: `documented` accepts a type
     /// name without a type code and answers a release of a free key with an error; `2024` accepts only type codes and
     /// answers such a release with success [default: documented]
@@ -279,6 +288,7 @@ struct File {
     log_segment_len: Option<u64>,
     accept_damage: Option<bool>,
     drain: Option<String>,
+    audit: Option<AuditTarget>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     tls_client_ca: Option<PathBuf>,
@@ -323,6 +333,8 @@ pub struct Options {
     pub accept_damage: bool,
     /// How long to serve releases and renewals after SIGTERM.
     pub drain: Duration,
+    /// Destination of the audit log.
+    pub audit: AuditTarget,
     /// Encrypt TCP connections.
     pub tls: Option<TlsOptions>,
     /// Listen beyond loopback though strangers can read along or come in.
@@ -462,6 +474,7 @@ impl Flags {
             log_segment_len,
             accept_damage: self.accept_damage.or(file.accept_damage).unwrap_or(false),
             drain: duration(self.drain, file.drain, "drain", Duration::from_secs(5))?,
+            audit: self.audit.or(file.audit).unwrap_or_default(),
             tls: tls_options(
                 self.tls_cert.or(file.tls_cert),
                 self.tls_key.or(file.tls_key),

@@ -1,5 +1,6 @@
 //! A whole server, from its options to its end.
 
+use crate::audit::{Act, Audit, AuditEvent, AuditTarget, AuditThread, Caller, Detail};
 use crate::clock::{BootClock, Clock};
 use crate::data_dir::DataDir;
 use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
@@ -34,16 +35,24 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 pub fn run(options: &Options) -> anyhow::Result<()> {
     refuse_open_addresses(options)?;
     let tls = options.tls.as_ref().map(Tls::load).transpose()?;
+    let (audit, _audit_thread) = AuditThread::start(&options.audit)?;
     if options.data_dir.as_ref().is_some_and(|path| !path.exists()) {
         // A server that cannot start leaves no new data directory behind.
         check_addresses(options)?;
     }
     let data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options, tls, data_dir.as_ref()))
+    runtime.block_on(serve(options, tls, &audit, data_dir.as_ref()))?;
+    audit.record(&AuditEvent::new(Act::Stop, Caller::default()));
+    Ok(())
 }
 
-async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) -> anyhow::Result<()> {
+async fn serve(
+    options: &Options,
+    tls: Option<Tls>,
+    audit: &Audit,
+    data_dir: Option<&DataDir>,
+) -> anyhow::Result<()> {
     let mut terminate = Signals::new()?;
     // Nobody is let in before it is known what is held.
     let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
@@ -54,6 +63,7 @@ async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) 
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     tls.map(Tls::reload_on_hangup).transpose()?;
+    reopen_audit_on_hangup(options, audit)?;
     if let Some(path) = &options.unix {
         let listener =
             Listening::unix(path).with_context(|| format!("--unix: cannot listen on {}", path.display()))?;
@@ -76,6 +86,7 @@ async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) 
         log: log.as_ref().map(|log| log.port.clone()),
         quorum: quorum.as_ref().map(|(_, (port, _))| port.clone()),
     });
+    node.audit = audit.clone();
     let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
     let node = Arc::new(node);
     let config = DriverConfig { pin: options.pin, busy_poll: options.busy_poll };
@@ -92,6 +103,7 @@ async fn serve(options: &Options, tls: Option<Tls>, data_dir: Option<&DataDir>) 
     if let Some(data_dir) = data_dir {
         data_dir.note_addresses(&addresses);
     }
+    audit.record(&start_event(options, &addresses));
     announce(&addresses);
     {
         let mut accepting: Vec<_> = listening
@@ -180,6 +192,40 @@ fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
         );
         tracing::warn!(%address, "listening on an address that is not loopback: {problem}");
     }
+    Ok(())
+}
+
+/// Returns the event of a start: the options that decide who can do what.
+fn start_event(options: &Options, addresses: &str) -> AuditEvent {
+    let Options { tls, insecure, browsers, .. } = options;
+    let file = |path: &std::path::Path| path.display().to_string();
+    let mut details = vec![
+        ("version", Detail::Text(env!("CARGO_PKG_VERSION").to_owned())),
+        ("listen", Detail::List(addresses.split(' ').map(str::to_owned).collect())),
+        ("insecure", Detail::Flag(*insecure)),
+        ("http_hosts", Detail::List(browsers.hosts.iter().map(ToString::to_string).collect())),
+        ("http_origins", Detail::List(browsers.origins.iter().map(ToString::to_string).collect())),
+    ];
+    if let Some(TlsOptions { cert, client_ca, .. }) = tls {
+        details.push(("tls_cert", Detail::Text(file(cert))));
+        details.extend(client_ca.as_deref().map(|path| ("tls_client_ca", Detail::Text(file(path)))));
+    }
+    details.extend(options.data_dir.as_deref().map(|path| ("data_dir", Detail::Text(file(path)))));
+    AuditEvent { details, ..AuditEvent::new(Act::Start, Caller::default()) }
+}
+
+/// Leaves a task behind that opens the file of the audit log again with each SIGHUP. Programs that rotate files send it.
+fn reopen_audit_on_hangup(options: &Options, audit: &Audit) -> std::io::Result<()> {
+    if !matches!(options.audit, AuditTarget::File(_)) {
+        return Ok(());
+    }
+    let mut hangup = signal(SignalKind::hangup())?;
+    let audit = audit.clone();
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            audit.reopen();
+        }
+    });
     Ok(())
 }
 

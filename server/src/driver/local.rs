@@ -194,8 +194,8 @@ impl Local {
         {
             flusher.wake_by_ref();
         }
-        while let Some(line) = worker.poll_audit() {
-            tracing::warn!(target: "audit", "{line}");
+        while let Some(event) = worker.poll_audit() {
+            self.node.audit.record(&event);
         }
         while let Some(other) = worker.poll_wake() {
             self.handles[usize::from(other)].mail.notify_one();

@@ -11,7 +11,7 @@ use waymaker_engine::log::Record;
 use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Ticket, WhenDurable};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
-use waymaker_protocol::{Frame, NamespaceKind, Quoted, Request};
+use waymaker_protocol::{Frame, NamespaceKind, Request};
 
 /// One question.
 #[derive(Debug)]
@@ -62,9 +62,13 @@ impl State {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let question = match Request::decode(frame) {
             Ok(Request::RemoveNamespace(remove)) => {
-                return self.remove_namespace(node, slot, ticket, remove.name);
+                self.note_act(node, slot, frame);
+                return self.remove_namespace(node, ticket, remove.name);
             }
-            Ok(Request::Freeze(freeze)) => self.freeze(node, slot, &freeze),
+            Ok(Request::Freeze(freeze)) => {
+                self.note_act(node, slot, frame);
+                self.freeze(node, slot, &freeze)
+            }
             Ok(Request::Namespaces(page)) => {
                 let count_max =
                     if page.count_max == 0 { LIST_PAGE_MAX } else { page.count_max.min(LIST_PAGE_MAX) };
@@ -114,9 +118,6 @@ impl State {
             let (namespace, frozen, prefix) = (lane.namespace, !freeze.thaw, freeze.prefix);
             node.record(&Record::Frozen { namespace, frozen, prefix });
         }
-        let verb = if freeze.thaw { "thaw" } else { "freeze" };
-        let (prefix, by) = (Quoted(freeze.prefix), Quoted(&lane.owner));
-        self.audit.push_back(format!("{verb} prefix={prefix} by={by} changed={changed}"));
         let frozen_count = freezes.count(lane.namespace);
         Ok(Question::Freeze { freezes: freezes.clone(), changed, frozen_count })
     }

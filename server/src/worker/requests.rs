@@ -207,6 +207,7 @@ impl State {
         {
             return Sorted::Answered;
         }
+        self.note_act(node, slot, frame);
         self.batch.push(Located::new(offset, frame, shard));
         Sorted::Batched
     }
@@ -436,6 +437,7 @@ impl State {
         field: &str,
         message: &str,
     ) {
+        self.note_refused(slot, code, message);
         let lane = &mut self.lanes[slot];
         put_error(&mut lane.output, number, code, value, field, message);
         if let Some(window) = &mut lane.window {

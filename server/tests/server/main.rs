@@ -1,6 +1,7 @@
 //! The real binary over real sockets.
 
 mod abuse;
+mod audit;
 mod authority;
 mod bad_claims;
 mod bad_input;

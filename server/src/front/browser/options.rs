@@ -3,6 +3,7 @@
 use super::authority::Authority;
 use clap::Args;
 use serde::Deserialize;
+use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 /// Entry that allows everything.
@@ -80,6 +81,27 @@ pub enum AllowedOrigin {
     Every,
     /// This origin.
     Origin(Origin),
+}
+
+impl Display for AllowedHost {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Every => EVERY,
+            Self::Name(name) => name,
+        })
+    }
+}
+
+impl Display for AllowedOrigin {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every => formatter.write_str(EVERY),
+            Self::Origin(Origin { scheme, authority }) => {
+                write!(formatter, "{scheme}://{}", authority.host)?;
+                authority.port.map_or(Ok(()), |port| write!(formatter, ":{port}"))
+            }
+        }
+    }
 }
 
 impl AllowedOrigin {
