@@ -62,7 +62,7 @@ async fn serve(
             Listening::tcp(address, port, tls).with_context(|| cannot_listen(option, address))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    tls.map(Tls::reload_on_hangup).transpose()?;
+    tls.map(|tls| tls.reload_on_hangup(audit.clone())).transpose()?;
     reopen_audit_on_hangup(options, audit)?;
     if let Some(path) = &options.unix {
         let listener =
@@ -103,8 +103,9 @@ async fn serve(
     if let Some(data_dir) = data_dir {
         data_dir.note_addresses(&addresses);
     }
-    audit.record(&start_event(options, &addresses));
     announce(&addresses);
+    // After the line `ready`, which is the first on standard output.
+    audit.record(&start_event(options, &addresses));
     {
         let mut accepting: Vec<_> = listening
             .into_iter()

@@ -5,6 +5,7 @@
 //! are open go on as they are. Data before the end of the handshake is never taken, since whoever recorded it could send
 //! it again.
 
+use crate::audit::{Audit, AuditEvent};
 use clap::ValueEnum;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::WebPkiClientVerifier;
@@ -133,11 +134,13 @@ impl Tls {
     ///
     /// # Errors
     /// If the signal cannot be listened for.
-    pub fn reload_on_hangup(self) -> io::Result<()> {
+    pub fn reload_on_hangup(self, audit: Audit) -> io::Result<()> {
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::spawn(async move {
             while hangup.recv().await.is_some() {
-                match read(&self.options) {
+                let config = read(&self.options);
+                audit.record(&AuditEvent::reload("certificates", config.as_ref().err()));
+                match config {
                     Ok(config) => {
                         *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
                         tracing::info!("reloaded the certificates");

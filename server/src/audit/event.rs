@@ -5,10 +5,10 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use std::sync::Arc;
 use waymaker_protocol::{LockId, Quoted};
 
-/// What was done.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
-    /// An operator ended the claim of somebody.
+    /// An operator ended a claim.
     ForceRelease,
     /// An operator froze a prefix.
     Freeze,
@@ -112,7 +112,7 @@ pub enum Detail {
 /// One line of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
-    /// What was done.
+    /// Kind of the event.
     pub act: Act,
     /// How it ended.
     pub outcome: Outcome,
@@ -140,6 +140,16 @@ impl AuditEvent {
     /// Returns an event of this act that the server refused.
     pub fn refused(act: Act, caller: Caller, code: &'static str, message: String) -> Self {
         Self { outcome: Outcome::Refused { code, message }, ..Self::new(act, caller) }
+    }
+
+    /// Returns the event of a reload of some files. With an error the server continues with the previous contents.
+    pub fn reload(subject: &str, error: Option<&impl Display>) -> Self {
+        let details = vec![("subject", Detail::Text(subject.to_owned()))];
+        let event = match error {
+            None => Self::new(Act::Reload, Caller::default()),
+            Some(error) => Self::refused(Act::Reload, Caller::default(), "unusable", error.to_string()),
+        };
+        Self { details, ..event }
     }
 
     /// Returns the event of missing lines.

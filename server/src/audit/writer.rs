@@ -38,7 +38,7 @@ impl AuditFile {
         Ok(())
     }
 
-    /// Whether the path names no file, or another one.
+    /// Returns whether the path names another file, or none.
     fn was_moved(&self) -> io::Result<bool> {
         let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
         match std::fs::metadata(&self.path) {

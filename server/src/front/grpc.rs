@@ -212,7 +212,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     }
 }
 
-/// Whether the content type is the type of gRPC. A browser sends this type only if the server has allowed it in the response to an OPTIONS
+/// Returns whether the content type is the type of gRPC. A browser sends this type only if the server has allowed it in the response to an OPTIONS
 /// request, and no response allows it. With `text/plain` any web page could call a server with TLS.
 fn is_grpc(headers: &HeaderMap) -> bool {
     // A call has few headers, and to hash the name takes longer than to compare it with them.

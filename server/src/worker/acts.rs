@@ -1,5 +1,5 @@
 //! Acts of operators that this worker's lanes request, for the audit log. An event begins with its request, whose lane knows who acts, and
-//! ends with the response, which knows what was done. So a refused act has an event too, and so has the act of a client that has left.
+//! ends with the response, which knows the result. So a refused act has an event too, and so has the act of a client that has left.
 
 use super::State;
 use super::answer::put_refusal;
@@ -150,7 +150,28 @@ fn outcome_of(refusal: &Refusal) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use waymaker_engine::LaneAddress;
+    use crate::worker::Worker;
+    use crate::worker::test_node::test_node;
+    use waymaker_engine::{LaneAddress, Time};
+
+    #[test]
+    fn a_refusal_of_credentials_or_rights_is_an_event_and_another_is_not() {
+        let now = Time::from_millis(1_000);
+        let node = test_node(1, now);
+        let mut worker = Worker::new(Arc::clone(&node), 0, now);
+        let key = worker.handle_open(b"peer", now);
+        worker.state.refuse(key.slot, 1, ErrorCode::Unauthorized, 0, "credentials", "unknown token");
+        worker.state.lanes[key.slot].stage = Stage::Open;
+        worker.state.refuse(key.slot, 2, ErrorCode::Unauthorized, 0, "freeze", "no right");
+        worker.state.refuse(key.slot, 3, ErrorCode::BadInput, 0, "key", "too long");
+        let events: Vec<_> = std::iter::from_fn(|| worker.poll_audit()).collect();
+        let expected =
+            [(Act::Authenticate, "unknown token"), (Act::Deny, "no right")].map(|(act, message)| {
+                let caller = Caller { owner: Some(Arc::from(&b"peer"[..])), ..Caller::default() };
+                AuditEvent::refused(act, caller, "unauthorized", message.to_owned())
+            });
+        assert_eq!(events, expected);
+    }
 
     /// Requests of one client, all with one number.
     #[test]

@@ -237,7 +237,7 @@ fn a_flood_with_a_reader_that_stands_still_drops_lines_and_delays_nobody() {
 
 #[test]
 fn a_failing_write_is_counted_and_the_server_continues() {
-    // Nobody reads the stream after the line `ready`.
+    // The harness does not read the stream after the line `ready`.
     let server = Server::start_logged(&["--audit", "stdout", "--http-listen", "127.0.0.1:0"]);
     let mut operator = server.client("op");
     freeze(&mut operator, b"a", false);

@@ -36,7 +36,7 @@ impl Authority {
         self
     }
 
-    /// Whether the host is an address rather than a name. DNS rebinding needs a name.
+    /// Returns whether the host is an address rather than a name. DNS rebinding needs a name.
     pub(super) fn is_ip(&self) -> bool {
         let v6 = self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         v6.map_or_else(|| self.host.parse::<Ipv4Addr>().is_ok(), |host| host.parse::<Ipv6Addr>().is_ok())

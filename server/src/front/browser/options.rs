@@ -105,7 +105,7 @@ impl Display for AllowedOrigin {
 }
 
 impl AllowedOrigin {
-    /// Whether pages of this origin may use the server.
+    /// Returns whether pages of this origin may use the server.
     pub(super) fn allows(&self, page: &Origin) -> bool {
         match self {
             Self::Every => true,

@@ -67,7 +67,7 @@ impl Rule {
         }
     }
 
-    /// Whether the response to a page depends on its origin.
+    /// Returns whether the response to a page depends on its origin.
     pub(super) fn tells_origins_apart(&self) -> bool {
         !self.config.origins.is_empty() && !self.allows_every_origin()
     }
@@ -113,7 +113,7 @@ impl Rule {
         self.config.origins.contains(&AllowedOrigin::Every)
     }
 
-    /// Whether this is a name or an address of the server.
+    /// Returns whether this is a name or an address of the server.
     fn knows(&self, authority: &Authority) -> bool {
         let host = authority.host.as_str();
         let is_listed = |allowed: &AllowedHost| match allowed {
@@ -141,7 +141,7 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Whether a page of another origin asks for an image, a script, a frame or the like. Links to the server are followed.
+/// Returns whether a page of another origin requests an image, a script, a frame or the like. Links to the server are followed.
 fn is_embedded<B>(request: &Request<B>) -> bool {
     let is =
         |name: &HeaderName, value: &str| request.headers().get(name).is_some_and(|actual| actual == value);
