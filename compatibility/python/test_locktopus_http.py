@@ -32,6 +32,14 @@ MEMBERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def open_server():
+    """A server for web pages of every origin, like the original."""
+    running = Server("none", "--http-origins=*")
+    yield running
+    running.close()
+
+
 @pytest.mark.parametrize("target", ["/v1", "/v1?", "/v1?namespace=", "/v1?Namespace=x", "/v1?abandon-timeout-ms=x"])
 @pytest.mark.parametrize("headers", [{}, UPGRADE], ids=["plain", "upgrade"])
 def test_a_namespace_is_required(server, target, headers):
@@ -49,9 +57,9 @@ QUERIES = ["namespace=n", "other=1&namespace=n", "abandon-timeout-ms=0&namespace
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_an_upgrade_is_granted_without_extensions_or_subprotocol(server, query):
+def test_an_upgrade_is_granted_without_extensions_or_subprotocol(open_server, query):
     offers = {"Sec-WebSocket-Extensions": "permessage-deflate", "Sec-WebSocket-Protocol": "chat", "Origin": "http://x"}
-    status, headers, _ = get(server.http, f"/v1?{query}", headers={**UPGRADE, **offers})
+    status, headers, _ = get(open_server.http, f"/v1?{query}", headers={**UPGRADE, **offers})
     assert status == 101
     assert headers["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     assert "Sec-WebSocket-Extensions" not in headers
@@ -124,9 +132,9 @@ def test_redundant_resources_are_counted_once(server, key):
         assert json.loads(text)["LocksAcquired"] == 1
 
 
-def test_a_page_of_any_origin_may_read_the_statistics(server, key):
-    with Connection(server.http, key):
-        _, headers, _ = get(server.http, f"/stats_v1?namespace={key}", headers={"Origin": "http://example.test"})
+def test_a_page_of_any_origin_may_read_the_statistics_if_all_are_allowed(open_server, key):
+    with Connection(open_server.http, key):
+        _, headers, _ = get(open_server.http, f"/stats_v1?namespace={key}", headers={"Origin": "http://example.test"})
     assert headers["Access-Control-Allow-Origin"] == "*"
 
 
@@ -140,9 +148,15 @@ PREFLIGHTS = [
 
 
 @pytest.mark.parametrize("headers,status", PREFLIGHTS)
-def test_preflights(server, headers, status):
+def test_preflights(open_server, headers, status):
     origin = {"Origin": "http://example.test"}
-    assert get(server.http, "/v1", method="OPTIONS", headers={**origin, **headers})[0] == status
+    assert get(open_server.http, "/v1", method="OPTIONS", headers={**origin, **headers})[0] == status
+
+
+def test_a_page_of_another_origin_is_refused_by_default(server):
+    status, headers, text = get(server.http, "/v1", headers={"Origin": "http://example.test"})
+    assert status == 403 and "--http-origins" in text
+    assert "Access-Control-Allow-Origin" not in headers
 
 
 def test_locktopus_may_have_a_port_of_its_own(key):

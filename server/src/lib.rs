@@ -5,6 +5,7 @@
 //! `waymaker-protocol`, everything about locks in `waymaker-engine`; here the two meet.
 
 pub mod access;
+pub mod audit;
 pub mod clock;
 pub mod data_dir;
 pub mod driver;

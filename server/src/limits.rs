@@ -235,6 +235,16 @@ pub const REFUSALS_REST_MS: u64 = 10;
 pub const TRACKED_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// How often the server looks whether files changed that it reads again, such as certificates. A change takes effect after two looks.
 pub const RELOAD_LOOK_MS: u64 = 2_000;
+/// Lines of the audit log that wait for the thread that writes them.
+pub const AUDIT_LINE_COUNT_MAX: usize = 4096;
+/// Bytes of these lines.
+pub const AUDIT_QUEUE_LEN_MAX: usize = 4 << 20;
+/// Lines of one act in each second. More are dropped and counted.
+pub const AUDIT_LINES_PER_S_MAX: u32 = 1000;
+/// Time between two lines that report dropped lines, in milliseconds.
+pub const AUDIT_REPORT_MS: u64 = 1000;
+/// Time for which a stopping server waits until the audit log is written, in milliseconds.
+pub const AUDIT_STOP_MS: u64 = 2000;
 /// Events of one poll of the operating system.
 pub const EVENTS_PER_POLL: usize = 4096;
 

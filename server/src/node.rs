@@ -1,6 +1,7 @@
 //! What the workers of one server share.
 
 use crate::access::AccessControl;
+use crate::audit::Audit;
 use crate::clock::Clock;
 use crate::expiries::Expiries;
 use crate::limits::WORKER_COUNT_MAX;
@@ -86,6 +87,8 @@ pub struct Node {
     pub namespaces: Mutex<Namespaces>,
     /// Who may do what.
     pub access: Arc<AccessControl>,
+    /// Takes the acts of operators. The node discards them until a server sets this.
+    pub audit: Audit,
     /// What operators froze; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
     /// How much memory is used, and its limit.
@@ -161,6 +164,7 @@ impl Node {
             drained: (0..config.worker_count).map(|_| CachePadded::new(AtomicU64::new(start))).collect(),
             namespaces: Mutex::default(),
             access: Arc::default(),
+            audit: Audit::default(),
             freezes: Mutex::default(),
             unix_time: UnixTime::new(&*config.clock),
             memory: Arc::clone(&config.memory),

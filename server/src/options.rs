@@ -1,8 +1,11 @@
 //! Server options. Precedence: flags, environment, config file, defaults.
 
 use crate::access::AccessOptions;
+use crate::audit::AuditTarget;
 use crate::driver::AddressLimits;
-use crate::front::{LocketCompatibility, LocketConfig};
+use crate::front::{
+    AllowedHost, AllowedOrigin, BrowserConfig, BrowserFlags, LocketCompatibility, LocketConfig,
+};
 use crate::maximum::Maximum;
 use crate::memory::{BadMemoryLimit, MemoryLimit};
 use crate::quorum::options::{QuorumFlags, QuorumOptions, QuorumOptionsError};
@@ -26,6 +29,7 @@ mod heading {
     pub(super) const ACCESS: &str = "Identities and rights";
     pub(super) const LIMITS: &str = "Limits and performance";
     pub(super) const LIFECYCLE: &str = "Configuration and shutdown";
+    pub(super) const AUDIT: &str = "Audit log";
     pub(super) const CONTRACTS: &str = "Contracts of other lock servers";
 }
 
@@ -62,8 +66,8 @@ Start:
 
 Signals:
   SIGTERM, SIGINT  drain, then stop; a second signal stops at once (see --drain)
-  SIGHUP           read the files of --tls-cert, --tls-key, --tls-client-ca and --tls-client-crl again, as the server
-                   also does by itself a few seconds after they change
+  SIGHUP           read the files of --tls-cert, --tls-key, --tls-client-ca, --tls-client-crl, --tokens and --access again,
+                   as the server also does by itself a few seconds after they change, and open the file of --audit again
 
 Exit codes:
   0    stopped by a signal
@@ -99,6 +103,9 @@ pub struct Flags {
     /// Listen address that serves only Locktopus, or `none`; Locktopus itself uses port 9009 [default: none]
     #[arg(long, env = "WAYMAKER_LOCKTOPUS_LISTEN", value_name = "ADDRESS", help_heading = heading::LISTENING)]
     pub locktopus_listen: Option<String>,
+    /// Names and web pages that may use the HTTP ports.
+    #[command(flatten)]
+    pub browsers: BrowserFlags,
     /// Allow listening on an address that is not loopback without TLS, and without tokens or client certificates
     /// [default: false]
     #[arg(
@@ -265,6 +272,12 @@ pub struct Flags {
     )]
     pub drain: Option<humantime::Duration>,
 
+    /// Destination of the audit log: `log` (the log of the server, in words), `stdout`, `stderr` or a file (JSON lines), or
+    /// `none`. It has a line for each act of an operator, each refused credential or right, and each change of the
+    /// configuration. A file that is moved away is created again [default: log]
+    #[arg(long, env = "WAYMAKER_AUDIT", value_name = "TARGET", help_heading = heading::AUDIT)]
+    pub audit: Option<AuditTarget>,
+
     /// Behaviour of Locket if its published document and its code since March 2024 differ: `documented` accepts a type
     /// name without a type code and answers a release of a free key with an error; `2024` accepts only type codes and
     /// answers such a release with success [default: documented]
@@ -319,6 +332,8 @@ struct File {
     grpc_listen: Option<String>,
     http_listen: Option<String>,
     locktopus_listen: Option<String>,
+    http_hosts: Option<Vec<AllowedHost>>,
+    http_origins: Option<Vec<AllowedOrigin>>,
     #[serde(default)]
     locket: LocketFile,
     locktopus_abandon_timeout: Option<String>,
@@ -335,6 +350,7 @@ struct File {
     log_segment_len: Option<u64>,
     accept_damage: Option<bool>,
     drain: Option<String>,
+    audit: Option<AuditTarget>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     tls_client_ca: Option<PathBuf>,
@@ -358,6 +374,8 @@ pub struct Options {
     pub http_listen: Option<String>,
     /// TCP address where Locktopus is spoken alone.
     pub locktopus_listen: Option<String>,
+    /// Names and web pages that may use the HTTP ports.
+    pub browsers: BrowserConfig,
     /// How Locket's contract is served.
     pub locket: LocketConfig,
     /// How long a Locktopus lock stays whose connection was lost.
@@ -382,6 +400,8 @@ pub struct Options {
     pub accept_damage: bool,
     /// How long to serve releases and renewals after SIGTERM.
     pub drain: Duration,
+    /// Destination of the audit log.
+    pub audit: AuditTarget,
     /// Encrypt TCP connections.
     pub tls: Option<TlsOptions>,
     /// Which files say who may do what.
@@ -491,6 +511,10 @@ impl Flags {
             grpc_listen: address(self.grpc_listen.or(file.grpc_listen), "127.0.0.1:7421"),
             http_listen: address(self.http_listen.or(file.http_listen), "127.0.0.1:7422"),
             locktopus_listen: address(self.locktopus_listen.or(file.locktopus_listen), NONE),
+            browsers: BrowserConfig {
+                hosts: self.browsers.http_hosts.or(file.http_hosts).unwrap_or_default(),
+                origins: self.browsers.http_origins.or(file.http_origins).unwrap_or_default(),
+            },
             locket: LocketConfig {
                 compatibility: self.locket_compatibility.or(file.locket.compatibility).unwrap_or_default(),
                 durable: self.locket_durable.or(file.locket.durable).unwrap_or(true),
@@ -540,6 +564,7 @@ impl Flags {
             log_segment_len,
             accept_damage: self.accept_damage.or(file.accept_damage).unwrap_or(false),
             drain: duration(self.drain, file.drain, "drain", Duration::from_secs(5))?,
+            audit: self.audit.or(file.audit).unwrap_or_default(),
             tls: tls_options(
                 self.tls_cert.or(file.tls_cert),
                 self.tls_key.or(file.tls_key),
@@ -643,6 +668,8 @@ mod tests {
             ("handshakes_per_address = \"few\"", "handshakes_per_address"),
             ("[quorum]\nuser = \"me\"", "--quorum-endpoints"),
             ("log_segment_len = 5", "--log-segment-len"),
+            ("http_hosts = [\"http://a\"]", "--http-hosts"),
+            ("http_origins = [\"a\"]", "--http-origins"),
             ("[quorum]\nendpoint = \"x:1\"", "endpoint"),
         ] {
             let file = file(text);

@@ -4,6 +4,7 @@
 //! [`RELOAD_LOOK_MS`] and reads them only once they are unchanged between two looks: a certificate and its key are replaced one after
 //! the other. If a file cannot be used, the previous contents stay in use, and later looks try again.
 
+use crate::audit::{Audit, AuditEvent};
 use crate::limits::RELOAD_LOOK_MS;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -35,9 +36,15 @@ pub trait Reload: fmt::Debug + Send {
 #[derive(Debug, Default)]
 pub struct Reloader {
     watched: Vec<Watched>,
+    audit: Audit,
 }
 
 impl Reloader {
+    /// With nothing to read yet. The audit log has a line for each change.
+    pub fn new(audit: Audit) -> Self {
+        Self { watched: Vec::new(), audit }
+    }
+
     /// Adds something whose files have been read before.
     pub fn add(&mut self, subject: impl Reload + 'static) {
         self.watched.push(Watched::new(Box::new(subject)));
@@ -77,14 +84,15 @@ impl Reloader {
     }
 
     fn look(&mut self) {
-        self.watched.iter_mut().for_each(Watched::look);
+        self.watched.iter_mut().for_each(|watched| watched.look(&self.audit));
     }
 
     fn reload_all(&mut self) {
         if self.watched.is_empty() {
             tracing::info!("SIGHUP: there are no files to read again");
         }
-        self.watched.iter_mut().for_each(Watched::reload);
+        self.watched.iter_mut().for_each(|watched| watched.reload(&self.audit));
+        self.audit.reopen();
     }
 }
 
@@ -147,7 +155,7 @@ impl Watched {
     }
 
     /// Reads the files if they changed before the previous look and not since, or could not be used.
-    fn look(&mut self) {
+    fn look(&mut self, audit: &Audit) {
         let stamps = self.current_stamps();
         if stamps != self.stamps {
             self.stamps = stamps;
@@ -162,6 +170,7 @@ impl Watched {
             (Ok(()), State::Unconfirmed) => self.state = State::Current,
             (Ok(()), _) => {
                 tracing::info!("reloaded the {subject} because a file changed");
+                audit.record(&AuditEvent::reload(subject, None::<&String>));
                 self.state = State::Current;
             }
             (Err(error), state) => {
@@ -171,6 +180,7 @@ impl Watched {
                         %error,
                         "could not reload the {subject} after a file changed; the previous ones stay in use"
                     );
+                    audit.record(&AuditEvent::reload(subject, Some(&error)));
                     self.state = State::Unusable(error);
                 }
             }
@@ -178,11 +188,13 @@ impl Watched {
     }
 
     /// Reads the files, whether they changed or not.
-    fn reload(&mut self) {
+    fn reload(&mut self, audit: &Audit) {
         // Before the files are read: a change meanwhile is found by the next look.
         self.stamps = self.current_stamps();
         let subject = self.subject.subject();
-        match self.subject.reload() {
+        let reloaded = self.subject.reload();
+        audit.record(&AuditEvent::reload(subject, reloaded.as_ref().err()));
+        match reloaded {
             Ok(()) => {
                 tracing::info!("reloaded the {subject}");
                 self.state = State::Current;

@@ -1,6 +1,7 @@
 //! A whole server, from its options to its end.
 
 use crate::access::{AccessControl, AccessOptions, Policy, PolicyFiles};
+use crate::audit::{Act, Audit, AuditEvent, AuditThread, Caller, Detail};
 use crate::clock::{BootClock, Clock};
 use crate::data_dir::DataDir;
 use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
@@ -37,23 +38,27 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     refuse_open_addresses(options)?;
     let policy = options.access.load()?;
     let tls = options.tls.as_ref().map(Tls::load).transpose()?;
+    let (audit, _audit_thread) = AuditThread::start(&options.audit)?;
     if options.data_dir.as_ref().is_some_and(|path| !path.exists()) {
         // A server that cannot start leaves no new data directory behind.
         check_addresses(options)?;
     }
     let data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options, policy, tls, data_dir.as_ref()))
+    runtime.block_on(serve(options, policy, tls, &audit, data_dir.as_ref()))?;
+    audit.record(&AuditEvent::new(Act::Stop, Caller::default()));
+    Ok(())
 }
 
 async fn serve(
     options: &Options,
     policy: Policy,
     tls: Option<Tls>,
+    audit: &Audit,
     data_dir: Option<&DataDir>,
 ) -> anyhow::Result<()> {
     let mut terminate = Signals::new()?;
-    let mut reloader = Reloader::default();
+    let mut reloader = Reloader::new(audit.clone());
     if let Some(tls) = &tls {
         reloader.add(tls.clone());
     }
@@ -96,6 +101,7 @@ async fn serve(
         log: log.as_ref().map(|log| log.port.clone()),
         quorum: quorum.as_ref().map(|(_, (port, _))| port.clone()),
     });
+    node.audit = audit.clone();
     let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
     node.access = access;
     let node = Arc::new(node);
@@ -118,6 +124,8 @@ async fn serve(
         data_dir.note_addresses(&addresses);
     }
     announce(&addresses);
+    // After the line `ready`, which is the first on standard output.
+    audit.record(&start_event(options, &addresses));
     {
         let mut accepting: Vec<_> = listening
             .into_iter()
@@ -217,6 +225,25 @@ fn is_loopback(option: &str, address: &str) -> anyhow::Result<bool> {
         format!("{option}: {address:?} is not an address; use HOST:PORT such as 127.0.0.1:7420")
     })?;
     Ok(addresses.all(|address| address.ip().is_loopback()))
+}
+
+/// Returns the event of a start: the options that decide who can do what.
+fn start_event(options: &Options, addresses: &str) -> AuditEvent {
+    let Options { tls, insecure, browsers, .. } = options;
+    let file = |path: &std::path::Path| path.display().to_string();
+    let mut details = vec![
+        ("version", Detail::Text(env!("CARGO_PKG_VERSION").to_owned())),
+        ("listen", Detail::List(addresses.split(' ').map(str::to_owned).collect())),
+        ("insecure", Detail::Flag(*insecure)),
+        ("http_hosts", Detail::List(browsers.hosts.iter().map(ToString::to_string).collect())),
+        ("http_origins", Detail::List(browsers.origins.iter().map(ToString::to_string).collect())),
+    ];
+    if let Some(TlsOptions { cert, client_ca, .. }) = tls {
+        details.push(("tls_cert", Detail::Text(file(cert))));
+        details.extend(client_ca.as_deref().map(|path| ("tls_client_ca", Detail::Text(file(path)))));
+    }
+    details.extend(options.data_dir.as_deref().map(|path| ("data_dir", Detail::Text(file(path)))));
+    AuditEvent { details, ..AuditEvent::new(Act::Start, Caller::default()) }
 }
 
 /// The one line on standard output: whoever started the server waits for it.

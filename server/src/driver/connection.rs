@@ -7,7 +7,7 @@ use crate::access::Evidence;
 use crate::clock::Moment;
 use crate::edge::connection::{self, ConnectionIo, End, Newcomer, Read, TurnEnd, Write};
 use crate::edge::turn::Turn;
-use crate::worker::{Client, ConnectionKey, Worker};
+use crate::worker::{Client, ConnectionKey, KnownAs, Worker};
 use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -109,7 +109,11 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let socket = Rc::new(RefCell::new(socket));
     let inner = {
         let mut worker = local.worker.borrow_mut();
-        let client = Client::Unidentified(Box::new(evidence));
+        let client = Client {
+            known_as: KnownAs::Unidentified(Box::new(evidence)),
+            address: Some(peer.as_str().into()),
+            front_end: Some(Port::Binary.name()),
+        };
         let newcomer = Newcomer { peer: peer.as_bytes(), moved, client, is_reserved: reserved.is_some() };
         let inner = connection::Connection::begin(&mut worker, &mut local.barrier(), newcomer, local.now());
         local.follow_up(&mut worker);
@@ -501,7 +505,7 @@ mod tests {
                 namespace,
                 ..waymaker_protocol::Hello::default()
             };
-            let key = local.open_inlet(&hello, None).expect("the server has room");
+            let key = local.open_inlet(&hello, Client::default()).expect("the server has room");
             assert_eq!(key.slot, slot, "the inlet has the lane that was given up");
         };
         assert_ne!(wakes_of_stalled(open_inlet), 0, "its task was not woken");

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, mpsc, watch};
-use waymaker_access::Identity;
 use waymaker_engine::Time;
 use waymaker_protocol::Hello;
 
@@ -195,8 +194,8 @@ impl Local {
         {
             flusher.wake_by_ref();
         }
-        while let Some(line) = worker.poll_audit() {
-            tracing::warn!(target: "audit", "{line}");
+        while let Some(event) = worker.poll_audit() {
+            self.node.audit.record(&event);
         }
         while let Some(other) = worker.poll_wake() {
             self.handles[usize::from(other)].mail.notify_one();
@@ -241,13 +240,8 @@ impl Local {
     }
 
     /// Opens a lane that no socket belongs to. `Err`: what the worker said to the HELLO.
-    pub(super) fn open_inlet(
-        &self,
-        hello: &Hello<'_>,
-        identity: Option<&Arc<Identity>>,
-    ) -> Result<ConnectionKey, Vec<u8>> {
+    pub(super) fn open_inlet(&self, hello: &Hello<'_>, client: Client) -> Result<ConnectionKey, Vec<u8>> {
         let mut worker = self.worker.borrow_mut();
-        let client = Client::Identified(identity.cloned());
         let opened = InletState::open(&mut worker, hello, client, self.now());
         match opened {
             Ok((inlet, _)) => {
@@ -390,6 +384,7 @@ mod tests {
     use super::*;
     use crate::driver::inlet::Inlet;
     use crate::driver::test_local::{hello_and_keep_alives, test_local_of};
+    use crate::front::FrontCaller;
     use crate::mail::Mail;
     use std::pin::pin;
     use waymaker_protocol::limits::WAIT_FOREVER_MS;
@@ -405,7 +400,8 @@ mod tests {
         Local::enter(&local);
         let shard = local.node.shard_of_key(b"key");
         let turn = local.node.shards[usize::from(shard)].enter().expect("the turn is free");
-        let inlet = Inlet::open(NamespaceKind::Flat, b"default", b"leaver", None).expect("a lane");
+        let inlet =
+            Inlet::open(NamespaceKind::Flat, b"default", b"leaver", &FrontCaller::default()).expect("a lane");
         drop(inlet.ask_for_holds(b"key", |number, frame| acquire(0).encode(number, frame)));
         local.node.mailboxes[0].post(Mail::Turn { shard, pass: turn.pass_on() });
         local.follow_up_alone();

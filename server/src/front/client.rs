@@ -1,10 +1,13 @@
 //! Who is on the other side of a connection of a front end.
 
 use crate::access::{Evidence, Unauthenticated};
+use crate::audit::{Act, AuditEvent, Caller};
 use crate::driver::Local;
+use crate::worker::{Client, KnownAs};
 use http::header::{AUTHORIZATION, HeaderMap};
 use std::sync::Arc;
 use waymaker_access::Identity;
+use waymaker_protocol::ErrorCode;
 
 /// The client of a connection, as the connection shows it.
 #[derive(Clone, Debug)]
@@ -24,15 +27,52 @@ impl FrontClient {
         &self.peer
     }
 
-    /// Finds out who makes a request with these credentials. `None`: nobody knows, and the client may do everything.
+    /// Finds out who makes a request with these credentials.
     ///
     /// # Errors
     /// If the request has to come from an identity, and does not.
-    pub(super) fn identify(&self, credentials: &[u8]) -> Result<Option<Arc<Identity>>, Unauthenticated> {
-        Local::with(|local| {
+    pub(super) fn identify(
+        &self,
+        credentials: &[u8],
+        front_end: &'static str,
+    ) -> Result<FrontCaller, Unauthenticated> {
+        let identified = Local::with(|local| {
             let now_unix_s = local.node.unix_seconds();
             local.node.access.policy().identify(&self.evidence, credentials, now_unix_s)
-        })
+        });
+        let address = Some(Arc::clone(&self.peer));
+        match identified {
+            Ok(identity) => Ok(FrontCaller { identity, address, front_end: Some(front_end) }),
+            Err(refusal) => {
+                let caller = Caller { address, front_end: Some(front_end), ..Caller::default() };
+                let code = ErrorCode::Unauthorized.name();
+                let event = AuditEvent::refused(Act::Authenticate, caller, code, refusal.to_string());
+                Local::with(|local| local.node.audit.record(&event));
+                Err(refusal)
+            }
+        }
+    }
+}
+
+/// Who makes requests of a front end: what the lanes of its inlets know of the client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FrontCaller {
+    /// The identity. `None`: nobody knows, and the client may do everything.
+    pub(crate) identity: Option<Arc<Identity>>,
+    /// The address of the client, as people read it. `None` for the server itself.
+    pub(crate) address: Option<Arc<str>>,
+    /// The protocol.
+    pub(crate) front_end: Option<&'static str>,
+}
+
+impl FrontCaller {
+    /// As the lane of an inlet has it.
+    pub(crate) fn lane_client(&self) -> Client {
+        Client {
+            known_as: KnownAs::Identified(self.identity.clone()),
+            address: self.address.clone(),
+            front_end: self.front_end,
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! The services of one gRPC connection, for each identity that makes calls on it.
 
 use super::FrontConfig;
-use super::client::{FrontClient, bearer};
+use super::client::{FrontCaller, FrontClient, bearer};
 use super::locket::Locket;
 use super::served::served;
 use super::v1::V1;
 use super::waymaker::Waymaker;
-use crate::driver::Local;
+use crate::driver::{Local, Port};
 use crate::limits::GRPC_IDENTITIES_MAX;
 use http::HeaderMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,13 +25,13 @@ pub(super) struct Contracts {
 }
 
 impl Contracts {
-    fn new(config: &FrontConfig, peer: &str, identity: Option<Arc<Identity>>) -> Self {
-        let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket), identity.clone());
+    fn new(config: &FrontConfig, caller: FrontCaller) -> Self {
+        let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket), caller.clone());
         Self {
-            waymaker: served!(WaymakerServiceServer::new(Waymaker::new(identity.clone()))),
+            waymaker: served!(WaymakerServiceServer::new(Waymaker::new(&caller))),
             locket: served!(LocketServer::new(locket)),
-            v1: V1::new(peer, identity.clone()),
-            identity,
+            v1: V1::new(caller.clone()),
+            identity: caller.identity,
         }
     }
 }
@@ -79,10 +79,10 @@ impl Callers {
         {
             return Ok(Arc::clone(newest));
         }
-        let identity = self.client.identify(credentials).map_err(|refusal| {
+        let caller = self.client.identify(credentials, Port::Grpc.name()).map_err(|refusal| {
             Status::unauthenticated(format!("{refusal}; gRPC metadata: authorization: Bearer TOKEN"))
         })?;
-        let contracts = known.of(identity, self.client.peer())?;
+        let contracts = known.of(caller)?;
         known.credentials = credentials.into();
         known.validity = validity;
         known.newest = Some(Arc::clone(&contracts));
@@ -91,8 +91,8 @@ impl Callers {
 }
 
 impl Known {
-    fn of(&mut self, identity: Option<Arc<Identity>>, peer: &str) -> Result<Arc<Contracts>, Status> {
-        if let Some(known) = self.all.iter().find(|contracts| contracts.identity == identity) {
+    fn of(&mut self, caller: FrontCaller) -> Result<Arc<Contracts>, Status> {
+        if let Some(known) = self.all.iter().find(|contracts| contracts.identity == caller.identity) {
             return Ok(Arc::clone(known));
         }
         Local::with(|local| {
@@ -106,7 +106,7 @@ impl Known {
                 );
                 return Err(Status::resource_exhausted(message));
             }
-            let contracts = Arc::new(Contracts::new(&local.fronts, peer, identity));
+            let contracts = Arc::new(Contracts::new(&local.fronts, caller));
             self.all.push(Arc::clone(&contracts));
             Ok(contracts)
         })

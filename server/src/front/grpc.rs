@@ -19,8 +19,9 @@ use crate::limits::{
     GRPC_PENDING_RESETS_MAX, GRPC_PIECE_LEN, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_COUNT_MAX,
     GRPC_STREAM_WINDOW_LEN,
 };
-use http::HeaderName;
+use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -207,7 +208,9 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
         let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let request = request.map(|body| TimedBody::new(body, &self.awaited, &self.untaken));
         let service = path.path().split('/').nth(1).unwrap_or_default();
-        let answer = if SIDE_SERVICES.contains(&service) {
+        let answer = if !is_grpc(request.headers()) {
+            Box::pin(ready(Ok(refuse_media_type())))
+        } else if SIDE_SERVICES.contains(&service) {
             self.call_side_service(request)
         } else {
             match self.callers.contracts(request.headers()) {
@@ -219,6 +222,22 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
         let answer = if is_one_message { answer } else { self.long_answers.queue(path.path(), answer) };
         Response::new(path, answer, is_one_message, &self.closing, &self.untaken)
     }
+}
+
+/// Returns whether the content type is the type of gRPC. A browser sends this type only if the server has allowed it in the response to an OPTIONS
+/// request, and no response allows it. With `text/plain` any web page could call a server with TLS.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    // A call has few headers, and to hash the name takes longer than to compare it with them.
+    let mut types = headers.iter().filter(|(name, _)| *name == CONTENT_TYPE);
+    types.next().is_some_and(|(_, value)| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// Returns the response to a request that is no call.
+fn refuse_media_type() -> http::Response<Body> {
+    let status = Status::invalid_argument("the content type of a gRPC call must begin with application/grpc");
+    let mut response = status.into_http();
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
 }
 
 /// Returns true for a method whose answer is one message that is encoded at once.

@@ -1,11 +1,11 @@
 //! HTTP/1: one connection, who answers its requests, and what it becomes if one of them asks for something else.
 
-use super::client::{FrontClient, bearer};
+use super::client::{FrontCaller, FrontClient, bearer};
 use super::locktopus::{self, Locktopus};
 use super::metrics::{self, Metrics};
 use super::socket::FrontSocket;
-use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
+use crate::driver::{Local, Port};
 use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -25,7 +25,6 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tonic::codegen::Service as _;
-use waymaker_access::Identity;
 
 /// A connection once it speaks no HTTP any more.
 #[derive(Debug)]
@@ -80,11 +79,11 @@ async fn show_metrics(
     Extension(connection): Extension<Connection>,
     headers: HeaderMap,
 ) -> Response {
-    let identity = match connection.identify(&headers, None) {
-        Ok(identity) => identity,
+    let caller = match connection.identify(&headers, None) {
+        Ok(caller) => caller,
         Err(refusal) => return *refusal,
     };
-    if !Local::with(|local| local.node.access.policy().may_read_metrics(identity.as_ref())) {
+    if !Local::with(|local| local.node.access.policy().may_read_metrics(caller.identity.as_ref())) {
         return (StatusCode::FORBIDDEN, "no rule gives this identity the right `metrics`\n").into_response();
     }
     ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render().await).into_response()
@@ -139,10 +138,10 @@ impl Connection {
         &self,
         headers: &HeaderMap,
         token: Option<&str>,
-    ) -> Result<Option<Arc<Identity>>, Box<Response>> {
+    ) -> Result<FrontCaller, Box<Response>> {
         let of_headers = bearer(headers);
         let of_url = token.map(str::as_bytes).filter(|_| of_headers.is_empty());
-        self.client.identify(of_url.unwrap_or(of_headers)).map_err(|refusal| {
+        self.client.identify(of_url.unwrap_or(of_headers), Port::Http.name()).map_err(|refusal| {
             let challenge = [(WWW_AUTHENTICATE, "Bearer")];
             Box::new((StatusCode::UNAUTHORIZED, challenge, format!("{refusal}\n")).into_response())
         })

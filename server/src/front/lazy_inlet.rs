@@ -1,8 +1,8 @@
 //! A lane that is opened when it is first needed.
 
+use super::client::FrontCaller;
 use crate::driver::{Inlet, Reply};
 use std::sync::{Arc, OnceLock};
-use waymaker_access::Identity;
 use waymaker_protocol::NamespaceKind;
 
 /// An inlet into one namespace. Most connections of a front end need but few of those that they could have.
@@ -10,18 +10,14 @@ use waymaker_protocol::NamespaceKind;
 pub(crate) struct LazyInlet {
     kind: NamespaceKind,
     namespace: &'static [u8],
-    identity: Option<Arc<Identity>>,
+    caller: FrontCaller,
     opened: OnceLock<Arc<Inlet>>,
 }
 
 impl LazyInlet {
-    /// Not opened yet. It is for this identity, or for a client that may do everything.
-    pub(crate) const fn new(
-        kind: NamespaceKind,
-        namespace: &'static [u8],
-        identity: Option<Arc<Identity>>,
-    ) -> Self {
-        Self { kind, namespace, identity, opened: OnceLock::new() }
+    /// Not opened yet. It is for the requests of this caller.
+    pub(crate) const fn new(kind: NamespaceKind, namespace: &'static [u8], caller: FrontCaller) -> Self {
+        Self { kind, namespace, caller, opened: OnceLock::new() }
     }
 
     /// The inlet; it is open from here on.
@@ -32,7 +28,7 @@ impl LazyInlet {
         if let Some(inlet) = self.opened.get() {
             return Ok(inlet);
         }
-        let inlet = Inlet::open(self.kind, self.namespace, b"", self.identity.as_ref())?;
+        let inlet = Inlet::open(self.kind, self.namespace, b"", &self.caller)?;
         Ok(self.opened.get_or_init(|| Arc::new(inlet)))
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Metrics {
     log_compaction_failures: Counter,
     /// One for each of [`REFUSAL_LABELS`].
     refused_connections: [Counter; REFUSAL_LABELS.len()],
+    audit_dropped_lines: Counter,
+    audit_write_failures: Counter,
 }
 
 impl Metrics {
@@ -53,6 +55,9 @@ impl Metrics {
         let presence_expired = counter("locket_presence_expired", "Presences whose lease expired");
         let log_compaction_failures =
             counter("waymaker_log_compaction_failures", "Failed compactions of the durable log");
+        let audit_dropped_lines =
+            counter("waymaker_audit_dropped_lines", "Lines that are missing in the audit log");
+        let audit_write_failures = counter("waymaker_audit_write_failures", "Failed writes of the audit log");
         let refused = Family::<RefusalLabel, Counter>::default();
         let help = "Connections that were refused because of a limit";
         registry.register("waymaker_refused_connections", help, refused.clone());
@@ -67,6 +72,8 @@ impl Metrics {
             presence_expired,
             log_compaction_failures,
             refused_connections,
+            audit_dropped_lines,
+            audit_write_failures,
         }
     }
 
@@ -85,9 +92,17 @@ impl Metrics {
             gauge.set(locket::active_count(type_name).await);
             expired.inc_by(expired_count(type_name).saturating_sub(expired.get()));
         }
-        let failures =
-            Local::with(|local| local.node.log.as_ref().map_or(0, |log| log.status().compaction_failures()));
-        self.log_compaction_failures.inc_by(failures.saturating_sub(self.log_compaction_failures.get()));
+        let (compaction_failures, audit) = Local::with(|local| {
+            let log = local.node.log.as_ref();
+            (log.map_or(0, |log| log.status().compaction_failures()), local.node.audit.clone())
+        });
+        for (counter, count) in [
+            (&self.log_compaction_failures, compaction_failures),
+            (&self.audit_dropped_lines, audit.dropped_count()),
+            (&self.audit_write_failures, audit.write_failure_count()),
+        ] {
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string cannot fail");
         text

@@ -4,6 +4,7 @@
 //! files here say what its requests mean, and an `Inlet` asks the worker. So nothing here knows a
 //! shard, and nothing in the worker knows a front end.
 
+mod browser;
 mod client;
 mod closing;
 mod contracts;
@@ -28,6 +29,8 @@ mod untaken;
 mod v1;
 mod waymaker;
 
+pub use browser::{AllowedHost, AllowedOrigin, BadHost, BadOrigin, BrowserConfig, BrowserFlags};
+pub(crate) use client::FrontCaller;
 pub use locket::{LocketCompatibility, LocketConfig};
 
 use crate::access::Evidence;
@@ -36,6 +39,7 @@ use crate::driver::{Admission, Intake, Local, Port, StdSocket};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
 use crate::options::Options;
 use axum::Router;
+use browser::guard;
 use client::FrontClient;
 use closing::Closing;
 use health::Health;
@@ -76,13 +80,17 @@ impl FrontConfig {
         let locktopus = Arc::new(Locktopus::new(options.locktopus_abandon_timeout));
         let metrics = Arc::new(Metrics::new());
         let health = Health::new(grpc::SERVICES);
+        let rule = |listen: &Option<String>| {
+            browser::Rule::new(&options.browsers, listen.as_deref(), options.tls.is_some())
+        };
+        let (http_rule, locktopus_rule) = (rule(&options.http_listen), rule(&options.locktopus_listen));
         Ok(Self {
             locket: options.locket,
             side_services: grpc::side_services(&health)?,
             health,
-            http: http::router(&locktopus, &metrics),
-            reserved: http::reserved_router(&metrics),
-            locktopus: locktopus::router(&locktopus),
+            http: guard(http::router(&locktopus, &metrics), http_rule.clone()),
+            reserved: guard(http::reserved_router(&metrics), http_rule),
+            locktopus: guard(locktopus::router(&locktopus), locktopus_rule),
             metrics,
             closing: Arc::default(),
             lists: Arc::default(),

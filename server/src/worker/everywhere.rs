@@ -67,9 +67,13 @@ impl State {
                     let (number, code) = (frame.number(), ErrorCode::Unauthorized);
                     return self.refuse(slot, number, code, 0, "admin", &message);
                 }
-                return self.remove_namespace(node, slot, ticket, remove.name);
+                self.note_act(node, slot, frame);
+                return self.remove_namespace(node, ticket, remove.name);
             }
-            Ok(Request::Freeze(freeze)) => self.freeze(node, slot, &freeze),
+            Ok(Request::Freeze(freeze)) => {
+                self.note_act(node, slot, frame);
+                self.freeze(node, slot, &freeze)
+            }
             Ok(Request::Namespaces(page)) => {
                 let count_max =
                     if page.count_max == 0 { LIST_PAGE_MAX } else { page.count_max.min(LIST_PAGE_MAX) };
@@ -132,9 +136,6 @@ impl State {
             let (namespace, frozen, prefix) = (lane.namespace, !freeze.thaw, freeze.prefix);
             node.record(&Record::Frozen { namespace, frozen, prefix });
         }
-        let verb = if freeze.thaw { "thaw" } else { "freeze" };
-        let (prefix, by) = (Quoted(freeze.prefix), Quoted(&lane.owner));
-        self.audit.push_back(format!("{verb} prefix={prefix} by={by} changed={changed}"));
         let frozen_count = freezes.count(lane.namespace);
         Ok(Question::Freeze { freezes: freezes.clone(), changed, frozen_count })
     }

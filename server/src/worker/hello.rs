@@ -1,7 +1,7 @@
 //! How a connection begins: version, namespace, session, and the worker that serves it.
 
 use super::awaited::Awaited;
-use super::lane::{Client, ConnectionKey, Stage};
+use super::lane::{ConnectionKey, KnownAs, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
 use super::window::Window;
@@ -189,9 +189,9 @@ impl State {
     ) -> Result<Option<Arc<Access>>, HelloRefusal> {
         let Some(lane) = self.lanes.of(key) else { return Ok(None) };
         let policy = node.access.policy();
-        if let Client::Unidentified(evidence) = &lane.client {
+        if let KnownAs::Unidentified(evidence) = &lane.client.known_as {
             let identity = policy.identify(evidence, hello.credentials, node.unix_seconds());
-            lane.client = Client::Identified(identity.map_err(HelloRefusal::unauthenticated)?);
+            lane.client.known_as = KnownAs::Identified(identity.map_err(HelloRefusal::unauthenticated)?);
         }
         let access = policy.access(lane.identity(), hello.namespace, hello.kind);
         if let Some(access) = &access

@@ -7,7 +7,6 @@ use crate::namespaces::{Looked, Looking, StaysBecause};
 use crate::node::Node;
 use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
-use waymaker_protocol::Quoted;
 
 impl State {
     /// Looks now and then which namespaces are idle, and asks the shards whether they are empty. One worker does.
@@ -35,17 +34,13 @@ impl State {
     }
 
     /// An operator wants a namespace to be gone.
-    pub(super) fn remove_namespace(&mut self, node: &Node, slot: u32, ticket: Ticket, name: &[u8]) {
+    pub(super) fn remove_namespace(&mut self, node: &Node, ticket: Ticket, name: &[u8]) {
         let removed = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
             let freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
             let is_frozen = |number| freezes.count(number) > 0;
             namespaces.remove_wanted(ticket, name, is_frozen, |change| node.record_namespace(change))
         };
-        if removed.is_ok() {
-            let by = Quoted(&self.lanes[slot].owner);
-            self.audit.push_back(format!("remove namespace={} by={by}", Quoted(name)));
-        }
         match removed {
             Ok(true) => self.answer_removed(node, ticket, Ok(())),
             Ok(false) => self.begin_wanted(node),

@@ -57,16 +57,27 @@ impl Stage {
     }
 }
 
-/// Who is on the other side of a connection.
+/// Who is on the other side of a connection, and how it got here.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// Who it is.
+    pub known_as: KnownAs,
+    /// The address of the client, as people read it.
+    pub address: Option<Arc<str>>,
+    /// The protocol of the connection.
+    pub front_end: Option<&'static str>,
+}
+
+/// Who a client is, as far as the server has asked.
 #[derive(Clone, Debug)]
-pub enum Client {
+pub enum KnownAs {
     /// Not asked yet; this is what the connection shows. `HELLO` may bring credentials.
     Unidentified(Box<Evidence>),
     /// Asked. `None`: nobody knows, and the client may do everything.
     Identified(Option<Arc<Identity>>),
 }
 
-impl Default for Client {
+impl Default for KnownAs {
     fn default() -> Self {
         Self::Identified(None)
     }
@@ -178,9 +189,9 @@ impl Lane {
 
     /// The identity of its client, if it is known.
     pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
-        match &self.client {
-            Client::Identified(identity) => identity.as_ref(),
-            Client::Unidentified(_) => None,
+        match &self.client.known_as {
+            KnownAs::Identified(identity) => identity.as_ref(),
+            KnownAs::Unidentified(_) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The logic of one worker, without sockets, threads or clock.
 
+mod acts;
 mod answer;
 mod apply;
 mod awaited;
@@ -30,16 +31,18 @@ mod window;
 
 pub use budget::{Budget, Spent, Unlimited};
 pub use everywhere::{CountedClaims, Everywhere};
-pub use lane::{Client, ConnectionKey};
+pub use lane::{Client, ConnectionKey, KnownAs};
 pub use lifecycle::LaneClosing;
 pub use vacancy::Vacancy;
 
+use crate::audit::AuditEvent;
 use crate::clock::Moment;
 use crate::edge::connection::Moved;
 use crate::edge::read_barrier::MoveTicket;
 use crate::log::port::LogBatch;
 use crate::mail::{Batch, Content, Letter, Mail};
 use crate::node::Node;
+use acts::Acts;
 use lane::{Lane, Lanes, Stage};
 use lifecycle::LaneEnd;
 use outbox::Outbox;
@@ -128,8 +131,8 @@ pub(crate) struct State {
     knocked: Vec<u16>,
     /// How many of `together`, from the front, are to be tried again.
     untried: usize,
-    /// What operators did.
-    audit: VecDeque<String>,
+    /// Acts of operators.
+    acts: Acts,
     /// The frames of the batch that is being served, and in the order of their shards.
     batch: Vec<Located>,
     sorted: Vec<Located>,
@@ -175,7 +178,7 @@ impl Worker {
             together: VecDeque::new(),
             knocked: Vec::new(),
             untried: 0,
-            audit: VecDeque::new(),
+            acts: Acts::default(),
             batch: Vec::new(),
             sorted: Vec::new(),
             ends: vec![0; node.shards.len()],
@@ -357,9 +360,9 @@ impl Worker {
         }
     }
 
-    /// The next line for the log of what operators did, oldest first.
-    pub fn poll_audit(&mut self) -> Option<String> {
-        self.state.audit.pop_front()
+    /// Returns the next event for the audit log, oldest first.
+    pub fn poll_audit(&mut self) -> Option<AuditEvent> {
+        self.state.acts.poll()
     }
 
     /// The next worker to wake.
@@ -494,7 +497,7 @@ impl State {
     }
 
     fn outbox<'a>(&'a mut self, node: &'a Node, shard: u16, stamp: Time) -> Outbox<'a> {
-        let Self { index, lanes, dirty, letters, log, questions, follow_ups, audit, .. } = self;
+        let Self { index, lanes, dirty, letters, log, questions, follow_ups, acts, .. } = self;
         let (worker, shard_count) = (*index, node.shards.len() as u16);
         let expiries = &node.expiries;
         Outbox {
@@ -508,7 +511,7 @@ impl State {
             log,
             questions,
             follow_ups,
-            audit,
+            acts,
             expiries,
         }
     }

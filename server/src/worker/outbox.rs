@@ -1,5 +1,6 @@
 //! Where effects go: to the lanes of this worker at once, to those of others by mail.
 
+use super::acts::Acts;
 use super::answer::{Context, put_allowance, put_answer, put_event, put_grant, put_refusal};
 use super::lane::{ConnectionKey, Lane, Lanes, Stage};
 use super::together::FollowUp;
@@ -9,15 +10,14 @@ use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::log::port::LogBatch;
 use crate::mail::{Content, Letter};
 use crate::waiting::Waiting;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    Allowance, Answer, CancelReason, Effects, Event, ForceReleased, Grant, LaneAddress, QuorumQuestion,
-    Refusal, Ticket, Time, WhenDurable,
+    Allowance, Answer, CancelReason, Effects, Event, Grant, LaneAddress, QuorumQuestion, Refusal, Ticket,
+    Time, WhenDurable,
 };
-use waymaker_protocol::{Quoted, Released};
+use waymaker_protocol::Released;
 
 /// Delivers what a turn says while the turn is still held, so that it leaves in the order in which it became true.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ pub(crate) struct Outbox<'a> {
     pub(crate) questions: &'a mut Vec<QuorumQuestion>,
     /// What is left to be done once the turn was given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
-    /// What operators did.
-    pub(crate) audit: &'a mut VecDeque<String>,
+    /// Acts of operators.
+    pub(crate) acts: &'a mut Acts,
     /// Entries of registries that ended with their lease.
     pub(crate) expiries: &'a Expiries,
 }
@@ -47,9 +47,6 @@ pub(crate) struct Outbox<'a> {
 impl Effects for Outbox<'_> {
     #[inline]
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
-        if let Answer::ForceReleased(released) = &answer {
-            self.audit.push_back(audit_line(released));
-        }
         if ticket.lane.worker == self.worker {
             self.deliver_answer(ticket, &answer);
         } else {
@@ -124,9 +121,6 @@ impl Effects for Outbox<'_> {
     }
 
     fn when_durable(&mut self, then: WhenDurable) {
-        if let WhenDurable::Answer(_, Answer::ForceReleased(released)) = &then {
-            self.audit.push_back(audit_line(released));
-        }
         self.log.waiting.push(Waiting { stamp: self.stamp, shard: self.shard, then });
     }
 
@@ -176,6 +170,8 @@ impl Outbox<'_> {
     /// Writes an answer to the output of its lane, and keeps it where the lane has a session.
     #[inline]
     pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
+        // Also if the client has left.
+        self.acts.end(ticket, answer);
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
         if lane.pending_len() >= OUTPUT_LEN_REFUSE && is_long(answer) {
@@ -340,16 +336,4 @@ fn refused_as_full(number: u32) -> Vec<u8> {
     let mut frame = Vec::new();
     put_refusal(&mut frame, number, &Refusal::Overloaded { limit, value });
     frame
-}
-
-/// One line for the log of what operators did.
-fn audit_line(released: &ForceReleased) -> String {
-    let ForceReleased { key, owner, by, reason, fence, was_waiting, .. } = released;
-    format!(
-        "force-release key={} fence={fence} waiting={was_waiting} owner={} by={} reason={}",
-        Quoted(key),
-        Quoted(owner),
-        Quoted(by),
-        Quoted(reason)
-    )
 }

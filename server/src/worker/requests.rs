@@ -164,7 +164,8 @@ impl State {
             self.refuse_for_session(node, slot, frame);
             return Sorted::Answered;
         }
-        if !lane.barriers.let_pass(frame.opcode()) && self.is_barred(slot, frame) {
+        let needs_look = !lane.barriers.let_pass(frame.opcode());
+        if needs_look && self.is_barred(slot, frame) {
             return Sorted::Answered;
         }
         let lane = &mut self.lanes[slot];
@@ -209,6 +210,9 @@ impl State {
             || !self.together.is_empty() && self.cancels_together(node, slot, frame)
         {
             return Sorted::Answered;
+        }
+        if needs_look {
+            self.note_act(node, slot, frame);
         }
         self.batch.push(Located::new(offset, frame, shard));
         Sorted::Batched
@@ -458,6 +462,7 @@ impl State {
         field: &str,
         message: &str,
     ) {
+        self.note_refused(slot, code, message);
         let lane = &mut self.lanes[slot];
         put_error(&mut lane.output, number, code, value, field, message);
         if let Some(window) = &mut lane.window {

@@ -4,28 +4,32 @@
 //! the request at all ([`Barriers`]). Only if that fails, the request is decoded and its keys are compared with the rules. Requests that
 //! name a claim by its id pass here, because the shard knows whose claim it is (`engine/src/shard/access.rs`).
 
+use super::acts::is_act;
 use super::kinds::served_kinds;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Heartbeat, NamespaceKind, Request};
 
-/// What may keep a request from being served: the bits of rights, and above them the bits of kinds.
+/// What needs a closer look before a request is served: the bits of rights, above them the bits of kinds, and one for acts of operators.
 ///
 /// An opcode has the rights that it needs for every key, and the kinds that do not serve it. A lane has its kind, and the rights that it
 /// lacks for some key. A request passes if they share no bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Barriers(u16);
+pub(crate) struct Barriers(u32);
 
 const KIND_SHIFT: u32 = 10;
 const _: () = assert!(Rights::ALL.bits() == (1 << KIND_SHIFT) - 1);
-const _: () = assert!(NamespaceKind::ALL.len() as u32 + KIND_SHIFT <= u16::BITS);
+/// Every lane has this bit, and every act of an operator: the audit log has a line for it.
+const ACT: u32 = 1 << 16;
+const _: () = assert!(1 << (NamespaceKind::ALL.len() as u32 + KIND_SHIFT) <= ACT);
 
-const OF_OPCODES: [u16; 256] = {
+const OF_OPCODES: [u32; 256] = {
     let mut barriers = [0; 256];
     let mut opcode = 0;
     while opcode < 256 {
-        let unserved = !(served_kinds(opcode as u8) as u16) & ((1 << NamespaceKind::ALL.len()) - 1);
-        barriers[opcode] = needed(opcode as u8).bits() | unserved << KIND_SHIFT;
+        let unserved = !(served_kinds(opcode as u8) as u32) & ((1 << NamespaceKind::ALL.len()) - 1);
+        let act = if is_act(opcode as u8) { ACT } else { 0 };
+        barriers[opcode] = needed(opcode as u8).bits() as u32 | unserved << KIND_SHIFT | act;
         opcode += 1;
     }
     barriers
@@ -61,10 +65,10 @@ impl Barriers {
     /// Those of a lane in a namespace of this kind. Without access nobody is asked for rights.
     pub(crate) fn of_lane(kind: NamespaceKind, access: Option<&Access>) -> Self {
         let lacking = access.map_or(0, |access| Rights::ALL.bits() & !access.everywhere().bits());
-        Self(lacking | 1 << (KIND_SHIFT + u32::from(kind.number())))
+        Self(u32::from(lacking) | 1 << (KIND_SHIFT + u32::from(kind.number())) | ACT)
     }
 
-    /// Returns whether a request with this opcode passes without a look at its keys.
+    /// Returns whether a request with this opcode passes without a closer look.
     #[inline]
     pub(crate) fn let_pass(self, opcode: u8) -> bool {
         OF_OPCODES[usize::from(opcode)] & self.0 == 0
@@ -124,7 +128,8 @@ mod tests {
     #[test]
     fn a_lane_without_access_passes_every_request_that_its_kind_serves() {
         let flat = Barriers::of_lane(NamespaceKind::Flat, None);
-        assert!(flat.let_pass(opcode::ACQUIRE) && flat.let_pass(opcode::FORCE_RELEASE));
+        assert!(flat.let_pass(opcode::ACQUIRE) && flat.let_pass(opcode::RELEASE));
+        assert!(!flat.let_pass(opcode::FORCE_RELEASE), "the audit log has a line for it");
         assert!(!flat.let_pass(opcode::ACQUIRE_SET));
         let tree = Barriers::of_lane(NamespaceKind::Tree, None);
         assert!(tree.let_pass(opcode::ACQUIRE_SET) && !tree.let_pass(opcode::ACQUIRE));

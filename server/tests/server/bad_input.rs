@@ -57,6 +57,8 @@ fn other_protocols_are_answered_with_an_error() {
     Request::Inspect(Inspect { key: b"key" }).encode(1, &mut not_hello);
     for (bytes, field) in [
         (&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], "length"),
+        // A web page chooses the body of its request, but not the bytes before it.
+        (&b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n\r\n"[..], "length"),
         (&b"*1\r\n$4\r\nPING\r\n"[..], "length"),
         (&[0; 16][..], "length"),
         (&wrong_magic[..], "magic"),

@@ -59,7 +59,9 @@ fn losses(place: &Place) -> Option<Losses> {
 
 fn ready_state(server: &Server) -> String {
     let mut socket = TcpStream::connect(server.address("http")).expect("the HTTP port");
-    socket.write_all(b"GET /readyz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("a socket");
+    socket
+        .write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        .expect("a socket");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("an answer");
     answer

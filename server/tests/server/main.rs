@@ -3,9 +3,11 @@
 mod abuse;
 mod access;
 mod addresses;
+mod audit;
 mod authority;
 mod bad_claims;
 mod bad_input;
+mod browsers;
 mod clean_stops;
 mod configuration;
 mod contradictions;

@@ -83,7 +83,7 @@ fn a_refused_hello_and_a_metrics_request_create_no_namespace() {
     let refused = Hello { session: SessionRequest::Join { id }, namespace: b"refused", ..default_hello() };
     assert_eq!(greet(&server, refused).map(drop), Err((ErrorCode::SessionGone, "session_id".to_owned())));
     let mut socket = TcpStream::connect(server.address("http")).unwrap();
-    socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("locket_active_locks 0"), "{answer}");

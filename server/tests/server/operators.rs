@@ -137,14 +137,15 @@ fn operator_actions_are_logged_in_order() {
     for _ in 0..4 {
         assert!(operator.receive().number() >= 50);
     }
-    let line =
-        |key| ["force-release", key, "fence=1", "owner=\"hold\\\"er\"", "by=\"root\"", "reason=\"why not\""];
+    let line = |key| {
+        ["force-release", key, "fence=1", "holder=\"hold\\\"er\"", "owner=\"root\"", "reason=\"why not\""]
+    };
     let (one, two) = (line("key=\"one\""), line("key=\"two\""));
     let places = server.log_places(&[
-        &["freeze prefix=\"jobs/\"", "by=\"root\"", "changed=true"],
+        &["freeze result=done", "key=\"jobs/\"", "owner=\"root\"", "changed=true"],
         &one,
         &two,
-        &["thaw prefix=\"jobs/\"", "by=\"root\"", "changed=true"],
+        &["thaw result=done", "key=\"jobs/\"", "owner=\"root\"", "changed=true"],
     ]);
     // Two keys may lie in shards that different workers served.
     assert!(places[0] < places[3], "{places:?}");

@@ -226,13 +226,19 @@ fn sighup_loads_a_new_certificate_and_keeps_old_connections() {
 
     authority.issue("server");
     server.signal("HUP");
-    server.log_places(&[&["INFO", "reloaded the certificates"]]);
+    server.log_places(&[
+        &["INFO", "reloaded the certificates"],
+        &["audit", "reload result=done", "certificates"],
+    ]);
     let between = shown(&manner.client(&server));
     assert_ne!(before, between);
 
     std::fs::write(issued.cert(), "no certificate").unwrap();
     server.signal("HUP");
-    server.log_places(&[&["ERROR", "the previous ones stay in use", "tls-cert", issued.cert()]]);
+    server.log_places(&[
+        &["ERROR", "the previous ones stay in use", "tls-cert", issued.cert()],
+        &["audit", "reload result=refused", "tls-cert", issued.cert()],
+    ]);
     assert_eq!(shown(&manner.client(&server)), between);
 
     let granted = old.acquire(b"key", 0);

@@ -10,9 +10,8 @@ pub(crate) use crate::edge::inlet::Reply;
 use self::asked::Pending;
 use super::Local;
 use crate::edge::inlet::{InletState, Listener};
+use crate::front::FrontCaller;
 use crate::worker::ConnectionKey;
-use std::sync::Arc;
-use waymaker_access::Identity;
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 
@@ -39,8 +38,8 @@ pub(crate) struct Inlet {
 pub(crate) struct Closed;
 
 impl Inlet {
-    /// Opens a lane in this namespace, for this owner unless an acquire names another. Its client has this identity, or may do
-    /// everything.
+    /// Opens a lane in this namespace, for this owner unless an acquire names another. It is for the
+    /// requests of this caller.
     ///
     /// # Errors
     /// What the worker said instead of a welcome, an ERROR.
@@ -48,7 +47,7 @@ impl Inlet {
         kind: NamespaceKind,
         namespace: &[u8],
         owner: &[u8],
-        identity: Option<&Arc<Identity>>,
+        caller: &FrontCaller,
     ) -> Result<Self, Reply> {
         let hello = Hello {
             version_min: VERSION,
@@ -63,7 +62,7 @@ impl Inlet {
             notify_taken_up: true,
             capabilities: None,
         };
-        let opened = Local::with(|local| local.open_inlet(&hello, identity));
+        let opened = Local::with(|local| local.open_inlet(&hello, caller.lane_client()));
         opened.map(|key| Self { key }).map_err(Reply::from)
     }
 

@@ -13,6 +13,7 @@ pub use resource_type::LocketCompatibility;
 
 use self::fault::Fault;
 use self::resource_type::ResourceType;
+use super::client::FrontCaller;
 use super::lazy_inlet::LazyInlet;
 use super::lists::List;
 use super::shown::text;
@@ -22,7 +23,6 @@ use crate::limits::LIST_PAGE_COUNT;
 use prost::Message as _;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
-use waymaker_access::Identity;
 use waymaker_proto::locket::locket_server::Locket as Contract;
 use waymaker_proto::locket::{
     FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse,
@@ -61,13 +61,9 @@ pub(super) struct Locket {
 }
 
 impl Locket {
-    /// For calls of this identity.
-    pub(super) fn new(
-        config: LocketConfig,
-        metrics: Arc<LocketMetrics>,
-        identity: Option<Arc<Identity>>,
-    ) -> Self {
-        Self { config, metrics, inlet: LazyInlet::new(NamespaceKind::Registry, NAMESPACE, identity) }
+    /// For calls of this caller.
+    pub(super) fn new(config: LocketConfig, metrics: Arc<LocketMetrics>, caller: FrontCaller) -> Self {
+        Self { config, metrics, inlet: LazyInlet::new(NamespaceKind::Registry, NAMESPACE, caller) }
     }
 
     async fn ask(&self, request: &wire::Request<'_>) -> Result<Reply, Fault> {
@@ -205,7 +201,9 @@ pub(super) async fn active_count(type_name: &str) -> i64 {
         return 0;
     }
     // The server itself asks, on behalf of nobody.
-    let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"", None) else { return 0 };
+    let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"", &FrontCaller::default()) else {
+        return 0;
+    };
     let mut count = 0;
     // A server that stops counts as far as it comes.
     let take = |page: &wire::EntriesListed<'_>| {

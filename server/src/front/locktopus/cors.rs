@@ -1,35 +1,25 @@
-//! What pages of other sites may ask: everything a simple request can. The rules of the original.
+//! What pages of other origins may request, if they may use the server at all: everything that a simple request can. The rules of the
+//! original.
 
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::header::{
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap,
-    HeaderValue, ORIGIN,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderValue, ORIGIN,
 };
 use http::{Method, StatusCode};
 
 /// Headers that any request may have.
 const SIMPLE_HEADERS: [&str; 4] = ["Accept", "Accept-Language", "Content-Language", "Origin"];
 
-/// Answers what a browser asks beforehand, and lets pages of any site read the other answers.
+/// Answers the preflight requests of pages that may use the server.
 pub(super) async fn apply(request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let has_origin = headers.get(ORIGIN).is_some_and(|origin| !origin.is_empty());
-    let mut response = if request.method() != Method::OPTIONS {
-        next.run(request).await
-    } else if has_origin {
-        match judge_preflight(headers) {
-            StatusCode::OK => StatusCode::OK.into_response(),
-            refused => return refused.into_response(),
-        }
-    } else {
-        StatusCode::OK.into_response()
-    };
-    if has_origin {
-        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    if request.method() != Method::OPTIONS {
+        return next.run(request).await;
     }
-    response
+    let has_origin = request.headers().get(ORIGIN).is_some_and(|origin| !origin.is_empty());
+    let status = if has_origin { judge_preflight(request.headers()) } else { StatusCode::OK };
+    status.into_response()
 }
 
 fn judge_preflight(headers: &HeaderMap) -> StatusCode {

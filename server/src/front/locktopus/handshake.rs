@@ -4,6 +4,7 @@ use super::connection;
 use super::parameters::Parameters;
 use super::{Locktopus, tree_namespace};
 use crate::driver::{Inlet, Reply};
+use crate::front::FrontCaller;
 use crate::front::http::Connection;
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -15,7 +16,6 @@ use http::header::{
 use http::{Method, StatusCode};
 use std::sync::Arc;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use waymaker_access::Identity;
 use waymaker_protocol::{ErrorCode, NamespaceKind};
 
 /// Opens a WebSocket into the namespace that the URL names.
@@ -37,9 +37,9 @@ fn open(
     let name = parameters.namespace().map_err(bad_request)?;
     let abandon_timeout_ms = parameters.abandon_timeout_ms().map_err(bad_request)?;
     let accept = judge_upgrade(&request).map_err(|status| Box::new(not_a_handshake(status)))?;
-    let identity = connection.identify(request.headers(), parameters.access_token())?;
-    let inlet = open_inlet(name, connection.peer(), identity.as_ref())
-        .map_err(|refusal| Box::new(refusal.into_response()))?;
+    let caller = connection.identify(request.headers(), parameters.access_token())?;
+    let inlet =
+        open_inlet(name, connection.peer(), &caller).map_err(|refusal| Box::new(refusal.into_response()))?;
     let default_ms = u32::try_from(locktopus.abandon_timeout.as_millis()).unwrap_or(u32::MAX);
     let lane = connection::Lane {
         inlet,
@@ -90,9 +90,9 @@ fn not_a_handshake(status: StatusCode) -> Response {
 pub(super) fn open_inlet(
     name: &str,
     owner: &str,
-    identity: Option<&Arc<Identity>>,
+    caller: &FrontCaller,
 ) -> Result<Inlet, (StatusCode, String)> {
-    let opened = Inlet::open(NamespaceKind::Tree, &tree_namespace(name), owner.as_bytes(), identity);
+    let opened = Inlet::open(NamespaceKind::Tree, &tree_namespace(name), owner.as_bytes(), caller);
     opened.map_err(|reply| refusal(&reply))
 }
 

@@ -43,19 +43,19 @@ pub(super) async fn show(
         Ok(name) => name,
         Err(text) => return (StatusCode::BAD_REQUEST, text).into_response(),
     };
-    let identity = match connection.identify(request.headers(), None) {
-        Ok(identity) => identity,
+    let caller = match connection.identify(request.headers(), None) {
+        Ok(caller) => caller,
         Err(refusal) => return *refusal,
     };
     // Before it is looked up: who may not see the numbers does not learn whether there is such a namespace.
-    if !may_see(name, identity.as_ref()) {
+    if !may_see(name, caller.identity.as_ref()) {
         return (StatusCode::FORBIDDEN, "no rule gives this identity the right `inspect` here\n")
             .into_response();
     }
     let Some(namespace) = locktopus.namespaces.get(name) else {
         return (StatusCode::NOT_FOUND, "Namespace not found").into_response();
     };
-    let inlet = match open_inlet(name, "", identity.as_ref()) {
+    let inlet = match open_inlet(name, "", &caller) {
         Ok(inlet) => inlet,
         Err(refusal) => return refusal.into_response(),
     };

@@ -16,12 +16,12 @@ pub(super) async fn show(
     Extension(connection): Extension<Connection>,
     headers: HeaderMap,
 ) -> Response {
-    let identity = match connection.identify(&headers, None) {
-        Ok(identity) => identity,
+    let caller = match connection.identify(&headers, None) {
+        Ok(caller) => caller,
         Err(refusal) => return *refusal,
     };
     let policy = Local::with(|local| local.node.access.policy());
-    let may_list = policy.may_list(identity.as_ref());
+    let may_list = policy.may_list(caller.identity.as_ref());
     let mut page = "\
 Waymaker, speaking Locktopus
 

@@ -2,12 +2,12 @@
 
 use super::status;
 use crate::driver::{Inlet, Local, Reply};
+use crate::front::FrontCaller;
 use crate::limits::{GRPC_NAMESPACES_MAX, GRPC_OWN_LANES_MAX};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tonic::Status;
-use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Quoted, Request, Response};
 
@@ -22,9 +22,7 @@ type Spaces = BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>;
 #[derive(Debug)]
 struct Lanes {
     /// Who is on the other side: whoever an operator's deed is put down to.
-    peer: Box<[u8]>,
-    /// The identity that makes the calls. `None`: the client may do everything.
-    identity: Option<Arc<Identity>>,
+    caller: FrontCaller,
     spaces: Mutex<Spaces>,
     own_count: AtomicUsize,
 }
@@ -66,15 +64,15 @@ fn default_namespace(kind: NamespaceKind) -> &'static str {
 
 impl Connection {
     /// Without lanes yet.
-    pub(super) fn new(peer: &str, identity: Option<Arc<Identity>>) -> Self {
+    pub(super) fn new(caller: FrontCaller) -> Self {
         let (spaces, own_count) = (Mutex::default(), AtomicUsize::new(0));
-        Self(Arc::new(Lanes { peer: peer.as_bytes().into(), identity, spaces, own_count }))
+        Self(Arc::new(Lanes { caller, spaces, own_count }))
     }
 
     /// What the client may do in a namespace. `None`: everything.
     pub(super) fn access(&self, namespace: &str, kind: NamespaceKind) -> Option<Arc<Access>> {
         let policy = Local::with(|local| local.node.access.policy());
-        policy.access(self.0.identity.as_ref(), namespace.as_bytes(), kind)
+        policy.access(self.0.caller.identity.as_ref(), namespace.as_bytes(), kind)
     }
 
     /// Refuses a client without this right for any key of a namespace, whether there is such a namespace or not.
@@ -109,7 +107,14 @@ impl Connection {
         }
         // Claims are for nobody but the owner that they name: their request ids are found from every connection.
         let claims = self.0.open(kind, name, b"")?;
-        let space = Arc::new(Space { claims, questions: self.0.open(kind, name, &self.0.peer)? });
+        let space = Arc::new(Space {
+            claims,
+            questions: self.0.open(
+                kind,
+                name,
+                self.0.caller.address.as_deref().unwrap_or_default().as_bytes(),
+            )?,
+        });
         spaces.insert(name.as_bytes().into(), (kind, Arc::clone(&space)));
         Ok(space)
     }
@@ -161,7 +166,7 @@ fn named(kind: NamespaceKind, namespace: &str) -> &str {
 
 impl Lanes {
     fn open(&self, kind: NamespaceKind, name: &str, owner: &[u8]) -> Result<Inlet, Status> {
-        let opened = Inlet::open(kind, name.as_bytes(), owner, self.identity.as_ref());
+        let opened = Inlet::open(kind, name.as_bytes(), owner, &self.caller);
         opened.map_err(|refused| status::of_reply(&refused))
     }
 }

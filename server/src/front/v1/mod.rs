@@ -18,14 +18,13 @@ mod tree;
 mod watch;
 
 use self::connection::Connection;
+use super::client::FrontCaller;
 use super::served::{call, served};
 use super::timed_body::TimedBody;
 use http::{Request, Response};
 use std::convert::Infallible;
-use std::sync::Arc;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
-use waymaker_access::Identity;
 use waymaker_proto::v1::limiter_service_server::{self, LimiterServiceServer};
 use waymaker_proto::v1::lock_service_server::{self, LockServiceServer};
 use waymaker_proto::v1::operator_service_server::{self, OperatorServiceServer};
@@ -47,9 +46,9 @@ pub(super) struct V1 {
 }
 
 impl V1 {
-    /// For calls of this identity on a connection.
-    pub(super) fn new(peer: &str, identity: Option<Arc<Identity>>) -> Self {
-        let connection = Connection::new(peer, identity);
+    /// For calls of this caller on a connection.
+    pub(super) fn new(caller: FrontCaller) -> Self {
+        let connection = Connection::new(caller);
         let own = || connection.clone();
         Self {
             locks: served!(LockServiceServer::new(lock::Locks(own()))),

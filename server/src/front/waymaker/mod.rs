@@ -11,6 +11,7 @@ mod parameters;
 
 use self::lock_stream::LockStream;
 use self::outcome::Outcome;
+use super::client::FrontCaller;
 use super::lazy_inlet::LazyInlet;
 use super::shown::{now_ms, text, unix_ms};
 use crate::driver::front_turn::next_turn;
@@ -20,7 +21,6 @@ use crate::limits::LIST_PAGE_COUNT;
 use prost::Message as _;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
-use waymaker_access::Identity;
 use waymaker_proto::waymaker::waymaker_service_server::WaymakerService;
 use waymaker_proto::waymaker::{
     AcquiredLock, ExtendLeaseRequest, ExtendLeaseResponse, LeaseStatusRequest, LeaseStatusResponse,
@@ -44,9 +44,9 @@ pub(super) struct Waymaker {
 }
 
 impl Waymaker {
-    /// For calls of this identity.
-    pub(super) fn new(identity: Option<Arc<Identity>>) -> Self {
-        let lane = || LazyInlet::new(NamespaceKind::Flat, NAMESPACE, identity.clone());
+    /// For calls of this caller.
+    pub(super) fn new(caller: &FrontCaller) -> Self {
+        let lane = || LazyInlet::new(NamespaceKind::Flat, NAMESPACE, caller.clone());
         Self { streams: lane(), calls: lane() }
     }
 

@@ -52,7 +52,7 @@ fn get(server: &Server, port: &str, path: &str, patience: Duration) -> Option<St
     let mut socket = TcpStream::connect(server.address(port)).ok()?;
     socket.set_read_timeout(Some(patience)).expect("a socket");
     let mut answer = String::new();
-    let _ = write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let _ = write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let _ = socket.read_to_string(&mut answer);
     Some(answer)
 }

@@ -58,7 +58,7 @@ fn calls(server: &Server, reads: bool, path: &'static str, message: Vec<u8>) -> 
 
 fn http1(server: &Server, reads: bool, path: &str) -> Flooding {
     let socket = TcpStream::connect(server.address("http")).expect("the server accepts");
-    same(&socket, reads, format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").into_bytes())
+    same(&socket, reads, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes())
 }
 
 fn web_socket(server: &Server, reads: bool, bytes: Vec<u8>) -> Flooding {

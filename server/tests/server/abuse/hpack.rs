@@ -22,8 +22,7 @@ fn put_len(block: &mut Vec<u8>, len: usize) {
     block.push(rest as u8);
 }
 
-/// The headers of a block whose names are written out. Those of the static table are left out; the server was told to have
-/// no other.
+/// The headers of a block whose names are written out, and an unusual status. Others of the static table are left out.
 pub(super) fn read(block: &[u8]) -> Vec<(String, String)> {
     let mut reader = Reader(block);
     let mut headers = Vec::new();
@@ -39,7 +38,12 @@ pub(super) fn read(block: &[u8]) -> Vec<(String, String)> {
         if first & 0x80 != 0 || first & 0xe0 == 0x20 {
             continue;
         }
-        let name = (index == 0).then(|| reader.string());
+        let name = match index {
+            0 => Some(reader.string()),
+            // Places of the static table, each with a value of its own.
+            8..=14 => Some(":status".to_owned()),
+            _ => None,
+        };
         let value = reader.string();
         headers.extend(name.map(|name| (name, value)));
     }

@@ -97,6 +97,8 @@ pub(super) struct Answer {
     pub(super) status: Option<u32>,
     /// What goes with the status.
     pub(super) message: String,
+    /// The status of HTTP.
+    pub(super) http_status: Option<u32>,
     /// All messages, each with its prefix.
     pub(super) body: Vec<u8>,
     /// The code with which the stream was reset.
@@ -114,6 +116,7 @@ impl Answer {
             HEADERS => {
                 for (name, value) in hpack::read(&received.payload) {
                     match &*name {
+                        ":status" => self.http_status = value.parse().ok(),
                         "grpc-status" => self.status = value.parse().ok(),
                         "grpc-message" => self.message = value,
                         _ => {}

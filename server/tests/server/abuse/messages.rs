@@ -94,7 +94,7 @@ fn unknown_methods_are_answered_unimplemented() {
 }
 
 #[test]
-fn a_non_grpc_call_is_answered_and_the_connection_continues() {
+fn a_non_grpc_call_is_refused_and_the_connection_continues() {
     let server = server();
     let mut client = Http2::connect(&server);
     for content_type in [&b"text/plain"[..], b"application/json", b""] {
@@ -102,7 +102,8 @@ fn a_non_grpc_call_is_answered_and_the_connection_continues() {
         client.write(&frame(HEADERS, END_HEADERS, stream, &headers_of(PATH, content_type)));
         client.write(&frame(DATA, END_STREAM, stream, &prefixed(&[])));
         let answer = client.answer(stream);
-        assert_eq!(answer.reset, None, "{answer:?}");
+        assert_eq!((answer.http_status, answer.reset), (Some(415), None), "{answer:?}");
+        assert!(answer.message.contains("application/grpc"), "{answer:?}");
         client.assert_serves();
     }
     // Headers alone, where a message belongs.

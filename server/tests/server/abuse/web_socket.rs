@@ -72,7 +72,7 @@ impl WebSocket {
     }
 
     fn ask_for_upgrade(socket: &mut TcpStream, namespace: &str) {
-        let upgrade = "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        let upgrade = "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
             Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
         let request = format!("GET /v1?namespace={namespace} HTTP/1.1\r\n{upgrade}");
         socket.write_all(request.as_bytes()).expect("the server reads");

@@ -24,19 +24,20 @@ pub(super) fn each_size() -> impl Iterator<Item = Server> {
 }
 
 /// A raw connection to a port.
-pub(super) fn socket(server: &Server, port: &str) -> TcpStream {
+pub(crate) fn socket(server: &Server, port: &str) -> TcpStream {
     let socket = TcpStream::connect(server.address(port)).expect("the server accepts");
     socket.set_nodelay(true).expect("a socket");
     socket.set_read_timeout(Some(WATCHDOG)).expect("a socket");
     socket
 }
 
-/// Sends a request, asks for the end of the connection, and reads all of the answer.
-pub(super) fn http(server: &Server, port: &str, request: &str) -> String {
+/// Sends a request to `localhost`, unless its headers say otherwise. Asks for the end of the connection, and reads all of the answer.
+pub(crate) fn http(server: &Server, port: &str, request: &str) -> String {
     let mut socket = socket(server, port);
     let mut lines = request.lines();
     let line = lines.next().unwrap_or_default();
-    let mut text = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+    let host = if request.contains("\nHost: ") { "" } else { "Host: localhost\r\n" };
+    let mut text = format!("{line} HTTP/1.1\r\n{host}Connection: close\r\n");
     lines.for_each(|header| text.extend([header, "\r\n"]));
     text.push_str("\r\n");
     socket.write_all(text.as_bytes()).expect("it is read");
@@ -46,7 +47,7 @@ pub(super) fn http(server: &Server, port: &str, request: &str) -> String {
 }
 
 /// The status, the headers in small letters and the body of an answer.
-pub(super) fn parts(answer: &str) -> (u16, String, &str) {
+pub(crate) fn parts(answer: &str) -> (u16, String, &str) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.unwrap_or_else(|| panic!("{head:?}")), format!("{}\r\n", head.to_lowercase()), body)

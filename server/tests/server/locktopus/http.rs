@@ -42,10 +42,10 @@ fn an_invalid_handshake_is_refused_in_the_words_of_the_original() {
 
 #[test]
 fn a_valid_handshake_switches_protocols_without_extensions() {
-    let server = server(&[]);
+    let server = server(&["--http-origins", "*"]);
     for port in PORTS {
         let mut socket = socket(&server, port);
-        let request = "GET /v1?namespace=a HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\n\
+        let request = "GET /v1?namespace=a HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, Upgrade\r\n\
             Upgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
             Sec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Protocol: chat\r\nOrigin: http://a.example\r\n\r\n";
         socket.write_all(request.as_bytes()).expect("it is read");
@@ -72,7 +72,7 @@ fn frames_sent_with_the_handshake_are_served() {
     let server = server(&[]);
     let mut socket = socket(&server, "locktopus");
     let mut bytes =
-        b"GET /v1?namespace=a HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        b"GET /v1?namespace=a HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
             .to_vec();
     bytes.extend([0x89, 0x82, 0, 0, 0, 0]);
@@ -129,8 +129,8 @@ fn the_status_page_lists_open_namespaces() {
 }
 
 #[test]
-fn pages_of_any_origin_may_read_responses() {
-    let server = server(&[]);
+fn pages_of_any_origin_may_read_responses_if_all_are_allowed() {
+    let server = server(&["--http-origins", "*"]);
     for port in PORTS {
         let allows = |request: &str| {
             let answer = http(&server, port, request);
@@ -167,7 +167,7 @@ fn the_http_port_reports_health_and_readiness() {
     // A stopping server accepts nobody, but goes on with whoever is there.
     let mut prober = socket(&server, "http");
     let mut probe = |path: &str| {
-        write!(prober, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("it is read");
+        write!(prober, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is read");
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\nok") && !answer.ends_with(b"\r\n\r\nstopping") {
             let mut byte = [0];
@@ -186,8 +186,8 @@ fn the_http_port_reports_health_and_readiness() {
 fn several_requests_can_share_one_connection() {
     let server = server(&[]);
     let mut socket = socket(&server, "http");
-    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".repeat(3);
-    let last = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(3);
+    let last = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     socket.write_all(format!("{request}{last}").as_bytes()).expect("they are read");
     let mut answers = String::new();
     socket.read_to_string(&mut answers).expect("the answers");

@@ -9,3 +9,5 @@ mod messages;
 mod operators;
 mod restarts;
 mod states;
+
+pub(crate) use client::{http, parts, socket};

@@ -66,7 +66,7 @@ fn assert_held(server: &Server, held: &Granted) {
 
 fn get(server: &Server, path: &str) -> String {
     let mut socket = TcpStream::connect(server.address("http")).expect("the HTTP port");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).expect("a socket");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("an answer");

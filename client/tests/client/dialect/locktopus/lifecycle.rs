@@ -240,7 +240,7 @@ async fn statistics_exist_after_the_first_connection_to_a_namespace() {
     let server = locktopus_server!();
     let get = async || {
         let mut socket = TcpStream::connect(server.listener("http")).await.unwrap();
-        let request = "GET /stats_v1?namespace=test HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let request = "GET /stats_v1?namespace=test HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         socket.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         soon(socket.read_to_string(&mut answer)).await.unwrap();

@@ -1,0 +1,126 @@
+//! The audit log: one line for each act of an operator, each refused credential or right, and each change of the configuration.
+//!
+//! A worker describes an act as an [`AuditEvent`] and hands it to [`Audit`], which never waits: `queue` holds a bounded number of encoded
+//! lines for one thread, and counts the lines that do not fit. The thread writes them to the [`AuditTarget`]. So neither a slow disk nor a
+//! flood of refusals delays a request.
+//!
+//! ```text
+//!   worker -> AuditEvent -> Audit -> queue -> thread -> log | stdout | stderr | file
+//! ```
+
+mod event;
+mod options;
+mod queue;
+mod thread;
+mod writer;
+
+pub use event::{Act, AuditEvent, Caller, Detail, Outcome};
+pub use options::AuditTarget;
+pub use thread::{AuditError, AuditThread};
+
+use crate::clock::{BootClock, Clock};
+use queue::{Queue, Taken};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Takes events. The default discards them.
+#[derive(Clone, Debug, Default)]
+pub struct Audit(Option<Arc<Shared>>);
+
+/// What workers and the thread share.
+#[derive(Debug)]
+struct Shared {
+    encoding: Encoding,
+    queue: Mutex<Queue>,
+    /// Wakes the thread.
+    is_filled: Condvar,
+    write_failure_count: AtomicU64,
+}
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    /// A JSON object.
+    Json,
+    /// Words for people, for a log that adds the time.
+    Words,
+}
+
+impl Audit {
+    fn new(encoding: Encoding) -> Self {
+        Self(Some(Arc::new(Shared {
+            encoding,
+            queue: Mutex::default(),
+            is_filled: Condvar::new(),
+            write_failure_count: AtomicU64::new(0),
+        })))
+    }
+
+    /// Hands an event to the thread. If the queue is full, or there are too many such events, the event is dropped and counted.
+    pub fn record(&self, event: &AuditEvent) {
+        let Some(shared) = &self.0 else { return };
+        let now_ms = now_ms();
+        if shared.queue().admit(event.act, now_ms) {
+            let line = shared.encoding.line(event, now_ms);
+            shared.queue().push(line);
+        }
+        shared.is_filled.notify_one();
+    }
+
+    /// Returns the number of lines that are missing in the audit log, because there were too many or because a write failed.
+    pub fn dropped_count(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.queue().dropped_count())
+    }
+
+    /// Returns the number of failed writes.
+    pub fn write_failure_count(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.write_failure_count.load(Ordering::Relaxed))
+    }
+
+    /// Opens the file of the audit log again before the next line, even if no other file is there.
+    pub fn reopen(&self) {
+        if let Some(shared) = &self.0 {
+            shared.queue().wants_reopen = true;
+            shared.is_filled.notify_one();
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is something to do.
+    fn take(&self) -> Taken {
+        let mut queue = self.queue();
+        loop {
+            let taken = queue.take(now_ms());
+            if !taken.is_nothing() {
+                return taken;
+            }
+            queue = match queue.report_in_ms(now_ms()) {
+                None => self.is_filled.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Some(ms) => {
+                    let waited = self.is_filled.wait_timeout(queue, Duration::from_millis(ms));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+impl Encoding {
+    fn line(self, event: &AuditEvent, now_ms: u64) -> String {
+        match self {
+            Self::Json => event.json(now_ms),
+            Self::Words => event.to_string(),
+        }
+    }
+}
+
+/// Returns the time of day in milliseconds since 1970.
+fn now_ms() -> u64 {
+    u64::try_from(BootClock.unix_micros() / 1000).unwrap_or(0)
+}

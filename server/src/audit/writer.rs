@@ -1,0 +1,104 @@
+//! Where the thread writes lines: a stream, or a file that another program may rotate.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Permissions of a new file: only the user of the server may read it.
+const FILE_MODE: u32 = 0o600;
+
+/// The file of the audit log.
+#[derive(Debug)]
+pub(super) struct AuditFile {
+    path: PathBuf,
+    file: File,
+    /// The last write ended within a line.
+    is_torn: bool,
+}
+
+impl AuditFile {
+    /// Opens the file, or creates it.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), file: open(path)?, is_torn: false })
+    }
+
+    /// Writes whole lines. Opens the file again first if it was moved away, or if `wants_reopen` says so.
+    pub(super) fn write(&mut self, lines: &str, wants_reopen: bool) -> io::Result<()> {
+        if wants_reopen || self.was_moved()? {
+            self.file = open(&self.path)?;
+            self.is_torn = false;
+        }
+        if self.is_torn {
+            self.file.write_all(b"\n")?;
+        }
+        self.is_torn = !lines.is_empty();
+        self.file.write_all(lines.as_bytes())?;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    /// Returns whether the path names another file, or none.
+    fn was_moved(&self) -> io::Result<bool> {
+        let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        match std::fs::metadata(&self.path) {
+            Ok(there) => Ok(identity(there) != identity(self.file.metadata()?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path)
+}
+
+/// Writes lines to one of the streams of the process.
+pub(super) fn write_stream(mut stream: impl Write, lines: &str) -> io::Result<()> {
+    stream.write_all(lines.as_bytes())?;
+    stream.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{read_to_string, remove_file, rename};
+
+    #[test]
+    fn a_file_that_was_moved_or_removed_is_created_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("audit"), folder.path().join("audit.1"));
+        let mut file = AuditFile::open(&path).unwrap();
+        file.write("a\n", false).unwrap();
+        rename(&path, &moved).unwrap();
+        file.write("b\n", false).unwrap();
+        assert_eq!(
+            (read_to_string(&moved).unwrap(), read_to_string(&path).unwrap()),
+            ("a\n".into(), "b\n".into())
+        );
+        remove_file(&path).unwrap();
+        file.write("c\n", false).unwrap();
+        assert_eq!(read_to_string(&path).unwrap(), "c\n");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, FILE_MODE);
+    }
+
+    #[test]
+    fn an_existing_file_is_continued() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        AuditFile::open(&path).unwrap().write("a\n", false).unwrap();
+        AuditFile::open(&path).unwrap().write("b\n", true).unwrap();
+        assert_eq!(read_to_string(&path).unwrap(), "a\nb\n");
+    }
+
+    #[test]
+    fn a_line_after_a_failed_write_begins_on_a_line_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        let mut file = AuditFile::open(&path).unwrap();
+        file.write("half", false).unwrap();
+        file.is_torn = true;
+        file.write("whole\n", false).unwrap();
+        assert_eq!(read_to_string(&path).unwrap(), "half\nwhole\n");
+    }
+}

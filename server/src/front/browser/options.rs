@@ -1,0 +1,209 @@
+//! Options that say which names and web pages may use the HTTP ports.
+
+use super::authority::Authority;
+use clap::Args;
+use serde::Deserialize;
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+/// Entry that allows everything.
+const EVERY: &str = "*";
+
+/// The flags. The keys of the file have the same names.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Listening")]
+pub struct BrowserFlags {
+    /// Comma-separated host names under which HTTP and WebSocket clients reach the server, such as the name of a Docker
+    /// or Kubernetes service; `*` allows every name. IP addresses, `localhost`, and the host of the listen address need
+    /// no entry. The server refuses other names, because web pages use them for DNS rebinding [default: none]
+    #[arg(long, env = "WAYMAKER_HTTP_HOSTS", value_name = "LIST", value_delimiter = ',')]
+    pub http_hosts: Option<Vec<AllowedHost>>,
+    /// Comma-separated origins of the web pages that may send HTTP requests and open WebSockets, such as
+    /// https://app.example; `*` allows every page, as Locktopus does. Programs other than browsers need no entry
+    /// [default: none]
+    #[arg(long, env = "WAYMAKER_HTTP_ORIGINS", value_name = "LIST", value_delimiter = ',')]
+    pub http_origins: Option<Vec<AllowedOrigin>>,
+}
+
+/// Names and web pages that may use the HTTP ports, in addition to the names and pages of the server itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BrowserConfig {
+    /// Host names under which clients reach the server.
+    pub hosts: Vec<AllowedHost>,
+    /// Origins of web pages.
+    pub origins: Vec<AllowedOrigin>,
+}
+
+/// Entry of `--http-hosts`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum AllowedHost {
+    /// Every name.
+    Every,
+    /// This name.
+    Name(String),
+}
+
+/// Text that is no entry of `--http-hosts`.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--http-hosts: {0:?} is not a host name; use a name without scheme, port and path, such as locks.example, or `*`"
+)]
+pub struct BadHost(String);
+
+impl FromStr for AllowedHost {
+    type Err = BadHost;
+
+    fn from_str(text: &str) -> Result<Self, BadHost> {
+        if text == EVERY {
+            return Ok(Self::Every);
+        }
+        match Authority::parse(text) {
+            Some(Authority { host, port: None }) if !host.contains('*') => Ok(Self::Name(host)),
+            _ => Err(BadHost(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for AllowedHost {
+    type Error = BadHost;
+
+    fn try_from(text: String) -> Result<Self, BadHost> {
+        text.parse()
+    }
+}
+
+/// Entry of `--http-origins`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum AllowedOrigin {
+    /// Every origin.
+    Every,
+    /// This origin.
+    Origin(Origin),
+}
+
+impl Display for AllowedHost {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Every => EVERY,
+            Self::Name(name) => name,
+        })
+    }
+}
+
+impl Display for AllowedOrigin {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every => formatter.write_str(EVERY),
+            Self::Origin(Origin { scheme, authority }) => {
+                write!(formatter, "{scheme}://{}", authority.host)?;
+                authority.port.map_or(Ok(()), |port| write!(formatter, ":{port}"))
+            }
+        }
+    }
+}
+
+impl AllowedOrigin {
+    /// Returns whether pages of this origin may use the server.
+    pub(super) fn allows(&self, page: &Origin) -> bool {
+        match self {
+            Self::Every => true,
+            Self::Origin(origin) => origin == page,
+        }
+    }
+}
+
+/// Text that is no entry of `--http-origins`.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--http-origins: {0:?} is not an origin; use SCHEME://HOST[:PORT] without a path, such as https://app.example, or `*`"
+)]
+pub struct BadOrigin(String);
+
+impl FromStr for AllowedOrigin {
+    type Err = BadOrigin;
+
+    fn from_str(text: &str) -> Result<Self, BadOrigin> {
+        if text == EVERY {
+            return Ok(Self::Every);
+        }
+        match Origin::parse(text) {
+            Some(origin) if !text.contains('*') => Ok(Self::Origin(origin)),
+            _ => Err(BadOrigin(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for AllowedOrigin {
+    type Error = BadOrigin;
+
+    fn try_from(text: String) -> Result<Self, BadOrigin> {
+        text.parse()
+    }
+}
+
+/// Scheme, host and port of a web page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    scheme: String,
+    authority: Authority,
+}
+
+impl Origin {
+    /// Returns the origin of pages that this authority serves over this scheme.
+    pub(super) fn new(scheme: &str, authority: Authority) -> Self {
+        let scheme = scheme.to_ascii_lowercase();
+        Self { authority: authority.without_default_port(&scheme), scheme }
+    }
+
+    /// Parses the value of an `Origin` header; `None` for `null`, the origin of pages that hide theirs.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (scheme, authority) = text.split_once("://")?;
+        let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.chars().all(|char| char.is_ascii_alphanumeric() || "+-.".contains(char));
+        is_scheme.then(|| Authority::parse(authority)).flatten().map(|authority| Self::new(scheme, authority))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_wrong_form_is_refused_with_the_right_form() {
+        for text in ["", "http://a", "a:80", "a/b", "*.example", "a b"] {
+            let error = text.parse::<AllowedHost>().expect_err(text).to_string();
+            assert!(
+                error.starts_with(&format!("--http-hosts: {text:?}")) && error.contains("locks.example"),
+                "{error}"
+            );
+        }
+        for text in
+            ["", "null", "a.example", "http://", "https://a/", "https://a/b", "https://*.example", "1://a"]
+        {
+            let error = text.parse::<AllowedOrigin>().expect_err(text).to_string();
+            assert!(
+                error.starts_with(&format!("--http-origins: {text:?}")) && error.contains("app.example"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn origins_are_equal_with_and_without_their_default_port() {
+        for (one, other, is_equal) in [
+            ("HTTP://A.example:80", "http://a.example", true),
+            ("https://a.example:443", "https://a.example", true),
+            ("http://a.example:443", "http://a.example", false),
+            ("http://a.example", "https://a.example", false),
+            ("chrome-extension://abc", "chrome-extension://abc", true),
+        ] {
+            assert_eq!(
+                Origin::parse(one).unwrap() == Origin::parse(other).unwrap(),
+                is_equal,
+                "{one} {other}"
+            );
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Acts of operators that this worker's lanes request, for the audit log. An event begins with its request, whose lane knows who acts, and
+//! ends with the response, which knows the result. So a refused act has an event too, and so has the act of a client that has left.
+
+use super::State;
+use super::answer::put_refusal;
+use super::lane::{Client, Lane, Stage};
+use crate::audit::{Act, AuditEvent, Caller, Detail, Outcome};
+use crate::node::Node;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, PoisonError};
+use waymaker_engine::{Answer, Refusal, Ticket};
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::message::opcode;
+use waymaker_protocol::{ErrorCode, ErrorDetail, Frame, Request, Response, next_frame};
+
+/// Events of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Acts {
+    /// Events whose requests have no response yet. A client may give several requests one number, so each event has its own.
+    begun: BTreeMap<(Ticket, u64), AuditEvent>,
+    next_number: u64,
+    ended: VecDeque<AuditEvent>,
+}
+
+impl Acts {
+    /// Returns the next event that has ended, oldest first.
+    pub(crate) fn poll(&mut self) -> Option<AuditEvent> {
+        self.ended.pop_front()
+    }
+
+    fn begin(&mut self, ticket: Ticket, event: AuditEvent) {
+        self.begun.insert((ticket, self.next_number), event);
+        self.next_number += 1;
+    }
+
+    /// Ends the event of a request with its response.
+    #[inline]
+    pub(crate) fn end(&mut self, ticket: Ticket, answer: &Answer) {
+        if !self.begun.is_empty() {
+            self.end_begun(ticket, answer);
+        }
+    }
+
+    #[cold]
+    fn end_begun(&mut self, ticket: Ticket, answer: &Answer) {
+        let Some(mut event) = self.take(ticket) else { return };
+        match answer {
+            Answer::Refused(Refusal::Unknown) => event.outcome = Outcome::Unknown,
+            Answer::Refused(refusal) => event.outcome = outcome_of(refusal),
+            Answer::ForceReleased(released) => {
+                event.key = Some(released.key.as_slice().into());
+                event.details = vec![
+                    ("fence", Detail::Number(released.fence)),
+                    ("holder", Detail::Bytes((*released.owner).into())),
+                    ("waiting", Detail::Flag(released.was_waiting)),
+                ];
+            }
+            Answer::Frozen { changed, .. } => event.details.push(("changed", Detail::Flag(*changed))),
+            Answer::CapacitySet { previous } => event.details.push(("previous", Detail::Number(*previous))),
+            _ => {}
+        }
+        self.ended.push_back(event);
+    }
+
+    /// Removes the oldest event with this ticket.
+    fn take(&mut self, ticket: Ticket) -> Option<AuditEvent> {
+        let (&key, _) = self.begun.range((ticket, 0)..=(ticket, u64::MAX)).next()?;
+        self.begun.remove(&key)
+    }
+}
+
+impl State {
+    /// Begins an event if the request is an act of an operator. Every such request gets a response later.
+    #[inline]
+    pub(super) fn note_act(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+        if is_act(frame.opcode()) {
+            self.begin_act(node, slot, frame);
+        }
+    }
+
+    #[cold]
+    fn begin_act(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+        let lane = &self.lanes[slot];
+        let event = |act| AuditEvent::new(act, caller(lane));
+        let event = match Request::decode(frame) {
+            Ok(Request::ForceRelease(release)) => AuditEvent {
+                id: Some(release.id),
+                reason: Some(release.reason.into()),
+                ..event(Act::ForceRelease)
+            },
+            Ok(Request::Freeze(freeze)) => {
+                let act = if freeze.thaw { Act::Thaw } else { Act::Freeze };
+                AuditEvent { key: Some(freeze.prefix.into()), ..event(act) }
+            }
+            Ok(Request::SetCapacity(set)) => AuditEvent {
+                key: Some(set.name.into()),
+                details: vec![("capacity", Detail::Number(set.capacity))],
+                ..event(Act::SetCapacity)
+            },
+            Ok(Request::RemoveNamespace(remove)) => {
+                AuditEvent { namespace: Some(remove.name.into()), ..event(Act::RemoveNamespace) }
+            }
+            // Refused as malformed.
+            _ => return,
+        };
+        let namespace = event.namespace.or_else(|| {
+            let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            namespaces.name_of(lane.namespace).map(Box::from)
+        });
+        let ticket = Ticket { lane: lane.address, number: frame.number() };
+        self.acts.begin(ticket, AuditEvent { namespace, ..event });
+    }
+
+    /// Notes that a client was refused because of its credentials or its rights. Other refusals are no events.
+    #[cold]
+    pub(super) fn note_refused(&mut self, slot: u32, code: ErrorCode, message: &str) {
+        if code == ErrorCode::Unauthorized {
+            let lane = &self.lanes[slot];
+            let act = if lane.stage == Stage::Hello { Act::Authenticate } else { Act::Deny };
+            let event = AuditEvent::refused(act, caller(lane), code.name(), message.to_owned());
+            self.acts.ended.push_back(event);
+        }
+    }
+}
+
+/// Returns whether such a request is an act of an operator.
+pub(super) const fn is_act(opcode: u8) -> bool {
+    matches!(opcode, opcode::FORCE_RELEASE | opcode::FREEZE | opcode::SET_CAPACITY | opcode::REMOVE_NAMESPACE)
+}
+
+/// Returns who acts on a lane.
+fn caller(lane: &Lane) -> Caller {
+    let Client { address, front_end, .. } = &lane.client;
+    Caller {
+        identity: lane.identity().map(|identity| Arc::clone(&identity.name)),
+        address: address.clone(),
+        front_end: *front_end,
+        owner: Some(Arc::clone(&lane.owner)),
+    }
+}
+
+/// Returns the code and the text that the client gets.
+fn outcome_of(refusal: &Refusal) -> Outcome {
+    let mut bytes = Vec::new();
+    put_refusal(&mut bytes, 0, refusal);
+    let response = next_frame(&bytes, FRAME_LEN_MAX).ok().flatten().map(Response::decode);
+    let Some(Ok(Response::Error(error))) = response else { return Outcome::Unknown };
+    let message = match error.detail {
+        ErrorDetail::Text { message, .. } => String::from_utf8_lossy(message).into_owned(),
+        ErrorDetail::Contention(_) => error.code.name().to_owned(),
+    };
+    Outcome::Refused { code: error.code.name(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::Worker;
+    use crate::worker::test_node::test_node;
+    use waymaker_engine::{LaneAddress, Time};
+
+    #[test]
+    fn a_refusal_of_credentials_or_rights_is_an_event_and_another_is_not() {
+        let now = Time::from_millis(1_000);
+        let node = test_node(1, now);
+        let mut worker = Worker::new(Arc::clone(&node), 0, now);
+        let key = worker.handle_open(b"peer", now);
+        worker.state.refuse(key.slot, 1, ErrorCode::Unauthorized, 0, "credentials", "unknown token");
+        worker.state.lanes[key.slot].stage = Stage::Open;
+        worker.state.refuse(key.slot, 2, ErrorCode::Unauthorized, 0, "freeze", "no right");
+        worker.state.refuse(key.slot, 3, ErrorCode::BadInput, 0, "key", "too long");
+        let events: Vec<_> = std::iter::from_fn(|| worker.poll_audit()).collect();
+        let expected =
+            [(Act::Authenticate, "unknown token"), (Act::Deny, "no right")].map(|(act, message)| {
+                let caller = Caller { owner: Some(Arc::from(&b"peer"[..])), ..Caller::default() };
+                AuditEvent::refused(act, caller, "unauthorized", message.to_owned())
+            });
+        assert_eq!(events, expected);
+    }
+
+    /// Requests of one client, all with one number.
+    #[test]
+    fn requests_with_one_number_have_an_event_each() {
+        let mut acts = Acts::default();
+        let ticket = Ticket { lane: LaneAddress::default(), number: 7 };
+        for key in [b"a", b"b"] {
+            let event = AuditEvent::new(Act::Freeze, Caller::default());
+            acts.begin(ticket, AuditEvent { key: Some(Box::from(&key[..])), ..event });
+        }
+        acts.end(Ticket { number: 8, ..ticket }, &Answer::NamespaceRemoved);
+        assert_eq!(acts.poll(), None, "another request");
+        acts.end(ticket, &Answer::Frozen { changed: true, frozen_count: 1 });
+        acts.end(ticket, &Answer::Refused(Refusal::NotFound));
+        acts.end(ticket, &Answer::NamespaceRemoved);
+        let first = acts.poll().unwrap();
+        assert_eq!((first.key.as_deref(), first.outcome), (Some(&b"a"[..]), Outcome::Done));
+        assert_eq!(first.details, [("changed", Detail::Flag(true))]);
+        let second = acts.poll().unwrap();
+        assert_eq!(second.key.as_deref(), Some(&b"b"[..]));
+        assert!(matches!(second.outcome, Outcome::Refused { code: "not_found", .. }), "{second:?}");
+        assert_eq!(acts.poll(), None);
+    }
+}
