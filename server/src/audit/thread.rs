@@ -106,7 +106,7 @@ impl Run {
                 // The lines are not written again: some may be in the file.
                 self.shared.queue().note_lost(line_count, dropped_count);
             }
-            self.note(written);
+            self.note(&written);
             if is_stopping {
                 return;
             }
@@ -125,8 +125,8 @@ impl Run {
     }
 
     /// Counts a failed write, and logs the first of several.
-    fn note(&mut self, written: io::Result<()>) {
-        if let Err(error) = &written {
+    fn note(&mut self, written: &io::Result<()>) {
+        if let Err(error) = written {
             self.shared.write_failure_count.fetch_add(1, Ordering::Relaxed);
             if !self.is_failing {
                 tracing::error!(%error, "could not write the audit log (--audit); lines are missing until a write succeeds");
