@@ -1,7 +1,7 @@
 //! Limits per source address. All addresses of a test are loopback addresses, so the server is told to limit these too.
 
 use crate::authority::Authority;
-use crate::harness::{Client, Server, default_hello, own_host, wait_until};
+use crate::harness::{Client, Server, default_hello, own_host, wait_for, wait_until};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use rustls_pki_types::pem::PemObject as _;
@@ -52,6 +52,22 @@ fn attempt(host: &str, server: &Server) -> Result<(), (String, u64)> {
     Err((field.to_owned(), limit))
 }
 
+/// Waits for a place, which the attempt before may still have, and takes it with a connection to this worker.
+fn client_once_there_is_a_place(host: &str, server: &Server, worker: u16) -> Client<TcpStream> {
+    wait_for("a place for the address", || {
+        let mut client = Client::new(connect_from(host, server, "binary"));
+        let mut hello = Vec::new();
+        Request::Hello(Hello { worker, ..default_hello() }).encode(1, &mut hello);
+        let _ = client.socket.write_all(&hello);
+        let answer = client.read_frame().ok().flatten()?;
+        match answer.response() {
+            Response::Welcome(welcome) => assert_eq!(welcome.worker, worker),
+            _ => return None,
+        }
+        Some(client)
+    })
+}
+
 /// Waits until a connection of this address has given its place back.
 fn wait_for_place(host: &str, server: &Server) {
     wait_until("a place for the address", || attempt(host, server).is_ok());
@@ -67,7 +83,7 @@ fn is_closed(socket: &mut TcpStream) -> bool {
 
 fn get(server: &Server, path: &str) -> String {
     let mut socket = TcpStream::connect(server.address("http")).unwrap();
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     answer
@@ -101,9 +117,7 @@ fn a_connection_keeps_its_place_when_it_moves_and_gives_it_back_when_it_ends() {
     let server = server(&[&["--connections-per-address", "1", "--workers", "2"], &ports[..]].concat());
     let host = own_host();
     for worker in [0, 1, 0, 1] {
-        let mut client = Client::new(connect_from(&host, &server, "binary"));
-        let welcome = client.open(Hello { worker, ..default_hello() });
-        assert_eq!(welcome.worker, worker);
+        let client = client_once_there_is_a_place(&host, &server, worker);
         assert!(attempt(&host, &server).is_err());
         drop(client);
         wait_for_place(&host, &server);
@@ -113,7 +127,7 @@ fn a_connection_keeps_its_place_when_it_moves_and_gives_it_back_when_it_ends() {
     let _ = garbage.write_all(&[0xff; 64]);
     wait_for_place(&host, &server);
     for (port, request) in [
-        ("http", "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+        ("http", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
         ("http", "nonsense\r\n\r\n"),
         ("grpc", "nonsense that is no HTTP/2 and longer than its greeting\r\n\r\n"),
     ] {
@@ -129,7 +143,7 @@ fn a_web_socket_keeps_its_place_until_it_closes() {
     let server = server(&["--connections-per-address", "1", "--http-listen", "127.0.0.1:0"]);
     let host = own_host();
     let mut socket = connect_from(&host, &server, "http");
-    let upgrade = "GET /v1?namespace=n HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    let upgrade = "GET /v1?namespace=n HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     socket.write_all(upgrade.as_bytes()).unwrap();
     let mut status = [0; 12];

@@ -140,7 +140,13 @@ fn each_act_of_an_operator_is_a_line() {
                 json!({ "result": "refused", "code": "not_found", "message": "there is no namespace of this name" }),
             ),
         ];
-        let acts: Vec<_> = all[1..].iter().map(known).collect();
+        let mut acts: Vec<_> = all[1..].iter().map(known).collect();
+        for act in acts.iter_mut().filter(|act| act["act"] != "stop") {
+            let members = act.as_object_mut().expect("an object");
+            assert_eq!(members.remove("front_end"), Some(json!("binary")));
+            let address = members.remove("address").expect("the address of the client");
+            assert!(address.as_str().is_some_and(|address| address.starts_with("127.0.0.1:")), "{address}");
+        }
         assert_eq!(acts[..expected.len()], expected, "{workers} workers");
         let [attempts @ .., removed, stop] = &acts[expected.len()..] else { panic!("{acts:#?}") };
         assert!(attempts.iter().all(|attempt| attempt["code"] == "bad_input"), "{attempts:#?}");
