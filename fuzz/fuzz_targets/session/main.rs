@@ -15,7 +15,7 @@ use waymaker_fuzz::bytes::Bytes;
 use waymaker_fuzz::memory;
 
 /// Most steps of one input. Each step walks through all records of the node.
-const STEP_COUNT_MAX: usize = 256;
+const STEP_COUNT_MAX: usize = 128;
 
 fuzz_target!(|input: &[u8]| {
     let mut input = Bytes::new(input);
