@@ -29,6 +29,7 @@ fn hold(number: u64, item: Item<'_>) -> Hold<'_> {
         owner: b"owner",
         request_id: None,
         metadata: None,
+        identity: None,
         set_hash: None,
         item,
     }

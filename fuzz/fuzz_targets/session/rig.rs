@@ -134,6 +134,7 @@ impl Rig {
                 *worker = usize::from(to);
                 let to = &mut self.workers[*worker];
                 *key = to.handle_moved(b"peer", now);
+                to.note_client(*key, moved.client);
                 let next = to.handle_bytes(*key, &moved.input, now);
                 to.handle_settled(moved.ticket);
                 assert!(!matches!(next, Next::Move(_)), "a connection moves once");
