@@ -49,7 +49,14 @@ async fn serve_on_thread(fronts: Arc<FrontConfig>, port: Port, pieces: &[&[u8]])
     socket.set_nonblocking(true)?;
     client.set_nonblocking(true)?;
     let socket = StdSocket::Unix(socket);
-    local.handles[0].send(Intake { port, socket, peer: "fuzz".to_owned(), evidence: Evidence::default(), moved: None, reserved: None });
+    local.handles[0].send(Intake {
+        port,
+        socket,
+        peer: "fuzz".to_owned(),
+        evidence: Evidence::default(),
+        moved: None,
+        reserved: None,
+    });
     let (mut reading, mut writing) = UnixStream::from_std(client)?.into_split();
     let output = spawn_local(async move {
         let mut output = Vec::new();
