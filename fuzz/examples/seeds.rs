@@ -66,7 +66,7 @@ fn sessions(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     for config in [0x00, 0x13, 0x02, 0x1d, 0x0f] {
         for kind in 0..6 {
             let mut run = vec![config];
-            // A client without a session, one with a session, and one that joins it.
+            // A client without a session, a client with a session, and a client that joins the session.
             for choice in [kind, kind | 1 << 4, kind | 3 << 4] {
                 run.extend_from_slice(&[0, choice & 1, choice, 200, 0x36]);
             }
@@ -162,7 +162,7 @@ fn calls() -> Vec<Vec<u8>> {
             seeds.push([&[0, message_type], &sample[..]].concat());
         }
         let mut call = vec![1];
-        // Twice, since the second call finds what the first one left.
+        // Twice, since the second call finds the hold of the first call.
         for _ in 0..2 {
             call.push(index as u8);
             put_piece(&mut call, sample);

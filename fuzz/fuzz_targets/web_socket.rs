@@ -1,6 +1,6 @@
 //! Locktopus: messages, WebSocket frames, and whole connections.
 //!
-//! The first byte of the input selects what the rest is:
+//! The first byte of the input selects the meaning of the rest:
 //! - 0: a message, as JSON
 //! - 1: frames of a WebSocket, which are followed in two ways of splitting them
 //! - 2: all bytes of a connection

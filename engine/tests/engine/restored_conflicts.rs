@@ -1,4 +1,4 @@
-//! Logs whose holds cannot be true together: a shard refuses to restore them, whatever their kinds are.
+//! Logs with holds that exclude each other: a shard refuses to restore them.
 
 use waymaker_engine::log::{Hold, Item};
 use waymaker_engine::{ClaimId, Limits, Refusal, Scope, Shard, ShardConfig, Time};

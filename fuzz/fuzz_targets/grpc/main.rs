@@ -1,6 +1,6 @@
 //! gRPC: request messages, calls of every method, and bytes of HTTP/2.
 //!
-//! The first byte of the input selects what the rest is:
+//! The first byte of the input selects the meaning of the rest:
 //! - 0: a request message, behind a byte for its type
 //! - 1: calls on one connection, each with a byte for its method, and its message with a length of two bytes
 //! - 2: all bytes of a connection behind the first ones, in pieces with a length of two bytes each

@@ -11,7 +11,7 @@ use waymaker_engine::log::frame::{self, FRAME_LIMIT, HEADER_LEN};
 use waymaker_engine::log::{BLOCK_LEN, FileName};
 use waymaker_fuzz::bytes::Bytes;
 
-/// Where a frame has its generation, the length of its payload, the checksum of the frame before it, its own, and that of its header.
+/// Offsets in a frame: its generation, the length of its payload, the checksums of the previous frame, of the frame and of its header.
 const GENERATION_AT: usize = 24;
 const PAYLOAD_LEN_AT: usize = 60;
 const PREVIOUS_AT: usize = 68;

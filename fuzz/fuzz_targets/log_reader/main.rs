@@ -1,6 +1,6 @@
 //! The reader of the durable log: superblock, snapshot and segments.
 //!
-//! The first byte of the input selects what the rest is:
+//! The first byte of the input selects the meaning of the rest:
 //! - 0: bytes of files (`files`)
 //! - 1: changes of the data directory of a released server (`fixtures`)
 //! - 2: records, from which an intact log is made (`records`)

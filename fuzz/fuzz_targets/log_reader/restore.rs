@@ -1,4 +1,4 @@
-//! What a server does with a log that it has read.
+//! Restores a node from a log, as a server does.
 
 use std::sync::Arc;
 use waymaker_engine::log::{Image, Started};

@@ -14,7 +14,7 @@ use waymaker_server::waiting;
 pub(crate) struct ManualLog {
     orders: Receiver<LogOrder>,
     status: Arc<LogStatus>,
-    /// What the durable records add up to.
+    /// State after all durable records.
     image: Image,
     has_failed: bool,
 }
@@ -52,7 +52,7 @@ impl ManualLog {
         }
     }
 
-    /// Returns what a server would restore.
+    /// Returns the state that a server would restore.
     pub(crate) fn into_image(self) -> Image {
         self.image
     }

@@ -114,7 +114,7 @@ impl Rig {
         self.connections[connection].unread.extend_from_slice(bytes);
     }
 
-    /// A worker reads what the client sent, and moves the connection if it must.
+    /// A worker reads the bytes that the client sent, and moves the connection if it must.
     pub(crate) fn read(&mut self, connection: usize) {
         let now = self.clock.time();
         let Connection { worker, key, unread, .. } = &mut self.connections[connection];
@@ -155,7 +155,7 @@ impl Rig {
         self.connections[connection].is_stalled = stalls;
     }
 
-    /// Time passes, and workers look after their connections as often as those of a server.
+    /// Time passes, and workers look after their connections as often as in a server.
     pub(crate) fn pass_ms(&mut self, millis: u64) {
         let steps = millis.div_ceil(HOUSEKEEPING_MS).clamp(1, HOUSEKEEPING_COUNT_MAX);
         for step in 0..steps {
@@ -186,7 +186,7 @@ impl Rig {
         }
     }
 
-    /// Passes a turn to a worker, which serves what was left.
+    /// Passes a turn to a worker, which serves the batches that were left.
     pub(crate) fn pass_turn(&mut self, worker: usize) {
         if let Some((shard, pass)) = self.turns.pop() {
             self.node.mailboxes[worker % self.workers.len()].post(Mail::Turn { shard, pass });

@@ -91,7 +91,7 @@ fn greet(rig: &mut Rig, input: &mut Bytes<'_>) {
     rig.read(connection);
 }
 
-/// A client sends a whole frame. An id in it may be replaced by one that a client learned, since no input can guess an id.
+/// A client sends a whole frame. An id in the frame may be replaced by an id that a client learned, since no input can guess an id.
 fn request(rig: &mut Rig, input: &mut Bytes<'_>) {
     let (connection, choice, number) = (input.u8(), input.u8(), input.u8());
     let (opcode, flags) = (input.u8(), input.u16());
