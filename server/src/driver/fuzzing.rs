@@ -1,6 +1,6 @@
 //! A worker's thread that serves one connection, for fuzzing.
 
-use super::{AcceptorHandles, Intake, Local, Port, StdSocket, WorkerHandle, WorkerHandles, tasks};
+use super::{AcceptorHandles, Admission, Intake, Local, Port, StdSocket, WorkerHandle, WorkerHandles, tasks};
 use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
 use crate::front::FrontConfig;
@@ -54,6 +54,7 @@ async fn serve_on_thread(fronts: Arc<FrontConfig>, port: Port, pieces: &[&[u8]])
         socket,
         peer: "fuzz".to_owned(),
         evidence: Evidence::default(),
+        admission: Admission::default(),
         moved: None,
         reserved: None,
     });
