@@ -222,7 +222,7 @@ fn web_sockets() -> Vec<Vec<u8>> {
         seeds.push([&[4, 0x81], &(first.len() as u16).to_le_bytes()[..], first].concat());
     }
     for path in ["/metrics", "/healthz", "/readyz", "/", "/stats_v1?namespace=a", "/v1?namespace=a", "/x"] {
-        seeds.push([&[2], format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()].concat());
+        seeds.push([&[2], format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").as_bytes()].concat());
     }
     seeds
 }

@@ -15,7 +15,7 @@ use waymaker_server::driver::Port;
 use waymaker_server::fuzzing::{decode_message, note_frames, serve};
 
 const HANDSHAKE: &[u8] =
-    b"GET /v1?namespace=a&abandon-timeout-ms=100 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n\
+    b"GET /v1?namespace=a&abandon-timeout-ms=100 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 /// Most pieces of a connection; each costs several turns of the runtime.
 const PIECE_COUNT_MAX: usize = 32;
