@@ -12,6 +12,8 @@ pub mod driver;
 pub mod edge;
 pub mod expiries;
 pub mod front;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod limits;
 pub mod log;
 pub mod mail;

@@ -487,6 +487,16 @@ impl Flags {
     /// If the file or a value is unusable; the error names it.
     pub fn resolve(self) -> Result<Options, OptionsError> {
         let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        self.complete(file)
+    }
+
+    /// The flags, completed by a file with this text and by the defaults.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn resolve_text(self, text: &str) -> Result<Options, OptionsError> {
+        self.complete(parse_file(Path::new(""), text)?)
+    }
+
+    fn complete(self, file: File) -> Result<Options, OptionsError> {
         // Only the file has options as text.
         let path = || self.config.clone().unwrap_or_default();
         let duration =
@@ -630,7 +640,11 @@ fn tls_options(
 fn read_file(path: &Path) -> Result<File, OptionsError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| OptionsError::Unreadable { path: path.to_owned(), error })?;
-    toml::from_str(&text)
+    parse_file(path, &text)
+}
+
+fn parse_file(path: &Path, text: &str) -> Result<File, OptionsError> {
+    toml::from_str(text)
         .map_err(|error| OptionsError::BadFile { path: path.to_owned(), error: Box::new(error) })
 }
 

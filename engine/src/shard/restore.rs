@@ -74,19 +74,32 @@ impl Shard {
     ) -> Result<(), Refusal> {
         self.has_room()?;
         let Hold { namespace, fence, .. } = *hold;
+        let name = hold.item.counter_name();
+        let hash = self.hash(namespace, name);
+        let known = self.keys.find(namespace, name, hash);
+        if known != NONE
+            && self.keys.entries[known].head != NONE
+            && self.keys.entries[known].kind() != kind_of(&hold.item)
+        {
+            return Err(Refusal::bad_input("hold", 0, "its key has holds of another kind"));
+        }
         let entry = match &hold.item {
-            Item::Key(key) | Item::Registration { key, .. } => {
-                let hash = self.hash(namespace, key);
-                let known = self.keys.find(namespace, key, hash);
-                if known == NONE { self.keys.insert_beside(namespace, key, hash) } else { known }
+            Item::Key(_) | Item::Registration { .. } if known == NONE => {
+                self.keys.insert_beside(namespace, name, hash)
             }
+            Item::Key(_) | Item::Registration { .. } => known,
             Item::Permits { capacity, by_timestamp, name, .. } => {
                 self.restored_pool(namespace, name, *capacity, *by_timestamp)
             }
             Item::Paths(_) => self.tree_entry(namespace),
         };
-        let is_flat = matches!(hold.item, Item::Key(_) | Item::Registration { .. });
-        if is_flat && !self.is_clear(entry, hold.shared) {
+        let is_clear = match &hold.item {
+            Item::Key(_) | Item::Registration { .. } => self.is_clear(entry, hold.shared),
+            Item::Paths(paths) => self.tree_at(entry).is_clear(&tree_items(paths)),
+            // A pool may have fewer permits than are held, since an operator can lower its capacity.
+            Item::Permits { .. } => true,
+        };
+        if !is_clear {
             return Err(Refusal::bad_input("hold", 0, "it conflicts with another hold"));
         }
         self.restore_fence(entry, fence, hold.scope);
@@ -133,11 +146,7 @@ impl Shard {
             Item::Permits { permits, .. } => {
                 self.hold_permits(self.keys.entries[entry].head, claim, *permits);
             }
-            Item::Paths(paths) => {
-                let items: Vec<_> =
-                    paths.iter().map(|(path, write)| TreeItem { path, write: *write }).collect();
-                self.restore_set(entry, claim, &items);
-            }
+            Item::Paths(paths) => self.restore_set(entry, claim, &tree_items(paths)),
         }
     }
 
@@ -166,6 +175,18 @@ impl Shard {
             None => (ClaimId::slot_of(id.place), ClaimId::generation_of(id.place)),
         }
     }
+}
+
+fn kind_of(item: &Item<'_>) -> entry::Kind {
+    match item {
+        Item::Key(_) | Item::Registration { .. } => entry::Kind::Flat,
+        Item::Permits { .. } => entry::Kind::Pool,
+        Item::Paths(_) => entry::Kind::Tree,
+    }
+}
+
+fn tree_items<'a>(paths: &[(&'a [u8], bool)]) -> Vec<TreeItem<'a>> {
+    paths.iter().map(|(path, write)| TreeItem { path, write: *write }).collect()
 }
 
 fn restored_flags(hold: &Hold<'_>) -> u16 {

@@ -31,6 +31,7 @@ mod old_ids;
 mod pool_pages;
 mod random;
 mod recorder;
+mod restored_conflicts;
 mod short_sequences;
 mod spec_language;
 mod specs;

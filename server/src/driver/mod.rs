@@ -4,6 +4,8 @@ mod accept;
 mod addresses;
 mod connection;
 pub(crate) mod front_turn;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod inlet;
 mod late;
 mod local;

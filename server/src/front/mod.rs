@@ -32,6 +32,8 @@ mod waymaker;
 pub use browser::{AllowedHost, AllowedOrigin, BadHost, BadOrigin, BrowserConfig, BrowserFlags};
 pub(crate) use client::FrontCaller;
 pub use locket::{LocketCompatibility, LocketConfig};
+#[cfg(feature = "fuzzing")]
+pub(crate) use locktopus::fuzzing as locktopus_fuzzing;
 
 use crate::access::Evidence;
 use crate::driver::front_turn::in_turns;

@@ -7,6 +7,8 @@
 mod connection;
 mod cors;
 mod framing;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod handshake;
 mod message;
 #[cfg(test)]

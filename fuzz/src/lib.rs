@@ -1,0 +1,7 @@
+//! Parts that the fuzz targets share.
+
+pub mod bytes;
+pub mod contracts;
+pub mod http2;
+pub mod memory;
+pub mod web_socket;

@@ -1,0 +1,110 @@
+//! A worker's thread that serves one connection, for fuzzing.
+
+use super::{AcceptorHandles, Admission, Intake, Local, Port, StdSocket, WorkerHandle, WorkerHandles, tasks};
+use crate::access::Evidence;
+use crate::clock::{BootClock, Clock};
+use crate::front::FrontConfig;
+use crate::limits::SESSION_VACANT_MS;
+use crate::mail::Mail;
+use crate::node::{Node, NodeConfig};
+use crate::worker::Worker;
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout};
+
+/// Time for the server to serve a piece. The clock of the runtime moves only if nothing else is left to do.
+const STEP: Duration = Duration::from_millis(1);
+/// Steps in which the server serves one piece.
+const STEPS_PER_PIECE: u32 = 2;
+/// Longest time until the server closes the connection after its client did. It exceeds every time limit of the front ends.
+const END: Duration = Duration::from_secs(600);
+
+/// Serves a connection that sends these pieces, then closes its side. Returns the output of the server.
+pub(crate) fn serve(fronts: &Arc<FrontConfig>, port: Port, pieces: &[&[u8]]) -> Vec<u8> {
+    // The worker belongs to its thread, so each connection has a thread with a worker that knows nothing.
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_io().enable_time().start_paused(true);
+            let runtime = runtime.build_local(tokio::runtime::LocalOptions::default()).expect("a runtime");
+            runtime.block_on(serve_on_thread(Arc::clone(fronts), port, pieces)).expect("two sockets")
+        });
+        worker.join().expect("the worker does not panic")
+    })
+}
+
+async fn serve_on_thread(fronts: Arc<FrontConfig>, port: Port, pieces: &[&[u8]]) -> io::Result<Vec<u8>> {
+    let local = new_local(fronts);
+    Local::enter(&local);
+    let tasks = spawn_local(tasks::run(Rc::clone(&local), Duration::ZERO));
+    let (socket, client) = StdUnixStream::pair()?;
+    socket.set_nonblocking(true)?;
+    client.set_nonblocking(true)?;
+    let socket = StdSocket::Unix(socket);
+    local.handles[0].send(Intake {
+        port,
+        socket,
+        peer: "fuzz".to_owned(),
+        evidence: Evidence::default(),
+        admission: Admission::default(),
+        moved: None,
+        reserved: None,
+    });
+    let (mut reading, mut writing) = UnixStream::from_std(client)?.into_split();
+    let output = spawn_local(async move {
+        let mut output = Vec::new();
+        // The server may reset the connection.
+        let _ = reading.read_to_end(&mut output).await;
+        output
+    });
+    for piece in pieces {
+        if writing.write_all(piece).await.is_err() {
+            break;
+        }
+        for _ in 0..STEPS_PER_PIECE {
+            sleep(STEP).await;
+        }
+    }
+    drop(writing);
+    let output = timeout(END, output).await.expect("the connection ends").expect("the reader does not panic");
+    local.node.mailboxes[0].post(Mail::Finish);
+    local.handles[0].wake();
+    timeout(END, tasks).await.expect("the worker ends").expect("the worker does not panic");
+    for hosted in &local.node.shards {
+        let turn = hosted.enter().expect("the worker has ended");
+        turn.shard.verify();
+        assert!(turn.leave().is_none(), "no batch is left behind");
+    }
+    Ok(output)
+}
+
+/// Returns the state of the tasks of a node with one worker.
+fn new_local(fronts: Arc<FrontConfig>) -> Rc<Local> {
+    let now = BootClock.moment();
+    let node = Arc::new(Node::new(&NodeConfig {
+        worker_count: 1,
+        acceptor_count: 0,
+        limits: waymaker_engine::Limits::default(),
+        session_vacant_ms: SESSION_VACANT_MS,
+        start: now.now,
+        seed: [7; 32],
+        clock: Arc::new(BootClock),
+        memory: Arc::default(),
+        log: None,
+        quorum: None,
+    }));
+    let (intake, receiver) = mpsc::unbounded_channel();
+    let handle = WorkerHandle { intake, mail: Notify::new(), connection_count: AtomicUsize::new(0) };
+    let handles: WorkerHandles = [handle].into();
+    let acceptors: AcceptorHandles = [].into();
+    let worker = Worker::new(Arc::clone(&node), 0, now);
+    Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver, fronts))
+}
