@@ -107,6 +107,10 @@ pub trait Effects {
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         let _ = (shard, number, record);
     }
+    /// An identity releases what another identity holds. For those who keep a record of it.
+    fn released_of_other(&mut self, released: ReleasedOfOther<'_>) {
+        let _ = released;
+    }
     /// What was registered with this type, in a namespace of kind registry, ended with its lease. For those who count.
     fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
         let _ = (namespace, type_name);
@@ -374,6 +378,23 @@ pub struct Verified {
     pub newest: bool,
     /// And its grant is still held.
     pub held: bool,
+}
+
+/// A release of a claim by another identity than the one that took it.
+#[derive(Debug)]
+pub struct ReleasedOfOther<'a> {
+    /// The lane that releases it.
+    pub lane: LaneAddress,
+    /// The identity of this lane.
+    pub by: &'a Arc<str>,
+    /// The namespace of the claim.
+    pub namespace: u16,
+    /// The id of the claim.
+    pub id: ClaimId,
+    /// The key of the claim, as it is shown to people.
+    pub key: Vec<u8>,
+    /// The owner of the claim.
+    pub owner: &'a [u8],
 }
 
 /// What an operator ended.

@@ -41,8 +41,8 @@ pub use effect::{
     Answer, CancelReason, ClaimId, ClaimStatus, Contention, CounterName, Effects, Event, ForceReleased,
     Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, ListedPool, LogState, Page, PermitHolder, PoolPage,
     PoolStatus, QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered, Registration,
-    RegistrationPage, Reserved, ReservedEnd, ReservedTogether, RevokeReason, Scope, Ticket, Verified,
-    WaitingClaim, WhenDurable,
+    RegistrationPage, ReleasedOfOther, Reserved, ReservedEnd, ReservedTogether, RevokeReason, Scope, Ticket,
+    Verified, WaitingClaim, WhenDurable,
 };
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;

@@ -242,7 +242,11 @@ fn start_event(options: &Options, addresses: &str) -> AuditEvent {
         details.push(("tls_cert", Detail::Text(file(cert))));
         details.extend(client_ca.as_deref().map(|path| ("tls_client_ca", Detail::Text(file(path)))));
     }
-    details.extend(options.data_dir.as_deref().map(|path| ("data_dir", Detail::Text(file(path)))));
+    let AccessOptions { access, tokens } = &options.access;
+    let files = [("data_dir", &options.data_dir), ("tokens", tokens), ("access", access)];
+    let given =
+        files.into_iter().filter_map(|(name, path)| Some((name, Detail::Text(file(path.as_deref()?)))));
+    details.extend(given);
     AuditEvent { details, ..AuditEvent::new(Act::Start, Caller::default()) }
 }
 

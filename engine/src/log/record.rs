@@ -6,6 +6,7 @@ use crate::effect::{ClaimId, Scope};
 use std::fmt;
 
 /// One fact. Records are written in the order in which they became true in their shard.
+#[expect(clippy::large_enum_variant, reason = "a record is made, encoded and dropped at once, on the stack")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// A server begins to write: whatever follows is by it.

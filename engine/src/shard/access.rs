@@ -3,7 +3,7 @@
 use super::{Caller, Shard};
 use crate::access::{Access, Rights};
 use crate::claim::Claim;
-use crate::effect::{LaneAddress, Refusal};
+use crate::effect::{Effects, LaneAddress, Refusal, ReleasedOfOther};
 use crate::entry::Kind;
 use std::sync::Arc;
 
@@ -63,6 +63,29 @@ impl Shard {
     #[cold]
     pub(super) fn check_access(&self, caller: &Caller, claim: u32, right: Rights) -> Result<(), Refusal> {
         if self.may(caller.lane, claim, right) { Ok(()) } else { Err(Refusal::NotFound) }
+    }
+
+    /// Checks whether a lane may release the claim of another lane, and reports the release if another identity took the claim.
+    #[cold]
+    pub(super) fn check_release(
+        &self,
+        caller: &Caller,
+        claim: u32,
+        effects: &mut impl Effects,
+    ) -> Result<(), Refusal> {
+        let Some(access) = self.access_of(caller.lane) else { return Ok(()) };
+        self.check_access(caller, claim, Rights::RELEASE_OTHERS)?;
+        if self.identity_of(claim) != Some(access.identity()) {
+            effects.released_of_other(ReleasedOfOther {
+                lane: caller.ticket.lane,
+                by: access.identity(),
+                namespace: caller.namespace,
+                id: self.id(claim),
+                key: self.shown_key(claim),
+                owner: self.owner_of(claim),
+            });
+        }
+        Ok(())
     }
 
     /// The owner of a claim as a lane sees it: nobody, if the lane may not know.

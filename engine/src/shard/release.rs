@@ -22,7 +22,7 @@ impl Shard {
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
         if self.claims[claim].lane != caller.lane
-            && let Err(refusal) = self.check_access(caller, claim, Rights::RELEASE_OTHERS)
+            && let Err(refusal) = self.check_release(caller, claim, effects)
         {
             return effects.answer(caller.ticket, Answer::Refused(refusal));
         }

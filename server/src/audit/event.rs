@@ -8,6 +8,8 @@ use waymaker_protocol::{LockId, Quoted};
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
+    /// A client released the hold of another identity.
+    ReleaseOther,
     /// An operator ended a claim.
     ForceRelease,
     /// An operator froze a prefix.
@@ -39,6 +41,7 @@ impl Act {
     /// Returns the name in the audit log.
     pub fn name(self) -> &'static str {
         match self {
+            Self::ReleaseOther => "release-other",
             Self::ForceRelease => "force-release",
             Self::Freeze => "freeze",
             Self::Thaw => "thaw",

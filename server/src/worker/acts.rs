@@ -33,6 +33,18 @@ impl Acts {
         self.next_number += 1;
     }
 
+    /// Notes an event that has ended at once.
+    pub(crate) fn note(&mut self, event: AuditEvent) {
+        self.ended.push_back(event);
+    }
+
+    /// Adds the namespace and the key to the newest event, a refusal.
+    fn complete_newest(&mut self, namespace: Option<Box<[u8]>>, key: Option<Box<[u8]>>) {
+        if let Some(event) = self.ended.back_mut() {
+            (event.namespace, event.key) = (namespace, key);
+        }
+    }
+
     /// Ends the event of a request with its response.
     #[inline]
     pub(crate) fn end(&mut self, ticket: Ticket, answer: &Answer) {
@@ -111,6 +123,14 @@ impl State {
         self.acts.begin(ticket, AuditEvent { namespace, ..event });
     }
 
+    /// Adds to the event of a request that was denied what the request names.
+    #[cold]
+    pub(super) fn describe_denied(&mut self, node: &Node, slot: u32, key: Option<&[u8]>) {
+        let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let namespace = namespaces.name_of(self.lanes[slot].namespace).map(Box::from);
+        self.acts.complete_newest(namespace, key.map(Box::from));
+    }
+
     /// Notes that a client was refused because of its credentials or its rights. Other refusals are no events.
     #[cold]
     pub(super) fn note_refused(&mut self, slot: u32, code: ErrorCode, message: &str) {
@@ -129,7 +149,7 @@ pub(super) const fn is_act(opcode: u8) -> bool {
 }
 
 /// Returns who acts on a lane.
-fn caller(lane: &Lane) -> Caller {
+pub(super) fn caller(lane: &Lane) -> Caller {
     let Client { address, front_end, .. } = &lane.client;
     Caller {
         identity: lane.identity().map(|identity| Arc::clone(&identity.name)),

@@ -246,7 +246,7 @@ pub(crate) fn put_allowance(out: &mut Vec<u8>, number: u32, allowance: &Allowanc
     wire::Throttled { allowed, remaining, retry_after_ns, reset_after_ns }.encode(number, out);
 }
 
-fn lock_id(id: ClaimId) -> wire::LockId {
+pub(super) fn lock_id(id: ClaimId) -> wire::LockId {
     wire::LockId { place: id.place, secret: id.secret }
 }
 

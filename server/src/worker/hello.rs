@@ -69,6 +69,14 @@ impl HelloRefusal {
     }
 }
 
+/// A lane that a connection resumes, and what the connection is let in with.
+struct Resumption {
+    namespace: NamespaceUse,
+    access: Option<Arc<Access>>,
+    session: u32,
+    number: u16,
+}
+
 impl State {
     /// The first frame must be `HELLO`; whatever follows it is served once it was accepted.
     pub(super) fn receive_hello(
@@ -234,7 +242,8 @@ impl State {
             }
             SessionRequest::Resume { id, lane } => {
                 let session = self.find_session(id, access.as_deref())?;
-                let key = self.resume(node, key, &namespace, access, session, lane, hello)?;
+                let resumption = Resumption { namespace, access, session, number: lane };
+                let key = self.resume(node, key, resumption, hello)?;
                 return Ok((key, lane, true));
             }
         };
@@ -280,12 +289,10 @@ impl State {
         &mut self,
         node: &Node,
         key: ConnectionKey,
-        namespace: &NamespaceUse,
-        access: Option<Arc<Access>>,
-        session: u32,
-        number: u16,
+        resumption: Resumption,
         hello: &Hello<'_>,
     ) -> Result<ConnectionKey, HelloRefusal> {
+        let Resumption { namespace, access, session, number } = resumption;
         let attempt = hello.attempt;
         self.fill_restored(node, session, number);
         let lanes = self.sessions.get(session).map(|session| session.lanes.clone()).unwrap_or_default();
@@ -294,7 +301,7 @@ impl State {
             let last = lanes.last_key_value().map_or(0, |(number, _)| *number);
             return Err(HelloRefusal::bad_input("lane", last.into(), message));
         };
-        self.introduce_restored(node, key, slot, namespace, hello);
+        self.introduce_restored(node, key, slot, &namespace, hello);
         if self.lanes[slot].namespace != namespace.number() {
             let message = "the connection to resume uses another namespace";
             return Err(HelloRefusal::bad_input("namespace", 0, message));

@@ -499,7 +499,7 @@ impl State {
     fn outbox<'a>(&'a mut self, node: &'a Node, shard: u16, stamp: Time) -> Outbox<'a> {
         let Self { index, lanes, dirty, letters, log, questions, follow_ups, acts, .. } = self;
         let (worker, shard_count) = (*index, node.shards.len() as u16);
-        let expiries = &node.expiries;
+        let (expiries, namespaces) = (&node.expiries, &node.namespaces);
         Outbox {
             worker,
             shard,
@@ -512,6 +512,7 @@ impl State {
             questions,
             follow_ups,
             acts,
+            namespaces,
             expiries,
         }
     }

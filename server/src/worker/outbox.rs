@@ -1,21 +1,23 @@
 //! Where effects go: to the lanes of this worker at once, to those of others by mail.
 
-use super::acts::Acts;
-use super::answer::{Context, put_allowance, put_answer, put_event, put_grant, put_refusal};
+use super::acts::{self, Acts};
+use super::answer::{Context, lock_id, put_allowance, put_answer, put_event, put_grant, put_refusal};
 use super::lane::{ConnectionKey, Lane, Lanes, Stage};
 use super::together::FollowUp;
 use super::window::Withdrawn;
+use crate::audit::{Act, AuditEvent, Caller, Detail};
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::log::port::LogBatch;
 use crate::mail::{Content, Letter};
+use crate::namespaces::Namespaces;
 use crate::waiting::Waiting;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    Allowance, Answer, CancelReason, Effects, Event, Grant, LaneAddress, QuorumQuestion, Refusal, Ticket,
-    Time, WhenDurable,
+    Allowance, Answer, CancelReason, Effects, Event, Grant, LaneAddress, QuorumQuestion, Refusal,
+    ReleasedOfOther, Ticket, Time, WhenDurable,
 };
 use waymaker_protocol::Released;
 
@@ -40,6 +42,8 @@ pub(crate) struct Outbox<'a> {
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
     /// Acts of operators.
     pub(crate) acts: &'a mut Acts,
+    /// For the names of namespaces.
+    pub(crate) namespaces: &'a Mutex<Namespaces>,
     /// Entries of registries that ended with their lease.
     pub(crate) expiries: &'a Expiries,
 }
@@ -114,6 +118,22 @@ impl Effects for Outbox<'_> {
 
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         self.log.push(shard, number, record);
+    }
+
+    fn released_of_other(&mut self, released: ReleasedOfOther<'_>) {
+        let ReleasedOfOther { lane, by, namespace, id, key, owner } = released;
+        let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        // The lane of another worker is out of reach here, but its identity is not.
+        let own = self.lanes.at(lane).filter(|_| lane.worker == self.worker).map(|lane| acts::caller(lane));
+        let caller = Caller { identity: Some(Arc::clone(by)), ..own.unwrap_or_default() };
+        let namespace = namespaces.name_of(namespace).map(Box::from);
+        self.acts.note(AuditEvent {
+            namespace,
+            id: Some(lock_id(id)),
+            key: Some(key.into()),
+            details: vec![("holder", Detail::Bytes(owner.into()))],
+            ..AuditEvent::new(Act::ReleaseOther, caller)
+        });
     }
 
     fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {

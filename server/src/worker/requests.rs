@@ -165,7 +165,7 @@ impl State {
             return Sorted::Answered;
         }
         let needs_look = !lane.barriers.let_pass(frame.opcode());
-        if needs_look && self.is_barred(slot, frame) {
+        if needs_look && self.is_barred(node, slot, frame) {
             return Sorted::Answered;
         }
         let lane = &mut self.lanes[slot];
@@ -287,7 +287,7 @@ impl State {
 
     /// Refuses a request that its namespace does not serve, or that its client may not make. Returns whether it did.
     #[cold]
-    fn is_barred(&mut self, slot: u32, frame: Frame<'_>) -> bool {
+    fn is_barred(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &self.lanes[slot];
         if !serves(lane.kind, frame.opcode()) {
             self.refuse_kind(slot, frame);
@@ -295,12 +295,13 @@ impl State {
         }
         // A malformed request is refused as such later on.
         let (Some(access), Ok(request)) = (&lane.access, Request::decode(frame)) else { return false };
-        let Some(right) = missing_right(access, &request) else { return false };
+        let Some((right, key)) = missing_right(access, &request) else { return false };
         let message = format!(
             "no rule gives {} the right `{right}` for this request",
             Quoted(access.identity().as_bytes())
         );
         self.refuse(slot, frame.number(), ErrorCode::Unauthorized, 0, right, &message);
+        self.describe_denied(node, slot, key);
         true
     }
 

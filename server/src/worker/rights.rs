@@ -75,27 +75,31 @@ impl Barriers {
     }
 }
 
-/// Returns the right that a request needs and does not have, with its name.
-pub(crate) fn missing_right(access: &Access, request: &Request<'_>) -> Option<&'static str> {
+/// Returns the name of the right that a request needs and does not have, and the first key for which it does not have it.
+pub(crate) fn missing_right<'a>(
+    access: &Access,
+    request: &Request<'a>,
+) -> Option<(&'static str, Option<&'a [u8]>)> {
     let acquire = |shared: bool| if shared { Rights::ACQUIRE_SHARED } else { Rights::ACQUIRE };
-    let for_key = |right, key: &[u8]| (!access.covers(right, key)).then_some(right);
-    let lacks = |(right, key): &(Rights, &[u8])| !access.covers(*right, key);
-    let for_some = |right| (!access.somewhere().contains(right)).then_some(right);
+    let for_key = |right, key: &'a [u8]| (!access.covers(right, key)).then_some((right, Some(key)));
+    let lacks = |(right, key): &(Rights, &'a [u8])| !access.covers(*right, key);
+    let named = |(right, key)| (right, Some(key));
+    let for_some = |right| (!access.somewhere().contains(right)).then_some((right, None));
     let missing = match request {
         Request::Acquire(request) => for_key(acquire(request.shared), request.key),
         Request::AcquireKeys(request) => {
             let mut keys = request.items.iter().map(|item| (acquire(item.shared), item.key));
-            keys.find(lacks).map(|(right, _)| right)
+            keys.find(lacks).map(named)
         }
         Request::AcquireSet(request) => {
             let mut paths = request.items.iter().map(|item| (acquire(!item.write), item.path.as_bytes()));
-            paths.find(lacks).map(|(right, _)| right)
+            paths.find(lacks).map(named)
         }
         Request::AcquirePermits(request) => for_key(Rights::ACQUIRE, request.name),
         Request::Throttle(request) => for_key(Rights::ACQUIRE, request.bucket.name),
         Request::ThrottleAll(request) => {
             let mut names = request.buckets.iter().map(|bucket| (Rights::ACQUIRE, bucket.name));
-            names.find(lacks).map(|(right, _)| right)
+            names.find(lacks).map(named)
         }
         Request::Register(request) | Request::Heartbeat(Heartbeat(request)) => {
             for_key(Rights::ACQUIRE, request.key)
@@ -113,7 +117,7 @@ pub(crate) fn missing_right(access: &Access, request: &Request<'_>) -> Option<&'
         Request::ForceRelease(_) => for_some(Rights::FORCE_RELEASE),
         _ => None,
     };
-    missing.map(Rights::name)
+    missing.map(|(right, key)| (right.name(), key))
 }
 
 #[cfg(test)]
@@ -148,14 +152,16 @@ mod tests {
     fn a_request_needs_the_right_for_its_key() {
         let access = access(Rights::ACQUIRE_SHARED, b"a/", Rights::ACQUIRE | Rights::FREEZE);
         let missing = |key, shared| {
-            missing_right(&access, &Request::Acquire(Acquire { key, shared, ..Acquire::default() }))
+            let request = Request::Acquire(Acquire { key, shared, ..Acquire::default() });
+            missing_right(&access, &request).map(|(right, key)| (right, key.expect("a key")))
         };
         assert_eq!(missing(b"a/1", false), None);
         assert_eq!(missing(b"b", true), None);
-        assert_eq!(missing(b"b", false), Some("acquire"));
+        assert_eq!(missing(b"b", false), Some(("acquire", &b"b"[..])));
         let frozen = |prefix| Request::Freeze(Freeze { prefix, thaw: false });
         assert_eq!(missing_right(&access, &frozen(b"a/x")), None);
-        assert_eq!(missing_right(&access, &frozen(b"a")), Some("freeze"), "it would freeze other keys too");
+        let missing = missing_right(&access, &frozen(b"a"));
+        assert_eq!(missing, Some(("freeze", Some(&b"a"[..]))), "it would freeze other keys too");
     }
 
     #[test]
@@ -164,6 +170,6 @@ mod tests {
         let list = Request::List(List { cursor: 0, count_max: 0, prefix: b"" });
         assert_eq!(missing_right(&some, &list), None);
         let force = Request::ForceRelease(ForceRelease { id: Default::default(), reason: b"" });
-        assert_eq!(missing_right(&some, &force), Some("force_release"));
+        assert_eq!(missing_right(&some, &force), Some(("force_release", None)));
     }
 }

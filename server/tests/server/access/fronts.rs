@@ -57,6 +57,9 @@ fn is_denied<T>(result: Result<T, Status>) -> bool {
 /// What was denied to a client with one right: for each operation that some right allows, whether this one does.
 type Denials = BTreeMap<&'static str, bool>;
 
+/// The rights of which each alone suffices for an operation.
+type NeededFor = fn(&str) -> &'static [&'static str];
+
 fn key(name: &str) -> v1::LockKey {
     v1::LockKey { key: name.to_owned(), shared: false }
 }
@@ -298,7 +301,7 @@ async fn each_front_end_serves_an_operation_with_its_right_alone() {
     // There is a default namespace, so that operators have something to ask about.
     server.client_with(waymaker_protocol::NamespaceKind::Flat, &tokens[1].1);
     for (right, token) in &tokens {
-        let checks: [(&str, Denials, fn(&str) -> &'static [&'static str]); 4] = [
+        let checks: [(&str, Denials, NeededFor); 4] = [
             ("waymaker.v1", v1_denials(&channel, token).await, v1_right),
             ("Waymaker", waymaker_denials(&channel, token).await, waymaker_right),
             ("Locket", locket_denials(&channel, token).await, locket_right),

@@ -1,5 +1,6 @@
 //! Identities and rights: who may do what, through every front end.
 
+mod audit;
 mod fronts;
 mod holds;
 mod identities;

@@ -167,6 +167,7 @@ async fn the_handshake_carries_the_credentials() {
     let (tls, credentials) = (Tls::new(), Credentials::new("wm_x.y"));
     let mut header = String::new();
     let accept = async {
+        #[expect(clippy::result_large_err, reason = "the library gives the type")]
         let look = |request: &Request, response: Response| {
             header = request.headers()["authorization"].to_str().unwrap().to_owned();
             Ok(response)
