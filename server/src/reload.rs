@@ -72,9 +72,9 @@ impl Reloader {
             // A file system that does not respond must not keep this thread from accepting connections.
             let looked = spawn_blocking(move || {
                 if is_asked {
-                    self.reload_all()
+                    self.reload_all();
                 } else {
-                    self.look()
+                    self.look();
                 }
                 self
             });
