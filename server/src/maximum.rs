@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// Value that disables a limit.
 const NONE: &str = "none";
-/// The largest limit. A larger one has no effect: no process has so many descriptors.
+/// The largest limit. No process has more descriptors, so a larger limit would have no effect.
 const LARGEST: u32 = 1_000_000;
 
 /// A number from 1 to 1,000,000, or no limit.

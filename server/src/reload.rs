@@ -72,9 +72,9 @@ impl Reloader {
             // A file system that does not respond must not keep this thread from accepting connections.
             let looked = spawn_blocking(move || {
                 if is_asked {
-                    self.reload_all()
+                    self.reload_all();
                 } else {
-                    self.look()
+                    self.look();
                 }
                 self
             });
@@ -105,14 +105,14 @@ struct Watched {
     state: State,
 }
 
-/// What is known of the contents that are in use.
+/// Relation of the contents in use to the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     /// The files may have changed between the start of the server and the first look.
     Unconfirmed,
     /// The files changed.
     Changed,
-    /// The contents are those of the files.
+    /// The contents in use come from the files as they are.
     Current,
     /// The files cannot be used, with the reason that was logged.
     Unusable(String),

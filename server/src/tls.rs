@@ -2,7 +2,9 @@
 //!
 //! There is one [`Tls`] for a server and one [`TlsAcceptor`] for each listener, which differ in the protocols that they
 //! agree on. The files can be read again ([`crate::reload`]): connections that begin later use the new contents, and open
-//! connections continue. No session of the old contents can be resumed then, so a revoked client cannot avoid the check. Data before the end of the handshake is never taken, since whoever recorded it could send
+//! connections continue. No session of the old contents can be resumed then, so a revoked client cannot avoid the check.
+//!
+//! Data before the end of the handshake is never taken, since whoever recorded it could send
 //! it again.
 
 use crate::reload::{Reload, ReloadError};

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
@@ -11,6 +12,7 @@ use x509_parser::prelude::X509Certificate;
 
 use super::Failure;
 use super::names::{ClientName, ServerName};
+use crate::exit::Exit;
 
 /// Number of days for which a certificate is valid that is not a CA.
 pub(super) const LEAF_DAYS_DEFAULT: u32 = 365;
@@ -50,7 +52,7 @@ pub(super) enum Purpose<'a> {
 impl Authority {
     /// Makes a CA.
     pub(super) fn new() -> Result<Self, Failure> {
-        let key = KeyPair::generate().map_err(failed)?;
+        let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
         // No two CAs have the same name: a file of several CAs would be ambiguous.
         let identifier = parameters.key_identifier(&key);
@@ -60,7 +62,7 @@ impl Authority {
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let expires = validity(&mut parameters, CA_DAYS, None);
-        let certificate = parameters.self_signed(&key).map_err(failed)?;
+        let certificate = parameters.self_signed(&key)?;
         Ok(Self { issuer: Issuer::new(parameters, key), pem: certificate.pem(), common_name, expires })
     }
 
@@ -72,7 +74,7 @@ impl Authority {
         let expires = certificate.validity().not_after.timestamp();
         let expires = UNIX_EPOCH + Duration::from_secs(u64::try_from(expires).unwrap_or_default());
         let common_name = certificate.subject().to_string();
-        let issuer = Issuer::from_ca_cert_pem(pem, key).map_err(failed)?;
+        let issuer = Issuer::from_ca_cert_pem(pem, key)?;
         Ok(Self { issuer, pem: pem.to_owned(), common_name, expires })
     }
 
@@ -100,8 +102,8 @@ impl Authority {
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.use_authority_key_identifier_extension = true;
         let expires = validity(&mut parameters, days, Some(self.expires));
-        let key = KeyPair::generate().map_err(failed)?;
-        let certificate = parameters.signed_by(&key, &self.issuer).map_err(failed)?;
+        let key = KeyPair::generate()?;
+        let certificate = parameters.signed_by(&key, &self.issuer)?;
         Ok(Issued {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
@@ -125,7 +127,7 @@ impl Authority {
             revoked_certs: revoked.to_vec(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        parameters.signed_by(&self.issuer).and_then(|list| list.pem()).map_err(failed)
+        Ok(parameters.signed_by(&self.issuer)?.pem()?)
     }
 
     /// Returns whether the CA has signed this certificate.
@@ -153,13 +155,13 @@ fn server_parameters(names: &[ServerName]) -> Result<(CertificateParams, String)
         }
     }
     let common_name = names.first().map_or(LOCAL_NAMES[0], ServerName::as_str).to_owned();
-    let mut parameters = CertificateParams::new(all).map_err(failed)?;
+    let mut parameters = CertificateParams::new(all)?;
     parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     Ok((parameters, common_name))
 }
 
 fn client_parameters(name: &ClientName) -> Result<(CertificateParams, String), Failure> {
-    let text = name.as_str().try_into().map_err(failed)?;
+    let text = Ia5String::try_from(name.as_str())?;
     let alternative = if name.is_uri() { SanType::URI(text) } else { SanType::DnsName(text) };
     let mut parameters = CertificateParams::default();
     parameters.subject_alt_names = vec![alternative];
@@ -182,7 +184,8 @@ fn unix_ms(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The library cannot make what was asked for.
-pub(super) fn failed(error: rcgen::Error) -> Failure {
-    Failure { problem: format!("cannot make a certificate: {error}"), exit: crate::exit::Exit::Internal }
+impl From<rcgen::Error> for Failure {
+    fn from(error: rcgen::Error) -> Self {
+        Self { problem: format!("cannot make a certificate: {error}"), exit: Exit::Internal }
+    }
 }

@@ -115,7 +115,7 @@ pub(crate) struct RevokeArguments {
 
 #[derive(Debug, Args)]
 struct Validity {
-    /// Number of days for which the certificates are valid, 1 to 3650; that of the CA is fixed
+    /// Number of days for which server and client certificates are valid, 1 to 3650
     #[arg(
         long,
         value_name = "DAYS",
@@ -256,7 +256,7 @@ fn write(
     })
 }
 
-/// Returns what is printed for people after `tls init`: the commands that come next.
+/// Returns the output of `tls init` for people: the commands that come next.
 fn page_of_init(directory: &Directory, arguments: &InitArguments) -> String {
     let host = arguments.server_names.first().map_or("localhost".to_owned(), ServerName::in_url);
     let listen = if arguments.server_names.is_empty() { "127.0.0.1:7420" } else { "0.0.0.0:7420" };

@@ -5,7 +5,7 @@
 //!
 //! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address is forgotten once it has no
 //! connection and its bucket is full. While the table is full, other addresses are admitted without limits of their own. A client
-//! with so many addresses evades any limit per address, so refusing them would only lock other clients out.
+//! that fills the table evades any limit per address, so refusing other addresses would only lock other clients out.
 
 use crate::limits::TRACKED_ADDRESS_COUNT_MAX;
 use crate::maximum::Maximum;
@@ -57,7 +57,7 @@ pub(super) enum Excess {
 pub(super) struct Addresses {
     limits: AddressLimits,
     tracked: HashMap<Network, Tracked>,
-    /// All tracked networks. Each new one looks at the first few and moves those that stay to the end.
+    /// All tracked networks. The next new network looks at the first few, and moves them to the end unless they are forgotten.
     order: VecDeque<Network>,
 }
 

@@ -1,4 +1,4 @@
-//! Limits per source address. All addresses of a test are loopback addresses, so the server is told to limit these too.
+//! Limits per source address. All clients of a test have loopback addresses, so the servers run with `--limit-loopback`.
 
 use crate::authority::Authority;
 use crate::harness::{Client, Server, default_hello, own_host, wait_for, wait_until};
