@@ -21,16 +21,15 @@ impl Shard {
             Ok(claim) => claim,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        if self.claims[claim].lane != caller.lane
-            && let Err(refusal) = self.check_release(caller, claim, effects)
-        {
+        let is_own = self.claims[claim].lane == caller.lane;
+        if !is_own && let Err(refusal) = self.check_release(caller, claim, effects) {
             return effects.answer(caller.ticket, Answer::Refused(refusal));
         }
         if self.claims[claim].flags & (flag::HELD | flag::LOCAL | flag::RESERVED) != flag::HELD {
             return self.release_with_care(caller, claim, effects);
         }
         effects.released(caller.ticket);
-        if self.claims[claim].lane != caller.lane {
+        if !is_own {
             self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
         }
         self.end_ephemeral_hold(claim, effects);

@@ -164,10 +164,41 @@ impl State {
             self.refuse_for_session(node, slot, frame);
             return Sorted::Answered;
         }
-        let needs_look = !lane.barriers.let_pass(frame.opcode());
-        if needs_look && self.is_barred(node, slot, frame) {
+        if lane.barriers.let_pass(frame.opcode()) {
+            self.sort_open(node, slot, frame, offset, cost, false)
+        } else {
+            self.sort_barred(node, slot, frame, offset, cost)
+        }
+    }
+
+    /// Sorts a frame that needs a closer look first: its namespace may not serve it, its client may lack a right, or it is an act of an
+    /// operator.
+    #[cold]
+    fn sort_barred(
+        &mut self,
+        node: &Node,
+        slot: u32,
+        frame: Frame<'_>,
+        offset: usize,
+        cost: usize,
+    ) -> Sorted {
+        if self.is_barred(node, slot, frame) {
             return Sorted::Answered;
         }
+        self.sort_open(node, slot, frame, offset, cost, true)
+    }
+
+    /// Sorts a frame that its client may send.
+    #[inline(always)]
+    fn sort_open(
+        &mut self,
+        node: &Node,
+        slot: u32,
+        frame: Frame<'_>,
+        offset: usize,
+        cost: usize,
+        may_be_act: bool,
+    ) -> Sorted {
         let lane = &mut self.lanes[slot];
         let is_new = |window: &Window| window.look(frame.number()) == Known::New;
         // An owner renews with a REGISTER too: its shard knows the owner, and refuses others once it has heard of the stop.
@@ -211,7 +242,7 @@ impl State {
         {
             return Sorted::Answered;
         }
-        if needs_look {
+        if may_be_act {
             self.note_act(node, slot, frame);
         }
         self.batch.push(Located::new(offset, frame, shard));
