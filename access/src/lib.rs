@@ -5,6 +5,7 @@
 
 mod hex;
 mod identity;
+mod jwt;
 pub mod limits;
 mod record;
 mod rules;
@@ -15,6 +16,7 @@ mod token_file;
 mod token_table;
 
 pub use identity::{Identity, Proof};
+pub use jwt::{JwksError, JwtRefusal, JwtVerifier};
 pub use record::{RecordProblem, TokenRecord};
 pub use rules::{AccessFileError, JwtOptions, Rules};
 pub use secret::{Secret, SecretDigest};

@@ -12,6 +12,12 @@ pub const GROUP_LEN_MAX: usize = 256;
 pub const GROUP_COUNT_MAX: usize = 64;
 /// Longest note in bytes.
 pub const NOTE_LEN_MAX: usize = 1_024;
+/// Longest JSON web token in bytes.
+pub const JWT_LEN_MAX: usize = 8 << 10;
+/// Longest key set of an identity provider in bytes.
+pub const JWKS_LEN_MAX: usize = 1 << 20;
+/// Largest number of keys in a key set.
+pub const JWK_COUNT_MAX: usize = 1_000;
 /// Largest length of an access file in bytes.
 pub const ACCESS_FILE_LEN_MAX: usize = 1 << 20;
 /// Largest number of rules in an access file. Each new connection looks at all of them.

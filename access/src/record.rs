@@ -100,7 +100,7 @@ impl TokenRecord {
 }
 
 /// Checks the name of an identity or a group.
-fn check_name(field: &'static str, name: &str, max: usize) -> Result<(), RecordProblem> {
+pub(crate) fn check_name(field: &'static str, name: &str, max: usize) -> Result<(), RecordProblem> {
     check_text(field, name, max)?;
     if name.is_empty() {
         return Err(RecordProblem::Empty { field });

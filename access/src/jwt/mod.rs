@@ -1,0 +1,196 @@
+//! JSON web tokens: identities that an identity provider signs.
+//!
+//! Only asymmetric algorithms are accepted, and each key has its own: the header of a token chooses among the keys of the server, never how
+//! a key is used. The library `jsonwebtoken` parses the keys and the tokens. `provider` checks the signatures. Time is an argument, so the
+//! library does not check it.
+
+mod keys;
+mod provider;
+
+use std::sync::Arc;
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Header, Validation, decode, decode_header};
+use serde_json::{Map, Value};
+
+use crate::identity::{Identity, Proof};
+use crate::limits::{GROUP_COUNT_MAX, GROUP_LEN_MAX, IDENTITY_LEN_MAX, JWT_LEN_MAX};
+use crate::record::{RecordProblem, check_name};
+
+pub use keys::JwksError;
+use keys::Keys;
+
+/// Difference of the clocks of the server and of the identity provider that a token may have, in seconds.
+const LEEWAY_SECONDS: u64 = 60;
+
+/// Verifies JSON web tokens of one issuer.
+#[derive(Debug)]
+pub struct JwtVerifier {
+    keys: Keys,
+    issuer: String,
+    audience: String,
+    identity_claim: String,
+    groups_claim: Option<String>,
+}
+
+/// The reason why a JSON web token is refused. No reason tells a client how to make a valid token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JwtRefusal {
+    /// The credentials are not a signed token, or it has a part that this server does not know.
+    #[error("the credentials are not a valid JSON web token")]
+    Malformed,
+    /// The algorithm is none, symmetric, or not that of the key.
+    #[error("the algorithm of the JSON web token is not accepted")]
+    Algorithm,
+    /// No key has the id of the header, or the header has no id and not exactly one key has the algorithm.
+    #[error("the JSON web token names no key that this server knows")]
+    UnknownKey,
+    /// The signature is wrong.
+    #[error("the signature of the JSON web token is wrong")]
+    Signature,
+    /// The token is of another issuer.
+    #[error("the JSON web token has another issuer")]
+    Issuer,
+    /// The token is for another audience.
+    #[error("the JSON web token is for another audience")]
+    Audience,
+    /// A claim is missing or has another type.
+    #[error("the claim {0:?} of the JSON web token is missing or has another type")]
+    Claim(String),
+    /// The token has expired.
+    #[error("the JSON web token has expired")]
+    Expired,
+    /// The token is not valid yet.
+    #[error("the JSON web token is not valid yet")]
+    NotYetValid,
+    /// The identity or a group breaks a rule of names.
+    #[error("the JSON web token: {0}")]
+    Name(#[from] RecordProblem),
+}
+
+impl JwtVerifier {
+    /// Makes a verifier with the public keys of a JWKS. A claim that begins with `/` is a JSON pointer to a nested claim.
+    ///
+    /// Symmetric keys, keys for encryption, and keys of unknown kinds are left out.
+    ///
+    /// # Errors
+    ///
+    /// The text is no JWKS, is too long, or has no key that can verify a token.
+    pub fn from_jwks(
+        jwks: &[u8],
+        issuer: &str,
+        audience: &str,
+        identity_claim: &str,
+        groups_claim: Option<&str>,
+    ) -> Result<Self, JwksError> {
+        provider::install();
+        Ok(Self {
+            keys: Keys::parse(jwks)?,
+            issuer: issuer.to_owned(),
+            audience: audience.to_owned(),
+            identity_claim: identity_claim.to_owned(),
+            groups_claim: groups_claim.map(str::to_owned),
+        })
+    }
+
+    /// Returns the identity that the token proves. The time of its proof includes the leeway.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the token is refused.
+    pub fn verify(&self, token: &[u8], now_unix_seconds: u64) -> Result<Identity, JwtRefusal> {
+        if token.len() > JWT_LEN_MAX {
+            return Err(JwtRefusal::Malformed);
+        }
+        let header = decode_header(token).map_err(|_| JwtRefusal::Malformed)?;
+        if has_unknown_parts(&header) {
+            return Err(JwtRefusal::Malformed);
+        }
+        let key = self.keys.find(&header)?;
+        let mut validation = Validation::new(header.alg);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        validation.set_issuer(&[&self.issuer]);
+        validation.set_audience(&[&self.audience]);
+        // The library would read the clock.
+        validation.validate_exp = false;
+        validation.validate_nbf = false;
+        let claims = decode::<Map<String, Value>>(token, key, &validation)
+            .map_err(|error| refusal(error.into_kind()))?;
+        let claims = Value::Object(claims.claims);
+        let expires = check_times(&claims, now_unix_seconds)?;
+        let Some(Value::String(name)) = claim(&claims, &self.identity_claim) else {
+            return Err(JwtRefusal::Claim(self.identity_claim.clone()));
+        };
+        check_name("identity", name, IDENTITY_LEN_MAX)?;
+        Ok(Identity { name: name.as_str().into(), groups: self.groups(&claims)?, proof: Proof::Jwt(expires) })
+    }
+
+    /// Returns the groups of the token: a list of texts, one text, or none without the claim.
+    fn groups(&self, claims: &Value) -> Result<Vec<Arc<str>>, JwtRefusal> {
+        let Some(name) = &self.groups_claim else { return Ok(Vec::new()) };
+        let groups = match claim(claims, name) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::String(group)) => vec![group.as_str().into()],
+            Some(Value::Array(groups)) => {
+                let text = |group: &Value| group.as_str().map(Arc::from);
+                groups
+                    .iter()
+                    .map(text)
+                    .collect::<Option<_>>()
+                    .ok_or_else(|| JwtRefusal::Claim(name.clone()))?
+            }
+            Some(_) => return Err(JwtRefusal::Claim(name.clone())),
+        };
+        if groups.len() > GROUP_COUNT_MAX {
+            return Err(RecordProblem::TooManyGroups { count: groups.len() }.into());
+        }
+        groups.iter().try_for_each(|group| check_name("group", group, GROUP_LEN_MAX))?;
+        Ok(groups)
+    }
+}
+
+/// Returns whether the header demands something that this verifier does not do: critical extensions, encryption or compression.
+fn has_unknown_parts(header: &Header) -> bool {
+    header.crit.is_some() || header.enc.is_some() || header.zip.is_some()
+}
+
+/// Checks the times of the token. Returns the time from which it is refused.
+fn check_times(claims: &Value, now_unix_seconds: u64) -> Result<u64, JwtRefusal> {
+    let expires = seconds(claims, "exp")?.ok_or_else(|| JwtRefusal::Claim("exp".to_owned()))?;
+    let expires = expires.saturating_add(LEEWAY_SECONDS);
+    if expires <= now_unix_seconds {
+        return Err(JwtRefusal::Expired);
+    }
+    match seconds(claims, "nbf")? {
+        Some(begins) if begins > now_unix_seconds.saturating_add(LEEWAY_SECONDS) => {
+            Err(JwtRefusal::NotYetValid)
+        }
+        _ => Ok(expires),
+    }
+}
+
+/// Returns a time claim in whole seconds. Fractions are cut.
+fn seconds(claims: &Value, name: &str) -> Result<Option<u64>, JwtRefusal> {
+    let Some(value) = claims.get(name) else { return Ok(None) };
+    let fraction = || value.as_f64().filter(|seconds| *seconds >= 0.0 && *seconds < 1e15);
+    let seconds = value.as_u64().or_else(|| fraction().map(|seconds| seconds as u64));
+    seconds.map(Some).ok_or_else(|| JwtRefusal::Claim(name.to_owned()))
+}
+
+fn claim<'a>(claims: &'a Value, name: &str) -> Option<&'a Value> {
+    if name.starts_with('/') { claims.pointer(name) } else { claims.get(name) }
+}
+
+fn refusal(kind: ErrorKind) -> JwtRefusal {
+    match kind {
+        ErrorKind::InvalidSignature => JwtRefusal::Signature,
+        ErrorKind::InvalidIssuer => JwtRefusal::Issuer,
+        ErrorKind::InvalidAudience => JwtRefusal::Audience,
+        ErrorKind::MissingRequiredClaim(name) => JwtRefusal::Claim(name),
+        ErrorKind::InvalidAlgorithm => JwtRefusal::Algorithm,
+        _ => JwtRefusal::Malformed,
+    }
+}
+
+#[cfg(test)]
+mod tests;
