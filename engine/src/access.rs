@@ -57,6 +57,12 @@ impl Rights {
         Self::NAMED.iter().find(|(_, right)| *right == self).map_or("all", |(name, _)| *name)
     }
 
+    /// The set without these rights.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Returns whether all rights of `other` are in the set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -107,6 +113,12 @@ impl Access {
         self.somewhere
     }
 
+    /// Returns whether it has every right that another access has.
+    pub fn includes(&self, other: &Self) -> bool {
+        self.everywhere.contains(other.everywhere)
+            && other.by_prefix.iter().all(|(prefix, rights)| self.covers(*rights, prefix))
+    }
+
     /// Returns whether the identity has these rights for a key, or for all keys that begin with `key`.
     pub fn covers(&self, wanted: Rights, key: &[u8]) -> bool {
         let applies = |prefix: &[u8]| key.starts_with(prefix);
@@ -135,6 +147,20 @@ mod tests {
         assert!(!access.covers(Rights::ACQUIRE, b"a"), "other keys begin with it too");
         assert!(access.somewhere().contains(Rights::ACQUIRE | Rights::INSPECT | Rights::LIST));
         assert!(!access.everywhere().intersects(Rights::ACQUIRE));
+    }
+
+    #[test]
+    fn an_access_includes_another_if_no_right_is_missing() {
+        let access = |everywhere, prefix: &[u8], rights| {
+            Access::new("me".into(), everywhere, vec![(Box::from(prefix), rights)])
+        };
+        let narrow = access(Rights::LIST, b"a/b", Rights::ACQUIRE);
+        assert!(narrow.includes(&narrow));
+        assert!(access(Rights::LIST | Rights::ACQUIRE, b"x", Rights::LIST).includes(&narrow));
+        assert!(access(Rights::LIST, b"a/", Rights::ACQUIRE).includes(&narrow));
+        assert!(!access(Rights::NONE, b"a/", Rights::ACQUIRE).includes(&narrow));
+        assert!(!access(Rights::LIST, b"a/bc", Rights::ACQUIRE).includes(&narrow));
+        assert!(!access(Rights::LIST, b"a/b", Rights::INSPECT).includes(&narrow));
     }
 
     #[test]

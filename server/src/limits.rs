@@ -80,7 +80,7 @@ pub const VACANT_LANES_PER_TURN: usize = 256;
 /// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Connections whose identity a worker looks at in one step, to see whether it still holds.
-pub(crate) const REAUTHORIZED_PER_LOOK_MAX: u32 = 2_048;
+pub(crate) const REAUTHORIZED_PER_STEP_MAX: u32 = 32;
 /// Identities that may make calls on one gRPC connection.
 pub(crate) const GRPC_IDENTITIES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.

@@ -45,6 +45,8 @@ pub enum Mail {
     Untried,
     /// Go on with claims over several keys that are over.
     Withdraw,
+    /// Go on with the look whether the identities of connections still hold.
+    Reauthorize,
     /// Count the claims that are left.
     Count,
     /// No shard has a claim of a session of this worker that has no connection.

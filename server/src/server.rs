@@ -35,8 +35,8 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 /// If it cannot start; the error names the option to change.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    refuse_open_addresses(options)?;
     let policy = options.access.load()?;
+    refuse_open_addresses(options, &policy)?;
     let tls = options.tls.as_ref().map(Tls::load).transpose()?;
     let (audit, _audit_thread) = AuditThread::start(&options.audit)?;
     if options.data_dir.as_ref().is_some_and(|path| !path.exists()) {
@@ -193,9 +193,9 @@ fn cannot_listen(option: &str, address: &str) -> String {
 }
 
 /// What is not encrypted, or asks nobody who they are, stays on this machine, unless told otherwise.
-fn refuse_open_addresses(options: &Options) -> anyhow::Result<()> {
+fn refuse_open_addresses(options: &Options, policy: &Policy) -> anyhow::Result<()> {
     let has_certificates = matches!(&options.tls, Some(TlsOptions { client_ca: Some(_), .. }));
-    let has_identities = has_certificates || options.access.has_credentials();
+    let has_identities = has_certificates || policy.has_credentials();
     let (problem, remedy) = match (&options.tls, has_identities) {
         (Some(_), true) => return Ok(()),
         (Some(_), false) => ("clients are not authenticated", "set --tokens or --tls-client-ca"),

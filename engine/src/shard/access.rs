@@ -52,7 +52,11 @@ impl Shard {
     }
 
     fn covers_all_keys(&self, access: &Access, claim: u32, right: Rights) -> bool {
-        let Claim { entry, next, .. } = self.claims[claim];
+        let Claim { entry, next, detail, .. } = self.claims[claim];
+        if self.details.get(detail).is_some_and(|detail| detail.several().is_some()) {
+            // It waits for other keys too, which this shard may not know.
+            return false;
+        }
         if self.keys.entries[entry].kind() == Kind::Tree {
             return self.tree_of(claim).paths(next).all(|(path, _)| access.covers(right, &path));
         }

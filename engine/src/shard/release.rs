@@ -55,10 +55,10 @@ impl Shard {
     fn check_own(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>) -> Result<(), Refusal> {
         let claim = self.claim_of(id, caller.namespace, key)?;
         if self.claims[claim].lane == caller.lane {
-            Ok(())
-        } else {
-            Err(Refusal::Cancelled(CancelReason::Superseded))
+            return Ok(());
         }
+        self.check_access(caller, claim, Rights::RELEASE_OTHERS)?;
+        Err(Refusal::Cancelled(CancelReason::Superseded))
     }
 
     /// Everything but the release of a hold that is not in the durable log.

@@ -6,7 +6,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use waymaker_access::{AccessFileError, Rules, TokenFileError, TokenTable};
+use waymaker_access::limits::FILE_LEN_MAX;
+use waymaker_access::{
+    AccessFileError, JwksError, JwtOptions, JwtVerifier, Rules, TokenFileError, TokenTable,
+};
 
 /// Which files say who may do what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,17 +41,31 @@ pub enum AccessOptionsError {
         /// What is wrong.
         error: AccessFileError,
     },
+    /// A running server has rules, and the file has none any more.
+    #[error("--access: the file has no rule any more; to let every client do everything, restart the server")]
+    NoRules,
+    /// It is no file that could be read to its end.
+    #[error("{option}: {path} is not a regular file of at most {FILE_LEN_MAX} bytes")]
+    NotAFile {
+        /// Which option names it.
+        option: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
+    /// The public keys of JSON web tokens are wrong.
+    #[error("--access: jwt.jwks: {path}: {error}")]
+    BadJwks {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: Box<JwksError>,
+    },
     /// A file of tokens is wrong.
     #[error("--tokens: {0}")]
     BadTokens(#[from] TokenFileError),
 }
 
 impl AccessOptions {
-    /// Returns whether the server can tell clients apart by credentials.
-    pub fn has_credentials(&self) -> bool {
-        self.tokens.is_some()
-    }
-
     /// Reads the files.
     ///
     /// # Errors
@@ -56,7 +73,8 @@ impl AccessOptions {
     pub fn load(&self) -> Result<Policy, AccessOptionsError> {
         let rules = self.access.as_deref().map(read_rules).transpose()?.unwrap_or_default();
         let tokens = self.tokens.as_deref().map(read_tokens).transpose()?;
-        Ok(Policy { rules, tokens })
+        let jwt = rules.jwt().map(read_jwks).transpose()?;
+        Ok(Policy { rules, tokens, jwt })
     }
 }
 
@@ -86,11 +104,18 @@ impl Reload for PolicyFiles {
             let files = token_files(path).unwrap_or_default();
             std::iter::once(path.clone()).chain(files)
         });
-        access.iter().cloned().chain(tokens).collect()
+        let policy = self.access.policy();
+        let jwks = policy.jwks().map(Path::to_owned);
+        access.iter().cloned().chain(tokens).chain(jwks).collect()
     }
 
     fn reload(&mut self) -> Result<(), ReloadError> {
-        self.access.replace(self.options.load()?);
+        let policy = self.options.load()?;
+        // A file that was cut off must not open the server.
+        if self.access.policy().has_rules() && !policy.has_rules() {
+            return Err(AccessOptionsError::NoRules.into());
+        }
+        self.access.replace(policy);
         Ok(())
     }
 }
@@ -98,6 +123,13 @@ impl Reload for PolicyFiles {
 fn read_rules(path: &Path) -> Result<Rules, AccessOptionsError> {
     let text = read(path, "--access")?;
     Rules::parse(&text).map_err(|error| AccessOptionsError::BadAccessFile { path: path.to_owned(), error })
+}
+
+fn read_jwks(options: &JwtOptions) -> Result<JwtVerifier, AccessOptionsError> {
+    let JwtOptions { jwks, issuer, audience, identity_claim, groups_claim } = options;
+    let text = read(jwks, "--access: jwt.jwks")?;
+    JwtVerifier::from_jwks(text.as_bytes(), issuer, audience, identity_claim, groups_claim.as_deref())
+        .map_err(|error| AccessOptionsError::BadJwks { path: jwks.clone(), error: Box::new(error) })
 }
 
 fn read_tokens(path: &Path) -> Result<TokenTable, AccessOptionsError> {
@@ -128,9 +160,11 @@ fn token_files(path: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn read(path: &Path, option: &'static str) -> Result<String, AccessOptionsError> {
-    fs::read_to_string(path).map_err(|error| AccessOptionsError::Unreadable {
-        option,
-        path: path.to_owned(),
-        error,
-    })
+    let unreadable = |error| AccessOptionsError::Unreadable { option, path: path.to_owned(), error };
+    // Opening a pipe would wait for its other end.
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() || metadata.len() > FILE_LEN_MAX as u64 {
+        return Err(AccessOptionsError::NotAFile { option, path: path.to_owned() });
+    }
+    fs::read_to_string(path).map_err(unreadable)
 }

@@ -1,8 +1,9 @@
 //! Who a client is, and what it may do: the decisions, without files and clocks.
 
 use super::evidence::Evidence;
+use std::path::Path;
 use std::sync::Arc;
-use waymaker_access::{Identity, Proof, Rules, TokenRefusal, TokenTable};
+use waymaker_access::{Identity, JwtRefusal, JwtVerifier, Proof, Rules, TokenRefusal, TokenTable};
 use waymaker_engine::Access;
 use waymaker_protocol::NamespaceKind;
 
@@ -23,17 +24,21 @@ pub enum Unauthenticated {
     Expired,
 }
 
+/// How the text of a token begins; that of a JSON web token does not.
+const TOKEN_PREFIX: &[u8] = b"wm_";
+
 /// What the access file and the token files say at one time.
 #[derive(Debug, Default)]
 pub struct Policy {
     pub(super) rules: Rules,
     pub(super) tokens: Option<TokenTable>,
+    pub(super) jwt: Option<JwtVerifier>,
 }
 
 impl Policy {
     /// Returns whether the server asks nobody who they are and lets everybody do everything.
     fn is_open(&self) -> bool {
-        self.rules.is_empty() && self.tokens.is_none() && self.rules.anonymous().is_none()
+        self.rules.is_empty() && !self.has_credentials() && self.rules.anonymous().is_none()
     }
 
     /// Finds out who a client is. `None`: nobody knows, and the client may do everything.
@@ -47,10 +52,8 @@ impl Policy {
         now_unix_s: u64,
     ) -> Result<Option<Arc<Identity>>, Unauthenticated> {
         let known = |name: Arc<str>, proof| Arc::new(Identity { name, groups: Vec::new(), proof });
-        if !credentials.is_empty()
-            && let Some(tokens) = &self.tokens
-        {
-            return identify_by_token(tokens, credentials, now_unix_s).map(Some);
+        if !credentials.is_empty() && self.has_credentials() {
+            return self.identify_by_credentials(credentials, now_unix_s).map(Some);
         }
         if !evidence.certificate_names.is_empty() {
             let name = self.rules.identity_of_certificate(&evidence.certificate_names);
@@ -71,18 +74,76 @@ impl Policy {
         }
     }
 
+    /// Returns whether clients can show who they are by credentials.
+    pub fn has_credentials(&self) -> bool {
+        self.tokens.is_some() || self.jwt.is_some()
+    }
+
+    fn identify_by_credentials(
+        &self,
+        credentials: &[u8],
+        now_unix_s: u64,
+    ) -> Result<Arc<Identity>, Unauthenticated> {
+        match (&self.tokens, &self.jwt) {
+            (tokens, Some(jwt)) if tokens.is_none() || !credentials.starts_with(TOKEN_PREFIX) => {
+                let identity = jwt.verify(credentials, now_unix_s).map_err(|refusal| match refusal {
+                    JwtRefusal::Expired => Unauthenticated::Expired,
+                    _ => Unauthenticated::Invalid,
+                })?;
+                Ok(Arc::new(identity))
+            }
+            (Some(tokens), _) => identify_by_token(tokens, credentials, now_unix_s),
+            (None, _) => Err(Unauthenticated::Invalid),
+        }
+    }
+
+    /// Returns the file with the public keys of JSON web tokens.
+    pub fn jwks(&self) -> Option<&Path> {
+        self.rules.jwt().map(|jwt| &*jwt.jwks)
+    }
+
     /// Returns whether an identity that was verified earlier still holds.
     pub fn is_current(&self, identity: &Identity, now_unix_s: u64) -> bool {
         match &identity.proof {
             Proof::Token(id) => {
                 self.tokens.as_ref().and_then(|tokens| tokens.get(*id)).is_some_and(|record| {
-                    *record.identity == *identity.name && !record.has_expired(now_unix_s)
+                    let groups = identity.groups.iter().map(|group| &**group);
+                    *record.identity == *identity.name
+                        && record.groups.iter().map(String::as_str).eq(groups)
+                        && !record.has_expired(now_unix_s)
                 })
             }
             Proof::Jwt(expires) => now_unix_s < *expires,
             Proof::Certificate | Proof::User(_) => true,
             Proof::Anonymous => self.rules.anonymous().is_some_and(|name| *name == identity.name),
         }
+    }
+
+    /// Returns whether a client that was identified earlier would be identified alike now.
+    pub fn still_knows(
+        &self,
+        identity: Option<&Arc<Identity>>,
+        evidence: &Evidence,
+        now_unix_s: u64,
+    ) -> bool {
+        if let Some(identity) = identity
+            && matches!(identity.proof, Proof::Token(_) | Proof::Jwt(_))
+        {
+            return self.is_current(identity, now_unix_s);
+        }
+        let identified = self.identify(evidence, b"", now_unix_s);
+        identified.is_ok_and(|identified| identified.as_ref() == identity)
+    }
+
+    /// Returns in which namespaces a client has a right.
+    pub fn reach(&self, identity: Option<&Arc<Identity>>) -> impl Fn(&[u8]) -> bool {
+        let reach = identity.map(|identity| self.rules.reach(identity));
+        move |namespace| reach.as_ref().is_none_or(|reach| reach(namespace))
+    }
+
+    /// Returns whether there is a rule.
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
     }
 
     /// What an identity may do in a namespace. `None`: everything.

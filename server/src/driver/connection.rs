@@ -12,6 +12,7 @@ use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -110,7 +111,8 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let inner = {
         let mut worker = local.worker.borrow_mut();
         let client = Client {
-            known_as: KnownAs::Unidentified(Box::new(evidence)),
+            known_as: KnownAs::Unidentified,
+            evidence: Some(Arc::new(evidence)),
             address: Some(peer.as_str().into()),
             front_end: Some(Port::Binary.name()),
         };

@@ -42,7 +42,10 @@ impl FrontClient {
         });
         let address = Some(Arc::clone(&self.peer));
         match identified {
-            Ok(identity) => Ok(FrontCaller { identity, address, front_end: Some(front_end) }),
+            Ok(identity) => {
+                let evidence = Some(Arc::clone(&self.evidence));
+                Ok(FrontCaller { identity, evidence, address, front_end: Some(front_end) })
+            }
             Err(refusal) => {
                 let caller = Caller { address, front_end: Some(front_end), ..Caller::default() };
                 let code = ErrorCode::Unauthorized.name();
@@ -59,6 +62,8 @@ impl FrontClient {
 pub(crate) struct FrontCaller {
     /// The identity. `None`: nobody knows, and the client may do everything.
     pub(crate) identity: Option<Arc<Identity>>,
+    /// What the connection shows of the client. `None` for the server itself.
+    pub(crate) evidence: Option<Arc<Evidence>>,
     /// The address of the client, as people read it. `None` for the server itself.
     pub(crate) address: Option<Arc<str>>,
     /// The protocol.
@@ -66,10 +71,25 @@ pub(crate) struct FrontCaller {
 }
 
 impl FrontCaller {
+    /// Writes to the audit log that a request was refused for want of a right.
+    pub(crate) fn note_denied(&self, namespace: &[u8], message: &str) {
+        let caller = Caller {
+            identity: self.identity.as_ref().map(|identity| Arc::clone(&identity.name)),
+            address: self.address.clone(),
+            front_end: self.front_end,
+            owner: None,
+        };
+        let code = ErrorCode::Unauthorized.name();
+        let event = AuditEvent::refused(Act::Deny, caller, code, message.to_owned());
+        let namespace = Some(namespace.into()).filter(|name: &Box<[u8]>| !name.is_empty());
+        Local::with(|local| local.node.audit.record(&AuditEvent { namespace, ..event }));
+    }
+
     /// As the lane of an inlet has it.
     pub(crate) fn lane_client(&self) -> Client {
         Client {
             known_as: KnownAs::Identified(self.identity.clone()),
+            evidence: self.evidence.clone(),
             address: self.address.clone(),
             front_end: self.front_end,
         }

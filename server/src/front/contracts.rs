@@ -25,6 +25,13 @@ pub(super) struct Contracts {
 }
 
 impl Contracts {
+    /// Whether its identity still holds. Without one there is nothing to look up.
+    fn is_current(&self) -> bool {
+        self.identity.as_ref().is_none_or(|identity| {
+            Local::with(|local| local.node.access.policy().is_current(identity, local.node.unix_seconds()))
+        })
+    }
+
     fn new(config: &FrontConfig, caller: FrontCaller) -> Self {
         let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket), caller.clone());
         Self {
@@ -76,6 +83,7 @@ impl Callers {
         if let Some(newest) = &known.newest
             && known.validity == validity
             && *known.credentials == *credentials
+            && newest.is_current()
         {
             return Ok(Arc::clone(newest));
         }

@@ -84,7 +84,9 @@ async fn show_metrics(
         Err(refusal) => return *refusal,
     };
     if !Local::with(|local| local.node.access.policy().may_read_metrics(caller.identity.as_ref())) {
-        return (StatusCode::FORBIDDEN, "no rule gives this identity the right `metrics`\n").into_response();
+        let message = "no rule gives this identity the right `metrics`";
+        caller.note_denied(b"", message);
+        return (StatusCode::FORBIDDEN, format!("{message}\n")).into_response();
     }
     ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render().await).into_response()
 }

@@ -2,7 +2,7 @@
 
 use super::client::FrontCaller;
 use crate::driver::{Inlet, Reply};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_protocol::NamespaceKind;
 
 /// An inlet into one namespace. Most connections of a front end need but few of those that they could have.
@@ -11,24 +11,26 @@ pub(crate) struct LazyInlet {
     kind: NamespaceKind,
     namespace: &'static [u8],
     caller: FrontCaller,
-    opened: OnceLock<Arc<Inlet>>,
+    opened: Mutex<Option<Arc<Inlet>>>,
 }
 
 impl LazyInlet {
     /// Not opened yet. It is for the requests of this caller.
     pub(crate) const fn new(kind: NamespaceKind, namespace: &'static [u8], caller: FrontCaller) -> Self {
-        Self { kind, namespace, caller, opened: OnceLock::new() }
+        Self { kind, namespace, caller, opened: Mutex::new(None) }
     }
 
-    /// The inlet; it is open from here on.
+    /// The inlet; it is open from here on. One that the worker has closed, because an identity did not hold for a while, is opened again.
     ///
     /// # Errors
     /// What the worker said instead of a welcome.
-    pub(crate) fn get(&self) -> Result<&Arc<Inlet>, Reply> {
-        if let Some(inlet) = self.opened.get() {
-            return Ok(inlet);
+    pub(crate) fn get(&self) -> Result<Arc<Inlet>, Reply> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inlet) = opened.as_ref().filter(|inlet| !inlet.is_closed()) {
+            return Ok(Arc::clone(inlet));
         }
-        let inlet = Inlet::open(self.kind, self.namespace, b"", &self.caller)?;
-        Ok(self.opened.get_or_init(|| Arc::new(inlet)))
+        let inlet = Arc::new(Inlet::open(self.kind, self.namespace, b"", &self.caller)?);
+        *opened = Some(Arc::clone(&inlet));
+        Ok(inlet)
     }
 }

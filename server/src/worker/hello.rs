@@ -197,9 +197,17 @@ impl State {
     ) -> Result<Option<Arc<Access>>, HelloRefusal> {
         let Some(lane) = self.lanes.of(key) else { return Ok(None) };
         let policy = node.access.policy();
-        if let KnownAs::Unidentified(evidence) = &lane.client.known_as {
-            let identity = policy.identify(evidence, hello.credentials, node.unix_seconds());
-            lane.client.known_as = KnownAs::Identified(identity.map_err(HelloRefusal::unauthenticated)?);
+        let now_unix_s = node.unix_seconds();
+        match &lane.client.known_as {
+            KnownAs::Unidentified => {
+                let evidence = lane.client.evidence.as_deref().cloned().unwrap_or_default();
+                let identity = policy.identify(&evidence, hello.credentials, now_unix_s);
+                lane.client.known_as = KnownAs::Identified(identity.map_err(HelloRefusal::unauthenticated)?);
+            }
+            KnownAs::Identified(Some(identity)) if !policy.is_current(identity, now_unix_s) => {
+                return Err(HelloRefusal::unauthenticated(Unauthenticated::Expired));
+            }
+            KnownAs::Identified(_) => {}
         }
         let access = policy.access(lane.identity(), hello.namespace, hello.kind);
         if let Some(access) = &access
@@ -272,13 +280,14 @@ impl State {
         Ok((key, number, false))
     }
 
-    /// The session with this id. That of another identity does not exist, unless the client may release what others took.
+    /// The session with this id. That of another identity does not exist for a client. A session that an earlier server knew without an
+    /// identity belongs to the client that knows its id.
     fn find_session(&self, id: SessionId, access: Option<&Access>) -> Result<u32, HelloRefusal> {
         let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
         let own = self.sessions.get(session).and_then(|session| session.identity.as_ref());
-        let may_take = access.is_none_or(|access| {
-            let is_same = own.is_none_or(|own| own == access.identity());
-            is_same || access.everywhere().contains(Rights::RELEASE_OTHERS)
+        let may_take = access.is_none_or(|access| match own {
+            Some(own) => own == access.identity(),
+            None => self.sessions.is_restored(session),
         });
         if may_take { Ok(session) } else { Err(HelloRefusal::session_gone()) }
     }

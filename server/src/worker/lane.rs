@@ -62,6 +62,8 @@ impl Stage {
 pub struct Client {
     /// Who it is.
     pub known_as: KnownAs,
+    /// What its connection shows. `None` for the server itself, which may do everything.
+    pub evidence: Option<Arc<Evidence>>,
     /// The address of the client, as people read it.
     pub address: Option<Arc<str>>,
     /// The protocol of the connection.
@@ -71,8 +73,8 @@ pub struct Client {
 /// Who a client is, as far as the server has asked.
 #[derive(Clone, Debug)]
 pub enum KnownAs {
-    /// Not asked yet; this is what the connection shows. `HELLO` may bring credentials.
-    Unidentified(Box<Evidence>),
+    /// Not asked yet. `HELLO` may bring credentials.
+    Unidentified,
     /// Asked. `None`: nobody knows, and the client may do everything.
     Identified(Option<Arc<Identity>>),
 }
@@ -191,7 +193,7 @@ impl Lane {
     pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
         match &self.client.known_as {
             KnownAs::Identified(identity) => identity.as_ref(),
-            KnownAs::Unidentified(_) => None,
+            KnownAs::Unidentified => None,
         }
     }
 

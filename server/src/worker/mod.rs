@@ -147,12 +147,8 @@ pub(crate) struct State {
     asking: Option<Asking>,
     /// Lanes of ended sessions that shards still know.
     lane_ends: VecDeque<LaneEnd>,
-    /// The version of the policy that this worker saw last.
-    access_version: u64,
-    /// The lane that is looked at next, to see whether its identity still holds.
-    reauthorized_from: u32,
-    /// The rights of lanes are looked at too, because the policy has changed.
-    reauthorizes: bool,
+    /// The lane that is looked at next, to see whether its identity still holds; `None` between two looks.
+    reauthorized_from: Option<u32>,
 }
 
 impl Worker {
@@ -187,9 +183,7 @@ impl Worker {
             housekept_at: now,
             asking: None,
             lane_ends: VecDeque::new(),
-            access_version: 0,
-            reauthorized_from: 0,
-            reauthorizes: false,
+            reauthorized_from: None,
         };
         let mut worker = Self { node, state };
         worker.state.restore_sessions(&worker.node);
@@ -276,8 +270,10 @@ impl Worker {
         self.state.advance(now.into());
         // Serving some of it may bring more.
         while let Some(mail) = self.state.mails.pop_front() {
-            let is_long =
-                matches!(mail, Mail::Turn { .. } | Mail::Knocked { .. } | Mail::Untried | Mail::Withdraw);
+            let is_long = matches!(
+                mail,
+                Mail::Turn { .. } | Mail::Knocked { .. } | Mail::Untried | Mail::Withdraw | Mail::Reauthorize
+            );
             match mail {
                 Mail::Letters(letters) => self.state.deliver(&self.node, letters),
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
@@ -289,6 +285,7 @@ impl Worker {
                 Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
                 Mail::Untried => self.state.try_together(&self.node),
                 Mail::Withdraw => self.state.go_on_withdrawing(&self.node),
+                Mail::Reauthorize => self.state.reauthorize(&self.node),
                 Mail::Stop => self.state.stop_shards(&self.node),
                 Mail::Count => self.state.count_claims(&self.node),
                 Mail::Reserved { shard, end, reserved } => {
@@ -333,7 +330,7 @@ impl Worker {
         self.state.advance(now.into());
         self.state.close_stalled(&self.node);
         self.state.look_for_idle_namespaces(&self.node);
-        self.state.reauthorize(&self.node);
+        self.state.begin_to_reauthorize(&self.node);
         self.state.finish_step(&self.node);
     }
 

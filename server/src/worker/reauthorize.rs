@@ -1,59 +1,83 @@
 //! Connections that were let in earlier, after the policy of the server has changed or an identity has expired.
 
 use super::State;
-use super::lane::ConnectionKey;
-use crate::limits::REAUTHORIZED_PER_LOOK_MAX;
-use crate::mail::LaneChange;
+use super::lane::{ConnectionKey, Stage};
+use crate::limits::REAUTHORIZED_PER_STEP_MAX;
+use crate::mail::{LaneChange, Mail};
 use crate::node::Node;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
+use waymaker_engine::Access;
 use waymaker_protocol::ErrorCode;
 
 impl State {
-    /// Looks at some connections with an identity: one that no longer holds ends its connection, and others get the rights that the policy
-    /// gives them now. Each call goes on where the one before stopped.
-    pub(super) fn reauthorize(&mut self, node: &Node) {
-        let version = node.access.version();
-        if version != self.access_version {
-            self.access_version = version;
-            // Those before the place where this worker stands have their turn again.
-            self.reauthorized_from = 0;
-            self.reauthorizes = true;
-        }
-        let (policy, now_unix_s) = (node.access.policy(), node.unix_seconds());
-        let (from, end) = (self.reauthorized_from, self.lanes.slot_count());
-        let to = end.min(from.saturating_add(REAUTHORIZED_PER_LOOK_MAX));
-        for slot in from..to {
-            let lane = &self.lanes[slot];
-            let (key, Some(identity)) = (lane.key(), lane.identity()) else { continue };
-            if key.epoch == 0 {
-                continue;
-            }
-            if !policy.is_current(identity, now_unix_s) {
-                node.access.note_expired();
-                let message = "the identity of the client has expired or was revoked";
-                self.refuse_connection(key, 0, ErrorCode::Unauthorized, 0, "credentials", message);
-            } else if self.reauthorizes {
-                self.renew_access(node, key);
-            }
-        }
-        self.reauthorized_from = to;
-        if to == end {
-            (self.reauthorized_from, self.reauthorizes) = (0, false);
+    /// Looks at all connections, if the last look has ended: a few at once, and the others when the connections have had their turns.
+    pub(super) fn begin_to_reauthorize(&mut self, node: &Node) {
+        if self.reauthorized_from.is_none() {
+            self.reauthorized_from = Some(0);
+            self.reauthorize(node);
         }
     }
 
-    fn renew_access(&mut self, node: &Node, key: ConnectionKey) {
-        let lane = &self.lanes[key.slot];
-        let access = {
-            let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(name) = namespaces.name_of(lane.namespace) else { return };
-            node.access.policy().access(lane.identity(), name, lane.kind)
-        };
+    /// Looks at the next connections. A client that the policy no longer knows loses its connection, and so does one that has lost a right:
+    /// its waiters, watches and requests in flight end with the connection, and it can connect again. Others get the rights that they have
+    /// gained.
+    pub(super) fn reauthorize(&mut self, node: &Node) {
+        let Some(from) = self.reauthorized_from else { return };
+        let (policy, now_unix_s) = (node.access.policy(), node.unix_seconds());
+        let end = self.lanes.slot_count();
+        let to = end.min(from.saturating_add(REAUTHORIZED_PER_STEP_MAX));
+        for slot in from..to {
+            let lane = &self.lanes[slot];
+            let (key, Some(evidence)) = (lane.key(), &lane.client.evidence) else { continue };
+            if key.epoch == 0 || lane.stage == Stage::Hello || lane.stage.is_over() {
+                continue;
+            }
+            if !policy.still_knows(lane.identity(), evidence, now_unix_s) {
+                node.access.note_expired();
+                let message = "the identity of the client has expired or was revoked";
+                self.end_unauthorized(key, "credentials", message);
+                continue;
+            }
+            let access = {
+                let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+                let name = namespaces.name_of(lane.namespace).map(Box::<[u8]>::from);
+                drop(namespaces);
+                name.and_then(|name| policy.access(lane.identity(), &name, lane.kind))
+            };
+            self.renew_access(node, key, access);
+        }
+        if to == end {
+            self.reauthorized_from = None;
+        } else {
+            self.reauthorized_from = Some(to);
+            self.mail(node, self.index, Mail::Reauthorize);
+        }
+    }
+
+    fn renew_access(&mut self, node: &Node, key: ConnectionKey, access: Option<Arc<Access>>) {
+        let lane = &mut self.lanes[key.slot];
         if lane.access == access {
             return;
         }
+        let has_lost = match (&lane.access, &access) {
+            (Some(old), Some(new)) => !new.includes(old),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        if has_lost {
+            node.access.note_expired();
+            return self.end_unauthorized(
+                key,
+                "rights",
+                "the rights of the client have changed; connect again",
+            );
+        }
+        lane.set_access(access.clone());
         let (address, known_to) = (lane.address, lane.known_to.clone());
-        self.lanes[key.slot].set_access(access.clone());
         self.change_lane(node, address, &known_to, &LaneChange::Access(access));
+    }
+
+    fn end_unauthorized(&mut self, key: ConnectionKey, field: &str, message: &str) {
+        self.refuse_connection(key, 0, ErrorCode::Unauthorized, 0, field, message);
     }
 }

@@ -324,6 +324,10 @@ impl State {
             self.refuse_kind(slot, frame);
             return true;
         }
+        // A repeated request gets the answer of the first time, also if the right has gone since.
+        if lane.window.as_deref().is_some_and(|window| window.look(frame.number()) != Known::New) {
+            return false;
+        }
         // A malformed request is refused as such later on.
         let (Some(access), Ok(request)) = (&lane.access, Request::decode(frame)) else { return false };
         let Some((right, key)) = missing_right(access, &request) else { return false };

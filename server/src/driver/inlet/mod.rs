@@ -66,6 +66,11 @@ impl Inlet {
         opened.map(|key| Self { key }).map_err(Reply::from)
     }
 
+    /// Whether the worker has ended the lane.
+    pub(crate) fn is_closed(&self) -> bool {
+        Local::with(|local| local.with_inlet(self.key, |inlet, _| inlet.is_closed())).unwrap_or(true)
+    }
+
     /// Asks what is answered once.
     pub(crate) fn ask(&self, encode: impl FnOnce(u32, &mut Vec<u8>)) -> Asked {
         Asked(self.request(InletState::begin_asked, None, encode))

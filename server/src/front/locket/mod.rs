@@ -142,7 +142,7 @@ impl Locket {
             resources.sort_unstable_by(|a, b| (&a.key, &a.owner).cmp(&(&b.key, &b.owner)));
             list.push(FetchAllResponse { resources }.encode_to_vec())
         };
-        each_page(self.inlet.get()?, type_name, take).await?;
+        each_page(&*self.inlet.get()?, type_name, take).await?;
         Ok(list)
     }
 }

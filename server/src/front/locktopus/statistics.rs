@@ -49,8 +49,9 @@ pub(super) async fn show(
     };
     // Before it is looked up: who may not see the numbers does not learn whether there is such a namespace.
     if !may_see(name, caller.identity.as_ref()) {
-        return (StatusCode::FORBIDDEN, "no rule gives this identity the right `inspect` here\n")
-            .into_response();
+        let message = "no rule gives this identity the right `inspect` here";
+        caller.note_denied(&tree_namespace(name), message);
+        return (StatusCode::FORBIDDEN, format!("{message}\n")).into_response();
     }
     let Some(namespace) = locktopus.namespaces.get(name) else {
         return (StatusCode::NOT_FOUND, "Namespace not found").into_response();

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tonic::Status;
+use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Quoted, Request, Response};
 
@@ -35,6 +36,13 @@ struct Lanes {
 pub(super) struct Space {
     pub(super) claims: Inlet,
     pub(super) questions: Inlet,
+}
+
+impl Space {
+    /// Whether the worker has ended one of its lanes.
+    fn is_closed(&self) -> bool {
+        self.claims.is_closed() || self.questions.is_closed()
+    }
 }
 
 /// A lane for one stream. When the stream is gone its claim has lost its connection, and its watch is over.
@@ -69,6 +77,11 @@ impl Connection {
         Self(Arc::new(Lanes { caller, spaces, own_count }))
     }
 
+    /// The identity that makes the calls, if it is known.
+    pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
+        self.0.caller.identity.as_ref()
+    }
+
     /// What the client may do in a namespace. `None`: everything.
     pub(super) fn access(&self, namespace: &str, kind: NamespaceKind) -> Option<Arc<Access>> {
         let policy = Local::with(|local| local.node.access.policy());
@@ -81,9 +94,11 @@ impl Connection {
         match self.access(namespace, NamespaceKind::Flat) {
             Some(access) if !access.somewhere().contains(right) => {
                 let identity = Quoted(access.identity().as_bytes());
-                let (right, namespace) = (right.name(), Quoted(namespace.as_bytes()));
+                let (right, namespace_name) = (right.name(), namespace.as_bytes());
+                let namespace = Quoted(namespace_name);
                 let message =
                     format!("no rule gives {identity} the right `{right}` in the namespace {namespace}");
+                self.0.caller.note_denied(namespace_name, &message);
                 Err(status::unauthorized(right, &message))
             }
             _ => Ok(()),
@@ -96,7 +111,7 @@ impl Connection {
         let mut spaces = self.0.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         match spaces.get(name.as_bytes()) {
             // One of another kind is for the worker to refuse.
-            Some((known, space)) if *known == kind => return Ok(Arc::clone(space)),
+            Some((known, space)) if *known == kind && !space.is_closed() => return Ok(Arc::clone(space)),
             None if spaces.len() >= GRPC_NAMESPACES_MAX => {
                 let message = format!(
                     "the connection uses {GRPC_NAMESPACES_MAX} namespaces, the maximum; use another connection"

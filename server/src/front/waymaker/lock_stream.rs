@@ -79,7 +79,7 @@ impl LockStream {
             notify_queued: true,
             options,
         };
-        let inlet = Arc::clone(inlet.get()?);
+        let inlet = inlet.get()?;
         let followed = inlet.follow(key, |number, out| acquire.encode(number, out));
         Ok(Self {
             key: request.key.as_str().into(),

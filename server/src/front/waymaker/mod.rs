@@ -82,12 +82,12 @@ impl Waymaker {
             wire::Response::Extended(_) => {}
             other => return Err(Outcome::of(&other)),
         }
-        lease::of(self.calls.get()?, id, &request.key).await
+        lease::of(&*self.calls.get()?, id, &request.key).await
     }
 
     async fn status(&self, request: &LeaseStatusRequest) -> Result<waymaker_proto::waymaker::Lease, Outcome> {
         let id = checked_id(&request.key, &request.id)?;
-        lease::of(self.calls.get()?, id, &request.key).await
+        lease::of(&*self.calls.get()?, id, &request.key).await
     }
 
     /// Lists every lock that is held, page by page, with a turn for others in between.

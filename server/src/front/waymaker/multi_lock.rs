@@ -82,7 +82,7 @@ async fn acquire_several(
     for key in keys {
         let name = String::from_utf8_lossy(key.key);
         leases.push(if granted.repeated {
-            lease::of(service.calls.get()?, key.id, &name).await?
+            lease::of(&*service.calls.get()?, key.id, &name).await?
         } else {
             let ends_ms = granted.stamp_ms + u64::from(key.remaining_ms);
             let grant = Grant { id: key.id, fence: key.fence, ends_ms };

@@ -4,8 +4,9 @@ use super::{Office, hello_with};
 use crate::harness::{Client, Server, default_hello};
 use std::net::TcpStream;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorCode, ErrorDetail, Event, Extend, ForceRelease, Hello, Inspect, List,
-    LockId, NamespaceKind, Register, Release, Request, Response, SessionRequest, Status, Unregister,
+    Acquire, AcquireKeys, AcquireOptions, ErrorCode, ErrorDetail, Event, Extend, ForceRelease, Hello,
+    Inspect, Items, KeyItem, List, LockId, NamespaceKind, Register, Release, Request, Response,
+    SessionRequest, Status, Unregister,
 };
 
 /// Alice and Bob may take locks and see keys; Carol may release what others hold, and Olga is an operator.
@@ -164,6 +165,52 @@ fn ids_and_owners_are_shown_to_those_alone_who_may_inspect() {
     // One's own holds are known without a right.
     let mine = bob.acquire(b"mine", 0);
     assert_eq!(listed(&mut bob, b"mine")[0].id, mine.id);
+}
+
+#[test]
+fn a_list_has_the_keys_that_its_client_may_list() {
+    let office = Office::new(
+        "[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\"]\n\
+         [[rule]]\nidentity = \"dora\"\nprefix = \"a/\"\nallow = [\"list\"]\n",
+    );
+    let (alice, dora) = (office.token("alice"), office.token("dora"));
+    let server = office.server(&[]);
+    let mut holder = server.client_with(NamespaceKind::Flat, &alice);
+    for key in [&b"a/1"[..], b"b/1", b"a"] {
+        holder.acquire(key, 0);
+    }
+    let shown = listed(&mut server.client_with(NamespaceKind::Flat, &dora), b"");
+    assert_eq!(shown.into_iter().map(|lock| lock.key).collect::<Vec<_>>(), ["a/1"]);
+}
+
+#[test]
+fn a_claim_over_several_keys_that_waits_is_no_claim_of_one_of_them() {
+    let people = People::new(&[]);
+    let mut holder = people.client(&people.bob);
+    holder.acquire(b"b/key", 0);
+    let mut waiter = people.client(&people.alice);
+    let mut buffer = Vec::new();
+    let items = [&b"a/key"[..], b"b/key"].map(|key| KeyItem { key, shared: false });
+    let items = Items::new(items, &mut buffer).expect("two keys");
+    let acquire = AcquireKeys { items, wait_ms: 60_000, notify_queued: true, ..AcquireKeys::default() };
+    waiter.send(Request::AcquireKeys(acquire));
+    let queued = waiter.receive();
+    let Event::Queued { id, .. } = queued.event() else { panic!("{:?}", queued.event()) };
+    let mut olga = people.client(&people.olga);
+    for request in [release(id), force(id)] {
+        assert_eq!(olga.code_of(request), Some(ErrorCode::NotFound), "her rights are for a/ alone");
+    }
+    assert_eq!(people.client(&people.alice).code_of(release(id)), None);
+}
+
+#[test]
+fn a_release_of_ones_own_claim_does_not_tell_whether_another_exists() {
+    let people = People::new(&[]);
+    let held = people.client(&people.alice).acquire(b"a/key", 0);
+    let mut bob = people.client(&people.bob);
+    let absent = LockId { secret: held.id.secret ^ 1, ..held.id };
+    let own = |id| Request::Release(Release { id, key: None, own: true });
+    assert_eq!(said(&mut bob, own(held.id)), said(&mut bob, own(absent)));
 }
 
 #[test]

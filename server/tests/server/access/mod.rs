@@ -76,6 +76,20 @@ impl Office {
             .expect("the token was not revoked yet");
     }
 
+    /// Takes the file of a token away, and returns its content.
+    pub(super) fn take_away(&self, token: &str) -> String {
+        let id = Token::parse(token.as_bytes()).expect("a token").id;
+        let content = std::fs::read_to_string(self.tokens().join(format!("{id}.toml"))).expect("a file");
+        self.revoke(token);
+        content
+    }
+
+    /// Puts the file of a token back.
+    pub(super) fn give_back(&self, token: &str, content: &str) {
+        let id = Token::parse(token.as_bytes()).expect("a token").id;
+        std::fs::write(self.tokens().join(format!("{id}.toml")), content).expect("a file");
+    }
+
     /// The arguments of a server that has this office.
     pub(super) fn arguments(&self) -> Vec<String> {
         let text = |path: &Path| path.to_str().expect("a path of text").to_owned();

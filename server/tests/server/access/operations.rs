@@ -11,8 +11,8 @@ use waymaker_protocol::{
     SetCapacity, Throttle, ThrottleAll, TreeStatistics, Unregister, Verify, Watch,
 };
 
-/// Every right that a rule can give.
-const RIGHTS: [&str; 10] = [
+/// Every right that a rule can give for a namespace.
+const RIGHTS: [&str; 9] = [
     "acquire_shared",
     "acquire",
     "inspect",
@@ -22,7 +22,6 @@ const RIGHTS: [&str; 10] = [
     "freeze",
     "resize",
     "admin",
-    "metrics",
 ];
 
 /// An operation: its kind of namespace, the rights of which each alone suffices (none: any right does), and whether it names keys.
@@ -335,6 +334,33 @@ fn a_right_for_a_prefix_serves_keys_below_it_alone() {
             }
         }
     }
+}
+
+#[test]
+fn an_operation_over_several_keys_needs_the_right_for_each() {
+    let office = Office::new("[[rule]]\nidentity = \"me\"\nprefix = \"a/\"\nallow = [\"acquire\"]\n");
+    let token = office.token("me");
+    let server = office.server(&[]);
+    let mut buffer = Vec::new();
+    let items = [&b"a/1"[..], b"b/1"].map(|key| KeyItem { key, shared: false });
+    let items = Items::new(items, &mut buffer).expect("two keys");
+    let acquire = AcquireKeys { items, ..AcquireKeys::default() };
+    let mut client = server.client_with(NamespaceKind::Flat, &token);
+    assert_eq!(client.code_of(Request::AcquireKeys(acquire)), Some(ErrorCode::Unauthorized));
+
+    let paths = [&b"a/1"[..], b"b/1"].map(path_of);
+    let mut buffer = Vec::new();
+    let items = paths.iter().map(|path| PathItem { path: PathKey::new(path).expect("a path"), write: true });
+    let items = Items::new(items, &mut buffer).expect("two paths");
+    let acquire = AcquireSet { items, ..AcquireSet::default() };
+    let mut client = server.client_with(NamespaceKind::Tree, &token);
+    assert_eq!(client.code_of(Request::AcquireSet(acquire)), Some(ErrorCode::Unauthorized));
+
+    let mut buffer = Vec::new();
+    let buckets = Items::new([bucket(b"a/1"), bucket(b"b/1")], &mut buffer).expect("two buckets");
+    let mut client = server.client_with(NamespaceKind::Limit, &token);
+    let throttle = Request::ThrottleAll(ThrottleAll { buckets, refund: false });
+    assert_eq!(client.code_of(throttle), Some(ErrorCode::Unauthorized));
 }
 
 #[test]

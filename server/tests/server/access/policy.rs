@@ -3,7 +3,14 @@
 use super::{Office, hello_with, unix_s};
 use crate::harness::{Client, Server, wait_until};
 use std::net::TcpStream;
-use waymaker_protocol::{Acquire, ErrorCode, KeepAlive, NamespaceKind, Release, Request};
+use tonic::Code;
+use tonic::transport::Channel;
+use waymaker_proto::v1;
+use waymaker_proto::v1::lock_service_client::LockServiceClient;
+use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
+use waymaker_protocol::{Acquire, ErrorCode, KeepAlive, NamespaceKind, Release, Request, SessionRequest};
+
+const ALL: &str = "[[rule]]\neveryone = true\nallow = [\"all\"]\n";
 
 fn may_acquire(client: &mut Client<TcpStream>) -> bool {
     let acquire = Request::Acquire(Acquire { key: b"key", wait_ms: 0, ..Acquire::default() });
@@ -14,8 +21,16 @@ fn hang_up(server: &Server) {
     server.signal("HUP");
 }
 
+/// Asserts that the server ends a connection because of its identity or its rights.
+#[track_caller]
+fn assert_ended(client: &mut Client<TcpStream>) {
+    let last = client.receive();
+    assert_eq!((last.number(), last.refusal().0), (0, ErrorCode::Unauthorized));
+    assert!(client.try_receive().is_none(), "the connection is closed");
+}
+
 #[test]
-fn new_rules_apply_to_open_connections() {
+fn a_lost_right_ends_the_connection_and_a_gained_right_does_not() {
     let office = Office::new("[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\", \"list\"]\n");
     let alice = office.token("alice");
     let server = office.server(&[]);
@@ -23,33 +38,60 @@ fn new_rules_apply_to_open_connections() {
     let held = client.acquire(b"held", 0);
     office.set_rules("[[rule]]\nidentity = \"alice\"\nallow = [\"list\"]\n");
     hang_up(&server);
-    wait_until("the right is gone", || !may_acquire(&mut client));
-    // What is held stays held, and its holder may release it.
+    assert_ended(&mut client);
+    let mut client = server.client_with(NamespaceKind::Flat, &alice);
+    assert!(!may_acquire(&mut client));
+    // What is held stays held, and its identity may release it.
     assert_eq!(client.code_of(Request::Release(Release { id: held.id, key: None, own: false })), None);
     office.set_rules("[[rule]]\nidentity = \"alice\"\nallow = [\"all\"]\n");
     hang_up(&server);
-    wait_until("the right is back", || may_acquire(&mut client));
+    wait_until("the right is there", || may_acquire(&mut client));
 }
 
 #[test]
-fn a_file_that_cannot_be_used_changes_nothing() {
+fn the_first_rules_end_connections_without_an_identity() {
+    let office = Office::new("");
+    let server = office.server(&[]);
+    let mut client = server.client("nobody");
+    let (mut in_session, welcome) = {
+        let mut client = server.stranger();
+        let welcome = client.hello("nobody", SessionRequest::New { lease_ms: 60_000 });
+        (client, welcome)
+    };
+    office.set_rules(ALL);
+    let alice = office.token("alice");
+    hang_up(&server);
+    assert_ended(&mut client);
+    assert_ended(&mut in_session);
+    // The session of nobody is nobody's.
+    let session = SessionRequest::Join { id: welcome.session_id };
+    let hello = waymaker_protocol::Hello { session, ..hello_with(NamespaceKind::Flat, &alice) };
+    let code = server.stranger().refused_hello(hello).0;
+    assert_eq!(code, ErrorCode::SessionGone);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_or_has_no_rule_left_changes_nothing() {
     let office = Office::new("[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\"]\n");
-    let (alice, bob) = (office.token("alice"), office.token("bob"));
+    let alice = office.token("alice");
     let server = office.server(&[]);
     let mut client = server.client_with(NamespaceKind::Flat, &alice);
-    office.set_rules("this is no TOML");
-    hang_up(&server);
-    office.revoke(&bob);
-    assert!(may_acquire(&mut client));
-    // A change that can be read takes effect, so the server has looked at the file above before.
+    for useless in ["this is no TOML", ""] {
+        office.set_rules(useless);
+        hang_up(&server);
+        assert!(may_acquire(&mut client));
+        let stranger = crate::harness::default_hello();
+        assert_eq!(server.stranger().refused_hello(stranger).0, ErrorCode::Unauthorized);
+    }
+    // A change that can be read takes effect, so the server has looked at the files above before.
     office.set_rules("[[rule]]\nidentity = \"alice\"\nallow = [\"list\"]\n");
     hang_up(&server);
-    wait_until("the right is gone", || !may_acquire(&mut client));
+    assert_ended(&mut client);
 }
 
 #[test]
 fn a_revoked_or_expired_token_ends_its_connections_and_no_other() {
-    let office = Office::new("[[rule]]\neveryone = true\nallow = [\"all\"]\n");
+    let office = Office::new(ALL);
     let (alice, bob) = (office.token("alice"), office.token("bob"));
     let brief = office.token_until("alice", Some(unix_s() + 2));
     let server = office.server(&[]);
@@ -57,14 +99,56 @@ fn a_revoked_or_expired_token_ends_its_connections_and_no_other() {
         [&alice, &bob, &brief].map(|token| server.client_with(NamespaceKind::Flat, token));
     office.revoke(&alice);
     hang_up(&server);
-    for client in [&mut revoked, &mut expiring] {
-        let last = client.receive();
-        assert_eq!(last.refusal().0, ErrorCode::Unauthorized);
-        assert!(client.try_receive().is_none(), "the connection is closed");
-    }
+    assert_ended(&mut revoked);
+    assert_ended(&mut expiring);
     assert_eq!(other.code_of(Request::KeepAlive(KeepAlive)), None);
     for token in [&alice, &brief] {
         let answer = server.stranger().refused_hello(hello_with(NamespaceKind::Flat, token));
         assert_eq!(answer.0, ErrorCode::Unauthorized);
+    }
+}
+
+#[tokio::test]
+async fn a_token_of_grpc_counts_for_each_call() {
+    let office = Office::new(ALL);
+    let (alice, bob) = (office.token("alice"), office.token_until("bob", Some(unix_s() + 2)));
+    let server = office.server(&["--grpc-listen", "127.0.0.1:0"]);
+    let url = format!("http://{}", server.address("grpc"));
+    let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
+    let mut locks = LockServiceClient::new(channel.clone());
+    let mut operators = OperatorServiceClient::new(channel);
+    let by = |token: &str| {
+        let key = v1::LockKey { key: "key".to_owned(), shared: true };
+        let mut request =
+            tonic::Request::new(v1::AcquireKeysRequest { keys: vec![key], ..Default::default() });
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+        request
+    };
+    locks.try_acquire(by(&alice)).await.expect("alice is known");
+    // A call that opens no lane of its own.
+    let frozen = |token: &str| {
+        let mut request = tonic::Request::new(v1::ListFrozenRequest::default());
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+        request
+    };
+    operators.list_frozen(frozen(&bob)).await.expect("bob is known");
+    let mut code = Code::Ok;
+    while code != Code::Unauthenticated {
+        code = operators.list_frozen(frozen(&bob)).await.err().map_or(Code::Ok, |status| status.code());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(locks.try_acquire(by(&bob)).await.expect_err("it has expired").code(), Code::Unauthenticated);
+
+    // A token that is revoked and comes back works again on the same connection.
+    let kept = office.take_away(&alice);
+    hang_up(&server);
+    let mut code = Code::Ok;
+    while code != Code::Unauthenticated {
+        code = locks.try_acquire(by(&alice)).await.err().map_or(Code::Ok, |status| status.code());
+    }
+    office.give_back(&alice, &kept);
+    hang_up(&server);
+    while locks.try_acquire(by(&alice)).await.is_err() {
+        tokio::task::yield_now().await;
     }
 }
