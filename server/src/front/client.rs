@@ -81,7 +81,7 @@ impl FrontCaller {
         };
         let code = ErrorCode::Unauthorized.name();
         let event = AuditEvent::refused(Act::Deny, caller, code, message.to_owned());
-        let namespace = Some(namespace.into()).filter(|name: &Box<[u8]>| !name.is_empty());
+        let namespace = (!namespace.is_empty()).then(|| namespace.into());
         Local::with(|local| local.node.audit.record(&AuditEvent { namespace, ..event }));
     }
 
