@@ -8,13 +8,13 @@ use std::sync::Arc;
 pub struct Identity {
     /// The name that rules, holds and the audit log use.
     pub name: Arc<str>,
-    /// Groups that its token names, beside those of the access file.
+    /// Groups in the record of its token. The access file may list more.
     pub groups: Vec<Arc<str>>,
-    /// What the identity was verified with.
+    /// The proof that the client showed.
     pub proof: Proof,
 }
 
-/// What an identity was verified with. Decides when the server has to verify it again.
+/// The proof of an identity. It decides when the server has to verify the identity again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The token with this id.

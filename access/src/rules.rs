@@ -92,7 +92,7 @@ pub enum AccessFileError {
     /// It has too many rules.
     #[error("the file has {0} rules; the maximum is {RULE_COUNT_MAX}")]
     TooManyRules(usize),
-    /// A rule is for nobody, or for two.
+    /// A rule names no client, or two.
     #[error("rule {number}: needs exactly one of `identity`, `group` and `everyone = true`")]
     Who {
         /// Which rule, from 1 on.
@@ -138,7 +138,7 @@ fn right_names() -> String {
     names.join(", ")
 }
 
-/// Whom a rule is for.
+/// The clients of a rule.
 #[derive(Debug)]
 enum Who {
     Identity(String),
@@ -161,7 +161,7 @@ struct Rule {
     allow: Rights,
 }
 
-/// What an access file says.
+/// Contents of an access file.
 #[derive(Debug, Default)]
 pub struct Rules {
     groups: BTreeMap<String, BTreeSet<String>>,
@@ -234,7 +234,7 @@ impl Rules {
         self.jwt.as_ref()
     }
 
-    /// The identity of the process of this user at the other end of a Unix socket: the one that the file names, or `uid:N`.
+    /// Returns the identity of a client process of this user at a Unix socket: the identity in the file, or `uid:N`.
     pub fn identity_of_user(&self, uid: u32) -> Arc<str> {
         self.users.get(&uid).cloned().unwrap_or_else(|| format!("uid:{uid}").into())
     }
@@ -248,7 +248,7 @@ impl Rules {
         names.iter().find_map(|name| self.certificates.get(name)).cloned()
     }
 
-    /// What an identity may do in a namespace.
+    /// Returns the rights of an identity in a namespace.
     pub fn access(&self, identity: &Identity, namespace: &[u8], kind: NamespaceKind) -> Access {
         let name = Arc::clone(&identity.name);
         if self.rules.is_empty() {
@@ -257,7 +257,7 @@ impl Rules {
         let mut everywhere = Rights::NONE;
         let mut by_prefix = Vec::new();
         for rule in self.rules_of(identity).filter(|rule| rule.namespaces.contain(namespace)) {
-            // The right to read metrics is for no namespace, so it lets nobody into one.
+            // The right to read metrics is for no namespace, so it opens none.
             let allow = rule.allow.without(Rights::METRICS);
             if rule.prefix.is_empty() {
                 everywhere = everywhere | allow;
@@ -283,7 +283,7 @@ impl Rules {
         move |namespace| is_open || rules.iter().any(|rule| rule.namespaces.contain(namespace))
     }
 
-    /// Returns whether an identity may read the metrics of the server: some rule says so, for whichever namespace.
+    /// Returns whether an identity may read the metrics of the server: a rule for any namespace gives this right.
     pub fn may_read_metrics(&self, identity: &Identity) -> bool {
         self.rules.is_empty() || self.rules_of(identity).any(|rule| rule.allow.contains(Rights::METRICS))
     }

@@ -1,4 +1,4 @@
-//! What an identity may do in one namespace.
+//! The rights of an identity in one namespace.
 
 use std::ops::BitOr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ impl Rights {
     pub const ACQUIRE: Self = Self(1 << 1 | 1 << 0);
     /// See holders and waiters with their ids and owners, and watch keys.
     pub const INSPECT: Self = Self(1 << 2);
-    /// List what is held, without ids and owners.
+    /// List held keys, without ids and owners.
     pub const LIST: Self = Self(1 << 3);
     /// Release and renew what another identity holds, by its id, its request id or its owner.
     pub const RELEASE_OTHERS: Self = Self(1 << 4);
@@ -82,7 +82,7 @@ impl BitOr for Rights {
     }
 }
 
-/// Who a lane belongs to, and what that identity may do in the namespace of the lane.
+/// The identity of a lane, and its rights in the namespace of the lane.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Access {
     identity: Arc<str>,

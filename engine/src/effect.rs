@@ -107,7 +107,7 @@ pub trait Effects {
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         let _ = (shard, number, record);
     }
-    /// An identity releases what another identity holds. For those who keep a record of it.
+    /// An identity releases the claim of another identity. For the audit log.
     fn released_of_other(&mut self, released: ReleasedOfOther<'_>) {
         let _ = released;
     }
@@ -380,7 +380,7 @@ pub struct Verified {
     pub held: bool,
 }
 
-/// A release of a claim by another identity than the one that took it.
+/// A release of a claim that another identity took.
 #[derive(Debug)]
 pub struct ReleasedOfOther<'a> {
     /// The lane that releases it.

@@ -1,4 +1,4 @@
-//! What a lane may do to claims, and see of them, that other identities have.
+//! The rights of a lane over claims of other identities.
 
 use super::{Caller, Shard};
 use crate::access::{Access, Rights};
@@ -8,7 +8,7 @@ use crate::entry::Kind;
 use std::sync::Arc;
 
 impl Shard {
-    /// Notes who a lane belongs to and what it may do. `None`: it may do everything, and nobody knows whose it is.
+    /// Sets the identity and the rights of a lane. `None`: no identity, and all rights.
     pub fn note_access(&mut self, lane: u32, access: Option<&Arc<Access>>) {
         let known = &mut self.lanes.lanes[lane].access;
         if known.as_ref().map(Arc::as_ptr) != access.map(Arc::as_ptr) {
@@ -38,7 +38,7 @@ impl Shard {
             || access.somewhere().contains(right) && self.covers_all_keys(access, claim, right)
     }
 
-    /// Returns whether an access has this right for all keys of a claim, whoever took it.
+    /// Returns whether an access has this right for all keys of a claim.
     pub(super) fn has_right(&self, access: Option<&Access>, claim: u32, right: Rights) -> bool {
         access.is_none_or(|access| {
             access.everywhere().contains(right)
@@ -46,7 +46,7 @@ impl Shard {
         })
     }
 
-    /// What a lane may do. `None`: everything.
+    /// Returns the rights of a lane. `None`: all rights.
     pub(super) fn access_of(&self, lane: u32) -> Option<&Access> {
         self.lanes.lanes[lane].access.as_deref()
     }
@@ -92,7 +92,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The owner of a claim as a lane sees it: nobody, if the lane may not know.
+    /// Returns the owner of a claim as a lane sees it: empty if the lane may not see it.
     pub(super) fn shown_owner(&self, lane: u32, claim: u32) -> Arc<[u8]> {
         if self.may(lane, claim, Rights::INSPECT) { Arc::clone(self.owner_of(claim)) } else { Arc::from([]) }
     }

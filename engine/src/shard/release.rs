@@ -13,8 +13,8 @@ use crate::time::Time;
 use std::sync::Arc;
 
 impl Shard {
-    /// Ends the claim with this id, held or waiting. Whoever knows the id may if their identity took it, or if they may release
-    /// what others took. If it is another lane than the claim's, that one is told.
+    /// Ends the claim with this id, held or waiting. The caller must have the identity that took the claim, or the right to release claims
+    /// of others. If another lane has the claim, that lane is notified.
     #[inline(always)]
     pub fn release(&mut self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, key) {

@@ -1,8 +1,8 @@
-//! What a connection shows of its client, beside credentials.
+//! Facts about the client of a connection, beside credentials.
 
 use std::net::IpAddr;
 
-/// What the server knows of a client without being told: it comes from the socket and from TLS.
+/// Facts about a client that come from its socket and from TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Address of the client; `None` at a Unix socket.

@@ -86,7 +86,7 @@ pub(crate) struct PolicyFiles {
 }
 
 impl PolicyFiles {
-    /// Those of a server that has read them once.
+    /// Takes the files of a server that has read them once.
     pub(crate) fn new(options: AccessOptions, access: Arc<AccessControl>) -> Self {
         Self { options, access }
     }

@@ -54,10 +54,10 @@ impl AccessControl {
         self.validity.fetch_add(1, Ordering::Release);
     }
 
-    /// Replaces the policy. Connections that begin later use it at once, and workers apply it to those that are open.
+    /// Replaces the policy. New connections use it at once, and workers apply it to open connections.
     pub fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
-        // Release: whoever sees the number finds the policy.
+        // Release: a thread that sees the number finds the policy.
         self.version.fetch_add(1, Ordering::Release);
         self.validity.fetch_add(1, Ordering::Release);
     }

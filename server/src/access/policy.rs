@@ -1,4 +1,4 @@
-//! Who a client is, and what it may do: the decisions, without files and clocks.
+//! The decisions about identities and rights, without files and clocks.
 
 use super::evidence::Evidence;
 use std::path::Path;
@@ -24,10 +24,10 @@ pub enum Unauthenticated {
     Expired,
 }
 
-/// How the text of a token begins; that of a JSON web token does not.
+/// Beginning of each token. No JSON web token begins with it.
 const TOKEN_PREFIX: &[u8] = b"wm_";
 
-/// What the access file and the token files say at one time.
+/// Contents of the access file and the token files at one time.
 #[derive(Debug, Default)]
 pub struct Policy {
     pub(super) rules: Rules,
@@ -36,15 +36,15 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Returns whether the server asks nobody who they are and lets everybody do everything.
+    /// Returns whether the server identifies no client, so that every client may do everything.
     fn is_open(&self) -> bool {
         self.rules.is_empty() && !self.has_credentials() && self.rules.anonymous().is_none()
     }
 
-    /// Finds out who a client is. `None`: nobody knows, and the client may do everything.
+    /// Identifies a client. `None`: the client has no identity and may do everything.
     ///
     /// # Errors
-    /// If the client has to have an identity and shows none, or shows one that is not valid.
+    /// If the client needs an identity and shows none, or if its credentials are not valid.
     pub fn identify(
         &self,
         evidence: &Evidence,
@@ -146,7 +146,7 @@ impl Policy {
         !self.rules.is_empty()
     }
 
-    /// What an identity may do in a namespace. `None`: everything.
+    /// Returns the rights of an identity in a namespace. `None`: all rights.
     pub fn access(
         &self,
         identity: Option<&Arc<Identity>>,

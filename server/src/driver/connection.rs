@@ -202,7 +202,7 @@ impl Connection {
         match (ended, moved, socket) {
             (End::Move(to), Some(moved), Some(socket)) => match socket.into_std() {
                 Ok(socket) => {
-                    // What is known of the client moves along.
+                    // The identity of the client moves with the connection.
                     let (port, evidence, moved) = (Port::Binary, Evidence::default(), Some(moved));
                     let intake = Intake { port, socket, peer, evidence, moved, reserved, admission };
                     local.handles[usize::from(to)].send(intake);

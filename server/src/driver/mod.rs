@@ -59,7 +59,7 @@ pub struct Intake {
     pub socket: socket::StdSocket,
     /// Who is on the other side; the owner of what it holds until it names another.
     pub peer: String,
-    /// What the connection shows of its client.
+    /// Facts about the client.
     pub evidence: Evidence,
     /// What the other worker had read from it.
     pub moved: Option<Moved>,

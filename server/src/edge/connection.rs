@@ -59,7 +59,7 @@ pub struct Connection {
 pub struct Moved {
     /// Bytes that were read from it and not served.
     pub input: Vec<u8>,
-    /// What is known of its client.
+    /// Identity of the client.
     pub client: Client,
     /// The move.
     pub ticket: MoveTicket,
@@ -94,7 +94,7 @@ pub struct Newcomer<'a> {
     pub peer: &'a [u8],
     /// Comes from another worker.
     pub moved: Option<Moved>,
-    /// What is known of its client. That of a connection that moves comes with it.
+    /// Identity of the client. A connection that moves brings its own.
     pub client: Client,
     /// Has one of the places for operators.
     pub is_reserved: bool,

@@ -57,12 +57,12 @@ impl FrontClient {
     }
 }
 
-/// Who makes requests of a front end: what the lanes of its inlets know of the client.
+/// The client of requests to a front end, as the lanes of its inlets know it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrontCaller {
-    /// The identity. `None`: nobody knows, and the client may do everything.
+    /// The identity. `None`: the client has none and may do everything.
     pub(crate) identity: Option<Arc<Identity>>,
-    /// What the connection shows of the client. `None` for the server itself.
+    /// Facts about the client. `None` for the server itself.
     pub(crate) evidence: Option<Arc<Evidence>>,
     /// The address of the client, as people read it. `None` for the server itself.
     pub(crate) address: Option<Arc<str>>,

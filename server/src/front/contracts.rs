@@ -25,7 +25,7 @@ pub(super) struct Contracts {
 }
 
 impl Contracts {
-    /// Whether its identity still holds. Without one there is nothing to look up.
+    /// Returns whether its identity is still valid. No identity needs no lookup.
     fn is_current(&self) -> bool {
         self.identity.as_ref().is_none_or(|identity| {
             Local::with(|local| local.node.access.policy().is_current(identity, local.node.unix_seconds()))
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Callers {
 }
 
 impl Callers {
-    /// Those of a new connection.
+    /// Returns the identities of a new connection.
     pub(super) fn new(client: FrontClient) -> Self {
         Self { client, known: Mutex::default() }
     }

@@ -62,7 +62,7 @@ pub(super) const SERVICES: [&str; 12] = [
 ];
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
 const REFLECTION_V1ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
-/// Services that tell nothing about locks, so nobody needs an identity for them.
+/// Services that reveal nothing about locks, so their clients need no identity.
 const SIDE_SERVICES: [&str; 3] = [health_server::SERVICE_NAME, REFLECTION, REFLECTION_V1ALPHA];
 
 static ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");

@@ -20,7 +20,7 @@ impl LazyInlet {
         Self { kind, namespace, caller, opened: Mutex::new(None) }
     }
 
-    /// The inlet; it is open from here on. One that the worker has closed, because an identity did not hold for a while, is opened again.
+    /// Returns the open inlet. If the worker has closed it, because the identity was not valid for a while, it is opened again.
     ///
     /// # Errors
     /// What the worker said instead of a welcome.

@@ -123,7 +123,7 @@ impl State {
         self.acts.begin(ticket, AuditEvent { namespace, ..event });
     }
 
-    /// Adds to the event of a request that was denied what the request names.
+    /// Adds the namespace and the key to the event of a denied request.
     #[cold]
     pub(super) fn describe_denied(&mut self, node: &Node, slot: u32, key: Option<&[u8]>) {
         let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);

@@ -69,7 +69,7 @@ impl HelloRefusal {
     }
 }
 
-/// A lane that a connection resumes, and what the connection is let in with.
+/// A lane that a connection resumes, with the namespace and the rights of the connection.
 struct Resumption {
     namespace: NamespaceUse,
     access: Option<Arc<Access>>,
@@ -188,7 +188,7 @@ impl State {
         Ok(worker.filter(|worker| *worker != self.index && !moved))
     }
 
-    /// Finds out who the client is, unless that is known, and what it may do in its namespace. `None`: everything.
+    /// Identifies the client, unless its identity is known, and returns its rights in the namespace. `None`: all rights.
     fn identify(
         &mut self,
         node: &Node,
@@ -280,8 +280,8 @@ impl State {
         Ok((key, number, false))
     }
 
-    /// The session with this id. That of another identity does not exist for a client. A session that an earlier server knew without an
-    /// identity belongs to the client that knows its id.
+    /// Finds the session with this id. A client does not find the session of another identity. A session that an earlier server knew without
+    /// an identity belongs to the client that knows its id.
     fn find_session(&self, id: SessionId, access: Option<&Access>) -> Result<u32, HelloRefusal> {
         let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
         let own = self.sessions.get(session).and_then(|session| session.identity.as_ref());

@@ -75,7 +75,7 @@ pub struct Client {
 pub enum KnownAs {
     /// Not asked yet. `HELLO` may bring credentials.
     Unidentified,
-    /// Asked. `None`: nobody knows, and the client may do everything.
+    /// Identified. `None`: the client has no identity and may do everything.
     Identified(Option<Arc<Identity>>),
 }
 

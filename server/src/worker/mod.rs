@@ -214,7 +214,7 @@ impl Worker {
         }
     }
 
-    /// Notes what is known of the client of a connection. To be called before its first bytes are handed in.
+    /// Sets the client of a connection. To be called before its first bytes are handed in.
     pub fn note_client(&mut self, key: ConnectionKey, client: Client) {
         if let Some(lane) = self.state.lanes.of(key) {
             lane.client = client;

@@ -18,9 +18,8 @@ impl State {
         }
     }
 
-    /// Looks at the next connections. A client that the policy no longer knows loses its connection, and so does one that has lost a right:
-    /// its waiters, watches and requests in flight end with the connection, and it can connect again. Others get the rights that they have
-    /// gained.
+    /// Looks at the next connections. A client that lost its identity or a right loses its connection: its waiters, watches and
+    /// requests in flight end, and it can connect again. Other clients get the rights that they have gained.
     pub(super) fn reauthorize(&mut self, node: &Node) {
         let Some(from) = self.reauthorized_from else { return };
         let (policy, now_unix_s) = (node.access.policy(), node.unix_seconds());

@@ -1,4 +1,4 @@
-//! Which rights each request needs: the one place where the worker compares them with those of a lane.
+//! The rights that each request needs, and the only place where the worker compares them with the rights of a lane.
 //!
 //! A lane that has a right for every key passes with one comparison of bits, together with the check whether its kind of namespace serves
 //! the request at all ([`Barriers`]). Only if that fails, the request is decoded and its keys are compared with the rules. Requests that
@@ -35,7 +35,7 @@ const OF_OPCODES: [u32; 256] = {
     barriers
 };
 
-/// The rights with which a request is served whatever its keys are.
+/// Returns the rights that let a request pass without a look at its keys.
 const fn needed(opcode: u8) -> Rights {
     match opcode {
         opcode::ACQUIRE
@@ -62,7 +62,7 @@ const fn needed(opcode: u8) -> Rights {
 }
 
 impl Barriers {
-    /// Those of a lane in a namespace of this kind. Without access nobody is asked for rights.
+    /// Returns the barriers of a lane in a namespace of this kind. A lane without access needs no rights.
     pub(crate) fn of_lane(kind: NamespaceKind, access: Option<&Access>) -> Self {
         let lacking = access.map_or(0, |access| Rights::ALL.bits() & !access.everywhere().bits());
         Self(u32::from(lacking) | 1 << (KIND_SHIFT + u32::from(kind.number())) | ACT)

@@ -66,7 +66,7 @@ impl Inlet {
         opened.map(|key| Self { key }).map_err(Reply::from)
     }
 
-    /// Whether the worker has ended the lane.
+    /// Returns whether the worker has ended the lane.
     pub(crate) fn is_closed(&self) -> bool {
         Local::with(|local| local.with_inlet(self.key, |inlet, _| inlet.is_closed())).unwrap_or(true)
     }

@@ -200,7 +200,7 @@ pub(super) async fn active_count(type_name: &str) -> i64 {
     if Local::with(|local| local.node.find_namespace(NAMESPACE)).is_none() {
         return 0;
     }
-    // The server itself asks, on behalf of nobody.
+    // The server itself asks.
     let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"", &FrontCaller::default()) else {
         return 0;
     };

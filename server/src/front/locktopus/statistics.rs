@@ -72,7 +72,7 @@ pub(super) async fn show(
     }
 }
 
-/// Whether a client may see the numbers of a namespace.
+/// Returns whether a client may see the numbers of a namespace.
 fn may_see(name: &str, identity: Option<&Arc<Identity>>) -> bool {
     let policy = Local::with(|local| local.node.access.policy());
     let access = policy.access(identity, &tree_namespace(name), NamespaceKind::Tree);

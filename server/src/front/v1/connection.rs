@@ -39,7 +39,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Whether the worker has ended one of its lanes.
+    /// Returns whether the worker has ended one of its lanes.
     fn is_closed(&self) -> bool {
         self.claims.is_closed() || self.questions.is_closed()
     }
@@ -82,7 +82,7 @@ impl Connection {
         self.0.caller.identity.as_ref()
     }
 
-    /// What the client may do in a namespace. `None`: everything.
+    /// Returns the rights of the client in a namespace. `None`: all rights.
     pub(super) fn access(&self, namespace: &str, kind: NamespaceKind) -> Option<Arc<Access>> {
         let policy = Local::with(|local| local.node.access.policy());
         policy.access(self.0.caller.identity.as_ref(), namespace.as_bytes(), kind)

@@ -30,7 +30,7 @@ struct Named<'a> {
     kind: NamespaceKind,
 }
 
-/// The namespace of this name, for a client with this right there. Whoever only looks makes none.
+/// Finds the namespace of this name for a client with this right there. A lookup makes no namespace.
 fn named<'a>(connection: &Connection, name: &'a str, right: Rights) -> Result<Named<'a>, Status> {
     let name = if name.is_empty() { DEFAULT } else { name };
     connection.check_right(name, right)?;
