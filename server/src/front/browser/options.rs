@@ -19,7 +19,7 @@ pub struct BrowserFlags {
     #[arg(long, env = "WAYMAKER_HTTP_HOSTS", value_name = "LIST", value_delimiter = ',')]
     pub http_hosts: Option<Vec<AllowedHost>>,
     /// Comma-separated origins of the web pages that may send HTTP requests and open WebSockets, such as
-    /// https://app.example; `*` allows every page, as Locktopus does. Programs other than browsers need no entry
+    /// `https://app.example`; `*` allows every page, as Locktopus does. Programs other than browsers need no entry
     /// [default: none]
     #[arg(long, env = "WAYMAKER_HTTP_ORIGINS", value_name = "LIST", value_delimiter = ',')]
     pub http_origins: Option<Vec<AllowedOrigin>>,

@@ -3,6 +3,7 @@
 use super::{Office, hello_with};
 use crate::harness::{Client, Server, default_hello};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, ErrorCode, ErrorDetail, Event, Extend, ForceRelease, Hello,
     Inspect, Items, KeyItem, List, LockId, NamespaceKind, Register, Release, Request, Response,
@@ -308,4 +309,40 @@ fn a_holder_is_told_that_another_identity_released_its_lock() {
     assert!(matches!(alice.receive().event(), Event::Revoked { id, .. } if id == held.id));
     let inspect = Request::Inspect(Inspect { key: b"key" });
     assert_eq!(alice.code_of(inspect), None);
+}
+
+/// Calls of each kind in one comparison of times.
+const CALL_COUNT: usize = 10_000;
+
+/// Medians of the times of calls about the hold of another identity and about no hold, in turn.
+fn medians(client: &mut Client<TcpStream>, held: LockId, absent: LockId) -> [Duration; 2] {
+    let mut times = [const { Vec::new() }; 2];
+    for _ in 0..CALL_COUNT {
+        for (id, times) in [held, absent].into_iter().zip(&mut times) {
+            let begin = Instant::now();
+            assert_eq!(client.code_of(status(id)), Some(ErrorCode::NotFound));
+            times.push(begin.elapsed());
+        }
+    }
+    times.map(|mut times| {
+        times.sort_unstable();
+        times[CALL_COUNT / 2]
+    })
+}
+
+#[test]
+fn the_time_of_an_answer_does_not_tell_whether_a_hold_exists() {
+    let people = People::new(&[]);
+    let held = people.client(&people.alice).acquire(b"a/key", 0);
+    let absent = LockId { secret: held.id.secret ^ 1, ..held.id };
+    let mut bob = people.client(&people.bob);
+    // A noisy machine may disturb one comparison, but not all of them.
+    let ratios: Vec<f64> = (0..5)
+        .map(|_| {
+            let [denied, unknown] = medians(&mut bob, held.id, absent);
+            denied.as_secs_f64() / unknown.as_secs_f64()
+        })
+        .take_while(|ratio| !(0.95..=1.05).contains(ratio))
+        .collect();
+    assert!(ratios.len() < 5, "{ratios:?}");
 }
