@@ -270,15 +270,20 @@ impl Rules {
 
     /// Returns which namespaces an identity may list at least some keys of. Cheaper than [`Rules::access`] for many namespaces.
     pub fn may_list(&self, identity: &Identity) -> impl Fn(&[u8]) -> bool {
-        let rules: Vec<_> =
-            self.rules_of(identity).filter(|rule| rule.allow.contains(Rights::LIST)).collect();
-        let is_open = self.rules.is_empty();
-        move |namespace| is_open || rules.iter().any(|rule| rule.namespaces.contain(namespace))
+        self.namespaces_with(identity, |rights| rights.contains(Rights::LIST))
     }
 
     /// Returns in which namespaces an identity has a right. Cheaper than [`Rules::access`] for many namespaces.
     pub fn reach(&self, identity: &Identity) -> impl Fn(&[u8]) -> bool {
-        let rules: Vec<_> = self.rules_of(identity).filter(|rule| rule.allow != Rights::METRICS).collect();
+        self.namespaces_with(identity, |rights| rights != Rights::METRICS)
+    }
+
+    fn namespaces_with(
+        &self,
+        identity: &Identity,
+        is_wanted: impl Fn(Rights) -> bool,
+    ) -> impl Fn(&[u8]) -> bool {
+        let rules: Vec<_> = self.rules_of(identity).filter(|rule| is_wanted(rule.allow)).collect();
         let is_open = self.rules.is_empty();
         move |namespace| is_open || rules.iter().any(|rule| rule.namespaces.contain(namespace))
     }

@@ -8,14 +8,12 @@ use zeroize::Zeroizing;
 use crate::hex::{self, Hex};
 use crate::secret::{SECRET_LEN, SECRET_TEXT_LEN, Secret};
 
-/// Begin of every token, by which programs that search for leaked secrets recognize it.
-const PREFIX: &[u8] = b"wm_";
 /// Length of an id in bytes.
 const ID_LEN: usize = 8;
 /// Length of an id as text.
 const ID_TEXT_LEN: usize = 2 * ID_LEN;
 /// Length of a token as text.
-const TEXT_LEN: usize = PREFIX.len() + ID_TEXT_LEN + 1 + SECRET_TEXT_LEN;
+const TEXT_LEN: usize = Token::PREFIX.len() + ID_TEXT_LEN + 1 + SECRET_TEXT_LEN;
 
 /// Name of a token: 64 random bits, 16 lower-case hexadecimal digits as text. An id is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +47,8 @@ pub struct Token {
 }
 
 impl Token {
+    /// Beginning of every token, by which programs that search for leaked secrets recognize it. No JSON web token begins with it.
+    pub const PREFIX: &[u8] = b"wm_";
     /// Number of random bytes of a token.
     pub const RANDOM_LEN: usize = ID_LEN + SECRET_LEN;
 
@@ -66,7 +66,7 @@ impl Token {
         if text.len() != TEXT_LEN {
             return None;
         }
-        let (id, rest) = text.strip_prefix(PREFIX)?.split_at(ID_TEXT_LEN);
+        let (id, rest) = text.strip_prefix(Self::PREFIX)?.split_at(ID_TEXT_LEN);
         let id = TokenId(hex::decode(id)?);
         let secret = Secret::parse(rest.strip_prefix(b".")?)?;
         Some(Self { id, secret })

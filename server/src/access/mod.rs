@@ -17,6 +17,14 @@ pub use policy::{Policy, Unauthenticated};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use waymaker_engine::Rights;
+use waymaker_protocol::Quoted;
+
+/// Says that an identity lacks a right in a namespace.
+pub(crate) fn no_right_in(identity: &str, right: Rights, namespace: &[u8]) -> String {
+    let (identity, namespace) = (Quoted(identity.as_bytes()), Quoted(namespace));
+    format!("no rule gives {identity} the right `{}` in the namespace {namespace}", right.name())
+}
 
 /// The policy of a server as it was read last. Looked at when a client is identified, not for each request.
 #[derive(Debug, Default)]
@@ -24,8 +32,6 @@ pub struct AccessControl {
     policy: RwLock<Arc<Policy>>,
     /// Rises with each new policy.
     version: AtomicU64,
-    /// Rises with each new policy, and with each identity that expires.
-    validity: AtomicU64,
 }
 
 impl AccessControl {
@@ -44,21 +50,10 @@ impl AccessControl {
         self.version.load(Ordering::Acquire)
     }
 
-    /// A number that rises when a result of [`Policy::identify`] may no longer hold.
-    pub fn validity(&self) -> u64 {
-        self.validity.load(Ordering::Acquire)
-    }
-
-    /// Notes that an identity has expired.
-    pub fn note_expired(&self) {
-        self.validity.fetch_add(1, Ordering::Release);
-    }
-
     /// Replaces the policy. New connections use it at once, and workers apply it to open connections.
     pub fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
         // Release: a thread that sees the number finds the policy.
         self.version.fetch_add(1, Ordering::Release);
-        self.validity.fetch_add(1, Ordering::Release);
     }
 }

@@ -3,7 +3,7 @@
 use super::evidence::Evidence;
 use std::path::Path;
 use std::sync::Arc;
-use waymaker_access::{Identity, JwtRefusal, JwtVerifier, Proof, Rules, TokenRefusal, TokenTable};
+use waymaker_access::{Identity, JwtRefusal, JwtVerifier, Proof, Rules, Token, TokenRefusal, TokenTable};
 use waymaker_engine::Access;
 use waymaker_protocol::NamespaceKind;
 
@@ -23,9 +23,6 @@ pub enum Unauthenticated {
     #[error("the token has expired")]
     Expired,
 }
-
-/// Beginning of each token. No JSON web token begins with it.
-const TOKEN_PREFIX: &[u8] = b"wm_";
 
 /// Contents of the access file and the token files at one time.
 #[derive(Debug, Default)]
@@ -85,7 +82,7 @@ impl Policy {
         now_unix_s: u64,
     ) -> Result<Arc<Identity>, Unauthenticated> {
         match (&self.tokens, &self.jwt) {
-            (tokens, Some(jwt)) if tokens.is_none() || !credentials.starts_with(TOKEN_PREFIX) => {
+            (tokens, Some(jwt)) if tokens.is_none() || !credentials.starts_with(Token::PREFIX) => {
                 let identity = jwt.verify(credentials, now_unix_s).map_err(|refusal| match refusal {
                     JwtRefusal::Expired => Unauthenticated::Expired,
                     _ => Unauthenticated::Invalid,

@@ -51,9 +51,9 @@ pub(super) struct Callers {
 
 #[derive(Default)]
 struct Known {
-    /// Of the newest call: its credentials, and the validity of the policy at that time.
+    /// Of the newest call: its credentials, and the version of the policy at that time.
     credentials: Box<[u8]>,
-    validity: u64,
+    version: u64,
     newest: Option<Arc<Contracts>>,
     /// All of them, since calls of several identities may take turns.
     all: Vec<Arc<Contracts>>,
@@ -78,10 +78,10 @@ impl Callers {
     /// If the call has to come from an identity, and does not.
     pub(super) fn contracts(&self, headers: &HeaderMap) -> Result<Arc<Contracts>, Status> {
         let credentials = bearer(headers);
-        let validity = Local::with(|local| local.node.access.validity());
+        let version = Local::with(|local| local.node.access.version());
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(newest) = &known.newest
-            && known.validity == validity
+            && known.version == version
             && *known.credentials == *credentials
             && newest.is_current()
         {
@@ -92,7 +92,7 @@ impl Callers {
         })?;
         let contracts = known.of(caller)?;
         known.credentials = credentials.into();
-        known.validity = validity;
+        known.version = version;
         known.newest = Some(Arc::clone(&contracts));
         Ok(contracts)
     }

@@ -296,7 +296,8 @@ mod tests {
             let mut answers = Vec::new();
             assert_eq!(client.read_to_end(&mut answers).unwrap_err().kind(), ErrorKind::WouldBlock);
             let count = answers.windows(ANSWER_BEGIN.len()).filter(|bytes| *bytes == ANSWER_BEGIN).count();
-            assert_eq!(count, HTTP_REQUESTS_PER_TURN as usize);
+            // The time of a turn may end it even earlier.
+            assert!(count <= HTTP_REQUESTS_PER_TURN as usize, "{count} answers");
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use super::State;
 use super::turns::ShardTurn;
+use crate::access::no_right_in;
 use crate::limits::{EVERYWHERE_IN_FLIGHT_MAX, HIDDEN_NAMESPACES_PER_PAGE_MAX};
 use crate::mail::Batch;
 use crate::node::Node;
@@ -11,7 +12,7 @@ use waymaker_engine::log::Record;
 use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Rights, Ticket, WhenDurable};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
-use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Quoted, Request};
+use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Request};
 
 /// One question.
 #[derive(Debug)]
@@ -111,9 +112,7 @@ impl State {
         // No rule looks different for another kind, as the whole namespace is meant.
         let access = node.access.policy().access(Some(identity), name, NamespaceKind::Flat)?;
         let may_remove = access.everywhere().contains(Rights::ADMIN);
-        let identity = Quoted(identity.name.as_bytes());
-        (!may_remove)
-            .then(|| format!("no rule gives {identity} the right `admin` in the namespace {}", Quoted(name)))
+        (!may_remove).then(|| no_right_in(&identity.name, Rights::ADMIN, name))
     }
 
     fn freeze(&mut self, node: &Node, slot: u32, freeze: &wire::Freeze<'_>) -> Result<Question, Refusal> {

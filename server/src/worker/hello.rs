@@ -334,9 +334,8 @@ impl State {
         let lane = &mut self.lanes[slot];
         lane.session_end = session_end;
         lane.client = client;
-        lane.set_access(access.clone());
         let (address, known_to) = (lane.address, lane.known_to.clone());
-        self.change_lane(node, address, &known_to, &LaneChange::Access(access));
+        self.change_access(node, slot, access);
         // A turn delivers the events that other workers have posted. As long as the lane has no connection, none is written in front of the welcome.
         self.change_lane(node, address, &known_to, &LaneChange::Attached);
         let lane = &mut self.lanes[slot];

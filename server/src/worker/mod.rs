@@ -46,6 +46,7 @@ use acts::Acts;
 use lane::{Lane, Lanes, Stage};
 use lifecycle::LaneEnd;
 use outbox::Outbox;
+use reauthorize::Look;
 use serve::Located;
 use sessions::Sessions;
 use std::collections::VecDeque;
@@ -147,8 +148,10 @@ pub(crate) struct State {
     asking: Option<Asking>,
     /// Lanes of ended sessions that shards still know.
     lane_ends: VecDeque<LaneEnd>,
-    /// The lane that is looked at next, to see whether its identity still holds; `None` between two looks.
-    reauthorized_from: Option<u32>,
+    /// A look whether identities and rights of connections still hold, while it lasts.
+    look: Option<Look>,
+    /// The version of the policy at the last look.
+    access_version: u64,
 }
 
 impl Worker {
@@ -183,7 +186,8 @@ impl Worker {
             housekept_at: now,
             asking: None,
             lane_ends: VecDeque::new(),
-            reauthorized_from: None,
+            look: None,
+            access_version: 0,
         };
         let mut worker = Self { node, state };
         worker.state.restore_sessions(&worker.node);

@@ -9,11 +9,22 @@ use std::sync::{Arc, PoisonError};
 use waymaker_engine::Access;
 use waymaker_protocol::ErrorCode;
 
+/// A look at all connections, a few at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// The slot of the next lane.
+    from: u32,
+    /// The policy is another one than at the last look. Otherwise the rights of the connections are the same.
+    has_new_policy: bool,
+}
+
 impl State {
     /// Looks at all connections, if the last look has ended: a few at once, and the others when the connections have had their turns.
     pub(super) fn begin_to_reauthorize(&mut self, node: &Node) {
-        if self.reauthorized_from.is_none() {
-            self.reauthorized_from = Some(0);
+        if self.look.is_none() {
+            let version = node.access.version();
+            self.look = Some(Look { from: 0, has_new_policy: version != self.access_version });
+            self.access_version = version;
             self.reauthorize(node);
         }
     }
@@ -21,7 +32,7 @@ impl State {
     /// Looks at the next connections. A client that lost its identity or a right loses its connection: its waiters, watches and
     /// requests in flight end, and it can connect again. Other clients get the rights that they have gained.
     pub(super) fn reauthorize(&mut self, node: &Node) {
-        let Some(from) = self.reauthorized_from else { return };
+        let Some(Look { from, has_new_policy }) = self.look else { return };
         let (policy, now_unix_s) = (node.access.policy(), node.unix_seconds());
         let end = self.lanes.slot_count();
         let to = end.min(from.saturating_add(REAUTHORIZED_PER_STEP_MAX));
@@ -31,10 +42,13 @@ impl State {
             if key.epoch == 0 || lane.stage == Stage::Hello || lane.stage.is_over() {
                 continue;
             }
+            // Also under the same policy: a token expires, and a front may have identified its client before the policy changed.
             if !policy.still_knows(lane.identity(), evidence, now_unix_s) {
-                node.access.note_expired();
                 let message = "the identity of the client has expired or was revoked";
                 self.end_unauthorized(key, "credentials", message);
+                continue;
+            }
+            if !has_new_policy {
                 continue;
             }
             let access = {
@@ -46,32 +60,39 @@ impl State {
             self.renew_access(node, key, access);
         }
         if to == end {
-            self.reauthorized_from = None;
+            self.look = None;
         } else {
-            self.reauthorized_from = Some(to);
+            self.look = Some(Look { from: to, has_new_policy });
             self.mail(node, self.index, Mail::Reauthorize);
         }
     }
 
     fn renew_access(&mut self, node: &Node, key: ConnectionKey, access: Option<Arc<Access>>) {
-        let lane = &mut self.lanes[key.slot];
-        if lane.access == access {
-            return;
-        }
+        let lane = &self.lanes[key.slot];
         let has_lost = match (&lane.access, &access) {
             (Some(old), Some(new)) => !new.includes(old),
             (None, Some(_)) => true,
             (_, None) => false,
         };
         if has_lost {
-            node.access.note_expired();
             return self.end_unauthorized(
                 key,
                 "rights",
                 "the rights of the client have changed; connect again",
             );
         }
+        self.change_access(node, key.slot, access);
+    }
+
+    /// Gives the client of a lane other rights, and tells the shards that know the lane.
+    pub(super) fn change_access(&mut self, node: &Node, slot: u32, access: Option<Arc<Access>>) {
+        let lane = &mut self.lanes[slot];
+        let is_same = lane.access == access;
+        // Also if it is the same: the kind of a restored lane may be known only now.
         lane.set_access(access.clone());
+        if is_same {
+            return;
+        }
         let (address, known_to) = (lane.address, lane.known_to.clone());
         self.change_lane(node, address, &known_to, &LaneChange::Access(access));
     }

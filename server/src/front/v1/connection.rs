@@ -1,6 +1,7 @@
 //! The lanes of one gRPC connection.
 
 use super::status;
+use crate::access::no_right_in;
 use crate::driver::{Inlet, Local, Reply};
 use crate::front::FrontCaller;
 use crate::limits::{GRPC_NAMESPACES_MAX, GRPC_OWN_LANES_MAX};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tonic::Status;
 use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
-use waymaker_protocol::{NamespaceKind, Quoted, Request, Response};
+use waymaker_protocol::{NamespaceKind, Request, Response};
 
 /// What the services of one connection share: its lanes, by namespace. They are opened when they are first needed and stay
 /// for as long as the connection does.
@@ -93,13 +94,9 @@ impl Connection {
         // No rule is for one kind of namespace alone.
         match self.access(namespace, NamespaceKind::Flat) {
             Some(access) if !access.somewhere().contains(right) => {
-                let identity = Quoted(access.identity().as_bytes());
-                let (right, namespace_name) = (right.name(), namespace.as_bytes());
-                let namespace = Quoted(namespace_name);
-                let message =
-                    format!("no rule gives {identity} the right `{right}` in the namespace {namespace}");
-                self.0.caller.note_denied(namespace_name, &message);
-                Err(status::unauthorized(right, &message))
+                let message = no_right_in(access.identity(), right, namespace.as_bytes());
+                self.0.caller.note_denied(namespace.as_bytes(), &message);
+                Err(status::unauthorized(right.name(), &message))
             }
             _ => Ok(()),
         }
