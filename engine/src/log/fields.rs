@@ -84,6 +84,14 @@ impl<'a> Take<'a> {
         if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence above the maximum")) }
     }
 
+    /// Reads the fence of a grant. The first one is 1.
+    pub(super) fn granted_fence(&mut self) -> Result<u64, BadRecord> {
+        match self.fence()? {
+            0 => Err(BadRecord("a grant without a fence")),
+            fence => Ok(fence),
+        }
+    }
+
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], BadRecord> {
         let len = self.u16()?;
         self.slice(usize::from(len))

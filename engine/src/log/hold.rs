@@ -244,7 +244,7 @@ impl<'a> Take<'a> {
         let kind = self.u8()?;
         let (awaits_count, has_identity) = (kind & item::AWAITS_COUNT != 0, kind & item::IDENTITY != 0);
         let kind = kind & !(item::AWAITS_COUNT | item::IDENTITY);
-        let (fence, since_ms, deadline_ms) = (self.fence()?, self.u64()?, self.u64()?);
+        let (fence, since_ms, deadline_ms) = (self.granted_fence()?, self.u64()?, self.u64()?);
         let (lease_ms, priority, number) = (self.u32()?, self.u32()?, self.u32()?);
         let release_after_ms = if has(bit::RELEASE_AFTER) { Some(self.u32()?) } else { None };
         let session = if has(bit::SESSION) {

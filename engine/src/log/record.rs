@@ -298,7 +298,7 @@ impl<'a> Record<'a> {
                 Self::LeaseMoved { id: take.id()?, deadline_ms: take.u64()?, lease_ms: take.u32()? }
             }
             tag::ENDED => Self::Ended { id: take.id()? },
-            tag::COUNTED => Self::Counted { id: take.id()?, fence: take.fence()? },
+            tag::COUNTED => Self::Counted { id: take.id()?, fence: take.granted_fence()? },
             tag::COUNTER => Self::Counter {
                 namespace: take.u16()?,
                 scope: match take.u8()? {
@@ -448,6 +448,21 @@ mod tests {
             bytes.push(0);
             assert!(is_part || Record::decode(&bytes[4..]).is_err(), "{record:?} with a byte more");
         }
+    }
+
+    #[test]
+    fn a_grant_without_a_fence_is_rejected() {
+        for record in [
+            Record::Held(Hold { fence: 0, ..hold(Item::Key(b"key")) }),
+            Record::Counted { id: ClaimId { place: 1, secret: 2 }, fence: 0 },
+        ] {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            assert_eq!(Record::decode(&bytes[4..]), Err(BadRecord("a grant without a fence")));
+        }
+        let mut floor = Vec::new();
+        Record::Floor { fence: 0 }.encode(&mut floor);
+        Record::decode(&floor[4..]).unwrap();
     }
 
     #[test]
