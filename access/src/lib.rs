@@ -7,6 +7,7 @@ mod hex;
 mod identity;
 mod jwt;
 pub mod limits;
+mod quotas;
 mod record;
 mod rules;
 mod secret;
@@ -14,6 +15,7 @@ mod timestamp;
 mod token;
 mod token_file;
 mod token_table;
+mod who;
 
 pub use identity::{Identity, Proof};
 pub use jwt::{JwksError, JwtRefusal, JwtVerifier};

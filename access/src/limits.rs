@@ -22,3 +22,5 @@ pub const JWK_COUNT_MAX: usize = 1_000;
 pub const ACCESS_FILE_LEN_MAX: usize = 1 << 20;
 /// Largest number of rules in an access file. Each new connection looks at all of them.
 pub const RULE_COUNT_MAX: usize = 1_000;
+/// Largest number of quotas in an access file. Each new connection looks at all of them.
+pub const QUOTA_COUNT_MAX: usize = 1_000;

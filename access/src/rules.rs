@@ -1,4 +1,4 @@
-//! The access file: identities, groups, and the rules that give them rights.
+//! The access file: identities, groups, the rules that give them rights, and their quotas.
 //!
 //! ```toml
 //! [groups]
@@ -13,15 +13,21 @@
 //! namespace = "jobs"
 //! prefix = "invoice/"
 //! allow = ["acquire", "inspect"]
+//!
+//! [[quota]]
+//! everyone = true
+//! claims = 10_000
 //! ```
 
 use crate::identity::Identity;
-use crate::limits::{ACCESS_FILE_LEN_MAX, IDENTITY_LEN_MAX, RULE_COUNT_MAX};
+use crate::limits::{ACCESS_FILE_LEN_MAX, IDENTITY_LEN_MAX, QUOTA_COUNT_MAX, RULE_COUNT_MAX};
+use crate::quotas::{Quota, QuotaText, quotas_of};
+use crate::who::{Groups, Who, check_name};
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use waymaker_engine::{Access, Rights};
+use waymaker_engine::{Access, Holder, Quotas, Resource, Rights};
 use waymaker_protocol::limits::{KEY_LEN_MAX, NAMESPACE_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, PathKey};
 
@@ -31,7 +37,7 @@ use waymaker_protocol::{NamespaceKind, PathKey};
 struct File {
     anonymous: Option<String>,
     #[serde(default)]
-    groups: BTreeMap<String, BTreeSet<String>>,
+    groups: Groups,
     #[serde(default)]
     certificates: BTreeMap<String, String>,
     #[serde(default)]
@@ -39,6 +45,8 @@ struct File {
     jwt: Option<JwtOptions>,
     #[serde(default, rename = "rule")]
     rules: Vec<RuleText>,
+    #[serde(default, rename = "quota")]
+    quotas: Vec<QuotaText>,
 }
 
 /// How JSON web tokens are verified.
@@ -92,10 +100,19 @@ pub enum AccessFileError {
     /// It has too many rules.
     #[error("the file has {0} rules; the maximum is {RULE_COUNT_MAX}")]
     TooManyRules(usize),
-    /// A rule names no client, or two.
-    #[error("rule {number}: needs exactly one of `identity`, `group` and `everyone = true`")]
+    /// It has too many quotas.
+    #[error("the file has {0} quotas; the maximum is {QUOTA_COUNT_MAX}")]
+    TooManyQuotas(usize),
+    /// A rule or a quota names no client, or two.
+    #[error("{place}: needs exactly one of `identity`, `group` and `everyone = true`")]
     Who {
-        /// Which rule, from 1 on.
+        /// Which rule or quota, from 1 on.
+        place: String,
+    },
+    /// A quota without a limit.
+    #[error("quota {number}: sets no limit; use at least one of {}", quota_names())]
+    NoQuota {
+        /// Which quota, from 1 on.
         number: usize,
     },
     /// A right that does not exist.
@@ -138,12 +155,8 @@ fn right_names() -> String {
     names.join(", ")
 }
 
-/// The clients of a rule.
-#[derive(Debug)]
-enum Who {
-    Identity(String),
-    Group(String),
-    Everyone,
+fn quota_names() -> String {
+    Resource::ALL.map(Resource::name).join(", ")
 }
 
 /// Names of namespaces: one, or all that begin with a text.
@@ -164,12 +177,13 @@ struct Rule {
 /// Contents of an access file.
 #[derive(Debug, Default)]
 pub struct Rules {
-    groups: BTreeMap<String, BTreeSet<String>>,
+    groups: Groups,
     certificates: BTreeMap<String, Arc<str>>,
     users: BTreeMap<u32, Arc<str>>,
     anonymous: Option<Arc<str>>,
     jwt: Option<JwtOptions>,
     rules: Vec<Rule>,
+    quotas: Vec<Quota>,
 }
 
 impl Rules {
@@ -184,6 +198,9 @@ impl Rules {
         let file: File = toml::from_str(text).map_err(|error| AccessFileError::Syntax(Box::new(error)))?;
         if file.rules.len() > RULE_COUNT_MAX {
             return Err(AccessFileError::TooManyRules(file.rules.len()));
+        }
+        if file.quotas.len() > QUOTA_COUNT_MAX {
+            return Err(AccessFileError::TooManyQuotas(file.quotas.len()));
         }
         for (group, members) in &file.groups {
             check_name("the group", group)?;
@@ -215,6 +232,10 @@ impl Rules {
             rules: (1..)
                 .zip(file.rules)
                 .map(|(number, rule)| Rule::parse(number, rule))
+                .collect::<Result<_, _>>()?,
+            quotas: (1..)
+                .zip(file.quotas)
+                .map(|(number, quota)| Quota::parse(number, quota))
                 .collect::<Result<_, _>>()?,
         })
     }
@@ -268,6 +289,11 @@ impl Rules {
         Access::new(name, everywhere, by_prefix)
     }
 
+    /// Returns the quotas of an identity, or of each source address of it.
+    pub fn quotas(&self, identity: &Identity, holder: Holder) -> Quotas {
+        quotas_of(&self.quotas, &self.groups, identity, holder)
+    }
+
     /// Returns which namespaces an identity may list at least some keys of. Cheaper than [`Rules::access`] for many namespaces.
     pub fn may_list(&self, identity: &Identity) -> impl Fn(&[u8]) -> bool {
         self.namespaces_with(identity, |rights| rights.contains(Rights::LIST))
@@ -294,29 +320,14 @@ impl Rules {
     }
 
     fn rules_of(&self, identity: &Identity) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().filter(|rule| match &rule.who {
-            Who::Identity(name) => **name == *identity.name,
-            Who::Group(group) => {
-                identity.groups.iter().any(|own| **own == **group)
-                    || self.groups.get(group).is_some_and(|members| members.contains(&*identity.name))
-            }
-            Who::Everyone => true,
-        })
+        self.rules.iter().filter(|rule| rule.who.is(identity, &self.groups))
     }
 }
 
 impl Rule {
     fn parse(number: usize, text: RuleText) -> Result<Self, AccessFileError> {
         let RuleText { identity, group, everyone, namespace, prefix, allow } = text;
-        let who = match (identity, group, everyone) {
-            (Some(identity), None, false) => Who::Identity(identity),
-            (None, Some(group), false) => Who::Group(group),
-            (None, None, true) => Who::Everyone,
-            _ => return Err(AccessFileError::Who { number }),
-        };
-        if let Who::Identity(name) | Who::Group(name) = &who {
-            check_name(&format!("rule {number}:"), name)?;
-        }
+        let who = Who::parse(&format!("rule {number}"), identity, group, everyone)?;
         if allow.is_empty() {
             return Err(AccessFileError::NoRight { number });
         }
@@ -382,15 +393,6 @@ fn prefix_bytes(prefix: &str, kind: NamespaceKind) -> Box<[u8]> {
     match PathKey::append(segments, &mut path) {
         Ok(()) => path.into(),
         Err(_) => vec![u8::MAX; KEY_LEN_MAX].into(),
-    }
-}
-
-fn check_name(what: &str, name: &str) -> Result<(), AccessFileError> {
-    let is_name = (1..=IDENTITY_LEN_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
-    if is_name {
-        Ok(())
-    } else {
-        Err(AccessFileError::BadName { what: what.to_owned(), name: name.escape_debug().to_string() })
     }
 }
 
@@ -510,5 +512,57 @@ mod tests {
             let error = Rules::parse(text).unwrap_err().to_string();
             assert!(error.contains(named), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn the_first_quota_that_sets_a_limit_counts() {
+        let text = r#"
+            [groups]
+            batch = ["nightly"]
+            [[quota]]
+            identity = "billing"
+            claims = 10
+            [[quota]]
+            group = "batch"
+            waiters = 0
+            [[quota]]
+            everyone = true
+            claims = 1_000
+            waiters = 100
+            [[quota]]
+            everyone = true
+            per_address = true
+            claims = 7
+        "#;
+        let rules = Rules::parse(text).unwrap();
+        let quota = |name, groups: &[&str], holder, resource| {
+            rules.quotas(&identity(name, groups), holder).get(resource)
+        };
+        let (own, at_address) = (Holder::Identity, Holder::Address);
+        assert_eq!(quota("billing", &[], own, Resource::Claims), Some(10));
+        assert_eq!(quota("billing", &[], own, Resource::Waiters), Some(100));
+        assert_eq!(quota("billing", &[], own, Resource::Sessions), None);
+        assert_eq!(quota("nightly", &[], own, Resource::Waiters), Some(0));
+        assert_eq!(quota("other", &["batch"], own, Resource::Waiters), Some(0));
+        assert_eq!(quota("other", &[], own, Resource::Claims), Some(1_000));
+        assert_eq!(quota("other", &[], at_address, Resource::Claims), Some(7));
+        assert_eq!(quota("other", &[], at_address, Resource::Waiters), None);
+        assert!(Rules::default().quotas(&identity("other", &[]), own).is_empty());
+    }
+
+    #[test]
+    fn a_quota_needs_clients_and_a_limit() {
+        let refusal = |text: &str| Rules::parse(&format!("[[quota]]\n{text}")).unwrap_err().to_string();
+        assert_eq!(
+            refusal("claims = 1"),
+            "quota 1: needs exactly one of `identity`, `group` and `everyone = true`"
+        );
+        assert_eq!(
+            refusal("everyone = true"),
+            "quota 1: sets no limit; use at least one of connections, new_connections_per_second, sessions, \
+             namespaces, claims, waiters, bytes"
+        );
+        assert!(refusal("everyone = true\nclaims = -1").contains("claims"));
+        assert!(refusal("everyone = true\nclaim = 1").contains("claim"));
     }
 }

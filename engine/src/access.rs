@@ -1,5 +1,6 @@
 //! The rights of an identity in one namespace.
 
+use crate::account::Accounts;
 use std::ops::BitOr;
 use std::sync::Arc;
 
@@ -82,20 +83,33 @@ impl BitOr for Rights {
     }
 }
 
-/// The identity of a lane, and its rights in the namespace of the lane.
+/// The identity of a lane, its rights in the namespace of the lane, and its accounts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Access {
     identity: Arc<str>,
     everywhere: Rights,
     by_prefix: Box<[(Box<[u8]>, Rights)]>,
     somewhere: Rights,
+    accounts: Accounts,
 }
 
 impl Access {
     /// The access of an identity with rights for every key, and with further rights for keys that begin with a prefix.
     pub fn new(identity: Arc<str>, everywhere: Rights, by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
         let somewhere = by_prefix.iter().fold(everywhere, |all, (_, rights)| all | *rights);
-        Self { identity, everywhere, by_prefix: by_prefix.into(), somewhere }
+        let accounts = Accounts::default();
+        Self { identity, everywhere, by_prefix: by_prefix.into(), somewhere, accounts }
+    }
+
+    /// The same access, with accounts that count what its clients have.
+    #[must_use]
+    pub fn counted_by(self, accounts: Accounts) -> Self {
+        Self { accounts, ..self }
+    }
+
+    /// The accounts that count what its clients have.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// The name of the identity.

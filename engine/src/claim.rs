@@ -207,6 +207,8 @@ pub(crate) struct Detail {
     pub(crate) waited_ms: u64,
     /// The place that its id names: that of an earlier server, from whose log it was restored.
     pub(crate) restored_place: Option<u64>,
+    /// Bytes beside its key that the accounts of its lane count.
+    pub(crate) counted_len: u32,
     pub(crate) extra: Extra,
 }
 
@@ -239,6 +241,7 @@ impl Default for Detail {
             moved_record: 0,
             waited_ms: 0,
             restored_place: None,
+            counted_len: 0,
             extra: Extra::None,
         }
     }
@@ -302,6 +305,7 @@ impl Detail {
             || self.metadata.is_some()
             || self.restored_place.is_some()
             || self.waited_ms > 0
+            || self.counted_len > 0
             || matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
     }
 }

@@ -1,6 +1,7 @@
 //! Who asks: the lanes that have claims in a shard.
 
 use crate::access::Access;
+use crate::account::Accounts;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::LaneAddress;
 use crate::index::KeyIndex;
@@ -30,6 +31,12 @@ pub(crate) struct Lane {
     pub(crate) owner: Arc<[u8]>,
     /// Its identity and rights. `None`: it may do everything.
     pub(crate) access: Option<Arc<Access>>,
+    /// Count its claims, unless they are empty. They stay the same while it has claims.
+    pub(crate) accounts: Accounts,
+    /// `accounts` are not empty.
+    pub(crate) is_counted: bool,
+    /// The end of a claim means more than one claim less: the lane is counted, or closed.
+    pub(crate) needs_care: bool,
     /// What it asks about lies in this namespace.
     pub(crate) namespace: u16,
     pub(crate) state: LaneState,
@@ -59,6 +66,19 @@ pub(crate) struct Lane {
     pub(crate) is_restored: bool,
     /// Keys that it watches, by the number of the watch.
     pub(crate) watches: Vec<(u32, u32)>,
+}
+
+impl Lane {
+    pub(crate) fn set_state(&mut self, state: LaneState) {
+        self.state = state;
+        self.needs_care = self.is_counted || state == LaneState::Closed;
+    }
+
+    pub(crate) fn set_accounts(&mut self, accounts: Accounts) {
+        self.is_counted = !accounts.is_empty();
+        self.accounts = accounts;
+        self.set_state(self.state);
+    }
 }
 
 /// A list of claims that is linked through their details.

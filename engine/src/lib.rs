@@ -8,6 +8,7 @@
 //! workers send each other. These two are the only concurrent data structures.
 
 mod access;
+mod account;
 mod chain;
 mod claim;
 mod effect;
@@ -37,6 +38,7 @@ pub mod turn;
 mod wheel;
 
 pub use access::{Access, Rights};
+pub use account::{Account, Accounts, Counted, Holder, QuotaReached, Quotas, Resource};
 pub use effect::{
     Answer, CancelReason, ClaimId, ClaimStatus, Contention, CounterName, Effects, Event, ForceReleased,
     Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, ListedPool, LogState, Page, PermitHolder, PoolPage,

@@ -1,6 +1,7 @@
 //! Asking for a key.
 
 use super::durable::answer_acquire;
+use super::quota::NewLen;
 use super::several::KeySet;
 use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
@@ -55,6 +56,13 @@ pub struct AcquireOptions<'a> {
     pub metadata: Option<&'a [u8]>,
 }
 
+impl AcquireOptions<'_> {
+    /// Bytes that a claim keeps of them.
+    pub(super) fn len(&self) -> usize {
+        [self.owner, self.metadata, self.request_id].into_iter().flatten().map(<[u8]>::len).sum()
+    }
+}
+
 impl Acquire<'_> {
     #[inline]
     fn claim_flags(&self, clamped: bool) -> u16 {
@@ -84,7 +92,7 @@ impl Shard {
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
         let plain = acquire.options.is_none() && !acquire.session_lease && !self.careful;
         if plain && entry != NONE && self.keys.entries[entry].is_free_and_ephemeral() {
-            if let Err(refusal) = self.has_room() {
+            if let Err(refusal) = self.has_room(caller.lane, || NewLen::of_key(acquire.key)) {
                 return effects.answer(caller.ticket, Answer::Refused(refusal));
             }
             let flags = acquire.claim_flags(clamped);
@@ -135,21 +143,24 @@ impl Shard {
         Ok(lease)
     }
 
+    /// Whether the limits and the accounts of a lane allow one more claim.
     #[inline]
-    pub(super) fn has_room(&self) -> Result<(), Refusal> {
-        self.has_room_for(1)
+    pub(super) fn has_room(&mut self, lane: u32, len: impl FnOnce() -> NewLen) -> Result<(), Refusal> {
+        self.has_room_for(lane, 1, len)
     }
 
-    /// Whether the limits allow this number of additional claims.
+    /// Whether the limits and the accounts of a lane allow this number of additional claims.
     #[inline]
-    pub(super) fn has_room_for(&self, count: u32) -> Result<(), Refusal> {
-        if self.claims.live_count().saturating_add(count) <= self.claim_room {
+    pub(super) fn has_room_for(
+        &mut self,
+        lane: u32,
+        count: u32,
+        len: impl FnOnce() -> NewLen,
+    ) -> Result<(), Refusal> {
+        if self.claims.live_count().saturating_add(count) <= self.room_at_once {
             return Ok(());
         }
-        Err(match self.full_memory {
-            Some(value) => Refusal::Overloaded { limit: "bytes of memory", value },
-            None => Refusal::Overloaded { limit: "claims per shard", value: u64::from(self.claim_room) },
-        })
+        self.has_room_and_quota(lane, count, len())
     }
 
     /// Everything but a plain acquire of a known free key.
@@ -191,7 +202,7 @@ impl Shard {
             return self.acquire_again(caller, asked, claim, effects);
         }
         self.may_grant()?;
-        self.has_room()?;
+        self.has_room(caller.lane, || NewLen::of_key(acquire.key).and(options.len()))?;
         let scope = self.raised_scope(known, options.scope);
         self.may_count_in(scope)?;
         let links = acquire.session_lease || options.release_after_ms.is_some() || scope.is_durable();
@@ -208,7 +219,7 @@ impl Shard {
                     Refusal::Frozen
                 });
             }
-            self.has_room_for_waiter(known)?;
+            self.has_room_for_waiter(caller.lane, known)?;
         }
         if links || waits {
             self.has_room_on_lane(caller.lane, 1)?;
@@ -264,7 +275,9 @@ impl Shard {
         }
     }
 
-    pub(super) fn has_room_for_waiter(&self, entry: u32) -> Result<(), Refusal> {
+    /// Whether one more claim of a lane may wait at a key.
+    pub(super) fn has_room_for_waiter(&self, lane: u32, entry: u32) -> Result<(), Refusal> {
+        self.may_have_waiter(lane)?;
         let limit = self.limits.waiter_count_per_key_max;
         if entry == NONE || self.waiter_count(entry) < limit {
             return Ok(());
@@ -325,7 +338,11 @@ impl Shard {
         (claim.next, claim.previous) = (NONE, NONE);
         claim.detail = NONE;
         claim.flags = flags;
-        self.lanes.lanes[lane].claim_count += 1;
+        let lane = &mut self.lanes.lanes[lane];
+        lane.claim_count += 1;
+        if self.has_accounts {
+            self.count_new_claim(index);
+        }
         index
     }
 
@@ -374,6 +391,7 @@ impl Shard {
         let is_far = self.is_far(claim);
         let counters = self.counters_of(self.namespace_of(claim));
         *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } += 1;
+        self.count_waiter(claim);
     }
 
     /// A claim that arrived now holds the key: stubs that waited before it was there may be clear no longer.
@@ -556,7 +574,7 @@ impl Shard {
         }
         let linked = self.claims[claim].has(flag::LINKED);
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
-        self.claims[claim].lane = lane;
+        self.set_lane(claim, lane);
         // From here on it is the identity of this lane that has it.
         if self.claims[claim].detail != NONE {
             let detail = self.claims[claim].detail;

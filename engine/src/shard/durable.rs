@@ -133,6 +133,7 @@ impl Shard {
             entry.flags |= entry::flag::LOCAL;
         }
         self.count_reserved(index, true);
+        self.count_waiter(index);
         if self.is_far(index) {
             // The home alone hangs on its lane until all of them begin: otherwise each shard would answer for a lost connection.
             self.lanes.unlink(&mut self.claims, &mut self.details, index);

@@ -222,6 +222,7 @@ impl Shard {
         self.claims[claim].flags &= !(flag::WAIT_OVER | flag::STUB);
         let counters = self.counters_of(self.namespace_of(claim));
         *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } -= 1;
+        self.uncount_waiter(claim, is_far);
     }
 
     /// A queue that one claim, or none, can stand for goes away.

@@ -68,7 +68,7 @@ impl Shard {
         if state == LaneState::Detached {
             record.lost_arrivals = self.arrivals;
         }
-        record.state = state;
+        record.set_state(state);
         self.lanes.unsettle(&self.claims, &mut self.details, lane);
         self.settle_lane(lane, effects);
     }

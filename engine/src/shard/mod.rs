@@ -14,6 +14,7 @@ mod lanes;
 mod limit;
 mod list_pools;
 mod pool;
+mod quota;
 mod registry;
 mod release;
 mod restore;
@@ -152,6 +153,12 @@ pub struct Shard {
     stopping: bool,
     /// Claims that there may be: as the limits say, or none more while the memory is full.
     claim_room: u32,
+    /// The same, or 0 if accounts have to be asked first.
+    room_at_once: u32,
+    /// Some lane had accounts.
+    has_accounts: bool,
+    /// Bytes that the next claim of a counted lane has beside its key.
+    next_len: usize,
     /// Limit of the memory that is full, in bytes.
     full_memory: Option<u64>,
     /// Nothing new is granted before then: holds may have been lost that last as long.
@@ -218,6 +225,9 @@ impl Shard {
             steps: Steps::new(config.limits.work_per_turn),
             stopping: false,
             claim_room: config.limits.claim_count_max,
+            room_at_once: config.limits.claim_count_max,
+            has_accounts: false,
+            next_len: 0,
             full_memory: None,
             grants_from: Time::ZERO,
             freezes: FreezeList::default(),
@@ -377,6 +387,7 @@ impl Shard {
         self.full_memory = limit;
         self.buckets.set_full_memory(limit);
         self.claim_room = if limit.is_some() { 0 } else { self.limits.claim_count_max };
+        self.set_room_at_once();
     }
 
     /// Refuses grants until then, because holds may have been lost. Restored holds are renewed and released as always, but not found by
@@ -464,20 +475,24 @@ impl Shard {
     /// Frees the record of a claim that stands nowhere any more.
     #[inline(always)]
     fn free_claim(&mut self, index: u32) {
-        let claim = &mut self.claims[index];
-        let lane = claim.lane;
-        if claim.detail != NONE {
-            self.free_detail(index);
-        }
+        let claim = &self.claims[index];
+        let (lane, entry) = (claim.lane, claim.entry);
+        let counted_len = if claim.detail == NONE { 0 } else { self.free_detail(index) };
         let claim = &mut self.claims[index];
         claim.flags = 0;
         claim.secret = 0;
         claim.generation = claim.generation.wrapping_add(1);
         self.claims.release(index);
-        self.lanes.drop_claim(lane);
+        let record = &mut self.lanes.lanes[lane];
+        if record.needs_care {
+            self.drop_claim_with_care(lane, entry, counted_len);
+        } else {
+            record.claim_count -= 1;
+        }
     }
 
-    fn free_detail(&mut self, claim: u32) {
+    /// Returns the bytes of the claim beside its key that accounts count.
+    fn free_detail(&mut self, claim: u32) -> u32 {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         if self.details[self.claims[claim].detail].restored_place.is_some() {
             self.restored.remove(&self.id(claim));
@@ -485,7 +500,9 @@ impl Shard {
         if self.details[self.claims[claim].detail].request_id.is_some() {
             self.forget_request_id(claim);
         }
+        let counted_len = self.details[self.claims[claim].detail].counted_len;
         self.drop_detail(claim);
+        counted_len
     }
 }
 

@@ -1,5 +1,6 @@
 //! Permits of named pools.
 
+use super::quota::NewLen;
 use super::{AcquireOptions, Caller, Shard};
 use crate::access::Rights;
 use crate::claim::{Extra, OrderKey, flag};
@@ -237,7 +238,7 @@ impl Shard {
         }
         let capacity = self.checked_pool(known, acquire)?;
         self.may_grant()?;
-        self.has_room()?;
+        self.has_room(caller.lane, || NewLen::of_key(acquire.name).and(options.len()))?;
         self.may_count(known, options.scope)?;
         let order = OrderKey {
             arrival_less_boost_ms: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),
@@ -257,7 +258,7 @@ impl Shard {
                     Refusal::Busy(Box::new(self.contention(caller.lane, known, false)))
                 });
             }
-            self.has_room_for_waiter(known)?;
+            self.has_room_for_waiter(caller.lane, known)?;
         }
         let links = acquire.session_lease
             || options.release_after_ms.is_some()
@@ -282,6 +283,7 @@ impl Shard {
         let position = self.pools[space].pool.position_of(key, POSITION_COUNT_MAX);
         self.pools[space].pool.wait(key, claim, *permits);
         self.counters_of(caller.namespace).waiting += 1;
+        self.count_waiter(claim);
         self.wait_until(claim, acquire.wait_ms);
         effects.waits(caller.ticket);
         if acquire.notify_queued {

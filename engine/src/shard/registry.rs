@@ -4,6 +4,7 @@
 //! may renew it still, and others may take the key once the lease has been over for longer than the grace: by the time up
 //! to which all sockets were read, so that a renewal that waits in one comes first.
 
+use super::quota::NewLen;
 use super::{Caller, PageBounds, Shard};
 use crate::access::Rights;
 use crate::claim::{Claim, Extra, RegisteredAs, flag};
@@ -42,6 +43,17 @@ pub struct Register<'a> {
     pub lazy: bool,
     /// It need not be in the log, unless the counter of the key is. Of no meaning where it is only renewed.
     pub ephemeral: bool,
+}
+
+impl Register<'_> {
+    /// Bytes that the claim keeps, beside its key.
+    fn counted_len(&self) -> usize {
+        self.owner.len() + self.value.len() + self.type_name.len()
+    }
+
+    fn new_len(&self) -> NewLen {
+        NewLen::of_key(self.key).and(self.counted_len())
+    }
 }
 
 impl Shard {
@@ -173,8 +185,9 @@ impl Shard {
             self.may_count_in(Scope::Local)?;
         }
         if claim == NONE {
-            self.has_room()?;
+            self.has_room(caller.lane, || register.new_len())?;
         } else {
+            self.has_quota(caller.lane, 1, register.new_len())?;
             self.end_hold(claim, effects);
         }
         let entry = if known == NONE { self.insert_key(caller.namespace, register.key, hash) } else { known };
@@ -277,6 +290,7 @@ impl Shard {
         let registered = RegisteredAs { type_name: Box::from(register.type_name), end_ms };
         detail.extra = Extra::Registration(Box::new(registered));
         self.claims[claim].flags &= !flag::OVERDUE;
+        self.count_len(claim, register.counted_len());
         if register.lazy {
             self.time_lazy(claim);
         } else {

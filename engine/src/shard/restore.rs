@@ -72,7 +72,7 @@ impl Shard {
         lane: Option<LaneAddress>,
         effects: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        self.has_room()?;
+        self.is_within_limits(1)?;
         let Hold { namespace, fence, .. } = *hold;
         let name = hold.item.counter_name();
         let hash = self.hash(namespace, name);
@@ -131,7 +131,7 @@ impl Shard {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
         }
         let record = &mut self.lanes.lanes[lane_number];
-        record.state = if lane.is_some() { LaneState::Detached } else { LaneState::Closed };
+        record.set_state(if lane.is_some() { LaneState::Detached } else { LaneState::Closed });
         (record.session, record.lost_at) = (hold.session, self.now);
         // What lasts as long as a session that did not come back is over.
         record.session_ended = lane.is_none();

@@ -1,6 +1,7 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
 use super::freeze::Thaw;
+use super::quota::NewLen;
 use super::{AcquireOptions, Caller, Shard};
 use crate::claim::Extra;
 use crate::claim::{Claim, flag};
@@ -51,6 +52,13 @@ pub(super) struct TreeSpace {
 
 /// A tree may differ from its shard's count of its nodes by fewer than these. Tests have few nodes, so there the count is exact.
 const NODE_COUNT_STEP: u32 = if cfg!(debug_assertions) { 1 } else { 1024 };
+
+impl AcquireSet<'_> {
+    /// Bytes that its claim keeps.
+    fn counted_len(&self) -> usize {
+        self.options.len() + self.items.iter().map(|item| item.path.len()).sum::<usize>()
+    }
+}
 
 impl Shard {
     /// Serves an acquire of a set: it is granted, refused, or it waits and is answered later.
@@ -105,7 +113,7 @@ impl Shard {
             }
         }
         self.may_grant()?;
-        self.has_room()?;
+        self.has_room(caller.lane, || NewLen::default().and(acquire.counted_len()))?;
         self.has_room_for_paths(caller.lane, space, items.len())?;
         self.may_count(entry, options.scope)?;
         let links = acquire.session_lease
@@ -156,6 +164,7 @@ impl Shard {
         self.note_paths(space, claim, first_item);
         self.trees[space].waiter_count += 1;
         self.counters_of(caller.namespace).waiting += 1;
+        self.count_waiter(claim);
         // A set that may not wait is decided when it has entered, however long that takes.
         self.wait_until(claim, if may_wait { acquire.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
@@ -202,7 +211,7 @@ impl Shard {
             let blocker = self.tree_at(entry).blocker(acquire.items);
             return Err(self.refusal_of_try(caller.lane, entry, blocker));
         }
-        self.has_room_for_waiter(entry)?;
+        self.has_room_for_waiter(caller.lane, entry)?;
         self.has_room_on_lane(caller.lane, 1)
     }
 

@@ -8,6 +8,7 @@ use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, Ticket, WhenDurable};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
+use crate::shard::quota::NewLen;
 use crate::shard::{AcquireOptions, Caller};
 use crate::slab::NONE;
 use std::sync::Arc;
@@ -184,14 +185,21 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     /// Which keys are clear. A try is refused for the first that is not.
-    fn clear_keys(&self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
+    fn clear_keys(&mut self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
         for located in &self.located {
             let shard = &self.participants[located.place].shard;
             shard.may_count(located.entry, self.request.options.scope)?;
         }
-        for (place, Participant { shard, .. }) in self.participants.iter().enumerate() {
-            let count = self.located.iter().filter(|located| located.place == place).count();
-            shard.has_room_for(count as u32)?;
+        let home = self.located[0].place;
+        for (place, Participant { shard, lane }) in self.participants.iter_mut().enumerate() {
+            let here =
+                self.request.keys.iter().zip(&self.located).filter(|(_, located)| located.place == place);
+            shard.has_room_for(*lane, here.clone().count() as u32, || {
+                let keys = here.map(|(key, _)| key.key.len()).sum();
+                // The home keeps the strings of all keys.
+                let more = if place == home { self.request.options.len() } else { 0 };
+                NewLen { keys, more }
+            })?;
         }
         let AcquireSeveral { keys, wait_ms, .. } = *self.request;
         let is_clear = |((key, located), order): ((&SeveralKey<'_>, &Located), &OrderKey)| {
@@ -216,7 +224,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         for (place, Participant { shard, lane }) in self.participants.iter().enumerate() {
             let here = self.located.iter().filter(|located| located.place == place);
             if waits {
-                here.clone().try_for_each(|located| shard.has_room_for_waiter(located.entry))?;
+                here.clone().try_for_each(|located| shard.has_room_for_waiter(*lane, located.entry))?;
             }
             // While it waits, only its home hangs on its lane.
             let hanging_count =

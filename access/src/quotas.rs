@@ -1,0 +1,75 @@
+//! The quotas of the access file.
+
+use crate::identity::Identity;
+use crate::rules::AccessFileError;
+use crate::who::{Groups, Who};
+use serde::Deserialize;
+use waymaker_engine::{Holder, Quotas, Resource};
+
+/// A quota as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuotaText {
+    identity: Option<String>,
+    group: Option<String>,
+    #[serde(default)]
+    everyone: bool,
+    #[serde(default)]
+    per_address: bool,
+    connections: Option<u64>,
+    new_connections_per_second: Option<u64>,
+    sessions: Option<u64>,
+    namespaces: Option<u64>,
+    claims: Option<u64>,
+    waiters: Option<u64>,
+    bytes: Option<u64>,
+}
+
+/// A quota.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    who: Who,
+    holder: Holder,
+    quotas: Quotas,
+}
+
+impl Quota {
+    /// Checks a quota. `number` counts from 1.
+    pub(crate) fn parse(number: usize, text: QuotaText) -> Result<Self, AccessFileError> {
+        let place = format!("quota {number}");
+        let who = Who::parse(&place, text.identity, text.group, text.everyone)?;
+        let mut quotas = Quotas::default();
+        for (resource, max) in [
+            (Resource::Connections, text.connections),
+            (Resource::NewConnections, text.new_connections_per_second),
+            (Resource::Sessions, text.sessions),
+            (Resource::Namespaces, text.namespaces),
+            (Resource::Claims, text.claims),
+            (Resource::Waiters, text.waiters),
+            (Resource::Bytes, text.bytes),
+        ] {
+            if let Some(max) = max {
+                quotas.set(resource, max);
+            }
+        }
+        if quotas.is_empty() {
+            return Err(AccessFileError::NoQuota { number });
+        }
+        let holder = if text.per_address { Holder::Address } else { Holder::Identity };
+        Ok(Self { who, holder, quotas })
+    }
+}
+
+/// Returns the quotas of an identity, or of each source address of it. The first quota in the file counts that sets a limit.
+pub(crate) fn quotas_of(all: &[Quota], groups: &Groups, identity: &Identity, holder: Holder) -> Quotas {
+    let mut quotas = Quotas::default();
+    let own = all.iter().filter(|quota| quota.holder == holder && quota.who.is(identity, groups));
+    for quota in own {
+        for resource in Resource::ALL {
+            if let (None, Some(max)) = (quotas.get(resource), quota.quotas.get(resource)) {
+                quotas.set(resource, max);
+            }
+        }
+    }
+    quotas
+}

@@ -1,0 +1,347 @@
+//! What an identity has of the server, and how much of it there may be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a quota limits.
+///
+/// The first four are counted by what owns them, with [`Counted`]; the others by shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resource {
+    /// Open connections.
+    Connections,
+    /// Connections that began in one second.
+    NewConnections,
+    /// Sessions.
+    Sessions,
+    /// Namespaces that its clients made.
+    Namespaces,
+    /// Holds, waiters and registrations. A claim over several keys counts for each key.
+    Claims,
+    /// Claims that wait.
+    Waiters,
+    /// Bytes of keys, paths, owners, request ids, metadata and values of its claims.
+    Bytes,
+}
+
+/// Number of resources.
+const RESOURCE_COUNT: usize = Resource::ALL.len();
+
+impl Resource {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 7] = [
+        Self::Connections,
+        Self::NewConnections,
+        Self::Sessions,
+        Self::Namespaces,
+        Self::Claims,
+        Self::Waiters,
+        Self::Bytes,
+    ];
+
+    /// The name of the quota in the access file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::NewConnections => "new_connections_per_second",
+            Self::Sessions => "sessions",
+            Self::Namespaces => "namespaces",
+            Self::Claims => "claims",
+            Self::Waiters => "waiters",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+/// Whose account it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// An identity.
+    Identity,
+    /// The clients of an identity at one source address.
+    Address,
+}
+
+/// A quota that leaves no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the quota allows {max} {}", .limit)]
+pub struct QuotaReached {
+    /// What it limits, and whose quota it is.
+    pub limit: &'static str,
+    /// How much there may be.
+    pub max: u64,
+}
+
+/// The greatest amount of each resource. Without any by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas([u64; RESOURCE_COUNT]);
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self([u64::MAX; RESOURCE_COUNT])
+    }
+}
+
+impl Quotas {
+    /// Returns how much of a resource there may be, if there is a limit.
+    pub fn get(&self, resource: Resource) -> Option<u64> {
+        Some(self.0[resource as usize]).filter(|max| *max != u64::MAX)
+    }
+
+    /// Limits a resource.
+    pub fn set(&mut self, resource: Resource, max: u64) {
+        self.0[resource as usize] = max;
+    }
+
+    /// Returns whether no resource is limited.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Counts what an identity has, or what it has at one source address, in all shards and workers.
+///
+/// Each worker looks at the room first and adds later. So workers that serve the same identity at the same moment can exceed a quota, each by
+/// what one request adds.
+#[derive(Debug)]
+pub struct Account {
+    holder: Holder,
+    used: [AtomicU64; RESOURCE_COUNT],
+    max: [AtomicU64; RESOURCE_COUNT],
+    /// The second that [`Resource::NewConnections`] counts.
+    second: AtomicU64,
+}
+
+impl Account {
+    /// An account that has nothing.
+    pub fn new(holder: Holder, quotas: &Quotas) -> Self {
+        Self {
+            holder,
+            used: [const { AtomicU64::new(0) }; RESOURCE_COUNT],
+            max: quotas.0.map(AtomicU64::new),
+            second: AtomicU64::new(0),
+        }
+    }
+
+    /// Replaces the quotas. What is there already stays.
+    pub fn set_quotas(&self, quotas: &Quotas) {
+        for (max, new) in self.max.iter().zip(quotas.0) {
+            max.store(new, Ordering::Relaxed);
+        }
+    }
+
+    /// How much of a resource there is.
+    pub fn used(&self, resource: Resource) -> u64 {
+        self.used[resource as usize].load(Ordering::Relaxed)
+    }
+
+    /// Looks whether there may be so much more of a resource.
+    ///
+    /// # Errors
+    /// If the quota does not have the room.
+    #[inline]
+    fn has_room(&self, resource: Resource, more: u64) -> Result<(), QuotaReached> {
+        let max = self.max[resource as usize].load(Ordering::Relaxed);
+        if self.used(resource).saturating_add(more) <= max {
+            return Ok(());
+        }
+        Err(QuotaReached { limit: limit_name(self.holder, resource), max })
+    }
+
+    fn add(&self, resource: Resource, more: u64) {
+        self.used[resource as usize].fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn subtract(&self, resource: Resource, less: u64) {
+        let before = self.used[resource as usize].fetch_sub(less, Ordering::Relaxed);
+        debug_assert!(before >= less, "{resource:?}: {before} less {less}");
+    }
+
+    /// Begins to count the new connections of this second, if it is another one.
+    fn begin_second(&self, second: u64) {
+        if self.second.swap(second, Ordering::Relaxed) != second {
+            self.used[Resource::NewConnections as usize].store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The accounts that count what a client has. None of an identity without quotas.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts {
+    /// The account of its identity.
+    pub identity: Option<Arc<Account>>,
+    /// The account of its identity at its source address.
+    pub address: Option<Arc<Account>>,
+}
+
+/// Two are equal if they are the same accounts.
+impl PartialEq for Accounts {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |one: &Option<Arc<Account>>, other: &Option<Arc<Account>>| {
+            one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
+        };
+        same(&self.identity, &other.identity) && same(&self.address, &other.address)
+    }
+}
+
+impl Eq for Accounts {}
+
+impl Accounts {
+    /// Returns whether nothing is counted.
+    pub fn is_empty(&self) -> bool {
+        self.identity.is_none() && self.address.is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<Account>> {
+        self.identity.iter().chain(&self.address)
+    }
+
+    /// Looks whether all of them have room for so much more of a resource.
+    ///
+    /// # Errors
+    /// If a quota does not have the room.
+    pub fn have_room(&self, resource: Resource, more: u64) -> Result<(), QuotaReached> {
+        self.iter().try_for_each(|account| account.has_room(resource, more))
+    }
+
+    /// There is so much more of a resource.
+    pub fn add(&self, resource: Resource, more: u64) {
+        self.iter().for_each(|account| account.add(resource, more));
+    }
+
+    /// There is so much less of a resource.
+    pub fn subtract(&self, resource: Resource, less: u64) {
+        self.iter().for_each(|account| account.subtract(resource, less));
+    }
+
+    /// Counts one more of a resource until the returned value is dropped.
+    ///
+    /// # Errors
+    /// If a quota does not have the room.
+    pub fn count(&self, resource: Resource) -> Result<Counted, QuotaReached> {
+        self.have_room(resource, 1)?;
+        self.add(resource, 1);
+        Ok(Counted { accounts: self.clone(), resource })
+    }
+
+    /// Counts a connection that begins in this second.
+    ///
+    /// # Errors
+    /// If a quota does not have the room.
+    pub fn count_connection(&self, second: u64) -> Result<Counted, QuotaReached> {
+        self.iter().for_each(|account| account.begin_second(second));
+        self.have_room(Resource::NewConnections, 1)?;
+        let counted = self.count(Resource::Connections)?;
+        self.add(Resource::NewConnections, 1);
+        Ok(counted)
+    }
+}
+
+/// One of a resource that is counted while this value lives.
+#[derive(Debug)]
+pub struct Counted {
+    accounts: Accounts,
+    resource: Resource,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.accounts.subtract(self.resource, 1);
+    }
+}
+
+/// How a refusal names a quota.
+const fn limit_name(holder: Holder, resource: Resource) -> &'static str {
+    match (holder, resource) {
+        (Holder::Identity, Resource::Connections) => "connections of the identity",
+        (Holder::Identity, Resource::NewConnections) => "new connections of the identity per second",
+        (Holder::Identity, Resource::Sessions) => "sessions of the identity",
+        (Holder::Identity, Resource::Namespaces) => "namespaces of the identity",
+        (Holder::Identity, Resource::Claims) => "claims of the identity",
+        (Holder::Identity, Resource::Waiters) => "waiters of the identity",
+        (Holder::Identity, Resource::Bytes) => "bytes of the identity",
+        (Holder::Address, Resource::Connections) => "connections of the source address",
+        (Holder::Address, Resource::NewConnections) => "new connections of the source address per second",
+        (Holder::Address, Resource::Sessions) => "sessions of the source address",
+        (Holder::Address, Resource::Namespaces) => "namespaces of the source address",
+        (Holder::Address, Resource::Claims) => "claims of the source address",
+        (Holder::Address, Resource::Waiters) => "waiters of the source address",
+        (Holder::Address, Resource::Bytes) => "bytes of the source address",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(holder: Holder, quotas: &[(Resource, u64)]) -> Arc<Account> {
+        let mut all = Quotas::default();
+        quotas.iter().for_each(|(resource, max)| all.set(*resource, *max));
+        Arc::new(Account::new(holder, &all))
+    }
+
+    fn reached<T: std::fmt::Debug>(result: Result<T, QuotaReached>) -> (&'static str, u64) {
+        let QuotaReached { limit, max } = result.unwrap_err();
+        (limit, max)
+    }
+
+    #[test]
+    fn a_quota_has_room_again_when_something_ends() {
+        let accounts =
+            Accounts { identity: Some(account(Holder::Identity, &[(Resource::Sessions, 2)])), address: None };
+        let first = accounts.count(Resource::Sessions).unwrap();
+        let _second = accounts.count(Resource::Sessions).unwrap();
+        assert_eq!(reached(accounts.count(Resource::Sessions)), ("sessions of the identity", 2));
+        drop(first);
+        accounts.count(Resource::Sessions).unwrap();
+    }
+
+    #[test]
+    fn the_quota_of_an_address_is_part_of_the_quota_of_its_identity() {
+        let identity = Some(account(Holder::Identity, &[(Resource::Claims, 10)]));
+        let at = || Some(account(Holder::Address, &[(Resource::Claims, 6)]));
+        let (here, there) =
+            (Accounts { identity: identity.clone(), address: at() }, Accounts { identity, address: at() });
+        here.have_room(Resource::Claims, 6).unwrap();
+        here.add(Resource::Claims, 6);
+        assert_eq!(reached(here.have_room(Resource::Claims, 1)), ("claims of the source address", 6));
+        there.have_room(Resource::Claims, 4).unwrap();
+        assert_eq!(reached(there.have_room(Resource::Claims, 5)), ("claims of the identity", 10));
+        here.subtract(Resource::Claims, 6);
+        there.have_room(Resource::Claims, 5).unwrap();
+    }
+
+    #[test]
+    fn a_changed_quota_counts_what_is_there_already() {
+        let account = account(Holder::Identity, &[]);
+        let accounts = Accounts { identity: Some(Arc::clone(&account)), address: None };
+        accounts.add(Resource::Waiters, 7);
+        let mut quotas = Quotas::default();
+        quotas.set(Resource::Waiters, 5);
+        account.set_quotas(&quotas);
+        assert_eq!(reached(accounts.have_room(Resource::Waiters, 1)), ("waiters of the identity", 5));
+        account.set_quotas(&Quotas::default());
+        accounts.have_room(Resource::Waiters, u64::MAX).unwrap();
+    }
+
+    #[test]
+    fn new_connections_are_counted_anew_in_each_second() {
+        let accounts = Accounts {
+            identity: Some(account(Holder::Identity, &[(Resource::NewConnections, 2)])),
+            address: None,
+        };
+        accounts.count_connection(1).unwrap();
+        accounts.count_connection(1).unwrap();
+        assert_eq!(reached(accounts.count_connection(1)), ("new connections of the identity per second", 2));
+        accounts.count_connection(2).unwrap();
+    }
+
+    #[test]
+    fn each_quota_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<_> = Resource::ALL.map(Resource::name).into();
+        assert_eq!(names.len(), RESOURCE_COUNT);
+        for (place, resource) in Resource::ALL.into_iter().enumerate() {
+            assert_eq!(resource as usize, place);
+        }
+    }
+}

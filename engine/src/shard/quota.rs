@@ -1,0 +1,191 @@
+//! What the claims of a lane count in its accounts.
+//!
+//! All claims of a lane are counted or none: a lane gets its accounts while it has no claim. So claims that were restored from the log, and those
+//! of a connection that was there before its identity had a quota, are not counted.
+//!
+//! Lanes without accounts must not pay for this. As soon as a shard has a lane with accounts, there is room for no claim
+//! [at once](Shard::has_room_for), so each new claim takes the closer look. The end of a claim has one look at its lane as ever.
+
+use super::Shard;
+use crate::account::{Accounts, QuotaReached, Resource};
+use crate::claim::Claim;
+use crate::effect::Refusal;
+
+impl From<QuotaReached> for Refusal {
+    fn from(QuotaReached { limit, max }: QuotaReached) -> Self {
+        Self::Overloaded { limit, value: max }
+    }
+}
+
+/// The bytes of new claims that accounts count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NewLen {
+    /// Of their keys.
+    pub(super) keys: usize,
+    /// Of what the first of them has beside its key.
+    pub(super) more: usize,
+}
+
+impl NewLen {
+    /// One claim, with this key.
+    pub(super) fn of_key(key: &[u8]) -> Self {
+        Self { keys: key.len(), more: 0 }
+    }
+
+    /// The same, with so many bytes beside the key.
+    pub(super) fn and(self, more: usize) -> Self {
+        Self { more, ..self }
+    }
+}
+
+/// No frame is longer.
+fn as_u32(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+impl Shard {
+    /// Sets the accounts of a lane, unless it has claims.
+    pub(super) fn set_accounts(&mut self, lane: u32, accounts: Accounts) {
+        let lane = &mut self.lanes.lanes[lane];
+        if lane.claim_count == 0 {
+            lane.set_accounts(accounts);
+            self.has_accounts |= lane.is_counted;
+            self.set_room_at_once();
+        }
+    }
+
+    pub(super) fn set_room_at_once(&mut self) {
+        self.room_at_once = if self.has_accounts { 0 } else { self.claim_room };
+    }
+
+    /// Looks whether the limits of the shard allow so many more claims.
+    pub(super) fn is_within_limits(&self, count: u32) -> Result<(), Refusal> {
+        if self.claims.live_count().saturating_add(count) <= self.claim_room {
+            return Ok(());
+        }
+        Err(match self.full_memory {
+            Some(value) => Refusal::Overloaded { limit: "bytes of memory", value },
+            None => Refusal::Overloaded { limit: "claims per shard", value: u64::from(self.claim_room) },
+        })
+    }
+
+    /// Looks whether the limits and the accounts of a lane allow so many more claims.
+    #[cold]
+    pub(super) fn has_room_and_quota(&mut self, lane: u32, count: u32, len: NewLen) -> Result<(), Refusal> {
+        self.is_within_limits(count)?;
+        self.has_quota(lane, count, len)
+    }
+
+    /// Looks whether the accounts of a lane allow so many more claims.
+    pub(super) fn has_quota(&mut self, lane: u32, count: u32, len: NewLen) -> Result<(), Refusal> {
+        let accounts = &self.lanes.lanes[lane].accounts;
+        accounts.have_room(Resource::Claims, u64::from(count))?;
+        accounts.have_room(Resource::Bytes, (len.keys + len.more) as u64)?;
+        self.next_len = len.more;
+        Ok(())
+    }
+
+    /// Looks whether one more claim of a lane may wait.
+    pub(super) fn may_have_waiter(&self, lane: u32) -> Result<(), Refusal> {
+        Ok(self.lanes.lanes[lane].accounts.have_room(Resource::Waiters, 1)?)
+    }
+
+    /// Counts a new claim, if its lane is counted.
+    #[cold]
+    pub(super) fn count_new_claim(&mut self, claim: u32) {
+        if !self.lanes.lanes[self.claims[claim].lane].is_counted {
+            return;
+        }
+        let len = std::mem::take(&mut self.next_len);
+        if len > 0 {
+            self.detail_mut(claim).counted_len = as_u32(len);
+        }
+        self.count_claim(claim);
+    }
+
+    fn count_claim(&mut self, claim: u32) {
+        let Claim { lane, entry, detail, .. } = self.claims[claim];
+        let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
+        let len = self.counted_len(entry, more);
+        let accounts = &self.lanes.lanes[lane].accounts;
+        accounts.add(Resource::Claims, 1);
+        accounts.add(Resource::Bytes, len);
+    }
+
+    /// A claim of a lane that is counted is over, or leaves the lane. `more` are its bytes beside its key.
+    fn uncount_claim(&mut self, lane: u32, entry: u32, more: u32) {
+        let len = self.counted_len(entry, more);
+        let accounts = &self.lanes.lanes[lane].accounts;
+        accounts.subtract(Resource::Claims, 1);
+        accounts.subtract(Resource::Bytes, len);
+    }
+
+    fn counted_len(&self, entry: u32, more: u32) -> u64 {
+        self.keys.key(entry).len() as u64 + u64::from(more)
+    }
+
+    /// The last step of the end of a claim whose lane [needs care](crate::lane::Lane::needs_care).
+    #[cold]
+    pub(super) fn drop_claim_with_care(&mut self, lane: u32, entry: u32, more: u32) {
+        if self.lanes.lanes[lane].is_counted {
+            self.uncount_claim(lane, entry, more);
+        }
+        self.lanes.drop_claim(lane);
+    }
+
+    /// Sets the bytes of a claim beside its key, if its lane is counted.
+    #[inline]
+    pub(super) fn count_len(&mut self, claim: u32, len: usize) {
+        if self.lanes.lanes[self.claims[claim].lane].is_counted {
+            self.set_counted_len(claim, len);
+        }
+    }
+
+    #[cold]
+    fn set_counted_len(&mut self, claim: u32, len: usize) {
+        let len = as_u32(len);
+        let before = std::mem::replace(&mut self.detail_mut(claim).counted_len, len);
+        let accounts = &self.lanes.lanes[self.claims[claim].lane].accounts;
+        accounts.add(Resource::Bytes, u64::from(len));
+        accounts.subtract(Resource::Bytes, u64::from(before));
+    }
+
+    /// Counts a claim that begins to wait. Of a claim over several keys only its home counts.
+    #[inline]
+    pub(super) fn count_waiter(&mut self, claim: u32) {
+        if self.has_accounts && !self.is_far(claim) {
+            self.accounts_of(claim).add(Resource::Waiters, 1);
+        }
+    }
+
+    /// A claim waits no longer.
+    #[inline]
+    pub(super) fn uncount_waiter(&mut self, claim: u32, is_far: bool) {
+        if self.has_accounts && !is_far {
+            self.accounts_of(claim).subtract(Resource::Waiters, 1);
+        }
+    }
+
+    /// The accounts of the lane of a claim.
+    #[cold]
+    fn accounts_of(&self, claim: u32) -> &Accounts {
+        &self.lanes.lanes[self.claims[claim].lane].accounts
+    }
+
+    /// Gives a claim to another lane, and with it what it counts.
+    pub(super) fn set_lane(&mut self, claim: u32, lane: u32) {
+        let is_waiting = !self.claims[claim].is_held() && !self.is_far(claim);
+        let from = self.claims[claim].lane;
+        if self.lanes.lanes[from].is_counted {
+            let Claim { entry, detail, .. } = self.claims[claim];
+            let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
+            self.uncount_claim(from, entry, more);
+            self.lanes.lanes[from].accounts.subtract(Resource::Waiters, u64::from(is_waiting));
+        }
+        self.claims[claim].lane = lane;
+        if self.lanes.lanes[lane].is_counted {
+            self.count_claim(claim);
+            self.lanes.lanes[lane].accounts.add(Resource::Waiters, u64::from(is_waiting));
+        }
+    }
+}
