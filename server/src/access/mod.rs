@@ -121,3 +121,76 @@ impl AccessControl {
         self.version.fetch_add(1, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maximum::Maximum;
+    use waymaker_access::{Rules, TokenTable};
+
+    /// A server that knows one certificate and no token, and pauses an address after its first failed login.
+    fn access() -> AccessControl {
+        let rules = "[certificates]\n\"known.example\" = \"known\"\n\
+                     [[rule]]\nidentity = \"known\"\nallow = [\"all\"]\n";
+        let rules = Rules::parse(rules).unwrap();
+        let policy = Policy { rules, tokens: Some(TokenTable::default()), jwt: None };
+        let limits = LoginLimits { failed_per_second: Maximum::new(1), include_loopback: false };
+        AccessControl::new(policy, limits)
+    }
+
+    fn with_certificate(names: &[&str]) -> Evidence {
+        let certificate_names = names.iter().map(|name| (*name).to_owned()).collect();
+        Evidence {
+            address: Some("192.0.2.1".parse().unwrap()),
+            certificate_names,
+            uid: None,
+            needs_identity: true,
+        }
+    }
+
+    /// Returns the name of the identity, or the reason for a refusal and whether a pause begins.
+    fn identify(
+        access: &AccessControl,
+        names: &[&str],
+        credentials: &str,
+        at: u64,
+    ) -> Result<String, String> {
+        let evidence = with_certificate(names);
+        let identified = access.identify(&evidence, credentials.as_bytes(), Time::from_millis(at), 0);
+        identified.map(|identity| identity.unwrap().name.to_string()).map_err(|refusal| match refusal {
+            NotIdentified::Unauthenticated { reason, pause } => format!("{reason:?} {}", pause.is_some()),
+            NotIdentified::Paused { retry_ms } => format!("paused {retry_ms}"),
+        })
+    }
+
+    #[test]
+    fn unknown_certificates_and_wrong_tokens_fail_and_missing_credentials_do_not() {
+        for (names, credentials, failure) in [
+            (&["other.example"][..], "", "UnknownCertificate true"),
+            (&["known.example"], "nonsense", "Invalid true"),
+            (&[], "nonsense", "Invalid true"),
+        ] {
+            let access = access();
+            for _ in 0..3 {
+                assert_eq!(identify(&access, &[], "", 0), Err("Missing false".to_owned()));
+                assert_eq!(identify(&access, &["known.example"], "", 0), Ok("known".to_owned()));
+            }
+            assert_eq!(identify(&access, names, credentials, 0), Err(failure.to_owned()));
+            // Even with a certificate that is known.
+            assert_eq!(identify(&access, &["known.example"], "", 400), Err("paused 600".to_owned()));
+            assert_eq!(identify(&access, &[], "", 400), Err("Missing false".to_owned()));
+            assert_eq!(identify(&access, &["known.example"], "", 1_000), Ok("known".to_owned()));
+            assert_eq!((access.failed_login_count(), access.refused_login_count()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn a_success_between_failures_does_not_prevent_a_pause() {
+        let limits = LoginLimits { failed_per_second: Maximum::new(3), include_loopback: false };
+        let access = AccessControl { logins: Logins::new(limits), ..access() };
+        for failure in ["Invalid false", "Invalid false", "Invalid true"] {
+            assert_eq!(identify(&access, &["known.example"], "", 0), Ok("known".to_owned()));
+            assert_eq!(identify(&access, &[], "nonsense", 0), Err(failure.to_owned()));
+        }
+    }
+}
