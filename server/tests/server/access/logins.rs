@@ -3,11 +3,12 @@
 
 use super::fronts::{PORTS, by, key};
 use super::{Office, hello_with};
+use crate::addresses::connect_from;
 use crate::harness::{Client, Server, own_host, wait_for, wait_until};
 use prost::Message as _;
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use tonic::transport::Channel;
@@ -72,16 +73,6 @@ fn binary_login_from(socket: TcpStream, token: &str) -> Login {
 
 fn binary_login(server: &Server, token: &str) -> Login {
     binary_login_from(server.socket(), token)
-}
-
-/// Connects to the binary port from this address.
-fn socket_from(host: &str, server: &Server) -> TcpStream {
-    let host: IpAddr = host.parse().unwrap();
-    let address: SocketAddr = server.address("binary").parse().unwrap();
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::new(host, 0).into()).unwrap();
-    socket.connect(&address.into()).unwrap();
-    socket.into()
 }
 
 /// Sends a request to the port for HTTP and returns the answer, or its head if the connection goes on.
@@ -159,11 +150,14 @@ fn grpc_login(server: &Server, token: &str) -> Login {
     runtime.block_on(async { call(&channel(server).await, token).await })
 }
 
-const FRONT_ENDS: [(&str, fn(&Server, &str) -> Login); 4] =
+/// Logs in with a token on a new connection.
+type LogIn = fn(&Server, &str) -> Login;
+
+const FRONT_ENDS: [(&str, LogIn); 4] =
     [("binary", binary_login), ("gRPC", grpc_login), ("HTTP", http_login), ("WebSocket", web_socket_login)];
 
 /// Lets logins fail until one is refused because of that.
-fn fail_until_paused(server: &Server, login: fn(&Server, &str) -> Login) {
+fn fail_until_paused(server: &Server, login: LogIn) {
     wait_until("a pause", || {
         let login = login(server, WRONG);
         assert_ne!(login, Login::Accepted);
@@ -242,7 +236,7 @@ fn open_connections_other_addresses_and_clients_without_credentials_are_served_d
         let held = open.acquire(b"key", 0);
         open.release(held.id);
         assert_eq!(runtime.block_on(call(&channel, &token)), Login::Accepted);
-        assert_eq!(binary_login_from(socket_from(&stranger, &server), &token), Login::Accepted);
+        assert_eq!(binary_login_from(connect_from(&stranger, &server, "binary"), &token), Login::Accepted);
         assert!(http_answer(&server, "/readyz", "Connection: close\r\n").starts_with("HTTP/1.1 200"));
         assert_eq!(binary_login(&server, ""), Login::Failed);
         let socket = UnixStream::connect(&unix).unwrap();
