@@ -44,7 +44,7 @@ struct Tracked {
 }
 
 impl BackOff {
-    /// Pauses an address for so many failed logins in a second.
+    /// Pauses an address after this number of failed logins in a second.
     pub(super) fn new(failure_count_max: u32) -> Self {
         Self { failure_count_max, tracked: HashMap::new(), by_failure: BTreeSet::new() }
     }

@@ -14,7 +14,7 @@ use waymaker_engine::Time;
 pub struct LoginLimits {
     /// Failed logins of one address in a second after which the server pauses the address.
     pub failed_per_second: Maximum,
-    /// Whether the limit applies to loopback addresses too.
+    /// If true, the limit applies to loopback addresses too.
     pub include_loopback: bool,
 }
 
