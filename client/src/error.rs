@@ -135,7 +135,8 @@ pub enum Unavailable {
         message: String,
         /// The limit that is reached, of a server that is `overloaded`.
         limit: Option<u64>,
-        /// The time after which another attempt can succeed, if the server knows it, as while it is `recovering`.
+        /// The time after which another attempt can succeed, if the server knows it: while it is `recovering`, and while
+        /// it refuses `credentials` because too many logins from this address failed.
         retry_after: Option<Duration>,
     },
 }
@@ -190,8 +191,10 @@ impl Error {
             | ErrorCode::NoSpace
             | ErrorCode::QuorumUnavailable
             | ErrorCode::Overloaded => {
-                let limit = (code == ErrorCode::Overloaded && value > 0).then_some(value);
-                let is_time = code == ErrorCode::Recovering;
+                // Too many logins from this address failed, and the server looks at credentials again after this time.
+                let is_pause = code == ErrorCode::Overloaded && field == "credentials";
+                let limit = (code == ErrorCode::Overloaded && value > 0 && !is_pause).then_some(value);
+                let is_time = code == ErrorCode::Recovering || is_pause;
                 let retry_after = is_time.then(|| Duration::from_millis(value));
                 Unavailable::Refused { code, field, message, limit, retry_after }.into()
             }
@@ -381,15 +384,18 @@ mod tests {
 
     #[test]
     fn an_unavailable_error_has_the_retry_delay_or_the_exceeded_limit() {
-        let told = |code, value| {
-            let detail = ErrorDetail::Text { value, field: b"", message: b"" };
+        let told_of = |code, field: &str, value| {
+            let detail = ErrorDetail::Text { value, field: field.as_bytes(), message: b"" };
             let error = Error::from(ErrorAnswer { code, detail });
             let Error::Unavailable(Unavailable::Refused { limit, .. }) = &error else { panic!("{error}") };
             (*limit, error.retry_after())
         };
+        let told = |code, value| told_of(code, "", value);
         assert_eq!(told(ErrorCode::Recovering, 2_500), (None, Some(Duration::from_millis(2_500))));
         assert_eq!(told(ErrorCode::Overloaded, 64), (Some(64), None));
         assert_eq!(told(ErrorCode::Overloaded, 0), (None, None));
+        let paused = told_of(ErrorCode::Overloaded, "credentials", 900);
+        assert_eq!(paused, (None, Some(Duration::from_millis(900))));
         assert_eq!(told(ErrorCode::Shutdown, 0), (None, None));
     }
 

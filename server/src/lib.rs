@@ -20,6 +20,7 @@ pub mod mail;
 pub mod maximum;
 pub mod memory;
 pub mod namespaces;
+mod network;
 pub mod node;
 pub mod options;
 pub mod quorum;

@@ -233,6 +233,16 @@ pub const REFUSALS_PER_REST: u32 = 32;
 pub const REFUSALS_REST_MS: u64 = 10;
 /// Source addresses whose connections are counted for the limits per address.
 pub const TRACKED_ADDRESS_COUNT_MAX: usize = 1 << 16;
+/// Time within which failed logins of a source address count together.
+pub const LOGIN_SERIES_MS: u64 = 1_000;
+/// First pause of a source address with too many failed logins. Each further pause is twice as long.
+pub const LOGIN_PAUSE_MIN_MS: u64 = 1_000;
+/// The longest such pause.
+pub const LOGIN_PAUSE_MAX_MS: u64 = 60_000;
+/// Time without a failed login after which the server forgets the failures of a source address.
+pub const LOGIN_QUIET_MS: u64 = 600_000;
+/// Source addresses whose failed logins are counted.
+pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// How often the server looks whether files changed that it reads again, such as certificates. A change takes effect after two looks.
 pub const RELOAD_LOOK_MS: u64 = 2_000;
 /// Lines of the audit log that wait for the thread that writes them.
@@ -261,5 +271,6 @@ const _: () = {
         wire::INSPECT_HOLDERS_MAX == wire::DESCRIBE_LISTED_MAX,
         "INSPECT and DESCRIBE_POOL list the same number of holders"
     );
+    assert!(LOGIN_QUIET_MS > LOGIN_PAUSE_MAX_MS, "a pause is never forgotten before its end");
     assert!(4 * WORKER_COUNT_MAX <= engine::SHARD_COUNT_MAX);
 };

@@ -1,6 +1,6 @@
 //! Server options. Precedence: flags, environment, config file, defaults.
 
-use crate::access::AccessOptions;
+use crate::access::{AccessOptions, LoginLimits};
 use crate::audit::AuditTarget;
 use crate::driver::AddressLimits;
 use crate::front::{
@@ -245,6 +245,17 @@ pub struct Flags {
         help_heading = heading::LIMITS
     )]
     pub handshakes_per_address: Option<Maximum>,
+    /// Failed logins of one source address within a second after which the server refuses its credentials for a while, or
+    /// `none`. The pause is 1 s at first, and doubles up to 60 s until no login of the address has failed for 10 minutes
+    /// [default: 5]
+    #[arg(
+        long,
+        env = "WAYMAKER_FAILED_LOGINS_PER_SECOND",
+        value_name = "N",
+        allow_hyphen_values = true,
+        help_heading = heading::LIMITS
+    )]
+    pub failed_logins_per_second: Option<Maximum>,
     /// Apply the limits per address to loopback addresses too [default: false]
     #[arg(
         long,
@@ -344,6 +355,7 @@ struct File {
     connections_per_address: Option<Maximum>,
     new_connections_per_second: Option<Maximum>,
     handshakes_per_address: Option<Maximum>,
+    failed_logins_per_second: Option<Maximum>,
     limit_loopback: Option<bool>,
     unix: Option<PathBuf>,
     data_dir: Option<PathBuf>,
@@ -390,6 +402,8 @@ pub struct Options {
     pub memory_limit: MemoryLimit,
     /// Limits of each source address.
     pub address_limits: AddressLimits,
+    /// Limit of failed logins of each source address.
+    pub login_limits: LoginLimits,
     /// Path of the Unix socket.
     pub unix: Option<PathBuf>,
     /// Directory of the durable log.
@@ -516,6 +530,7 @@ impl Flags {
         if !SegmentHeader::is_len_valid(log_segment_len) {
             return Err(OptionsError::BadSegmentLen(log_segment_len));
         }
+        let include_loopback = self.limit_loopback.or(file.limit_loopback).unwrap_or(false);
         Ok(Options {
             listen: self.listen.or(file.listen).unwrap_or_else(|| "127.0.0.1:7420".to_owned()),
             grpc_listen: address(self.grpc_listen.or(file.grpc_listen), "127.0.0.1:7421"),
@@ -562,11 +577,15 @@ impl Flags {
                         .handshakes_per_address
                         .or(file.handshakes_per_address)
                         .unwrap_or(default.handshakes),
-                    include_loopback: self
-                        .limit_loopback
-                        .or(file.limit_loopback)
-                        .unwrap_or(default.include_loopback),
+                    include_loopback,
                 }
+            },
+            login_limits: LoginLimits {
+                failed_per_second: self
+                    .failed_logins_per_second
+                    .or(file.failed_logins_per_second)
+                    .unwrap_or(LoginLimits::default().failed_per_second),
+                include_loopback,
             },
             unix: self.unix.or(file.unix).filter(|path| path != Path::new(NONE)),
             data_dir: Some(self.data_dir.or(file.data_dir).unwrap_or_else(|| "waymaker-data".into()))
@@ -728,18 +747,21 @@ mod tests {
     #[test]
     fn limits_per_address_may_be_combined_from_flags_and_file() {
         let file = file(
-            "connections_per_address = 7\nnew_connections_per_second = \"none\"\nlimit_loopback = true\n",
+            "connections_per_address = 7\nnew_connections_per_second = \"none\"\nfailed_logins_per_second = 7\n\
+             limit_loopback = true\n",
         );
         let file = file.path().to_str().unwrap();
         let flags = ["waymaker-server", "--config", file, "--connections-per-address", "none"];
-        let limits = Flags::parse_from(flags).resolve().unwrap().address_limits;
+        let options = Flags::parse_from(flags).resolve().unwrap();
         let expected = AddressLimits {
             connections: Maximum::NONE,
             new_per_second: Maximum::NONE,
             include_loopback: true,
             ..AddressLimits::default()
         };
-        assert_eq!(limits, expected);
+        assert_eq!(options.address_limits, expected);
+        let expected = LoginLimits { failed_per_second: Maximum::new(7), include_loopback: true };
+        assert_eq!(options.login_limits, expected);
     }
 
     #[test]

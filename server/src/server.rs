@@ -62,7 +62,7 @@ async fn serve(
     if let Some(tls) = &tls {
         reloader.add(tls.clone());
     }
-    let access = Arc::new(AccessControl::new(policy));
+    let access = Arc::new(AccessControl::new(policy, options.login_limits));
     if options.access != AccessOptions::default() {
         reloader.add(PolicyFiles::new(options.access.clone(), Arc::clone(&access)));
     }

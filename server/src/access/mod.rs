@@ -4,20 +4,26 @@
 //! connection. From then on the worker knows what it may do in its namespace. [`Policy`] decides both; `files` reads it again when a file
 //! has changed.
 
+mod back_off;
 mod certificate;
 mod evidence;
 mod files;
+mod logins;
 mod policy;
 
 pub(crate) use certificate::names_of;
 pub use evidence::Evidence;
 pub(crate) use files::PolicyFiles;
 pub use files::{AccessOptions, AccessOptionsError};
+pub use logins::LoginLimits;
+pub(crate) use logins::Pause;
 pub use policy::{Policy, Unauthenticated};
 
+use logins::Logins;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use waymaker_engine::Rights;
+use waymaker_access::Identity;
+use waymaker_engine::{Rights, Time};
 use waymaker_protocol::Quoted;
 
 /// Says that an identity lacks a right in a namespace.
@@ -32,12 +38,70 @@ pub struct AccessControl {
     policy: RwLock<Arc<Policy>>,
     /// Rises with each new policy.
     version: AtomicU64,
+    logins: Logins,
+}
+
+/// The reason why a client is not identified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotIdentified {
+    /// Its credentials are missing or not valid.
+    #[error("{reason}")]
+    Unauthenticated {
+        reason: Unauthenticated,
+        /// The pause of its address that begins with this failure.
+        pause: Option<Pause>,
+    },
+    /// Too many logins of its address failed, so the server did not look at its credentials.
+    #[error(
+        "too many logins from this address failed (--failed-logins-per-second); try again in {retry_ms} ms"
+    )]
+    Paused {
+        /// Time until the server looks at credentials from this address again.
+        retry_ms: u64,
+    },
 }
 
 impl AccessControl {
     /// Begins with this policy.
-    pub fn new(policy: Policy) -> Self {
-        Self { policy: RwLock::new(Arc::new(policy)), ..Self::default() }
+    pub fn new(policy: Policy, login_limits: LoginLimits) -> Self {
+        Self {
+            policy: RwLock::new(Arc::new(policy)),
+            version: AtomicU64::default(),
+            logins: Logins::new(login_limits),
+        }
+    }
+
+    /// Identifies a client of any protocol. `None`: the client has no identity and may do everything.
+    ///
+    /// # Errors
+    /// If the client needs an identity and shows none, if its credentials are not valid, or if its address is paused because of failed
+    /// logins. A client without credentials has not failed, and a pause does not apply to it.
+    pub(crate) fn identify(
+        &self,
+        evidence: &Evidence,
+        credentials: &[u8],
+        now: Time,
+        now_unix_s: u64,
+    ) -> Result<Option<Arc<Identity>>, NotIdentified> {
+        let policy = self.policy();
+        let is_login = policy.is_login(evidence, credentials);
+        if is_login {
+            self.logins.admit(evidence, now).map_err(|retry_ms| NotIdentified::Paused { retry_ms })?;
+        }
+        policy.identify(evidence, credentials, now_unix_s).map_err(|reason| {
+            let pause = if is_login { self.logins.note_failure(evidence, now) } else { None };
+            NotIdentified::Unauthenticated { reason, pause }
+        })
+    }
+
+    /// Returns the number of failed logins.
+    pub(crate) fn failed_login_count(&self) -> u64 {
+        self.logins.failed_count()
+    }
+
+    /// Returns the number of logins that were refused because their address was paused.
+    pub(crate) fn refused_login_count(&self) -> u64 {
+        self.logins.refused_count()
     }
 
     /// The current policy.
@@ -55,5 +119,78 @@ impl AccessControl {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
         // Release: a thread that sees the number finds the policy.
         self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maximum::Maximum;
+    use waymaker_access::{Rules, TokenTable};
+
+    /// A server that knows one certificate and no token, and pauses an address after its first failed login.
+    fn access() -> AccessControl {
+        let rules = "[certificates]\n\"known.example\" = \"known\"\n\
+                     [[rule]]\nidentity = \"known\"\nallow = [\"all\"]\n";
+        let rules = Rules::parse(rules).unwrap();
+        let policy = Policy { rules, tokens: Some(TokenTable::default()), jwt: None };
+        let limits = LoginLimits { failed_per_second: Maximum::new(1), include_loopback: false };
+        AccessControl::new(policy, limits)
+    }
+
+    fn with_certificate(names: &[&str]) -> Evidence {
+        let certificate_names = names.iter().map(|name| (*name).to_owned()).collect();
+        Evidence {
+            address: Some("192.0.2.1".parse().unwrap()),
+            certificate_names,
+            uid: None,
+            needs_identity: true,
+        }
+    }
+
+    /// Returns the name of the identity, or the reason for a refusal and whether a pause begins.
+    fn identify(
+        access: &AccessControl,
+        names: &[&str],
+        credentials: &str,
+        at: u64,
+    ) -> Result<String, String> {
+        let evidence = with_certificate(names);
+        let identified = access.identify(&evidence, credentials.as_bytes(), Time::from_millis(at), 0);
+        identified.map(|identity| identity.unwrap().name.to_string()).map_err(|refusal| match refusal {
+            NotIdentified::Unauthenticated { reason, pause } => format!("{reason:?} {}", pause.is_some()),
+            NotIdentified::Paused { retry_ms } => format!("paused {retry_ms}"),
+        })
+    }
+
+    #[test]
+    fn unknown_certificates_and_wrong_tokens_fail_and_missing_credentials_do_not() {
+        for (names, credentials, failure) in [
+            (&["other.example"][..], "", "UnknownCertificate true"),
+            (&["known.example"], "nonsense", "Invalid true"),
+            (&[], "nonsense", "Invalid true"),
+        ] {
+            let access = access();
+            for _ in 0..3 {
+                assert_eq!(identify(&access, &[], "", 0), Err("Missing false".to_owned()));
+                assert_eq!(identify(&access, &["known.example"], "", 0), Ok("known".to_owned()));
+            }
+            assert_eq!(identify(&access, names, credentials, 0), Err(failure.to_owned()));
+            // Even with a certificate that is known.
+            assert_eq!(identify(&access, &["known.example"], "", 400), Err("paused 600".to_owned()));
+            assert_eq!(identify(&access, &[], "", 400), Err("Missing false".to_owned()));
+            assert_eq!(identify(&access, &["known.example"], "", 1_000), Ok("known".to_owned()));
+            assert_eq!((access.failed_login_count(), access.refused_login_count()), (1, 1));
+        }
+    }
+
+    #[test]
+    fn a_success_between_failures_does_not_prevent_a_pause() {
+        let limits = LoginLimits { failed_per_second: Maximum::new(3), include_loopback: false };
+        let access = AccessControl { logins: Logins::new(limits), ..access() };
+        for failure in ["Invalid false", "Invalid false", "Invalid true"] {
+            assert_eq!(identify(&access, &["known.example"], "", 0), Ok("known".to_owned()));
+            assert_eq!(identify(&access, &[], "nonsense", 0), Err(failure.to_owned()));
+        }
     }
 }

@@ -42,7 +42,7 @@ impl Policy {
     ///
     /// # Errors
     /// If the client needs an identity and shows none, or if its credentials are not valid.
-    pub fn identify(
+    pub(super) fn identify(
         &self,
         evidence: &Evidence,
         credentials: &[u8],
@@ -69,6 +69,11 @@ impl Policy {
             None if evidence.needs_identity || !self.rules.is_empty() => Err(Unauthenticated::Missing),
             None => Ok(None),
         }
+    }
+
+    /// Returns whether a client shows credentials that the server looks at: a token or a certificate.
+    pub(super) fn is_login(&self, evidence: &Evidence, credentials: &[u8]) -> bool {
+        !credentials.is_empty() && self.has_credentials() || !evidence.certificate_names.is_empty()
     }
 
     /// Returns whether clients can show who they are by credentials.

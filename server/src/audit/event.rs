@@ -22,6 +22,8 @@ pub enum Act {
     SetCapacity,
     /// A client showed credentials that the server does not accept.
     Authenticate,
+    /// Too many logins of a source address failed, so the server refuses its next ones for a while.
+    PauseLogins,
     /// A client made a request without the right for it.
     Deny,
     /// The server started.
@@ -48,6 +50,7 @@ impl Act {
             Self::RemoveNamespace => "remove-namespace",
             Self::SetCapacity => "set-capacity",
             Self::Authenticate => "authenticate",
+            Self::PauseLogins => "pause-logins",
             Self::Deny => "deny",
             Self::Start => "start",
             Self::Reload => "reload",

@@ -9,6 +9,7 @@
 
 use crate::limits::TRACKED_ADDRESS_COUNT_MAX;
 use crate::maximum::Maximum;
+use crate::network::Network;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -61,14 +62,6 @@ pub(super) struct Addresses {
     order: VecDeque<Network>,
 }
 
-/// The part of an address that is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Network {
-    V4(u32),
-    /// The first 64 bits.
-    V6(u64),
-}
-
 /// One address.
 #[derive(Debug)]
 struct Tracked {
@@ -108,7 +101,7 @@ impl Addresses {
         let AddressLimits { connections, new_per_second, handshakes, include_loopback } = self.limits;
         let is_limited =
             [connections, new_per_second, handshakes].iter().any(|limit| *limit != Maximum::NONE);
-        is_limited && (include_loopback || !address.to_canonical().is_loopback())
+        is_limited && Network::with_limits(address, include_loopback).is_some()
     }
 
     /// Admits a connection from this address, or names the limit that it exceeds. A refused connection takes no token.
@@ -144,15 +137,6 @@ impl Addresses {
             } else {
                 self.order.push_back(network);
             }
-        }
-    }
-}
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self::V4(address.to_bits()),
-            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
         }
     }
 }

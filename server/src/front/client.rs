@@ -1,6 +1,6 @@
 //! Who is on the other side of a connection of a front end.
 
-use crate::access::{Evidence, Unauthenticated};
+use crate::access::{Evidence, NotIdentified};
 use crate::audit::{Act, AuditEvent, Caller};
 use crate::driver::Local;
 use crate::worker::{Client, KnownAs};
@@ -35,10 +35,10 @@ impl FrontClient {
         &self,
         credentials: &[u8],
         front_end: &'static str,
-    ) -> Result<FrontCaller, Unauthenticated> {
+    ) -> Result<FrontCaller, NotIdentified> {
         let identified = Local::with(|local| {
-            let now_unix_s = local.node.unix_seconds();
-            local.node.access.policy().identify(&self.evidence, credentials, now_unix_s)
+            let node = &local.node;
+            node.access.identify(&self.evidence, credentials, node.clock.now(), node.unix_seconds())
         });
         let address = Some(Arc::clone(&self.peer));
         match identified {
@@ -47,10 +47,15 @@ impl FrontClient {
                 Ok(FrontCaller { identity, evidence, address, front_end: Some(front_end) })
             }
             Err(refusal) => {
-                let caller = Caller { address, front_end: Some(front_end), ..Caller::default() };
-                let code = ErrorCode::Unauthorized.name();
-                let event = AuditEvent::refused(Act::Authenticate, caller, code, refusal.to_string());
-                Local::with(|local| local.node.audit.record(&event));
+                if let NotIdentified::Unauthenticated { reason, pause } = &refusal {
+                    let caller = Caller { address, front_end: Some(front_end), ..Caller::default() };
+                    let code = ErrorCode::Unauthorized.name();
+                    let pause = pause.map(|pause| pause.event(caller.clone()));
+                    let event = AuditEvent::refused(Act::Authenticate, caller, code, reason.to_string());
+                    Local::with(|local| {
+                        pause.iter().chain([&event]).for_each(|event| local.node.audit.record(event));
+                    });
+                }
                 Err(refusal)
             }
         }

@@ -4,8 +4,9 @@ use super::FrontConfig;
 use super::client::{FrontCaller, FrontClient, bearer};
 use super::locket::Locket;
 use super::served::served;
-use super::v1::V1;
+use super::v1::{self, V1};
 use super::waymaker::Waymaker;
+use crate::access::NotIdentified;
 use crate::driver::{Local, Port};
 use crate::limits::GRPC_IDENTITIES_MAX;
 use http::HeaderMap;
@@ -87,9 +88,14 @@ impl Callers {
         {
             return Ok(Arc::clone(newest));
         }
-        let caller = self.client.identify(credentials, Port::Grpc.name()).map_err(|refusal| {
-            Status::unauthenticated(format!("{refusal}; gRPC metadata: authorization: Bearer TOKEN"))
-        })?;
+        let caller =
+            self.client.identify(credentials, Port::Grpc.name()).map_err(|refusal| match refusal {
+                NotIdentified::Unauthenticated { .. } => {
+                    let message = format!("{refusal}; gRPC metadata: authorization: Bearer TOKEN");
+                    Status::unauthenticated(message)
+                }
+                NotIdentified::Paused { retry_ms } => v1::logins_paused(retry_ms, &refusal.to_string()),
+            })?;
         let contracts = known.of(caller)?;
         known.credentials = credentials.into();
         known.version = version;

@@ -4,6 +4,7 @@ use super::client::{FrontCaller, FrontClient, bearer};
 use super::locktopus::{self, Locktopus};
 use super::metrics::{self, Metrics};
 use super::socket::FrontSocket;
+use crate::access::NotIdentified;
 use crate::driver::front_turn::next_turn;
 use crate::driver::{Local, Port};
 use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS};
@@ -144,8 +145,16 @@ impl Connection {
         let of_headers = bearer(headers);
         let of_url = token.map(str::as_bytes).filter(|_| of_headers.is_empty());
         self.client.identify(of_url.unwrap_or(of_headers), Port::Http.name()).map_err(|refusal| {
-            let challenge = [(WWW_AUTHENTICATE, "Bearer")];
-            Box::new((StatusCode::UNAUTHORIZED, challenge, format!("{refusal}\n")).into_response())
+            let text = format!("{refusal}\n");
+            Box::new(match refusal {
+                NotIdentified::Unauthenticated { .. } => {
+                    (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], text).into_response()
+                }
+                NotIdentified::Paused { retry_ms } => {
+                    let seconds = retry_ms.div_ceil(1000).to_string();
+                    (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, seconds)], text).into_response()
+                }
+            })
         })
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Metrics {
     log_compaction_failures: Counter,
     /// One for each of [`REFUSAL_LABELS`].
     refused_connections: [Counter; REFUSAL_LABELS.len()],
+    failed_logins: Counter,
+    refused_logins: Counter,
     audit_dropped_lines: Counter,
     audit_write_failures: Counter,
 }
@@ -55,6 +57,11 @@ impl Metrics {
         let presence_expired = counter("locket_presence_expired", "Presences whose lease expired");
         let log_compaction_failures =
             counter("waymaker_log_compaction_failures", "Failed compactions of the durable log");
+        let failed_logins = counter("waymaker_failed_logins", "Credentials that were not valid");
+        let refused_logins = counter(
+            "waymaker_refused_logins",
+            "Credentials that were not looked at, because too many logins of their address had failed",
+        );
         let audit_dropped_lines =
             counter("waymaker_audit_dropped_lines", "Lines that are missing in the audit log");
         let audit_write_failures = counter("waymaker_audit_write_failures", "Failed writes of the audit log");
@@ -72,6 +79,8 @@ impl Metrics {
             presence_expired,
             log_compaction_failures,
             refused_connections,
+            failed_logins,
+            refused_logins,
             audit_dropped_lines,
             audit_write_failures,
         }
@@ -92,12 +101,15 @@ impl Metrics {
             gauge.set(locket::active_count(type_name).await);
             expired.inc_by(expired_count(type_name).saturating_sub(expired.get()));
         }
-        let (compaction_failures, audit) = Local::with(|local| {
-            let log = local.node.log.as_ref();
-            (log.map_or(0, |log| log.status().compaction_failures()), local.node.audit.clone())
+        let (compaction_failures, access, audit) = Local::with(|local| {
+            let node = &local.node;
+            let failures = node.log.as_ref().map_or(0, |log| log.status().compaction_failures());
+            (failures, Arc::clone(&node.access), node.audit.clone())
         });
         for (counter, count) in [
             (&self.log_compaction_failures, compaction_failures),
+            (&self.failed_logins, access.failed_login_count()),
+            (&self.refused_logins, access.refused_login_count()),
             (&self.audit_dropped_lines, audit.dropped_count()),
             (&self.audit_write_failures, audit.write_failure_count()),
         ] {

@@ -1,12 +1,13 @@
 //! How a connection begins: version, namespace, session, and the worker that serves it.
 
+use super::acts::caller;
 use super::awaited::Awaited;
 use super::lane::{ConnectionKey, KnownAs, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
 use super::window::Window;
 use super::{Budget, Next, State};
-use crate::access::Unauthenticated;
+use crate::access::{NotIdentified, Unauthenticated};
 use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
 use crate::memory;
@@ -55,6 +56,19 @@ impl HelloRefusal {
 
     fn unauthenticated(refusal: Unauthenticated) -> Self {
         Self { code: ErrorCode::Unauthorized, limit: 0, field: "credentials", message: refusal.to_string() }
+    }
+
+    fn not_identified(refusal: NotIdentified) -> Self {
+        match refusal {
+            NotIdentified::Unauthenticated { reason, .. } => Self::unauthenticated(reason),
+            // A client takes `Unauthorized` as final, but after the pause its credentials may be accepted.
+            NotIdentified::Paused { retry_ms } => Self {
+                code: ErrorCode::Overloaded,
+                limit: retry_ms,
+                field: "credentials",
+                message: refusal.to_string(),
+            },
+        }
     }
 
     fn no_rights(access: &Access, namespace: &[u8]) -> Self {
@@ -200,9 +214,18 @@ impl State {
         let now_unix_s = node.unix_seconds();
         match &lane.client.known_as {
             KnownAs::Unidentified => {
-                let evidence = lane.client.evidence.as_deref().cloned().unwrap_or_default();
-                let identity = policy.identify(&evidence, hello.credentials, now_unix_s);
-                lane.client.known_as = KnownAs::Identified(identity.map_err(HelloRefusal::unauthenticated)?);
+                let evidence = lane.client.evidence.clone().unwrap_or_default();
+                let identity =
+                    node.access.identify(&evidence, hello.credentials, node.clock.now(), now_unix_s);
+                match identity {
+                    Ok(identity) => lane.client.known_as = KnownAs::Identified(identity),
+                    Err(refusal) => {
+                        if let NotIdentified::Unauthenticated { pause: Some(pause), .. } = refusal {
+                            self.acts.note(pause.event(caller(lane)));
+                        }
+                        return Err(HelloRefusal::not_identified(refusal));
+                    }
+                }
             }
             KnownAs::Identified(Some(identity)) if !policy.is_current(identity, now_unix_s) => {
                 return Err(HelloRefusal::unauthenticated(Unauthenticated::Expired));

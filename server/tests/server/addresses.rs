@@ -17,7 +17,7 @@ fn server(arguments: &[&str]) -> Server {
 }
 
 /// Connects from this address to a port of the server.
-fn connect_from(host: &str, server: &Server, port: &str) -> TcpStream {
+pub(crate) fn connect_from(host: &str, server: &Server, port: &str) -> TcpStream {
     let host: IpAddr = host.parse().unwrap();
     let address: SocketAddr = server.address(port).parse().unwrap();
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();

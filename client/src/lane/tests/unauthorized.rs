@@ -80,3 +80,18 @@ fn a_watch_that_waits_for_the_connection_is_refused() {
     rig.lane.handle_attempt_failed(refused());
     assert!(matches!(answer.try_recv(), Ok(Err(error)) if is_refusal(&error)));
 }
+
+/// Other clients of the address may have failed, so the credentials may be valid after the pause.
+#[test]
+fn a_pause_of_logins_is_waited_for() {
+    let mut rig = Rig::new();
+    rig.lose_connection();
+    let mut waiting = rig.acquire(OWN, Wait::Until(at(99_000)));
+    for _ in 0..3 {
+        assert!(rig.lane.request().is_some());
+        let paused = Error::refused(ErrorCode::Overloaded, "credentials", 900, "too many logins failed");
+        assert!(!rig.lane.handle_attempt_failed(paused), "the next attempt comes after a pause");
+        assert!(waiting.try_recv().is_err());
+        assert!(rig.lane.wants_connection(rig.now()));
+    }
+}

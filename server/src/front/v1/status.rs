@@ -80,6 +80,11 @@ pub(super) fn overloaded(limited: &str, limit: usize, message: &str) -> Status {
     own(ErrorCode::Overloaded, limited, limit as u64, message)
 }
 
+/// Too many logins from the address of the client failed.
+pub(in crate::front) fn logins_paused(retry_ms: u64, message: &str) -> Status {
+    own(ErrorCode::Overloaded, "credentials", retry_ms, message)
+}
+
 /// No rule gives the client this right.
 pub(super) fn unauthorized(right: &str, message: &str) -> Status {
     own(ErrorCode::Unauthorized, right, 0, message)

@@ -35,11 +35,11 @@ const RIGHTS: [&str; 10] = [
     "metrics",
 ];
 
-const PORTS: [&str; 6] =
+pub(super) const PORTS: [&str; 6] =
     ["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--locktopus-listen", "127.0.0.1:0"];
 
 /// A request of an identity with this token.
-fn by<T>(token: &str, message: T) -> Request<T> {
+pub(super) fn by<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let value = format!("Bearer {token}").parse().expect("tokens are ASCII");
     request.metadata_mut().insert("authorization", value);
@@ -60,7 +60,7 @@ type Denials = BTreeMap<&'static str, bool>;
 /// The rights of which each alone suffices for an operation.
 type NeededFor = fn(&str) -> &'static [&'static str];
 
-fn key(name: &str) -> v1::LockKey {
+pub(super) fn key(name: &str) -> v1::LockKey {
     v1::LockKey { key: name.to_owned(), shared: false }
 }
 

@@ -4,6 +4,7 @@ mod audit;
 mod fronts;
 mod holds;
 mod identities;
+mod logins;
 mod operations;
 mod policy;
 
@@ -88,6 +89,11 @@ impl Office {
     pub(super) fn give_back(&self, token: &str, content: &str) {
         let id = Token::parse(token.as_bytes()).expect("a token").id;
         std::fs::write(self.tokens().join(format!("{id}.toml")), content).expect("a file");
+    }
+
+    /// A path for a Unix socket.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
     }
 
     /// The arguments of a server that has this office.

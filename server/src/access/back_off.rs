@@ -1,0 +1,245 @@
+//! Which source addresses are paused because too many of their logins failed. A login is an attempt to identify with credentials.
+//!
+//! [`BackOff`] decides without I/O and without a clock. An address whose logins fail too often within a second is paused. Its pauses
+//! double up to a maximum, and begin small again after a quiet time without a failure.
+//!
+//! A success resets nothing: a client that guesses credentials may own valid ones, and would use them between two guesses. A refused
+//! login during a pause does not count as a failure, so a client that tries again too early does not extend the pause.
+//!
+//! Memory is bounded: at most [`FAILING_ADDRESS_COUNT_MAX`] addresses are tracked. A new one displaces the address that has been quiet
+//! for the longest time.
+
+use crate::limits::{
+    FAILING_ADDRESS_COUNT_MAX, LOGIN_PAUSE_MAX_MS, LOGIN_PAUSE_MIN_MS, LOGIN_QUIET_MS, LOGIN_SERIES_MS,
+};
+use crate::network::Network;
+use std::collections::{BTreeSet, HashMap};
+use waymaker_engine::Time;
+
+/// Quiet addresses that each failure forgets at most. More than one, so that the table shrinks again.
+const FORGOTTEN_PER_FAILURE: usize = 4;
+
+/// Addresses with failed logins.
+#[derive(Debug)]
+pub(super) struct BackOff {
+    /// Failures within [`LOGIN_SERIES_MS`] that begin a pause.
+    failure_count_max: u32,
+    tracked: HashMap<Network, Tracked>,
+    /// All tracked networks. The first one has been quiet for the longest time.
+    by_failure: BTreeSet<(Time, Network)>,
+}
+
+/// One address.
+#[derive(Clone, Copy, Debug)]
+struct Tracked {
+    failed_at: Time,
+    /// First failure of the series.
+    series_begun: Time,
+    /// Failures of the series; 0 after a pause.
+    series_len: u32,
+    /// End of the newest pause.
+    pause_end: Time,
+    /// Length of the next pause.
+    next_pause_ms: u64,
+}
+
+impl BackOff {
+    /// Pauses an address after this number of failed logins in a second.
+    pub(super) fn new(failure_count_max: u32) -> Self {
+        Self { failure_count_max, tracked: HashMap::new(), by_failure: BTreeSet::new() }
+    }
+
+    /// Returns the rest of the pause of an address, in milliseconds; 0 if it is not paused.
+    pub(super) fn pause_left_ms(&self, network: Network, now: Time) -> u64 {
+        self.tracked.get(&network).map_or(0, |tracked| tracked.pause_end.ms_since(now))
+    }
+
+    /// Notes a failed login. Returns the length of the pause that begins with it, in milliseconds.
+    pub(super) fn note_failure(&mut self, network: Network, now: Time) -> Option<u64> {
+        self.forget_quiet(now);
+        let known = self.tracked.remove(&network);
+        if let Some(known) = known {
+            self.by_failure.remove(&(known.failed_at, network));
+        } else if self.tracked.len() >= FAILING_ADDRESS_COUNT_MAX
+            && let Some((_, quietest)) = self.by_failure.pop_first()
+        {
+            self.tracked.remove(&quietest);
+        }
+        let mut tracked = known.filter(|known| !known.is_quiet(now)).unwrap_or_else(|| Tracked::new(now));
+        let pause_ms = tracked.note_failure(self.failure_count_max, now);
+        self.by_failure.insert((tracked.failed_at, network));
+        self.tracked.insert(network, tracked);
+        pause_ms
+    }
+
+    /// Forgets a few addresses whose last failure is long ago.
+    fn forget_quiet(&mut self, now: Time) {
+        for _ in 0..FORGOTTEN_PER_FAILURE {
+            let Some(&(failed_at, network)) = self.by_failure.first() else { return };
+            if now.ms_since(failed_at) < LOGIN_QUIET_MS {
+                return;
+            }
+            self.by_failure.pop_first();
+            self.tracked.remove(&network);
+        }
+    }
+}
+
+impl Tracked {
+    fn new(now: Time) -> Self {
+        Self {
+            failed_at: now,
+            series_begun: now,
+            series_len: 0,
+            pause_end: Time::ZERO,
+            next_pause_ms: LOGIN_PAUSE_MIN_MS,
+        }
+    }
+
+    fn is_quiet(&self, now: Time) -> bool {
+        now.ms_since(self.failed_at) >= LOGIN_QUIET_MS
+    }
+
+    /// Returns the length of the pause that begins with this failure.
+    fn note_failure(&mut self, failure_count_max: u32, now: Time) -> Option<u64> {
+        // Workers read the clock before they take turns here.
+        self.failed_at = self.failed_at.max(now);
+        if now < self.pause_end {
+            // Another worker looked at these credentials before the pause began.
+            return None;
+        }
+        if self.series_len == 0 || now.ms_since(self.series_begun) >= LOGIN_SERIES_MS {
+            (self.series_begun, self.series_len) = (now, 0);
+        }
+        self.series_len += 1;
+        if self.series_len < failure_count_max {
+            return None;
+        }
+        let pause_ms = self.next_pause_ms;
+        self.series_len = 0;
+        self.pause_end = now.after_ms(pause_ms);
+        self.next_pause_ms = (2 * pause_ms).min(LOGIN_PAUSE_MAX_MS);
+        Some(pause_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAILURE_COUNT_MAX: u32 = 3;
+
+    fn ms(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
+    /// The network with this number.
+    fn numbered(number: u32) -> Network {
+        Network::V4(0x0a00_0000 + number)
+    }
+
+    fn address(text: &str) -> Network {
+        Network::of(text.parse().unwrap())
+    }
+
+    /// Lets logins of an address fail at this time until a pause begins, and returns its length.
+    fn fail_until_paused(back_off: &mut BackOff, network: Network, now: u64) -> u64 {
+        for _ in 1..FAILURE_COUNT_MAX {
+            assert_eq!(back_off.note_failure(network, ms(now)), None);
+        }
+        back_off.note_failure(network, ms(now)).unwrap()
+    }
+
+    #[test]
+    fn the_last_failure_of_a_series_begins_a_pause_of_its_address() {
+        let mut back_off = BackOff::new(FAILURE_COUNT_MAX);
+        let (guesser, other) = (numbered(1), numbered(2));
+        for now in [5_000, 5_400] {
+            assert_eq!(back_off.note_failure(guesser, ms(now)), None);
+            assert_eq!(back_off.pause_left_ms(guesser, ms(now)), 0);
+        }
+        assert_eq!(back_off.note_failure(guesser, ms(5_999)), Some(1_000));
+        assert_eq!(back_off.pause_left_ms(guesser, ms(5_999)), 1_000);
+        assert_eq!(back_off.pause_left_ms(guesser, ms(6_998)), 1);
+        assert_eq!(back_off.pause_left_ms(guesser, ms(6_999)), 0);
+        assert_eq!(back_off.pause_left_ms(other, ms(5_999)), 0);
+    }
+
+    #[test]
+    fn slow_failures_begin_no_pause() {
+        let mut back_off = BackOff::new(FAILURE_COUNT_MAX);
+        // The third failure is a second after the first.
+        for now in (0..100).map(|number| number * 500) {
+            assert_eq!(back_off.note_failure(numbered(1), ms(now)), None, "{now}");
+        }
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_minute() {
+        let mut back_off = BackOff::new(FAILURE_COUNT_MAX);
+        let mut now = 0;
+        for pause_ms in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000] {
+            assert_eq!(fail_until_paused(&mut back_off, numbered(1), now), pause_ms);
+            assert_eq!(back_off.pause_left_ms(numbered(1), ms(now)), pause_ms);
+            now += pause_ms;
+        }
+    }
+
+    #[test]
+    fn a_failure_during_a_pause_neither_extends_it_nor_counts_for_the_next_one() {
+        let mut back_off = BackOff::new(FAILURE_COUNT_MAX);
+        fail_until_paused(&mut back_off, numbered(1), 0);
+        for _ in 0..10 {
+            assert_eq!(back_off.note_failure(numbered(1), ms(999)), None);
+        }
+        assert_eq!(back_off.pause_left_ms(numbered(1), ms(999)), 1);
+        assert_eq!(fail_until_paused(&mut back_off, numbered(1), 1_000), 2_000);
+    }
+
+    #[test]
+    fn a_quiet_time_makes_pauses_short_again() {
+        let mut back_off = BackOff::new(FAILURE_COUNT_MAX);
+        assert_eq!(fail_until_paused(&mut back_off, numbered(1), 0), 1_000);
+        assert_eq!(fail_until_paused(&mut back_off, numbered(1), LOGIN_QUIET_MS - 1), 2_000);
+        assert_eq!(fail_until_paused(&mut back_off, numbered(1), 2 * LOGIN_QUIET_MS - 1), 1_000);
+    }
+
+    #[test]
+    fn an_ipv6_address_counts_as_its_network() {
+        let mut back_off = BackOff::new(1);
+        assert_eq!(back_off.note_failure(address("2001:db8:0:1::1"), ms(0)), Some(1_000));
+        assert_eq!(back_off.pause_left_ms(address("2001:db8:0:1:ffff::2"), ms(0)), 1_000);
+        assert_eq!(back_off.pause_left_ms(address("2001:db8:0:2::1"), ms(0)), 0);
+    }
+
+    #[test]
+    fn quiet_addresses_are_forgotten() {
+        let mut back_off = BackOff::new(FAILURE_COUNT_MAX);
+        for number in 0..1_000 {
+            back_off.note_failure(numbered(number), ms(0));
+        }
+        assert_eq!(back_off.tracked.len(), 1_000);
+        for number in 2_000..2_400 {
+            back_off.note_failure(numbered(number), ms(LOGIN_QUIET_MS));
+        }
+        assert_eq!((back_off.tracked.len(), back_off.by_failure.len()), (400, 400));
+    }
+
+    #[test]
+    fn a_full_table_forgets_the_address_with_the_oldest_failure() {
+        let mut back_off = BackOff::new(2);
+        for number in 0..FAILING_ADDRESS_COUNT_MAX as u32 {
+            back_off.note_failure(numbered(number), ms(0));
+        }
+        // The first two addresses fail again, one of them before the other.
+        assert_eq!(back_off.note_failure(numbered(1), ms(1)), Some(1_000));
+        assert_eq!(back_off.note_failure(numbered(0), ms(2)), Some(1_000));
+        for number in 1..FAILING_ADDRESS_COUNT_MAX as u32 {
+            back_off.note_failure(numbered(FAILING_ADDRESS_COUNT_MAX as u32 + number), ms(3));
+        }
+        let lens = (back_off.tracked.len(), back_off.by_failure.len());
+        assert_eq!(lens, (FAILING_ADDRESS_COUNT_MAX, FAILING_ADDRESS_COUNT_MAX));
+        assert_eq!(back_off.pause_left_ms(numbered(1), ms(3)), 0);
+        assert_eq!(back_off.pause_left_ms(numbered(0), ms(3)), 999);
+    }
+}
