@@ -289,6 +289,11 @@ impl Rules {
         Access::new(name, everywhere, by_prefix)
     }
 
+    /// Returns whether there is a quota.
+    pub fn has_quotas(&self) -> bool {
+        !self.quotas.is_empty()
+    }
+
     /// Returns the quotas of an identity, or of each source address of it.
     pub fn quotas(&self, identity: &Identity, holder: Holder) -> Quotas {
         quotas_of(&self.quotas, &self.groups, identity, holder)

@@ -64,7 +64,7 @@ pub enum Holder {
 
 /// A quota that leaves no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the quota allows {max} {}", .limit)]
+#[error("the quota in the access file allows {max} {limit}")]
 pub struct QuotaReached {
     /// What it limits, and whose quota it is.
     pub limit: &'static str,
@@ -187,6 +187,9 @@ impl PartialEq for Accounts {
 impl Eq for Accounts {}
 
 impl Accounts {
+    /// Nothing is counted.
+    pub const NONE: Self = Self { identity: None, address: None };
+
     /// Returns whether nothing is counted.
     pub fn is_empty(&self) -> bool {
         self.identity.is_none() && self.address.is_none()

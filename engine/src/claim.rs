@@ -299,13 +299,13 @@ impl Detail {
 
     /// Whether a claim that is held and not linked still needs it.
     pub(crate) fn outlives_wait(&self) -> bool {
-        self.priority != 0
+        matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
+            || self.priority != 0
             || self.owner.is_some()
             || self.request_id.is_some()
             || self.metadata.is_some()
             || self.restored_place.is_some()
             || self.waited_ms > 0
             || self.counted_len > 0
-            || matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
     }
 }

@@ -6,7 +6,7 @@ use crate::limits::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use waymaker_engine::{Ticket, Time};
+use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Ticket, Time};
 use waymaker_protocol::NamespaceKind;
 
 /// Namespaces of the front ends. Each name has its kind before its first use, and there is always room for it.
@@ -61,6 +61,8 @@ struct Entry {
     idle_since: Option<Time>,
     /// Whether the log has the namespace.
     is_recorded: bool,
+    /// Counts it in the accounts of the client that made it.
+    _counted: Option<Counted>,
 }
 
 #[derive(Debug)]
@@ -109,6 +111,8 @@ pub enum NamespaceRefusal {
     OtherKind(NamespaceKind),
     /// There are as many as there may be.
     TooMany,
+    /// The client has made as many as its quota allows.
+    Quota(QuotaReached),
 }
 
 /// Namespaces that end if no shard has anything in them.
@@ -178,12 +182,13 @@ fn is_built_in(name: &[u8]) -> bool {
 }
 
 impl Namespaces {
-    /// Opens the namespace, and makes it if it is new. The caller has to call [`Namespaces::settle`] when it knows whether the lane
+    /// Opens the namespace, and makes it if it is new. Accounts of its client count what it makes. The caller has to call [`Namespaces::settle`] when it knows whether the lane
     /// stays.
     pub fn open(
         &mut self,
         name: &[u8],
         kind: NamespaceKind,
+        accounts: &Accounts,
         mut tell: impl FnMut(NamespaceChange<'_>),
     ) -> Result<NamespaceUse, NamespaceRefusal> {
         if let Some(entry) = self.by_name.get_mut(name) {
@@ -204,8 +209,12 @@ impl Namespaces {
                 return Err(NamespaceRefusal::TooMany);
             }
         }
+        let counted = (!is_built_in(name)).then(|| accounts.count(Resource::Namespaces));
+        let counted = counted.transpose().map_err(NamespaceRefusal::Quota)?;
         let number = self.new_number(is_built_in(name)).ok_or(NamespaceRefusal::TooMany)?;
-        Ok(NamespaceUse(Arc::clone(&self.insert(number, name, kind).namespace)))
+        let entry = self.insert(number, name, kind);
+        entry._counted = counted;
+        Ok(NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
     /// Ends the opening of a namespace: the log learns of a new one, or it is gone again if its user was refused.
@@ -441,7 +450,8 @@ impl Namespaces {
         let namespace = Arc::new(Used { number, is_known: AtomicBool::new(false) });
         self.opening_count += 1;
         let last_opening = self.opening_count;
-        let entry = Entry { namespace, kind, last_opening, idle_since: None, is_recorded: false };
+        let entry =
+            Entry { namespace, kind, last_opening, idle_since: None, is_recorded: false, _counted: None };
         if !self.by_name.contains_key(name) {
             self.names.insert(number, name.into());
         }
@@ -497,7 +507,7 @@ mod tests {
     const FLAT: NamespaceKind = NamespaceKind::Flat;
 
     fn open(namespaces: &mut Namespaces, name: &str) -> Result<NamespaceUse, NamespaceRefusal> {
-        let opened = namespaces.open(name.as_bytes(), FLAT, |_| {});
+        let opened = namespaces.open(name.as_bytes(), FLAT, &Accounts::NONE, |_| {});
         namespaces.settle(name.as_bytes(), opened.is_err(), |_| {});
         opened
     }
@@ -518,7 +528,7 @@ mod tests {
         let (a, b) = (open(&mut namespaces, "a").unwrap(), open(&mut namespaces, "b").unwrap());
         assert_eq!((a.number(), b.number()), (0, 1));
         assert_eq!(open(&mut namespaces, "a").unwrap().number(), 0);
-        let refused = namespaces.open(b"a", NamespaceKind::Pool, |_| {});
+        let refused = namespaces.open(b"a", NamespaceKind::Pool, &Accounts::NONE, |_| {});
         assert_eq!(refused.unwrap_err(), NamespaceRefusal::OtherKind(FLAT));
         assert_eq!(namespaces.find(b"b"), Some((1, FLAT)));
         assert_eq!(namespaces.find(b"c"), None);
@@ -533,13 +543,13 @@ mod tests {
         for (name, kind) in BUILT_IN {
             for other in NamespaceKind::ALL.into_iter().filter(|other| *other != kind) {
                 assert_eq!(
-                    namespaces.open(name, other, |_| {}).unwrap_err(),
+                    namespaces.open(name, other, &Accounts::NONE, |_| {}).unwrap_err(),
                     NamespaceRefusal::OtherKind(kind)
                 );
             }
             assert_eq!(namespaces.find(name), None, "what is refused makes nothing");
         }
-        let refused = namespaces.open(b"tree/locktopus/any", FLAT, |_| {});
+        let refused = namespaces.open(b"tree/locktopus/any", FLAT, &Accounts::NONE, |_| {});
         assert_eq!(refused.unwrap_err(), NamespaceRefusal::OtherKind(NamespaceKind::Tree));
         let users: Vec<_> = (0..NAMESPACE_COUNT_MAX)
             .map(|number| open(&mut namespaces, &number.to_string()).unwrap())
@@ -547,7 +557,7 @@ mod tests {
         assert_eq!(open(&mut namespaces, "one more").unwrap_err(), NamespaceRefusal::TooMany);
         assert_eq!(open(&mut namespaces, "7").unwrap().number(), users[7].number());
         for (name, kind) in BUILT_IN {
-            assert!(namespaces.open(name, kind, |_| {}).is_ok());
+            assert!(namespaces.open(name, kind, &Accounts::NONE, |_| {}).is_ok());
         }
     }
 
@@ -564,11 +574,11 @@ mod tests {
     fn a_namespace_of_a_refused_user_is_removed_unless_others_use_it() {
         let mut namespaces = Namespaces::default();
         let mut told = Vec::new();
-        drop(namespaces.open(b"a", FLAT, |_| {}).unwrap());
+        drop(namespaces.open(b"a", FLAT, &Accounts::NONE, |_| {}).unwrap());
         namespaces.settle(b"a", true, |_| panic!("the log hears nothing of it"));
         assert_eq!(namespaces.find(b"a"), None);
-        let first = namespaces.open(b"b", FLAT, |_| {}).unwrap();
-        let second = namespaces.open(b"b", FLAT, |_| {}).unwrap();
+        let first = namespaces.open(b"b", FLAT, &Accounts::NONE, |_| {}).unwrap();
+        let second = namespaces.open(b"b", FLAT, &Accounts::NONE, |_| {}).unwrap();
         drop(first);
         namespaces.settle(b"b", true, |_| panic!("the log hears nothing of it"));
         namespaces.settle(b"b", false, |change| told.push(format!("{change:?}")));
@@ -628,7 +638,7 @@ mod tests {
         known.note_known();
         drop(known);
         drop(open(&mut namespaces, "idle").unwrap());
-        drop(namespaces.open(b"refused", FLAT, |_| {}).unwrap());
+        drop(namespaces.open(b"refused", FLAT, &Accounts::NONE, |_| {}).unwrap());
         namespaces.settle(b"refused", true, |_| {});
         let names = |namespaces: &Namespaces, from| {
             let all = namespaces.by_number(from);

@@ -494,14 +494,19 @@ impl Shard {
     /// Returns the bytes of the claim beside its key that accounts count.
     fn free_detail(&mut self, claim: u32) -> u32 {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
-        if self.details[self.claims[claim].detail].restored_place.is_some() {
+        let detail = self.claims[claim].detail;
+        let Detail { restored_place, request_id, counted_len, .. } = &self.details[detail];
+        let (is_restored, is_named, counted_len) =
+            (restored_place.is_some(), request_id.is_some(), *counted_len);
+        if is_restored {
             self.restored.remove(&self.id(claim));
         }
-        if self.details[self.claims[claim].detail].request_id.is_some() {
+        if is_named {
             self.forget_request_id(claim);
         }
-        let counted_len = self.details[self.claims[claim].detail].counted_len;
-        self.drop_detail(claim);
+        self.claims[claim].detail = NONE;
+        self.details[detail] = Detail::default();
+        self.details.release(detail);
         counted_len
     }
 }

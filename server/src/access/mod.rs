@@ -4,6 +4,7 @@
 //! connection. From then on the worker knows what it may do in its namespace. [`Policy`] decides both; `files` reads it again when a file
 //! has changed.
 
+mod accounts;
 mod back_off;
 mod certificate;
 mod evidence;
@@ -19,12 +20,13 @@ pub use logins::LoginLimits;
 pub(crate) use logins::Pause;
 pub use policy::{Policy, Unauthenticated};
 
+use accounts::AccountBook;
 use logins::Logins;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use waymaker_access::Identity;
-use waymaker_engine::{Rights, Time};
-use waymaker_protocol::Quoted;
+use waymaker_engine::{Access, Accounts, Rights, Time};
+use waymaker_protocol::{NamespaceKind, Quoted};
 
 /// Says that an identity lacks a right in a namespace.
 pub(crate) fn no_right_in(identity: &str, right: Rights, namespace: &[u8]) -> String {
@@ -39,6 +41,7 @@ pub struct AccessControl {
     /// Rises with each new policy.
     version: AtomicU64,
     logins: Logins,
+    accounts: AccountBook,
 }
 
 /// The reason why a client is not identified.
@@ -68,6 +71,7 @@ impl AccessControl {
             policy: RwLock::new(Arc::new(policy)),
             version: AtomicU64::default(),
             logins: Logins::new(login_limits),
+            accounts: AccountBook::default(),
         }
     }
 
@@ -102,6 +106,31 @@ impl AccessControl {
     /// Returns the number of logins that were refused because their address was paused.
     pub(crate) fn refused_login_count(&self) -> u64 {
         self.logins.refused_count()
+    }
+
+    /// Returns the rights of a client in a namespace, with its accounts. `None`: all rights, and nothing is counted.
+    pub(crate) fn access(
+        &self,
+        policy: &Policy,
+        identity: Option<&Arc<Identity>>,
+        evidence: Option<&Evidence>,
+        namespace: &[u8],
+        kind: NamespaceKind,
+    ) -> Option<Arc<Access>> {
+        let identity = identity?;
+        let access = policy.rules.access(identity, namespace, kind);
+        let accounts = self.accounts(policy, identity, evidence);
+        Some(Arc::new(access.counted_by(accounts)))
+    }
+
+    /// Returns the accounts of a client.
+    pub(crate) fn accounts(
+        &self,
+        policy: &Policy,
+        identity: &Identity,
+        evidence: Option<&Evidence>,
+    ) -> Accounts {
+        self.accounts.of(policy, identity, evidence.and_then(|evidence| evidence.address))
     }
 
     /// The current policy.

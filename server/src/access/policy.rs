@@ -4,7 +4,7 @@ use super::evidence::Evidence;
 use std::path::Path;
 use std::sync::Arc;
 use waymaker_access::{Identity, JwtRefusal, JwtVerifier, Proof, Rules, Token, TokenRefusal, TokenTable};
-use waymaker_engine::Access;
+use waymaker_engine::{Access, Holder, Quotas};
 use waymaker_protocol::NamespaceKind;
 
 /// Why a client is not let in.
@@ -146,6 +146,16 @@ impl Policy {
     /// Returns whether there is a rule.
     pub fn has_rules(&self) -> bool {
         !self.rules.is_empty()
+    }
+
+    /// Returns whether there is a quota.
+    pub(super) fn has_quotas(&self) -> bool {
+        self.rules.has_quotas()
+    }
+
+    /// Returns the quotas of an identity, or of each source address of it.
+    pub(super) fn quotas(&self, identity: &Identity, holder: Holder) -> Quotas {
+        self.rules.quotas(identity, holder)
     }
 
     /// Returns the rights of an identity in a namespace. `None`: all rights.

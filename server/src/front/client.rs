@@ -7,6 +7,7 @@ use crate::worker::{Client, KnownAs};
 use http::header::{AUTHORIZATION, HeaderMap};
 use std::sync::Arc;
 use waymaker_access::Identity;
+use waymaker_engine::{Counted, QuotaReached};
 use waymaker_protocol::ErrorCode;
 
 /// The client of a connection, as the connection shows it.
@@ -88,6 +89,17 @@ impl FrontCaller {
         let event = AuditEvent::refused(Act::Deny, caller, code, message.to_owned());
         let namespace = (!namespace.is_empty()).then(|| namespace.into());
         Local::with(|local| local.node.audit.record(&AuditEvent { namespace, ..event }));
+    }
+
+    /// Counts its connection in the accounts of its identity, until the returned value is dropped.
+    ///
+    /// # Errors
+    /// If a quota does not have the room.
+    pub(super) fn count_connection(&self, local: &Local) -> Result<Option<Counted>, QuotaReached> {
+        let Some(identity) = &self.identity else { return Ok(None) };
+        let (access, now_unix_s) = (&local.node.access, local.node.unix_seconds());
+        let accounts = access.accounts(&access.policy(), identity, self.evidence.as_deref());
+        accounts.count_connection(now_unix_s).map(Some)
     }
 
     /// As the lane of an inlet has it.

@@ -13,6 +13,7 @@ use http::HeaderMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tonic::Status;
 use waymaker_access::Identity;
+use waymaker_engine::Counted;
 use waymaker_proto::locket::locket_server::LocketServer;
 use waymaker_proto::waymaker::waymaker_service_server::WaymakerServiceServer;
 
@@ -20,6 +21,8 @@ use waymaker_proto::waymaker::waymaker_service_server::WaymakerServiceServer;
 #[derive(Debug)]
 pub(super) struct Contracts {
     identity: Option<Arc<Identity>>,
+    /// Counts the connection in the accounts of the identity.
+    _counted: Option<Counted>,
     pub(super) waymaker: WaymakerServiceServer<Waymaker>,
     pub(super) locket: LocketServer<Locket>,
     pub(super) v1: V1,
@@ -33,13 +36,14 @@ impl Contracts {
         })
     }
 
-    fn new(config: &FrontConfig, caller: FrontCaller) -> Self {
+    fn new(config: &FrontConfig, caller: FrontCaller, counted: Option<Counted>) -> Self {
         let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket), caller.clone());
         Self {
             waymaker: served!(WaymakerServiceServer::new(Waymaker::new(&caller))),
             locket: served!(LocketServer::new(locket)),
             v1: V1::new(caller.clone()),
             identity: caller.identity,
+            _counted: counted,
         }
     }
 }
@@ -120,7 +124,8 @@ impl Known {
                 );
                 return Err(Status::resource_exhausted(message));
             }
-            let contracts = Arc::new(Contracts::new(&local.fronts, caller));
+            let counted = caller.count_connection(local).map_err(|reached| v1::quota_reached(&reached))?;
+            let contracts = Arc::new(Contracts::new(&local.fronts, caller, counted));
             self.all.push(Arc::clone(&contracts));
             Ok(contracts)
         })

@@ -14,7 +14,7 @@ use crate::memory;
 use crate::namespaces::{NamespaceRefusal, NamespaceUse};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::{Access, Rights};
+use waymaker_engine::{Access, Accounts, QuotaReached, Rights};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{
     Capabilities, ErrorCode, Frame, Hello, Quoted, Readable, SessionId, SessionRequest, VERSION, VERSION_MIN,
@@ -38,6 +38,11 @@ impl HelloRefusal {
         Self { code: ErrorCode::Overloaded, limit: limit as u64, field: limited, message }
     }
 
+    fn quota_reached(reached: QuotaReached) -> Self {
+        let limit = usize::try_from(reached.max).unwrap_or(usize::MAX);
+        Self::overloaded(reached.limit, limit, reached.to_string())
+    }
+
     fn no_session(refusal: SessionRefusal) -> Self {
         match refusal {
             SessionRefusal::TooShort => {
@@ -51,6 +56,7 @@ impl HelloRefusal {
                 );
                 Self::overloaded("sessions", SESSION_COUNT_MAX, message)
             }
+            SessionRefusal::Quota(reached) => Self::quota_reached(reached),
         }
     }
 
@@ -165,7 +171,7 @@ impl State {
             return Ok(Next::Move(worker));
         }
         let access = self.identify(node, key, &hello)?;
-        let namespace = open_namespace(node, &hello)?;
+        let namespace = open_namespace(node, &hello, access.as_deref())?;
         let joined = self.join_session(node, key, namespace, access, &hello);
         settle_namespace(node, &hello, joined.is_err());
         let (key, lane_number, resumed) = joined?;
@@ -212,6 +218,7 @@ impl State {
         let Some(lane) = self.lanes.of(key) else { return Ok(None) };
         let policy = node.access.policy();
         let now_unix_s = node.unix_seconds();
+        let is_new = matches!(lane.client.known_as, KnownAs::Unidentified);
         match &lane.client.known_as {
             KnownAs::Unidentified => {
                 let evidence = lane.client.evidence.clone().unwrap_or_default();
@@ -232,11 +239,17 @@ impl State {
             }
             KnownAs::Identified(_) => {}
         }
-        let access = policy.access(lane.identity(), hello.namespace, hello.kind);
-        if let Some(access) = &access
-            && access.somewhere() == Rights::NONE
-        {
-            return Err(HelloRefusal::no_rights(access, hello.namespace));
+        let evidence = lane.client.evidence.as_deref();
+        let access = node.access.access(&policy, lane.identity(), evidence, hello.namespace, hello.kind);
+        if let Some(access) = &access {
+            if access.somewhere() == Rights::NONE {
+                return Err(HelloRefusal::no_rights(access, hello.namespace));
+            }
+            // A front end counts its connections itself: one is several lanes.
+            if is_new {
+                let counted = access.accounts().count_connection(now_unix_s);
+                lane.counted = Some(counted.map_err(HelloRefusal::quota_reached)?);
+            }
         }
         Ok(access)
     }
@@ -256,9 +269,10 @@ impl State {
         let (session, number) = match hello.session {
             SessionRequest::None => (None, 0),
             SessionRequest::New { lease_ms } => {
+                let accounts = access.as_ref().map_or(&Accounts::NONE, |access| access.accounts());
                 let session = self
                     .sessions
-                    .open(lease_ms, identity, slot, self.now)
+                    .open(lease_ms, identity, accounts, slot, self.now)
                     .map_err(HelloRefusal::no_session)?;
                 (Some(session), 0)
             }
@@ -350,6 +364,7 @@ impl State {
             self.cut_off(node, old);
         }
         let client = std::mem::take(&mut self.lanes[key.slot].client);
+        let counted = self.lanes[key.slot].counted.take();
         self.lanes.free(key.slot);
         let epoch = self.lanes.new_epoch();
         let session_end = self.sessions.renew(session, self.now);
@@ -357,6 +372,7 @@ impl State {
         let lane = &mut self.lanes[slot];
         lane.session_end = session_end;
         lane.client = client;
+        lane.counted = counted;
         let (address, known_to) = (lane.address, lane.known_to.clone());
         self.change_access(node, slot, access);
         // A turn delivers the events that other workers have posted. As long as the lane has no connection, none is written in front of the welcome.
@@ -430,9 +446,15 @@ fn answers_ping(hello: &Hello<'_>) -> bool {
     hello.capabilities.is_some_and(|said| said.contains(Capabilities::PING))
 }
 
-fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<NamespaceUse, HelloRefusal> {
+fn open_namespace(
+    node: &Node,
+    hello: &Hello<'_>,
+    access: Option<&Access>,
+) -> Result<NamespaceUse, HelloRefusal> {
+    let accounts = access.map_or(&Accounts::NONE, Access::accounts);
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-    let opened = namespaces.open(hello.namespace, hello.kind, |change| node.record_namespace(change));
+    let opened =
+        namespaces.open(hello.namespace, hello.kind, accounts, |change| node.record_namespace(change));
     opened.map_err(|refusal| match refusal {
         NamespaceRefusal::OtherKind(kind) => {
             let name = Readable(hello.namespace);
@@ -443,6 +465,7 @@ fn open_namespace(node: &Node, hello: &Hello<'_>) -> Result<NamespaceUse, HelloR
             let message = format!("the server has {NAMESPACE_COUNT_MAX} namespaces, the maximum");
             HelloRefusal::overloaded("namespaces", NAMESPACE_COUNT_MAX, message)
         }
+        NamespaceRefusal::Quota(reached) => HelloRefusal::quota_reached(reached),
     })
 }
 

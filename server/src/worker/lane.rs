@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_access::Identity;
 use waymaker_engine::log::SessionTag;
-use waymaker_engine::{Access, LaneAddress, NONE, Time};
+use waymaker_engine::{Access, Counted, LaneAddress, NONE, Time};
 use waymaker_protocol::NamespaceKind;
 
 /// The namespace of a restored lane that held nothing, so that nothing is known of it.
@@ -107,6 +107,8 @@ pub(crate) struct Lane {
     pub(crate) client: Client,
     /// What its client may do in its namespace. `None`: everything.
     pub(crate) access: Option<Arc<Access>>,
+    /// Counts its connection in the accounts of its client.
+    pub(crate) counted: Option<Counted>,
     /// Requests that are not served without a closer look. Follows from `kind` and `access`.
     pub(crate) barriers: Barriers,
     /// The shard of a namespace that lies in one.

@@ -41,6 +41,7 @@ impl State {
         let Some(lane) = self.lanes.of(key) else { return };
         let (address, known_to) = (lane.address, lane.known_to.clone());
         lane.epoch = 0;
+        lane.counted = None;
         lane.dirty = false;
         lane.input = Vec::new();
         lane.awaited = Awaited::Nothing;

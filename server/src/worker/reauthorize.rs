@@ -55,7 +55,9 @@ impl State {
                 let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
                 let name = namespaces.name_of(lane.namespace).map(Box::<[u8]>::from);
                 drop(namespaces);
-                name.and_then(|name| policy.access(lane.identity(), &name, lane.kind))
+                name.and_then(|name| {
+                    node.access.access(&policy, lane.identity(), Some(evidence), &name, lane.kind)
+                })
             };
             self.renew_access(node, key, access);
         }

@@ -8,8 +8,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use waymaker_engine::Time;
 use waymaker_engine::log::SessionTag;
+use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Time};
 use waymaker_protocol::SessionId;
 
 /// What a client keeps alive with one message however many claims hang on it.
@@ -22,6 +22,8 @@ pub(crate) struct Session {
     secret: u64,
     /// The identity of its client, if it is known: others do not find the session.
     pub(crate) identity: Option<Arc<str>>,
+    /// Counts it in the accounts of its client.
+    _counted: Option<Counted>,
     pub(crate) lease_ms: u32,
     pub(crate) deadline: Time,
     /// The instant for which its timer is set.
@@ -47,6 +49,8 @@ pub(crate) enum SessionRefusal {
     TooShort,
     /// There are as many as there may be.
     TooMany,
+    /// Its client has as many as its quota allows.
+    Quota(QuotaReached),
 }
 
 /// The sessions of one worker, by slot.
@@ -84,6 +88,7 @@ impl Sessions {
         &mut self,
         lease_ms: u32,
         identity: Option<Arc<str>>,
+        accounts: &Accounts,
         lane: u32,
         now: Time,
     ) -> Result<u32, SessionRefusal> {
@@ -95,7 +100,12 @@ impl Sessions {
         if self.slots.len() - self.free.len() >= self.count_max {
             return Err(SessionRefusal::TooMany);
         }
-        Ok(self.add(lease_ms, identity, BTreeMap::from([(0, lane)]), None, 1, now))
+        let counted = accounts.count(Resource::Sessions).map_err(SessionRefusal::Quota)?;
+        let slot = self.add(lease_ms, identity, BTreeMap::from([(0, lane)]), None, 1, now);
+        if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
+            session._counted = Some(counted);
+        }
+        Ok(slot)
     }
 
     /// A session of an earlier server: it has all of its lease to come back. Its clients may know of lanes that this server
@@ -139,6 +149,7 @@ impl Sessions {
             generation,
             secret,
             identity,
+            _counted: None,
             lease_ms,
             deadline,
             armed,
@@ -329,7 +340,7 @@ mod tests {
     #[test]
     fn a_session_expires_one_lease_after_its_last_frame() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
-        let slot = sessions.open(1000, None, 0, at(0)).unwrap();
+        let slot = sessions.open(1000, None, &Accounts::NONE, 0, at(0)).unwrap();
         sessions.renew(slot, at(700));
         assert_eq!(sessions.first_over(at(1699)), None);
         assert_eq!(sessions.next_deadline(), at(1700));
@@ -341,20 +352,20 @@ mod tests {
     #[test]
     fn an_ended_session_id_is_unknown_after_its_slot_is_reused() {
         let mut sessions = Sessions::new(3, [1; 32], 2, SESSION_VACANT_MS);
-        let slot = sessions.open(0, None, 0, at(0)).unwrap();
+        let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
         let id = sessions.id(slot);
         assert_eq!(Sessions::worker_of(id), 3);
         assert_eq!(sessions.find(id), Some(slot));
         sessions.end(slot);
-        assert_eq!(sessions.open(0, None, 0, at(0)), Ok(slot));
+        assert_eq!(sessions.open(0, None, &Accounts::NONE, 0, at(0)), Ok(slot));
         assert_eq!(sessions.find(id), None);
     }
 
     #[test]
     fn a_session_has_a_minimum_lease_and_a_maximum_number_of_lanes() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
-        assert_eq!(sessions.open(1, None, 0, at(0)), Err(SessionRefusal::TooShort));
-        let slot = sessions.open(0, None, 0, at(0)).unwrap();
+        assert_eq!(sessions.open(1, None, &Accounts::NONE, 0, at(0)), Err(SessionRefusal::TooShort));
+        let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
         for number in 1..LANES_PER_SESSION_MAX {
             assert_eq!(sessions.join(slot, number as u32), Some(number as u16));
         }
@@ -375,10 +386,10 @@ mod tests {
     #[test]
     fn the_number_of_sessions_is_limited() {
         let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
-        let slot = sessions.open(0, None, 0, at(0)).unwrap();
-        sessions.open(0, None, 1, at(0)).unwrap();
-        assert_eq!(sessions.open(0, None, 2, at(0)), Err(SessionRefusal::TooMany));
+        let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
+        sessions.open(0, None, &Accounts::NONE, 1, at(0)).unwrap();
+        assert_eq!(sessions.open(0, None, &Accounts::NONE, 2, at(0)), Err(SessionRefusal::TooMany));
         sessions.end(slot);
-        assert_eq!(sessions.open(0, None, 2, at(0)), Ok(slot));
+        assert_eq!(sessions.open(0, None, &Accounts::NONE, 2, at(0)), Ok(slot));
     }
 }

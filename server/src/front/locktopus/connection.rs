@@ -23,6 +23,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sle
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::Error as WebSocketError;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use waymaker_engine::Counted;
 use waymaker_protocol::limits::{LEASE_NONE_MS, WAIT_FOREVER_MS};
 use waymaker_protocol::{
     AcquireOptions, AcquireSet, ErrorCode, ErrorDetail, Event, Items, LockId, Release, Request, Response,
@@ -51,6 +52,8 @@ pub(super) struct Lane {
     pub(super) abandon_timeout_ms: u32,
     /// Who is on the other side.
     pub(super) peer: Box<str>,
+    /// Counts the connection in the accounts of its identity.
+    pub(super) _counted: Option<Counted>,
 }
 
 /// Serves one WebSocket to its end.

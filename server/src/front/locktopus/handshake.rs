@@ -3,7 +3,7 @@
 use super::connection;
 use super::parameters::Parameters;
 use super::{Locktopus, tree_namespace};
-use crate::driver::{Inlet, Reply};
+use crate::driver::{Inlet, Local, Reply};
 use crate::front::FrontCaller;
 use crate::front::http::Connection;
 use axum::Extension;
@@ -38,6 +38,8 @@ fn open(
     let abandon_timeout_ms = parameters.abandon_timeout_ms().map_err(bad_request)?;
     let accept = judge_upgrade(&request).map_err(|status| Box::new(not_a_handshake(status)))?;
     let caller = connection.identify(request.headers(), parameters.access_token())?;
+    let counted = Local::with(|local| caller.count_connection(local))
+        .map_err(|reached| Box::new((StatusCode::TOO_MANY_REQUESTS, reached.to_string()).into_response()))?;
     let inlet =
         open_inlet(name, connection.peer(), &caller).map_err(|refusal| Box::new(refusal.into_response()))?;
     let default_ms = u32::try_from(locktopus.abandon_timeout.as_millis()).unwrap_or(u32::MAX);
@@ -46,6 +48,7 @@ fn open(
         namespace: locktopus.namespaces.open(name),
         abandon_timeout_ms: abandon_timeout_ms.unwrap_or(default_ms),
         peer: connection.peer().into(),
+        _counted: counted,
     };
     tracing::debug!(target: "locktopus::clients", peer = connection.peer(), namespace = name, "connected");
     connection.go_on(hyper::upgrade::on(&mut request), |upgraded| connection::serve(upgraded, lane));

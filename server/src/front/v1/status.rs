@@ -5,6 +5,7 @@ use crate::driver::{Closed, Reply};
 use crate::front::shown::{now_ms, text};
 use prost::Message as _;
 use tonic::{Code, Status};
+use waymaker_engine::QuotaReached;
 use waymaker_proto::v1;
 use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Response};
 
@@ -78,6 +79,11 @@ pub(super) fn of_decode(error: &DecodeError) -> Status {
 /// As many of these as one connection may have.
 pub(super) fn overloaded(limited: &str, limit: usize, message: &str) -> Status {
     own(ErrorCode::Overloaded, limited, limit as u64, message)
+}
+
+/// A quota of the client leaves no room.
+pub(in crate::front) fn quota_reached(reached: &QuotaReached) -> Status {
+    own(ErrorCode::Overloaded, reached.limit, reached.max, &reached.to_string())
 }
 
 /// Too many logins from the address of the client failed.

@@ -1,0 +1,149 @@
+//! The accounts of all identities that have quotas.
+
+use super::Policy;
+use crate::network::Network;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use waymaker_access::Identity;
+use waymaker_engine::{Account, Accounts, Holder};
+
+/// Accounts below which nobody looks for those that are not used any more.
+const SWEEP_COUNT_MIN: usize = 64;
+
+/// All accounts that somebody uses.
+///
+/// An account lives as long as a connection, a session, a namespace or a claim is counted by it. The clients of one identity share it,
+/// whatever credentials they show.
+#[derive(Debug, Default)]
+pub(super) struct AccountBook(Mutex<Book>);
+
+#[derive(Debug, Default)]
+struct Book {
+    accounts: HashMap<Key, Weak<Account>>,
+    /// Number of accounts at which those that nobody uses are forgotten.
+    sweep_at: usize,
+}
+
+/// An identity, or an identity at one source address.
+type Key = (Arc<str>, Option<Network>);
+
+impl AccountBook {
+    /// Returns the accounts of an identity at an address, and applies the quotas of the policy to them.
+    pub(super) fn of(&self, policy: &Policy, identity: &Identity, address: Option<IpAddr>) -> Accounts {
+        if !policy.has_quotas() && self.is_empty() {
+            return Accounts::NONE;
+        }
+        let network = address.map(Network::of);
+        Accounts {
+            identity: self.account(policy, identity, Holder::Identity, None),
+            address: network
+                .and_then(|network| self.account(policy, identity, Holder::Address, Some(network))),
+        }
+    }
+
+    fn account(
+        &self,
+        policy: &Policy,
+        identity: &Identity,
+        holder: Holder,
+        network: Option<Network>,
+    ) -> Option<Arc<Account>> {
+        let quotas = policy.quotas(identity, holder);
+        let mut book = self.lock();
+        let key = (Arc::clone(&identity.name), network);
+        if let Some(account) = book.accounts.get(&key).and_then(Weak::upgrade) {
+            account.set_quotas(&quotas);
+            return (!quotas.is_empty()).then_some(account);
+        }
+        if quotas.is_empty() {
+            return None;
+        }
+        book.forget_unused();
+        let account = Arc::new(Account::new(holder, &quotas));
+        book.accounts.insert(key, Arc::downgrade(&account));
+        Some(account)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().accounts.is_empty()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    /// Forgets the accounts that nobody uses, as soon as there are twice as many as the last time.
+    fn forget_unused(&mut self) {
+        if self.accounts.len() >= self.sweep_at.max(SWEEP_COUNT_MIN) {
+            self.accounts.retain(|_, account| account.strong_count() > 0);
+            self.sweep_at = 2 * self.accounts.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waymaker_access::{Proof, Rules};
+    use waymaker_engine::Resource;
+
+    fn policy(rules: &str) -> Policy {
+        Policy { rules: Rules::parse(rules).unwrap(), ..Policy::default() }
+    }
+
+    fn identity(name: &str) -> Identity {
+        Identity { name: name.into(), groups: Vec::new(), proof: Proof::Anonymous }
+    }
+
+    fn address(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    const BOTH: &str = "[[quota]]\neveryone = true\nclaims = 2\n\
+                        [[quota]]\neveryone = true\nper_address = true\nsessions = 1\n";
+
+    #[test]
+    fn clients_of_one_identity_share_its_account_and_those_at_one_address_another() {
+        let (book, policy) = (AccountBook::default(), policy(BOTH));
+        let one = book.of(&policy, &identity("one"), address(1));
+        assert_eq!(book.of(&policy, &identity("one"), address(1)), one);
+        let elsewhere = book.of(&policy, &identity("one"), address(2));
+        assert_eq!(elsewhere.identity.as_ref().map(Arc::as_ptr), one.identity.as_ref().map(Arc::as_ptr));
+        assert_ne!(elsewhere, one);
+        let other = book.of(&policy, &identity("other"), address(1));
+        let _counted = one.count(Resource::Sessions).unwrap();
+        one.count(Resource::Sessions).unwrap_err();
+        elsewhere.count(Resource::Sessions).unwrap();
+        other.count(Resource::Sessions).unwrap();
+        assert!(book.of(&policy, &identity("one"), None).address.is_none(), "a Unix socket has no address");
+    }
+
+    #[test]
+    fn a_new_policy_changes_the_quotas_of_accounts_in_use() {
+        let book = AccountBook::default();
+        let accounts = book.of(&policy(BOTH), &identity("one"), None);
+        accounts.add(Resource::Claims, 2);
+        accounts.have_room(Resource::Claims, 1).unwrap_err();
+        let more = policy("[[quota]]\nidentity = \"one\"\nclaims = 3\n");
+        assert_eq!(book.of(&more, &identity("one"), None), accounts);
+        accounts.have_room(Resource::Claims, 1).unwrap();
+        accounts.have_room(Resource::Claims, 2).unwrap_err();
+        assert!(book.of(&policy(""), &identity("one"), None).is_empty());
+        accounts.have_room(Resource::Claims, 1_000).unwrap();
+    }
+
+    #[test]
+    fn accounts_that_nobody_uses_are_forgotten() {
+        let (book, policy) = (AccountBook::default(), policy(BOTH));
+        let kept = book.of(&policy, &identity("kept"), None);
+        for number in 0..1_000 {
+            book.of(&policy, &identity(&format!("passing {number}")), None);
+        }
+        assert!(book.lock().accounts.len() <= 2 * SWEEP_COUNT_MIN);
+        assert_eq!(book.of(&policy, &identity("kept"), None), kept);
+        assert!(book.of(&self::policy(""), &identity("kept"), None).is_empty());
+    }
+}
