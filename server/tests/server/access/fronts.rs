@@ -39,7 +39,7 @@ const PORTS: [&str; 6] =
     ["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--locktopus-listen", "127.0.0.1:0"];
 
 /// A request of an identity with this token.
-fn by<T>(token: &str, message: T) -> Request<T> {
+pub(super) fn by<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let value = format!("Bearer {token}").parse().expect("tokens are ASCII");
     request.metadata_mut().insert("authorization", value);
@@ -289,12 +289,11 @@ fn http_right(operation: &str) -> &'static [&'static str] {
     }
 }
 
-#[tokio::test]
-async fn each_front_end_serves_an_operation_with_its_right_alone() {
+async fn assert_each_front_end_needs_the_right_of_an_operation(start: fn(&Office) -> Server) {
     let rule = |right: &&str| format!("[[rule]]\nidentity = \"{right}\"\nallow = [\"{right}\"]\n");
     let office = Office::new(&RIGHTS.iter().map(rule).collect::<String>());
     let tokens = RIGHTS.map(|right| (right, office.token(right)));
-    let server = office.server(&PORTS);
+    let server = start(&office);
     let url = format!("http://{}", server.address("grpc"));
     // All identities share one connection, as behind a proxy.
     let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
@@ -314,6 +313,17 @@ async fn each_front_end_serves_an_operation_with_its_right_alone() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn each_front_end_serves_an_operation_with_its_right_alone() {
+    assert_each_front_end_needs_the_right_of_an_operation(|office| office.server(&PORTS)).await;
+}
+
+#[tokio::test]
+async fn over_tls_each_front_end_serves_an_operation_with_its_right_alone() {
+    let start = |office: &Office| office.encrypted_server(&PORTS, &["binary", "grpc", "http", "locktopus"]);
+    assert_each_front_end_needs_the_right_of_an_operation(start).await;
 }
 
 #[tokio::test]
