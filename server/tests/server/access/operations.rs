@@ -298,11 +298,10 @@ fn connect(server: &Server, operation: &Operation, token: &str) -> Client<TcpStr
     server.client_with(operation.kind, token)
 }
 
-#[test]
-fn each_operation_is_served_with_its_right_and_refused_with_any_other() {
+fn assert_each_operation_needs_its_right(start: fn(&Office) -> Server) {
     let office = Office::new(&rules());
     let tokens: Vec<_> = RIGHTS.iter().map(|right| (*right, office.token(right))).collect();
-    let server = office.server(&[]);
+    let server = start(&office);
     for (right, token) in &tokens {
         for operation in OPERATIONS {
             let code = (operation.ask)(&mut connect(&server, operation, token), b"a/key");
@@ -311,6 +310,16 @@ fn each_operation_is_served_with_its_right_and_refused_with_any_other() {
             assert_eq!(is_refused, expected, "{} with the right {right}: {code:?}", operation.name);
         }
     }
+}
+
+#[test]
+fn each_operation_is_served_with_its_right_and_refused_with_any_other() {
+    assert_each_operation_needs_its_right(|office| office.server(&[]));
+}
+
+#[test]
+fn over_tls_each_operation_is_served_with_its_right_and_refused_with_any_other() {
+    assert_each_operation_needs_its_right(|office| office.encrypted_server(&[], &["binary"]));
 }
 
 #[test]
@@ -377,10 +386,15 @@ fn a_refusal_names_the_identity_and_the_right() {
 
 /// The names of the namespaces that a client is shown.
 pub(super) fn namespaces<S: Read + Write>(client: &mut Client<S>) -> Vec<String> {
+    namespaces_in_pages(client, 0)
+}
+
+/// The same, in pages of `count_max` namespaces.
+fn namespaces_in_pages<S: Read + Write>(client: &mut Client<S>, count_max: u16) -> Vec<String> {
     let mut names = Vec::new();
     let mut cursor = 0;
     loop {
-        let page = client.ask(Request::Namespaces(Namespaces { cursor, count_max: 0 }));
+        let page = client.ask(Request::Namespaces(Namespaces { cursor, count_max }));
         let Response::NamespacesListed(page) = page.response() else { panic!("{:?}", page.response()) };
         names.extend(page.namespaces.iter().map(|one| String::from_utf8_lossy(one.name).into_owned()));
         cursor = page.next;
@@ -405,9 +419,18 @@ fn a_client_is_shown_the_namespaces_that_it_may_list() {
         client.open(Hello { credentials, namespace, ..default_hello() });
         client
     };
-    let kept: Vec<_> = (0..600).map(|number| open(&root, &format!("hidden{number}"))).collect();
+    let hide = |numbers: std::ops::Range<u32>| -> Vec<_> {
+        numbers.map(|number| open(&root, &format!("hidden{number}"))).collect()
+    };
+    // More than one page has room for, in front of the namespaces that are shown, between them and behind them.
+    let mut kept = hide(0..300);
     let mut teams = open(&root, "team-a");
-    assert_eq!(namespaces(&mut open(&one, "team-b")), ["team-a", "team-b"]);
-    assert_eq!(namespaces(&mut teams).len(), 602);
+    kept.extend(hide(300..600));
+    let mut team = open(&one, "team-b");
+    kept.extend(hide(600..900));
+    for count_max in [0, 1] {
+        assert_eq!(namespaces_in_pages(&mut team, count_max), ["team-a", "team-b"]);
+    }
+    assert_eq!(namespaces(&mut teams).len(), 902);
     drop(kept);
 }
