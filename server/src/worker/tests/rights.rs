@@ -4,7 +4,7 @@ use super::*;
 use crate::access::{Evidence, Policy};
 use crate::limits::REAUTHORIZED_PER_STEP_MAX;
 use crate::worker::{Client, KnownAs};
-use waymaker_access::Rules;
+use waymaker_access::{Identity, Proof, Rules};
 use waymaker_protocol::LockId;
 use waymaker_protocol::message::release::RELEASED;
 
@@ -33,20 +33,27 @@ impl Rig {
         while self.workers[0].handle_mail(self.now) {}
     }
 
-    /// An open connection whose certificate names this identity.
-    fn connect_as(&mut self, name: &str) -> ConnectionKey {
+    /// A connection of this client that has said nothing yet.
+    fn open_as(&mut self, client: Client) -> ConnectionKey {
         let key = self.workers[0].handle_open(b"peer", self.now);
-        let evidence = Evidence { certificate_names: vec![name.to_owned()], ..Evidence::default() };
-        let client = Client {
-            known_as: KnownAs::Unidentified,
-            evidence: Some(Arc::new(evidence)),
-            ..Client::default()
-        };
         self.workers[0].note_client(key, client);
+        key
+    }
+
+    /// Returns the answer to the HELLO of a connection.
+    fn hello(&mut self, key: ConnectionKey) -> Heard {
         let (version_min, version_max, worker) = (VERSION, VERSION, ANY_WORKER);
         let hello = Hello { version_min, version_max, worker, namespace: b"flat", ..Hello::default() };
         let answers = self.ask(key, 1, &Request::Hello(hello));
-        assert!(matches!(answers[..], [(1, Heard::Welcome(_))]), "{answers:?}");
+        let [(1, answer)] = &answers[..] else { panic!("{answers:?}") };
+        answer.clone()
+    }
+
+    /// An open connection whose certificate names this identity.
+    fn connect_as(&mut self, name: &str) -> ConnectionKey {
+        let key = self.open_as(certified(name));
+        let answer = self.hello(key);
+        assert!(matches!(answer, Heard::Welcome(_)), "{answer:?}");
         key
     }
 
@@ -66,6 +73,12 @@ impl Rig {
         assert_eq!(self.take_output(key).is_none(), ended);
         ended
     }
+}
+
+/// A client whose certificate names this identity.
+fn certified(name: &str) -> Client {
+    let evidence = Evidence { certificate_names: vec![name.to_owned()], ..Evidence::default() };
+    Client { known_as: KnownAs::Unidentified, evidence: Some(Arc::new(evidence)), ..Client::default() }
 }
 
 fn release(id: LockId) -> Request<'static> {
@@ -110,6 +123,27 @@ fn a_gained_right_is_known_to_a_shard_that_knew_the_connection_without_it() {
     assert_eq!(rig.ask(bob, 2, &release(id)), [(2, Heard::Refused(ErrorCode::NotFound))]);
     rig.change_rules(&[("alice", "acquire"), ("bob", "acquire"), ("bob", "release_others")]);
     assert_eq!(rig.ask(bob, 3, &release(id)), [(3, Heard::Other(RELEASED))]);
+}
+
+/// A front end identifies its client before it opens a connection to a namespace.
+#[test]
+fn a_client_whose_identity_has_expired_since_it_was_identified_is_refused() {
+    let mut rig = Rig::with_rules(&[("guest", "acquire")]);
+    for (proof, is_current) in [(Proof::User(1), true), (Proof::Anonymous, false)] {
+        let identity = Identity { name: "guest".into(), groups: Vec::new(), proof };
+        let known_as = KnownAs::Identified(Some(Arc::new(identity)));
+        let key = rig.open_as(Client { known_as, ..Client::default() });
+        let answer = rig.hello(key);
+        assert_eq!(answer != Heard::Refused(ErrorCode::Unauthorized), is_current, "{answer:?}");
+    }
+}
+
+#[test]
+fn new_rules_end_no_connection_that_has_not_said_hello() {
+    let mut rig = Rig::with_rules(&[("alice", "acquire")]);
+    let key = rig.open_as(certified("alice"));
+    rig.change_rules(&[("alice", "list")]);
+    assert!(matches!(rig.hello(key), Heard::Welcome(_)));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What one identity may do to the holds, sessions and requests of another, and see of them.
 
+use super::operations::path_of;
 use super::{Office, hello_with};
 use crate::harness::{Client, Server, default_hello, wait_until};
 use std::net::TcpStream;
@@ -178,8 +179,7 @@ fn ids_and_owners_are_shown_to_those_alone_who_may_inspect() {
 
 /// Makes something of this name that a list of its namespace shows.
 fn make(client: &mut Client<TcpStream>, kind: NamespaceKind, name: &[u8]) {
-    let mut path = Vec::new();
-    PathKey::append(name.split(|byte| *byte == b'/'), &mut path).expect("a short path");
+    let path = path_of(name);
     let mut buffer = Vec::new();
     let request = match kind {
         NamespaceKind::Pool => Request::AcquirePermits(AcquirePermits {
@@ -282,6 +282,28 @@ fn a_claim_over_several_keys_that_waits_is_no_claim_of_one_of_them() {
         assert_eq!(olga.code_of(request), Some(ErrorCode::NotFound), "her rights are for a/ alone");
     }
     assert_eq!(people.client(&people.alice).code_of(release(id)), None);
+}
+
+#[test]
+fn a_claim_of_paths_is_released_by_others_with_the_right_for_each_path_alone() {
+    let people = People::new(&[]);
+    let client = |token| people.server.client_with(NamespaceKind::Tree, token);
+    for (names, expected) in [
+        (["a/1", "a/2"], None),
+        (["a/3", "b/1"], Some(ErrorCode::NotFound)),
+        (["b/2", "a/4"], Some(ErrorCode::NotFound)),
+    ] {
+        let paths = names.map(|name| path_of(name.as_bytes()));
+        let mut buffer = Vec::new();
+        let items =
+            paths.iter().map(|path| PathItem { path: PathKey::new(path).expect("a path"), write: true });
+        let items = Items::new(items, &mut buffer).expect("two paths");
+        let acquire = Request::AcquireSet(AcquireSet { items, ..AcquireSet::default() });
+        let held = client(&people.alice).ask(acquire).granted();
+        for request in [extend, force] {
+            assert_eq!(client(&people.olga).code_of(request(held.id)), expected, "{names:?}");
+        }
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ struct Operation {
     ask: fn(&mut Client<TcpStream>, &[u8]) -> Option<ErrorCode>,
 }
 
-fn path_of(key: &[u8]) -> Vec<u8> {
+pub(super) fn path_of(key: &[u8]) -> Vec<u8> {
     let mut path = Vec::new();
     PathKey::append(key.split(|byte| *byte == b'/'), &mut path).expect("a short path");
     path
@@ -346,6 +346,22 @@ fn a_right_for_a_prefix_serves_keys_below_it_alone() {
 }
 
 #[test]
+fn a_right_for_a_prefix_serves_an_operation_without_a_key_unless_it_is_about_all_keys() {
+    let office = Office::new(&rules());
+    let tokens: Vec<_> =
+        RIGHTS.iter().map(|right| (*right, office.token(&format!("{right} below a")))).collect();
+    let server = office.server(&[]);
+    for operation in OPERATIONS.iter().filter(|operation| !operation.names_key) {
+        for (right, token) in tokens.iter().filter(|(right, _)| operation.rights.contains(right)) {
+            let code = (operation.ask)(&mut connect(&server, operation, token), b"");
+            let is_about_all = ["count a tree", "remove a namespace"].contains(&operation.name);
+            let name = operation.name;
+            assert_eq!(code == Some(ErrorCode::Unauthorized), is_about_all, "{name} with {right}: {code:?}");
+        }
+    }
+}
+
+#[test]
 fn an_operation_over_several_keys_needs_the_right_for_each() {
     let office = Office::new("[[rule]]\nidentity = \"me\"\nprefix = \"a/\"\nallow = [\"acquire\"]\n");
     let token = office.token("me");
@@ -409,7 +425,8 @@ fn namespaces_in_pages<S: Read + Write>(client: &mut Client<S>, count_max: u16) 
 fn a_client_is_shown_the_namespaces_that_it_may_list() {
     let office = Office::new(
         "[[rule]]\nidentity = \"root\"\nallow = [\"all\"]\n\
-         [[rule]]\nidentity = \"one\"\nnamespace = \"team*\"\nallow = [\"list\"]\n",
+         [[rule]]\nidentity = \"one\"\nnamespace = \"team*\"\nallow = [\"list\"]\n\
+         [[rule]]\nidentity = \"one\"\nnamespace = \"hidden*\"\nallow = [\"acquire\"]\n",
     );
     let (root, one) = (office.token("root"), office.token("one"));
     let server = office.server(&[]);

@@ -155,6 +155,45 @@ fn a_connection_ends_when_the_access_file_maps_its_client_to_no_identity_or_to_a
 }
 
 #[test]
+fn a_resumed_session_depends_on_the_token_that_resumed_it() {
+    let office = Office::new(ALL);
+    let [old, new] = ["alice"; 2].map(|name| office.token(name));
+    let server = office.server(&[]);
+    let mut other = server.client_with(NamespaceKind::Flat, &old);
+    let (begun, welcome) = server.session_with(&old, SessionRequest::New { lease_ms: 60_000 });
+    drop(begun);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (mut resumed, _) = server.session_with(&new, resume);
+    resumed.number_from(100);
+    office.revoke(&old);
+    hang_up(&server);
+    assert_ended(&mut other);
+    assert_eq!(resumed.code_of(Request::KeepAlive(KeepAlive)), None);
+    office.revoke(&new);
+    hang_up(&server);
+    assert_ended(&mut resumed);
+}
+
+#[test]
+fn a_connection_ends_when_the_record_of_its_token_has_another_identity_or_other_groups() {
+    let office = Office::new(ALL);
+    let [renamed, regrouped, kept] = ["alice"; 3].map(|name| office.token(name));
+    let server = office.server(&[]);
+    let [mut first, mut second, mut third] =
+        [&renamed, &regrouped, &kept].map(|token| server.client_with(NamespaceKind::Flat, token));
+    for (token, line) in
+        [(&renamed, "identity = \"bob\""), (&regrouped, "identity = \"alice\"\ngroups = [\"g\"]")]
+    {
+        let record = office.take_away(token);
+        office.give_back(token, &record.replace("identity = \"alice\"", line));
+    }
+    hang_up(&server);
+    assert_ended(&mut first);
+    assert_ended(&mut second);
+    assert!(may_acquire(&mut third));
+}
+
+#[test]
 fn a_connection_ends_when_clients_without_credentials_get_another_identity() {
     let office = Office::new(&format!("anonymous = \"me\"\n{MAPPED}"));
     let server = office.server(&[]);
