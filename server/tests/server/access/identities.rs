@@ -108,7 +108,7 @@ fn a_token_counts_before_the_user_of_the_unix_socket() {
 fn a_directory_of_tokens_may_have_other_files() {
     let office = Office::new(ALICE);
     let alice = office.token("alice");
-    office.write("tokens/README", "no tokens");
+    office.write("tokens/README.md", "no tokens");
     office.server(&[]).client_with(NamespaceKind::Flat, &alice).acquire(b"key", 0);
 }
 

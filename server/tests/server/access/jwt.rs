@@ -47,7 +47,7 @@ impl Provider {
     }
 
     /// Returns a token for Alice with these changes to its claims.
-    fn token(&self, changes: Value) -> String {
+    fn token(&self, changes: &Value) -> String {
         let mut claims = json!({ "iss": "https://login.example", "aud": "waymaker", "sub": "alice", "exp": unix_s() + 600 });
         for (claim, value) in changes.as_object().expect("claims") {
             claims[claim] = value.clone();
@@ -101,16 +101,16 @@ async fn a_json_web_token_is_accepted_if_its_signature_issuer_audience_and_time_
     let office = provider.office();
     let alice = office.token("alice");
     let server = office.server(&["--grpc-listen", "127.0.0.1:0"]);
-    let mut changed = provider.token(json!({}));
+    let mut changed = provider.token(&json!({}));
     changed.replace_range(..1, "f");
     for (what, token, is_accepted) in [
-        ("a token of the provider", provider.token(json!({})), true),
-        ("a token that expired within the leeway", provider.token(json!({ "exp": unix_s() - 30 })), true),
-        ("an expired token", provider.token(json!({ "exp": unix_s() - LEEWAY_S - 1 })), false),
-        ("a token of the future", provider.token(json!({ "nbf": unix_s() + 2 * LEEWAY_S })), false),
-        ("a token for another audience", provider.token(json!({ "aud": "other" })), false),
-        ("a token of another issuer", provider.token(json!({ "iss": "https://other.example" })), false),
-        ("a token that another key has signed", other.token(json!({})), false),
+        ("a token of the provider", provider.token(&json!({})), true),
+        ("a token that expired within the leeway", provider.token(&json!({ "exp": unix_s() - 30 })), true),
+        ("an expired token", provider.token(&json!({ "exp": unix_s() - LEEWAY_S - 1 })), false),
+        ("a token of the future", provider.token(&json!({ "nbf": unix_s() + 2 * LEEWAY_S })), false),
+        ("a token for another audience", provider.token(&json!({ "aud": "other" })), false),
+        ("a token of another issuer", provider.token(&json!({ "iss": "https://other.example" })), false),
+        ("a token that another key has signed", other.token(&json!({})), false),
         ("a token with a changed header", changed, false),
         ("a token of the server", alice, true),
     ] {
@@ -135,7 +135,7 @@ fn the_groups_of_a_json_web_token_give_rights() {
         (json!({ "sub": "bob", "groups": ["writers", "readers"] }), refused, None),
         (json!({ "groups": "readers" }), None, None),
     ] {
-        let mut client = server.client_with(NamespaceKind::Flat, &provider.token(claims.clone()));
+        let mut client = server.client_with(NamespaceKind::Flat, &provider.token(&claims));
         assert_eq!(
             (client.code_of(acquire) == refused).then_some(ErrorCode::Unauthorized),
             acquires,
@@ -143,7 +143,7 @@ fn the_groups_of_a_json_web_token_give_rights() {
         );
         assert_eq!(client.code_of(inspect), inspects, "{claims}");
     }
-    let without_rights = provider.token(json!({ "sub": "bob" }));
+    let without_rights = provider.token(&json!({ "sub": "bob" }));
     let refused = Some((ErrorCode::Unauthorized, "namespace".to_owned()));
     assert_eq!(refusal(&server, &without_rights), refused);
 }
@@ -153,8 +153,8 @@ fn a_connection_ends_when_its_json_web_token_expires() {
     let provider = Provider::new();
     let office = provider.office();
     let server = office.server(&[]);
-    let mut other = server.client_with(NamespaceKind::Flat, &provider.token(json!({})));
-    let brief = provider.token(json!({ "exp": unix_s() - LEEWAY_S + 2 }));
+    let mut other = server.client_with(NamespaceKind::Flat, &provider.token(&json!({})));
+    let brief = provider.token(&json!({ "exp": unix_s() - LEEWAY_S + 2 }));
     let mut expiring = server.client_with(NamespaceKind::Flat, &brief);
     assert_ended(&mut expiring);
     assert_eq!(other.code_of(Request::KeepAlive(KeepAlive)), None);
@@ -166,7 +166,7 @@ async fn after_a_change_of_the_key_set_tokens_of_the_old_key_are_refused_and_the
     let (old, new) = (Provider::new(), Provider::new());
     let office = old.office();
     let server = office.server(&["--grpc-listen", "127.0.0.1:0"]);
-    let (old_token, new_token) = (old.token(json!({})), new.token(json!({})));
+    let (old_token, new_token) = (old.token(&json!({})), new.token(&json!({})));
     assert_eq!((refusal(&server, &old_token), refusal(&server, &new_token).is_some()), (None, true));
     let mut old_client = server.client_with(NamespaceKind::Flat, &old_token);
     // The server finds the change by itself.
@@ -176,6 +176,9 @@ async fn after_a_change_of_the_key_set_tokens_of_the_old_key_are_refused_and_the
     assert_eq!(refusal(&server, &old_token), Some((ErrorCode::Unauthorized, "credentials".to_owned())));
     assert_eq!(grpc_code(&server, &old_token).await, Code::Unauthenticated);
     assert_eq!(grpc_code(&server, &new_token).await, Code::Ok);
+    // A server reads its files once again after it has started, also without a change. So only another change shows that it watches the file.
+    old.publish(&office);
+    wait_until("the server knows the old key again", || refusal(&server, &old_token).is_none());
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn connections_of_json_web_tokens_end_when_the_access_file_accepts_none() {
     let alice = office.token("alice");
     let server = office.server(&[]);
     let [mut by_jwt, mut by_token] =
-        [provider.token(json!({})), alice].map(|token| server.client_with(NamespaceKind::Flat, &token));
+        [provider.token(&json!({})), alice].map(|token| server.client_with(NamespaceKind::Flat, &token));
     office.set_rules(RULES);
     server.signal("HUP");
     assert_ended(&mut by_jwt);
@@ -197,7 +200,7 @@ fn a_key_set_that_cannot_be_used_keeps_the_previous_one() {
     let provider = Provider::new();
     let office = provider.office();
     let server = office.start(&[], Server::start_logged);
-    let token = provider.token(json!({}));
+    let token = provider.token(&json!({}));
     let mut client = server.client_with(NamespaceKind::Flat, &token);
     office.write("keys.json", "{ \"keys\": [] }");
     server.signal("HUP");

@@ -11,7 +11,9 @@ use tonic::transport::Channel;
 use waymaker_proto::v1;
 use waymaker_proto::v1::lock_service_client::LockServiceClient;
 use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
-use waymaker_protocol::{Acquire, ErrorCode, KeepAlive, NamespaceKind, Release, Request, SessionRequest};
+use waymaker_protocol::{
+    Acquire, ErrorCode, Hello, KeepAlive, NamespaceKind, Release, Request, SessionRequest,
+};
 
 const ALL: &str = "[[rule]]\neveryone = true\nallow = [\"all\"]\n";
 
@@ -68,7 +70,7 @@ fn the_first_rules_end_connections_without_an_identity() {
     assert_ended(&mut in_session);
     // The session of nobody is nobody's.
     let session = SessionRequest::Join { id: welcome.session_id };
-    let hello = waymaker_protocol::Hello { session, ..hello_with(NamespaceKind::Flat, &alice) };
+    let hello = Hello { session, ..hello_with(NamespaceKind::Flat, &alice) };
     let code = server.stranger().refused_hello(hello).0;
     assert_eq!(code, ErrorCode::SessionGone);
 }
@@ -159,8 +161,10 @@ fn a_resumed_session_depends_on_the_token_that_resumed_it() {
     let office = Office::new(ALL);
     let [old, new] = ["alice"; 2].map(|name| office.token(name));
     let server = office.server(&[]);
-    let mut other = server.client_with(NamespaceKind::Flat, &old);
     let (begun, welcome) = server.session_with(&old, SessionRequest::New { lease_ms: 60_000 });
+    // The worker looks at both connections at once.
+    let mut other = server.stranger();
+    other.open(Hello { worker: welcome.worker, ..hello_with(NamespaceKind::Flat, &old) });
     drop(begun);
     let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
     let (mut resumed, _) = server.session_with(&new, resume);
