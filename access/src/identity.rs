@@ -1,5 +1,6 @@
 //! Who is on the other side of a connection.
 
+use crate::jwt::JwtTrust;
 use crate::token::TokenId;
 use std::sync::Arc;
 
@@ -19,8 +20,13 @@ pub struct Identity {
 pub enum Proof {
     /// The token with this id.
     Token(TokenId),
-    /// A JSON web token that expires then, in seconds of Unix time.
-    Jwt(u64),
+    /// A JSON web token.
+    Jwt {
+        /// Time from which the token is refused, in seconds of Unix time.
+        expires: u64,
+        /// Digest of the key and the settings that verified the token.
+        trust: JwtTrust,
+    },
     /// A client certificate.
     Certificate,
     /// The user id of the process at the other end of a Unix socket.

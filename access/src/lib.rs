@@ -18,7 +18,7 @@ mod token_table;
 mod who;
 
 pub use identity::{Identity, Proof};
-pub use jwt::{JwksError, JwtRefusal, JwtVerifier};
+pub use jwt::{JwksError, JwtRefusal, JwtTrust, JwtVerifier};
 pub use record::{RecordProblem, TokenRecord};
 pub use rules::{AccessFileError, JwtOptions, Rules};
 pub use secret::{Secret, SecretDigest};

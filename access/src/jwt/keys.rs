@@ -2,6 +2,7 @@
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Header};
+use sha2::{Digest, Sha256};
 
 use super::JwtRefusal;
 use crate::limits::{JWK_COUNT_MAX, JWKS_LEN_MAX};
@@ -39,20 +40,31 @@ pub enum JwksError {
     NoKey,
 }
 
+/// Digest of the key that verified a JSON web token, and of the settings for it: issuer, audience and names of claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JwtTrust([u8; 32]);
+
+impl JwtTrust {
+    fn new(jwk: &Jwk, settings: &[&str]) -> Result<Self, serde_json::Error> {
+        Ok(Self(Sha256::digest(serde_json::to_vec(&(jwk, settings))?).into()))
+    }
+}
+
 /// Keys that can verify tokens.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
 
 #[derive(Debug)]
-struct Key {
+pub(super) struct Key {
     id: Option<String>,
     /// Algorithms that the key is for. All are of one family.
     algorithms: Vec<Algorithm>,
-    key: DecodingKey,
+    pub(super) key: DecodingKey,
+    pub(super) trust: JwtTrust,
 }
 
 impl Keys {
-    pub(super) fn parse(jwks: &[u8]) -> Result<Self, JwksError> {
+    pub(super) fn parse(jwks: &[u8], settings: &[&str]) -> Result<Self, JwksError> {
         if jwks.len() > JWKS_LEN_MAX {
             return Err(JwksError::TooLong { len: jwks.len() });
         }
@@ -68,13 +80,14 @@ impl Keys {
             }
             let key = DecodingKey::from_jwk(&jwk)
                 .map_err(|error| JwksError::Key { index, reason: error.to_string() })?;
-            keys.push(Key { id: jwk.common.key_id, algorithms, key });
+            let trust = JwtTrust::new(&jwk, settings)?;
+            keys.push(Key { id: jwk.common.key_id, algorithms, key, trust });
         }
         if keys.is_empty() { Err(JwksError::NoKey) } else { Ok(Self(keys)) }
     }
 
     /// Returns the key that the header chooses: by its id, or the only key for the algorithm if the header has no id.
-    pub(super) fn find(&self, header: &Header) -> Result<&DecodingKey, JwtRefusal> {
+    pub(super) fn find(&self, header: &Header) -> Result<&Key, JwtRefusal> {
         if header.alg.family() == AlgorithmFamily::Hmac {
             return Err(JwtRefusal::Algorithm);
         }
@@ -82,12 +95,17 @@ impl Keys {
         let has_algorithm = |key: &&Key| key.algorithms.contains(&header.alg);
         let mut keys = self.0.iter().filter(has_id).filter(has_algorithm);
         match (keys.next(), keys.next()) {
-            (Some(key), None) => Ok(&key.key),
+            (Some(key), None) => Ok(key),
             (None, _) if header.kid.is_some() && self.0.iter().any(|key| has_id(&key)) => {
                 Err(JwtRefusal::Algorithm)
             }
             _ => Err(JwtRefusal::UnknownKey),
         }
+    }
+
+    /// Returns whether one of the keys has this digest.
+    pub(super) fn contain(&self, trust: &JwtTrust) -> bool {
+        self.0.iter().any(|key| key.trust == *trust)
     }
 }
 

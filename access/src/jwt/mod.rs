@@ -17,8 +17,8 @@ use crate::identity::{Identity, Proof};
 use crate::limits::{GROUP_COUNT_MAX, GROUP_LEN_MAX, IDENTITY_LEN_MAX, JWT_LEN_MAX};
 use crate::record::{RecordProblem, check_name};
 
-pub use keys::JwksError;
 use keys::Keys;
+pub use keys::{JwksError, JwtTrust};
 
 /// Difference of the clocks of the server and of the identity provider that a token may have, in seconds.
 const LEEWAY_SECONDS: u64 = 60;
@@ -84,8 +84,9 @@ impl JwtVerifier {
         groups_claim: Option<&str>,
     ) -> Result<Self, JwksError> {
         provider::install();
+        let settings = [issuer, audience, identity_claim, groups_claim.unwrap_or_default()];
         Ok(Self {
-            keys: Keys::parse(jwks)?,
+            keys: Keys::parse(jwks, &settings)?,
             issuer: issuer.to_owned(),
             audience: audience.to_owned(),
             identity_claim: identity_claim.to_owned(),
@@ -114,7 +115,7 @@ impl JwtVerifier {
         // The library would read the clock.
         validation.validate_exp = false;
         validation.validate_nbf = false;
-        let claims = decode::<Map<String, Value>>(token, key, &validation)
+        let claims = decode::<Map<String, Value>>(token, &key.key, &validation)
             .map_err(|error| refusal(error.into_kind()))?;
         let claims = Value::Object(claims.claims);
         let expires = check_times(&claims, now_unix_seconds)?;
@@ -122,7 +123,13 @@ impl JwtVerifier {
             return Err(JwtRefusal::Claim(self.identity_claim.clone()));
         };
         check_name("identity", name, IDENTITY_LEN_MAX)?;
-        Ok(Identity { name: name.as_str().into(), groups: self.groups(&claims)?, proof: Proof::Jwt(expires) })
+        let proof = Proof::Jwt { expires, trust: key.trust };
+        Ok(Identity { name: name.as_str().into(), groups: self.groups(&claims)?, proof })
+    }
+
+    /// Returns whether the verifier has the key that verified a token earlier, with the same settings.
+    pub fn trusts(&self, trust: &JwtTrust) -> bool {
+        self.keys.contain(trust)
     }
 
     /// Returns the groups of the token: a list of texts, one text, or none without the claim.

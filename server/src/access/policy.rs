@@ -33,6 +33,12 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Returns a policy with these rules and without credentials.
+    #[cfg(test)]
+    pub(crate) fn of_rules(rules: Rules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
     /// Returns whether the server identifies no client, so that every client may do everything.
     fn is_open(&self) -> bool {
         self.rules.is_empty() && !self.has_credentials() && self.rules.anonymous().is_none()
@@ -115,7 +121,9 @@ impl Policy {
                         && !record.has_expired(now_unix_s)
                 })
             }
-            Proof::Jwt(expires) => now_unix_s < *expires,
+            Proof::Jwt { expires, trust } => {
+                now_unix_s < *expires && self.jwt.as_ref().is_some_and(|jwt| jwt.trusts(trust))
+            }
             Proof::Certificate | Proof::User(_) => true,
             Proof::Anonymous => self.rules.anonymous().is_some_and(|name| *name == identity.name),
         }
@@ -129,7 +137,7 @@ impl Policy {
         now_unix_s: u64,
     ) -> bool {
         if let Some(identity) = identity
-            && matches!(identity.proof, Proof::Token(_) | Proof::Jwt(_))
+            && matches!(identity.proof, Proof::Token(_) | Proof::Jwt { .. })
         {
             return self.is_current(identity, now_unix_s);
         }

@@ -2,6 +2,7 @@
 
 mod durable;
 mod kinds;
+mod rights;
 mod session_ends;
 mod vacancy;
 

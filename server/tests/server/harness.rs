@@ -338,6 +338,11 @@ impl<S: Read + Write> Client<S> {
         number
     }
 
+    /// Numbers later requests from `number` on. A client that resumes a session goes on with its numbers.
+    pub(crate) fn number_from(&mut self, number: u32) {
+        self.next_number = number;
+    }
+
     pub(crate) fn send_numbered(&mut self, number: u32, request: Request<'_>) {
         let mut bytes = Vec::new();
         request.encode(number, &mut bytes);

@@ -1,7 +1,7 @@
 //! The same rights on every front end: each operation is served with its right and refused with any other.
 
 use super::Office;
-use crate::harness::{Server, WATCHDOG};
+use crate::harness::{Server, WATCHDOG, default_hello};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,6 +21,7 @@ use waymaker_proto::v1::semaphore_service_client::SemaphoreServiceClient;
 use waymaker_proto::v1::tree_service_client::TreeServiceClient;
 use waymaker_proto::waymaker::waymaker_service_client::WaymakerServiceClient;
 use waymaker_proto::waymaker::{ListAcquiredLocksRequest, LockRequest, MultiLockKey, MultiLockRequest};
+use waymaker_protocol::Hello;
 
 const RIGHTS: [&str; 10] = [
     "acquire_shared",
@@ -289,12 +290,11 @@ fn http_right(operation: &str) -> &'static [&'static str] {
     }
 }
 
-#[tokio::test]
-async fn each_front_end_serves_an_operation_with_its_right_alone() {
+async fn assert_each_front_end_needs_the_right_of_an_operation(start: fn(&Office) -> Server) {
     let rule = |right: &&str| format!("[[rule]]\nidentity = \"{right}\"\nallow = [\"{right}\"]\n");
     let office = Office::new(&RIGHTS.iter().map(rule).collect::<String>());
     let tokens = RIGHTS.map(|right| (right, office.token(right)));
-    let server = office.server(&PORTS);
+    let server = start(&office);
     let url = format!("http://{}", server.address("grpc"));
     // All identities share one connection, as behind a proxy.
     let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
@@ -313,6 +313,43 @@ async fn each_front_end_serves_an_operation_with_its_right_alone() {
                 assert_eq!(is_denied, expected, "{front_end}: {operation} with the right {right}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn each_front_end_serves_an_operation_with_its_right_alone() {
+    assert_each_front_end_needs_the_right_of_an_operation(|office| office.server(&PORTS)).await;
+}
+
+#[tokio::test]
+async fn over_tls_each_front_end_serves_an_operation_with_its_right_alone() {
+    let start = |office: &Office| office.encrypted_server(&PORTS, &["binary", "grpc", "http", "locktopus"]);
+    assert_each_front_end_needs_the_right_of_an_operation(start).await;
+}
+
+#[tokio::test]
+async fn an_operator_of_some_namespaces_lists_and_removes_these_alone() {
+    let office = Office::new(
+        "[[rule]]\nidentity = \"root\"\nallow = [\"all\"]\n\
+         [[rule]]\nidentity = \"olga\"\nnamespace = \"team*\"\nallow = [\"list\", \"admin\"]\n\
+         [[rule]]\neveryone = true\nallow = [\"metrics\"]\n",
+    );
+    let (root, olga) = (office.token("root"), office.token("olga"));
+    let server = office.server(&PORTS);
+    // A namespace in which she has no right comes first.
+    for namespace in [&b"hidden"[..], b"team-a", b"team-b"] {
+        server.stranger().open(Hello { namespace, credentials: root.as_bytes(), ..default_hello() });
+    }
+    let url = format!("http://{}", server.address("grpc"));
+    let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
+    let mut operators = OperatorServiceClient::new(channel);
+    let list = v1::ListNamespacesRequest::default();
+    let listed = operators.list_namespaces(by(&olga, list)).await.expect("she may list").into_inner();
+    assert_eq!(listed.namespaces.iter().map(|one| &*one.name).collect::<Vec<_>>(), ["team-a", "team-b"]);
+    for (namespace, code) in [("hidden", Code::PermissionDenied), ("team-b", Code::Ok)] {
+        let remove = v1::RemoveNamespaceRequest { namespace: namespace.to_owned() };
+        let removed = operators.remove_namespace(by(&olga, remove)).await;
+        assert_eq!(removed.map_or_else(|status| status.code(), |_| Code::Ok), code, "{namespace}");
     }
 }
 

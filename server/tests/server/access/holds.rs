@@ -1,13 +1,15 @@
 //! What one identity may do to the holds, sessions and requests of another, and see of them.
 
+use super::operations::path_of;
 use super::{Office, hello_with};
-use crate::harness::{Client, Server, default_hello};
+use crate::harness::{Client, Server, default_hello, wait_until};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, ErrorCode, ErrorDetail, Event, Extend, ForceRelease, Hello,
-    Inspect, Items, KeyItem, List, LockId, NamespaceKind, Register, Release, Request, Response,
-    SessionRequest, Status, Unregister,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, ErrorCode, ErrorDetail, Event, Extend,
+    ForceRelease, Heartbeat, Hello, Inspect, Items, KeyItem, List, ListEntries, ListPools, LockId,
+    NamespaceKind, PathItem, PathKey, Register, Release, Request, Response, SessionRequest, Status,
+    Unregister,
 };
 
 /// Alice and Bob may take locks and see keys; Carol may release what others hold, and Olga is an operator.
@@ -42,6 +44,13 @@ impl People {
         let [alice, bob, carol, olga] = ["alice", "bob", "carol", "olga"].map(|name| office.token(name));
         let server = office.server(arguments);
         Self { office, server, alice, bob, carol, olga }
+    }
+
+    /// Kills the server, and starts another one.
+    fn restart(&mut self, arguments: &[&str]) {
+        self.server.signal("KILL");
+        self.server.wait();
+        self.server = self.office.server(arguments);
     }
 
     fn client(&self, token: &str) -> Client<TcpStream> {
@@ -168,20 +177,91 @@ fn ids_and_owners_are_shown_to_those_alone_who_may_inspect() {
     assert_eq!(listed(&mut bob, b"mine")[0].id, mine.id);
 }
 
+/// Makes something of this name that a list of its namespace shows.
+fn make(client: &mut Client<TcpStream>, kind: NamespaceKind, name: &[u8]) {
+    let path = path_of(name);
+    let mut buffer = Vec::new();
+    let request = match kind {
+        NamespaceKind::Pool => Request::AcquirePermits(AcquirePermits {
+            name,
+            capacity: 10,
+            permits: 1,
+            ..AcquirePermits::default()
+        }),
+        NamespaceKind::Registry => {
+            Request::Register(Register { key: name, owner: b"o", lease_ms: 60_000, ..Register::default() })
+        }
+        NamespaceKind::Tree => {
+            // A claim for shared use of a path does not disturb the claims of paths below it.
+            let item = PathItem { path: PathKey::new(&path).expect("a path"), write: false };
+            let items = Items::new([item], &mut buffer).expect("one path");
+            Request::AcquireSet(AcquireSet { items, ..AcquireSet::default() })
+        }
+        _ => Request::Acquire(Acquire { key: name, ..Acquire::default() }),
+    };
+    assert_eq!(client.code_of(request), None);
+}
+
+/// The names in the list of a namespace, in pages of `count_max`, sorted.
+fn names(client: &mut Client<TcpStream>, kind: NamespaceKind, count_max: u16) -> Vec<String> {
+    let (mut names, mut cursor, prefix) = (Vec::new(), 0, &b""[..]);
+    loop {
+        let answer = client.ask(match kind {
+            NamespaceKind::Pool => Request::ListPools(ListPools { cursor, count_max, prefix }),
+            NamespaceKind::Registry => {
+                Request::ListEntries(ListEntries { cursor, count_max, any_type: true, type_name: b"" })
+            }
+            _ => Request::List(List { cursor, count_max, prefix }),
+        });
+        let (next, page): (u64, Vec<&[u8]>) = match answer.response() {
+            Response::PoolsListed(page) => (page.next, page.pools.iter().map(|pool| pool.name).collect()),
+            Response::EntriesListed(page) => {
+                (page.next, page.entries.iter().map(|entry| entry.key).collect())
+            }
+            Response::Listed(page) => (page.next, page.locks.iter().map(|lock| lock.key).collect()),
+            other => panic!("{other:?}"),
+        };
+        names.extend(page.into_iter().map(|name| match (kind, PathKey::new(name)) {
+            (NamespaceKind::Tree, Ok(path)) => {
+                String::from_utf8_lossy(&path.segments().collect::<Vec<_>>().join(&b'/')).into_owned()
+            }
+            _ => String::from_utf8_lossy(name).into_owned(),
+        }));
+        cursor = next;
+        if cursor == 0 {
+            names.sort();
+            return names;
+        }
+    }
+}
+
 #[test]
-fn a_list_has_the_keys_that_its_client_may_list() {
+fn a_list_has_the_names_that_its_client_may_list() {
     let office = Office::new(
-        "[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\"]\n\
-         [[rule]]\nidentity = \"dora\"\nprefix = \"a/\"\nallow = [\"list\"]\n",
+        "[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\", \"list\"]\n\
+         [[rule]]\nidentity = \"dora\"\nprefix = \"a/\"\nallow = [\"list\"]\n\
+         [[rule]]\nidentity = \"dora\"\nprefix = \"b/\"\nallow = [\"acquire\", \"inspect\"]\n",
     );
     let (alice, dora) = (office.token("alice"), office.token("dora"));
     let server = office.server(&[]);
-    let mut holder = server.client_with(NamespaceKind::Flat, &alice);
-    for key in [&b"a/1"[..], b"b/1", b"a"] {
-        holder.acquire(key, 0);
+    for (kind, below) in [
+        (NamespaceKind::Flat, &["a/1", "a/2"][..]),
+        (NamespaceKind::Pool, &["a/1", "a/2"]),
+        (NamespaceKind::Registry, &["a/1", "a/2"]),
+        // In a tree, `a/` is the path `a`.
+        (NamespaceKind::Tree, &["a", "a/1", "a/2"]),
+    ] {
+        let mut holder = server.client_with(kind, &alice);
+        let all = ["a", "a/1", "a/2", "ab", "b/1"];
+        for name in all {
+            make(&mut holder, kind, name.as_bytes());
+        }
+        let mut client = server.client_with(kind, &dora);
+        for count_max in [0, 1] {
+            assert_eq!(names(&mut holder, kind, count_max), all, "{kind:?}");
+            assert_eq!(names(&mut client, kind, count_max), below, "{kind:?}");
+        }
     }
-    let shown = listed(&mut server.client_with(NamespaceKind::Flat, &dora), b"");
-    assert_eq!(shown.into_iter().map(|lock| lock.key).collect::<Vec<_>>(), ["a/1"]);
 }
 
 #[test]
@@ -205,6 +285,28 @@ fn a_claim_over_several_keys_that_waits_is_no_claim_of_one_of_them() {
 }
 
 #[test]
+fn a_claim_of_paths_is_released_by_others_with_the_right_for_each_path_alone() {
+    let people = People::new(&[]);
+    let client = |token| people.server.client_with(NamespaceKind::Tree, token);
+    for (names, expected) in [
+        (["a/1", "a/2"], None),
+        (["a/3", "b/1"], Some(ErrorCode::NotFound)),
+        (["b/2", "a/4"], Some(ErrorCode::NotFound)),
+    ] {
+        let paths = names.map(|name| path_of(name.as_bytes()));
+        let mut buffer = Vec::new();
+        let items =
+            paths.iter().map(|path| PathItem { path: PathKey::new(path).expect("a path"), write: true });
+        let items = Items::new(items, &mut buffer).expect("two paths");
+        let acquire = Request::AcquireSet(AcquireSet { items, ..AcquireSet::default() });
+        let held = client(&people.alice).ask(acquire).granted();
+        for request in [extend, force] {
+            assert_eq!(client(&people.olga).code_of(request(held.id)), expected, "{names:?}");
+        }
+    }
+}
+
+#[test]
 fn a_release_of_ones_own_claim_does_not_tell_whether_another_exists() {
     let people = People::new(&[]);
     let held = people.client(&people.alice).acquire(b"a/key", 0);
@@ -224,6 +326,113 @@ fn a_request_id_belongs_to_its_identity() {
     assert_eq!(people.client(&people.bob).code_of(acquire), Some(ErrorCode::Busy));
     let again = people.client(&people.alice).ask(acquire).granted();
     assert_eq!(again.id, held.id);
+}
+
+/// An acquire that names an owner and a request id which others can name too.
+fn repeatable(key: &[u8]) -> Request<'_> {
+    let options = AcquireOptions {
+        request_id: Some(b"id"),
+        owner: Some(b"same"),
+        scope: Some(2),
+        ..AcquireOptions::default()
+    };
+    Request::Acquire(Acquire { key, lease_ms: 60_000, options, ..Acquire::default() })
+}
+
+#[test]
+fn a_claim_of_an_earlier_server_is_taken_up_by_its_identity_and_by_those_who_may_release_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = ["--data-dir", directory.path().to_str().unwrap()];
+    let mut people = People::new(&data);
+    let held = people.client(&people.alice).ask(repeatable(b"key")).granted();
+    people.restart(&data);
+    assert_eq!(people.client(&people.bob).code_of(repeatable(b"key")), Some(ErrorCode::Busy));
+    for token in [&people.alice, &people.carol] {
+        let again = people.client(token).ask(repeatable(b"key")).granted();
+        assert_eq!((again.id, again.fence), (held.id, held.fence));
+    }
+    // Now the claim belongs to Carol, also after another restart.
+    for _ in 0..2 {
+        assert_eq!(people.client(&people.alice).code_of(repeatable(b"key")), Some(ErrorCode::Busy));
+        assert_eq!(people.client(&people.alice).code_of(release(held.id)), Some(ErrorCode::NotFound));
+        people.restart(&data);
+    }
+    assert_eq!(people.client(&people.carol).code_of(release(held.id)), None);
+}
+
+#[test]
+fn a_right_to_release_others_below_a_prefix_is_for_request_ids_and_registrations_there_alone() {
+    let office = Office::new(
+        "[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\"]\n\
+         [[rule]]\nidentity = \"olga\"\nallow = [\"acquire\"]\n\
+         [[rule]]\nidentity = \"olga\"\nprefix = \"a/\"\nallow = [\"release_others\"]\n",
+    );
+    let (alice, olga) = (office.token("alice"), office.token("olga"));
+    let directory = tempfile::tempdir().unwrap();
+    let server = office.server(&["--data-dir", directory.path().to_str().unwrap()]);
+    let kinds = [NamespaceKind::Flat, NamespaceKind::Registry];
+    let [mut locks, mut entries] = kinds.map(|kind| server.client_with(kind, &olga));
+    for (key, is_below) in [(&b"a/key"[..], true), (b"a", false), (b"b/key", false)] {
+        let refused = |code| (!is_below).then_some(code);
+        let [mut alices_locks, mut alices_entries] = kinds.map(|kind| server.client_with(kind, &alice));
+        let held = alices_locks.ask(repeatable(key)).granted();
+        assert_eq!(locks.code_of(extend(held.id)), refused(ErrorCode::NotFound));
+        assert_eq!(locks.code_of(repeatable(key)), refused(ErrorCode::Busy));
+        assert_eq!(locks.code_of(release(held.id)), refused(ErrorCode::NotFound));
+
+        let register = Register { key, owner: b"o", lease_ms: 60_000, ..Register::default() };
+        assert_eq!(alices_entries.code_of(Request::Register(register)), None);
+        let heartbeat = Request::Heartbeat(Heartbeat(register));
+        assert_eq!(entries.code_of(heartbeat), refused(ErrorCode::NotOwner));
+        let unregister = Request::Unregister(Unregister { key, owner: b"o" });
+        assert_eq!(entries.code_of(unregister), refused(ErrorCode::NotOwner));
+    }
+}
+
+#[test]
+fn a_session_is_resumed_with_the_rules_of_that_time() {
+    let people = People::new(&[]);
+    let new = SessionRequest::New { lease_ms: 60_000 };
+    let (mut carol, welcome) = people.server.session_with(&people.carol, new);
+    let mut alice = people.client(&people.alice);
+    let [first, second] = [&b"a"[..], b"b"].map(|key| alice.acquire(key, 0));
+    let own = carol.acquire(b"c", 0);
+    // The shards of the keys know her rights.
+    for id in [first.id, second.id] {
+        assert_eq!(carol.code_of(extend(id)), None);
+    }
+    drop(carol);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let reload = |allow: &str, told: &str| {
+        people.office.set_rules(&format!(
+            "[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\"]\n\
+             [[rule]]\nidentity = \"carol\"\nallow = [{allow}]\n\
+             [[rule]]\nidentity = \"{told}\"\nallow = [\"list\"]\n"
+        ));
+        let token = people.office.token(told);
+        people.server.signal("HUP");
+        wait_until("the server has the rules", || {
+            let hello = hello_with(NamespaceKind::Flat, &token);
+            matches!(people.server.stranger().ask(Request::Hello(hello)).response(), Response::Welcome(_))
+        });
+    };
+    reload("\"acquire\"", "told first");
+    let (mut carol, welcome) = people.server.session_with(&people.carol, resume);
+    assert!(welcome.resumed);
+    carol.number_from(100);
+    for id in [first.id, second.id] {
+        assert_eq!(carol.code_of(release(id)), Some(ErrorCode::NotFound));
+    }
+    assert_eq!(carol.code_of(extend(own.id)), None);
+    drop(carol);
+    reload("\"release_others\"", "told then");
+    let (mut carol, _) = people.server.session_with(&people.carol, resume);
+    carol.number_from(200);
+    let acquire = Request::Acquire(Acquire { key: b"d", ..Acquire::default() });
+    assert_eq!(carol.code_of(acquire), Some(ErrorCode::Unauthorized));
+    for id in [first.id, second.id, own.id] {
+        assert_eq!(carol.code_of(release(id)), None);
+    }
 }
 
 #[test]
@@ -270,10 +479,7 @@ fn holds_and_sessions_keep_their_identity_over_a_restart() {
     let (mut in_session, welcome) = people.server.session_with(&people.alice, new);
     let session_key = in_session.ask(local(b"a/session")).granted();
     let held = people.client(&people.alice).ask(local(b"key")).granted();
-    people.server.signal("KILL");
-    people.server.wait();
-
-    people.server = people.office.server(&data);
+    people.restart(&data);
     let mut bob = people.client(&people.bob);
     for id in [held.id, session_key.id] {
         assert_eq!(bob.code_of(release(id)), Some(ErrorCode::NotFound));

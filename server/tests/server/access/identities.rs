@@ -87,6 +87,32 @@ fn a_user_of_the_unix_socket_has_an_identity() {
 }
 
 #[test]
+fn a_token_counts_before_the_user_of_the_unix_socket() {
+    let rules = format!("{ALICE}[users]\n{} = \"me\"\n", nix::unistd::getuid());
+    let office = Office::new(&rules);
+    let alice = office.token("alice");
+    let directory = tempfile::tempdir().unwrap();
+    let server = office.server(&["--unix", directory.path().join("socket").to_str().unwrap()]);
+    let client = || Client::new(UnixStream::connect(server.address("unix")).unwrap());
+    client().open(hello_with(NamespaceKind::Flat, &alice));
+    assert_eq!(client().refused_hello(default_hello()).1, "namespace", "the user has no right");
+    let wrong = hello_with(NamespaceKind::Flat, "nonsense");
+    assert_eq!(
+        client().refused_hello(wrong).1,
+        "credentials",
+        "a wrong token does not fall back to the user"
+    );
+}
+
+#[test]
+fn a_directory_of_tokens_may_have_other_files() {
+    let office = Office::new(ALICE);
+    let alice = office.token("alice");
+    office.write("tokens/README.md", "no tokens");
+    office.server(&[]).client_with(NamespaceKind::Flat, &alice).acquire(b"key", 0);
+}
+
+#[test]
 fn a_client_certificate_is_an_identity() {
     let authority = Authority::new();
     let (issued, client) = (authority.issue("server"), authority.issue("client"));

@@ -4,6 +4,7 @@ mod audit;
 mod fronts;
 mod holds;
 mod identities;
+mod jwt;
 mod logins;
 mod operations;
 mod policy;
@@ -38,6 +39,13 @@ impl Office {
 
     pub(super) fn set_rules(&self, rules: &str) {
         std::fs::write(self.rules(), rules).expect("a file");
+    }
+
+    /// Writes a file next to the access file, and returns its path.
+    pub(super) fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::write(&path, content).expect("a file");
+        path
     }
 
     fn rules(&self) -> PathBuf {
@@ -104,11 +112,21 @@ impl Office {
 
     /// A server with this office and two workers.
     pub(super) fn server(&self, arguments: &[&str]) -> Server {
+        self.start(arguments, Server::start)
+    }
+
+    /// The same, with TLS at all ports. A relay in front of each of `ports` encrypts.
+    pub(super) fn encrypted_server(&self, arguments: &[&str], ports: &[&'static str]) -> Server {
+        self.start(arguments, |all| Server::start_encrypted(all, ports))
+    }
+
+    /// Starts such a server in this way.
+    pub(super) fn start(&self, arguments: &[&str], start: impl FnOnce(&[&str]) -> Server) -> Server {
         let own = self.arguments();
         let mut all: Vec<&str> = own.iter().map(String::as_str).collect();
         all.extend(["--workers", "2"]);
         all.extend(arguments);
-        Server::start(&all)
+        start(&all)
     }
 }
 

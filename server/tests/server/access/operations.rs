@@ -33,7 +33,7 @@ struct Operation {
     ask: fn(&mut Client<TcpStream>, &[u8]) -> Option<ErrorCode>,
 }
 
-fn path_of(key: &[u8]) -> Vec<u8> {
+pub(super) fn path_of(key: &[u8]) -> Vec<u8> {
     let mut path = Vec::new();
     PathKey::append(key.split(|byte| *byte == b'/'), &mut path).expect("a short path");
     path
@@ -298,11 +298,10 @@ fn connect(server: &Server, operation: &Operation, token: &str) -> Client<TcpStr
     server.client_with(operation.kind, token)
 }
 
-#[test]
-fn each_operation_is_served_with_its_right_and_refused_with_any_other() {
+fn assert_each_operation_needs_its_right(start: fn(&Office) -> Server) {
     let office = Office::new(&rules());
     let tokens: Vec<_> = RIGHTS.iter().map(|right| (*right, office.token(right))).collect();
-    let server = office.server(&[]);
+    let server = start(&office);
     for (right, token) in &tokens {
         for operation in OPERATIONS {
             let code = (operation.ask)(&mut connect(&server, operation, token), b"a/key");
@@ -311,6 +310,16 @@ fn each_operation_is_served_with_its_right_and_refused_with_any_other() {
             assert_eq!(is_refused, expected, "{} with the right {right}: {code:?}", operation.name);
         }
     }
+}
+
+#[test]
+fn each_operation_is_served_with_its_right_and_refused_with_any_other() {
+    assert_each_operation_needs_its_right(|office| office.server(&[]));
+}
+
+#[test]
+fn over_tls_each_operation_is_served_with_its_right_and_refused_with_any_other() {
+    assert_each_operation_needs_its_right(|office| office.encrypted_server(&[], &["binary"]));
 }
 
 #[test]
@@ -332,6 +341,22 @@ fn a_right_for_a_prefix_serves_keys_below_it_alone() {
                 let (name, key) = (operation.name, String::from_utf8_lossy(key));
                 assert_eq!(is_refused, expected, "{name} of {key} with the right {right}: {code:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_right_for_a_prefix_serves_an_operation_without_a_key_unless_it_is_about_all_keys() {
+    let office = Office::new(&rules());
+    let tokens: Vec<_> =
+        RIGHTS.iter().map(|right| (*right, office.token(&format!("{right} below a")))).collect();
+    let server = office.server(&[]);
+    for operation in OPERATIONS.iter().filter(|operation| !operation.names_key) {
+        for (right, token) in tokens.iter().filter(|(right, _)| operation.rights.contains(right)) {
+            let code = (operation.ask)(&mut connect(&server, operation, token), b"");
+            let is_about_all = ["count a tree", "remove a namespace"].contains(&operation.name);
+            let name = operation.name;
+            assert_eq!(code == Some(ErrorCode::Unauthorized), is_about_all, "{name} with {right}: {code:?}");
         }
     }
 }
@@ -377,10 +402,15 @@ fn a_refusal_names_the_identity_and_the_right() {
 
 /// The names of the namespaces that a client is shown.
 pub(super) fn namespaces<S: Read + Write>(client: &mut Client<S>) -> Vec<String> {
+    namespaces_in_pages(client, 0)
+}
+
+/// The same, in pages of `count_max` namespaces.
+fn namespaces_in_pages<S: Read + Write>(client: &mut Client<S>, count_max: u16) -> Vec<String> {
     let mut names = Vec::new();
     let mut cursor = 0;
     loop {
-        let page = client.ask(Request::Namespaces(Namespaces { cursor, count_max: 0 }));
+        let page = client.ask(Request::Namespaces(Namespaces { cursor, count_max }));
         let Response::NamespacesListed(page) = page.response() else { panic!("{:?}", page.response()) };
         names.extend(page.namespaces.iter().map(|one| String::from_utf8_lossy(one.name).into_owned()));
         cursor = page.next;
@@ -395,7 +425,8 @@ pub(super) fn namespaces<S: Read + Write>(client: &mut Client<S>) -> Vec<String>
 fn a_client_is_shown_the_namespaces_that_it_may_list() {
     let office = Office::new(
         "[[rule]]\nidentity = \"root\"\nallow = [\"all\"]\n\
-         [[rule]]\nidentity = \"one\"\nnamespace = \"team*\"\nallow = [\"list\"]\n",
+         [[rule]]\nidentity = \"one\"\nnamespace = \"team*\"\nallow = [\"list\"]\n\
+         [[rule]]\nidentity = \"one\"\nnamespace = \"hidden*\"\nallow = [\"acquire\"]\n",
     );
     let (root, one) = (office.token("root"), office.token("one"));
     let server = office.server(&[]);
@@ -405,9 +436,18 @@ fn a_client_is_shown_the_namespaces_that_it_may_list() {
         client.open(Hello { credentials, namespace, ..default_hello() });
         client
     };
-    let kept: Vec<_> = (0..600).map(|number| open(&root, &format!("hidden{number}"))).collect();
+    let hide = |numbers: std::ops::Range<u32>| -> Vec<_> {
+        numbers.map(|number| open(&root, &format!("hidden{number}"))).collect()
+    };
+    // More than one page has room for, in front of the namespaces that are shown, between them and behind them.
+    let mut kept = hide(0..300);
     let mut teams = open(&root, "team-a");
-    assert_eq!(namespaces(&mut open(&one, "team-b")), ["team-a", "team-b"]);
-    assert_eq!(namespaces(&mut teams).len(), 602);
+    kept.extend(hide(300..600));
+    let mut team = open(&one, "team-b");
+    kept.extend(hide(600..900));
+    for count_max in [0, 1] {
+        assert_eq!(namespaces_in_pages(&mut team, count_max), ["team-a", "team-b"]);
+    }
+    assert_eq!(namespaces(&mut teams).len(), 902);
     drop(kept);
 }

@@ -1,14 +1,19 @@
 //! What becomes of open connections when the policy changes.
 
 use super::{Office, hello_with, unix_s};
-use crate::harness::{Client, Server, wait_until};
+use crate::authority::Authority;
+use crate::harness::{Client, Server, WATCHDOG, default_hello, wait_until};
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use tonic::Code;
 use tonic::transport::Channel;
 use waymaker_proto::v1;
 use waymaker_proto::v1::lock_service_client::LockServiceClient;
 use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
-use waymaker_protocol::{Acquire, ErrorCode, KeepAlive, NamespaceKind, Release, Request, SessionRequest};
+use waymaker_protocol::{
+    Acquire, ErrorCode, Hello, KeepAlive, NamespaceKind, Release, Request, SessionRequest,
+};
 
 const ALL: &str = "[[rule]]\neveryone = true\nallow = [\"all\"]\n";
 
@@ -23,7 +28,7 @@ fn hang_up(server: &Server) {
 
 /// Asserts that the server ends a connection because of its identity or its rights.
 #[track_caller]
-fn assert_ended(client: &mut Client<TcpStream>) {
+pub(super) fn assert_ended<S: Read + Write>(client: &mut Client<S>) {
     let last = client.receive();
     assert_eq!((last.number(), last.refusal().0), (0, ErrorCode::Unauthorized));
     assert!(client.try_receive().is_none(), "the connection is closed");
@@ -65,7 +70,7 @@ fn the_first_rules_end_connections_without_an_identity() {
     assert_ended(&mut in_session);
     // The session of nobody is nobody's.
     let session = SessionRequest::Join { id: welcome.session_id };
-    let hello = waymaker_protocol::Hello { session, ..hello_with(NamespaceKind::Flat, &alice) };
+    let hello = Hello { session, ..hello_with(NamespaceKind::Flat, &alice) };
     let code = server.stranger().refused_hello(hello).0;
     assert_eq!(code, ErrorCode::SessionGone);
 }
@@ -106,6 +111,119 @@ fn a_revoked_or_expired_token_ends_its_connections_and_no_other() {
         let answer = server.stranger().refused_hello(hello_with(NamespaceKind::Flat, token));
         assert_eq!(answer.0, ErrorCode::Unauthorized);
     }
+}
+
+/// Rules with one identity that each way to show one leads to.
+const MAPPED: &str = "[[rule]]\nidentity = \"me\"\nallow = [\"acquire\"]\n";
+
+#[test]
+fn a_connection_ends_when_the_access_file_maps_its_client_to_no_identity_or_to_another() {
+    let uid = nix::unistd::getuid();
+    let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
+    let (issued, shown) = (authority.issue("server"), authority.issue("client"));
+    let (ca, path) = (authority.ca(), directory.path().join("socket"));
+    let office = Office::new("");
+    let maps = |user: &str, certificate: &str| {
+        format!("{MAPPED}[users]\n{uid} = \"{user}\"\n[certificates]\n{certificate} = \"me\"\n")
+    };
+    office.set_rules(&maps("me", "localhost"));
+    let server = office.server(&[
+        "--unix",
+        path.to_str().unwrap(),
+        "--tls-cert",
+        issued.cert(),
+        "--tls-key",
+        issued.key(),
+        "--tls-client-ca",
+        ca.to_str().unwrap(),
+    ]);
+    let open_user = || {
+        let mut user = Client::new(UnixStream::connect(&path).unwrap());
+        user.socket.set_read_timeout(Some(WATCHDOG)).unwrap();
+        user.open(default_hello());
+        user
+    };
+    let mut user = open_user();
+    let mut certified = crate::tls::client_with(&server, &authority, Some(&shown));
+    certified.open(default_hello());
+    office.set_rules(&maps("another", "localhost"));
+    hang_up(&server);
+    assert_ended(&mut user);
+    assert_eq!(certified.code_of(Request::KeepAlive(KeepAlive)), None);
+    office.set_rules(&maps("me", "other"));
+    hang_up(&server);
+    assert_ended(&mut certified);
+    open_user().acquire(b"key", 0);
+}
+
+#[test]
+fn a_resumed_session_depends_on_the_token_that_resumed_it() {
+    let office = Office::new(ALL);
+    let [old, new] = ["alice"; 2].map(|name| office.token(name));
+    let server = office.server(&[]);
+    let (begun, welcome) = server.session_with(&old, SessionRequest::New { lease_ms: 60_000 });
+    // The worker looks at both connections at once.
+    let mut other = server.stranger();
+    other.open(Hello { worker: welcome.worker, ..hello_with(NamespaceKind::Flat, &old) });
+    drop(begun);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    let (mut resumed, _) = server.session_with(&new, resume);
+    resumed.number_from(100);
+    office.revoke(&old);
+    hang_up(&server);
+    assert_ended(&mut other);
+    assert_eq!(resumed.code_of(Request::KeepAlive(KeepAlive)), None);
+    office.revoke(&new);
+    hang_up(&server);
+    assert_ended(&mut resumed);
+}
+
+#[test]
+fn a_connection_ends_when_the_record_of_its_token_has_another_identity_or_other_groups() {
+    let office = Office::new(ALL);
+    let [renamed, regrouped, kept] = ["alice"; 3].map(|name| office.token(name));
+    let server = office.server(&[]);
+    let [mut first, mut second, mut third] =
+        [&renamed, &regrouped, &kept].map(|token| server.client_with(NamespaceKind::Flat, token));
+    for (token, line) in
+        [(&renamed, "identity = \"bob\""), (&regrouped, "identity = \"alice\"\ngroups = [\"g\"]")]
+    {
+        let record = office.take_away(token);
+        office.give_back(token, &record.replace("identity = \"alice\"", line));
+    }
+    hang_up(&server);
+    assert_ended(&mut first);
+    assert_ended(&mut second);
+    assert!(may_acquire(&mut third));
+}
+
+#[test]
+fn a_connection_ends_when_clients_without_credentials_get_another_identity() {
+    let office = Office::new(&format!("anonymous = \"me\"\n{MAPPED}"));
+    let server = office.server(&[]);
+    let mut guest = server.client("guest");
+    office.set_rules(&format!("anonymous = \"another\"\n{MAPPED}"));
+    hang_up(&server);
+    assert_ended(&mut guest);
+}
+
+#[test]
+fn a_member_who_leaves_a_group_loses_the_rights_of_the_group() {
+    let rules = |members: &str| {
+        format!(
+            "[groups]\noperators = [{members}]\n[[rule]]\ngroup = \"operators\"\nallow = [\"acquire\"]\n\
+             [[rule]]\neveryone = true\nallow = [\"list\"]\n"
+        )
+    };
+    let office = Office::new(&rules("\"alice\", \"bob\""));
+    let [alice, bob] = ["alice", "bob"].map(|name| office.token(name));
+    let server = office.server(&[]);
+    let [mut leaver, mut member] = [&alice, &bob].map(|token| server.client_with(NamespaceKind::Flat, token));
+    office.set_rules(&rules("\"bob\""));
+    hang_up(&server);
+    assert_ended(&mut leaver);
+    assert!(!may_acquire(&mut server.client_with(NamespaceKind::Flat, &alice)));
+    assert!(may_acquire(&mut member));
 }
 
 #[tokio::test]
