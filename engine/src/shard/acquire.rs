@@ -1,7 +1,7 @@
 //! Asking for a key.
 
 use super::durable::answer_acquire;
-use super::quota::NewLen;
+use super::quota::NewClaims;
 use super::several::KeySet;
 use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
@@ -92,7 +92,7 @@ impl Shard {
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
         let plain = acquire.options.is_none() && !acquire.session_lease && !self.careful;
         if plain && entry != NONE && self.keys.entries[entry].is_free_and_ephemeral() {
-            if let Err(refusal) = self.has_room(caller.lane, || NewLen::of_key(acquire.key)) {
+            if let Err(refusal) = self.has_room(caller.lane, || NewClaims::of_key(acquire.key)) {
                 return effects.answer(caller.ticket, Answer::Refused(refusal));
             }
             let flags = acquire.claim_flags(clamped);
@@ -145,8 +145,8 @@ impl Shard {
 
     /// Whether the limits and the accounts of a lane allow one more claim.
     #[inline]
-    pub(super) fn has_room(&mut self, lane: u32, len: impl FnOnce() -> NewLen) -> Result<(), Refusal> {
-        self.has_room_for(lane, 1, len)
+    pub(super) fn has_room(&mut self, lane: u32, counted: impl FnOnce() -> NewClaims) -> Result<(), Refusal> {
+        self.has_room_for(lane, 1, counted)
     }
 
     /// Whether the limits and the accounts of a lane allow this number of additional claims.
@@ -155,12 +155,12 @@ impl Shard {
         &mut self,
         lane: u32,
         count: u32,
-        len: impl FnOnce() -> NewLen,
+        counted: impl FnOnce() -> NewClaims,
     ) -> Result<(), Refusal> {
         if self.claims.live_count().saturating_add(count) <= self.room_at_once {
             return Ok(());
         }
-        self.has_room_and_quota(lane, count, len())
+        self.has_room_and_quota(lane, count, counted())
     }
 
     /// Everything but a plain acquire of a known free key.
@@ -202,7 +202,7 @@ impl Shard {
             return self.acquire_again(caller, asked, claim, effects);
         }
         self.may_grant()?;
-        self.has_room(caller.lane, || NewLen::of_key(acquire.key).and(options.len()))?;
+        self.has_room(caller.lane, || NewClaims::of_key(acquire.key).and(options.len()))?;
         let scope = self.raised_scope(known, options.scope);
         self.may_count_in(scope)?;
         let links = acquire.session_lease || options.release_after_ms.is_some() || scope.is_durable();

@@ -1,6 +1,6 @@
 //! Permits of named pools.
 
-use super::quota::NewLen;
+use super::quota::NewClaims;
 use super::{AcquireOptions, Caller, Shard};
 use crate::access::Rights;
 use crate::claim::{Extra, OrderKey, flag};
@@ -238,7 +238,7 @@ impl Shard {
         }
         let capacity = self.checked_pool(known, acquire)?;
         self.may_grant()?;
-        self.has_room(caller.lane, || NewLen::of_key(acquire.name).and(options.len()))?;
+        self.has_room(caller.lane, || NewClaims::of_key(acquire.name).and(options.len()))?;
         self.may_count(known, options.scope)?;
         let order = OrderKey {
             arrival_less_boost_ms: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),

@@ -17,19 +17,20 @@ impl From<QuotaReached> for Refusal {
     }
 }
 
-/// The bytes of new claims that accounts count.
+/// What accounts count of new claims.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NewLen {
-    /// Of their keys.
+pub(super) struct NewClaims {
+    pub(super) count: usize,
+    /// Bytes of their keys.
     pub(super) keys: usize,
-    /// Of what the first of them has beside its key.
+    /// Bytes of what the first of them has beside its key.
     pub(super) more: usize,
 }
 
-impl NewLen {
+impl NewClaims {
     /// One claim, with this key.
     pub(super) fn of_key(key: &[u8]) -> Self {
-        Self { keys: key.len(), more: 0 }
+        Self { count: 1, keys: key.len(), more: 0 }
     }
 
     /// The same, with so many bytes beside the key.
@@ -71,17 +72,22 @@ impl Shard {
 
     /// Looks whether the limits and the accounts of a lane allow so many more claims.
     #[cold]
-    pub(super) fn has_room_and_quota(&mut self, lane: u32, count: u32, len: NewLen) -> Result<(), Refusal> {
+    pub(super) fn has_room_and_quota(
+        &mut self,
+        lane: u32,
+        count: u32,
+        counted: NewClaims,
+    ) -> Result<(), Refusal> {
         self.is_within_limits(count)?;
-        self.has_quota(lane, count, len)
+        self.has_quota(lane, counted)
     }
 
-    /// Looks whether the accounts of a lane allow so many more claims.
-    pub(super) fn has_quota(&mut self, lane: u32, count: u32, len: NewLen) -> Result<(), Refusal> {
+    /// Looks whether the accounts of a lane allow these claims.
+    pub(super) fn has_quota(&mut self, lane: u32, counted: NewClaims) -> Result<(), Refusal> {
         let accounts = &self.lanes.lanes[lane].accounts;
-        accounts.have_room(Resource::Claims, u64::from(count))?;
-        accounts.have_room(Resource::Bytes, (len.keys + len.more) as u64)?;
-        self.next_len = len.more;
+        accounts.have_room(Resource::Claims, counted.count as u64)?;
+        accounts.have_room(Resource::Bytes, (counted.keys + counted.more) as u64)?;
+        self.next_len = counted.more;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! may renew it still, and others may take the key once the lease has been over for longer than the grace: by the time up
 //! to which all sockets were read, so that a renewal that waits in one comes first.
 
-use super::quota::NewLen;
+use super::quota::NewClaims;
 use super::{Caller, PageBounds, Shard};
 use crate::access::Rights;
 use crate::claim::{Claim, Extra, RegisteredAs, flag};
@@ -51,8 +51,8 @@ impl Register<'_> {
         self.owner.len() + self.value.len() + self.type_name.len()
     }
 
-    fn new_len(&self) -> NewLen {
-        NewLen::of_key(self.key).and(self.counted_len())
+    fn counted(&self) -> NewClaims {
+        NewClaims::of_key(self.key).and(self.counted_len())
     }
 }
 
@@ -185,9 +185,9 @@ impl Shard {
             self.may_count_in(Scope::Local)?;
         }
         if claim == NONE {
-            self.has_room(caller.lane, || register.new_len())?;
+            self.has_room(caller.lane, || register.counted())?;
         } else {
-            self.has_quota(caller.lane, 1, register.new_len())?;
+            self.has_quota(caller.lane, register.counted())?;
             self.end_hold(claim, effects);
         }
         let entry = if known == NONE { self.insert_key(caller.namespace, register.key, hash) } else { known };

@@ -1,7 +1,7 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
 use super::freeze::Thaw;
-use super::quota::NewLen;
+use super::quota::NewClaims;
 use super::{AcquireOptions, Caller, Shard};
 use crate::claim::Extra;
 use crate::claim::{Claim, flag};
@@ -113,7 +113,7 @@ impl Shard {
             }
         }
         self.may_grant()?;
-        self.has_room(caller.lane, || NewLen::default().and(acquire.counted_len()))?;
+        self.has_room(caller.lane, || NewClaims::of_key(b"").and(acquire.counted_len()))?;
         self.has_room_for_paths(caller.lane, space, items.len())?;
         self.may_count(entry, options.scope)?;
         let links = acquire.session_lease

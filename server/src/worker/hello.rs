@@ -142,6 +142,9 @@ impl State {
                 next
             }
             Err(HelloRefusal { code, limit, field, message }) => {
+                if let Some(lane) = self.lanes.of(key) {
+                    lane.counted = None;
+                }
                 self.refuse_connection(key, number, code, limit, field, &message);
                 Next::Continue
             }

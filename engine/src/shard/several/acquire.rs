@@ -8,7 +8,7 @@ use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, Ticket, WhenDurable};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
-use crate::shard::quota::NewLen;
+use crate::shard::quota::NewClaims;
 use crate::shard::{AcquireOptions, Caller};
 use crate::slab::NONE;
 use std::sync::Arc;
@@ -28,6 +28,14 @@ pub struct AcquireSeveral<'a> {
     pub notify_queued: bool,
     /// For all keys.
     pub options: AcquireOptions<'a>,
+}
+
+impl AcquireSeveral<'_> {
+    /// What accounts count of its claims.
+    fn counted(&self) -> NewClaims {
+        let keys = self.keys.iter().map(|key| key.key.len()).sum();
+        NewClaims { count: self.keys.len(), keys, more: self.options.len() }
+    }
 }
 
 /// One of several keys.
@@ -192,13 +200,10 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         let home = self.located[0].place;
         for (place, Participant { shard, lane }) in self.participants.iter_mut().enumerate() {
-            let here =
-                self.request.keys.iter().zip(&self.located).filter(|(_, located)| located.place == place);
-            shard.has_room_for(*lane, here.clone().count() as u32, || {
-                let keys = here.map(|(key, _)| key.key.len()).sum();
-                // The home keeps the strings of all keys.
-                let more = if place == home { self.request.options.len() } else { 0 };
-                NewLen { keys, more }
+            let count = self.located.iter().filter(|located| located.place == place).count();
+            shard.has_room_for(*lane, count as u32, || {
+                // The home looks at the quota for all keys, and keeps their strings.
+                if place == home { self.request.counted() } else { NewClaims::default() }
             })?;
         }
         let AcquireSeveral { keys, wait_ms, .. } = *self.request;

@@ -8,6 +8,7 @@ mod jwt;
 mod logins;
 mod operations;
 mod policy;
+mod quotas;
 
 use crate::harness::{Client, Server, default_hello};
 use std::io::{Read, Write};
