@@ -176,12 +176,12 @@ fn what_ends_makes_room_for_as_much_again() {
         let server = office.server(&[]);
         let mut client = server.client_with(kind, &alice);
         for _ in 0..10 {
-            let answer = client.ask(request.clone());
+            let answer = client.ask(request);
             let ids: Vec<LockId> = match answer.response() {
                 Response::GrantedKeys(granted) => granted.keys.iter().map(|key| key.id).collect(),
                 _ => vec![answer.granted().id],
             };
-            assert!(limit(&mut client, request.clone()).is_some(), "{request:?}");
+            assert!(limit(&mut client, request).is_some(), "{request:?}");
             for id in ids {
                 assert_eq!(limit(&mut client, release(id)), None);
             }
@@ -226,11 +226,8 @@ fn connections_sessions_and_namespaces_have_quotas_and_make_room_when_they_end()
         session: SessionRequest::New { lease_ms: 60_000 },
         ..hello_with(NamespaceKind::Flat, &alice)
     };
-    let mut first = opened(&server, with_session.clone()).unwrap();
-    assert_eq!(
-        opened(&server, with_session.clone()).unwrap_err(),
-        ("sessions of the identity".to_owned(), 1)
-    );
+    let mut first = opened(&server, with_session).unwrap();
+    assert_eq!(opened(&server, with_session).unwrap_err(), ("sessions of the identity".to_owned(), 1));
     let second = opened(&server, hello_with(NamespaceKind::Flat, &alice)).unwrap();
     let hello = || hello_with(NamespaceKind::Flat, &alice);
     assert_eq!(opened(&server, hello()).unwrap_err(), ("connections of the identity".to_owned(), 2));
@@ -246,7 +243,7 @@ fn connections_sessions_and_namespaces_have_quotas_and_make_room_when_they_end()
     opened(&server, Hello { namespace: b"elsewhere", ..hello() }).unwrap();
     first.ask(Request::Goodbye(Goodbye));
     drop(first);
-    wait_until("the end of a session", || opened(&server, with_session.clone()).is_ok());
+    wait_until("the end of a session", || opened(&server, with_session).is_ok());
 }
 
 #[test]
@@ -342,7 +339,7 @@ fn what_was_restored_is_not_counted_and_can_end() {
     let options =
         AcquireOptions { request_id: Some(b"request"), scope: Some(2), ..AcquireOptions::default() };
     let durable = Acquire { key: b"key", lease_ms: 60_000, options, ..Acquire::default() };
-    let held = client.ask(Request::Acquire(durable.clone())).granted().id;
+    let held = client.ask(Request::Acquire(durable)).granted().id;
     server.signal("KILL");
     server.wait();
     let server = office.server(&arguments);
