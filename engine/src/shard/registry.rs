@@ -289,8 +289,8 @@ impl Shard {
         detail.metadata = Some(Arc::from(register.value));
         let registered = RegisteredAs { type_name: Box::from(register.type_name), end_ms };
         detail.extra = Extra::Registration(Box::new(registered));
-        self.claims[claim].flags &= !flag::OVERDUE;
         self.count_len(claim, register.counted_len());
+        self.claims[claim].flags &= !flag::OVERDUE;
         if register.lazy {
             self.time_lazy(claim);
         } else {
