@@ -16,6 +16,8 @@ pub const NOTE_LEN_MAX: usize = 1_024;
 pub const JWT_LEN_MAX: usize = 8 << 10;
 /// Longest key set of an identity provider in bytes.
 pub const JWKS_LEN_MAX: usize = 1 << 20;
+/// Longest RSA key in bits. The worker of a client waits for the verification, which takes longer with longer keys.
+pub const RSA_BITS_MAX: usize = 4_096;
 /// Largest number of keys in a key set.
 pub const JWK_COUNT_MAX: usize = 1_000;
 /// Largest length of an access file in bytes.

@@ -5,10 +5,9 @@ use jsonwebtoken::errors::{ErrorKind, Result, new_error};
 use jsonwebtoken::signature::{Error, Verifier};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 use ring::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
-    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
-    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents,
-    UnparsedPublicKey, VerificationAlgorithm,
+    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
+    RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512,
+    RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
 };
 
 static PROVIDER: CryptoProvider = CryptoProvider {
@@ -57,7 +56,6 @@ fn rsa(algorithm: Algorithm) -> Option<&'static RsaParameters> {
 fn curve(algorithm: Algorithm) -> Option<&'static dyn VerificationAlgorithm> {
     Some(match algorithm {
         Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,
-        Algorithm::ES384 => &ECDSA_P384_SHA384_FIXED,
         Algorithm::EdDSA => &ED25519,
         _ => return None,
     })
