@@ -300,3 +300,24 @@ fn a_quota_refuses_an_overdue_registration_of_another_lane() {
         assert_eq!(limited.used(), [0; 3]);
     }
 }
+
+#[test]
+fn a_lane_that_gets_accounts_while_it_holds_a_key_is_counted_when_it_holds_none() {
+    let mut limited = Limited::new(Resource::Claims, 1);
+    assert!(limited.acquire(1, b"first", AcquireOptions::default()));
+    // From now on odd numbers are counted.
+    limited.node.book.change_count = 1;
+    assert!(limited.acquire(1, b"second", AcquireOptions::default()), "its claims are not counted");
+    assert_eq!(limited.used(), [0; 3]);
+    limited.end_all();
+    assert!(limited.acquire(1, b"first", AcquireOptions::default()));
+    assert_eq!(limited.used(), [1, 0, 5]);
+    assert!(!limited.acquire(1, b"second", AcquireOptions::default()));
+    limited.node.book.change_count = 2;
+    assert!(!limited.acquire(1, b"second", AcquireOptions::default()), "its claim is counted");
+    limited.end_all();
+    for key in [b"1", b"2"] {
+        assert!(limited.acquire(1, key, AcquireOptions::default()));
+    }
+    assert_eq!(limited.used(), [0; 3]);
+}
