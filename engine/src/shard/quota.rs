@@ -106,6 +106,14 @@ impl Shard {
         Ok(())
     }
 
+    /// Looks whether the accounts of a lane allow so many more bytes. Without more bytes they do, even if they count too many.
+    pub(super) fn has_quota_for_bytes(&self, lane: u32, more: usize) -> Result<(), Refusal> {
+        if more > 0 {
+            self.lanes.lanes[lane].accounts.have_room(Resource::Bytes, more as u64)?;
+        }
+        Ok(())
+    }
+
     /// Looks whether one more claim of a lane may wait.
     pub(super) fn may_have_waiter(&self, lane: u32) -> Result<(), Refusal> {
         Ok(self.lanes.lanes[lane].accounts.have_room(Resource::Waiters, 1)?)

@@ -184,6 +184,19 @@ impl Limited {
         self.is_served()
     }
 
+    /// Registers a value, or renews it with a heartbeat.
+    fn register(&mut self, slot: u32, value: &[u8], is_heartbeat: bool) -> bool {
+        let (caller, lease) = (self.caller(slot), Lease::FromNow(1000));
+        let register =
+            Register { key: b"k", owner: b"o", value, type_name: b"t", lease, lazy: false, ephemeral: true };
+        if is_heartbeat {
+            self.node.shards[0].heartbeat(&caller, &register, &mut self.effects);
+        } else {
+            self.node.shards[0].register(&caller, &register, &mut self.effects);
+        }
+        self.is_served()
+    }
+
     /// Registers a key lazily for an owner, with a lease that ended long ago.
     fn register_overdue(&mut self, slot: u32, owner: &[u8]) -> bool {
         let (caller, lease) = (self.caller(slot), Lease::FromNow(-1_000_000));
@@ -290,18 +303,6 @@ fn claims_that_move_between_lanes_move_between_accounts_in_every_state() {
 }
 
 #[test]
-fn a_quota_refuses_an_overdue_registration_of_another_lane() {
-    for max in [0, 1] {
-        let mut limited = Limited::new(Resource::Claims, max);
-        assert!(limited.register_overdue(1, b"first"));
-        assert_eq!(limited.register_overdue(2, b"second"), max > 0);
-        assert_eq!(limited.used(), if max > 0 { [1, 0, 10] } else { [0; 3] });
-        assert!(limited.register_overdue(1, b"third"));
-        assert_eq!(limited.used(), [0; 3]);
-    }
-}
-
-#[test]
 fn a_lane_that_gets_accounts_while_it_holds_a_key_is_counted_when_it_holds_none() {
     let mut limited = Limited::new(Resource::Claims, 1);
     assert!(limited.acquire(1, b"first", AcquireOptions::default()));
@@ -320,4 +321,37 @@ fn a_lane_that_gets_accounts_while_it_holds_a_key_is_counted_when_it_holds_none(
         assert!(limited.acquire(1, key, AcquireOptions::default()));
     }
     assert_eq!(limited.used(), [0; 3]);
+}
+
+#[test]
+fn a_renewal_with_more_bytes_than_the_quota_has_room_for_is_refused() {
+    let mut limited = Limited::new(Resource::Bytes, 13);
+    assert!(limited.register(2, b"0123456789", false));
+    for is_heartbeat in [false, true] {
+        assert!(!limited.register(2, b"0123456789a", is_heartbeat));
+        assert!(limited.register(2, b"9876543210", is_heartbeat));
+    }
+    assert_eq!(limited.used(), [1, 0, 13]);
+    // A quota that became smaller ends nothing.
+    limited.node.book.accounts[0].set_quotas(&quotas(Resource::Bytes, 5));
+    for is_heartbeat in [false, true] {
+        assert!(limited.register(2, b"0123456789", is_heartbeat));
+    }
+    assert!(limited.register(2, b"", true));
+    assert_eq!(limited.used(), [1, 0, 3]);
+    assert!(!limited.register(2, b"0123", true));
+    assert!(limited.register(1, b"0123", true), "the lane is not counted");
+    assert_eq!(limited.used(), [0; 3]);
+}
+
+#[test]
+fn a_quota_refuses_an_overdue_registration_of_another_lane() {
+    for max in [0, 1] {
+        let mut limited = Limited::new(Resource::Claims, max);
+        assert!(limited.register_overdue(1, b"first"));
+        assert_eq!(limited.register_overdue(2, b"second"), max > 0);
+        assert_eq!(limited.used(), if max > 0 { [1, 0, 10] } else { [0; 3] });
+        assert!(limited.register_overdue(1, b"third"));
+        assert_eq!(limited.used(), [0; 3]);
+    }
 }
