@@ -1,7 +1,8 @@
 //! What the claims of a lane count in its accounts.
 //!
 //! All claims of a lane are counted or none: a lane gets its accounts while it has no claim. So claims that were restored from the log, and those
-//! of a connection that was there before its identity had a quota, are not counted.
+//! of a connection that was there before its identity had a quota, are not counted. As soon as such a lane has no claim, its next claim is
+//! counted.
 //!
 //! Lanes without accounts must not pay for this. As soon as a shard has a lane with accounts, there is room for no claim
 //! [at once](Shard::has_room_for), so each new claim takes the closer look. The end of a claim has one look at its lane as ever.
@@ -45,13 +46,26 @@ fn as_u32(len: usize) -> u32 {
 }
 
 impl Shard {
-    /// Sets the accounts of a lane, unless it has claims.
+    /// Sets the accounts of a lane. A lane with claims gets them when it asks for a claim and has none.
     pub(super) fn set_accounts(&mut self, lane: u32, accounts: Accounts) {
+        self.has_accounts |= !accounts.is_empty();
+        self.set_room_at_once();
         let lane = &mut self.lanes.lanes[lane];
         if lane.claim_count == 0 {
             lane.set_accounts(accounts);
-            self.has_accounts |= lane.is_counted;
-            self.set_room_at_once();
+        }
+    }
+
+    /// Sets the accounts of a lane that had claims when its access changed.
+    fn renew_accounts(&mut self, lane: u32) {
+        let lane = &mut self.lanes.lanes[lane];
+        if lane.claim_count > 0 {
+            return;
+        }
+        let accounts = lane.access.as_ref().map_or(&Accounts::NONE, |access| access.accounts());
+        if lane.accounts != *accounts {
+            let accounts = accounts.clone();
+            lane.set_accounts(accounts);
         }
     }
 
@@ -84,10 +98,19 @@ impl Shard {
 
     /// Looks whether the accounts of a lane allow these claims.
     pub(super) fn has_quota(&mut self, lane: u32, counted: NewClaims) -> Result<(), Refusal> {
+        self.renew_accounts(lane);
         let accounts = &self.lanes.lanes[lane].accounts;
         accounts.have_room(Resource::Claims, counted.count as u64)?;
         accounts.have_room(Resource::Bytes, (counted.keys + counted.more) as u64)?;
         self.next_len = counted.more;
+        Ok(())
+    }
+
+    /// Looks whether the accounts of a lane allow so many more bytes. Without more bytes they do, even if they count too many.
+    pub(super) fn has_quota_for_bytes(&self, lane: u32, more: usize) -> Result<(), Refusal> {
+        if more > 0 {
+            self.lanes.lanes[lane].accounts.have_room(Resource::Bytes, more as u64)?;
+        }
         Ok(())
     }
 

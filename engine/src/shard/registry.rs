@@ -166,6 +166,7 @@ impl Shard {
         let is_durable = self.is_registered_durably(known, register);
         let claim = self.registered_claim(caller.namespace, register.key);
         if claim != NONE && self.is_registered_by(caller, claim, register.owner) {
+            self.may_grow(claim, caller.lane, register)?;
             self.raise_scope(claim, is_durable)?;
             self.renew_registration(claim, caller, register, end_ms, effects);
             return Ok((claim, true));
@@ -222,8 +223,25 @@ impl Shard {
         if !self.is_registered_by(caller, claim, register.owner) {
             return Err(self.not_owner(caller, claim));
         }
+        self.may_grow(claim, caller.lane, register)?;
         self.renew_registration(claim, caller, register, end_ms, effects);
         Ok((claim, true))
+    }
+
+    /// Refuses a renewal with more bytes than the accounts of its lane allow. A renewal that is no longer than what it renews is not refused:
+    /// a registration may be older than its quota.
+    #[inline]
+    fn may_grow(&self, claim: u32, lane: u32, register: &Register<'_>) -> Result<(), Refusal> {
+        if self.has_accounts { self.has_quota_to_grow(claim, lane, register) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn has_quota_to_grow(&self, claim: u32, lane: u32, register: &Register<'_>) -> Result<(), Refusal> {
+        let detail = &self.details[self.claims[claim].detail];
+        let strings = [&detail.owner, &detail.metadata].into_iter().flatten();
+        let len = strings.map(|string| string.len()).sum::<usize>()
+            + detail.registration().map_or(0, |registered| registered.type_name.len());
+        self.has_quota_for_bytes(lane, register.counted_len().saturating_sub(len))
     }
 
     /// Returns whether this owner registered a claim, and the caller may speak for it.

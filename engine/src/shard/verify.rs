@@ -2,9 +2,12 @@
 
 use super::Shard;
 use super::work::Work;
-use crate::claim::flag;
+use crate::account::{Account, Accounts, Resource};
+use crate::claim::{Detail, flag};
 use crate::entry::{self, Kind};
+use crate::lane::LaneState;
 use crate::slab::NONE;
+use std::sync::Arc;
 
 impl Shard {
     /// Checks every invariant.
@@ -50,6 +53,7 @@ impl Shard {
         self.verify_trees();
         self.verify_claims(&placed);
         self.verify_lanes();
+        self.verify_accounts();
         self.verify_watchers();
         self.verify_indexes();
     }
@@ -143,6 +147,67 @@ impl Shard {
 
     pub(super) fn is_thawing(&self) -> bool {
         self.work.iter().any(|work| matches!(work, Work::Thaw | Work::ThawSets(_)))
+    }
+
+    /// Counts anew how many claims, waiters and bytes of this shard belong to an account. For tests.
+    pub fn count_account(&self, account: &Arc<Account>) -> [u64; 3] {
+        let mut counts = [0; 3];
+        for index in (0..self.claims.end()).filter(|claim| self.claims[*claim].has(flag::LIVE)) {
+            let claim = &self.claims[index];
+            let Accounts { identity, address } = &self.lanes.lanes[claim.lane].accounts;
+            if ![identity, address].into_iter().flatten().any(|own| Arc::ptr_eq(own, account)) {
+                continue;
+            }
+            let more = self.details.get(claim.detail).map_or(0, |detail| detail.counted_len);
+            counts[0] += 1;
+            counts[1] += u64::from(!claim.is_held() && !self.is_far(index));
+            counts[2] += self.keys.key(claim.entry).len() as u64 + u64::from(more);
+        }
+        counts
+    }
+
+    /// Other shards may count in the same accounts, so each has at least what this shard counts.
+    fn verify_accounts(&self) {
+        for index in 0..self.lanes.lanes.end() {
+            let lane = &self.lanes.lanes[index];
+            assert_eq!(lane.is_counted, !lane.accounts.is_empty(), "accounts of lane {index}");
+            let needs_care = lane.is_counted || lane.state == LaneState::Closed;
+            assert_eq!(lane.needs_care, needs_care, "care for lane {index}");
+            assert!(
+                self.has_accounts || !lane.is_counted,
+                "lane {index} is counted, and the shard does not know"
+            );
+            for account in [&lane.accounts.identity, &lane.accounts.address].into_iter().flatten() {
+                let counts = self.count_account(account);
+                let used = [Resource::Claims, Resource::Waiters, Resource::Bytes].map(|of| account.used(of));
+                let has_all = used.iter().zip(counts).all(|(used, count)| *used >= count);
+                assert!(has_all, "{used:?} is less than what lane {index} and others have: {counts:?}");
+            }
+        }
+        let room = if self.has_accounts { 0 } else { self.claim_room };
+        assert_eq!(self.room_at_once, room, "claims for which there is room at once");
+        for index in (0..self.claims.end()).filter(|claim| self.claims[*claim].has(flag::LIVE)) {
+            if let Some(detail) = self.details.get(self.claims[index].detail) {
+                self.verify_counted_len(index, detail);
+            }
+        }
+    }
+
+    /// An account counts no string that the claim does not have.
+    fn verify_counted_len(&self, index: u32, detail: &Detail) {
+        let claim = &self.claims[index];
+        if self.keys.entries[claim.entry].kind() == Kind::Tree {
+            // Paths below other paths of the set count, and the tree does not keep them.
+            return;
+        }
+        let strings = [&detail.owner, &detail.metadata, &detail.request_id].into_iter().flatten();
+        let mut len = strings.map(|string| string.len()).sum::<usize>();
+        len += detail.registration().map_or(0, |registered| registered.type_name.len());
+        assert!(
+            detail.counted_len as usize <= len,
+            "{} bytes of claim {index}, which has {len}",
+            detail.counted_len
+        );
     }
 
     fn verify_watchers(&self) {

@@ -1,5 +1,6 @@
 //! A few shards, a worker, and a judge of all they say.
 
+use crate::accounts::Book;
 use crate::judge::{Ask, Judge, Kind};
 use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
@@ -97,7 +98,10 @@ impl Judged {
         Self {
             judge: Judge::new(kind, (10, 60), capacity, idle_key_count_max < IDLE_MAX, START),
             kind,
-            node: Node::new(shard_count, limits, Time::from_millis(START), seed),
+            node: Node {
+                book: Book::of_seed(seed),
+                ..Node::new(shard_count, limits, Time::from_millis(START), seed)
+            },
             now: START,
             number: 0,
             generations: vec![0; lane_count],
@@ -126,7 +130,7 @@ impl Judged {
     fn caller(&mut self, lane: usize, shard: u16) -> Caller {
         let address = self.address(lane);
         let owner: Arc<[u8]> = Arc::from(*b"o");
-        let number = self.node.shards[usize::from(shard)].lane(address, &owner, 0);
+        let number = self.node.lane(usize::from(shard), address, &owner, 0);
         Caller { lane: number, ticket: Ticket { lane: address, number: self.number }, namespace: 0 }
     }
 
@@ -141,6 +145,7 @@ impl Judged {
             }
             return self.advance(target);
         }
+        self.node.book.change_sometimes(self.number);
         let (now, mut asked) = (self.time(), None);
         self.node.begin_turns(now, now, &mut self.effects);
         match step {

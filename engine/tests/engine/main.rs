@@ -1,5 +1,6 @@
 //! The engine from outside: what it must do as text, as a model, and under load that no turn can serve at once.
 
+mod accounts;
 mod budgets;
 mod colliding_sets;
 mod crashes;

@@ -1,5 +1,6 @@
 //! Several shards, and what a worker does between their turns.
 
+use crate::accounts::Book;
 use crate::fake_log::FakeLog;
 use crate::fake_quorum::FakeQuorum;
 use crate::recorder::{FollowUp, Recorder};
@@ -19,6 +20,8 @@ pub(crate) struct Node {
     pub(crate) shards: Vec<Shard>,
     pub(crate) log: FakeLog,
     pub(crate) quorum: FakeQuorum,
+    /// The accounts of its lanes.
+    pub(crate) book: Book,
 }
 
 /// Where what is restored belongs.
@@ -42,6 +45,7 @@ impl Node {
             shards: (0..shard_count).map(shard).collect(),
             log: FakeLog::new(start),
             quorum: FakeQuorum::default(),
+            book: Book::empty(),
         }
     }
 
@@ -167,6 +171,7 @@ impl Node {
 
     pub(crate) fn verify(&self) {
         self.shards.iter().for_each(Shard::verify);
+        self.book.verify(&self.shards);
     }
 
     pub(crate) fn begin_turns(&mut self, now: Time, drained: Time, effects: &mut Recorder) {
@@ -203,14 +208,32 @@ impl Node {
         numbers: &[u16],
         asking: Option<(LaneAddress, &Arc<[u8]>, u16)>,
     ) -> Vec<Participant<'_>> {
-        let wanted = self.shards.iter_mut().enumerate().filter(|(at, _)| numbers.contains(&(*at as u16)));
+        let Self { shards, book, .. } = self;
+        let wanted = shards.iter_mut().enumerate().filter(|(at, _)| numbers.contains(&(*at as u16)));
         wanted
             .map(|(_, shard)| {
-                let lane =
-                    asking.map_or(NONE, |(address, owner, namespace)| shard.lane(address, owner, namespace));
+                let lane = asking.map_or(NONE, |(address, owner, namespace)| {
+                    let lane = shard.lane(address, owner, namespace);
+                    book.note(shard, lane, address);
+                    lane
+                });
                 Participant { shard, lane }
             })
             .collect()
+    }
+
+    /// The number of a lane in a shard, with its present accounts.
+    pub(crate) fn lane(
+        &mut self,
+        shard: usize,
+        address: LaneAddress,
+        owner: &Arc<[u8]>,
+        namespace: u16,
+    ) -> u32 {
+        let shard = &mut self.shards[shard];
+        let lane = shard.lane(address, owner, namespace);
+        self.book.note(shard, lane, address);
+        lane
     }
 
     /// Does all that turns left to be done with several turns, and what that leaves. Says how much it was.

@@ -1,5 +1,6 @@
 //! The engine and the model side by side: every step is done by both, and both must say the same.
 
+use crate::accounts::Book;
 use crate::model::{Ask, Asker, Heard, Lane, Model, Name, What, cancelled};
 use crate::recorder::{Effect, Recorder};
 use std::collections::BTreeMap;
@@ -85,6 +86,7 @@ pub(crate) struct Twin {
     forgets: bool,
     limits: Limits,
     steps: Recorder,
+    book: Book,
 }
 
 const START: u64 = 100_000;
@@ -113,6 +115,7 @@ impl Twin {
             forgets: limits.idle_key_count_max < Limits::default().idle_key_count_max,
             limits,
             steps: Recorder::default(),
+            book: Book::of_seed(seed),
         }
     }
 
@@ -192,11 +195,10 @@ impl Twin {
             Asker { lane: self.lane(lane), namespace, owner: owner.as_bytes().to_vec(), number: self.number };
         let address = self.address(lane);
         let shared_owner: Arc<[u8]> = owner.as_bytes().into();
-        let caller = Caller {
-            lane: self.shard.lane(address, &shared_owner, 0),
-            ticket: Ticket { lane: address, number: self.number },
-            namespace,
-        };
+        self.book.change_sometimes(self.number);
+        let lane = self.shard.lane(address, &shared_owner, 0);
+        self.book.note(&mut self.shard, lane, address);
+        let caller = Caller { lane, ticket: Ticket { lane: address, number: self.number }, namespace };
         self.number += 1;
         match step {
             Step::Acquire { ask, .. } => {
@@ -285,6 +287,7 @@ impl Twin {
     /// Both must have said the same, in whatever order: what belongs together is ordered by its fences.
     fn compare(&mut self) -> Result<(), String> {
         self.shard.verify();
+        self.book.verify(std::slice::from_ref(&self.shard));
         let mut expected = self.model.take_heard();
         let effects = std::mem::take(&mut self.steps.said);
         if expected.is_empty() && effects.is_empty() {

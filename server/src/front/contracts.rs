@@ -21,8 +21,8 @@ use waymaker_proto::waymaker::waymaker_service_server::WaymakerServiceServer;
 #[derive(Debug)]
 pub(super) struct Contracts {
     identity: Option<Arc<Identity>>,
-    /// Counts the connection in the accounts of the identity.
-    _counted: Option<Counted>,
+    /// Counts the connection in the accounts of the identity, once for all its credentials.
+    counted: Option<Arc<Counted>>,
     pub(super) waymaker: WaymakerServiceServer<Waymaker>,
     pub(super) locket: LocketServer<Locket>,
     pub(super) v1: V1,
@@ -36,14 +36,14 @@ impl Contracts {
         })
     }
 
-    fn new(config: &FrontConfig, caller: FrontCaller, counted: Option<Counted>) -> Self {
+    fn new(config: &FrontConfig, caller: FrontCaller, counted: Option<Arc<Counted>>) -> Self {
         let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket), caller.clone());
         Self {
             waymaker: served!(WaymakerServiceServer::new(Waymaker::new(&caller))),
             locket: served!(LocketServer::new(locket)),
             v1: V1::new(caller.clone()),
             identity: caller.identity,
-            _counted: counted,
+            counted,
         }
     }
 }
@@ -113,6 +113,10 @@ impl Known {
         if let Some(known) = self.all.iter().find(|contracts| contracts.identity == caller.identity) {
             return Ok(Arc::clone(known));
         }
+        let name = |identity: &Option<Arc<Identity>>| identity.as_ref().map(|own| Arc::clone(&own.name));
+        // Also if its token has just expired: a client that has a new one keeps its connection.
+        let same_name = self.all.iter().find(|known| name(&known.identity) == name(&caller.identity));
+        let counted = same_name.map(|known| known.counted.clone());
         Local::with(|local| {
             let (policy, now_unix_s) = (local.node.access.policy(), local.node.unix_seconds());
             self.all.retain(|known| {
@@ -124,7 +128,13 @@ impl Known {
                 );
                 return Err(Status::resource_exhausted(message));
             }
-            let counted = caller.count_connection(local).map_err(|reached| v1::quota_reached(&reached))?;
+            let counted = match counted {
+                Some(counted) => counted,
+                None => {
+                    let counted = caller.count_connection(local);
+                    counted.map_err(|reached| v1::quota_reached(&reached))?.map(Arc::new)
+                }
+            };
             let contracts = Arc::new(Contracts::new(&local.fronts, caller, counted));
             self.all.push(Arc::clone(&contracts));
             Ok(contracts)

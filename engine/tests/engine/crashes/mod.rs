@@ -4,6 +4,7 @@
 mod asking;
 mod auditor;
 
+use crate::accounts::Book;
 use crate::node::{Node, Places};
 use crate::random::Dice;
 use crate::recorder::{Effect, Recorder};
@@ -54,6 +55,7 @@ impl Character {
 }
 
 struct Run {
+    seed: u64,
     dice: Dice,
     character: Character,
     node: Node,
@@ -86,7 +88,9 @@ impl Run {
         let shard_count = 1 + dice.below(4) as u16;
         let mut node = Node::new(shard_count, character.limits, Time::from_millis(1), 0);
         node.set_log_state(LogState::Ready);
+        node.book = Book::of_seed(seed);
         Self {
+            seed,
             dice,
             character,
             node,
@@ -121,12 +125,13 @@ impl Run {
         let address = self.address(lane);
         // A lane asks about one namespace.
         let address = LaneAddress { worker: namespace, ..address };
-        let number = self.node.shards[place].lane(address, &Arc::from(owner(lane)), namespace);
+        let number = self.node.lane(place, address, &Arc::from(owner(lane)), namespace);
         Caller { lane: number, ticket: Ticket { lane: address, number: self.number }, namespace }
     }
 
     fn step(&mut self) {
         self.number += 1;
+        self.node.book.change_sometimes(self.number);
         let now = self.time();
         self.node.begin_turns(now, now, &mut self.effects);
         let Character { sync_weight, restart_weight, .. } = self.character;
@@ -289,6 +294,7 @@ impl Run {
         self.effects = Recorder::default();
         let (shard_count, now) = (1 + self.dice.below(4) as usize, self.time());
         let mut node = Node::new(shard_count as u16, self.character.limits, now, self.restart_count);
+        node.book = Book::of_seed(self.seed);
         std::mem::swap(&mut node.log, &mut self.node.log);
         node.log.crash(0);
         if self.dice.percent(30) {

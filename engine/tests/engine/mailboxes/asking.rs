@@ -75,9 +75,9 @@ impl Run {
     }
 
     fn open_lane(&mut self, lane: usize, shard: u16) -> u32 {
-        let (lane, shard): (&Lane, _) = (&self.lanes[lane], &mut self.node.shards[usize::from(shard)]);
-        let number = shard.lane(lane.address, &owner(), 0);
-        shard.note_session(number, lane.tag());
+        let (lane, shard): (&Lane, _) = (&self.lanes[lane], usize::from(shard));
+        let number = self.node.lane(shard, lane.address, &owner(), 0);
+        self.node.shards[shard].note_session(number, lane.tag());
         number
     }
 

@@ -11,6 +11,7 @@ mod lanes;
 mod mail;
 mod restarts;
 
+use crate::accounts::Book;
 use crate::node::Node;
 use crate::random::Dice;
 use crate::recorder::Recorder;
@@ -56,7 +57,8 @@ impl Run {
         let mut dice = Dice::new(seed);
         let character = Character::new(&mut dice);
         let lanes = (0..LANE_COUNT).map(|slot| Lane::new(slot, &mut dice)).collect();
-        let node = Node::new(SHARD_COUNT as u16, character.limits, Time::from_millis(1), seed);
+        let mut node = Node::new(SHARD_COUNT as u16, character.limits, Time::from_millis(1), seed);
+        node.book = Book::of_seed(seed);
         let mut run = Self {
             dice,
             seed,
@@ -83,6 +85,7 @@ impl Run {
     }
 
     fn step(&mut self) {
+        self.node.book.change_sometimes(self.number);
         let worker = self.dice.below(WORKER_COUNT as u64) as usize;
         let lane = self.dice.below(LANE_COUNT as u64) as usize;
         let Character { send_weight, lane_weight, restart_weight, .. } = self.character;

@@ -2,6 +2,7 @@
 
 use super::asking::KEYS;
 use super::{LANE_COUNT, Mail, Run, SHARD_COUNT, WORKER_COUNT, Worker};
+use crate::accounts::Book;
 use crate::node::{Node, Places};
 use crate::recorder::Recorder;
 use std::collections::{BTreeSet, VecDeque};
@@ -23,6 +24,7 @@ impl Run {
         self.effects = Recorder::default();
         let node_seed = self.seed * 1000 + self.restart_count;
         let mut node = Node::new(SHARD_COUNT as u16, self.character.limits, self.time(), node_seed);
+        node.book = Book::of_seed(self.seed);
         std::mem::swap(&mut node.log, &mut self.node.log);
         std::mem::swap(&mut node.quorum, &mut self.node.quorum);
         // The disk never had the items that are still pending.

@@ -262,6 +262,7 @@ fn new_connections_per_second_have_a_quota() {
 #[test]
 fn connections_of_all_protocols_share_one_quota() {
     let (office, alice, _) = office("connections = 1");
+    let renewed = office.token("alice");
     let server = office.server(&["--grpc-listen", "127.0.0.1:0"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -269,6 +270,8 @@ fn connections_of_all_protocols_share_one_quota() {
         let channel = endpoint.connect().await.unwrap();
         let mut locks = LockServiceClient::new(channel.clone());
         locks.acquire(by(&alice, acquire_over_grpc("key"))).await.unwrap();
+        // A connection whose client has a new token is no second connection.
+        locks.acquire(by(&renewed, acquire_over_grpc("another key"))).await.unwrap();
         let reached = ("connections of the identity".to_owned(), 1);
         let hello = || hello_with(NamespaceKind::Flat, &alice);
         assert_eq!(opened(&server, hello()).unwrap_err(), reached);
