@@ -90,7 +90,8 @@ impl Quotas {
 
     /// Limits a resource.
     pub fn set(&mut self, resource: Resource, max: u64) {
-        self.0[resource as usize] = max;
+        // The largest number stands for no limit.
+        self.0[resource as usize] = max.min(u64::MAX - 1);
     }
 
     /// Returns whether no resource is limited.
@@ -193,6 +194,15 @@ impl Accounts {
     /// Returns whether nothing is counted.
     pub fn is_empty(&self) -> bool {
         self.identity.is_none() && self.address.is_none()
+    }
+
+    /// Those of them that are not among others.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let only = |own: &Option<Arc<Account>>, other: &Option<Arc<Account>>| {
+            own.clone().filter(|own| !other.as_ref().is_some_and(|other| Arc::ptr_eq(own, other)))
+        };
+        Self { identity: only(&self.identity, &other.identity), address: only(&self.address, &other.address) }
     }
 
     fn iter(&self) -> impl Iterator<Item = &Arc<Account>> {

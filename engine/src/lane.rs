@@ -1,7 +1,7 @@
 //! Who asks: the lanes that have claims in a shard.
 
 use crate::access::Access;
-use crate::account::Accounts;
+use crate::account::{Accounts, Resource};
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::LaneAddress;
 use crate::index::KeyIndex;
@@ -31,8 +31,12 @@ pub(crate) struct Lane {
     pub(crate) owner: Arc<[u8]>,
     /// Its identity and rights. `None`: it may do everything.
     pub(crate) access: Option<Arc<Access>>,
-    /// Count its claims, unless they are empty. They stay the same while it has claims.
+    /// Count its claims, unless they are empty.
     pub(crate) accounts: Accounts,
+    /// How much they count.
+    pub(crate) counts: Counts,
+    /// It had claims when it got accounts, which count none of their waiters and bytes.
+    pub(crate) is_late: bool,
     /// `accounts` are not empty.
     pub(crate) is_counted: bool,
     /// The end of a claim means more than one claim less: the lane is counted, or closed.
@@ -74,10 +78,63 @@ impl Lane {
         self.needs_care = self.is_counted || state == LaneState::Closed;
     }
 
+    /// Moves what is counted from the old accounts to these. Of claims that were not counted, only their number is known.
     pub(crate) fn set_accounts(&mut self, accounts: Accounts) {
+        if self.accounts == accounts {
+            return;
+        }
+        if !self.is_counted {
+            self.counts = Counts { claims: self.claim_count.into(), ..Counts::default() };
+            self.is_late = self.claim_count > 0;
+        }
+        for (resource, count) in self.counts.all() {
+            self.accounts.subtract(resource, if self.is_counted { count } else { 0 });
+            accounts.add(resource, count);
+        }
         self.is_counted = !accounts.is_empty();
         self.accounts = accounts;
         self.set_state(self.state);
+    }
+
+    /// Counts so much more of a resource, if the lane is counted.
+    pub(crate) fn add(&mut self, resource: Resource, more: u64) {
+        if self.is_counted {
+            *self.counts.of(resource) += more;
+            self.accounts.add(resource, more);
+        }
+    }
+
+    /// Counts so much less of a resource, but never less than nothing: what ends may not have been counted.
+    pub(crate) fn subtract(&mut self, resource: Resource, less: u64) {
+        if self.is_counted {
+            let count = self.counts.of(resource);
+            let less = less.min(*count);
+            *count -= less;
+            self.accounts.subtract(resource, less);
+        }
+    }
+}
+
+/// What accounts count of the claims of one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) claims: u64,
+    pub(crate) waiters: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Counts {
+    fn of(&mut self, resource: Resource) -> &mut u64 {
+        match resource {
+            Resource::Waiters => &mut self.waiters,
+            Resource::Bytes => &mut self.bytes,
+            _ => &mut self.claims,
+        }
+    }
+
+    /// Each resource with its count.
+    pub(crate) fn all(self) -> [(Resource, u64); 3] {
+        [(Resource::Claims, self.claims), (Resource::Waiters, self.waiters), (Resource::Bytes, self.bytes)]
     }
 }
 

@@ -455,6 +455,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
         self.check_repeated(claim, shared, session_lease)?;
+        self.may_move_to(claim, caller.lane, 1)?;
         if self.claims[claim].is_held() {
             let is_recorded = self.move_hold(claim, caller.lane, caller.ticket.number, effects);
             let grant = Grant { repeated: true, ..self.grant_of(claim) };

@@ -1,8 +1,8 @@
 //! What the claims of a lane count in its accounts.
 //!
-//! All claims of a lane are counted or none: a lane gets its accounts while it has no claim. So claims that were restored from the log, and those
-//! of a connection that was there before its identity had a quota, are not counted. As soon as such a lane has no claim, its next claim is
-//! counted.
+//! A lane knows how much its accounts count, so it can pass that on to other accounts. If a lane gets its first accounts while it has claims, they
+//! count these claims, and nothing of their waiters and bytes: nobody knows them without a look at each claim. That concerns lanes
+//! of an earlier server, and those that were open before their identity had a quota.
 //!
 //! Lanes without accounts must not pay for this. As soon as a shard has a lane with accounts, there is room for no claim
 //! [at once](Shard::has_room_for), so each new claim takes the closer look. The end of a claim has one look at its lane as ever.
@@ -11,6 +11,7 @@ use super::Shard;
 use crate::account::{Accounts, QuotaReached, Resource};
 use crate::claim::Claim;
 use crate::effect::Refusal;
+use crate::lane::Lane;
 
 impl From<QuotaReached> for Refusal {
     fn from(QuotaReached { limit, max }: QuotaReached) -> Self {
@@ -46,27 +47,11 @@ fn as_u32(len: usize) -> u32 {
 }
 
 impl Shard {
-    /// Sets the accounts of a lane. A lane with claims gets them when it asks for a claim and has none.
+    /// Sets the accounts of a lane.
     pub(super) fn set_accounts(&mut self, lane: u32, accounts: Accounts) {
         self.has_accounts |= !accounts.is_empty();
         self.set_room_at_once();
-        let lane = &mut self.lanes.lanes[lane];
-        if lane.claim_count == 0 {
-            lane.set_accounts(accounts);
-        }
-    }
-
-    /// Sets the accounts of a lane that had claims when its access changed.
-    fn renew_accounts(&mut self, lane: u32) {
-        let lane = &mut self.lanes.lanes[lane];
-        if lane.claim_count > 0 {
-            return;
-        }
-        let accounts = lane.access.as_ref().map_or(&Accounts::NONE, |access| access.accounts());
-        if lane.accounts != *accounts {
-            let accounts = accounts.clone();
-            lane.set_accounts(accounts);
-        }
+        self.lanes.lanes[lane].set_accounts(accounts);
     }
 
     pub(super) fn set_room_at_once(&mut self) {
@@ -98,7 +83,6 @@ impl Shard {
 
     /// Looks whether the accounts of a lane allow these claims.
     pub(super) fn has_quota(&mut self, lane: u32, counted: NewClaims) -> Result<(), Refusal> {
-        self.renew_accounts(lane);
         let accounts = &self.lanes.lanes[lane].accounts;
         accounts.have_room(Resource::Claims, counted.count as u64)?;
         accounts.have_room(Resource::Bytes, (counted.keys + counted.more) as u64)?;
@@ -136,17 +120,17 @@ impl Shard {
         let Claim { lane, entry, detail, .. } = self.claims[claim];
         let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
         let len = self.counted_len(entry, more);
-        let accounts = &self.lanes.lanes[lane].accounts;
-        accounts.add(Resource::Claims, 1);
-        accounts.add(Resource::Bytes, len);
+        let lane = &mut self.lanes.lanes[lane];
+        lane.add(Resource::Claims, 1);
+        lane.add(Resource::Bytes, len);
     }
 
-    /// A claim of a lane that is counted is over, or leaves the lane. `more` are its bytes beside its key.
+    /// A claim is over, or leaves its lane. `more` are its bytes beside its key.
     fn uncount_claim(&mut self, lane: u32, entry: u32, more: u32) {
         let len = self.counted_len(entry, more);
-        let accounts = &self.lanes.lanes[lane].accounts;
-        accounts.subtract(Resource::Claims, 1);
-        accounts.subtract(Resource::Bytes, len);
+        let lane = &mut self.lanes.lanes[lane];
+        lane.subtract(Resource::Claims, 1);
+        lane.subtract(Resource::Bytes, len);
     }
 
     fn counted_len(&self, entry: u32, more: u32) -> u64 {
@@ -156,9 +140,9 @@ impl Shard {
     /// The last step of the end of a claim whose lane [needs care](crate::lane::Lane::needs_care).
     #[cold]
     pub(super) fn drop_claim_with_care(&mut self, lane: u32, entry: u32, more: u32) {
-        if self.lanes.lanes[lane].is_counted {
-            self.uncount_claim(lane, entry, more);
-        }
+        self.uncount_claim(lane, entry, more);
+        let record = &mut self.lanes.lanes[lane];
+        record.is_late &= record.claim_count > 1;
         self.lanes.drop_claim(lane);
     }
 
@@ -174,16 +158,16 @@ impl Shard {
     fn set_counted_len(&mut self, claim: u32, len: usize) {
         let len = as_u32(len);
         let before = std::mem::replace(&mut self.detail_mut(claim).counted_len, len);
-        let accounts = &self.lanes.lanes[self.claims[claim].lane].accounts;
-        accounts.add(Resource::Bytes, u64::from(len));
-        accounts.subtract(Resource::Bytes, u64::from(before));
+        let lane = &mut self.lanes.lanes[self.claims[claim].lane];
+        lane.subtract(Resource::Bytes, u64::from(before));
+        lane.add(Resource::Bytes, u64::from(len));
     }
 
     /// Counts a claim that begins to wait. Of a claim over several keys only its home counts.
     #[inline]
     pub(super) fn count_waiter(&mut self, claim: u32) {
         if self.has_accounts && !self.is_far(claim) {
-            self.accounts_of(claim).add(Resource::Waiters, 1);
+            self.lane_of(claim).add(Resource::Waiters, 1);
         }
     }
 
@@ -191,30 +175,52 @@ impl Shard {
     #[inline]
     pub(super) fn uncount_waiter(&mut self, claim: u32, is_far: bool) {
         if self.has_accounts && !is_far {
-            self.accounts_of(claim).subtract(Resource::Waiters, 1);
+            self.lane_of(claim).subtract(Resource::Waiters, 1);
         }
     }
 
-    /// The accounts of the lane of a claim.
     #[cold]
-    fn accounts_of(&self, claim: u32) -> &Accounts {
-        &self.lanes.lanes[self.claims[claim].lane].accounts
+    fn lane_of(&mut self, claim: u32) -> &mut Lane {
+        &mut self.lanes.lanes[self.claims[claim].lane]
+    }
+
+    /// Refuses to give a claim to a lane whose accounts have no room for it. An account that counts the claim already has. `count` is the
+    /// number of claims that move so far, with this one.
+    #[inline]
+    pub(super) fn may_move_to(&self, claim: u32, lane: u32, count: u64) -> Result<(), Refusal> {
+        if self.has_accounts { self.has_quota_for_move(claim, lane, count) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn has_quota_for_move(&self, claim: u32, lane: u32, count: u64) -> Result<(), Refusal> {
+        let Claim { lane: from, entry, detail, .. } = self.claims[claim];
+        let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
+        let accounts = self.lanes.lanes[lane].accounts.without(&self.lanes.lanes[from].accounts);
+        accounts.have_room(Resource::Claims, count)?;
+        accounts.have_room(Resource::Bytes, self.counted_len(entry, more))?;
+        if self.is_waiter(claim) {
+            accounts.have_room(Resource::Waiters, 1)?;
+        }
+        Ok(())
+    }
+
+    fn is_waiter(&self, claim: u32) -> bool {
+        !self.claims[claim].is_held() && !self.is_far(claim)
     }
 
     /// Gives a claim to another lane, and with it what it counts.
     pub(super) fn set_lane(&mut self, claim: u32, lane: u32) {
-        let is_waiting = !self.claims[claim].is_held() && !self.is_far(claim);
-        let from = self.claims[claim].lane;
-        if self.lanes.lanes[from].is_counted {
-            let Claim { entry, detail, .. } = self.claims[claim];
-            let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
-            self.uncount_claim(from, entry, more);
-            self.lanes.lanes[from].accounts.subtract(Resource::Waiters, u64::from(is_waiting));
+        if !self.has_accounts {
+            self.claims[claim].lane = lane;
+            return;
         }
+        let waiters = u64::from(self.is_waiter(claim));
+        let Claim { lane: from, entry, detail, .. } = self.claims[claim];
+        let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
+        self.uncount_claim(from, entry, more);
+        self.lanes.lanes[from].subtract(Resource::Waiters, waiters);
         self.claims[claim].lane = lane;
-        if self.lanes.lanes[lane].is_counted {
-            self.count_claim(claim);
-            self.lanes.lanes[lane].accounts.add(Resource::Waiters, u64::from(is_waiting));
-        }
+        self.count_claim(claim);
+        self.lanes.lanes[lane].add(Resource::Waiters, waiters);
     }
 }

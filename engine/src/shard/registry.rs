@@ -237,6 +237,7 @@ impl Shard {
 
     #[cold]
     fn has_quota_to_grow(&self, claim: u32, lane: u32, register: &Register<'_>) -> Result<(), Refusal> {
+        self.may_move_to(claim, lane, 1)?;
         let detail = &self.details[self.claims[claim].detail];
         let strings = [&detail.owner, &detail.metadata].into_iter().flatten();
         let len = strings.map(|string| string.len()).sum::<usize>()

@@ -5,7 +5,7 @@ use super::work::Work;
 use crate::account::{Account, Accounts, Resource};
 use crate::claim::{Detail, flag};
 use crate::entry::{self, Kind};
-use crate::lane::LaneState;
+use crate::lane::{Counts, LaneState};
 use crate::slab::NONE;
 use std::sync::Arc;
 
@@ -149,19 +149,30 @@ impl Shard {
         self.work.iter().any(|work| matches!(work, Work::Thaw | Work::ThawSets(_)))
     }
 
-    /// Counts anew how many claims, waiters and bytes of this shard belong to an account. For tests.
+    /// Claims, waiters and bytes that an account counts of this shard. For tests.
     pub fn count_account(&self, account: &Arc<Account>) -> [u64; 3] {
-        let mut counts = [0; 3];
+        let mut sum = [0; 3];
+        for lane in (0..self.lanes.lanes.end()).map(|index| &self.lanes.lanes[index]) {
+            let Accounts { identity, address } = &lane.accounts;
+            if [identity, address].into_iter().flatten().any(|own| Arc::ptr_eq(own, account)) {
+                let Counts { claims, waiters, bytes } = lane.counts;
+                sum = [sum[0] + claims, sum[1] + waiters, sum[2] + bytes];
+            }
+        }
+        sum
+    }
+
+    /// What the claims of a lane amount to.
+    fn recount(&self, lane: u32) -> Counts {
+        let mut counts = Counts::default();
         for index in (0..self.claims.end()).filter(|claim| self.claims[*claim].has(flag::LIVE)) {
             let claim = &self.claims[index];
-            let Accounts { identity, address } = &self.lanes.lanes[claim.lane].accounts;
-            if ![identity, address].into_iter().flatten().any(|own| Arc::ptr_eq(own, account)) {
-                continue;
+            if claim.lane == lane {
+                let more = self.details.get(claim.detail).map_or(0, |detail| detail.counted_len);
+                counts.claims += 1;
+                counts.waiters += u64::from(!claim.is_held() && !self.is_far(index));
+                counts.bytes += self.keys.key(claim.entry).len() as u64 + u64::from(more);
             }
-            let more = self.details.get(claim.detail).map_or(0, |detail| detail.counted_len);
-            counts[0] += 1;
-            counts[1] += u64::from(!claim.is_held() && !self.is_far(index));
-            counts[2] += self.keys.key(claim.entry).len() as u64 + u64::from(more);
         }
         counts
     }
@@ -177,6 +188,13 @@ impl Shard {
                 self.has_accounts || !lane.is_counted,
                 "lane {index} is counted, and the shard does not know"
             );
+            if lane.is_counted {
+                let (counts, recounted) = (lane.counts, self.recount(index));
+                assert_eq!(counts.claims, recounted.claims, "counted claims of lane {index}");
+                let is_within = counts.waiters <= recounted.waiters && counts.bytes <= recounted.bytes;
+                assert!(is_within, "{counts:?} of lane {index}, which has {recounted:?}");
+                assert!(lane.is_late || counts == recounted, "{counts:?} of lane {index}, not {recounted:?}");
+            }
             for account in [&lane.accounts.identity, &lane.accounts.address].into_iter().flatten() {
                 let counts = self.count_account(account);
                 let used = [Resource::Claims, Resource::Waiters, Resource::Bytes].map(|of| account.used(of));

@@ -303,24 +303,55 @@ fn claims_that_move_between_lanes_move_between_accounts_in_every_state() {
 }
 
 #[test]
-fn a_lane_that_gets_accounts_while_it_holds_a_key_is_counted_when_it_holds_none() {
-    let mut limited = Limited::new(Resource::Claims, 1);
-    assert!(limited.acquire(1, b"first", AcquireOptions::default()));
+fn a_lane_that_gets_accounts_while_it_has_claims_is_counted_with_them() {
+    let mut limited = Limited::new(Resource::Claims, 2);
+    assert!(limited.acquire(1, b"first", OPTIONS));
     // From now on odd numbers are counted.
     limited.node.book.change_count = 1;
-    assert!(limited.acquire(1, b"second", AcquireOptions::default()), "its claims are not counted");
+    assert!(limited.acquire(1, b"second", AcquireOptions::default()));
+    assert_eq!(limited.used(), [2, 0, 6], "of the first claim only the number is known");
+    assert!(!limited.acquire(1, b"third", AcquireOptions::default()));
+    // And now again even numbers.
+    limited.node.book.change_count = 2;
+    assert!(limited.acquire(1, b"third", AcquireOptions::default()));
     assert_eq!(limited.used(), [0; 3]);
+    limited.node.book.change_count = 3;
+    assert!(!limited.acquire(1, b"fourth", AcquireOptions::default()));
+    assert_eq!(limited.used(), [3, 0, 0]);
     limited.end_all();
+    assert_eq!(limited.used(), [0; 3]);
     assert!(limited.acquire(1, b"first", AcquireOptions::default()));
     assert_eq!(limited.used(), [1, 0, 5]);
-    assert!(!limited.acquire(1, b"second", AcquireOptions::default()));
-    limited.node.book.change_count = 2;
-    assert!(!limited.acquire(1, b"second", AcquireOptions::default()), "its claim is counted");
-    limited.end_all();
-    for key in [b"1", b"2"] {
-        assert!(limited.acquire(1, key, AcquireOptions::default()));
+}
+
+#[test]
+fn a_claim_does_not_move_to_accounts_without_room_for_it() {
+    for (ask, claims, _) in ASKS {
+        for (max, is_served) in [(claims, true), (claims - 1, false)] {
+            let mut limited = Limited::new(Resource::Claims, max);
+            assert!(ask(&mut limited, 1, OPTIONS));
+            assert_eq!(ask(&mut limited, 2, OPTIONS), is_served, "{claims} claims");
+            assert!(ask(&mut limited, 1, OPTIONS));
+            assert_eq!(limited.used(), [0; 3]);
+        }
     }
-    assert_eq!(limited.used(), [0; 3]);
+    for (max, is_served) in [(3, true), (2, false)] {
+        let mut limited = Limited::new(Resource::Bytes, max);
+        assert!(limited.acquire(1, b"key", OPTIONS));
+        assert_eq!(limited.acquire(2, b"key", OPTIONS), is_served, "{max} bytes");
+    }
+    // Two of its lanes have one account, which has no room left.
+    let mut limited = Limited::new(Resource::Claims, 1);
+    for slot in [2, 4, 2] {
+        assert!(limited.acquire(slot, b"key", OPTIONS));
+    }
+    // A waiter moves as a waiter.
+    let mut limited = Limited::new(Resource::Waiters, 0);
+    for slot in [1, 3] {
+        assert!(limited.acquire(slot, b"key", AcquireOptions { request_id: None, ..OPTIONS }));
+    }
+    assert!(limited.acquire(1, b"key", OPTIONS));
+    assert!(!limited.acquire(2, b"key", OPTIONS));
 }
 
 #[test]

@@ -364,9 +364,12 @@ impl<'a, 'p> Attempt<'a, 'p> {
         };
         let message = "the request id belongs to a claim that no longer holds all its keys";
         let claims = claims.ok_or_else(|| Refusal::bad_input("request_id", 0, message))?;
-        for ((claim, located), key) in claims.iter().zip(&self.located).zip(self.request.keys) {
-            let shard = &mut self.participants[located.place].shard;
+        for (count, ((claim, located), key)) in
+            (1..).zip(claims.iter().zip(&self.located).zip(self.request.keys))
+        {
+            let Participant { shard, lane } = &mut self.participants[located.place];
             shard.check_repeated(*claim, key.shared, self.request.session_lease)?;
+            shard.may_move_to(*claim, *lane, count)?;
         }
         if waiting.is_some() {
             self.supersede(&claims, effects);
