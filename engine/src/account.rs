@@ -257,6 +257,13 @@ pub struct Counted {
     resource: Resource,
 }
 
+impl Counted {
+    /// Returns whether these accounts count it.
+    pub fn is_in(&self, accounts: &Accounts) -> bool {
+        self.accounts == *accounts
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
         self.accounts.subtract(self.resource, 1);

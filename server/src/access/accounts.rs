@@ -14,7 +14,7 @@ const SWEEP_COUNT_MIN: usize = 64;
 /// All accounts that somebody uses.
 ///
 /// An account lives as long as a connection, a session, a namespace or a claim is counted by it. The clients of one identity share it,
-/// whatever credentials they show.
+/// whatever credentials they show, unless their tokens name other groups: these may have other quotas.
 #[derive(Debug, Default)]
 pub(super) struct AccountBook(Mutex<Book>);
 
@@ -25,48 +25,29 @@ struct Book {
     sweep_at: usize,
 }
 
-/// An identity, or an identity at one source address.
-type Key = (Arc<str>, Option<Network>);
+/// An identity with its groups, everywhere or at one source address.
+type Key = (Arc<str>, Vec<Arc<str>>, Option<Network>);
 
 impl AccountBook {
-    /// Returns the accounts of an identity at an address, and applies the quotas of the policy to them.
-    pub(super) fn of(&self, policy: &Policy, identity: &Identity, address: Option<IpAddr>) -> Accounts {
-        if !policy.has_quotas() && self.is_empty() {
+    /// Returns the accounts of an identity at an address, and applies the quotas of the current policy to them.
+    pub(super) fn of(
+        &self,
+        policy: impl FnOnce() -> Arc<Policy>,
+        identity: &Identity,
+        address: Option<IpAddr>,
+    ) -> Accounts {
+        let mut book = self.lock();
+        // Under the lock, so that nobody applies an older policy later.
+        let policy = policy();
+        if !policy.has_quotas() && book.accounts.is_empty() {
             return Accounts::NONE;
         }
         let network = address.map(Network::of);
         Accounts {
-            identity: self.account(policy, identity, Holder::Identity, None),
+            identity: book.account(&policy, identity, Holder::Identity, None),
             address: network
-                .and_then(|network| self.account(policy, identity, Holder::Address, Some(network))),
+                .and_then(|network| book.account(&policy, identity, Holder::Address, Some(network))),
         }
-    }
-
-    fn account(
-        &self,
-        policy: &Policy,
-        identity: &Identity,
-        holder: Holder,
-        network: Option<Network>,
-    ) -> Option<Arc<Account>> {
-        let quotas = policy.quotas(identity, holder);
-        let mut book = self.lock();
-        let key = (Arc::clone(&identity.name), network);
-        if let Some(account) = book.accounts.get(&key).and_then(Weak::upgrade) {
-            account.set_quotas(&quotas);
-            return (!quotas.is_empty()).then_some(account);
-        }
-        if quotas.is_empty() {
-            return None;
-        }
-        book.forget_unused();
-        let account = Arc::new(Account::new(holder, &quotas));
-        book.accounts.insert(key, Arc::downgrade(&account));
-        Some(account)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.lock().accounts.is_empty()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Book> {
@@ -75,6 +56,28 @@ impl AccountBook {
 }
 
 impl Book {
+    fn account(
+        &mut self,
+        policy: &Policy,
+        identity: &Identity,
+        holder: Holder,
+        network: Option<Network>,
+    ) -> Option<Arc<Account>> {
+        let quotas = policy.quotas(identity, holder);
+        let key = (Arc::clone(&identity.name), identity.groups.clone(), network);
+        if let Some(account) = self.accounts.get(&key).and_then(Weak::upgrade) {
+            account.set_quotas(&quotas);
+            return (!quotas.is_empty()).then_some(account);
+        }
+        if quotas.is_empty() {
+            return None;
+        }
+        self.forget_unused();
+        let account = Arc::new(Account::new(holder, &quotas));
+        self.accounts.insert(key, Arc::downgrade(&account));
+        Some(account)
+    }
+
     /// Forgets the accounts that nobody uses, as soon as there are twice as many as the last time.
     fn forget_unused(&mut self) {
         if self.accounts.len() >= self.sweep_at.max(SWEEP_COUNT_MIN) {
@@ -90,8 +93,9 @@ mod tests {
     use waymaker_access::{Proof, Rules};
     use waymaker_engine::Resource;
 
-    fn policy(rules: &str) -> Policy {
-        Policy { rules: Rules::parse(rules).unwrap(), ..Policy::default() }
+    fn policy(rules: &str) -> impl Fn() -> Arc<Policy> {
+        let policy = Arc::new(Policy { rules: Rules::parse(rules).unwrap(), ..Policy::default() });
+        move || Arc::clone(&policy)
     }
 
     fn identity(name: &str) -> Identity {
@@ -124,14 +128,14 @@ mod tests {
     #[test]
     fn a_new_policy_changes_the_quotas_of_accounts_in_use() {
         let book = AccountBook::default();
-        let accounts = book.of(&policy(BOTH), &identity("one"), None);
+        let accounts = book.of(policy(BOTH), &identity("one"), None);
         accounts.add(Resource::Claims, 2);
         accounts.have_room(Resource::Claims, 1).unwrap_err();
         let more = policy("[[quota]]\nidentity = \"one\"\nclaims = 3\n");
         assert_eq!(book.of(&more, &identity("one"), None), accounts);
         accounts.have_room(Resource::Claims, 1).unwrap();
         accounts.have_room(Resource::Claims, 2).unwrap_err();
-        assert!(book.of(&policy(""), &identity("one"), None).is_empty());
+        assert!(book.of(policy(""), &identity("one"), None).is_empty());
         accounts.have_room(Resource::Claims, 1_000).unwrap();
     }
 
@@ -144,6 +148,17 @@ mod tests {
         }
         assert!(book.lock().accounts.len() <= 2 * SWEEP_COUNT_MIN);
         assert_eq!(book.of(&policy, &identity("kept"), None), kept);
-        assert!(book.of(&self::policy(""), &identity("kept"), None).is_empty());
+        assert!(book.of(self::policy(""), &identity("kept"), None).is_empty());
+    }
+
+    #[test]
+    fn tokens_of_one_identity_with_other_groups_have_other_quotas() {
+        let book = AccountBook::default();
+        let policy =
+            policy("[[quota]]\ngroup = \"big\"\nclaims = 9\n[[quota]]\neveryone = true\nclaims = 1\n");
+        let big = Identity { groups: vec!["big".into()], ..identity("one") };
+        let (big, small) = (book.of(&policy, &big, None), book.of(&policy, &identity("one"), None));
+        big.have_room(Resource::Claims, 9).unwrap();
+        small.have_room(Resource::Claims, 2).unwrap_err();
     }
 }

@@ -119,18 +119,13 @@ impl AccessControl {
     ) -> Option<Arc<Access>> {
         let identity = identity?;
         let access = policy.rules.access(identity, namespace, kind);
-        let accounts = self.accounts(policy, identity, evidence);
+        let accounts = self.accounts(identity, evidence);
         Some(Arc::new(access.counted_by(accounts)))
     }
 
     /// Returns the accounts of a client.
-    pub(crate) fn accounts(
-        &self,
-        policy: &Policy,
-        identity: &Identity,
-        evidence: Option<&Evidence>,
-    ) -> Accounts {
-        self.accounts.of(policy, identity, evidence.and_then(|evidence| evidence.address))
+    pub(crate) fn accounts(&self, identity: &Identity, evidence: Option<&Evidence>) -> Accounts {
+        self.accounts.of(|| self.policy(), identity, evidence.and_then(|evidence| evidence.address))
     }
 
     /// The current policy.

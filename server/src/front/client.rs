@@ -98,7 +98,7 @@ impl FrontCaller {
     pub(super) fn count_connection(&self, local: &Local) -> Result<Option<Counted>, QuotaReached> {
         let Some(identity) = &self.identity else { return Ok(None) };
         let (access, now_unix_s) = (&local.node.access, local.node.unix_seconds());
-        let accounts = access.accounts(&access.policy(), identity, self.evidence.as_deref());
+        let accounts = access.accounts(identity, self.evidence.as_deref());
         accounts.count_connection(now_unix_s).map(Some)
     }
 

@@ -14,7 +14,7 @@ use crate::memory;
 use crate::namespaces::{NamespaceRefusal, NamespaceUse};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::{Access, Accounts, QuotaReached, Rights};
+use waymaker_engine::{Access, Accounts, QuotaReached, Resource, Rights};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{
     Capabilities, ErrorCode, Frame, Hello, Quoted, Readable, SessionId, SessionRequest, VERSION, VERSION_MIN,
@@ -248,8 +248,8 @@ impl State {
             if access.somewhere() == Rights::NONE {
                 return Err(HelloRefusal::no_rights(access, hello.namespace));
             }
-            // A front end counts its connections itself: one is several lanes.
-            if is_new {
+            // A front end counts its connections itself: one is several lanes. One that resumes a lane is counted with it.
+            if is_new && !matches!(hello.session, SessionRequest::Resume { .. }) {
                 let counted = access.accounts().count_connection(now_unix_s);
                 lane.counted = Some(counted.map_err(HelloRefusal::quota_reached)?);
             }
@@ -362,12 +362,19 @@ impl State {
             let (code, limit) = (ErrorCode::Cancelled, u64::from(last));
             return Err(HelloRefusal { code, limit, field: "attempt", message });
         }
+        let accounts = access.as_ref().map_or(&Accounts::NONE, |access| access.accounts());
+        // A connection takes over the count of the connection that it replaces. So no quota is in the way of a client that lost its own.
+        let counted = match self.lanes[slot].counted.take_if(|counted| counted.is_in(accounts)) {
+            None if !accounts.is_empty() => {
+                Some(accounts.count(Resource::Connections).map_err(HelloRefusal::quota_reached)?)
+            }
+            counted => counted,
+        };
         let old = self.lanes[slot].key();
         if old.epoch != 0 {
             self.cut_off(node, old);
         }
         let client = std::mem::take(&mut self.lanes[key.slot].client);
-        let counted = self.lanes[key.slot].counted.take();
         self.lanes.free(key.slot);
         let epoch = self.lanes.new_epoch();
         let session_end = self.sessions.renew(session, self.now);

@@ -333,8 +333,30 @@ fn changed_quotas_apply_to_open_connections() {
 }
 
 #[test]
-fn what_was_restored_is_not_counted_and_can_end() {
-    let (office, alice, _) = office("claims = 1");
+fn a_session_resumes_although_its_identity_has_all_the_connections_of_its_quota() {
+    let (office, alice, _) = office("connections = 2\nnew_connections_per_second = 2");
+    let server = office.server(&[]);
+    let (mut lost, welcome) = server.session_with(&alice, SessionRequest::New { lease_ms: 60_000 });
+    let _other = server.client_with(NamespaceKind::Flat, &alice);
+    let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+    // The server does not know yet that the connection is lost.
+    for _ in 0..5 {
+        let (resumed, welcome) = server.session_with(&alice, resume);
+        assert!(welcome.resumed);
+        assert!(lost.try_receive().is_none(), "it was replaced");
+        lost = resumed;
+    }
+    let hello = hello_with(NamespaceKind::Flat, &alice);
+    wait_until("a refusal because of open connections", || {
+        opened(&server, hello).err() == Some(("connections of the identity".to_owned(), 2))
+    });
+    drop(lost);
+    wait_until("the end of the last connection", || opened(&server, hello).is_ok());
+}
+
+#[test]
+fn what_was_restored_is_counted_when_its_session_is_back() {
+    let (office, alice, _) = office("claims = 2");
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["--data-dir", directory.path().to_str().unwrap()];
     let mut server = office.server(&arguments);
@@ -350,7 +372,10 @@ fn what_was_restored_is_not_counted_and_can_end() {
     let (mut client, _) = server.session_with(&alice, session);
     client.number_from(100);
     client.acquire(b"other", 0);
-    assert!(limit(&mut client, acquire(b"third")).is_some());
+    for key in [&b"third"[..], b"key of the same shard as one before", b"x", b"y", b"z"] {
+        assert!(limit(&mut client, acquire(key)).is_some());
+    }
     assert_eq!(limit(&mut client, release(held)), None);
-    assert!(limit(&mut client, acquire(b"third")).is_some());
+    client.acquire(b"third", 0);
+    assert!(limit(&mut client, acquire(b"fourth")).is_some());
 }
