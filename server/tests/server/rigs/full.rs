@@ -159,7 +159,8 @@ fn a_file_system_failure_on_a_full_disk_loses_no_granted_hold() {
     if !can_mount("a file system that fails", "mkfs.ext4") {
         return;
     }
-    let disk = MountedImage::thin(256, 24);
+    // Enough that there is room for the log once more when the ballast is gone.
+    let disk = MountedImage::thin(256, 48);
     let directory = disk.path().join("data");
     let load = Load::new(RigClient::run);
     let mut server = start(&directory, &SHAPE);
