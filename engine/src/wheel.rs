@@ -81,6 +81,8 @@ pub struct Wheel {
     elapsed: u64,
     /// A bit for each slot that is not empty.
     occupied: [u64; LEVEL_COUNT],
+    /// A bit for each level with such a slot.
+    levels: u8,
     heads: [[u32; SLOT_COUNT]; LEVEL_COUNT],
     /// Level 0 slots were popped at `elapsed` since the last `EndOfInstant`.
     instant_open: bool,
@@ -92,6 +94,7 @@ impl Wheel {
         Self {
             elapsed: start.as_millis(),
             occupied: [0; LEVEL_COUNT],
+            levels: 0,
             heads: [[NONE; SLOT_COUNT]; LEVEL_COUNT],
             instant_open: false,
         }
@@ -118,6 +121,7 @@ impl Wheel {
         }
         self.heads[level][slot] = timer;
         self.occupied[level] |= 1 << slot;
+        self.levels |= 1 << level;
     }
 
     /// Clears a timer. Without effect where it is not set.
@@ -136,6 +140,9 @@ impl Wheel {
             self.heads[level][slot] = links.next;
             if links.next == NONE {
                 self.occupied[level] &= !(1 << slot);
+                if self.occupied[level] == 0 {
+                    self.levels &= !(1 << level);
+                }
             }
         }
     }
@@ -184,22 +191,24 @@ impl Wheel {
         // A slot of a higher level at the present position is being moved down: it may hold what is due right now.
         // Nothing else is ever put there, since whatever differs from `elapsed` in this group lies ahead of it.
         let current = |level: usize| (self.elapsed >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
-        for level in 1..LEVEL_COUNT {
+        let mut higher = self.levels & !1;
+        while higher != 0 {
+            let level = higher.trailing_zeros() as usize;
             let slot = current(level);
             if self.occupied[level] & (1 << slot) != 0 {
                 return Some((level, slot, self.elapsed));
             }
+            higher &= higher - 1;
         }
-        for level in 0..LEVEL_COUNT {
-            if self.occupied[level] != 0 {
-                let slot = self.occupied[level].trailing_zeros() as usize;
-                debug_assert!(slot >= current(level), "the wheel skipped a slot");
-                let group = SLOT_BITS * level as u32;
-                let above = self.elapsed >> (group + SLOT_BITS) << (group + SLOT_BITS);
-                return Some((level, slot, above | (slot as u64) << group));
-            }
+        if self.levels == 0 {
+            return None;
         }
-        None
+        let level = self.levels.trailing_zeros() as usize;
+        let slot = self.occupied[level].trailing_zeros() as usize;
+        debug_assert!(slot >= current(level), "the wheel skipped a slot");
+        let group = SLOT_BITS * level as u32;
+        let above = self.elapsed >> (group + SLOT_BITS) << (group + SLOT_BITS);
+        Some((level, slot, above | (slot as u64) << group))
     }
 
     fn position(mark: u32) -> (usize, usize) {
