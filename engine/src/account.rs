@@ -136,7 +136,7 @@ impl Account {
         self.used[resource as usize].load(Ordering::Relaxed)
     }
 
-    /// Looks whether there may be so much more of a resource.
+    /// Checks that the quota has room for this amount of a resource.
     ///
     /// # Errors
     /// If the quota does not have the room.
@@ -209,7 +209,7 @@ impl Accounts {
         self.identity.iter().chain(&self.address)
     }
 
-    /// Looks whether all of them have room for so much more of a resource.
+    /// Checks that each of them has room for this amount of a resource.
     ///
     /// # Errors
     /// If a quota does not have the room.
@@ -217,12 +217,12 @@ impl Accounts {
         self.iter().try_for_each(|account| account.has_room(resource, more))
     }
 
-    /// There is so much more of a resource.
+    /// Counts this amount of a resource.
     pub fn add(&self, resource: Resource, more: u64) {
         self.iter().for_each(|account| account.add(resource, more));
     }
 
-    /// There is so much less of a resource.
+    /// Counts this amount of a resource no longer.
     pub fn subtract(&self, resource: Resource, less: u64) {
         self.iter().for_each(|account| account.subtract(resource, less));
     }

@@ -117,9 +117,8 @@ impl Shard {
     }
 
     fn count_claim(&mut self, claim: u32) {
-        let Claim { lane, entry, detail, .. } = self.claims[claim];
-        let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
-        let len = self.counted_len(entry, more);
+        let Claim { lane, entry, .. } = self.claims[claim];
+        let len = self.counted_len(entry, self.len_beside_key(claim));
         let lane = &mut self.lanes.lanes[lane];
         lane.add(Resource::Claims, 1);
         lane.add(Resource::Bytes, len);
@@ -131,6 +130,11 @@ impl Shard {
         let lane = &mut self.lanes.lanes[lane];
         lane.subtract(Resource::Claims, 1);
         lane.subtract(Resource::Bytes, len);
+    }
+
+    /// Returns the bytes beside its key that accounts count of a claim.
+    fn len_beside_key(&self, claim: u32) -> u32 {
+        self.details.get(self.claims[claim].detail).map_or(0, |detail| detail.counted_len)
     }
 
     fn counted_len(&self, entry: u32, more: u32) -> u64 {
@@ -193,8 +197,8 @@ impl Shard {
 
     #[cold]
     fn has_quota_for_move(&self, claim: u32, lane: u32, count: u64) -> Result<(), Refusal> {
-        let Claim { lane: from, entry, detail, .. } = self.claims[claim];
-        let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
+        let Claim { lane: from, entry, .. } = self.claims[claim];
+        let more = self.len_beside_key(claim);
         let accounts = self.lanes.lanes[lane].accounts.without(&self.lanes.lanes[from].accounts);
         accounts.have_room(Resource::Claims, count)?;
         accounts.have_room(Resource::Bytes, self.counted_len(entry, more))?;
@@ -215,8 +219,8 @@ impl Shard {
             return;
         }
         let waiters = u64::from(self.is_waiter(claim));
-        let Claim { lane: from, entry, detail, .. } = self.claims[claim];
-        let more = self.details.get(detail).map_or(0, |detail| detail.counted_len);
+        let Claim { lane: from, entry, .. } = self.claims[claim];
+        let more = self.len_beside_key(claim);
         self.uncount_claim(from, entry, more);
         self.lanes.lanes[from].subtract(Resource::Waiters, waiters);
         self.claims[claim].lane = lane;

@@ -272,7 +272,7 @@ impl State {
         let (session, number) = match hello.session {
             SessionRequest::None => (None, 0),
             SessionRequest::New { lease_ms } => {
-                let accounts = access.as_ref().map_or(&Accounts::NONE, |access| access.accounts());
+                let accounts = accounts_of(access.as_deref());
                 let session = self
                     .sessions
                     .open(lease_ms, identity, accounts, slot, self.now)
@@ -362,7 +362,7 @@ impl State {
             let (code, limit) = (ErrorCode::Cancelled, u64::from(last));
             return Err(HelloRefusal { code, limit, field: "attempt", message });
         }
-        let accounts = access.as_ref().map_or(&Accounts::NONE, |access| access.accounts());
+        let accounts = accounts_of(access.as_deref());
         // A connection takes over the count of the connection that it replaces. So no quota is in the way of a client that lost its own.
         let counted = match self.lanes[slot].counted.take_if(|counted| counted.is_in(accounts)) {
             None if !accounts.is_empty() => {
@@ -456,12 +456,17 @@ fn answers_ping(hello: &Hello<'_>) -> bool {
     hello.capabilities.is_some_and(|said| said.contains(Capabilities::PING))
 }
 
+/// Returns the accounts of a client with this access.
+fn accounts_of(access: Option<&Access>) -> &Accounts {
+    access.map_or(&Accounts::NONE, Access::accounts)
+}
+
 fn open_namespace(
     node: &Node,
     hello: &Hello<'_>,
     access: Option<&Access>,
 ) -> Result<NamespaceUse, HelloRefusal> {
-    let accounts = access.map_or(&Accounts::NONE, Access::accounts);
+    let accounts = accounts_of(access);
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
     let opened =
         namespaces.open(hello.namespace, hello.kind, accounts, |change| node.record_namespace(change));
