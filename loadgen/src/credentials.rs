@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use waymaker_client::Credentials;
 
-use crate::address::{Address, System};
+use crate::address::Address;
 
 /// Environment variable with the token itself.
 const TOKEN_VARIABLE: &str = "WAYMAKER_TOKEN";
@@ -15,7 +15,7 @@ const TOKEN_VARIABLE: &str = "WAYMAKER_TOKEN";
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options for targets with tokens")]
 pub struct TokenOptions {
-    /// waymaker, grpc: file with the token of the clients. No option takes the token itself, because other users can read the command line
+    /// waymaker, grpc, locktopus: file with the token of the clients. No option takes the token itself, because other users can read the command line
     /// [default: the token in the variable WAYMAKER_TOKEN]
     #[arg(long, env = "WAYMAKER_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -24,11 +24,12 @@ pub struct TokenOptions {
 impl TokenOptions {
     /// Reads the token. Other systems than Waymaker never get it.
     pub fn credentials(&self, target: &Address) -> Result<Credentials> {
-        let accepts_tokens = matches!(target.system, System::Waymaker | System::Grpc);
+        let accepts_tokens = target.system.is_ours();
         match &self.token_file {
             Some(_) if !accepts_tokens => {
                 bail!(
-                    "--token-file: {target} accepts no tokens; use waymaker://HOST:PORT or grpc://HOST:PORT"
+                    "--token-file: {target} accepts no tokens; use waymaker://, grpc:// or \
+                     locktopus://HOST:PORT"
                 )
             }
             Some(file) => Ok(Credentials::from_file(file)?),

@@ -99,6 +99,8 @@ Examples:
       The Rust client library, compared with the raw connection of this program.
   waymaker-loadgen compare --baseline-bin old/waymaker-server
       An older waymaker-server, compared with the server beside this program; reports the rows that became slower.
+  waymaker-loadgen compare --rights
+      The server with tokens and rights, compared with the same server without.
   waymaker-loadgen compare --spawn --html report.html
       A contest of lock servers (waymaker,redis,etcd,consul,postgres,slock; --targets selects): pairs, hand-over, readers,
       waiters, renewals and memory, as a page with plots. Names missing servers and the reason. Takes ten minutes.";

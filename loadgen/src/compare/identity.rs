@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use crate::address::System;
 
-/// A build of a server.
+/// A build of a server, or one of two ways to start the same build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Build {
     /// The build of Waymaker under test; for other systems the only build.
     #[default]
     Current,
-    /// The older build of Waymaker, from `--baseline-bin`.
+    /// The older build of Waymaker, from `--baseline-bin`; with `--rights` the server without rights.
     Baseline,
 }
 

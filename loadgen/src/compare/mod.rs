@@ -76,6 +76,7 @@ struct Configuration {
     round_count: u32,
     slice_ms: u64,
     key_count: u64,
+    key_size: u16,
     server_core: usize,
     load_core: usize,
     targets: Vec<String>,
@@ -92,6 +93,7 @@ impl Configuration {
             round_count: options.round_count(),
             slice_ms: options.slice_length().as_millis() as u64,
             key_count: options.keys,
+            key_size: options.key_size(),
             server_core: options.server_core,
             load_core: options.load_core,
             targets: contestants.iter().map(|one| one.address.to_string()).collect(),
@@ -108,8 +110,8 @@ pub struct RowResult {
 
 /// Runs the comparison. The exit code says whether all responses were correct; missed goals are not errors.
 pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
-    if let Some(older) = &options.baseline_bin {
-        return baseline::run(options, older, stop);
+    if options.has_verdict() {
+        return baseline::run(options, stop);
     }
     if contest::is_asked_for(options) {
         return contest::run(options, stop);

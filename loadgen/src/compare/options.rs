@@ -17,15 +17,17 @@ use crate::units::parse_count;
 /// Section at the end of the help of `compare`.
 pub const EXIT_CODES: &str = "\
 Exit code:
-  0  All responses were correct. With --baseline-bin, all rows also passed. --quick compares no rows.
-  1  A response was wrong. With --baseline-bin, also: a row became slower by more than 3 %.
-  2  The measurement failed. With --baseline-bin, also: a row is inconclusive (fewer than 15 valid rounds).
+  0  All responses were correct. With --baseline-bin or --rights, all rows also passed. --quick compares no rows.
+  1  A response was wrong. With --baseline-bin or --rights, also: a row is slower by more than 3 %.
+  2  The measurement failed. With --baseline-bin or --rights, also: a row is inconclusive (fewer than 15 valid
+     rounds).
 
 Examples:
   waymaker-loadgen compare --spawn --markdown table.md
   waymaker-loadgen compare --scope local --spawn --dir /var/tmp
   waymaker-loadgen compare --front grpc --spawn
   waymaker-loadgen compare --baseline-bin old/waymaker-server
+  waymaker-loadgen compare --rights
   waymaker-loadgen compare --spawn --html report.html";
 
 /// Options of `compare`.
@@ -68,6 +70,11 @@ pub struct CompareOptions {
     #[arg(help_heading = "What to compare")]
     #[arg(long, value_name = "FILE")]
     pub baseline_bin: Option<PathBuf>,
+    /// Compare the server with tokens and rights for its clients with the same server without. Starts both, and
+    /// reports the rows that are slower; combines with --scope local, --front and --quick
+    #[arg(help_heading = "What to compare")]
+    #[arg(long, conflicts_with = "baseline_bin")]
+    pub rights: bool,
     /// Directory in which servers of --scope local --spawn, and etcd, create their temporary directories; choose a
     /// real disk [default: the current directory]
     #[arg(help_heading = "Servers")]
@@ -79,7 +86,7 @@ pub struct CompareOptions {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub rows: Vec<RowShape>,
     /// Number of rounds of each row; in each round every target gets one slice [default: 7; in a contest 3; with
-    /// --baseline-bin 15, the minimum for a verdict]
+    /// --baseline-bin or --rights 15, the minimum for a verdict]
     #[arg(help_heading = "Measurement")]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
@@ -171,10 +178,20 @@ impl CompareOptions {
         self.has_disk().then(|| self.dir.as_deref().unwrap_or(Path::new(".")))
     }
 
+    /// Length of the keys. With rights, keys have a beginning that a rule names.
+    pub fn key_size(&self) -> u16 {
+        if self.rights { 24 } else { 16 }
+    }
+
+    /// Whether two servers of Waymaker are compared and each row gets a verdict.
+    pub fn has_verdict(&self) -> bool {
+        self.rights || self.baseline_bin.is_some()
+    }
+
     /// Whether a measured server writes to a disk.
     fn has_disk(&self) -> bool {
         let has_etcd = || self.front.is_some_and(|front| front.includes(System::Etcd));
-        self.scope != Scope::Ephemeral || (self.baseline_bin.is_none() && has_etcd())
+        self.scope != Scope::Ephemeral || (!self.has_verdict() && has_etcd())
     }
 
     /// Whether a system is measured. etcd writes all its locks to a disk, so it is not compared with locks in memory,

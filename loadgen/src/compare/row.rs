@@ -131,7 +131,7 @@ pub fn slice_plan(address: &Address, options: &CompareOptions, seed: u64) -> any
         warmup: (options.slice_length() / WARMUP_SHARE).max(Duration::from_millis(5)),
         key_count,
         has_distinct_keys: false,
-        key_size: 16,
+        key_size: options.key_size(),
         lease_ms: 30_000,
         workload: WorkloadName::Pair,
         scope: options.scope,

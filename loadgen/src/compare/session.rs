@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use waymaker_client::Credentials;
 
 use super::identity::{Build, Identity};
 use super::options::CompareOptions;
@@ -38,7 +39,7 @@ pub struct Session<'a> {
     pub seed: u64,
     /// Programs of the servers to start; `None` without `--spawn`.
     pub programs: Option<Programs>,
-    /// The same programs with the older build of Waymaker; `None` without `--baseline-bin`.
+    /// Programs of the baseline, with the older build of Waymaker; `None` without `--baseline-bin` and `--rights`.
     pub baseline_programs: Option<Programs>,
     /// Set to end the comparison early.
     pub stop: Arc<AtomicBool>,
@@ -58,6 +59,11 @@ impl Contestant {
         Ok(Self { identity: address.system.into(), address, process, server: None })
     }
 
+    /// Returns what its clients log in with.
+    pub(crate) fn credentials(&self) -> Credentials {
+        self.server.as_ref().map(|server| server.credentials.clone()).unwrap_or_default()
+    }
+
     /// Returns the contestant of `others` with the same identity; itself if there is none.
     pub(crate) fn or_same_of<'a>(&'a self, others: &'a [Self]) -> &'a Self {
         others.iter().find(|other| other.identity == self.identity).unwrap_or(self)
@@ -69,15 +75,15 @@ impl<'a> Session<'a> {
     pub fn new(options: &'a CompareOptions, stop: &Arc<AtomicBool>) -> Result<Self> {
         let programs = options.spawn.then(|| Programs::find(options.server_bin.as_deref())).transpose()?;
         let programs = programs.map(|programs| programs.with_slock_source(options.slock_source.as_deref()));
-        let baseline_programs = options
-            .baseline_bin
-            .as_ref()
-            .zip(programs.as_ref())
-            .map(|(path, programs)| programs.with_server(path));
+        let baseline_programs = match (&programs, &options.baseline_bin) {
+            (Some(programs), Some(path)) => Some(programs.with_server(path)?),
+            (Some(programs), None) if options.rights => Some(programs.clone()),
+            _ => None,
+        };
         Ok(Self {
             options,
             seed: options.seed.unwrap_or_else(crate::plan::draw_seed),
-            baseline_programs: baseline_programs.transpose()?,
+            baseline_programs,
             programs,
             stop: Arc::clone(stop),
             bar: ProgressBar::new(0),
@@ -105,7 +111,8 @@ impl<'a> Session<'a> {
         let identity = identity.into();
         let programs = self.programs_of(identity.build)?;
         let CompareOptions { server_core: core, scope, .. } = *self.options;
-        let setup = Setup { core, busy_poll, scope, folder: self.options.folder(), quorum };
+        let has_rights = self.options.rights && identity.build == Build::Current;
+        let setup = Setup { core, busy_poll, scope, has_rights, folder: self.options.folder(), quorum };
         let server = Server::start(programs, identity.system, setup)?;
         Ok(Contestant {
             identity,

@@ -52,9 +52,10 @@ pub(super) fn head(machine: &Machine, configuration: &Configuration) -> String {
     let _ = writeln!(text, "{}\n", machine.describe());
     let _ = writeln!(
         text,
-        "{subject} and release of {} random keys of 16 bytes, lease 30 s; {} rounds of {} ms slices, new connections \
+        "{subject} and release of {} random keys of {} bytes, lease 30 s; {} rounds of {} ms slices, new connections \
          each; servers on core {}, load on core {}; seed {}.\n",
         configuration.key_count,
+        configuration.key_size,
         configuration.round_count,
         configuration.slice_ms,
         configuration.server_core,

@@ -180,6 +180,7 @@ pub fn start(programs: &Programs, system: System, options: &CompareOptions) -> R
         core: options.server_core,
         busy_poll: false,
         scope,
+        has_rights: false,
         folder: Some(folder(options)),
         quorum: None,
     };

@@ -4,6 +4,7 @@ mod consul;
 mod debian;
 mod go_module;
 mod postgres;
+mod rights;
 pub mod server;
 
 use std::ffi::OsString;
@@ -228,6 +229,9 @@ impl Programs {
                 put(&["--data-dir", &if is_durable { file("waymaker-data") } else { "none".to_owned() }]);
                 if let Some(etcd) = setup.quorum {
                     put(&["--quorum-endpoints", &etcd.host_and_port]);
+                }
+                if setup.has_rights {
+                    put(&["--tokens", &file(rights::TOKENS), "--access", &file(rights::ACCESS)]);
                 }
                 if setup.busy_poll {
                     put(&["--busy-poll", BUSY_POLL]);

@@ -13,8 +13,9 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use waymaker_client::Credentials;
 
-use super::{Programs, postgres};
+use super::{Programs, postgres, rights};
 use crate::address::{Address, Login, System};
 use crate::process::Process;
 use crate::scope::Scope;
@@ -38,6 +39,8 @@ pub struct Server {
     id: u32,
     /// Listen address.
     pub address: Address,
+    /// What its clients log in with.
+    pub credentials: Credentials,
     printed: Printed,
     /// Directory for the server's files; removed with this value.
     _directory: TempDir,
@@ -52,6 +55,8 @@ pub struct Setup<'a> {
     pub busy_poll: bool,
     /// Durability of its locks.
     pub scope: Scope,
+    /// Whether Waymaker accepts only clients with a token, and checks their rights.
+    pub has_rights: bool,
     /// Parent of the server's directory; `None` is the system's folder for temporary files.
     pub folder: Option<&'a Path>,
     /// etcd that counts the fences of its locks with scope quorum.
@@ -67,6 +72,8 @@ impl Server {
         };
         let directory = directory.context("cannot create a directory for the server")?;
         programs.prepare(system, directory.path())?;
+        let credentials =
+            if setup.has_rights { rights::prepare(directory.path())? } else { Credentials::default() };
         let (arguments, port) = programs.command(system, setup, directory.path())?;
         let mut command = Command::new(programs.own());
         command.args(["pinned", "--core", &setup.core.to_string()]);
@@ -84,6 +91,7 @@ impl Server {
             id: child.id(),
             child: Mutex::new(child),
             address: Address::local(system, String::new()),
+            credentials,
             printed,
             _directory: directory,
         };

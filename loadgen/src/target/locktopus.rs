@@ -66,7 +66,7 @@ impl Target for Locktopus {
     const WAITS: bool = true;
 
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
-        shake_hands(stream, plan.socket_address, PATH)?;
+        shake_hands(stream, plan.socket_address, PATH, &plan.credentials)?;
         let mut release = Vec::new();
         put_text(RELEASE, &mut release);
         Ok(Self {

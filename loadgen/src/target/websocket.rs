@@ -3,6 +3,8 @@
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
+use waymaker_client::Credentials;
+
 use super::{Broken, refused};
 
 /// First byte of an unfragmented text message.
@@ -21,13 +23,24 @@ const LEN_FOLLOWS: u8 = 126;
 const HANDSHAKE_LEN_MAX: usize = 4 << 10;
 
 /// Upgrades a new connection to a WebSocket. Does not verify the key in the response.
-pub(super) fn shake_hands(stream: &mut (impl Read + Write), host: SocketAddr, path: &str) -> io::Result<()> {
+pub(super) fn shake_hands(
+    stream: &mut (impl Read + Write),
+    host: SocketAddr,
+    path: &str,
+    credentials: &Credentials,
+) -> io::Result<()> {
+    let mut request = Vec::new();
     // In one write: if the server closed the connection meanwhile, the read that follows reports the reason.
-    let request = format!(
+    write!(
+        request,
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: d2F5bWFrZXItbG9hZGdlbg==\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes())?;
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: d2F5bWFrZXItbG9hZGdlbg==\r\n"
+    )?;
+    if !credentials.is_empty() {
+        request.extend([b"Authorization: Bearer ", credentials.as_ref(), b"\r\n"].concat());
+    }
+    request.extend(b"\r\n");
+    stream.write_all(&request)?;
     let mut answer = vec![0; HANDSHAKE_LEN_MAX];
     let mut len = 0;
     // The server sends nothing after the handshake until it gets a message.

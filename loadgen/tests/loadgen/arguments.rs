@@ -126,6 +126,9 @@ fn names_invalid_values() {
             "leave out --scope",
         ),
         (&["compare", "--baseline-bin", "/nonexistent", "--rounds", "14"], "at least 15 rounds"),
+        (&["compare", "--rights", "--baseline-bin", "/nonexistent"], "cannot be used with"),
+        (&["compare", "--rights", "--targets", "redis"], "--targets does not work with --rights"),
+        (&["compare", "--rights", "--scope", "quorum"], "--scope quorum does not work with --rights"),
     ] {
         run(arguments).assert_refused(words);
     }

@@ -243,6 +243,43 @@ fn an_aborted_comparison_is_incomplete() {
 }
 
 #[test]
+fn a_server_with_rights_is_compared_with_itself_without() {
+    if !has_two_cores("baseline::a_server_with_rights_is_compared_with_itself_without") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let [result, starts] = ["result.json", "starts"].map(|name| folder.path().join(name));
+    let server = server_program().display();
+    let recorder = format!("echo \"$@\" >> {}; exec {server} \"$@\"", starts.display());
+    let recorder = program(folder.path(), "recorder", &recorder);
+    let disk = folder.path().to_str().expect("text");
+    for more in [
+        &["--rows", "2x4"][..],
+        &["--rows", "2x1", "--scope", "local", "--dir", disk],
+        &["--rows", "2x1", "--front", "grpc"],
+        &["--rows", "2x1", "--front", "grpc-stream"],
+        &["--rows", "2x1", "--front", "locktopus"],
+    ] {
+        std::fs::write(&starts, "").expect("written");
+        let output =
+            ["compare", "--rights", "--server-bin", &recorder, "--json", result.to_str().expect("text")];
+        let ended = run(&[&output[..], &QUICK[..], more].concat());
+        // A restricted server refuses requests without the token, and requests beyond the rights of the load.
+        ended.assert_success();
+        assert!(ended.stdout.contains("| row | open | restricted |"), "{ended:#?}");
+        let json = read_json(&result);
+        assert_eq!((&json["outcome"], &json["has_rights"]), (&"not-judged".into(), &true.into()), "{json}");
+        let starts = std::fs::read_to_string(&starts).expect("readable");
+        let started: Vec<bool> = starts
+            .lines()
+            .filter(|line| line.contains("--listen"))
+            .map(|line| line.contains("--access"))
+            .collect();
+        assert_eq!(started, [false, true], "{starts}");
+    }
+}
+
+#[test]
 fn an_invalid_server_program_is_reported_with_its_option() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = server_program().to_str().expect("text");

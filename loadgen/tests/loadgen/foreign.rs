@@ -29,7 +29,14 @@ pub(crate) fn start(test: &str, system: System) -> Option<Server> {
         return None;
     }
     assert!(programs.version(system).starts_with(|first: char| first.is_ascii_digit()));
-    let setup = Setup { core: 0, busy_poll: false, scope: Scope::Ephemeral, folder: None, quorum: None };
+    let setup = Setup {
+        core: 0,
+        busy_poll: false,
+        scope: Scope::Ephemeral,
+        has_rights: false,
+        folder: None,
+        quorum: None,
+    };
     Some(Server::start(&programs, system, setup).expect("it starts"))
 }
 

@@ -1,7 +1,7 @@
 //! The token of the clients, with servers that record it and refuse the clients.
 
 use std::convert::Infallible;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc;
 use std::thread;
@@ -73,6 +73,34 @@ fn grpc_server() -> (String, mpsc::Receiver<String>) {
         });
     });
     (address, received)
+}
+
+/// Returns the address of a server that sends the head of the first handshake here, and refuses it.
+fn web_socket_server() -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("locktopus://{}", listener.local_addr().expect("an address"));
+    let (seen, received) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut socket, _) = listener.accept().expect("a client");
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 1024]);
+        while !bytes.ends_with(b"\r\n\r\n") {
+            let count = socket.read(&mut chunk).expect("it sends");
+            bytes.extend_from_slice(&chunk[..count]);
+        }
+        seen.send(String::from_utf8(bytes).expect("text")).expect("it is awaited");
+        socket.write_all(b"HTTP/1.1 401 Unauthorized\r\n\r\n").expect("it reads");
+    });
+    (address, received)
+}
+
+#[test]
+fn the_handshake_of_a_web_socket_carries_the_token() {
+    let file = token_file();
+    let (address, received) = web_socket_server();
+    let ended = run(&["--target", &address, "--token-file", file.path().to_str().expect("a path of text")]);
+    ended.assert_refused("401 Unauthorized");
+    let head = received.recv().expect("a handshake");
+    assert!(head.contains(&format!("\r\nAuthorization: Bearer {TOKEN}\r\n")), "{head}");
 }
 
 #[test]

@@ -45,7 +45,8 @@ impl Binaries {
             let path = session.programs_of(build)?.program(System::Waymaker).map_err(|why| anyhow!(why))?;
             Binary::inspect(&path)
         };
-        let baseline = inspect(Build::Baseline).context("--baseline-bin")?;
+        let option = if session.options.rights { "--server-bin" } else { "--baseline-bin" };
+        let baseline = inspect(Build::Baseline).context(option)?;
         Ok(Self { baseline, current: inspect(Build::Current).context("--server-bin")? })
     }
 

@@ -1,5 +1,5 @@
-//! `compare --baseline-bin`: compares an older build of Waymaker with the build under test, and gives a verdict
-//! for each row.
+//! `compare --baseline-bin` compares an older build of Waymaker with the build under test, and gives a verdict for
+//! each row. `compare --rights` does so with the server without rights and the same server with them.
 //!
 //! ```text
 //! options -> two servers -> loads x rounds (ABBA) -> paired ratios -> interval of the median -> verdict -> exit code
@@ -14,7 +14,6 @@ pub mod statistics;
 pub mod table;
 pub mod yardstick;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -48,6 +47,8 @@ const SLICES_PER_ROUND: u32 = 2;
 pub struct BaselineComparison {
     machine: Machine,
     configuration: Configuration,
+    /// Whether the server under test has rights and the baseline has none.
+    has_rights: bool,
     binaries: Binaries,
     outcome: Outcome,
     wrong_answer_count: u64,
@@ -57,8 +58,8 @@ pub struct BaselineComparison {
 
 /// Measures both builds. The exit code is 0 if every row passed, 1 if a row failed or a response was wrong, and 2
 /// if a row is inconclusive or was not measured.
-pub fn run(options: &CompareOptions, baseline_bin: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
-    let options = &refusals::complete(options, baseline_bin)?;
+pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
+    let options = &refusals::complete(options)?;
     let output = Output::check(options)?;
     crate::pin::pin_current_thread(options.load_core).context("--load-core")?;
     let mut session = Session::new(options, stop)?;
@@ -70,7 +71,8 @@ pub fn run(options: &CompareOptions, baseline_bin: &Path, stop: &Arc<AtomicBool>
             .start(Identity { system, build }, false, None)
             .with_context(|| format!("{option}: the server does not start"))
     };
-    let contestants = [start(Build::Baseline, "--baseline-bin")?, start(Build::Current, "--server-bin")?];
+    let baseline = if options.rights { "--server-bin" } else { "--baseline-bin" };
+    let contestants = [start(Build::Baseline, baseline)?, start(Build::Current, "--server-bin")?];
     let mut comparison = BaselineComparison::new(&session, binaries, &contestants);
     let measured = comparison.measure(&session, &contestants);
     session.bar.finish_and_clear();
@@ -84,7 +86,7 @@ impl BaselineComparison {
     /// Creates a comparison without results.
     fn new(session: &Session<'_>, binaries: Binaries, contestants: &[Contestant]) -> Self {
         let mut notes = session.notes.clone();
-        if binaries.are_same() {
+        if binaries.are_same() && !session.options.rights {
             notes.push(
                 "Both builds are the same file; this run shows only the variation of the machine.".to_owned(),
             );
@@ -92,6 +94,7 @@ impl BaselineComparison {
         Self {
             machine: Machine::this(),
             configuration: Configuration::new(session, contestants),
+            has_rights: session.options.rights,
             binaries,
             outcome: Outcome::Incomplete,
             wrong_answer_count: 0,
@@ -193,7 +196,8 @@ fn measure_load(
         let contestant = contestants.iter().find(|one| one.identity.build == build);
         let contestant = contestant.context("a server of each build was started")?.or_same_of(&spinning);
         // Both builds get the same keys in the same order.
-        let plan = load.plan(&contestant.address, options, seed.wrapping_add(u64::from(attempt)))?;
+        let mut plan = load.plan(&contestant.address, options, seed.wrapping_add(u64::from(attempt)))?;
+        plan.credentials = contestant.credentials();
         session.slice(contestant, &plan)
     })?;
     bar.set_position(slices_until(round_count_min));

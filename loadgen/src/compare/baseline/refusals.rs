@@ -1,41 +1,40 @@
 //! Checks and defaults of the options of a comparison of two builds.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 
 use super::statistics::ROUND_COUNT_MIN;
 use crate::compare::options::CompareOptions;
 use crate::scope::Scope;
 
-/// Fills in defaults. Returns an error for options that do not work with `--baseline-bin`, and for a missing file.
-pub fn complete(options: &CompareOptions, baseline_bin: &Path) -> Result<CompareOptions> {
+/// Fills in defaults. Returns an error for options that do not work with a comparison of two builds, and for a missing
+/// file.
+pub fn complete(options: &CompareOptions) -> Result<CompareOptions> {
+    let name = if options.rights { "--rights" } else { "--baseline-bin" };
     if !options.targets.is_empty() {
         bail!(
-            "--targets does not work with --baseline-bin, which starts two builds of waymaker-server; leave out \
-             --targets"
+            "--targets does not work with {name}, which starts two servers of Waymaker; leave out --targets"
         );
     }
     if options.html.is_some() {
-        bail!("--html does not work with --baseline-bin; leave out --html, and use --markdown or --json");
+        bail!("--html does not work with {name}; leave out --html, and use --markdown or --json");
     }
     if options.library {
         bail!(
-            "--library does not work with --baseline-bin, because the client library is not part of the server; \
+            "--library does not work with {name}, because the client library is not part of the server; \
              leave \
              out one of the two"
         );
     }
     if options.scope == Scope::Quorum {
         bail!(
-            "--scope quorum does not work with --baseline-bin: etcd takes most of the time, which would hide a \
+            "--scope quorum does not work with {name}: etcd takes most of the time, which would hide a \
              loss of the server; leave out \
              --scope, or use --scope local"
         );
     }
     if options.dir.is_some() && options.scope != Scope::Local {
         bail!(
-            "--dir has no effect: with --baseline-bin, servers write to a disk only with --scope local; add \
+            "--dir has no effect: with {name}, servers write to a disk only with --scope local; add \
              --scope local, or leave out --dir"
         );
     }
@@ -50,7 +49,7 @@ pub fn complete(options: &CompareOptions, baseline_bin: &Path) -> Result<Compare
     }
     let rounds = options.rounds.or(Some(ROUND_COUNT_MIN));
     let completed = CompareOptions { spawn: true, rounds, ..options.clone() }.complete()?;
-    if !baseline_bin.is_file() {
+    if let Some(baseline_bin) = options.baseline_bin.as_ref().filter(|path| !path.is_file()) {
         bail!(
             "--baseline-bin: the file {} does not exist; bench/baseline builds the baseline and prints its path",
             baseline_bin.display()

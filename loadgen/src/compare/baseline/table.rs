@@ -14,19 +14,21 @@ use crate::units::show_percent;
 pub fn markdown(comparison: &BaselineComparison) -> String {
     let mut text = head(&comparison.machine, &comparison.configuration);
     text.push_str("| build | waymaker-server | --version | SHA-256 |\n|---|---|---|---|\n");
-    for (build, binary) in [("old", &comparison.binaries.baseline), ("new", &comparison.binaries.current)] {
+    let [old, new] = columns(comparison);
+    for (build, binary) in [(old, &comparison.binaries.baseline), (new, &comparison.binaries.current)] {
         let Binary { path, sha256, version } = binary;
         let _ = writeln!(text, "| {build} | {} | {version} | {sha256} |", path.display());
     }
-    text.push_str(
-        "\n| row | old | new | median ratio | interval | rounds valid/tried | verdict |\n|---|---|---|---|---|---|---|\n",
+    let _ = writeln!(
+        text,
+        "\n| row | {old} | {new} | median ratio | interval | rounds valid/tried | verdict |\n|---|---|---|---|---|---|---|",
     );
     for row in comparison.rows() {
         put_row(&mut text, row);
     }
     let _ = writeln!(
         text,
-        "\nA ratio compares the two slices of one round; above 1 the new build is better. The interval contains the true median \
+        "\nA ratio compares the two slices of one round; above 1 the {new} server is better. The interval contains the true median \
          of the ratios with at least 95 %. A row fails if its whole interval lies below {RATIO_MIN}.",
     );
     let unsure: Vec<&str> =
@@ -77,6 +79,11 @@ fn put_row(text: &mut String, row: &JudgedRow) {
     );
 }
 
+/// Returns the names of the baseline and of the server under test.
+fn columns(comparison: &BaselineComparison) -> [&'static str; 2] {
+    if comparison.has_rights { ["open", "restricted"] } else { ["old", "new"] }
+}
+
 /// Describes the outcome in one paragraph.
 pub fn describe_outcome(comparison: &BaselineComparison) -> String {
     let titles_of = |verdict: Verdict| {
@@ -94,7 +101,7 @@ pub fn describe_outcome(comparison: &BaselineComparison) -> String {
             let failed = titles_of(Verdict::Fail);
             let count = failed.len();
             format!(
-                "**FAILED: {count} of {row_count} rows became slower by more than {loss}: {}.**",
+                "**FAILED: {count} of {row_count} rows are slower by more than {loss}: {}.**",
                 failed.join("; ")
             )
         }
