@@ -149,9 +149,10 @@ async fn a_draining_server_serves_renewals_of_every_contract() {
     let held = binary.acquire(b"binary", 60_000);
     let entry = Register { key: b"entry", owner: b"jim", lease_ms: 60_000, ..Register::default() };
     assert!(!is_renewed(&mut registrar, &entry));
+    let mut strangers = [server.stranger(), server.stranger()];
+    // The server accepts connections in order, so an answer to this client says that it has accepted both strangers.
     let mut waiter = server.client("b");
     waiter.wait_for(b"binary", 600_000);
-    let mut strangers = [server.stranger(), server.stranger()];
 
     server.signal("TERM");
     assert_eq!(waiter.receive().error().code, ErrorCode::Shutdown, "the drain has begun");

@@ -85,6 +85,20 @@ pub(crate) fn allow_files(count: u64) {
     }
 }
 
+/// The address of this name in a line `ready`.
+fn address_in<'a>(ready: &'a str, name: &str) -> &'a str {
+    let prefix = format!("{name}=");
+    let found = ready.split(' ').find_map(|word| word.strip_prefix(prefix.as_str()));
+    found.unwrap_or_else(|| panic!("no {name} in {ready:?}"))
+}
+
+/// Lets a thread run only when no other thread needs the processor.
+pub(crate) fn yield_to_others(thread: Pid) {
+    let arguments = ["-n", "19", "-p", &thread.to_string()];
+    let output = Command::new("renice").args(arguments).output().expect("renice runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
 impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_with(command(arguments).env("WAYMAKER_LOG", "error").stderr(Stdio::inherit()), None)
@@ -123,9 +137,7 @@ impl Server {
         if let Some(relayed) = self.relays.as_ref().and_then(|relays| relays.address(name)) {
             return relayed;
         }
-        let prefix = format!("{name}=");
-        let found = self.ready.split(' ').find_map(|word| word.strip_prefix(prefix.as_str()));
-        found.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
+        address_in(&self.ready, name)
     }
 
     /// Its process.

@@ -22,10 +22,10 @@ use waymaker_protocol::{Extend, KeepAlive, LockId, Release, Request, Response};
 const BURST_LEN: usize = 32 << 10;
 
 /// A flood: its name, and the connection that it opens.
-type Flood = (&'static str, fn(&Server) -> Flooding);
+pub(super) type Flood = (&'static str, fn(&Server) -> Flooding);
 
 /// A connection of a flood.
-struct Flooding {
+pub(super) struct Flooding {
     socket: TcpStream,
     /// Whether the answers are read.
     reads: bool,
@@ -72,7 +72,7 @@ fn lock_request() -> Vec<u8> {
     LockRequest { key: "flood".to_owned(), max_wait_period: 10, ..LockRequest::default() }.encode_to_vec()
 }
 
-const FLOODS: [Flood; 17] = [
+pub(super) const FLOODS: [Flood; 17] = [
     ("binary KEEP_ALIVE", |server| {
         let mut bytes = Vec::new();
         Request::KeepAlive(KeepAlive).encode(1, &mut bytes);
@@ -132,7 +132,7 @@ const FLOODS: [Flood; 17] = [
 ];
 
 /// Lets a flood run until `stop` is true. It reconnects if the server ends the connection.
-fn run(server: &Server, begin: fn(&Server) -> Flooding, stop: &AtomicBool) {
+pub(super) fn run(server: &Server, begin: fn(&Server) -> Flooding, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let Flooding { socket, reads, mut next } = begin(server);
         let mut unsent = Unsent::default();
@@ -145,7 +145,7 @@ fn run(server: &Server, begin: fn(&Server) -> Flooding, stop: &AtomicBool) {
     }
 }
 
-fn encrypted_server() -> Server {
+pub(super) fn encrypted_server() -> Server {
     let ports = ["binary", "grpc", "http", "locktopus"];
     Server::start_encrypted(&[&PORTS[..], &["--workers", "1"]].concat(), &ports)
 }

@@ -230,7 +230,7 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
 }
 
 /// Fills the server, so that lists are long.
-fn stock(server: &Server) {
+pub(super) fn stock(server: &Server) {
     use NamespaceKind::{Flat, Pool, Registry, Tree};
     for number in 0..NAMESPACE_COUNT {
         let namespace = format!("namespace {number}");
@@ -276,10 +276,17 @@ fn stock(server: &Server) {
 }
 
 fn flood_with_each(server: &Server, how: &str) {
+    flood_each(server, how, |what, abuse| assert_leases_end_in_time(what, server, abuse));
+}
+
+/// Calls `observe` with a flood of each request.
+pub(super) fn flood_each(
+    server: &Server,
+    how: &str,
+    mut observe: impl FnMut(&str, &(dyn Fn(&AtomicBool) + Sync)),
+) {
     for (name, kind, burst) in requests() {
-        assert_leases_end_in_time(&format!("{name}, {how}"), server, |stop| {
-            flood(server, kind, &burst, stop);
-        });
+        observe(&format!("{name}, {how}"), &|stop| flood(server, kind, &burst, stop));
     }
 }
 

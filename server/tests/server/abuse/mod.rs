@@ -12,6 +12,7 @@ mod half_requests;
 mod headers;
 mod hpack;
 mod http2;
+mod latency;
 mod long_lists;
 mod memory;
 mod messages;
