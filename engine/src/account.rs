@@ -160,7 +160,12 @@ impl Account {
 
     /// Begins to count the new connections of this second, if it is another one.
     fn begin_second(&self, second: u64) {
-        if self.second.swap(second, Ordering::Relaxed) != second {
+        let last = self.second.load(Ordering::Relaxed);
+        // Another worker may be a second ahead. A longer step back is a clock that was set.
+        let is_last = second == last || second.checked_add(1) == Some(last);
+        if !is_last
+            && self.second.compare_exchange(last, second, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             self.used[Resource::NewConnections as usize].store(0, Ordering::Relaxed);
         }
     }
@@ -353,6 +358,20 @@ mod tests {
         accounts.count_connection(1).unwrap();
         accounts.count_connection(1).unwrap();
         assert_eq!(reached(accounts.count_connection(1)), ("new connections of the identity per second", 2));
+        accounts.count_connection(2).unwrap();
+    }
+
+    #[test]
+    fn a_worker_that_is_a_second_behind_does_not_begin_the_count_anew() {
+        let accounts = Accounts {
+            identity: Some(account(Holder::Identity, &[(Resource::NewConnections, 3)])),
+            address: None,
+        };
+        for second in [5, 4, 5] {
+            accounts.count_connection(second).unwrap();
+        }
+        assert_eq!(reached(accounts.count_connection(4)), ("new connections of the identity per second", 3));
+        // The clock was set back.
         accounts.count_connection(2).unwrap();
     }
 
