@@ -98,6 +98,20 @@ impl AccessControl {
         })
     }
 
+    /// Notes that the certificate of a client was refused in the handshake, which is a failed login. Returns the pause of its address
+    /// that begins with it.
+    ///
+    /// # Errors
+    /// If the address is paused already, with the rest of the pause in milliseconds.
+    pub(crate) fn note_refused_certificate(
+        &self,
+        evidence: &Evidence,
+        now: Time,
+    ) -> Result<Option<Pause>, u64> {
+        self.logins.admit(evidence, now)?;
+        Ok(self.logins.note_failure(evidence, now))
+    }
+
     /// Returns the number of failed logins.
     pub(crate) fn failed_login_count(&self) -> u64 {
         self.logins.failed_count()

@@ -2,7 +2,7 @@
 
 use super::late::Queued;
 use super::local::Local;
-use super::{Admission, Intake, Port, Reserved, Socket};
+use super::{Admission, Intake, Port, Reserved, Socket, failed_handshake};
 use crate::access::Evidence;
 use crate::clock::Moment;
 use crate::edge::connection::{self, ConnectionIo, End, Newcomer, Read, TurnEnd, Write};
@@ -102,7 +102,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     if moved.is_none()
         && let Err(error) = socket.handshake().await
     {
-        tracing::debug!(%error, peer, "a TLS handshake failed");
+        failed_handshake::note(&local.node, &error, &evidence, &peer, Port::Binary);
         return local.note_ended();
     }
     evidence.certificate_names = socket.certificate_names();

@@ -3,6 +3,7 @@
 mod accept;
 mod addresses;
 mod connection;
+pub(crate) mod failed_handshake;
 pub(crate) mod front_turn;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;

@@ -37,7 +37,7 @@ pub(crate) use locktopus::fuzzing as locktopus_fuzzing;
 
 use crate::access::Evidence;
 use crate::driver::front_turn::in_turns;
-use crate::driver::{Admission, Intake, Local, Port, StdSocket};
+use crate::driver::{Admission, Intake, Local, Port, StdSocket, failed_handshake};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
 use crate::options::Options;
 use axum::Router;
@@ -147,7 +147,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
             }
         }
         Err(error) => {
-            tracing::debug!(%error, peer, "a connection failed before its first request");
+            failed_handshake::note(&local.node, &error, &evidence, &peer, port);
             None
         }
     };
@@ -179,7 +179,7 @@ async fn serve_reserved(
                 let client = FrontClient::new(peer, evidence);
                 http::serve_reserved(socket, client, &local.fronts.reserved).await;
             }
-            Err(error) => tracing::debug!(%error, peer, "a connection failed before its first request"),
+            Err(error) => failed_handshake::note(&local.node, &error, &evidence, &peer, Port::Http),
         }
     };
     let serving = in_turns(serving);

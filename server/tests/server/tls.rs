@@ -59,9 +59,13 @@ impl<'a> Manner<'a> {
 
     /// A connection with which hands were shaken, as far as the client can tell.
     fn try_connect(&self, server: &Server) -> std::io::Result<TlsSocket> {
+        self.shake_hands(server.socket())
+    }
+
+    fn shake_hands(&self, socket: TcpStream) -> std::io::Result<TlsSocket> {
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(self.config(), name).unwrap();
-        let mut stream = StreamOwned::new(connection, server.socket());
+        let mut stream = StreamOwned::new(connection, socket);
         while stream.conn.is_handshaking() {
             match stream.conn.complete_io(&mut stream.sock) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -96,6 +100,13 @@ pub(crate) fn client_with(
     shows: Option<&Issued>,
 ) -> Client<TlsSocket> {
     Manner { authority, shows, versions: rustls::ALL_VERSIONS }.stranger(server)
+}
+
+/// Returns what a client hears that shows a certificate which the server at this address refuses.
+pub(crate) fn refusal_of(address: &str, authority: &Authority, shows: &Issued) -> String {
+    let socket = TcpStream::connect(address).expect("the server accepts");
+    let manner = Manner::believing(authority).showing(shows);
+    refusal(manner.shake_hands(socket).expect("with TLS 1.3 a client hears of it only when it reads"))
 }
 
 fn arguments<'a>(issued: &'a Issued, more: &[&'a str]) -> Vec<&'a str> {

@@ -4,7 +4,9 @@
 use super::fronts::{PORTS, by, key};
 use super::{Office, hello_with};
 use crate::addresses::connect_from;
+use crate::authority::Authority;
 use crate::harness::{Client, Server, own_host, wait_for, wait_until};
+use crate::tls::{client_with, refusal_of};
 use prost::Message as _;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -217,6 +219,43 @@ fn five_failures_in_a_second_begin_a_pause_which_is_audited_once() {
             (lines(&path, "pause-logins").len(), lines(&path, "authenticate").len());
         pause_count >= 1 && 5 * pause_count <= failed_count
     });
+}
+
+#[test]
+fn a_refused_client_certificate_is_a_failed_login_on_every_port() {
+    let (authority, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
+    let (issued, ca, client, stranger) =
+        (authority.issue("server"), clients.ca(), clients.issue("client"), strangers.issue("stranger"));
+    for name in ["binary", "grpc", "http", "locktopus"] {
+        let (office, token) = office();
+        let path = office.write("audit.jsonl", "");
+        let arguments = [
+            ["--tls-cert", issued.cert(), "--tls-key", issued.key()],
+            ["--tls-client-ca", ca.to_str().unwrap(), "--audit", path.to_str().unwrap()],
+        ];
+        let server =
+            server(&office, &[&arguments.concat()[..], &["--failed-logins-per-second", "1"]].concat());
+        let log_in = || {
+            let mut client = client_with(&server, &authority, Some(&client));
+            client.send(Request::Hello(hello_with(NamespaceKind::Flat, &token)));
+            client.receive()
+        };
+        assert!(matches!(log_in().response(), Response::Welcome(_)), "{name}");
+        // A pause may end before the login.
+        wait_until("a pause", || {
+            let refusal = refusal_of(server.address(name), &authority, &stranger);
+            assert!(refusal.contains("UnknownCA"), "{refusal}");
+            let answer = log_in();
+            let is_paused = matches!(answer.response(), Response::Error(_));
+            assert!(!is_paused || answer.error().code == ErrorCode::Overloaded, "{name}");
+            is_paused
+        });
+        let line = wait_for("a line", || lines(&path, "authenticate").into_iter().next());
+        assert_eq!((&line["front_end"], &line["code"]), (&name.into(), &"unauthorized".into()), "{line}");
+        let message = line["message"].as_str().unwrap();
+        assert!(message.contains("client certificate") && message.contains("UnknownIssuer"), "{message}");
+        wait_until("a line about the pause", || !lines(&path, "pause-logins").is_empty());
+    }
 }
 
 #[test]
