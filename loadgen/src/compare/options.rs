@@ -183,7 +183,7 @@ impl CompareOptions {
         if self.rights { 24 } else { 16 }
     }
 
-    /// Whether two servers of Waymaker are compared and each row gets a verdict.
+    /// True if two servers of Waymaker are compared, with a verdict on each row.
     pub fn has_verdict(&self) -> bool {
         self.rights || self.baseline_bin.is_some()
     }

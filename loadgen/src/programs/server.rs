@@ -55,7 +55,7 @@ pub struct Setup<'a> {
     pub busy_poll: bool,
     /// Durability of its locks.
     pub scope: Scope,
-    /// Whether Waymaker accepts only clients with a token, and checks their rights.
+    /// True if Waymaker accepts only clients with a token, and checks their rights.
     pub has_rights: bool,
     /// Parent of the server's directory; `None` is the system's folder for temporary files.
     pub folder: Option<&'a Path>,

@@ -1,4 +1,4 @@
-//! What the server notes about a TLS handshake that failed.
+//! Failed TLS handshakes.
 
 use super::Port;
 use crate::access::{Evidence, Pause};

@@ -102,7 +102,7 @@ pub(crate) fn client_with(
     Manner { authority, shows, versions: rustls::ALL_VERSIONS }.stranger(server)
 }
 
-/// Returns what a client hears that shows a certificate which the server at this address refuses.
+/// Shows a certificate that the server at this address refuses, and returns the error of the client.
 pub(crate) fn refusal_of(address: &str, authority: &Authority, shows: &Issued) -> String {
     let socket = TcpStream::connect(address).expect("the server accepts");
     let manner = Manner::believing(authority).showing(shows);

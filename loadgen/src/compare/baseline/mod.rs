@@ -47,7 +47,7 @@ const SLICES_PER_ROUND: u32 = 2;
 pub struct BaselineComparison {
     machine: Machine,
     configuration: Configuration,
-    /// Whether the server under test has rights and the baseline has none.
+    /// True if the server under test has rights, and the baseline none.
     has_rights: bool,
     binaries: Binaries,
     outcome: Outcome,
