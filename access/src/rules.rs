@@ -289,6 +289,11 @@ impl Rules {
         Access::new(name, everywhere, by_prefix)
     }
 
+    /// Returns the number of rules.
+    pub fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Returns whether there is a quota.
     pub fn has_quotas(&self) -> bool {
         !self.quotas.is_empty()

@@ -84,21 +84,39 @@ impl BitOr for Rights {
 }
 
 /// The identity of a lane, its rights in the namespace of the lane, and its accounts.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
+    everywhere: Rights,
+    somewhere: Rights,
+    grants: Arc<Grants>,
+    accounts: Accounts,
+}
+
+/// What the clients of an identity share in a namespace.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Grants {
     identity: Arc<str>,
     everywhere: Rights,
-    by_prefix: Box<[(Box<[u8]>, Rights)]>,
-    somewhere: Rights,
-    accounts: Accounts,
+    prefixes: Prefixes,
 }
 
 impl Access {
     /// The access of an identity with rights for every key, and with further rights for keys that begin with a prefix.
     pub fn new(identity: Arc<str>, everywhere: Rights, by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
-        let somewhere = by_prefix.iter().fold(everywhere, |all, (_, rights)| all | *rights);
-        let accounts = Accounts::default();
-        Self { identity, everywhere, by_prefix: by_prefix.into(), somewhere, accounts }
+        let prefixes = Prefixes::new(by_prefix);
+        Self::of(Arc::new(Grants { identity, everywhere, prefixes }))
+    }
+
+    /// An access that shares the rights of another one.
+    pub fn of(grants: Arc<Grants>) -> Self {
+        let everywhere = grants.everywhere;
+        let somewhere = grants.prefixes.0.iter().fold(everywhere, |all, prefix| all | prefix.rights);
+        Self { everywhere, somewhere, grants, accounts: Accounts::default() }
+    }
+
+    /// The rights, which other accesses can share.
+    pub fn grants(&self) -> &Arc<Grants> {
+        &self.grants
     }
 
     /// The same access, with accounts that count what its clients have.
@@ -114,7 +132,7 @@ impl Access {
 
     /// The name of the identity.
     pub fn identity(&self) -> &Arc<str> {
-        &self.identity
+        &self.grants.identity
     }
 
     /// The rights for every key of the namespace.
@@ -127,18 +145,73 @@ impl Access {
         self.somewhere
     }
 
+    /// The number of prefixes with further rights.
+    pub fn prefix_count(&self) -> usize {
+        self.grants.prefixes.0.len()
+    }
+
     /// Returns whether it has every right that another access has.
     pub fn includes(&self, other: &Self) -> bool {
-        self.everywhere.contains(other.everywhere)
-            && other.by_prefix.iter().all(|(prefix, rights)| self.covers(*rights, prefix))
+        Arc::ptr_eq(&self.grants, &other.grants)
+            || self.everywhere.contains(other.everywhere)
+                && other.grants.prefixes.0.iter().all(|prefix| self.covers(prefix.rights, &prefix.bytes))
     }
 
     /// Returns whether the identity has these rights for a key, or for all keys that begin with `key`.
     pub fn covers(&self, wanted: Rights, key: &[u8]) -> bool {
-        let applies = |prefix: &[u8]| key.starts_with(prefix);
-        let of_prefixes = self.by_prefix.iter().filter(|(prefix, _)| applies(prefix));
         self.everywhere.contains(wanted)
-            || of_prefixes.fold(self.everywhere, |all, (_, rights)| all | *rights).contains(wanted)
+            || (self.everywhere | self.grants.prefixes.rights_of(key)).contains(wanted)
+    }
+}
+
+/// Rights by prefix, in the order of the prefixes. A search takes a logarithmic number of comparisons.
+#[derive(Debug, PartialEq, Eq)]
+struct Prefixes(Box<[Prefix]>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Prefix {
+    bytes: Box<[u8]>,
+    /// The rights for keys that begin with it, also those of shorter prefixes.
+    rights: Rights,
+    /// The place of the longest other prefix that it begins with.
+    shorter: Option<u32>,
+}
+
+impl Prefixes {
+    fn new(mut by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
+        by_prefix.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let mut prefixes: Vec<Prefix> = Vec::with_capacity(by_prefix.len());
+        // The previous prefix, and those that it begins with.
+        let mut open: Vec<u32> = Vec::new();
+        for (bytes, rights) in by_prefix {
+            while open.last().is_some_and(|place| !bytes.starts_with(&prefixes[*place as usize].bytes)) {
+                open.pop();
+            }
+            let shorter = open.last().copied();
+            match shorter.map(|place| &mut prefixes[place as usize]) {
+                Some(same) if same.bytes == bytes => same.rights = same.rights | rights,
+                outer => {
+                    let rights = outer.map_or(rights, |outer| outer.rights | rights);
+                    open.push(prefixes.len() as u32);
+                    prefixes.push(Prefix { bytes, rights, shorter });
+                }
+            }
+        }
+        Self(prefixes.into())
+    }
+
+    fn rights_of(&self, key: &[u8]) -> Rights {
+        // What begins a key comes before it, and between both lies only what begins with the same bytes.
+        let mut place = self.0.partition_point(|prefix| *prefix.bytes <= *key).checked_sub(1);
+        let Some(last) = place else { return Rights::NONE };
+        let common = self.0[last].bytes.iter().zip(key).take_while(|(one, other)| one == other).count();
+        while let Some(prefix) = place.map(|place| &self.0[place]) {
+            if prefix.bytes.len() <= common {
+                return prefix.rights;
+            }
+            place = prefix.shorter.map(|place| place as usize);
+        }
+        Rights::NONE
     }
 }
 
@@ -161,6 +234,35 @@ mod tests {
         assert!(!access.covers(Rights::ACQUIRE, b"a"), "other keys begin with it too");
         assert!(access.somewhere().contains(Rights::ACQUIRE | Rights::INSPECT | Rights::LIST));
         assert!(!access.everywhere().intersects(Rights::ACQUIRE));
+    }
+
+    /// Compares with a look at every prefix. The alphabet is small, so many prefixes begin with others.
+    #[test]
+    fn a_search_finds_the_rights_of_all_prefixes_of_a_key() {
+        let mut seed = 7_u64;
+        let mut draw = |count: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % count
+        };
+        for _ in 0..2_000 {
+            let mut text =
+                |len_max| -> Box<[u8]> { (0..draw(len_max)).map(|_| b"ab\xff"[draw(3) as usize]).collect() };
+            let texts: Vec<_> = (0..12).map(|_| text(5)).collect();
+            let keys: Vec<_> = (0..20).map(|_| text(7)).collect();
+            let by_prefix: Vec<_> = texts.into_iter().map(|text| (text, Rights(1 << draw(10)))).collect();
+            let access = Access::new("me".into(), Rights::NONE, by_prefix.clone());
+            for key in keys {
+                let applying = by_prefix.iter().filter(|(prefix, _)| key.starts_with(prefix));
+                let rights = applying.fold(Rights::NONE, |all, (_, rights)| all | *rights);
+                for (name, right) in Rights::NAMED {
+                    assert_eq!(
+                        access.covers(right, &key),
+                        rights.contains(right),
+                        "{name} {key:?} {by_prefix:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ mod tree;
 pub mod turn;
 mod wheel;
 
-pub use access::{Access, Rights};
+pub use access::{Access, Grants, Rights};
 pub use account::{Account, Accounts, Counted, Holder, QuotaReached, Quotas, Resource};
 pub use effect::{
     Answer, CancelReason, ClaimId, ClaimStatus, Contention, CounterName, Effects, Event, ForceReleased,

@@ -99,6 +99,8 @@ pub const LAZY_GRACE_MS: i64 = 5_000;
 pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
 /// The longest lease of what is registered; longer ones are clamped. Ten years.
 pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
+/// Paths of a set whose rights are compared. For a set of more paths that another identity took, a client needs a right for every key.
+pub const COMPARED_PATH_COUNT_MAX: usize = 32;
 /// Most holders, and most waiters, that an inspection names.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
 /// Most paths, held or awaited, that are looked at to tell which sets overlap a path, so that it never takes long.

@@ -5,7 +5,11 @@ use crate::access::{Access, Rights};
 use crate::claim::Claim;
 use crate::effect::{Effects, LaneAddress, Refusal, ReleasedOfOther};
 use crate::entry::Kind;
+use crate::limits::COMPARED_PATH_COUNT_MAX;
 use std::sync::Arc;
+
+/// What a look at the rights for the paths of a set costs, in looks at a claim.
+const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
 impl Shard {
     /// Sets the identity and the rights of a lane. `None`: no identity, and all rights.
@@ -36,15 +40,27 @@ impl Shard {
         let Some(access) = self.access_of(lane) else { return true };
         access.everywhere().contains(right)
             || self.identity_of(claim) == Some(access.identity())
-            || access.somewhere().contains(right) && self.covers_all_keys(access, claim, right)
+            || self.has_right(lane, claim, right)
     }
 
-    /// Returns whether an access has this right for all keys of a claim.
-    pub(super) fn has_right(&self, access: Option<&Access>, claim: u32, right: Rights) -> bool {
-        access.is_none_or(|access| {
+    /// Returns whether a lane has this right for all keys of a claim, whoever took it.
+    pub(super) fn has_right(&self, lane: u32, claim: u32, right: Rights) -> bool {
+        self.access_of(lane).is_none_or(|access| {
             access.everywhere().contains(right)
                 || access.somewhere().contains(right) && self.covers_all_keys(access, claim, right)
         })
+    }
+
+    /// Returns whether a lane may list a claim. Adds to `looked` what the rights for its paths cost.
+    pub(super) fn may_list(&self, lane: u32, claim: u32, looked: &mut u32) -> bool {
+        let is_compared = self.access_of(lane).is_some_and(|access| {
+            !access.everywhere().contains(Rights::LIST | Rights::INSPECT)
+                && self.keys.entries[self.claims[claim].entry].kind() == Kind::Tree
+        });
+        if is_compared {
+            *looked += COMPARED_SET_COST;
+        }
+        self.may(lane, claim, Rights::LIST)
     }
 
     /// Returns the rights of a lane. `None`: all rights.
@@ -59,7 +75,10 @@ impl Shard {
             return false;
         }
         if self.keys.entries[entry].kind() == Kind::Tree {
-            return self.tree_of(claim).paths(next).all(|(path, _)| access.covers(right, &path));
+            let mut paths = self.tree_of(claim).paths(next);
+            // The rest is not walked: a set has as many paths as fit in a frame.
+            return paths.by_ref().take(COMPARED_PATH_COUNT_MAX).all(|(path, _)| access.covers(right, &path))
+                && paths.next().is_none();
         }
         access.covers(right, self.keys.key(entry))
     }
@@ -93,8 +112,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Returns the owner of a claim as a lane sees it: empty if the lane may not see it.
-    pub(super) fn shown_owner(&self, lane: u32, claim: u32) -> Arc<[u8]> {
-        if self.may(lane, claim, Rights::INSPECT) { Arc::clone(self.owner_of(claim)) } else { Arc::from([]) }
+    /// Returns the owner of a claim, or an empty one for a lane that may not know it.
+    pub(super) fn owner_if(&self, is_known: bool, claim: u32) -> Arc<[u8]> {
+        if is_known { Arc::clone(self.owner_of(claim)) } else { Arc::from([]) }
     }
 }

@@ -4,6 +4,7 @@
 //! overtakes a waiting writer, and readers at the head are granted together.
 
 use super::Shard;
+use crate::access::Rights;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::{self, Kind};
@@ -379,7 +380,7 @@ impl Shard {
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(in_front),
             waiter_count,
-            owner: self.shown_owner(lane, in_front),
+            owner: self.owner_if(self.may(lane, in_front, Rights::INSPECT), in_front),
         }
     }
 

@@ -133,7 +133,7 @@ impl Shard {
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
-            owner: self.shown_owner(lane, index),
+            owner: self.owner_if(is_known, index),
         }
     }
 
@@ -198,7 +198,7 @@ impl Shard {
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
             key: self.shown_key(index),
-            owner: self.shown_owner(lane, index),
+            owner: self.owner_if(is_known, index),
             request_id: detail.and_then(|detail| detail.request_id.as_deref()).unwrap_or_default().to_vec(),
             metadata: detail.and_then(|detail| detail.metadata.as_deref()).unwrap_or_default().to_vec(),
         }
@@ -215,11 +215,10 @@ impl Shard {
         page: &PageBounds,
         effects: &mut impl Effects,
     ) {
-        let access = self.access_of(caller.lane);
         let wanted = |slot: u32, looked: &mut u32| {
             self.namespace_of(slot) == caller.namespace
                 && self.has_key_prefix(slot, prefix, looked)
-                && self.has_right(access, slot, Rights::LIST)
+                && self.may_list(caller.lane, slot, looked)
         };
         let page = self.page_of(caller.lane, from, page, wanted);
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));

@@ -504,14 +504,15 @@ impl Shard {
     fn permit_holder(&self, lane: u32, index: u32) -> PermitHolder {
         let claim = &self.claims[index];
         let detail = &self.details[claim.detail];
+        let is_known = self.may(lane, index, Rights::INSPECT);
         PermitHolder {
-            id: if self.may(lane, index, Rights::INSPECT) { self.id(index) } else { ClaimId::default() },
+            id: if is_known { self.id(index) } else { ClaimId::default() },
             permits: self.permits_of(index),
             fence: claim.fence,
             ticket: detail.order.arrival,
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.shown_remaining_ms(index),
-            owner: self.shown_owner(lane, index),
+            owner: self.owner_if(is_known, index),
         }
     }
 

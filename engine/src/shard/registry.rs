@@ -134,14 +134,13 @@ impl Shard {
         bounds: &PageBounds,
         effects: &mut impl Effects,
     ) {
-        let access = self.access_of(caller.lane);
         let mut page = RegistrationPage::default();
         let mut bytes = 0;
         page.next = self.scan(from, |claim| {
             let own_type = |detail: u32| self.details[detail].registration().map(|own| &*own.type_name);
             let wanted = self.claims[claim].has(flag::REGISTERED)
                 && self.namespace_of(claim) == caller.namespace
-                && self.has_right(access, claim, Rights::LIST)
+                && self.may(caller.lane, claim, Rights::LIST)
                 && type_name.is_none_or(|wanted| own_type(self.claims[claim].detail) == Some(wanted));
             if wanted {
                 let registration = self.registration(caller.lane, claim);
@@ -373,7 +372,7 @@ impl Shard {
             age_ms: self.now.ms_since(claim.since),
             remaining_ms: self.lazy_remaining_ms(index),
             key: self.keys.key(claim.entry).to_vec(),
-            owner: self.shown_owner(lane, index),
+            owner: self.owner_if(is_known, index),
             value: detail.metadata.as_deref().filter(|_| is_known).unwrap_or_default().to_vec(),
             type_name: detail.registration().map(|own| own.type_name.to_vec()).unwrap_or_default(),
         }

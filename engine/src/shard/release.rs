@@ -267,7 +267,7 @@ impl Shard {
             Ok(claim) => claim,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
-        if self.is_far(claim) || !self.has_right(self.access_of(caller.lane), claim, Rights::FORCE_RELEASE) {
+        if self.is_far(claim) || !self.has_right(caller.lane, claim, Rights::FORCE_RELEASE) {
             return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
         }
         let was_waiting = !self.claims[claim].is_held();

@@ -74,7 +74,7 @@ impl AccessOptions {
         let rules = self.access.as_deref().map(read_rules).transpose()?.unwrap_or_default();
         let tokens = self.tokens.as_deref().map(read_tokens).transpose()?;
         let jwt = rules.jwt().map(read_jwks).transpose()?;
-        Ok(Policy { rules, tokens, jwt })
+        Ok(Policy { rules, tokens, jwt, ..Policy::default() })
     }
 }
 

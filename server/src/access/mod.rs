@@ -11,6 +11,7 @@ mod evidence;
 mod files;
 mod logins;
 mod policy;
+mod shared_grants;
 
 pub(crate) use certificate::names_of;
 pub use evidence::Evidence;
@@ -131,9 +132,8 @@ impl AccessControl {
         namespace: &[u8],
         kind: NamespaceKind,
     ) -> Option<Arc<Access>> {
-        let identity = identity?;
-        let access = policy.rules.access(identity, namespace, kind);
-        let accounts = self.accounts(identity, evidence);
+        let access = policy.access(identity, namespace, kind)?;
+        let accounts = self.accounts(identity?, evidence);
         Some(Arc::new(access.counted_by(accounts)))
     }
 
@@ -171,7 +171,7 @@ mod tests {
         let rules = "[certificates]\n\"known.example\" = \"known\"\n\
                      [[rule]]\nidentity = \"known\"\nallow = [\"all\"]\n";
         let rules = Rules::parse(rules).unwrap();
-        let policy = Policy { rules, tokens: Some(TokenTable::default()), jwt: None };
+        let policy = Policy { rules, tokens: Some(TokenTable::default()), jwt: None, ..Policy::default() };
         let limits = LoginLimits { failed_per_second: Maximum::new(1), include_loopback: false };
         AccessControl::new(policy, limits)
     }

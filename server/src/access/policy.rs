@@ -1,6 +1,7 @@
 //! The decisions about identities and rights, without files and clocks.
 
 use super::evidence::Evidence;
+use super::shared_grants::SharedGrants;
 use std::path::Path;
 use std::sync::Arc;
 use waymaker_access::{Identity, JwtRefusal, JwtVerifier, Proof, Rules, Token, TokenRefusal, TokenTable};
@@ -24,12 +25,16 @@ pub enum Unauthenticated {
     Expired,
 }
 
+/// Rules from which on connections share the rights that follow from them. Few rules are looked at faster than shared rights are found.
+const SHARED_RULE_COUNT_MIN: usize = 16;
+
 /// Contents of the access file and the token files at one time.
 #[derive(Debug, Default)]
 pub struct Policy {
     pub(super) rules: Rules,
     pub(super) tokens: Option<TokenTable>,
     pub(super) jwt: Option<JwtVerifier>,
+    pub(super) shared: SharedGrants,
 }
 
 impl Policy {
@@ -172,8 +177,11 @@ impl Policy {
         identity: Option<&Arc<Identity>>,
         namespace: &[u8],
         kind: NamespaceKind,
-    ) -> Option<Arc<Access>> {
-        Some(Arc::new(self.rules.access(identity?, namespace, kind)))
+    ) -> Option<Access> {
+        let identity = identity?;
+        let find = || self.rules.access(identity, namespace, kind);
+        let is_shared = self.rules.rule_count() >= SHARED_RULE_COUNT_MIN;
+        Some(if is_shared { self.shared.access(identity, namespace, kind, find) } else { find() })
     }
 
     /// Returns which namespaces a client may list at least some keys of.

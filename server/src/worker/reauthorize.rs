@@ -2,7 +2,7 @@
 
 use super::State;
 use super::lane::{ConnectionKey, Stage};
-use crate::limits::REAUTHORIZED_PER_STEP_MAX;
+use crate::limits::{COMPARED_PREFIXES_PER_STEP_MAX, REAUTHORIZED_PER_STEP_MAX};
 use crate::mail::{LaneChange, Mail};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
@@ -36,8 +36,10 @@ impl State {
         let (policy, now_unix_s) = (node.access.policy(), node.unix_seconds());
         let end = self.lanes.slot_count();
         let to = end.min(from.saturating_add(REAUTHORIZED_PER_STEP_MAX));
-        for slot in from..to {
-            let lane = &self.lanes[slot];
+        let (mut slot, mut compared) = (from, 0);
+        while slot < to && compared < COMPARED_PREFIXES_PER_STEP_MAX {
+            slot += 1;
+            let lane = &self.lanes[slot - 1];
             let (key, Some(evidence)) = (lane.key(), &lane.client.evidence) else { continue };
             if key.epoch == 0 || lane.stage == Stage::Hello || lane.stage.is_over() {
                 continue;
@@ -59,12 +61,17 @@ impl State {
                     node.access.access(&policy, lane.identity(), Some(evidence), &name, lane.kind)
                 })
             };
+            compared += [&lane.access, &access]
+                .into_iter()
+                .flatten()
+                .map(|access| access.prefix_count())
+                .sum::<usize>();
             self.renew_access(node, key, access);
         }
-        if to == end {
+        if slot == end {
             self.look = None;
         } else {
-            self.look = Some(Look { from: to, has_new_policy });
+            self.look = Some(Look { from: slot, has_new_policy });
             self.mail(node, self.index, Mail::Reauthorize);
         }
     }

@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Returns the rights of the client in a namespace. `None`: all rights.
-    pub(super) fn access(&self, namespace: &str, kind: NamespaceKind) -> Option<Arc<Access>> {
+    pub(super) fn access(&self, namespace: &str, kind: NamespaceKind) -> Option<Access> {
         let policy = Local::with(|local| local.node.access.policy());
         policy.access(self.0.caller.identity.as_ref(), namespace.as_bytes(), kind)
     }
