@@ -93,6 +93,8 @@ pub const ITEM_COUNT_MAX: usize = 1024;
 pub const WATCH_COUNT_MAX: usize = 1024;
 /// Most prefixes that are frozen at a time.
 pub const FREEZE_COUNT_MAX: usize = 64;
+/// Frozen prefixes of a server at which a client is refused that may not freeze its whole namespace. The others are left to operators.
+pub const FREEZE_COUNT_OF_PREFIXES_MAX: usize = FREEZE_COUNT_MAX * 3 / 4;
 /// How long after the end of its lease a lazy lock stays its owner's.
 pub const LAZY_GRACE_MS: i64 = 5_000;
 /// How long after the end of its lease a lazy lock is forgotten.

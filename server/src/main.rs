@@ -30,7 +30,8 @@ fn main() -> ExitCode {
 
 /// Returns the levels that `WAYMAKER_LOG` names, such as `warn` or `info,waymaker_server::log=debug`; `info` without it.
 fn log_filter() -> Targets {
-    let info = || Targets::new().with_default(LevelFilter::INFO);
+    // The library of HTTP/2 warns of each reset stream, so a client could fill the log.
+    let info = || Targets::new().with_default(LevelFilter::INFO).with_target("h2", LevelFilter::ERROR);
     let Some(text) = std::env::var("WAYMAKER_LOG").ok().filter(|text| !text.is_empty()) else {
         return info();
     };

@@ -31,14 +31,25 @@ impl FreezeList {
     /// Freezes or thaws the keys of a namespace that begin with `prefix`. Says whether it was not so before. `Err` names
     /// the limit: there are as many frozen prefixes as there may be.
     pub fn change(&mut self, namespace: u16, prefix: &[u8], frozen: bool) -> Result<bool, u64> {
+        self.change_within(FREEZE_COUNT_MAX, namespace, prefix, frozen)
+    }
+
+    /// Like [`Self::change`], for a caller who freezes nothing if there are so many frozen prefixes.
+    pub fn change_within(
+        &mut self,
+        count_max: usize,
+        namespace: u16,
+        prefix: &[u8],
+        frozen: bool,
+    ) -> Result<bool, u64> {
         let place = self.freezes.iter().position(|f| f.namespace == namespace && *f.prefix == *prefix);
         match place {
             Some(place) if !frozen => {
                 self.freezes.swap_remove(place);
             }
             None if frozen => {
-                if self.freezes.len() >= FREEZE_COUNT_MAX {
-                    return Err(FREEZE_COUNT_MAX as u64);
+                if self.freezes.len() >= count_max {
+                    return Err(count_max as u64);
                 }
                 self.freezes.push(Freeze { namespace, prefix: prefix.into() });
             }

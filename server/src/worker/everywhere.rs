@@ -8,6 +8,7 @@ use crate::mail::Batch;
 use crate::node::Node;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use waymaker_engine::limits::{FREEZE_COUNT_MAX, FREEZE_COUNT_OF_PREFIXES_MAX};
 use waymaker_engine::log::Record;
 use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Rights, Ticket, WhenDurable};
 use waymaker_protocol as wire;
@@ -127,8 +128,11 @@ impl State {
         }
         lane.note_namespace_known();
         let mut freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_operator =
+            lane.access.as_ref().is_none_or(|access| access.everywhere().contains(Rights::FREEZE));
+        let count_max = if is_operator { FREEZE_COUNT_MAX } else { FREEZE_COUNT_OF_PREFIXES_MAX };
         let changed = freezes
-            .change(lane.namespace, freeze.prefix, !freeze.thaw)
+            .change_within(count_max, lane.namespace, freeze.prefix, !freeze.thaw)
             .map_err(|value| Refusal::Overloaded { limit: "frozen prefixes", value })?;
         if changed {
             // Before any shard is told, so that nobody is refused because of what a crash may undo.

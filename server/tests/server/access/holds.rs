@@ -307,6 +307,29 @@ fn a_claim_of_paths_is_released_by_others_with_the_right_for_each_path_alone() {
 }
 
 #[test]
+fn a_set_of_more_than_32_paths_of_another_identity_needs_a_right_for_every_key() {
+    let people = People::new(&[]);
+    let client = |token| people.server.client_with(NamespaceKind::Tree, token);
+    for (count, expected) in [(32, None), (33, Some(ErrorCode::NotFound))] {
+        let paths: Vec<_> =
+            (0..count).map(|number| path_of(format!("a/{count} {number}").as_bytes())).collect();
+        let mut buffer = Vec::new();
+        let items =
+            paths.iter().map(|path| PathItem { path: PathKey::new(path).expect("a path"), write: true });
+        let items = Items::new(items, &mut buffer).expect("paths");
+        let acquire = Request::AcquireSet(AcquireSet { items, ..AcquireSet::default() });
+        let held = client(&people.alice).ask(acquire).granted();
+        for request in [extend, force] {
+            assert_eq!(client(&people.olga).code_of(request(held.id)), expected, "{count}");
+        }
+        assert!(
+            expected.is_none() || client(&people.alice).code_of(extend(held.id)).is_none(),
+            "her own set"
+        );
+    }
+}
+
+#[test]
 fn a_release_of_ones_own_claim_does_not_tell_whether_another_exists() {
     let people = People::new(&[]);
     let held = people.client(&people.alice).acquire(b"a/key", 0);

@@ -389,6 +389,24 @@ fn an_operation_over_several_keys_needs_the_right_for_each() {
 }
 
 #[test]
+fn clients_that_may_freeze_some_prefixes_leave_room_for_operators() {
+    let office = Office::new(
+        "[[rule]]\nidentity = \"operator\"\nallow = [\"all\"]\n\
+         [[rule]]\nidentity = \"team\"\nprefix = \"team/\"\nallow = [\"freeze\"]\n",
+    );
+    let (operator, team) = (office.token("operator"), office.token("team"));
+    let server = office.server(&[]);
+    let frozen = |token: &str, prefix: &str| {
+        let mut client = server.client_with(NamespaceKind::Flat, token);
+        client.code_of(Request::Freeze(Freeze { prefix: prefix.as_bytes(), thaw: false }))
+    };
+    let codes: Vec<_> = (0..50).map(|number| frozen(&team, &format!("team/{number}"))).collect();
+    assert!(codes[..48].iter().all(Option::is_none), "{codes:?}");
+    assert_eq!(codes[48..], [Some(ErrorCode::Overloaded); 2]);
+    assert_eq!(frozen(&operator, "team/48"), None);
+}
+
+#[test]
 fn a_refusal_names_the_identity_and_the_right() {
     let office = Office::new(&rules());
     let token = office.token("list");
