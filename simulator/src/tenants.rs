@@ -55,7 +55,9 @@ pub(crate) enum Tenancy {
 #[derive(Clone, Debug)]
 struct Pending {
     request: Tenancy,
-    /// Time at which the request was first sent.
+    /// Times at which the HELLO of its first connection and the request were sent. The server may have decided
+    /// the response since then, and repeats it after a resume.
+    opened_ms: u64,
     sent_ms: u64,
     /// The frame, which is sent again after the session was resumed.
     bytes: Vec<u8>,
@@ -107,9 +109,9 @@ struct Link {
 }
 
 impl Link {
-    fn times(&self, sent_ms: u64, now_ms: u64) -> Times {
+    fn times(&self, (opened_ms, sent_ms): (u64, u64), now_ms: u64) -> Times {
         let welcomed_ms = self.welcomed_ms.unwrap_or(now_ms);
-        Times { opened_ms: self.opened_ms, welcomed_ms, sent_ms, now_ms }
+        Times { opened_ms, welcomed_ms, sent_ms, now_ms }
     }
 }
 
@@ -228,10 +230,11 @@ impl Tenant {
         world.trace.note(world.now_us, 28, connection as u64, || {
             format!("tenant {} sends {number} on connection {connection}: {request:?}", who.name())
         });
-        world.auditor.note_tenant_sends(who, &request, link.times(sent_ms, sent_ms));
+        let opened_ms = link.opened_ms;
+        world.auditor.note_tenant_sends(who, &request, link.times((opened_ms, sent_ms), sent_ms));
         // Bytes that do not fit are lost. The tenant then gives up after its patience has ended.
         world.send(connection, true, &bytes);
-        link.pending.insert(number, Pending { request, sent_ms, bytes });
+        link.pending.insert(number, Pending { request, opened_ms, sent_ms, bytes });
         self.schedule(world, PATIENCE_US);
     }
 
@@ -287,11 +290,11 @@ impl Tenant {
         if matches!(response, Response::Event(_)) {
             return;
         }
-        let Some(Pending { request, sent_ms, .. }) = link.pending.remove(&number) else { return };
+        let Some(Pending { request, opened_ms, sent_ms, .. }) = link.pending.remove(&number) else { return };
         world.trace.note(world.now_us, 29, u64::from(number), || {
             format!("tenant {} receives the response to {request:?}: {response:?}", who.name())
         });
-        world.auditor.judge_tenant(who, &request, link.times(sent_ms, now_ms), response);
+        world.auditor.judge_tenant(who, &request, link.times((opened_ms, sent_ms), now_ms), response);
         match (request, response) {
             (Tenancy::Hello { session, .. }, Response::Welcome(welcome)) => {
                 link.welcomed_ms = Some(now_ms);
