@@ -1,8 +1,8 @@
 //! Identities, rights and quotas of a run: the access file of the server, and a naive table of the same rules
 //! for the auditor.
 //!
-//! All clients except tenants have the identity of clients without credentials, which has every right and
-//! quotas that are never reached. So the whole run passes the access control of the server.
+//! All other clients have one of two identities with every right and with quotas that are never reached. So the
+//! whole run passes the access control of the server, and claims move between the accounts of two identities.
 
 use crate::random::Random;
 use crate::workload::Settings;
@@ -82,7 +82,8 @@ impl Identities {
         for who in Who::KNOWN {
             let _ = writeln!(text, "\"{}.example\" = \"{}\"", who.name(), who.name());
         }
-        for name in ["others", Who::Operator.name()] {
+        let _ = writeln!(text, "\"{COLLEAGUES}.example\" = \"{COLLEAGUES}\"");
+        for name in ["others", COLLEAGUES, Who::Operator.name()] {
             let _ = writeln!(text, "[[rule]]\nidentity = \"{name}\"\nallow = [\"all\"]");
         }
         for (who, prefix, rights) in rules_of(policy) {
@@ -140,11 +141,7 @@ impl Who {
 
     /// Returns the facts that the server knows of a client of this identity before its HELLO.
     pub(crate) fn evidence(self) -> Evidence {
-        Evidence {
-            certificate_names: vec![format!("{}.example", self.name())],
-            needs_identity: true,
-            ..Evidence::default()
-        }
+        evidence_of(self.name())
     }
 
     /// Returns the identity as the server finds it.
@@ -153,9 +150,27 @@ impl Who {
     }
 }
 
-/// The identity of all clients that are not tenants, as the server finds it.
-pub(crate) fn identity_of_others() -> Identity {
-    Identity { name: Arc::from("others"), groups: Vec::new(), proof: Proof::Anonymous }
+/// Identity of some clients that are not tenants.
+const COLLEAGUES: &str = "colleagues";
+
+/// Returns the facts that the server knows of a client that is no tenant. All of them may do everything;
+/// colleagues have another identity than the others.
+pub(crate) fn evidence_of_others(is_colleague: bool) -> Evidence {
+    if is_colleague { evidence_of(COLLEAGUES) } else { Evidence::default() }
+}
+
+/// The identities of clients that are not tenants, as the server finds them.
+pub(crate) fn identities_of_others() -> [Identity; 2] {
+    let identity = |name, proof| Identity { name: Arc::from(name), groups: Vec::new(), proof };
+    [identity("others", Proof::Anonymous), identity(COLLEAGUES, Proof::Certificate)]
+}
+
+fn evidence_of(name: &str) -> Evidence {
+    Evidence {
+        certificate_names: vec![format!("{name}.example")],
+        needs_identity: true,
+        ..Evidence::default()
+    }
 }
 
 /// A right in the namespace of the tenants.
@@ -216,11 +231,7 @@ fn rules_of(policy: usize) -> &'static [TenantRule] {
             (Bob, "b/", &[Acquire, Inspect]),
             (Bob, "s/", &[Acquire, Inspect]),
         ],
-        1 => &[
-            (Alice, "a/", &[Acquire]),
-            (Alice, "s/", &[Acquire]),
-            (Bob, "b/", &[Acquire, Inspect, List]),
-        ],
+        1 => &[(Alice, "a/", &[Acquire]), (Alice, "s/", &[Acquire]), (Bob, "b/", &[Acquire, Inspect, List])],
         _ => &[
             (Alice, "a/", &[Acquire, Inspect]),
             (Alice, "s/", &[Acquire, ReleaseOthers]),

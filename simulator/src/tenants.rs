@@ -334,7 +334,7 @@ impl Tenant {
                 Request::Release(Release { id, key: None, own: false }).encode(number, out);
             }),
             (11..13, Some(id)) => {
-                let lease_ms = shared.random.pick(&[1, 10, 2_000]).unwrap_or(1);
+                let lease_ms = shared.random.pick(&[1, 10, 30, 2_000]).unwrap_or(1);
                 self.ask(world, Tenancy::Extend { id, lease_ms }, |number, out| {
                     Request::Extend(Extend { id, lease_ms, key: None, own: false }).encode(number, out);
                 });
@@ -394,7 +394,8 @@ impl Tenant {
         let request_id = random.once_in(3).then(|| [b"r0", b"r1"][random.below(2) as usize].as_slice());
         let owner = request_id.is_none().then(|| self.who.name().as_bytes());
         let scope = if is_durable { Scope::Local } else { Scope::Ephemeral };
-        let options = AcquireOptions { scope: scope_number(scope), request_id, owner, ..AcquireOptions::default() };
+        let options =
+            AcquireOptions { scope: scope_number(scope), request_id, owner, ..AcquireOptions::default() };
         let request = Tenancy::Acquire { key, shared: shared_mode, is_durable, is_on_session };
         self.ask(world, request, |number, out| {
             let acquire =

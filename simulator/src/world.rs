@@ -88,6 +88,8 @@ pub(crate) struct World {
     pub(crate) edge_random: Random,
     /// Random source for changes of the policy.
     pub(crate) identity_random: Random,
+    /// Clients with the second identity of clients that are not tenants.
+    pub(crate) colleagues: BTreeSet<usize>,
     /// Number of the policy of the server.
     pub(crate) policy: usize,
     /// True if bytes that are sent now arrive soon.
@@ -136,6 +138,7 @@ impl World {
             recorder: None,
             edge_random: Random::new(settings.edge.map_or(0, |edge| edge.seed)),
             identity_random: Random::new(settings.identities.map_or(0, |identities| !identities.seed)),
+            colleagues: BTreeSet::new(),
             policy: 0,
             is_hasty: false,
             settings,

@@ -1,9 +1,9 @@
 //! Rules about the listed namespaces.
 
 use super::Auditor;
+use crate::identities::TENANT_NAMESPACE;
 use crate::mix::kind_of;
 use crate::operation::Key;
-use crate::identities::TENANT_NAMESPACE;
 use crate::visitors::VISITED;
 use std::collections::BTreeMap;
 use waymaker_protocol::{ListedNamespace, LockId, NamespaceKind, NamespacesListed};

@@ -68,6 +68,39 @@ pub(crate) struct Times {
     pub(crate) now_ms: u64,
 }
 
+/// A change of the policy while a connection is open.
+#[derive(Debug)]
+struct Change {
+    since_ms: u64,
+    /// Time of the next change.
+    end_ms: Option<u64>,
+    policy: usize,
+    /// The policies before it that the connection may have had.
+    earlier: Vec<usize>,
+}
+
+/// Whether an identity loses a right with a policy.
+#[derive(Clone, Copy, Debug, Default)]
+struct Losses {
+    /// All earlier policies gave the right.
+    surely: bool,
+    /// Some earlier policy gave the right.
+    possibly: bool,
+}
+
+impl Change {
+    fn losses_of(&self, who: Who) -> Losses {
+        let all = TENANT_KEYS.iter().flat_map(|key| Right::ALL.map(|right| (*key, right)));
+        let mut losses = Losses::default();
+        for (key, right) in all.filter(|(key, right)| !has(self.policy, who, *right, key)) {
+            let gave = |policy: &usize| has(*policy, who, right, key);
+            losses.surely |= self.earlier.iter().all(gave);
+            losses.possibly |= self.earlier.iter().any(gave);
+        }
+        losses
+    }
+}
+
 impl Tenancies {
     /// Records an end of the server.
     pub(super) fn note_end(&mut self, ending: Ending) {
@@ -131,12 +164,7 @@ impl Auditor {
     }
 
     /// Records a request that a tenant sends, because the server may serve it from now on.
-    pub(crate) fn note_tenant_sends(
-        &mut self,
-        who: Who,
-        request: &Tenancy,
-        times: Times,
-    ) {
+    pub(crate) fn note_tenant_sends(&mut self, who: Who, request: &Tenancy, times: Times) {
         let (id, right) = match request {
             Tenancy::Release { id } | Tenancy::Extend { id, .. } => (*id, Right::ReleaseOthers),
             Tenancy::ForceRelease { id } => (*id, Right::ForceRelease),
@@ -328,7 +356,8 @@ impl Auditor {
         );
         // `until_ms` of a release is 0 since it was sent, so a release is judged by a STATUS of its identity.
         if is_missed && policies.iter().all(may) && times.now_ms < until_ms {
-            let rule = if was_tried && self.tenancies.end_count == end_count { "refused" } else { "identity" };
+            let rule =
+                if was_tried && self.tenancies.end_count == end_count { "refused" } else { "identity" };
             self.accuse(rule, || {
                 format!("{} does not find the hold {id} of {}, which must exist", who.name(), owner.name())
             });
@@ -337,19 +366,12 @@ impl Auditor {
 
     /// Judges the response to an acquire of a tenant. Rules `rights` and `identity`: a request id finds no
     /// claim of another identity. Rule `quota`: an identity has no more holds than its quota allows.
-    fn judge_tenant_acquire(
-        &mut self,
-        who: Who,
-        request: &Tenancy,
-        times: Times,
-        response: &Response<'_>,
-    ) {
+    fn judge_tenant_acquire(&mut self, who: Who, request: &Tenancy, times: Times, response: &Response<'_>) {
         let Tenancy::Acquire { key, is_durable, is_on_session, .. } = *request else { return };
         let Times { sent_ms, now_ms, .. } = times;
         if let Response::Error(ErrorAnswer { detail: ErrorDetail::Contention(contention), .. }) = response {
             let may_see = |policy: &usize| has(*policy, who, Right::Inspect, key);
-            let is_shown =
-                ![b"".as_slice(), SHARED_OWNER, who.name().as_bytes()].contains(&contention.owner);
+            let is_shown = ![b"".as_slice(), SHARED_OWNER, who.name().as_bytes()].contains(&contention.owner);
             if is_shown && !self.policies_at(times).iter().any(may_see) {
                 self.accuse("rights", || {
                     format!("{} may not inspect {key:?}, but is told its owner: {contention:?}", who.name())
@@ -374,12 +396,10 @@ impl Auditor {
         // The holds of a session end with it.
         let until_ms = if is_on_session { 0 } else { sent_ms + u64::from(remaining_ms) };
         let holds = self.tenancies.holds.values();
-        let earlier = holds.filter(|hold| {
-            hold.who == Some(who) && hold.end_count == end_count && hold.until_ms > now_ms
-        });
+        let earlier = holds
+            .filter(|hold| hold.who == Some(who) && hold.end_count == end_count && hold.until_ms > now_ms);
         let count = earlier.count() as u64 + 1;
-        let hold =
-            TenantHold { who: Some(who), key, is_durable, end_count, until_ms, tried_by: Vec::new() };
+        let hold = TenantHold { who: Some(who), key, is_durable, end_count, until_ms, tried_by: Vec::new() };
         self.tenancies.holds.insert(id, hold);
         let Some(identities) = self.settings.identities.filter(|_| Who::LIMITED.contains(&who)) else {
             return;
@@ -404,34 +424,18 @@ impl Auditor {
         }
     }
 
-    /// Returns whether an identity loses a right with this policy that all of the earlier ones gave, and
-    /// whether it loses a right that some of them gave.
-    fn losses_of(who: Who, earlier: &[usize], policy: usize) -> (bool, bool) {
-        let all = TENANT_KEYS.iter().flat_map(|key| Right::ALL.map(|right| (*key, right)));
-        let lost = all.filter(|(key, right)| !has(policy, who, *right, key));
-        let (mut loses_surely, mut loses) = (false, false);
-        for (key, right) in lost {
-            loses_surely |= earlier.iter().all(|earlier| has(*earlier, who, right, key));
-            loses |= earlier.iter().any(|earlier| has(*earlier, who, right, key));
-        }
-        (loses_surely, loses)
-    }
-
-    /// Returns, for each policy since the beginning of a connection, when it began and ended, and the
-    /// policies before it on this connection.
-    fn changes_since(&self, opened_ms: u64) -> Vec<(u64, Option<u64>, usize, Vec<usize>)> {
+    /// Returns the changes of the policy since HELLO of a connection was sent.
+    fn changes_since(&self, opened_ms: u64) -> Vec<Change> {
         let policies = &self.tenancies.policies;
         // In the millisecond of HELLO either policy may have applied.
         let first = policies.iter().rposition(|(since_ms, _)| *since_ms < opened_ms).unwrap_or(0);
-        let known: Vec<usize> = policies[first..].iter().map(|(_, policy)| *policy).collect();
-        let ends = policies[first..].iter().skip(1).map(|(since_ms, _)| Some(*since_ms)).chain([None]);
-        policies[first..]
-            .iter()
-            .zip(ends)
-            .enumerate()
-            .skip(1)
-            .map(|(index, ((since_ms, policy), end_ms))| (*since_ms, end_ms, *policy, known[..index].to_vec()))
-            .collect()
+        let change = |index: usize| Change {
+            since_ms: policies[index].0,
+            end_ms: policies.get(index + 1).map(|(next_ms, _)| *next_ms),
+            policy: policies[index].1,
+            earlier: policies[first..index].iter().map(|(_, policy)| *policy).collect(),
+        };
+        (first + 1..policies.len()).map(change).collect()
     }
 
     /// Rule `reload`: a connection whose identity has lost a right serves no request that was sent after the
@@ -441,15 +445,13 @@ impl Auditor {
         if matches!(request, Tenancy::Hello { .. }) {
             return;
         }
-        let is_over = self.changes_since(opened_ms).into_iter().any(|(since_ms, end_ms, policy, earlier)| {
-            let applied_ms = self.applied_ms(since_ms);
-            let lasted = end_ms.is_none_or(|end_ms| applied_ms < end_ms);
-            lasted
-                && welcomed_ms < since_ms
-                && applied_ms < sent_ms
-                && Self::losses_of(who, &earlier, policy).0
-        });
-        if is_over {
+        let is_over = |change: &Change| {
+            let applied_ms = self.applied_ms(change.since_ms);
+            let has_lasted = change.end_ms.is_none_or(|end_ms| applied_ms < end_ms);
+            let is_applied = has_lasted && welcomed_ms < change.since_ms && applied_ms < sent_ms;
+            is_applied && change.losses_of(who).surely
+        };
+        if self.changes_since(opened_ms).iter().any(is_over) {
             self.accuse("reload", || {
                 format!("{} has lost a right, but its connection still serves {request:?}", who.name())
             });
@@ -458,10 +460,8 @@ impl Auditor {
 
     /// Rule `reload`: the server ends a connection only if its identity has lost a right.
     pub(crate) fn judge_ended(&mut self, who: Who, (opened_ms, now_ms): (u64, u64)) {
-        let is_explained = self.changes_since(opened_ms).into_iter().any(|(since_ms, _, policy, earlier)| {
-            since_ms <= now_ms && Self::losses_of(who, &earlier, policy).1
-        });
-        if !is_explained {
+        let explains = |change: &Change| change.since_ms <= now_ms && change.losses_of(who).possibly;
+        if !self.changes_since(opened_ms).iter().any(explains) {
             self.accuse("reload", || {
                 format!("the connection of {} was ended, but it has lost no right", who.name())
             });
@@ -480,7 +480,9 @@ impl Auditor {
         let starts = if self.settings.log().is_some() { u64::from(self.tenancies.end_count) + 1 } else { 1 };
         let max = (max + self.worker_count_max()) * starts;
         if used > max {
-            self.accuse("quota", || format!("{} has {used} {resource}; at most {max} are allowed", who.name()));
+            self.accuse("quota", || {
+                format!("{} has {used} {resource}; at most {max} are allowed", who.name())
+            });
         }
     }
 }
@@ -595,7 +597,8 @@ mod tests {
 
     #[test]
     fn a_session_belongs_to_the_identity_that_began_it() {
-        let welcome = || Response::Welcome(Welcome { session_id: SessionId::default(), ..Welcome::default() });
+        let welcome =
+            || Response::Welcome(Welcome { session_id: SessionId::default(), ..Welcome::default() });
         let hello = |session| Tenancy::Hello { session, is_closed: false };
         let began = |who, ending: Option<Ending>| {
             let mut auditor = logged();
@@ -628,9 +631,8 @@ mod tests {
     #[test]
     fn an_identity_exceeds_its_quota_by_one_hold_for_each_worker() {
         let mut auditor = logged();
-        let random_seeds = (0..100).find_map(|seed| {
-            crate::identities::Identities::new(seed, &auditor.settings)
-        });
+        let random_seeds =
+            (0..100).find_map(|seed| crate::identities::Identities::new(seed, &auditor.settings));
         auditor.settings.identities = random_seeds;
         auditor.settings.worker_count = 2;
         let max = auditor.settings.identities.map_or(0, |identities| identities.quotas.claims) + 2;

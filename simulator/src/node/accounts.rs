@@ -1,11 +1,10 @@
 //! The access control of the server, its policies, and checks of the accounts that count what identities have.
 
 use super::Server;
-use crate::identities::{POLICY_COUNT, TenantQuotas, Who, identity_of_others};
+use crate::identities::{POLICY_COUNT, TenantQuotas, Who, identities_of_others};
 use crate::world::{Event, World};
 use std::sync::Arc;
 use waymaker_engine::{Account, Resource};
-use waymaker_server::access::Evidence;
 use waymaker_server::node::Node;
 
 /// What must be zero once all clients have left.
@@ -27,7 +26,8 @@ impl KeptAccounts {
         }
         let account = |who: Who| node.access.accounts(&who.identity(), Some(&who.evidence())).identity;
         let limited = Who::LIMITED.into_iter().filter_map(|who| Some((who, account(who)?))).collect();
-        let others = node.access.accounts(&identity_of_others(), Some(&Evidence::default())).identity;
+        let others = identities_of_others();
+        let others = others.iter().filter_map(|identity| node.access.accounts(identity, None).identity);
         Self { limited, others: account(Who::Operator).into_iter().chain(others).collect() }
     }
 }

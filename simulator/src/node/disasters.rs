@@ -1,8 +1,8 @@
 //! The start and the end of a whole server: it starts from the contents of its disk, crashes, or stops
 //! cleanly.
 
-use super::damage::damage;
 use super::accounts::{KeptAccounts, set_access};
+use super::damage::damage;
 use super::log::{LogEnd, OPTIONS, SimulatedLog};
 use super::quorum::SimulatedQuorum;
 use super::{Errands, Server, Shared, Thread, config, contents};

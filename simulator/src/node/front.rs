@@ -499,8 +499,7 @@ impl Work<'_, '_> {
             ..Hello::default()
         };
         let client = client_of(hands.world, front.connection);
-        let opened =
-            InletState::open(hands.worker, &hello, client, hands.world.server_time().into());
+        let opened = InletState::open(hands.worker, &hello, client, hands.world.server_time().into());
         hands.tasks.follow_up(hands.world, hands.worker, hands.errands);
         match opened {
             Ok((inlet, answer)) => {

@@ -4,7 +4,7 @@ use super::front::{Front, Hands, Woken};
 use super::io::{Io, Registered, VirtualStopwatch, register, unregister, write};
 use super::tasks::{EVENTS_PER_POLL, Errands, Task, Tasks};
 use super::unserved::Allowance;
-use crate::identities::Who;
+use crate::identities::evidence_of_others;
 use crate::tenants::who_of;
 use crate::world::{Event, World};
 use std::collections::{BTreeMap, VecDeque};
@@ -519,7 +519,10 @@ pub(super) fn client_of(world: &World, connection: usize) -> Client {
     if world.settings.identities.is_none() {
         return Client::default();
     }
-    let tenant = who_of(world.network.connections[connection].client);
-    let evidence = tenant.map(Who::evidence).unwrap_or_default();
+    let client = world.network.connections[connection].client;
+    let evidence = match who_of(client) {
+        Some(tenant) => tenant.evidence(),
+        None => evidence_of_others(world.colleagues.contains(&client)),
+    };
     Client { known_as: KnownAs::Unidentified, evidence: Some(Arc::new(evidence)), ..Client::default() }
 }
