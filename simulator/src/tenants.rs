@@ -37,7 +37,7 @@ pub(crate) fn who_of(client: usize) -> Option<Who> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tenancy {
     Hello { session: SessionRequest, is_closed: bool },
-    Acquire { key: &'static [u8], shared: bool, is_durable: bool, is_on_session: bool },
+    Acquire { key: &'static [u8], shared: bool, is_durable: bool, is_on_session: bool, is_named: bool },
     Release { id: LockId },
     Extend { id: LockId, lease_ms: u32 },
     Status { id: LockId },
@@ -396,7 +396,8 @@ impl Tenant {
         let scope = if is_durable { Scope::Local } else { Scope::Ephemeral };
         let options =
             AcquireOptions { scope: scope_number(scope), request_id, owner, ..AcquireOptions::default() };
-        let request = Tenancy::Acquire { key, shared: shared_mode, is_durable, is_on_session };
+        let is_named = request_id.is_some();
+        let request = Tenancy::Acquire { key, shared: shared_mode, is_durable, is_on_session, is_named };
         self.ask(world, request, |number, out| {
             let acquire =
                 Acquire { key, wait_ms, lease_ms, shared: shared_mode, options, ..Acquire::default() };

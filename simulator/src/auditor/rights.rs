@@ -367,7 +367,7 @@ impl Auditor {
     /// Judges the response to an acquire of a tenant. Rules `rights` and `identity`: a request id finds no
     /// claim of another identity. Rule `quota`: an identity has no more holds than its quota allows.
     fn judge_tenant_acquire(&mut self, who: Who, request: &Tenancy, times: Times, response: &Response<'_>) {
-        let Tenancy::Acquire { key, is_durable, is_on_session, .. } = *request else { return };
+        let Tenancy::Acquire { key, is_durable, is_on_session, is_named, .. } = *request else { return };
         let Times { sent_ms, now_ms, .. } = times;
         if let Response::Error(ErrorAnswer { detail: ErrorDetail::Contention(contention), .. }) = response {
             let may_see = |policy: &usize| has(*policy, who, Right::Inspect, key);
@@ -393,8 +393,8 @@ impl Auditor {
             }
             return;
         }
-        // The holds of a session end with it.
-        let until_ms = if is_on_session { 0 } else { sent_ms + u64::from(remaining_ms) };
+        // The holds of a session end with it. Another acquire may take over a request id, with another lease.
+        let until_ms = if is_on_session || is_named { 0 } else { sent_ms + u64::from(remaining_ms) };
         let holds = self.tenancies.holds.values();
         let earlier = holds
             .filter(|hold| hold.who == Some(who) && hold.end_count == end_count && hold.until_ms > now_ms);
@@ -492,6 +492,7 @@ mod tests {
     use super::super::durable_tests::logged;
     use super::super::scene::{granted, rule};
     use super::*;
+    use crate::identities::Identities;
     use waymaker_protocol::{Contention, Inspected, NamespacesListed, Released, Welcome};
 
     const ID: u64 = 5;
@@ -505,7 +506,7 @@ mod tests {
     }
 
     fn acquire(key: &'static [u8]) -> Tenancy {
-        Tenancy::Acquire { key, shared: false, is_durable: true, is_on_session: false }
+        Tenancy::Acquire { key, shared: false, is_durable: true, is_on_session: false, is_named: false }
     }
 
     /// Judges a response, with HELLO, request and response at the same time.
@@ -631,9 +632,9 @@ mod tests {
     #[test]
     fn an_identity_exceeds_its_quota_by_one_hold_for_each_worker() {
         let mut auditor = logged();
-        let random_seeds =
-            (0..100).find_map(|seed| crate::identities::Identities::new(seed, &auditor.settings));
-        auditor.settings.identities = random_seeds;
+        auditor.settings.identities = (0..100).find_map(|seed| Identities::new(seed, &auditor.settings));
+        // The number of workers stays the same.
+        auditor.settings.durability = None;
         auditor.settings.worker_count = 2;
         let max = auditor.settings.identities.map_or(0, |identities| identities.quotas.claims) + 2;
         for fence in 1..=max {
