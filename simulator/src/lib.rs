@@ -19,6 +19,8 @@
 //! - `client`: adversarial clients, which write frames themselves and do everything that the protocol allows
 //! - `node`: the server, with the threads, log and restarts that the simulation drives
 //! - `visitors`: clients that create and remove namespaces
+//! - `identities`, `tenants`: the policies of the server, and clients with identities that try to go beyond
+//!   their rights
 //! - `real_client`: processes that use the Rust client library
 
 mod auditor;
@@ -31,6 +33,7 @@ mod edge;
 mod etcd;
 mod form;
 pub mod history;
+mod identities;
 mod mix;
 mod network;
 mod node;
@@ -38,6 +41,7 @@ mod operation;
 mod random;
 mod real_client;
 mod simulation;
+mod tenants;
 mod trace;
 mod visitors;
 mod workload;

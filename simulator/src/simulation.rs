@@ -3,9 +3,11 @@
 use crate::auditor::Violation;
 use crate::client::Client;
 use crate::history::{History, Recorder};
-use crate::node::Server;
+use crate::identities::Identities;
+use crate::node::{Server, plan_reload};
 use crate::random::Random;
 use crate::real_client::{Plan, RealClients};
+use crate::tenants::{FIRST_TENANT, Tenants};
 use crate::trace::Trace;
 use crate::visitors::{FIRST_VISITOR, Visitors};
 use crate::workload::Settings;
@@ -40,6 +42,8 @@ pub struct Options {
     pub is_without_fronts: bool,
     /// True if the run has no real clients, that is, no processes that use the client library.
     pub is_without_real_clients: bool,
+    /// True if no client has an identity, even if the seed chooses some.
+    pub is_without_identities: bool,
 }
 
 /// Result of a run.
@@ -110,8 +114,13 @@ pub fn judge(seed: u64, options: &Options) -> Outcome {
 /// of the history judges it. Only a panic of the server ends the run early.
 pub fn record(seed: u64, options: &Options) -> (Outcome, History) {
     // The history covers neither restarts nor the calls of real clients.
-    let options =
-        &Options { is_without_log: true, is_without_fronts: true, is_without_real_clients: true, ..*options };
+    let options = &Options {
+        is_without_log: true,
+        is_without_fronts: true,
+        is_without_real_clients: true,
+        is_without_identities: true,
+        ..*options
+    };
     let mut simulation = Simulation::new(seed, options, false);
     simulation.world.auditor.silence();
     simulation.world.recorder = Some(Recorder::new(&simulation.world.settings));
@@ -194,6 +203,7 @@ struct Simulation {
     clients: Vec<Client>,
     real: RealClients,
     visitors: Visitors,
+    tenants: Option<Tenants>,
     /// Operations that clients may still begin.
     budget: u32,
     event_count: u64,
@@ -213,6 +223,9 @@ impl Simulation {
         if !options.is_without_real_clients {
             Plan::add(seed, &mut settings);
         }
+        if !options.is_without_identities {
+            settings.identities = Identities::new(seed, &settings);
+        }
         let budget = settings.operation_count;
         let client_count = settings.client_count;
         let mut trace = Trace::new(keeps_text, options.prints);
@@ -222,9 +235,11 @@ impl Simulation {
         let clients = (0..client_count).map(|index| Client::new(&mut world, index)).collect();
         let real = RealClients::new(&mut world);
         let visitors = Visitors::new(&mut world);
+        let tenants = Tenants::new(&mut world);
+        plan_reload(&mut world);
         world.after(0, Event::Interfere);
         world.interrupt_cluster();
-        Self { world, server, clients, real, visitors, budget, event_count: 0 }
+        Self { world, server, clients, real, visitors, tenants, budget, event_count: 0 }
     }
 
     fn run(&mut self) {
@@ -243,6 +258,7 @@ impl Simulation {
         self.clients.iter_mut().for_each(|client| client.leave(&mut self.world));
         self.real.leave(&mut self.world);
         self.visitors.leave(&mut self.world);
+        self.tenants.iter_mut().for_each(|tenants| tenants.leave(&mut self.world));
         let answered = |simulation: &Self| {
             simulation.clients.iter().all(|client| client.outstanding(u64::MAX).is_empty())
                 && simulation.real.outstanding().is_empty()
@@ -286,9 +302,17 @@ impl Simulation {
             let may_be_left = simulation.world.settings.mix.lazy_entry_count();
             let claims_are_gone =
                 simulation.server.claim_count().is_some_and(|count| u64::from(count) <= may_be_left);
-            claims_are_gone && simulation.server.connection_count() == 0
+            claims_are_gone
+                && simulation.server.connection_count() == 0
+                && simulation.server.left_in_accounts(may_be_left).is_empty()
         };
         if !self.go_on(EMPTY_WITHIN_MS, empty) {
+            let left = self.server.left_in_accounts(self.world.settings.mix.lazy_entry_count());
+            if !left.is_empty() {
+                return self.world.auditor.accuse("quota", || {
+                    format!("accounts count {left:?} after all clients have disconnected")
+                });
+            }
             let (claims, connections) = (self.server.claim_count(), self.server.connection_count());
             return self.world.auditor.accuse("leftover", || {
                 format!(
@@ -367,6 +391,13 @@ impl Simulation {
                     self.server.accept(world, connection);
                 }
             }
+            Event::Tenant(tenant) => {
+                let opened = self.tenants.as_mut().and_then(|tenants| tenants.act(world, tenant));
+                if let Some(connection) = opened {
+                    self.server.accept(world, connection);
+                }
+            }
+            Event::Reload => self.server.reload(world),
             Event::Apply(transaction) => world.apply(transaction),
             Event::Outage => world.interrupt_cluster(),
             Event::Interfere => self.server.interfere(world),
@@ -391,6 +422,9 @@ impl Simulation {
     fn wake(&mut self, client: usize) {
         match self.clients.get_mut(client) {
             Some(client) => client.wake(&mut self.world),
+            None if client >= FIRST_TENANT => {
+                self.tenants.iter_mut().for_each(|tenants| tenants.wake(&mut self.world, client));
+            }
             None if client >= FIRST_VISITOR => self.visitors.wake(&mut self.world, client),
             None => self.real.wake(&mut self.world, client),
         }

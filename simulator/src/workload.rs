@@ -4,6 +4,7 @@ use crate::cluster::ClusterSettings;
 use crate::durability::Durability;
 use crate::edge::Edge;
 use crate::form::Form;
+use crate::identities::{Identities, TENANT_KEYS};
 use crate::mix::{Mix, Rule, TREE, kind_of};
 use crate::operation::{Acquire, Key};
 use crate::random::Random;
@@ -80,6 +81,8 @@ pub(crate) struct Settings {
     pub(crate) edge: Option<Edge>,
     /// Settings of real clients; `None` without them.
     pub(crate) processes: Option<Plan>,
+    /// Settings of identities, rights and quotas; `None` if no client has an identity.
+    pub(crate) identities: Option<Identities>,
 }
 
 impl Settings {
@@ -177,6 +180,7 @@ impl Settings {
             durability: Durability::new(seed, cluster).filter(|_| !is_tight),
             edge,
             processes: None,
+            identities: None,
         }
     }
 
@@ -237,6 +241,9 @@ impl Settings {
         }
         if self.has_visitors() {
             names.extend(VISITED_KEYS.iter().map(|key| key.to_vec()));
+        }
+        if self.identities.is_some() {
+            names.extend(TENANT_KEYS.iter().map(|key| key.to_vec()));
         }
         names
     }

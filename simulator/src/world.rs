@@ -60,6 +60,10 @@ pub(crate) enum Event {
     Brink(usize),
     /// This visitor acts.
     Visit(usize),
+    /// This tenant acts.
+    Tenant(usize),
+    /// The server gets another policy.
+    Reload,
     /// This real client acts.
     Step(usize),
     /// A worker is stalled, or a turn is taken and passed on.
@@ -82,6 +86,12 @@ pub(crate) struct World {
     pub(crate) random: Random,
     /// Random source for the acts of clients in `Settings::edge`.
     pub(crate) edge_random: Random,
+    /// Random source for changes of the policy.
+    pub(crate) identity_random: Random,
+    /// Clients with the second identity of clients that are not tenants.
+    pub(crate) colleagues: BTreeSet<usize>,
+    /// Number of the policy of the server.
+    pub(crate) policy: usize,
     /// True if bytes that are sent now arrive soon.
     pub(crate) is_hasty: bool,
     pub(crate) trace: Trace,
@@ -127,6 +137,9 @@ impl World {
             cluster: SimulatedCluster::default(),
             recorder: None,
             edge_random: Random::new(settings.edge.map_or(0, |edge| edge.seed)),
+            identity_random: Random::new(settings.identities.map_or(0, |identities| !identities.seed)),
+            colleagues: BTreeSet::new(),
+            policy: 0,
             is_hasty: false,
             settings,
             random,

@@ -138,7 +138,7 @@ impl AccessControl {
     }
 
     /// Returns the accounts of a client.
-    pub(crate) fn accounts(&self, identity: &Identity, evidence: Option<&Evidence>) -> Accounts {
+    pub fn accounts(&self, identity: &Identity, evidence: Option<&Evidence>) -> Accounts {
         self.accounts.of(|| self.policy(), identity, evidence.and_then(|evidence| evidence.address))
     }
 

@@ -39,8 +39,7 @@ pub struct Policy {
 
 impl Policy {
     /// Returns a policy with these rules and without credentials.
-    #[cfg(test)]
-    pub(crate) fn of_rules(rules: Rules) -> Self {
+    pub fn of_rules(rules: Rules) -> Self {
         Self { rules, ..Self::default() }
     }
 

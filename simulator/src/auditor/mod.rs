@@ -32,6 +32,7 @@ mod pools;
 mod refusals;
 mod request_ids;
 mod restarts;
+mod rights;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
@@ -70,6 +71,8 @@ use pool_pages::PoolWalk;
 use pools::PoolRecords;
 pub(crate) use restarts::Ending;
 use restarts::Restarts;
+use rights::Tenancies;
+pub(crate) use rights::Times;
 use sessions::Session;
 use stalls::Stalls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -178,6 +181,13 @@ pub struct Violation {
 /// durable       A response that promises durability follows the sync of its record (restarts).
 /// session-gone  A connection gets no grant after the event that its session is over (answers).
 /// visit         Fences rise across removals of their namespace; the server removes no namespace that is in use (visits).
+/// rights        A request of a tenant succeeds only with the right that it needs, and is not refused with it. Holds, request
+///               ids and sessions of other identities look absent (rights).
+/// identity      The same for holds and sessions from before a restart; their own identity finds them (rights).
+/// refused       A refused request changes nothing (rights).
+/// quota         An identity has no more than its quota and one more for each worker (rights); when all clients have left,
+///               every count is zero (simulation).
+/// reload        A policy that takes a right away ends the connections of its identity, and no others (rights).
 /// start, log    A server starts from any content of its disk and restores all of it; the log accepts what the server writes
 ///               (restarts, node::contents).
 /// ```
@@ -226,6 +236,7 @@ pub(crate) struct Auditor {
     restarts: Restarts,
     counted: Counted,
     visits: Visits,
+    tenancies: Tenancies,
     /// Time of the order to stop the server.
     stopping_ms: Option<u64>,
     /// Whether the auditor reports nothing, because another check decides about this run.
@@ -393,6 +404,7 @@ impl Auditor {
             restarts: Restarts::default(),
             counted: Counted::default(),
             visits: Visits::default(),
+            tenancies: Tenancies::default(),
             stopping_ms: None,
             is_silent: false,
             spoken: None,
@@ -782,7 +794,7 @@ impl Auditor {
             .iter()
             .map(|(key, history)| (*key, history.missing_count(), unheard.get(key).copied().unwrap_or(0)));
         // A new key starts above the fences of removed namespaces.
-        let skipped = self.visits.highest();
+        let skipped = self.visits.highest().max(self.tenancies.highest());
         let wrong = counted.find(|(_, missing, unheard)| *missing > unheard + skipped);
         if let Some((key, missing, unheard)) = wrong {
             self.accuse("fence-step", || {

@@ -1,6 +1,7 @@
 //! Rules about the listed namespaces.
 
 use super::Auditor;
+use crate::identities::TENANT_NAMESPACE;
 use crate::mix::kind_of;
 use crate::operation::Key;
 use crate::visitors::VISITED;
@@ -64,7 +65,9 @@ impl Auditor {
         now_ms: u64,
     ) {
         let sent_ms = self.requests[request].first_sent_ms;
-        let is_own = |one: &&ListedNamespace<'_>| !one.name.starts_with(VISITED);
+        let is_own = |one: &&ListedNamespace<'_>| {
+            !one.name.starts_with(VISITED) && !one.name.starts_with(TENANT_NAMESPACE)
+        };
         let is_shown = |number: u8| {
             listed.namespaces.iter().filter(is_own).filter(|one| one.kind.number() == number).count() == 1
         };

@@ -314,6 +314,7 @@ impl Auditor {
         self.duties.clear();
         let is_forgetful = self.settings.is_forgetful;
         self.visits.note_end(ending);
+        self.tenancies.note_end(ending);
         if ending == Ending::Loss || now_ms >= self.restarts.losses.granted_by_ms {
             self.restarts.losses.is_pending = false;
             self.restarts.losses.longest_ms = 0;

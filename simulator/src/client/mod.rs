@@ -114,6 +114,10 @@ impl Client {
         let mate = (index > 0 && wants_session && world.random.once_in(3))
             .then(|| world.random.below(index as u64) as usize);
         let shares_owner = world.settings.mix.shares_owners && world.random.once_in(2);
+        // A session belongs to one identity.
+        if mate.map_or(index % 2 == 1, |mate| world.colleagues.contains(&mate)) {
+            world.colleagues.insert(index);
+        }
         let owner_index = if shares_owner { 0 } else { index };
         let mut client = Self {
             index,

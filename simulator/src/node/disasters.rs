@@ -1,6 +1,7 @@
 //! The start and the end of a whole server: it starts from the contents of its disk, crashes, or stops
 //! cleanly.
 
+use super::accounts::{KeptAccounts, set_access};
 use super::damage::damage;
 use super::log::{LogEnd, OPTIONS, SimulatedLog};
 use super::quorum::SimulatedQuorum;
@@ -77,13 +78,17 @@ impl Server {
             made => made,
         };
         let (node, log) = match made {
-            Ok(made) => made,
+            Ok((mut node, log)) => {
+                set_access(world, &mut node);
+                (node, log)
+            }
             Err(error) => {
                 return world.auditor.accuse("start", || format!("the server does not start: {error}"));
             }
         };
         let now = world.server_time();
         let node = Arc::new(node);
+        self.accounts = KeptAccounts::of(world, &node);
         self.log = log;
         self.disk = None;
         self.is_damaged = false;

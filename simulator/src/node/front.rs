@@ -8,6 +8,7 @@
 
 use super::io::{Arrival, Registered, VirtualStopwatch, read, register, write};
 use super::tasks::{Errands, Tasks};
+use super::thread::client_of;
 use crate::world::{Event as Happening, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,7 @@ use waymaker_server::edge::front_turn::{FrontTurn, FrontTurnEnd, Others};
 use waymaker_server::edge::inlet::{InletState, Listener, Reply};
 use waymaker_server::edge::read_barrier::ReadBarrier;
 use waymaker_server::edge::streams::{FrontWork, Ran, StreamTurns};
-use waymaker_server::worker::{Client, ConnectionKey, Worker};
+use waymaker_server::worker::{ConnectionKey, Worker};
 
 /// Number of bytes that the library reads at once.
 const READ_LEN_MAX: usize = 4 << 10;
@@ -497,8 +498,8 @@ impl Work<'_, '_> {
             notify_taken_up: true,
             ..Hello::default()
         };
-        let opened =
-            InletState::open(hands.worker, &hello, Client::default(), hands.world.server_time().into());
+        let client = client_of(hands.world, front.connection);
+        let opened = InletState::open(hands.worker, &hello, client, hands.world.server_time().into());
         hands.tasks.follow_up(hands.world, hands.worker, hands.errands);
         match opened {
             Ok((inlet, answer)) => {

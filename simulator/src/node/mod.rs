@@ -11,6 +11,7 @@
 //!   request that expects responses or events is a *stream*.
 
 mod acceptor;
+mod accounts;
 mod contents;
 mod damage;
 mod disasters;
@@ -29,6 +30,8 @@ use crate::mix::kind_of;
 use crate::operation::Key;
 use crate::world::{Event, World};
 use acceptor::Acceptor;
+use accounts::KeptAccounts;
+pub(crate) use accounts::plan_reload;
 use disasters::Stage;
 use log::SimulatedLog;
 use quorum::SimulatedQuorum;
@@ -58,6 +61,7 @@ const CROWD_VERIFY_EVERY: u64 = 500;
 pub(crate) struct Server {
     node: Shared,
     threads: Vec<Thread>,
+    accounts: KeptAccounts,
     /// The shards that the keys of the run belong to.
     shards: Vec<usize>,
     /// For each worker, the instant up to which it has read everything, as of the last check.
@@ -102,6 +106,7 @@ impl Server {
         let mut server = Self {
             node: Shared(Arc::new(Node::new(&config(world, 0, (None, None))))),
             threads: Vec::new(),
+            accounts: KeptAccounts::default(),
             shards: Vec::new(),
             drained: Vec::new(),
             stage: Stage::Down,
@@ -163,6 +168,7 @@ impl Server {
         self.verify_turns(world);
         self.verify_moves(world);
         self.verify_drained(world);
+        self.judge_quotas(world);
         self.happened_count += 1;
         if !world.settings.is_crowd || self.happened_count.is_multiple_of(CROWD_VERIFY_EVERY) {
             self.verify();

@@ -4,6 +4,8 @@ use super::front::{Front, Hands, Woken};
 use super::io::{Io, Registered, VirtualStopwatch, register, unregister, write};
 use super::tasks::{EVENTS_PER_POLL, Errands, Task, Tasks};
 use super::unserved::Allowance;
+use crate::identities::evidence_of_others;
+use crate::tenants::who_of;
 use crate::world::{Event, World};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use waymaker_server::edge::turn::Turn;
 use waymaker_server::limits::{HOUSEKEEPING_MS, READ_LEN_MAX, TURN_US};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::Node;
-use waymaker_server::worker::Worker;
+use waymaker_server::worker::{Client, KnownAs, Worker};
 
 /// Longest time between two tasks of a thread.
 const STEP_MAX_US: u64 = 30;
@@ -262,7 +264,9 @@ impl Thread {
             if moved.is_some() {
                 world.note_served(connection);
             }
-            let inner = Connection::begin(worker, barrier, Newcomer::new(peer.as_bytes(), moved), now);
+            let client = client_of(world, connection);
+            let newcomer = Newcomer { client, ..Newcomer::new(peer.as_bytes(), moved) };
+            let inner = Connection::begin(worker, barrier, newcomer, now);
             tasks.follow_up(world, worker, errands);
             register(world, tasks, registered, inner.key(), connection);
             Inner::Binary(inner)
@@ -508,4 +512,17 @@ impl Thread {
             self.wake(world);
         }
     }
+}
+
+/// Returns what the server knows of the client of a new connection before its HELLO.
+pub(super) fn client_of(world: &World, connection: usize) -> Client {
+    if world.settings.identities.is_none() {
+        return Client::default();
+    }
+    let client = world.network.connections[connection].client;
+    let evidence = match who_of(client) {
+        Some(tenant) => tenant.evidence(),
+        None => evidence_of_others(world.colleagues.contains(&client)),
+    };
+    Client { known_as: KnownAs::Unidentified, evidence: Some(Arc::new(evidence)), ..Client::default() }
 }
