@@ -107,9 +107,9 @@ pub trait Effects {
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         let _ = (shard, number, record);
     }
-    /// An identity releases the claim of another identity. For the audit log.
-    fn released_of_other(&mut self, released: ReleasedOfOther<'_>) {
-        let _ = released;
+    /// An identity acts on the claim of another identity, and the act succeeds. For the audit log.
+    fn acted_on_other(&mut self, act: ActOnOther<'_>) {
+        let _ = act;
     }
     /// What was registered with this type, in a namespace of kind registry, ended with its lease. For those who count.
     fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
@@ -380,10 +380,31 @@ pub struct Verified {
     pub held: bool,
 }
 
-/// A release of a claim that another identity took.
+/// What an identity did to the claim of another identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimAct {
+    /// It ended the claim.
+    Release,
+    /// It set another end of the lease.
+    Extend {
+        /// Length of the lease from now on.
+        lease_ms: u32,
+    },
+    /// It renewed or changed a registration, which is its own from here on.
+    Register {
+        /// Length of the lease from now on; 0 if the lease ended before.
+        lease_ms: u64,
+    },
+    /// It repeated the request id of the claim, which is its own from here on.
+    TakeOver,
+}
+
+/// An act on a claim that another identity took.
 #[derive(Debug)]
-pub struct ReleasedOfOther<'a> {
-    /// The lane that releases it.
+pub struct ActOnOther<'a> {
+    /// The act.
+    pub act: ClaimAct,
+    /// The lane that acts.
     pub lane: LaneAddress,
     /// The identity of this lane.
     pub by: &'a Arc<str>,

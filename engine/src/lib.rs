@@ -40,10 +40,10 @@ mod wheel;
 pub use access::{Access, Grants, Rights};
 pub use account::{Account, Accounts, Counted, Holder, QuotaReached, Quotas, Resource};
 pub use effect::{
-    Answer, CancelReason, ClaimId, ClaimStatus, Contention, CounterName, Effects, Event, ForceReleased,
-    Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, ListedPool, LogState, Page, PermitHolder, PoolPage,
-    PoolStatus, QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered, Registration,
-    RegistrationPage, ReleasedOfOther, Reserved, ReservedEnd, ReservedTogether, RevokeReason, Scope, Ticket,
+    ActOnOther, Answer, CancelReason, ClaimAct, ClaimId, ClaimStatus, Contention, CounterName, Effects,
+    Event, ForceReleased, Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, ListedPool, LogState, Page,
+    PermitHolder, PoolPage, PoolStatus, QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered,
+    Registration, RegistrationPage, Reserved, ReservedEnd, ReservedTogether, RevokeReason, Scope, Ticket,
     Verified, WaitingClaim, WhenDurable,
 };
 pub use limiter::{Allowance, Throttle};

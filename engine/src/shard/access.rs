@@ -3,7 +3,7 @@
 use super::{Caller, Shard};
 use crate::access::{Access, Rights};
 use crate::claim::Claim;
-use crate::effect::{Effects, LaneAddress, Refusal, ReleasedOfOther};
+use crate::effect::{ActOnOther, ClaimAct, Effects, LaneAddress, Refusal};
 use crate::entry::Kind;
 use crate::limits::COMPARED_PATH_COUNT_MAX;
 use std::sync::Arc;
@@ -97,19 +97,32 @@ impl Shard {
         claim: u32,
         effects: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        let Some(access) = self.access_of(caller.lane) else { return Ok(()) };
         self.check_access(caller, claim, Rights::RELEASE_OTHERS)?;
-        if self.identity_of(claim) != Some(access.identity()) {
-            effects.released_of_other(ReleasedOfOther {
-                lane: caller.ticket.lane,
-                by: access.identity(),
-                namespace: caller.namespace,
-                id: self.id(claim),
-                key: self.shown_key(claim),
-                owner: self.owner_of(claim),
-            });
+        if self.is_far(claim) {
+            return Err(Refusal::NotFound);
         }
+        self.report_act(caller.lane, claim, ClaimAct::Release, effects);
         Ok(())
+    }
+
+    /// Reports an act of a lane on the claim of another lane, if another identity took the claim. The claim must still belong to the other
+    /// lane, and nothing may refuse the act any more.
+    #[cold]
+    pub(super) fn report_act(&self, lane: u32, claim: u32, act: ClaimAct, effects: &mut impl Effects) {
+        let Some(access) = self.access_of(lane) else { return };
+        // No client knows the ids of the other keys of a claim that waits: its first key has the only line.
+        if self.identity_of(claim) == Some(access.identity()) || self.is_far(claim) {
+            return;
+        }
+        effects.acted_on_other(ActOnOther {
+            act,
+            lane: self.lanes.lanes[lane].address,
+            by: access.identity(),
+            namespace: self.namespace_of(claim),
+            id: self.id(claim),
+            key: self.shown_key(claim),
+            owner: self.owner_of(claim),
+        });
     }
 
     /// Returns the owner of a claim, or an empty one for a lane that may not know it.

@@ -7,8 +7,8 @@ use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
 use crate::claim::{Claim, Detail, MOVED_BESIDE_RECORDS, OrderKey, flag};
 use crate::effect::{
-    Answer, CancelReason, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason, Scope, Ticket,
-    WhenDurable,
+    Answer, CancelReason, ClaimAct, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason,
+    Scope, Ticket, WhenDurable,
 };
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
@@ -531,7 +531,7 @@ impl Shard {
         number: u32,
         effects: &mut impl Effects,
     ) -> bool {
-        self.move_to_lane(claim, lane);
+        self.move_to_lane(claim, lane, ClaimAct::TakeOver, effects);
         let detail = self.detail_mut(claim);
         (detail.number, detail.waited) = (number, true);
         self.record_move(claim, effects)
@@ -567,12 +567,14 @@ impl Shard {
         }
     }
 
-    /// A claim whose request came again from another lane belongs to that lane from here on.
-    pub(super) fn move_to_lane(&mut self, claim: u32, lane: u32) {
+    /// A claim whose request came again from another lane belongs to that lane from here on. If another identity took the claim, the act
+    /// is reported.
+    pub(super) fn move_to_lane(&mut self, claim: u32, lane: u32, act: ClaimAct, effects: &mut impl Effects) {
         let from = self.claims[claim].lane;
         if from == lane {
             return;
         }
+        self.report_act(lane, claim, act, effects);
         let linked = self.claims[claim].has(flag::LINKED);
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         self.set_lane(claim, lane);
@@ -609,7 +611,7 @@ impl Shard {
             return false;
         }
         self.taken_up_event(claim, before, effects);
-        self.move_to_lane(claim, lane);
+        self.move_to_lane(claim, lane, ClaimAct::TakeOver, effects);
         let detail = self.detail_mut(claim);
         (detail.waited, detail.repeated) = (false, true);
         self.record_move(claim, effects)

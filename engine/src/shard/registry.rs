@@ -9,7 +9,7 @@ use super::{Caller, PageBounds, Shard};
 use crate::access::Rights;
 use crate::claim::{Claim, Extra, RegisteredAs, flag};
 use crate::effect::{
-    Answer, ClaimId, Effects, LogState, Refusal, Registered, Registration, RegistrationPage, Scope,
+    Answer, ClaimAct, ClaimId, Effects, LogState, Refusal, Registered, Registration, RegistrationPage, Scope,
 };
 use crate::entry;
 use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
@@ -101,6 +101,9 @@ impl Shard {
         let answer = if claim == NONE {
             Answer::Refused(Refusal::NotFound)
         } else if self.is_registered_by(caller, claim, owner) {
+            if self.claims[claim].lane != caller.lane {
+                self.report_act(caller.lane, claim, ClaimAct::Release, effects);
+            }
             Answer::Unregistered { was_expired: false }
         } else if lazy && self.claims[claim].has(flag::OVERDUE) {
             Answer::Unregistered { was_expired: true }
@@ -301,7 +304,8 @@ impl Shard {
         end_ms: i64,
         effects: &mut impl Effects,
     ) {
-        self.move_to_lane(claim, caller.lane);
+        let lease_ms = u64::try_from(end_ms.saturating_sub(self.now_ms())).unwrap_or(0);
+        self.move_to_lane(claim, caller.lane, ClaimAct::Register { lease_ms }, effects);
         self.claims[claim].since = self.now;
         let detail = self.detail_mut(claim);
         detail.metadata = Some(Arc::from(register.value));

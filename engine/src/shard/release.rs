@@ -4,8 +4,8 @@ use super::{Caller, Shard};
 use crate::access::Rights;
 use crate::claim::flag;
 use crate::effect::{
-    Answer, CancelReason, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason, WhenDurable,
-    remaining_ms,
+    Answer, CancelReason, ClaimAct, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason,
+    WhenDurable, remaining_ms,
 };
 use crate::lane::{Lane, LaneState};
 use crate::slab::NONE;
@@ -166,7 +166,7 @@ impl Shard {
     }
 
     /// A holder that believes in a longer lease than it has must learn of it; of a longer one once that is durable, where it
-    /// has to be.
+    /// has to be. If another identity took the claim, the act is reported.
     fn tell_lease_moved(
         &self,
         caller: &Caller,
@@ -177,7 +177,11 @@ impl Shard {
     ) {
         let holder = self.claims[claim].lane;
         let Lane { state, address, .. } = self.lanes.lanes[holder];
-        if holder == caller.lane || state != LaneState::Open {
+        if holder == caller.lane {
+            return;
+        }
+        self.report_act(caller.lane, claim, ClaimAct::Extend { lease_ms: remaining_ms }, effects);
+        if state != LaneState::Open {
             return;
         }
         let event = Event::LeaseMoved { id: self.id(claim), remaining_ms };

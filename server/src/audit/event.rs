@@ -10,6 +10,12 @@ use waymaker_protocol::{LockId, Quoted};
 pub enum Act {
     /// A client released the hold of another identity.
     ReleaseOther,
+    /// A client set another lease for the hold of another identity.
+    ExtendOther,
+    /// A client renewed or changed the registration of another identity, and has it now.
+    RegisterOther,
+    /// A client repeated the request id of another identity, and has its claim now.
+    TakeOver,
     /// An operator ended a claim.
     ForceRelease,
     /// An operator froze a prefix.
@@ -44,6 +50,9 @@ impl Act {
     pub fn name(self) -> &'static str {
         match self {
             Self::ReleaseOther => "release-other",
+            Self::ExtendOther => "extend-other",
+            Self::RegisterOther => "register-other",
+            Self::TakeOver => "take-over",
             Self::ForceRelease => "force-release",
             Self::Freeze => "freeze",
             Self::Thaw => "thaw",

@@ -39,7 +39,7 @@ impl Acts {
     }
 
     /// Adds the namespace and the key to the newest event, a refusal.
-    fn complete_newest(&mut self, namespace: Option<Box<[u8]>>, key: Option<Box<[u8]>>) {
+    pub(super) fn complete_newest(&mut self, namespace: Option<Box<[u8]>>, key: Option<Box<[u8]>>) {
         if let Some(event) = self.ended.back_mut() {
             (event.namespace, event.key) = (namespace, key);
         }

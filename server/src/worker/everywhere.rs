@@ -67,7 +67,8 @@ impl State {
                 if let Some(message) = self.may_not_remove(node, slot, remove.name) {
                     self.lanes[slot].in_flight -= 1;
                     let (number, code) = (frame.number(), ErrorCode::Unauthorized);
-                    return self.refuse(slot, number, code, 0, "admin", &message);
+                    self.refuse(slot, number, code, 0, "admin", &message);
+                    return self.acts.complete_newest(Some(remove.name.into()), None);
                 }
                 self.note_act(node, slot, frame);
                 return self.remove_namespace(node, ticket, remove.name);

@@ -21,6 +21,9 @@ use waymaker_protocol::{
     Welcome, next_frame,
 };
 
+/// The field of a HELLO that is refused because its identity has no right in the namespace.
+const NO_RIGHTS_FIELD: &str = "namespace";
+
 /// Why a connection is refused.
 struct HelloRefusal {
     code: ErrorCode,
@@ -80,7 +83,7 @@ impl HelloRefusal {
     fn no_rights(access: &Access, namespace: &[u8]) -> Self {
         let (identity, namespace) = (Quoted(access.identity().as_bytes()), Quoted(namespace));
         let message = format!("no rule gives {identity} a right in the namespace {namespace}");
-        Self { code: ErrorCode::Unauthorized, limit: 0, field: "namespace", message }
+        Self { code: ErrorCode::Unauthorized, limit: 0, field: NO_RIGHTS_FIELD, message }
     }
 
     fn session_gone() -> Self {
@@ -146,6 +149,12 @@ impl State {
                     lane.counted = None;
                 }
                 self.refuse_connection(key, number, code, limit, field, &message);
+                if code == ErrorCode::Unauthorized
+                    && field == NO_RIGHTS_FIELD
+                    && let Ok(hello) = Hello::decode(frame)
+                {
+                    self.acts.complete_newest(Some(hello.namespace.into()), None);
+                }
                 Next::Continue
             }
         }

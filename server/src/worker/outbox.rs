@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    Allowance, Answer, CancelReason, Effects, Event, Grant, LaneAddress, QuorumQuestion, Refusal,
-    ReleasedOfOther, Ticket, Time, WhenDurable,
+    ActOnOther, Allowance, Answer, CancelReason, ClaimAct, Effects, Event, Grant, LaneAddress,
+    QuorumQuestion, Refusal, Ticket, Time, WhenDurable,
 };
 use waymaker_protocol::Released;
 
@@ -120,19 +120,27 @@ impl Effects for Outbox<'_> {
         self.log.push(shard, number, record);
     }
 
-    fn released_of_other(&mut self, released: ReleasedOfOther<'_>) {
-        let ReleasedOfOther { lane, by, namespace, id, key, owner } = released;
+    fn acted_on_other(&mut self, act: ActOnOther<'_>) {
+        let ActOnOther { act, lane, by, namespace, id, key, owner } = act;
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         // The lane of another worker is out of reach here, but its identity is not.
         let own = self.lanes.at(lane).filter(|_| lane.worker == self.worker).map(|lane| acts::caller(lane));
         let caller = Caller { identity: Some(Arc::clone(by)), ..own.unwrap_or_default() };
         let namespace = namespaces.name_of(namespace).map(Box::from);
+        let (act, lease_ms) = match act {
+            ClaimAct::Release => (Act::ReleaseOther, None),
+            ClaimAct::Extend { lease_ms } => (Act::ExtendOther, Some(u64::from(lease_ms))),
+            ClaimAct::Register { lease_ms } => (Act::RegisterOther, Some(lease_ms)),
+            ClaimAct::TakeOver => (Act::TakeOver, None),
+        };
+        let mut details = vec![("holder", Detail::Bytes(owner.into()))];
+        details.extend(lease_ms.map(|lease_ms| ("lease_ms", Detail::Number(lease_ms))));
         self.acts.note(AuditEvent {
             namespace,
             id: Some(lock_id(id)),
             key: Some(key.into()),
-            details: vec![("holder", Detail::Bytes(owner.into()))],
-            ..AuditEvent::new(Act::ReleaseOther, caller)
+            details,
+            ..AuditEvent::new(act, caller)
         });
     }
 

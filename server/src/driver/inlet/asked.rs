@@ -14,14 +14,21 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Polls the listener. `None` is the end of the lane.
+    /// Polls the listener.
     fn poll(
         &mut self,
         poll: impl FnOnce(&mut Listener, &mut InletState) -> Poll<Option<Reply>>,
-    ) -> Poll<Option<Reply>> {
+    ) -> Poll<Result<Reply, Closed>> {
         let Self { key, listener } = self;
-        Local::with(|local| local.with_inlet(*key, |inlet, _| poll(listener, inlet)))
-            .unwrap_or(Poll::Ready(None))
+        let polled = Local::with(|local| local.with_inlet(*key, |inlet, _| poll(listener, inlet)));
+        polled.unwrap_or(Poll::Ready(None)).map(|reply| reply.ok_or_else(|| self.closed()))
+    }
+
+    /// Returns why the lane is over.
+    #[cold]
+    fn closed(&self) -> Closed {
+        let denial = Local::with(|local| local.with_inlet(self.key, |inlet, _| inlet.denial().cloned()));
+        Closed { denial: denial.flatten() }
     }
 }
 
@@ -49,8 +56,7 @@ impl Future for Asked {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self(pending) = self.get_mut();
-        let polled = pending.poll(|listener, inlet| listener.poll_answer(inlet, context));
-        polled.map(|answer| answer.ok_or(Closed))
+        pending.poll(|listener, inlet| listener.poll_answer(inlet, context))
     }
 }
 
@@ -59,8 +65,8 @@ impl Future for Asked {
 pub(crate) struct Followed(pub(super) Pending);
 
 impl Followed {
-    /// The next that was said: its answer, and before and after it events. `None` is the end of the lane.
-    pub(crate) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Option<Reply>> {
+    /// The next that was said: its answer, and before and after it events.
+    pub(crate) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Result<Reply, Closed>> {
         self.0.poll(|listener, inlet| listener.poll_told(inlet, context))
     }
 }

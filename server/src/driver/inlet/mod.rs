@@ -33,9 +33,12 @@ pub(crate) struct Inlet {
     key: ConnectionKey,
 }
 
-/// The lane is over: the server is stopping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
+/// The lane is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// The ERROR of the worker, if the client has lost its identity or a right. Otherwise the server is stopping.
+    pub(crate) denial: Option<Reply>,
+}
 
 impl Inlet {
     /// Opens a lane in this namespace, for this owner unless an acquire names another. It is for the

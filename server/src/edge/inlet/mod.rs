@@ -102,6 +102,8 @@ pub struct InletState {
     /// One that is over, for the next.
     spare: Option<Box<Following>>,
     is_closed: bool,
+    /// The ERROR that ended the lane for want of an identity or a right.
+    denial: Option<Reply>,
 }
 
 /// A request that was handed to the worker.
@@ -166,6 +168,7 @@ impl InletState {
             taken: Vec::new(),
             spare: None,
             is_closed: false,
+            denial: None,
         }
     }
 
@@ -196,6 +199,11 @@ impl InletState {
     /// Whether the worker has ended the lane.
     pub fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    /// Returns the ERROR with which the worker ended the lane, if the client has lost its identity or a right.
+    pub fn denial(&self) -> Option<&Reply> {
+        self.denial.as_ref()
     }
 
     /// A number for a request with one answer.
@@ -414,7 +422,15 @@ impl InletState {
 
     /// Something happened to a hold, to a claim that waits, or to a watched key.
     fn hear_event(&mut self, frame: Frame<'_>) {
-        let Ok(Response::Event(event)) = Response::decode(frame) else { return };
+        let event = match Response::decode(frame) {
+            Ok(Response::Event(event)) => event,
+            // An error that answers no request ends the lane.
+            Ok(Response::Error(error)) if error.code == ErrorCode::Unauthorized => {
+                self.denial = Some(Reply(frame.bytes().into()));
+                return;
+            }
+            _ => return,
+        };
         match event {
             Event::Expired { id } | Event::Revoked { id, .. } => {
                 if let Some(number) = self.followers.remove(&id) {

@@ -72,8 +72,9 @@ impl From<Fault> for Status {
 }
 
 impl From<Closed> for Fault {
-    fn from(_: Closed) -> Self {
-        Self::Other(Code::Unavailable, "the server is stopping".to_owned())
+    fn from(closed: Closed) -> Self {
+        let stopping = || Self::Other(Code::Unavailable, "the server is stopping".to_owned());
+        closed.denial.map_or_else(stopping, Self::from)
     }
 }
 

@@ -4,7 +4,7 @@ use super::framing::Framed;
 use super::message::{LockSet, MESSAGE_LEN_MAX};
 use super::namespaces::Namespace;
 use super::session::{Closing, Reaction, Session};
-use crate::driver::{Asked, Followed, Inlet, Local, Reply};
+use crate::driver::{Asked, Closed, Followed, Inlet, Local, Reply};
 use crate::front::http::Upgraded;
 use crate::front::shown::text;
 use crate::front::socket::FrontSocket;
@@ -36,12 +36,15 @@ const CLOSE_BROKEN: u16 = 3000;
 const CLOSE_PROTOCOL: u16 = 1002;
 /// The code for a text that is no UTF-8.
 const CLOSE_NOT_UTF8: u16 = 1007;
-/// The code for a client that breaks a rule of the server: it does not finish its message.
+/// The code for a client that breaks a rule of the server: it does not finish its message, or has lost its identity or a right.
 const CLOSE_POLICY: u16 = 1008;
 /// The code for a message that is too long.
 const CLOSE_TOO_LONG: u16 = 1009;
 /// The code of a server that goes away.
 const CLOSE_GOING_AWAY: u16 = 1001;
+
+/// Most bytes of a reason beside the code of a closing frame.
+const CLOSE_REASON_LEN_MAX: usize = 123;
 
 /// What a connection is made of beside its socket.
 #[derive(Debug)]
@@ -121,8 +124,8 @@ enum End {
 /// What happened next.
 enum Happening {
     Received(Option<Result<Message, WebSocketError>>),
-    /// The worker said something about the lock; nothing if it says no more.
-    Told(Option<Reply>),
+    /// The worker said something about the lock, or has ended the lane.
+    Told(Result<Reply, Closed>),
     Released,
     /// A message was begun and not finished in time.
     MessageIsLate,
@@ -185,7 +188,7 @@ impl Connection {
     async fn handle(&mut self, happening: Happening) -> Result<(), End> {
         let reaction = match happening {
             Happening::Received(received) => self.handle_received(received)?,
-            Happening::Told(Some(reply)) => self.handle_told(&reply),
+            Happening::Told(Ok(reply)) => self.handle_told(&reply),
             Happening::Released => {
                 self.release = None;
                 self.lock = None;
@@ -199,7 +202,12 @@ impl Connection {
                 self.pings_missed += 1;
                 return self.send(Message::Ping(Default::default())).await;
             }
-            Happening::Told(None) | Happening::Finishing => Reaction::Close(Closing::Stopping),
+            Happening::Told(Err(Closed { denial: Some(denial) })) => {
+                Reaction::Close(Closing::Denied(refusal_of(&denial).1))
+            }
+            Happening::Told(Err(Closed { denial: None })) | Happening::Finishing => {
+                Reaction::Close(Closing::Stopping)
+            }
         };
         self.react(reaction).await
     }
@@ -304,11 +312,16 @@ pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
 
 /// Says the last words, and lets the other side hear them: what it still sends is read and thrown away.
 async fn close(mut socket: WebSocketStream<Framed<FrontSocket>>, end: End) {
+    let mut reason = String::new();
     let code = match end {
         End::Lost => return,
         End::Left(code) => code,
         End::Violated(code) => Some(code),
         End::Closed(Closing::Stopping) => Some(CLOSE_GOING_AWAY),
+        End::Closed(Closing::Denied(message)) => {
+            reason = message;
+            Some(CLOSE_POLICY)
+        }
         End::Closed(Closing::Broken(detail)) => {
             let text = Message::text(format!("communication error: {detail}"));
             if socket.send(text).await.is_err() {
@@ -320,7 +333,7 @@ async fn close(mut socket: WebSocketStream<Framed<FrontSocket>>, end: End) {
     // The library would repeat the reason of the other side as well.
     let stream = socket.get_mut();
     let farewell = async {
-        stream.write_all(&close_frame(code)).await?;
+        stream.write_all(&close_frame(code, &reason)).await?;
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(WEBSOCKET_LINGER_LEN_MAX), &mut tokio::io::sink()).await
     };
@@ -329,9 +342,12 @@ async fn close(mut socket: WebSocketStream<Framed<FrontSocket>>, end: End) {
 }
 
 /// A close frame without a reason.
-fn close_frame(code: Option<u16>) -> Vec<u8> {
-    let code = code.map_or_else(Vec::new, |code| code.to_be_bytes().to_vec());
-    let mut frame = vec![0x88, code.len() as u8];
-    frame.extend(code);
+fn close_frame(code: Option<u16>, reason: &str) -> Vec<u8> {
+    let mut payload = code.map_or_else(Vec::new, |code| code.to_be_bytes().to_vec());
+    if code.is_some() {
+        payload.extend_from_slice(&reason.as_bytes()[..reason.floor_char_boundary(CLOSE_REASON_LEN_MAX)]);
+    }
+    let mut frame = vec![0x88, payload.len() as u8];
+    frame.extend(payload);
     frame
 }

@@ -56,6 +56,8 @@ pub(super) enum Reaction {
 pub(super) enum Closing {
     /// Something went wrong; the client is told what.
     Broken(String),
+    /// The client has lost its identity or a right. The reason is for the client.
+    Denied(String),
     /// The server is on its way out.
     Stopping,
 }

@@ -3,7 +3,7 @@
 use super::claims::times;
 use super::connection::{Connection, OwnLane, Space};
 use super::status;
-use crate::driver::{Closed, Followed, Inlet};
+use crate::driver::{Followed, Inlet};
 use crate::front::shown::text;
 use futures_core::Stream;
 use std::collections::BTreeSet;
@@ -135,9 +135,12 @@ impl Stream for AcquireStream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let own = self.get_mut();
         while !own.is_over {
-            let Some(reply) = ready!(own.followed.poll_told(context)) else {
-                own.is_over = true;
-                return Poll::Ready(Some(Err(status::closed(Closed))));
+            let reply = match ready!(own.followed.poll_told(context)) {
+                Ok(reply) => reply,
+                Err(closed) => {
+                    own.is_over = true;
+                    return Poll::Ready(Some(Err(status::closed(closed))));
+                }
             };
             if let Some(told) = own.hear(&reply.response()) {
                 return Poll::Ready(Some(told.map(|event| v1::AcquireResponse { event: Some(event) })));

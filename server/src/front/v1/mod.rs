@@ -18,7 +18,7 @@ mod tree;
 mod watch;
 
 use self::connection::Connection;
-pub(super) use self::status::{logins_paused, quota_reached};
+pub(super) use self::status::{closed, logins_paused, quota_reached};
 use super::client::FrontCaller;
 use super::served::{call, served};
 use super::timed_body::TimedBody;

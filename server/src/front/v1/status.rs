@@ -45,7 +45,14 @@ pub(super) fn of(error: &ErrorAnswer<'_>) -> Status {
         };
         message.push_str(&named);
     }
-    with_refusal(code(error.code), message, &refusal(error))
+    let code = if is_unidentified(error) { Code::Unauthenticated } else { code(error.code) };
+    with_refusal(code, message, &refusal(error))
+}
+
+/// Returns whether the server does not know the client, or not any longer.
+fn is_unidentified(error: &ErrorAnswer<'_>) -> bool {
+    error.code == ErrorCode::Unauthorized
+        && matches!(error.detail, ErrorDetail::Text { field: b"credentials", .. })
 }
 
 /// The refusal of a lock that somebody else owns, in the words of that contract. Other errors are what they are.
@@ -107,8 +114,11 @@ pub(super) fn taken_over() -> Status {
 }
 
 /// A lane was closed.
-pub(super) fn closed(_: Closed) -> Status {
-    own(ErrorCode::Shutdown, "", 0, "the server is stopping")
+pub(in crate::front) fn closed(closed: Closed) -> Status {
+    match closed.denial {
+        Some(denial) => of_reply(&denial),
+        None => own(ErrorCode::Shutdown, "", 0, "the server is stopping"),
+    }
 }
 
 /// An answer that is none to its request.

@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, OwnLane};
 use super::status;
-use crate::driver::{Closed, Followed};
+use crate::driver::Followed;
 use crate::front::shown::text;
 use futures_core::Stream;
 use std::pin::Pin;
@@ -60,9 +60,12 @@ impl Stream for WatchStream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let own = self.get_mut();
         while !own.is_over {
-            let Some(reply) = ready!(own.followed.poll_told(context)) else {
-                own.is_over = true;
-                return Poll::Ready(Some(Err(status::closed(Closed))));
+            let reply = match ready!(own.followed.poll_told(context)) {
+                Ok(reply) => reply,
+                Err(closed) => {
+                    own.is_over = true;
+                    return Poll::Ready(Some(Err(status::closed(closed))));
+                }
             };
             if let Some(told) = own.hear(&reply.response()) {
                 return Poll::Ready(Some(told.map(|event| v1::WatchResponse { event: Some(event) })));

@@ -6,6 +6,7 @@ use super::parameters::Parameters;
 use crate::driver::{Asked, Followed, Inlet, Reply};
 use crate::front::lazy_inlet::LazyInlet;
 use crate::front::shown::{now_ms, unix_ms};
+use crate::front::v1;
 use futures_core::Stream;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -236,14 +237,18 @@ impl Stream for LockStream {
             }
             let Some(followed) = &mut own.followed else { return Poll::Ready(own.last.take()) };
             match followed.poll_told(context) {
-                Poll::Ready(Some(reply)) => {
+                Poll::Ready(Ok(reply)) => {
                     let said = own.hear(&reply);
                     if said.is_some() {
                         return Poll::Ready(said);
                     }
                 }
-                Poll::Ready(None) => {
-                    return Poll::Ready(own.end(Some(Err(Status::unavailable("the server is stopping")))));
+                Poll::Ready(Err(closed)) => {
+                    let status = match closed.denial {
+                        Some(_) => v1::closed(closed),
+                        None => Status::unavailable("the server is stopping"),
+                    };
+                    return Poll::Ready(own.end(Some(Err(status))));
                 }
                 Poll::Pending => return own.poll_heartbeat(context).map(|event| Some(Ok(event))),
             }

@@ -204,8 +204,8 @@ fn acquired_lock(lock: &wire::ListedLock<'_>, now_unix_ms: i64) -> AcquiredLock 
 }
 
 impl From<Closed> for Outcome {
-    fn from(_: Closed) -> Self {
-        Self::shutdown()
+    fn from(closed: Closed) -> Self {
+        closed.denial.map_or_else(Self::shutdown, Self::from)
     }
 }
 

@@ -1,12 +1,14 @@
 //! The same rights on every front end: each operation is served with its right and refused with any other.
 
 use super::Office;
+use super::policy::hang_up;
 use crate::harness::{Server, WATCHDOG, default_hello};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::client;
+use tokio_tungstenite::tungstenite::{Message, WebSocket};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use waymaker_proto::locket::locket_client::LocketClient;
@@ -401,4 +403,80 @@ fn a_web_socket_takes_its_token_from_the_header_or_the_url() {
     assert!(refused.contains("401"), "{refused}");
     let refused = connect(&format!("namespace=other&access_token={alice}")).expect_err("no right there");
     assert!(refused.contains("403"), "{refused}");
+}
+
+const MAY_ACQUIRE: &str = "[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\", \"inspect\"]\n";
+
+/// Streams and a WebSocket of one client, which has a lock on each.
+struct Streams {
+    acquire: tonic::Streaming<v1::AcquireResponse>,
+    watch: tonic::Streaming<v1::WatchResponse>,
+    lock: tonic::Streaming<waymaker_proto::waymaker::LockEvent>,
+    web_socket: WebSocket<TcpStream>,
+}
+
+impl Streams {
+    async fn open(server: &Server, token: &str) -> Self {
+        let url = format!("http://{}", server.address("grpc"));
+        let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
+        let mut locks = LockServiceClient::new(channel.clone());
+        let acquire = v1::AcquireKeysRequest { keys: vec![key("acquired")], ..Default::default() };
+        let acquire = locks.acquire(by(token, acquire)).await.expect("a stream").into_inner();
+        let watch = v1::WatchRequest { key: "acquired".to_owned(), ..Default::default() };
+        let watch = locks.watch(by(token, watch)).await.expect("a stream").into_inner();
+        let request =
+            LockRequest { key: "locked".to_owned(), max_lease_period: 60_000, ..Default::default() };
+        let mut waymaker = WaymakerServiceClient::new(channel);
+        let lock = waymaker.lock(by(token, request)).await.expect("a stream").into_inner();
+        let url = format!("ws://{}/v1?namespace=mine&access_token={token}", server.address("locktopus"));
+        let socket = TcpStream::connect(server.address("locktopus")).expect("the server accepts");
+        let mut web_socket = client(url, socket).expect("a WebSocket").0;
+        let text = r#"{"action":"lock","resources":[{"type":"write","path":["a"]}]}"#;
+        web_socket.send(Message::text(text)).expect("the server reads");
+        web_socket.read().expect("the lock is held");
+        Self { acquire, watch, lock, web_socket }
+    }
+
+    /// Asserts that each ends with this status, and the WebSocket with a text that has these words.
+    async fn assert_end(self, code: Code, words: &str) {
+        async fn end<T>(mut stream: tonic::Streaming<T>) -> Status {
+            loop {
+                match timeout(WATCHDOG, stream.message()).await.expect("the stream ends") {
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("no status"),
+                    Err(status) => return status,
+                }
+            }
+        }
+        for status in [end(self.acquire).await, end(self.watch).await, end(self.lock).await] {
+            assert_eq!(status.code(), code, "{status}");
+            assert!(status.message().contains(words), "{status}");
+        }
+        let mut web_socket = self.web_socket;
+        web_socket.get_ref().set_read_timeout(Some(WATCHDOG)).expect("a timeout");
+        let Message::Close(Some(frame)) = web_socket.read().expect("a last frame") else {
+            panic!("no close")
+        };
+        assert_eq!(u16::from(frame.code), 1008);
+        assert!(frame.reason.contains(words), "{frame}");
+    }
+}
+
+#[tokio::test]
+async fn streams_and_web_sockets_end_with_the_reason_when_their_client_loses_its_identity_or_a_right() {
+    let office = Office::new(MAY_ACQUIRE);
+    let alice = office.token("alice");
+    let server = office.server(&PORTS);
+    let streams = Streams::open(&server, &alice).await;
+    office.set_rules("[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\"]\n");
+    hang_up(&server);
+    streams.assert_end(Code::PermissionDenied, "rights").await;
+
+    let office = Office::new(MAY_ACQUIRE);
+    let alice = office.token("alice");
+    let server = office.server(&PORTS);
+    let streams = Streams::open(&server, &alice).await;
+    office.revoke(&alice);
+    hang_up(&server);
+    streams.assert_end(Code::Unauthenticated, "revoked").await;
 }

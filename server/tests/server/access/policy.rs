@@ -22,7 +22,7 @@ fn may_acquire(client: &mut Client<TcpStream>) -> bool {
     client.code_of(acquire) != Some(ErrorCode::Unauthorized)
 }
 
-fn hang_up(server: &Server) {
+pub(super) fn hang_up(server: &Server) {
     server.signal("HUP");
 }
 
