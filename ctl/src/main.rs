@@ -12,6 +12,7 @@ mod connection;
 mod document;
 mod elect;
 mod exit;
+mod files;
 mod former;
 mod guarded;
 mod kind;

@@ -1,8 +1,7 @@
 //! The directory of a CA.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -13,6 +12,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use super::Failure;
 use super::authority::{Authority, Issued, pem_of};
 use super::names::ClientName;
+use crate::files::{open_to_read, replace, resolved, write_new};
 
 /// Permissions of a file with a private key.
 const KEY_MODE: u32 = 0o600;
@@ -78,15 +78,34 @@ impl Directory {
 
     /// Writes a certificate and its key. Overwrites neither.
     pub(super) fn write_pair(&self, stem: &str, issued: &Issued) -> Result<(), Failure> {
-        write_new(&self.key(stem), &issued.key, KEY_MODE)?;
-        write_new(&self.certificate(stem), &issued.certificate, PUBLIC_MODE)
+        let key = self.key(stem);
+        write(&key, &issued.key, KEY_MODE)?;
+        write(&self.certificate(stem), &issued.certificate, PUBLIC_MODE).inspect_err(|_| {
+            // A key without its certificate has no use, and would block the next attempt.
+            let _ = fs::remove_file(&key);
+        })
     }
 
-    /// Replaces the revocation list in one step, since a server may read it at any time.
+    /// Writes the first revocation list. Overwrites none.
     pub(super) fn write_list(&self, list: &str) -> Result<(), Failure> {
-        let (new, path) = (self.0.join("clients.crl.new"), self.list());
-        write_new(&new, list, PUBLIC_MODE)?;
-        fs::rename(&new, &path).map_err(|error| Failure::file(&path, "replace", &error))
+        write(&self.list(), list, PUBLIC_MODE)
+    }
+
+    /// Replaces the revocation list in one step, since a server may read it at any time. Creates it if it is missing.
+    fn replace_list(&self, list: &str) -> Result<(), Failure> {
+        let path = self.list();
+        let replaced = resolved(&path).and_then(|target| match fs::metadata(&target) {
+            Ok(old) => replace(&target, &old, list),
+            Err(error) if error.kind() == ErrorKind::NotFound => write_new(&target, list, PUBLIC_MODE),
+            Err(error) => Err(error),
+        });
+        replaced.map_err(|error| Failure::file(&path, "replace", &error))
+    }
+
+    /// Locks the directory until the result is dropped. Waits while another process has the lock.
+    fn locked(&self) -> Result<File, Failure> {
+        let locked = File::open(&self.0).and_then(|directory| directory.lock().map(|()| directory));
+        locked.map_err(|error| Failure::file(&self.0, "lock", &error))
     }
 
     /// Reads the CA.
@@ -113,6 +132,8 @@ impl Directory {
             return Err(Failure::usage(problem));
         }
         let serial = certificate.tbs_certificate.serial.to_bytes_be();
+        // Two processes that change the same list would lose a revocation.
+        let _locked = self.locked()?;
         let (mut revoked, number) = self.revoked()?;
         let is_new = revoked.iter().all(|other| other.serial_number.as_ref() != serial);
         if is_new {
@@ -122,7 +143,7 @@ impl Directory {
                 reason_code: None,
                 invalidity_date: None,
             });
-            self.write_list(&authority.revocation_list(&revoked, number + 1)?)?;
+            self.replace_list(&authority.revocation_list(&revoked, number + 1)?)?;
         }
         let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Revoked { serial, is_new, count: revoked.len() as u64 })
@@ -131,7 +152,12 @@ impl Directory {
     /// Returns the certificates in the revocation list, and the number of the list. A missing list is empty.
     fn revoked(&self) -> Result<(Vec<RevokedCertParams>, u64), Failure> {
         let path = self.list();
-        let text = match fs::read(&path) {
+        let bytes = resolved(&path).and_then(|target| {
+            let mut bytes = Vec::new();
+            open_to_read(&target)?.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        });
+        let text = match bytes {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
             Err(error) => return Err(Failure::file(&path, "read", &error)),
@@ -151,7 +177,7 @@ impl Directory {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    fs::read_to_string(path).map_err(|error| Failure::file(path, "read", &error))
+    open_to_read(path).and_then(io::read_to_string).map_err(|error| Failure::file(path, "read", &error))
 }
 
 fn check_absent(path: &Path) -> Result<(), Failure> {
@@ -167,13 +193,8 @@ fn exists(path: &Path) -> Failure {
 }
 
 /// Writes a file that must not exist yet.
-fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    let written = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    written().map_err(|error| match error.kind() {
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    write_new(path, text, mode).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(path),
         _ => Failure::file(path, "write", &error),
     })

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::exit::{self, Exit, Use};
+use crate::files::is_unusable;
 use crate::output::{complain, show};
 
 use authority::{Authority, Issued, LEAF_DAYS_DEFAULT, Purpose};
@@ -170,7 +171,8 @@ impl Failure {
 
     /// A file that cannot be read or written.
     fn file(path: &std::path::Path, verb: &str, error: &io::Error) -> Self {
-        Self { problem: format!("cannot {verb} {}: {error}", path.display()), exit: Exit::Internal }
+        let exit = if is_unusable(error) { Exit::Usage } else { Exit::Internal };
+        Self { problem: format!("cannot {verb} {}: {error}", path.display()), exit }
     }
 }
 

@@ -1,14 +1,12 @@
 //! Finds, reads and changes token files.
 //!
-//! A changed file is written beside the old one and renamed over it, so a server reads the old or the new content. The old file is locked
-//! meanwhile. Comments and the order of tables stay.
+//! `crate::files` replaces a changed file in one step. The old file is locked meanwhile. Comments and the order of tables stay.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::{Builder, NamedTempFile};
 use toml_edit::DocumentMut;
 use waymaker_access::{
     RecordProblem, TokenFileError, TokenId, TokenRecord, TokenTable, limits, parse_token_file,
@@ -16,6 +14,10 @@ use waymaker_access::{
 };
 
 use crate::exit::Exit;
+use crate::files::{directory_of, is_unusable, open, open_to_read, replace, resolved, synced, write_new};
+
+/// Permissions of a new token file.
+const MODE: u32 = 0o600;
 
 /// A token file or a directory of them could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +43,16 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Whether the file is missing.
+    fn is_absence(&self) -> bool {
+        matches!(self, Self::Unreadable { source, .. } | Self::Unwritable { source, .. } if source.kind() == ErrorKind::NotFound)
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         match self {
+            Self::Unreadable { source, .. } | Self::Unwritable { source, .. } if is_unusable(source) => {
+                Exit::Usage
+            }
             Self::Unreadable { .. } | Self::Unwritable { .. } | Self::NoRandomness(_) => Exit::Internal,
             Self::Invalid(_) | Self::Record(_) | Self::Inline { .. } => Exit::Usage,
         }
@@ -59,13 +69,9 @@ pub(crate) enum TokenFiles {
 
 impl TokenFiles {
     pub(crate) fn at(path: &Path) -> Result<Self, Failure> {
-        // A link must stay: the file that it names is replaced, not the link.
-        match path.canonicalize() {
-            Ok(path) if path.is_dir() => Ok(Self::Directory(path)),
-            Ok(path) => Ok(Self::One(path)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::One(path.to_owned())),
-            Err(source) => Err(Failure::Unreadable { path: path.to_owned(), source }),
-        }
+        let resolved =
+            resolved(path).map_err(|source| Failure::Unreadable { path: path.to_owned(), source })?;
+        Ok(if resolved.is_dir() { Self::Directory(resolved) } else { Self::One(resolved) })
     }
 
     /// Reads all tokens.
@@ -80,7 +86,7 @@ impl TokenFiles {
         let table = token_table_text(record);
         match self {
             Self::One(path) => {
-                let old = Locked::open(path, OpenOptions::new().create(true).mode(0o600))?;
+                let old = Locked::open(path, OpenOptions::new().create(true).mode(MODE))?;
                 let mut text = old.text()?;
                 if !text.is_empty() {
                     text.push_str(if text.ends_with('\n') { "\n" } else { "\n\n" });
@@ -92,9 +98,7 @@ impl TokenFiles {
             Self::Directory(directory) => {
                 let path = directory.join(format!("{}.toml", record.id));
                 let unwritable = |source| Failure::Unwritable { path: path.clone(), source };
-                let file = written(directory, &table).map_err(unwritable)?;
-                file.persist_noclobber(&path).map_err(|error| unwritable(error.error))?;
-                synced(directory).map_err(unwritable)?;
+                write_new(&path, &table, MODE).map_err(unwritable)?;
                 Ok(path)
             }
         }
@@ -107,20 +111,39 @@ impl TokenFiles {
                 let records = parse_token_file(&path.display().to_string(), bytes)?;
                 Ok::<_, TokenFileError>((records.len(), records.iter().any(|record| record.id == id)))
             };
-            if !has_it(&content(&path)?)?.1 {
-                continue;
+            match self.remove_from(&path, id, has_it) {
+                Ok(false) => {}
+                Ok(true) => return Ok(Some(path)),
+                // Another process has revoked the last token of this file.
+                Err(failure) if matches!(self, Self::Directory(_)) && failure.is_absence() => {}
+                Err(failure) => return Err(failure),
             }
-            let old = Locked::open(&path, &mut OpenOptions::new())?;
-            let text = old.text()?;
-            match (self, has_it(text.as_bytes())?) {
-                // Another process has removed the record.
-                (_, (_, false)) => continue,
-                (Self::Directory(_), (1, true)) => old.delete()?,
-                _ => old.replace(&without(&path, &text, id)?)?,
-            }
-            return Ok(Some(path));
         }
         Ok(None)
+    }
+
+    /// Removes the record with this id from a file. Returns whether the file had it.
+    fn remove_from(
+        &self,
+        path: &Path,
+        id: TokenId,
+        has_it: impl Fn(&[u8]) -> Result<(usize, bool), TokenFileError>,
+    ) -> Result<bool, Failure> {
+        if !has_it(&content(path)?)?.1 {
+            return Ok(false);
+        }
+        // A file of a directory can be a link to a file elsewhere.
+        let target =
+            resolved(path).map_err(|source| Failure::Unreadable { path: path.to_owned(), source })?;
+        let old = Locked::open(&target, &mut OpenOptions::new())?;
+        let text = old.text()?;
+        match (self, has_it(text.as_bytes())?) {
+            // Another process has removed the record.
+            (_, (_, false)) => return Ok(false),
+            (Self::Directory(_), (1, true)) => delete(path)?,
+            _ => old.replace(&without(path, &text, id)?)?,
+        }
+        Ok(true)
     }
 
     fn files(&self) -> Result<Vec<PathBuf>, Failure> {
@@ -156,7 +179,7 @@ fn without(path: &Path, text: &str, id: TokenId) -> Result<String, Failure> {
 /// Returns the content of a file. If the file is too large, the content is cut just above the limit.
 fn content(path: &Path) -> Result<Vec<u8>, Failure> {
     let unreadable = |source| Failure::Unreadable { path: path.to_owned(), source };
-    read_bounded(&File::open(path).map_err(unreadable)?).map_err(unreadable)
+    read_bounded(&open_to_read(path).map_err(unreadable)?).map_err(unreadable)
 }
 
 fn read_bounded(file: &File) -> io::Result<Vec<u8>> {
@@ -176,7 +199,7 @@ impl<'a> Locked<'a> {
     fn open(path: &'a Path, options: &mut OpenOptions) -> Result<Self, Failure> {
         let unwritable = |source| Failure::Unwritable { path: path.to_owned(), source };
         loop {
-            let file = options.read(true).write(true).open(path).map_err(unwritable)?;
+            let file = open(path, options.read(true).write(true)).map_err(unwritable)?;
             file.lock().map_err(unwritable)?;
             let locked = file.metadata().map_err(unwritable)?;
             // The process that had the lock has replaced or deleted the file.
@@ -202,47 +225,13 @@ impl<'a> Locked<'a> {
     fn replace(&self, text: &str) -> Result<(), Failure> {
         // The text may be too long now, or the old one may have another form of the tables.
         TokenTable::default().with_file(&self.path.display().to_string(), text.as_bytes())?;
-        self.try_replace(text).map_err(|source| self.unwritable(source))
-    }
-
-    fn try_replace(&self, text: &str) -> io::Result<()> {
-        let directory = directory_of(self.path);
-        let new = written(directory, text)?;
-        let (old, made) = (self.file.metadata()?, new.as_file().metadata()?);
-        // Otherwise the user of the server could not read the file any more.
-        if (old.uid(), old.gid()) != (made.uid(), made.gid()) {
-            fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
-        }
-        new.as_file().set_permissions(fs::Permissions::from_mode(old.mode() & 0o777))?;
-        new.as_file().sync_all()?;
-        new.persist(self.path)?;
-        synced(directory)
-    }
-
-    fn delete(&self) -> Result<(), Failure> {
-        fs::remove_file(self.path)
-            .and_then(|()| synced(directory_of(self.path)))
-            .map_err(|source| self.unwritable(source))
-    }
-
-    fn unwritable(&self, source: io::Error) -> Failure {
-        Failure::Unwritable { path: self.path.to_owned(), source }
+        let replaced = self.file.metadata().and_then(|old| replace(self.path, &old, text));
+        replaced.map_err(|source| Failure::Unwritable { path: self.path.to_owned(), source })
     }
 }
 
-/// Writes a new file with mode 0600 and a name that no server reads.
-fn written(directory: &Path, text: &str) -> io::Result<NamedTempFile> {
-    let mut file = Builder::new().prefix(".tokens-").suffix(".new").tempfile_in(directory)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    Ok(file)
-}
-
-/// Makes new and removed names of the directory durable.
-fn synced(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+fn delete(path: &Path) -> Result<(), Failure> {
+    fs::remove_file(path)
+        .and_then(|()| synced(directory_of(path)))
+        .map_err(|source| Failure::Unwritable { path: path.to_owned(), source })
 }

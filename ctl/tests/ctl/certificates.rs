@@ -1,15 +1,20 @@
 //! `tls`: makes certificates that a real server and a real client accept.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Output;
+use std::thread;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use tempfile::TempDir;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::FromDer;
+use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::output::objects;
-use crate::program::{ctl, eventually, output, stderr, stdout};
+use crate::program::{ctl, eventually, output, stderr, stdout, with_closed_stdout};
 use crate::real::{RealServer, server};
 use crate::schema::check;
 
@@ -240,4 +245,77 @@ fn json_describes_each_certificate() {
         check("tls revoke", &revoked[0]);
         assert_eq!(revoked[0]["revoked_count"], count);
     }
+}
+
+#[test]
+fn concurrent_revocations_are_all_in_the_list() {
+    let names: Vec<_> = (0..8).map(|number| format!("client-{number}")).collect();
+    let words: Vec<_> = names.iter().flat_map(|name| ["--client", name]).collect();
+    let (directory, _) = init(&words);
+    let of = directory.path().to_str().unwrap();
+    thread::scope(|scope| {
+        for name in &names {
+            scope.spawn(|| succeed(&["tls", "revoke", of, name]));
+        }
+    });
+    assert_eq!(revoked_count(&directory), 8);
+    for name in &names {
+        assert!(succeed(&["tls", "revoke", of, name]).contains("was revoked before"));
+    }
+}
+
+/// Returns the number of certificates in the revocation list, as another program reads it.
+fn revoked_count(directory: &TempDir) -> usize {
+    let text = std::fs::read(path(directory, "clients.crl")).unwrap();
+    let pem = parse_x509_pem(&text).unwrap().1;
+    let (_, list) = CertificateRevocationList::from_der(&pem.contents).unwrap();
+    list.iter_revoked_certificates().count()
+}
+
+#[test]
+fn a_file_of_an_interrupted_revocation_is_no_obstacle() {
+    let (directory, _) = init(&["--client", "alice"]);
+    std::fs::write(path(&directory, "clients.crl.new"), "half a li").unwrap();
+    let count = || std::fs::read_dir(directory.path()).unwrap().count();
+    let before = count();
+    succeed(&["tls", "revoke", directory.path().to_str().unwrap(), "alice"]);
+    assert_eq!((revoked_count(&directory), count()), (1, before));
+}
+
+#[test]
+fn mode_and_link_of_the_revocation_list_stay() {
+    let (directory, _) = init(&["--client", "alice", "--client", "bob"]);
+    let of = directory.path().to_str().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (list, target) = (path(&directory, "clients.crl"), path(&elsewhere, "waymaker.crl"));
+    std::fs::rename(&list, &target).unwrap();
+    std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o640)).unwrap();
+    symlink(&target, &list).unwrap();
+    succeed(&["tls", "revoke", of, "alice"]);
+    assert_eq!(std::fs::read_link(&list).unwrap(), Path::new(&target));
+    assert_eq!(std::fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(revoked_count(&directory), 1);
+
+    std::fs::remove_file(&target).unwrap();
+    let message = refuse(&["tls", "revoke", of, "bob"]);
+    assert!(message.contains("clients.crl") && message.contains("a link to a missing file"), "{message}");
+    std::fs::remove_file(&list).unwrap();
+    mkfifo(Path::new(&list), Mode::S_IRWXU).unwrap();
+    let message = refuse(&["tls", "revoke", of, "bob"]);
+    assert!(message.contains("clients.crl") && message.contains("the file is a FIFO"), "{message}");
+    // A list that is missing is made again.
+    std::fs::remove_file(&list).unwrap();
+    succeed(&["tls", "revoke", of, "bob"]);
+    assert_eq!(revoked_count(&directory), 1);
+}
+
+#[test]
+fn certificates_are_kept_and_reported_if_stdout_is_closed() {
+    let (directory, _) = init(&[]);
+    let words = ["tls", "client", directory.path().to_str().unwrap(), "alice"];
+    let done = output(with_closed_stdout(&ctl("", &words)));
+    assert_eq!(done.status.code(), Some(125));
+    assert!(stderr(&done).contains("cannot write to stdout"), "{}", stderr(&done));
+    // Nothing is lost: the files have the key and the certificate.
+    assert!(Path::new(&path(&directory, "alice.key")).exists());
 }

@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::thread;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::Value;
 use tempfile::TempDir;
 use waymaker_access::TokenTable;
 
-use crate::program::{ctl, output, stderr, stdout};
+use crate::program::{ctl, output, stderr, stdout, with_closed_stdout};
 use crate::schema;
 
 /// Runs `tokens` with these words and the path.
@@ -317,4 +320,102 @@ fn a_token_that_nobody_could_read_is_removed_again() {
     let status = ctl("", &words).stdout(full).stderr(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(125));
     assert_eq!(identities(&path), ["a"]);
+}
+
+#[test]
+fn only_regular_files_and_directories_are_used() {
+    let directory = TempDir::new().unwrap();
+    let (fifo, socket) = (directory.path().join("fifo"), directory.path().join("socket"));
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let link = directory.path().join("link");
+    symlink(&fifo, &link).unwrap();
+    for (path, kind) in [(&fifo, "a FIFO"), (&socket, "a socket"), (&link, "a FIFO")] {
+        let kind_before = fs::metadata(path).unwrap().file_type();
+        for words in [&["list"][..], &["create", "a"], &["revoke", "0123456789abcdef"]] {
+            let refused = tokens(words, path);
+            assert_eq!(refused.status.code(), Some(125), "{words:?}");
+            let text = stderr(&refused);
+            assert!(text.contains(&format!("the file is {kind}, not a regular file")), "{words:?}: {text}");
+            assert!(text.contains(fifo.parent().unwrap().to_str().unwrap()), "{words:?}: {text}");
+        }
+        assert_eq!(fs::metadata(path).unwrap().file_type(), kind_before);
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn a_fifo_in_a_directory_of_tokens_is_named() {
+    let directory = TempDir::new().unwrap();
+    create(&["a"], directory.path());
+    mkfifo(&directory.path().join("fifo.toml"), Mode::S_IRWXU).unwrap();
+    for words in [&["list"][..], &["revoke", "0123456789abcdef"]] {
+        let refused = tokens(words, directory.path());
+        assert_eq!(refused.status.code(), Some(125), "{words:?}");
+        let text = stderr(&refused);
+        assert!(text.contains("fifo.toml") && text.contains("the file is a FIFO"), "{words:?}: {text}");
+    }
+}
+
+#[test]
+fn a_link_to_a_missing_file_is_refused_and_stays() {
+    let directory = TempDir::new().unwrap();
+    let (target, link) = (directory.path().join("target.toml"), directory.path().join("link.toml"));
+    symlink(&target, &link).unwrap();
+    for words in [&["list"][..], &["create", "a"], &["revoke", "0123456789abcdef"]] {
+        let refused = tokens(words, &link);
+        assert_eq!(refused.status.code(), Some(125), "{words:?}");
+        let text = stderr(&refused);
+        assert!(text.contains("link.toml") && text.contains("a link to a missing file"), "{words:?}: {text}");
+        assert_eq!(fs::read_link(&link).unwrap(), target);
+        assert!(!target.exists(), "{words:?}");
+    }
+}
+
+#[test]
+fn a_link_in_a_directory_of_tokens_stays() {
+    let (directory, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (target, link) = (elsewhere.path().join("several.toml"), directory.path().join("several.toml"));
+    let [one, other] = [create(&["a"], &target), create(&["b"], &target)];
+    symlink(&target, &link).unwrap();
+    assert_eq!(tokens(&["revoke", &id(&one)], directory.path()).status.code(), Some(0));
+    assert_eq!(fs::read_link(&link).unwrap(), target);
+    assert_eq!(identities(&target), ["b"]);
+    // Without its last token the directory needs no link.
+    assert_eq!(tokens(&["revoke", &id(&other)], directory.path()).status.code(), Some(0));
+    assert!(fs::symlink_metadata(&link).is_err() && target.exists());
+}
+
+#[test]
+fn concurrent_revocations_in_a_directory_all_succeed() {
+    let directory = TempDir::new().unwrap();
+    let ids: Vec<_> = (0..12).map(|_| id(&create(&["a"], directory.path()))).collect();
+    thread::scope(|scope| {
+        for id in &ids {
+            scope.spawn(|| {
+                let revoked = tokens(&["revoke", id], directory.path());
+                assert_eq!(revoked.status.code(), Some(0), "{}", stderr(&revoked));
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_token_is_removed_again_if_stdout_is_closed() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("tokens.toml");
+    create(&["a"], &path);
+    for format in ["table", "json"] {
+        let words = ["tokens", "create", "b", "--output", format, "--file", path.to_str().unwrap()];
+        let lost = output(with_closed_stdout(&ctl("", &words)));
+        assert_eq!(lost.status.code(), Some(125));
+        let text = stderr(&lost);
+        assert!(text.contains("cannot write to stdout: Bad file descriptor"), "{text}");
+        assert_eq!(identities(&path), ["a"]);
+    }
+    // The caller chose to discard the output.
+    let words = ["tokens", "create", "c", "--file", path.to_str().unwrap()];
+    let mut discarded = ctl("", &words);
+    assert!(discarded.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
 }
