@@ -2,8 +2,8 @@
 //!
 //! `command_line` lists the commands; `parse` parses them and explains mistakes. The arguments, the help and the code of a command are in
 //! one module, named after the command. `guarded` runs a command while something is held; `guarded/group.rs` explains how the command is
-//! stopped in time. `log` reads a data directory without a server, and `tls` makes certificates. `connection` connects, `output` prints, `problem` describes failures
-//! and `exit` lists the exit codes.
+//! stopped in time. `log` reads a data directory without a server, and `tls` makes certificates. `files` replaces files. `connection`
+//! connects, `output` prints, `problem` describes failures and `exit` lists the exit codes.
 
 mod command_line;
 mod completions;

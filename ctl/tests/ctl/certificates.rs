@@ -14,7 +14,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::output::objects;
-use crate::program::{ctl, eventually, output, stderr, stdout, with_closed_stdout};
+use crate::program::{ctl, eventually, output, stderr, stdout};
 use crate::real::{RealServer, server};
 use crate::schema::check;
 
@@ -307,15 +307,4 @@ fn mode_and_link_of_the_revocation_list_stay() {
     std::fs::remove_file(&list).unwrap();
     succeed(&["tls", "revoke", of, "bob"]);
     assert_eq!(revoked_count(&directory), 1);
-}
-
-#[test]
-fn certificates_are_kept_and_reported_if_stdout_is_closed() {
-    let (directory, _) = init(&[]);
-    let words = ["tls", "client", directory.path().to_str().unwrap(), "alice"];
-    let done = output(with_closed_stdout(&ctl("", &words)));
-    assert_eq!(done.status.code(), Some(125));
-    assert!(stderr(&done).contains("cannot write to stdout"), "{}", stderr(&done));
-    // Nothing is lost: the files have the key and the certificate.
-    assert!(Path::new(&path(&directory, "alice.key")).exists());
 }
