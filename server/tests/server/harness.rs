@@ -10,6 +10,7 @@ mod witness;
 pub(crate) use deadline::{
     Deadline, again_if_given_up, assert_not_early, assert_remaining, give_up, with_short_lease, within,
 };
+pub(crate) use encrypted::Relays;
 pub(crate) use flag::SetWhenDropped;
 pub(crate) use processor::{
     WorkerTime, anonymous_len, memory_len, processor_time, wait_until_rested, wait_until_rested_while,
@@ -96,6 +97,13 @@ fn address_in<'a>(ready: &'a str, name: &str) -> &'a str {
 pub(crate) fn yield_to_others(thread: Pid) {
     let arguments = ["-n", "19", "-p", &thread.to_string()];
     let output = Command::new("renice").args(arguments).output().expect("renice runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Lets a thread run before all others, but not the threads that it starts. Works only for root.
+pub(crate) fn run_first(thread: Pid) {
+    let arguments = ["--fifo", "--reset-on-fork", "--pid", "2", &thread.to_string()];
+    let output = Command::new("chrt").args(arguments).output().expect("chrt runs");
     assert!(output.status.success(), "{output:?}");
 }
 

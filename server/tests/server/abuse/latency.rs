@@ -1,11 +1,12 @@
 //! Measures how much longer the requests of a bystander take while others do harm, in a release build on a quiet machine.
 //! `.ci/long bystanders` runs it, without and with rights.
 //!
-//! The machine also runs the abuser. It gets the processor only when the server and the bystander do not need it, as if it ran elsewhere.
+//! The machine also runs the abuser and the bystander. The abuser gets the processor only when the others do not need it, and the bystander
+//! whenever it needs it, as if both ran elsewhere. This needs root.
 
 use super::every_front_end::{FLOODS, encrypted_server, run};
 use super::{every_opcode, server};
-use crate::harness::{Client, Server, SetWhenDropped, WATCHDOG, yield_to_others};
+use crate::harness::{Client, Relays, Server, SetWhenDropped, WATCHDOG, run_first, yield_to_others};
 use nix::unistd::gettid;
 use std::net::TcpStream;
 use std::sync::atomic::AtomicBool;
@@ -58,6 +59,8 @@ fn judge(what: &str, server: &Server, abuse: &(dyn Fn(&AtomicBool) + Sync)) -> O
 fn measure(server: &Server, abuse: &(dyn Fn(&AtomicBool) + Sync)) -> [Duration; 2] {
     server.yield_relays();
     let relays = server.another_relay("binary");
+    relays.iter().for_each(Relays::run_first);
+    run_first(gettid());
     let address = relays.as_ref().and_then(|relays| relays.address("binary"));
     let socket = TcpStream::connect(address.unwrap_or(server.address("binary"))).expect("it accepts");
     socket.set_nodelay(true).expect("a socket");

@@ -1,6 +1,6 @@
 //! Lets clients that do not encrypt talk to a server that does.
 
-use super::{QUIET, Server, yield_to_others};
+use super::{QUIET, Server, run_first, yield_to_others};
 use crate::authority::Authority;
 use nix::unistd::{Pid, gettid};
 use rustls::crypto::ring;
@@ -25,6 +25,11 @@ pub(crate) struct Relays {
 }
 
 impl Relays {
+    /// Lets the relays run before all other threads.
+    pub(crate) fn run_first(&self) {
+        run_first(self.thread);
+    }
+
     pub(crate) fn address(&self, port: &str) -> Option<&str> {
         self.addresses.get(port).map(String::as_str)
     }
