@@ -68,7 +68,7 @@ fn unusable(problem: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, problem)
 }
 
-/// Whether the path is wrong, as opposed to a failure of the system.
+/// Returns true if the path is wrong, and false after a failure of the system.
 pub(crate) fn is_unusable(error: &io::Error) -> bool {
     error.kind() == ErrorKind::InvalidInput && error.raw_os_error().is_none()
 }

@@ -97,20 +97,21 @@ pub struct Access {
 pub struct Grants {
     identity: Arc<str>,
     everywhere: Rights,
+    somewhere: Rights,
     prefixes: Prefixes,
 }
 
 impl Access {
     /// The access of an identity with rights for every key, and with further rights for keys that begin with a prefix.
     pub fn new(identity: Arc<str>, everywhere: Rights, by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
+        let somewhere = by_prefix.iter().fold(everywhere, |all, (_, rights)| all | *rights);
         let prefixes = Prefixes::new(by_prefix);
-        Self::of(Arc::new(Grants { identity, everywhere, prefixes }))
+        Self::of(Arc::new(Grants { identity, everywhere, somewhere, prefixes }))
     }
 
     /// An access that shares the rights of another one.
     pub fn of(grants: Arc<Grants>) -> Self {
-        let everywhere = grants.everywhere;
-        let somewhere = grants.prefixes.0.iter().fold(everywhere, |all, prefix| all | prefix.rights);
+        let Grants { everywhere, somewhere, .. } = *grants;
         Self { everywhere, somewhere, grants, accounts: Accounts::default() }
     }
 
@@ -171,7 +172,7 @@ struct Prefixes(Box<[Prefix]>);
 #[derive(Debug, PartialEq, Eq)]
 struct Prefix {
     bytes: Box<[u8]>,
-    /// The rights for keys that begin with it, also those of shorter prefixes.
+    /// The rights for keys that begin with it, together with the rights of shorter prefixes.
     rights: Rights,
     /// The place of the longest other prefix that it begins with.
     shorter: Option<u32>,

@@ -8,7 +8,7 @@ use crate::entry::Kind;
 use crate::limits::COMPARED_PATH_COUNT_MAX;
 use std::sync::Arc;
 
-/// What a look at the rights for the paths of a set costs, in looks at a claim.
+/// Cost of comparing the rights for the paths of a set, in visits of a claim.
 const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
 impl Shard {
@@ -51,7 +51,7 @@ impl Shard {
         })
     }
 
-    /// Returns whether a lane may list a claim. Adds to `looked` what the rights for its paths cost.
+    /// Returns whether a lane may list a claim. Adds the cost of comparing the rights for its paths to `looked`.
     pub(super) fn may_list(&self, lane: u32, claim: u32, looked: &mut u32) -> bool {
         let is_compared = self.access_of(lane).is_some_and(|access| {
             !access.everywhere().contains(Rights::LIST | Rights::INSPECT)

@@ -1,15 +1,12 @@
 //! The accounts of all identities that have quotas.
 
 use super::Policy;
+use super::shared_values::SharedValues;
 use crate::network::Network;
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_access::Identity;
 use waymaker_engine::{Account, Accounts, Holder};
-
-/// Accounts below which nobody looks for those that are not used any more.
-const SWEEP_COUNT_MIN: usize = 64;
 
 /// All accounts that somebody uses.
 ///
@@ -20,9 +17,7 @@ pub(super) struct AccountBook(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
-    accounts: HashMap<Key, Weak<Account>>,
-    /// Number of accounts at which those that nobody uses are forgotten.
-    sweep_at: usize,
+    accounts: SharedValues<Key, Account>,
 }
 
 /// An identity with its groups, everywhere or at one source address.
@@ -65,30 +60,22 @@ impl Book {
     ) -> Option<Arc<Account>> {
         let quotas = policy.quotas(identity, holder);
         let key = (Arc::clone(&identity.name), identity.groups.clone(), network);
-        if let Some(account) = self.accounts.get(&key).and_then(Weak::upgrade) {
+        if let Some(account) = self.accounts.get(&key) {
             account.set_quotas(&quotas);
             return (!quotas.is_empty()).then_some(account);
         }
         if quotas.is_empty() {
             return None;
         }
-        self.forget_unused();
         let account = Arc::new(Account::new(holder, &quotas));
-        self.accounts.insert(key, Arc::downgrade(&account));
+        self.accounts.insert(key, &account);
         Some(account)
-    }
-
-    /// Forgets the accounts that nobody uses, as soon as there are twice as many as the last time.
-    fn forget_unused(&mut self) {
-        if self.accounts.len() >= self.sweep_at.max(SWEEP_COUNT_MIN) {
-            self.accounts.retain(|_, account| account.strong_count() > 0);
-            self.sweep_at = 2 * self.accounts.len();
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared_values::SWEEP_COUNT_MIN;
     use super::*;
     use waymaker_access::{Proof, Rules};
     use waymaker_engine::Resource;

@@ -2,12 +2,13 @@
 
 use super::back_off::BackOff;
 use super::evidence::Evidence;
-use crate::audit::{Act, AuditEvent, Caller, Detail};
+use crate::audit::{Act, Audit, AuditEvent, Caller, Detail};
 use crate::maximum::Maximum;
 use crate::network::Network;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use waymaker_engine::Time;
+use waymaker_protocol::ErrorCode;
 
 /// Limit of failed logins of each source address. A login is an attempt to identify with credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,13 @@ impl Pause {
         ];
         AuditEvent { details, ..AuditEvent::new(Act::PauseLogins, caller) }
     }
+}
+
+/// Writes a failed login to the audit log, after the pause that begins with it.
+pub(crate) fn audit_failed_login(audit: &Audit, caller: Caller, reason: String, pause: Option<Pause>) {
+    let pause = pause.map(|pause| pause.event(caller.clone()));
+    let event = AuditEvent::refused(Act::Authenticate, caller, ErrorCode::Unauthorized.name(), reason);
+    pause.iter().chain([&event]).for_each(|event| audit.record(event));
 }
 
 /// Failed logins of all source addresses.

@@ -12,13 +12,14 @@ mod files;
 mod logins;
 mod policy;
 mod shared_grants;
+mod shared_values;
 
 pub(crate) use certificate::names_of;
 pub use evidence::Evidence;
 pub(crate) use files::PolicyFiles;
 pub use files::{AccessOptions, AccessOptionsError};
 pub use logins::LoginLimits;
-pub(crate) use logins::Pause;
+pub(crate) use logins::{Pause, audit_failed_login};
 pub use policy::{Policy, Unauthenticated};
 
 use accounts::AccountBook;

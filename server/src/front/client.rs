@@ -1,6 +1,6 @@
 //! Who is on the other side of a connection of a front end.
 
-use crate::access::{Evidence, NotIdentified};
+use crate::access::{Evidence, NotIdentified, audit_failed_login};
 use crate::audit::{Act, AuditEvent, Caller};
 use crate::driver::Local;
 use crate::worker::{Client, KnownAs};
@@ -50,11 +50,8 @@ impl FrontClient {
             Err(refusal) => {
                 if let NotIdentified::Unauthenticated { reason, pause } = &refusal {
                     let caller = Caller { address, front_end: Some(front_end), ..Caller::default() };
-                    let code = ErrorCode::Unauthorized.name();
-                    let pause = pause.map(|pause| pause.event(caller.clone()));
-                    let event = AuditEvent::refused(Act::Authenticate, caller, code, reason.to_string());
                     Local::with(|local| {
-                        pause.iter().chain([&event]).for_each(|event| local.node.audit.record(event));
+                        audit_failed_login(&local.node.audit, caller, reason.to_string(), *pause);
                     });
                 }
                 Err(refusal)

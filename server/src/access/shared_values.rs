@@ -1,0 +1,49 @@
+//! Values that several owners share, found by a key while an owner exists.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+/// Number of entries below which unused ones stay.
+pub(super) const SWEEP_COUNT_MIN: usize = 64;
+
+/// Finds values by their keys. A value ends with its last owner.
+#[derive(Debug)]
+pub(super) struct SharedValues<K, V> {
+    values: HashMap<K, Weak<V>>,
+    /// Number of entries at which unused ones are removed.
+    sweep_at: usize,
+}
+
+impl<K, V> Default for SharedValues<K, V> {
+    fn default() -> Self {
+        Self { values: HashMap::new(), sweep_at: SWEEP_COUNT_MIN }
+    }
+}
+
+impl<K: Eq + Hash, V> SharedValues<K, V> {
+    /// Returns the value of a key, if it has an owner.
+    pub(super) fn get(&self, key: &K) -> Option<Arc<V>> {
+        self.values.get(key).and_then(Weak::upgrade)
+    }
+
+    /// Sets the value of a key. Removes unused entries if there are twice as many entries as after the last removal.
+    pub(super) fn insert(&mut self, key: K, value: &Arc<V>) {
+        if self.values.len() >= self.sweep_at {
+            self.values.retain(|_, value| value.strong_count() > 0);
+            self.sweep_at = (2 * self.values.len()).max(SWEEP_COUNT_MIN);
+        }
+        self.values.insert(key, Arc::downgrade(value));
+    }
+
+    /// Returns the number of entries, with unused ones.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Returns whether there is no entry.
+    pub(super) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
