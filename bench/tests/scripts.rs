@@ -1,6 +1,8 @@
 //! `bench/instructions.sh` and `./test` with simulated `cargo` and `valgrind` programs.
 
-use std::os::unix::fs::PermissionsExt;
+#[path = "../../loadgen/tests/loadgen/executable.rs"]
+mod executable;
+
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
@@ -34,7 +36,7 @@ impl Copy {
             std::fs::create_dir_all(copy.0.path().join(folder)).expect("a folder");
         }
         for file in ["bench/instructions.sh", "bench/instructions.baseline", "test"] {
-            std::fs::copy(root.join(file), copy.0.path().join(file)).expect("a copy");
+            executable::write(&copy.0.path().join(file), std::fs::read(root.join(file)).expect("a file"));
         }
         std::fs::write(copy.0.path().join("some/tests/some.rs"), "").expect("a file");
         copy.program("cargo", "mkdir -p target/release");
@@ -48,9 +50,10 @@ impl Copy {
     }
 
     fn program(&self, name: &str, script: &str) {
-        let path = self.0.path().join("programs").join(name);
-        std::fs::write(&path, format!("#!/usr/bin/env bash\n{script}\n")).expect("a program");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a program");
+        executable::write(
+            &self.0.path().join("programs").join(name),
+            format!("#!/usr/bin/env bash\n{script}\n"),
+        );
     }
 
     /// Adds a defect to each run: lines of bash that can use `$scenario` and `$pairs`.

@@ -2,6 +2,8 @@
 
 mod blocks;
 mod documents;
+#[path = "../../../loadgen/tests/loadgen/executable.rs"]
+mod executable;
 mod links;
 #[allow(dead_code, unused_imports, unused_macros, reason = "the tests of the client use more of it")]
 #[path = "../../../client/tests/client/real.rs"]

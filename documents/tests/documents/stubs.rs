@@ -1,9 +1,9 @@
 //! Stand-ins for the programs of a reader: each records its call and succeeds.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::executable;
 use crate::systems::Running;
 
 /// Programs that examples call and that the tests must not.
@@ -32,18 +32,18 @@ impl Stubs {
         }
         // A watch never ends by itself.
         let ctl = ctl.display();
-        write_program(
+        executable::write(
             &stubs.bin.join("waymaker-ctl"),
-            &format!(
+            format!(
                 "#!/bin/bash\ncase \" $* \" in\n  *\" locks watch \"*) timeout 1 {ctl} \"$@\"; [[ $? == 124 ]] ;;\n  *) \
                  exec {ctl} \"$@\" ;;\nesac\n"
             ),
         );
         // Its flags are checked, and nothing is started.
         let server = server.display();
-        write_program(
+        executable::write(
             &stubs.bin.join("waymaker-server"),
-            &format!("#!/bin/sh\nexec {server} \"$@\" --help >/dev/null\n"),
+            format!("#!/bin/sh\nexec {server} \"$@\" --help >/dev/null\n"),
         );
         stubs
     }
@@ -51,7 +51,10 @@ impl Stubs {
     /// Lets clients of Redis find this server.
     pub(crate) fn add_redis(&self, redis: &Running, redis_cli: &Path) {
         let (program, port) = (redis_cli.display(), redis.value("REDIS_PORT"));
-        write_program(&self.bin.join("redis-cli"), &format!("#!/bin/sh\nexec {program} -p {port} \"$@\"\n"));
+        executable::write(
+            &self.bin.join("redis-cli"),
+            format!("#!/bin/sh\nexec {program} -p {port} \"$@\"\n"),
+        );
     }
 
     /// Writes the programs `./NAME` that a block calls and does not write itself. Returns their names.
@@ -83,11 +86,6 @@ impl Stubs {
     }
 
     fn write_stub(&self, path: &Path, name: &str) {
-        write_program(path, &format!("#!/bin/sh\n# stub\necho '{name}' >>'{}'\n", self.calls.display()));
+        executable::write(path, format!("#!/bin/sh\n# stub\necho '{name}' >>'{}'\n", self.calls.display()));
     }
-}
-
-fn write_program(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }

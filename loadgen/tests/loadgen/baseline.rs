@@ -1,11 +1,11 @@
 //! `compare --baseline-bin`: two builds of Waymaker side by side. No verdict of these tests depends on the speed
 //! of the builds.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::Value;
 
+use crate::executable;
 use crate::liar;
 use crate::program::{Ended, QUICK, compare_quickly, read_json, run};
 use crate::skip::skip;
@@ -100,8 +100,7 @@ fn names_both_binaries_in_the_report() {
     // An appended byte makes a different file of the same program.
     let mut bytes = std::fs::read(server_program()).expect("readable");
     bytes.push(0);
-    std::fs::write(&copy, bytes).expect("written");
-    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("allowed");
+    executable::write(&copy, bytes);
     let [older, newer] = [&copy, server_program()].map(|path| path.to_str().expect("text"));
     let ended = compare_quickly(&[
         "--baseline-bin",
@@ -170,8 +169,7 @@ fn exit_code_follows_from_the_verdicts() {
 /// Writes a script and returns its path.
 fn program(folder: &Path, name: &str, script: &str) -> String {
     let path = folder.join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("allowed");
+    executable::write(&path, format!("#!/bin/sh\n{script}\n"));
     path.to_str().expect("text").to_owned()
 }
 

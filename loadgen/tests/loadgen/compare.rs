@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::executable;
 use crate::program::{Server, compare_quickly, loadgen, read_json, run, wait_until, wait_until_used};
 
 #[test]
@@ -42,9 +43,7 @@ fn compares_running_servers() {
 fn quotes_the_output_of_a_server_that_does_not_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("broken-server");
-    std::fs::write(&program, "#!/bin/sh\necho my cat ate the configuration >&2\nexit 3\n").expect("written");
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, executable).expect("allowed");
+    executable::write(&program, "#!/bin/sh\necho my cat ate the configuration >&2\nexit 3\n");
     let ended = run(&["compare", "--spawn", "--quick", "--server-bin", program.to_str().expect("text")]);
     ended.assert_refused("my cat ate the configuration").assert_refused("exit status: 3");
 }

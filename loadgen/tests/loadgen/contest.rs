@@ -1,7 +1,6 @@
 //! A contest of lock servers: everything is measured, and failures are reported.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -10,6 +9,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use waymaker_loadgen::contest::result::{Contest, ContestShape, Measurement, Outcome};
 
+use crate::executable;
 use crate::program::{QUICK, loadgen, run};
 use crate::waymaker::server_program;
 
@@ -129,12 +129,10 @@ fn every_load_gets_a_new_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let [wrapper, starts] = ["waymaker-server", "starts"].map(|name| folder.path().join(name));
     let (real, log) = (server_program().display(), starts.display());
-    std::fs::write(
+    executable::write(
         &wrapper,
         format!("#!/bin/sh\ncase \"$*\" in *--listen*) echo start >>'{log}';; esac\nexec '{real}' \"$@\"\n"),
-    )
-    .expect("written");
-    std::fs::set_permissions(&wrapper, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    );
     let brief = ["--rounds", "1", "--slice", "100ms", "--keys", "1k"];
     let mut files = Files::new("waymaker", &brief);
     let place = files.arguments.iter().position(|word| word == "--server-bin").expect("it is there");

@@ -11,6 +11,7 @@ mod contest;
 mod durable;
 mod echo;
 mod etcd;
+mod executable;
 mod foreign;
 mod grpc;
 mod liar;
