@@ -21,24 +21,27 @@ use waymaker_protocol::{
     Welcome, next_frame,
 };
 
-/// The field of a HELLO that is refused because its identity has no right in the namespace.
-const NO_RIGHTS_FIELD: &str = "namespace";
-
 /// Why a connection is refused.
 struct HelloRefusal {
     code: ErrorCode,
     limit: u64,
     field: &'static str,
     message: String,
+    /// The namespace in which the client has no right, for the audit log.
+    denied_namespace: Option<Box<[u8]>>,
 }
 
 impl HelloRefusal {
+    fn new(code: ErrorCode, limit: u64, field: &'static str, message: impl Into<String>) -> Self {
+        Self { code, limit, field, message: message.into(), denied_namespace: None }
+    }
+
     fn bad_input(field: &'static str, limit: u64, message: impl Into<String>) -> Self {
-        Self { code: ErrorCode::BadInput, limit, field, message: message.into() }
+        Self::new(ErrorCode::BadInput, limit, field, message)
     }
 
     fn overloaded(limited: &'static str, limit: usize, message: String) -> Self {
-        Self { code: ErrorCode::Overloaded, limit: limit as u64, field: limited, message }
+        Self::new(ErrorCode::Overloaded, limit as u64, limited, message)
     }
 
     fn quota_reached(reached: QuotaReached) -> Self {
@@ -64,31 +67,29 @@ impl HelloRefusal {
     }
 
     fn unauthenticated(refusal: Unauthenticated) -> Self {
-        Self { code: ErrorCode::Unauthorized, limit: 0, field: "credentials", message: refusal.to_string() }
+        Self::new(ErrorCode::Unauthorized, 0, "credentials", refusal.to_string())
     }
 
     fn not_identified(refusal: NotIdentified) -> Self {
         match refusal {
             NotIdentified::Unauthenticated { reason, .. } => Self::unauthenticated(reason),
             // A client takes `Unauthorized` as final, but after the pause its credentials may be accepted.
-            NotIdentified::Paused { retry_ms } => Self {
-                code: ErrorCode::Overloaded,
-                limit: retry_ms,
-                field: "credentials",
-                message: refusal.to_string(),
-            },
+            NotIdentified::Paused { retry_ms } => {
+                Self::new(ErrorCode::Overloaded, retry_ms, "credentials", refusal.to_string())
+            }
         }
     }
 
     fn no_rights(access: &Access, namespace: &[u8]) -> Self {
-        let (identity, namespace) = (Quoted(access.identity().as_bytes()), Quoted(namespace));
-        let message = format!("no rule gives {identity} a right in the namespace {namespace}");
-        Self { code: ErrorCode::Unauthorized, limit: 0, field: NO_RIGHTS_FIELD, message }
+        let identity = Quoted(access.identity().as_bytes());
+        let message = format!("no rule gives {identity} a right in the namespace {}", Quoted(namespace));
+        let refusal = Self::new(ErrorCode::Unauthorized, 0, "namespace", message);
+        Self { denied_namespace: Some(namespace.into()), ..refusal }
     }
 
     fn session_gone() -> Self {
-        let message = "the session has ended or is unknown to this server".to_owned();
-        Self { code: ErrorCode::SessionGone, limit: 0, field: "session_id", message }
+        let message = "the session has ended or is unknown to this server";
+        Self::new(ErrorCode::SessionGone, 0, "session_id", message)
     }
 }
 
@@ -144,16 +145,13 @@ impl State {
                 }
                 next
             }
-            Err(HelloRefusal { code, limit, field, message }) => {
+            Err(HelloRefusal { code, limit, field, message, denied_namespace }) => {
                 if let Some(lane) = self.lanes.of(key) {
                     lane.counted = None;
                 }
                 self.refuse_connection(key, number, code, limit, field, &message);
-                if code == ErrorCode::Unauthorized
-                    && field == NO_RIGHTS_FIELD
-                    && let Ok(hello) = Hello::decode(frame)
-                {
-                    self.acts.complete_newest(Some(hello.namespace.into()), None);
+                if let Some(namespace) = denied_namespace {
+                    self.acts.complete_newest(Some(namespace), None);
                 }
                 Next::Continue
             }
@@ -167,8 +165,7 @@ impl State {
         // Other clients may still renew and release.
         let begins_session = matches!(hello.session, SessionRequest::New { .. });
         if self.finishing || node.is_stopping() && begins_session {
-            let message = "the server is stopping".to_owned();
-            return Err(HelloRefusal { code: ErrorCode::Shutdown, limit: 0, field: "", message });
+            return Err(HelloRefusal::new(ErrorCode::Shutdown, 0, "", "the server is stopping"));
         }
         let is_reserved = self.lanes.of(key).is_some_and(|lane| lane.is_reserved);
         if begins_session
@@ -367,9 +364,8 @@ impl State {
         if let (Some(attempt), Some(last)) = (attempt, self.lanes[slot].attempt)
             && attempt <= last
         {
-            let message = "a later attempt has resumed this connection".to_owned();
-            let (code, limit) = (ErrorCode::Cancelled, u64::from(last));
-            return Err(HelloRefusal { code, limit, field: "attempt", message });
+            let message = "a later attempt has resumed this connection";
+            return Err(HelloRefusal::new(ErrorCode::Cancelled, u64::from(last), "attempt", message));
         }
         let accounts = accounts_of(access.as_deref());
         // A connection takes over the count of the connection that it replaces. So no quota is in the way of a client that lost its own.
