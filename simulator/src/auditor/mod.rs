@@ -27,6 +27,7 @@ mod lease_words;
 mod namespaces;
 mod numbers;
 mod operators;
+mod policies;
 mod pool_pages;
 mod pools;
 mod refusals;
@@ -67,12 +68,12 @@ use holds::{Hold, Tampering};
 use keys::KeyHistory;
 use namespaces::Namespaces;
 use operators::OperatorRecords;
+pub(crate) use policies::Times;
 use pool_pages::PoolWalk;
 use pools::PoolRecords;
 pub(crate) use restarts::Ending;
 use restarts::Restarts;
 use rights::Tenancies;
-pub(crate) use rights::Times;
 use sessions::Session;
 use stalls::Stalls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -187,7 +188,7 @@ pub struct Violation {
 /// refused       A refused request changes nothing (rights).
 /// quota         An identity has no more than its quota and one more for each worker (rights); when all clients have left,
 ///               every count is zero (simulation).
-/// reload        A policy that takes a right away ends the connections of its identity, and no others (rights).
+/// reload        A policy that takes a right away ends the connections of its identity, and no others (policies).
 /// start, log    A server starts from any content of its disk and restores all of it; the log accepts what the server writes
 ///               (restarts, node::contents).
 /// ```

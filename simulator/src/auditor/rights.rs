@@ -1,24 +1,23 @@
-//! Rules `rights`, `identity`, `refused`, `quota` and `reload`: the responses to tenants agree with the naive
+//! Rules `rights`, `identity`, `refused` and `quota`: the responses to tenants agree with the naive
 //! table of rights in `identities`, and their holds keep their identities.
 
 use super::Auditor;
+use super::policies::{Policies, Times};
 use super::restarts::Ending;
-use crate::identities::{CLOSED_NAMESPACE, Right, TENANT_KEYS, UNUSED_KEY, Who, has, has_somewhere};
+use crate::identities::{CLOSED_NAMESPACE, Right, UNUSED_KEY, Who, has, has_somewhere};
 use crate::tenants::{SHARED_OWNER, Tenancy};
 use std::collections::BTreeMap;
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Granted, LockId, Response, SessionId, SessionRequest,
 };
-use waymaker_server::limits::HOUSEKEEPING_MS;
 
 /// Largest number of workers of a server.
 const WORKER_COUNT_MAX: u64 = 4;
 
 /// Known state of all tenants.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tenancies {
-    /// All policies of the run, each with the time from which it applies to new connections.
-    policies: Vec<(u64, usize)>,
+    pub(super) policies: Policies,
     holds: BTreeMap<LockId, TenantHold>,
     /// Sessions, each with the identity that began it and the number of earlier ends of the server.
     sessions: BTreeMap<SessionId, (Who, u32)>,
@@ -26,18 +25,6 @@ pub(super) struct Tenancies {
     end_count: u32,
     /// Highest fence of a grant.
     highest: u64,
-}
-
-impl Default for Tenancies {
-    fn default() -> Self {
-        Self {
-            policies: vec![(0, 0)],
-            holds: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            end_count: 0,
-            highest: 0,
-        }
-    }
 }
 
 /// A claim that was granted to a tenant.
@@ -53,52 +40,6 @@ struct TenantHold {
     until_ms: u64,
     /// Identities whose requests about the hold were not allowed when they were sent.
     tried_by: Vec<Who>,
-}
-
-/// Times of a request of a tenant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    /// Time at which the HELLO of its connection was sent.
-    pub(crate) opened_ms: u64,
-    /// Time at which the WELCOME of its connection arrived, or the present if it has not.
-    pub(crate) welcomed_ms: u64,
-    /// Time at which its first copy was sent.
-    pub(crate) sent_ms: u64,
-    /// Time at which its response arrived.
-    pub(crate) now_ms: u64,
-}
-
-/// A change of the policy while a connection is open.
-#[derive(Debug)]
-struct Change {
-    since_ms: u64,
-    /// Time of the next change.
-    end_ms: Option<u64>,
-    policy: usize,
-    /// The policies before it that the connection may have had.
-    earlier: Vec<usize>,
-}
-
-/// Whether an identity loses a right with a policy.
-#[derive(Clone, Copy, Debug, Default)]
-struct Losses {
-    /// All earlier policies gave the right.
-    surely: bool,
-    /// Some earlier policy gave the right.
-    possibly: bool,
-}
-
-impl Change {
-    fn losses_of(&self, who: Who) -> Losses {
-        let all = TENANT_KEYS.iter().flat_map(|key| Right::ALL.map(|right| (*key, right)));
-        let mut losses = Losses::default();
-        for (key, right) in all.filter(|(key, right)| !has(self.policy, who, *right, key)) {
-            let gave = |policy: &usize| has(*policy, who, right, key);
-            losses.surely |= self.earlier.iter().all(gave);
-            losses.possibly |= self.earlier.iter().any(gave);
-        }
-        losses
-    }
 }
 
 impl Tenancies {
@@ -132,7 +73,7 @@ impl Tenancies {
 impl Auditor {
     /// Records that the server gets a policy.
     pub(crate) fn note_policy(&mut self, now_ms: u64, policy: usize) {
-        self.tenancies.policies.push((now_ms, policy));
+        self.tenancies.policies.note(now_ms, policy);
         // A request that was not allowed when it was sent may be served now.
         for hold in self.tenancies.holds.values_mut() {
             let gains = |who: &Who| {
@@ -144,23 +85,6 @@ impl Auditor {
                 hold.until_ms = 0;
             }
         }
-    }
-
-    /// Returns the time at which workers have surely applied a policy to open connections.
-    fn applied_ms(&self, since_ms: u64) -> u64 {
-        self.latest_ms(since_ms + HOUSEKEEPING_MS)
-    }
-
-    /// Returns the policies that may decide about a request.
-    fn policies_at(&self, Times { opened_ms, sent_ms, now_ms, .. }: Times) -> Vec<usize> {
-        let policies = &self.tenancies.policies;
-        let is_possible = |(index, (since_ms, _)): &(usize, &(u64, usize))| {
-            let is_replaced = policies.get(index + 1).is_some_and(|(next_ms, _)| {
-                *next_ms < opened_ms || *next_ms < sent_ms && self.applied_ms(*next_ms) < sent_ms
-            });
-            *since_ms <= now_ms && !is_replaced
-        };
-        policies.iter().enumerate().filter(is_possible).map(|(_, (_, policy))| *policy).collect()
     }
 
     /// Records a request that a tenant sends, because the server may serve it from now on.
@@ -424,50 +348,6 @@ impl Auditor {
         }
     }
 
-    /// Returns the changes of the policy since HELLO of a connection was sent.
-    fn changes_since(&self, opened_ms: u64) -> Vec<Change> {
-        let policies = &self.tenancies.policies;
-        // In the millisecond of HELLO either policy may have applied.
-        let first = policies.iter().rposition(|(since_ms, _)| *since_ms < opened_ms).unwrap_or(0);
-        let change = |index: usize| Change {
-            since_ms: policies[index].0,
-            end_ms: policies.get(index + 1).map(|(next_ms, _)| *next_ms),
-            policy: policies[index].1,
-            earlier: policies[first..index].iter().map(|(_, policy)| *policy).collect(),
-        };
-        (first + 1..policies.len()).map(change).collect()
-    }
-
-    /// Rule `reload`: a connection whose identity has lost a right serves no request that was sent after the
-    /// workers have applied the policy.
-    fn judge_rights_applied(&mut self, who: Who, request: &Tenancy, times: Times) {
-        let Times { opened_ms, welcomed_ms, sent_ms, .. } = times;
-        if matches!(request, Tenancy::Hello { .. }) {
-            return;
-        }
-        let is_over = |change: &Change| {
-            let applied_ms = self.applied_ms(change.since_ms);
-            let has_lasted = change.end_ms.is_none_or(|end_ms| applied_ms < end_ms);
-            let is_applied = has_lasted && welcomed_ms < change.since_ms && applied_ms < sent_ms;
-            is_applied && change.losses_of(who).surely
-        };
-        if self.changes_since(opened_ms).iter().any(is_over) {
-            self.accuse("reload", || {
-                format!("{} has lost a right, but its connection still serves {request:?}", who.name())
-            });
-        }
-    }
-
-    /// Rule `reload`: the server ends a connection only if its identity has lost a right.
-    pub(crate) fn judge_ended(&mut self, who: Who, (opened_ms, now_ms): (u64, u64)) {
-        let explains = |change: &Change| change.since_ms <= now_ms && change.losses_of(who).possibly;
-        if !self.changes_since(opened_ms).iter().any(explains) {
-            self.accuse("reload", || {
-                format!("the connection of {} was ended, but it has lost no right", who.name())
-            });
-        }
-    }
-
     /// Returns the largest number of workers of this run.
     fn worker_count_max(&self) -> u64 {
         let changes = self.settings.durability.is_some_and(|durability| durability.changes_workers);
@@ -643,30 +523,5 @@ mod tests {
         }
         judge(&mut auditor, Who::Alice, &acquire(b"a/1"), &Response::Granted(granted(max + 1, 1_000)));
         assert_eq!(rule(&auditor), Some("quota"));
-    }
-
-    #[test]
-    fn lost_rights_end_a_connection_and_nothing_else_does() {
-        let mut auditor = logged();
-        let start_ms = auditor.settings.start_ms;
-        auditor.note_policy(start_ms + 1_000, 1);
-        let ask = |auditor: &mut Auditor, who, sent_ms| {
-            let (opened_ms, sent_ms) = (start_ms + 500, start_ms + sent_ms);
-            let times = Times { opened_ms, welcomed_ms: opened_ms + 1, sent_ms, now_ms: sent_ms };
-            auditor.judge_tenant(who, &Tenancy::Namespaces, times, &refused(ErrorCode::Busy));
-            rule(auditor)
-        };
-        assert_eq!(ask(&mut auditor, Who::Alice, 1_400), None, "workers may not know of the policy yet");
-        assert_eq!(ask(&mut auditor, Who::Operator, 9_000), None);
-        assert_eq!(ask(&mut auditor, Who::Alice, 9_000), Some("reload"));
-        let ended = |who, opened_ms| {
-            let mut auditor = logged();
-            auditor.note_policy(start_ms + 1_000, 1);
-            auditor.judge_ended(who, (start_ms + opened_ms, start_ms + 2_000));
-            rule(&auditor)
-        };
-        assert_eq!(ended(Who::Alice, 500), None);
-        assert_eq!(ended(Who::Alice, 1_500), Some("reload"));
-        assert_eq!(ended(Who::Operator, 500), Some("reload"));
     }
 }
