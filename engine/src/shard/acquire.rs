@@ -1,7 +1,7 @@
 //! Asking for a key.
 
 use super::durable::answer_acquire;
-use super::quota::NewClaims;
+use super::quota::{MovedClaims, NewClaims};
 use super::several::KeySet;
 use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
@@ -455,7 +455,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
         self.check_repeated(claim, shared, session_lease)?;
-        self.may_move_to(claim, caller.lane, 1)?;
+        self.may_move_to(claim, caller.lane, &mut MovedClaims::default())?;
         if self.claims[claim].is_held() {
             let is_recorded = self.move_hold(claim, caller.lane, caller.ticket.number, effects);
             let grant = Grant { repeated: true, ..self.grant_of(claim) };

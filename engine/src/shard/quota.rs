@@ -41,8 +41,16 @@ impl NewClaims {
     }
 }
 
+/// Claims that a request gives to another lane.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MovedClaims {
+    claims: u64,
+    bytes: u64,
+    waiters: u64,
+}
+
 /// No frame is longer.
-fn as_u32(len: usize) -> u32 {
+pub(super) fn as_u32(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
@@ -188,22 +196,34 @@ impl Shard {
         &mut self.lanes.lanes[self.claims[claim].lane]
     }
 
-    /// Refuses to give a claim to a lane whose accounts have no room for it. An account that counts the claim already has. `count` is the
-    /// number of claims that move so far, with this one.
+    /// Refuses to give a claim to a lane whose accounts have no room for it and for the claims that the request has moved before. An account
+    /// that counts the claim already has room.
     #[inline]
-    pub(super) fn may_move_to(&self, claim: u32, lane: u32, count: u64) -> Result<(), Refusal> {
-        if self.has_accounts { self.has_quota_for_move(claim, lane, count) } else { Ok(()) }
+    pub(super) fn may_move_to(&self, claim: u32, lane: u32, moved: &mut MovedClaims) -> Result<(), Refusal> {
+        if !self.has_accounts {
+            return Ok(());
+        }
+        self.has_quota_for_move(claim, lane, self.len_beside_key(claim), moved)
     }
 
+    /// The same for a claim that then has so many bytes beside its key.
     #[cold]
-    fn has_quota_for_move(&self, claim: u32, lane: u32, count: u64) -> Result<(), Refusal> {
+    pub(super) fn has_quota_for_move(
+        &self,
+        claim: u32,
+        lane: u32,
+        more: u32,
+        moved: &mut MovedClaims,
+    ) -> Result<(), Refusal> {
         let Claim { lane: from, entry, .. } = self.claims[claim];
-        let more = self.len_beside_key(claim);
+        moved.claims += 1;
+        moved.bytes += self.counted_len(entry, more);
+        moved.waiters += u64::from(self.is_waiter(claim));
         let accounts = self.lanes.lanes[lane].accounts.without(&self.lanes.lanes[from].accounts);
-        accounts.have_room(Resource::Claims, count)?;
-        accounts.have_room(Resource::Bytes, self.counted_len(entry, more))?;
-        if self.is_waiter(claim) {
-            accounts.have_room(Resource::Waiters, 1)?;
+        accounts.have_room(Resource::Claims, moved.claims)?;
+        accounts.have_room(Resource::Bytes, moved.bytes)?;
+        if moved.waiters > 0 {
+            accounts.have_room(Resource::Waiters, moved.waiters)?;
         }
         Ok(())
     }

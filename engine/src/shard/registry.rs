@@ -4,7 +4,7 @@
 //! may renew it still, and others may take the key once the lease has been over for longer than the grace: by the time up
 //! to which all sockets were read, so that a renewal that waits in one comes first.
 
-use super::quota::NewClaims;
+use super::quota::{MovedClaims, NewClaims, as_u32};
 use super::{Caller, PageBounds, Shard};
 use crate::access::Rights;
 use crate::claim::{Claim, Extra, RegisteredAs, flag};
@@ -239,12 +239,13 @@ impl Shard {
 
     #[cold]
     fn has_quota_to_grow(&self, claim: u32, lane: u32, register: &Register<'_>) -> Result<(), Refusal> {
-        self.may_move_to(claim, lane, 1)?;
+        let len = register.counted_len();
+        self.has_quota_for_move(claim, lane, as_u32(len), &mut MovedClaims::default())?;
         let detail = &self.details[self.claims[claim].detail];
         let strings = [&detail.owner, &detail.metadata].into_iter().flatten();
-        let len = strings.map(|string| string.len()).sum::<usize>()
+        let before = strings.map(|string| string.len()).sum::<usize>()
             + detail.registration().map_or(0, |registered| registered.type_name.len());
-        self.has_quota_for_bytes(lane, register.counted_len().saturating_sub(len))
+        self.has_quota_for_bytes(lane, len.saturating_sub(before))
     }
 
     /// Returns whether this owner registered a claim, and the caller may speak for it.

@@ -340,6 +340,12 @@ fn a_claim_does_not_move_to_accounts_without_room_for_it() {
         assert!(limited.acquire(1, b"key", OPTIONS));
         assert_eq!(limited.acquire(2, b"key", OPTIONS), is_served, "{max} bytes");
     }
+    // Of claims that move together all bytes count. Their keys have 4 bytes.
+    for (max, is_served) in [(4, true), (3, false)] {
+        let mut limited = Limited::new(Resource::Bytes, max);
+        assert!(limited.acquire_several(1, OPTIONS));
+        assert_eq!(limited.acquire_several(2, OPTIONS), is_served, "{max} bytes");
+    }
     // Two of its lanes have one account, which has no room left.
     let mut limited = Limited::new(Resource::Claims, 1);
     for slot in [2, 4, 2] {
@@ -373,6 +379,16 @@ fn a_renewal_with_more_bytes_than_the_quota_has_room_for_is_refused() {
     assert!(!limited.register(2, b"0123", true));
     assert!(limited.register(1, b"0123", true), "the lane is not counted");
     assert_eq!(limited.used(), [0; 3]);
+}
+
+#[test]
+fn a_registration_that_moves_and_grows_is_within_the_quota() {
+    for (max, is_served) in [(14, true), (13, false)] {
+        let mut limited = Limited::new(Resource::Bytes, max);
+        assert!(limited.register(1, b"", false));
+        assert_eq!(limited.register(2, b"0123456789a", false), is_served, "{max} bytes");
+        assert_eq!(limited.used(), if is_served { [1, 0, 14] } else { [0; 3] });
+    }
 }
 
 #[test]

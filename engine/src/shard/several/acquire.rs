@@ -8,7 +8,7 @@ use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, Ticket, WhenDurable};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
-use crate::shard::quota::NewClaims;
+use crate::shard::quota::{MovedClaims, NewClaims};
 use crate::shard::{AcquireOptions, Caller};
 use crate::slab::NONE;
 use std::sync::Arc;
@@ -364,12 +364,11 @@ impl<'a, 'p> Attempt<'a, 'p> {
         };
         let message = "the request id belongs to a claim that no longer holds all its keys";
         let claims = claims.ok_or_else(|| Refusal::bad_input("request_id", 0, message))?;
-        for (count, ((claim, located), key)) in
-            (1..).zip(claims.iter().zip(&self.located).zip(self.request.keys))
-        {
+        let mut moved = MovedClaims::default();
+        for ((claim, located), key) in claims.iter().zip(&self.located).zip(self.request.keys) {
             let Participant { shard, lane } = &mut self.participants[located.place];
             shard.check_repeated(*claim, key.shared, self.request.session_lease)?;
-            shard.may_move_to(*claim, *lane, count)?;
+            shard.may_move_to(*claim, *lane, &mut moved)?;
         }
         if waiting.is_some() {
             self.supersede(&claims, effects);
