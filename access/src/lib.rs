@@ -7,6 +7,7 @@ mod hex;
 mod identity;
 mod jwt;
 pub mod limits;
+mod namespaces;
 mod quotas;
 mod record;
 mod rules;

@@ -2,7 +2,7 @@
 
 use crate::identity::Identity;
 use crate::rules::AccessFileError;
-use crate::who::{Groups, Who};
+use crate::who::{Groups, Member, Who};
 use serde::Deserialize;
 use waymaker_engine::{Holder, Quotas, Resource};
 
@@ -63,7 +63,8 @@ impl Quota {
 /// Returns the quotas of an identity, or of each source address of it. The first quota in the file counts that sets a limit.
 pub(crate) fn quotas_of(all: &[Quota], groups: &Groups, identity: &Identity, holder: Holder) -> Quotas {
     let mut quotas = Quotas::default();
-    let own = all.iter().filter(|quota| quota.holder == holder && quota.who.is(identity, groups));
+    let member = Member::new(identity, groups);
+    let own = all.iter().filter(|quota| quota.holder == holder && quota.who.is(&member));
     for quota in own {
         for resource in Resource::ALL {
             if let (None, Some(max)) = (quotas.get(resource), quota.quotas.get(resource)) {

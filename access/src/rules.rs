@@ -21,14 +21,15 @@
 
 use crate::identity::Identity;
 use crate::limits::{ACCESS_FILE_LEN_MAX, IDENTITY_LEN_MAX, QUOTA_COUNT_MAX, RULE_COUNT_MAX};
+use crate::namespaces::{NamespaceSet, Namespaces};
 use crate::quotas::{Quota, QuotaText, quotas_of};
-use crate::who::{Groups, Who, check_name};
+use crate::who::{Groups, Member, Who, check_name};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use waymaker_engine::{Access, Holder, Quotas, Resource, Rights};
-use waymaker_protocol::limits::{KEY_LEN_MAX, NAMESPACE_LEN_MAX};
+use waymaker_protocol::limits::KEY_LEN_MAX;
 use waymaker_protocol::{NamespaceKind, PathKey};
 
 /// The access file as it is written.
@@ -159,13 +160,6 @@ fn quota_names() -> String {
     Resource::ALL.map(Resource::name).join(", ")
 }
 
-/// Names of namespaces: one, or all that begin with a text.
-#[derive(Debug)]
-enum Namespaces {
-    One(Box<[u8]>),
-    Beginning(Box<[u8]>),
-}
-
 #[derive(Debug)]
 struct Rule {
     who: Who,
@@ -294,9 +288,9 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Returns whether there is a quota.
-    pub fn has_quotas(&self) -> bool {
-        !self.quotas.is_empty()
+    /// Returns the number of quotas.
+    pub fn quota_count(&self) -> usize {
+        self.quotas.len()
     }
 
     /// Returns the quotas of an identity, or of each source address of it.
@@ -319,9 +313,10 @@ impl Rules {
         identity: &Identity,
         is_wanted: impl Fn(Rights) -> bool,
     ) -> impl Fn(&[u8]) -> bool {
-        let rules: Vec<_> = self.rules_of(identity).filter(|rule| is_wanted(rule.allow)).collect();
+        let rules = self.rules_of(identity).filter(|rule| is_wanted(rule.allow));
+        let namespaces = NamespaceSet::new(rules.map(|rule| &rule.namespaces));
         let is_open = self.rules.is_empty();
-        move |namespace| is_open || rules.iter().any(|rule| rule.namespaces.contain(namespace))
+        move |namespace| is_open || namespaces.contains(namespace)
     }
 
     /// Returns whether an identity may read the metrics of the server: a rule for any namespace gives this right.
@@ -330,7 +325,9 @@ impl Rules {
     }
 
     fn rules_of(&self, identity: &Identity) -> impl Iterator<Item = &Rule> {
-        self.rules.iter().filter(|rule| rule.who.is(identity, &self.groups))
+        let member = Member::new(identity, &self.groups);
+        let rules: Vec<_> = self.rules.iter().filter(|rule| rule.who.is(&member)).collect();
+        rules.into_iter()
     }
 }
 
@@ -356,31 +353,6 @@ impl Rule {
         }
         let namespaces = Namespaces::parse(&namespace).map_err(bad)?;
         Ok(Self { who, namespaces, prefix, allow: rights })
-    }
-}
-
-impl Namespaces {
-    fn parse(text: &str) -> Result<Self, String> {
-        if text.is_empty() || text.len() > NAMESPACE_LEN_MAX {
-            return Err(format!(
-                "`namespace` must have 1 to {NAMESPACE_LEN_MAX} bytes; `*` is every namespace"
-            ));
-        }
-        match text.strip_suffix('*') {
-            Some(beginning) if beginning.contains('*') => {
-                Err("`namespace` has a `*` that is not at its end".to_owned())
-            }
-            Some(beginning) => Ok(Self::Beginning(beginning.as_bytes().into())),
-            None if text.contains('*') => Err("`namespace` has a `*` that is not at its end".to_owned()),
-            None => Ok(Self::One(text.as_bytes().into())),
-        }
-    }
-
-    fn contain(&self, namespace: &[u8]) -> bool {
-        match self {
-            Self::One(name) => **name == *namespace,
-            Self::Beginning(beginning) => namespace.starts_with(beginning),
-        }
     }
 }
 

@@ -36,16 +36,30 @@ impl Who {
         Ok(who)
     }
 
-    /// Returns whether an identity is one of them. Its token and the file name its groups.
-    pub(crate) fn is(&self, identity: &Identity, groups: &Groups) -> bool {
+    /// Returns whether a client is one of them.
+    pub(crate) fn is(&self, member: &Member<'_>) -> bool {
         match self {
-            Self::Identity(name) => **name == *identity.name,
-            Self::Group(group) => {
-                identity.groups.iter().any(|own| **own == **group)
-                    || groups.get(group).is_some_and(|members| members.contains(&*identity.name))
-            }
+            Self::Identity(name) => name == member.name,
+            Self::Group(group) => member.groups.contains(&**group),
             Self::Everyone => true,
         }
+    }
+}
+
+/// An identity with all its groups, for many questions.
+#[derive(Debug)]
+pub(crate) struct Member<'a> {
+    name: &'a str,
+    groups: BTreeSet<&'a str>,
+}
+
+impl<'a> Member<'a> {
+    /// The token of the identity names its groups, and so does the file.
+    pub(crate) fn new(identity: &'a Identity, groups: &'a Groups) -> Self {
+        let of_file = groups.iter().filter(|(_, members)| members.contains(&*identity.name));
+        let of_file = of_file.map(|(group, _)| group.as_str());
+        let groups = identity.groups.iter().map(|group| &**group).chain(of_file).collect();
+        Self { name: &identity.name, groups }
     }
 }
 

@@ -81,8 +81,8 @@ pub const VACANT_LANES_PER_TURN: usize = 256;
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Connections whose identity a worker looks at in one step, to see whether it still holds.
 pub(crate) const REAUTHORIZED_PER_STEP_MAX: u32 = 32;
-/// Prefixes of rules that are compared meanwhile. The last connection may exceed it.
-pub(crate) const COMPARED_PREFIXES_PER_STEP_MAX: usize = 1024;
+/// Prefixes of rules, and quotas, that are compared meanwhile. The last connection may exceed it.
+pub(crate) const COMPARED_PER_STEP_MAX: usize = 1024;
 /// Identities that may make calls on one gRPC connection.
 pub(crate) const GRPC_IDENTITIES_MAX: usize = 64;
 /// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.

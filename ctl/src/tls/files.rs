@@ -33,6 +33,35 @@ pub(super) struct Revoked {
     pub(super) count: u64,
 }
 
+/// Files that a command has written. A command that fails removes them, because they would block the next attempt.
+#[derive(Debug, Default)]
+pub(super) struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// Writes a file that must not exist yet.
+    fn write(&mut self, path: PathBuf, text: &str, mode: u32) -> Result<(), Failure> {
+        write_new(&path, text, mode).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => exists(&path),
+            _ => Failure::file(&path, "write", &error),
+        })?;
+        self.0.push(path);
+        Ok(())
+    }
+
+    /// Keeps the files.
+    pub(super) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 impl Directory {
     pub(super) fn new(path: &Path) -> Self {
         Self(path.to_owned())
@@ -77,18 +106,14 @@ impl Directory {
     }
 
     /// Writes a certificate and its key. Overwrites neither.
-    pub(super) fn write_pair(&self, stem: &str, issued: &Issued) -> Result<(), Failure> {
-        let key = self.key(stem);
-        write(&key, &issued.key, KEY_MODE)?;
-        write(&self.certificate(stem), &issued.certificate, PUBLIC_MODE).inspect_err(|_| {
-            // A key without its certificate has no use, and would block the next attempt.
-            let _ = fs::remove_file(&key);
-        })
+    pub(super) fn write_pair(&self, new: &mut NewFiles, stem: &str, issued: &Issued) -> Result<(), Failure> {
+        new.write(self.key(stem), &issued.key, KEY_MODE)?;
+        new.write(self.certificate(stem), &issued.certificate, PUBLIC_MODE)
     }
 
     /// Writes the first revocation list. Overwrites none.
-    pub(super) fn write_list(&self, list: &str) -> Result<(), Failure> {
-        write(&self.list(), list, PUBLIC_MODE)
+    pub(super) fn write_list(&self, new: &mut NewFiles, list: &str) -> Result<(), Failure> {
+        new.write(self.list(), list, PUBLIC_MODE)
     }
 
     /// Replaces the revocation list in one step, since a server may read it at any time. Creates it if it is missing.
@@ -192,10 +217,25 @@ fn exists(path: &Path) -> Failure {
     Failure::usage(format!("{} exists; no file is overwritten", path.display()))
 }
 
-/// Writes a file that must not exist yet.
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    write_new(path, text, mode).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => exists(path),
-        _ => Failure::file(path, "write", &error),
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_removes_the_files_that_it_has_written_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let [first, second, other] = ["first", "second", "other"].map(|name| directory.path().join(name));
+        let write = |path: &PathBuf| {
+            let mut new = NewFiles::default();
+            new.write(first.clone(), "", PUBLIC_MODE)?;
+            new.write(path.clone(), "", PUBLIC_MODE)?;
+            new.keep();
+            Ok::<_, Failure>(())
+        };
+        fs::write(&other, "of another command").unwrap();
+        write(&other).unwrap_err();
+        assert!(!first.exists() && other.exists());
+        write(&second).unwrap();
+        assert!(first.exists() && second.exists());
+    }
 }

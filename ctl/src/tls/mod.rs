@@ -18,7 +18,7 @@ use crate::files::is_unusable;
 use crate::output::{complain, show};
 
 use authority::{Authority, Issued, LEAF_DAYS_DEFAULT, Purpose};
-use files::Directory;
+use files::{Directory, NewFiles};
 use names::{ClientName, ServerName};
 
 pub(crate) const HELP: &str = "\
@@ -205,11 +205,12 @@ fn init(arguments: &InitArguments) -> Result<(), Failure> {
     let ca = authority.issued();
     let all =
         [("ca", &ca), ("server", &server)].into_iter().chain(clients.iter().map(|issued| ("client", issued)));
-    let mut objects = Vec::new();
+    let (mut new, mut objects) = (NewFiles::default(), Vec::new());
     for ((purpose, issued), stem) in all.zip(&stems) {
-        objects.push(write(&directory, purpose, stem, issued)?);
+        objects.push(write(&directory, &mut new, purpose, stem, issued)?);
     }
-    directory.write_list(&list)?;
+    directory.write_list(&mut new, &list)?;
+    new.keep();
     show(|| page_of_init(&directory, arguments), objects);
     Ok(())
 }
@@ -220,7 +221,9 @@ fn client(arguments: &ClientArguments) -> Result<(), Failure> {
     directory.check_free(std::slice::from_ref(&stem))?;
     let authority = directory.authority()?;
     let issued = authority.issue(Purpose::Client(&arguments.name), arguments.validity.days)?;
-    let object = write(&directory, "client", &stem, &issued)?;
+    let mut new = NewFiles::default();
+    let object = write(&directory, &mut new, "client", &stem, &issued)?;
+    new.keep();
     show(|| page_of_client(&directory, &arguments.name, "HOST"), [object]);
     Ok(())
 }
@@ -243,12 +246,13 @@ fn revoke(arguments: &RevokeArguments) -> Result<(), Failure> {
 /// Writes a certificate and its key.
 fn write(
     directory: &Directory,
+    new: &mut NewFiles,
     purpose: &'static str,
     stem: &str,
     issued: &Issued,
 ) -> Result<CertificateObject, Failure> {
     let (certificate, key) = (directory.certificate(stem), directory.key(stem));
-    directory.write_pair(stem, issued)?;
+    directory.write_pair(new, stem, issued)?;
     Ok(CertificateObject {
         purpose,
         name: issued.common_name.clone(),

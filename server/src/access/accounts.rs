@@ -34,7 +34,7 @@ impl AccountBook {
         let mut book = self.lock();
         // Under the lock, so that nobody applies an older policy later.
         let policy = policy();
-        if !policy.has_quotas() && book.accounts.is_empty() {
+        if policy.quota_count() == 0 && book.accounts.is_empty() {
             return Accounts::NONE;
         }
         let network = address.map(Network::of);

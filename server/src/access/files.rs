@@ -143,15 +143,17 @@ fn read_tokens(path: &Path) -> Result<TokenTable, AccessOptionsError> {
     Ok(table)
 }
 
-/// The files of tokens at a path: the file itself, or those in the directory.
+/// The files of tokens at a path: the file itself, or those in the directory that are not hidden. `waymaker-ctl` skips hidden files too.
 fn token_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
     for entry in fs::read_dir(path)? {
-        let file = entry?.path();
-        if file.extension().is_some_and(|extension| extension == "toml") {
+        let entry = entry?;
+        let (name, file) = (entry.file_name(), entry.path());
+        let is_hidden = name.as_encoded_bytes().starts_with(b".");
+        if !is_hidden && file.extension().is_some_and(|extension| extension == "toml") {
             files.push(file);
         }
     }
@@ -167,4 +169,20 @@ fn read(path: &Path, option: &'static str) -> Result<String, AccessOptionsError>
         return Err(AccessOptionsError::NotAFile { option, path: path.to_owned() });
     }
     fs::read_to_string(path).map_err(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_files_of_a_directory_hold_no_tokens() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("tokens.toml"), "").unwrap();
+        fs::write(directory.path().join(".hidden.toml"), "no token").unwrap();
+        // Emacs makes such a link while somebody edits the file.
+        std::os::unix::fs::symlink("user@host.1", directory.path().join(".#tokens.toml")).unwrap();
+        assert_eq!(token_files(directory.path()).unwrap(), [directory.path().join("tokens.toml")]);
+        read_tokens(directory.path()).unwrap();
+    }
 }

@@ -160,9 +160,9 @@ impl Policy {
         !self.rules.is_empty()
     }
 
-    /// Returns whether there is a quota.
-    pub(super) fn has_quotas(&self) -> bool {
-        self.rules.has_quotas()
+    /// Returns the number of quotas.
+    pub fn quota_count(&self) -> usize {
+        self.rules.quota_count()
     }
 
     /// Returns the quotas of an identity, or of each source address of it.

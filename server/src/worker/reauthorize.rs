@@ -2,7 +2,7 @@
 
 use super::State;
 use super::lane::{ConnectionKey, Stage};
-use crate::limits::{COMPARED_PREFIXES_PER_STEP_MAX, REAUTHORIZED_PER_STEP_MAX};
+use crate::limits::{COMPARED_PER_STEP_MAX, REAUTHORIZED_PER_STEP_MAX};
 use crate::mail::{LaneChange, Mail};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
@@ -37,7 +37,7 @@ impl State {
         let end = self.lanes.slot_count();
         let to = end.min(from.saturating_add(REAUTHORIZED_PER_STEP_MAX));
         let (mut slot, mut compared) = (from, 0);
-        while slot < to && compared < COMPARED_PREFIXES_PER_STEP_MAX {
+        while slot < to && compared < COMPARED_PER_STEP_MAX {
             slot += 1;
             let lane = &self.lanes[slot - 1];
             let (key, Some(evidence)) = (lane.key(), &lane.client.evidence) else { continue };
@@ -47,7 +47,7 @@ impl State {
             // Also under the same policy: a token expires, and a front may have identified its client before the policy changed.
             if !policy.still_knows(lane.identity(), evidence, now_unix_s) {
                 let message = "the identity of the client has expired or was revoked";
-                self.end_unauthorized(key, "credentials", message);
+                self.end_unauthorized(node, key, "credentials", message);
                 continue;
             }
             if !has_new_policy {
@@ -61,11 +61,8 @@ impl State {
                     node.access.access(&policy, lane.identity(), Some(evidence), &name, lane.kind)
                 })
             };
-            compared += [&lane.access, &access]
-                .into_iter()
-                .flatten()
-                .map(|access| access.prefix_count())
-                .sum::<usize>();
+            let accesses = [&lane.access, &access].into_iter().flatten();
+            compared += policy.quota_count() + accesses.map(|access| access.prefix_count()).sum::<usize>();
             self.renew_access(node, key, access);
         }
         if slot == end {
@@ -85,6 +82,7 @@ impl State {
         };
         if has_lost {
             return self.end_unauthorized(
+                node,
                 key,
                 "rights",
                 "the rights of the client have changed; connect again",
@@ -106,7 +104,8 @@ impl State {
         self.change_lane(node, address, &known_to, &LaneChange::Access(access));
     }
 
-    fn end_unauthorized(&mut self, key: ConnectionKey, field: &str, message: &str) {
+    fn end_unauthorized(&mut self, node: &Node, key: ConnectionKey, field: &str, message: &str) {
         self.refuse_connection(key, 0, ErrorCode::Unauthorized, 0, field, message);
+        self.describe_denied(node, key.slot, None);
     }
 }

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::access::{Evidence, Policy};
+use crate::audit::Act;
 use crate::limits::REAUTHORIZED_PER_STEP_MAX;
 use crate::worker::{Client, KnownAs};
 use waymaker_access::{Identity, Proof, Rules};
-use waymaker_protocol::LockId;
+use waymaker_engine::Rights;
 use waymaker_protocol::message::release::RELEASED;
+use waymaker_protocol::{LockId, NamespaceKind, PathKey};
 
 const KEY: &[u8] = b"a/key";
 
@@ -22,13 +24,23 @@ impl Rig {
     fn set_rules(&self, rights: &[(&str, &str)]) {
         let rule =
             |(name, right): &(&str, &str)| format!("[[rule]]\nidentity = {name:?}\nallow = [{right:?}]\n");
-        let rules = Rules::parse(&rights.iter().map(rule).collect::<String>()).expect("valid rules");
+        self.set_access(&rights.iter().map(rule).collect::<String>());
+    }
+
+    /// Replaces the access file. The workers apply it to open connections later.
+    fn set_access(&self, text: &str) {
+        let rules = Rules::parse(text).expect("valid rules");
         self.node.access.replace(Policy::of_rules(rules));
     }
 
     /// Gives rights to identities, and applies them to open connections.
     fn change_rules(&mut self, rights: &[(&str, &str)]) {
         self.set_rules(rights);
+        self.apply_rules();
+    }
+
+    /// Applies the access file to open connections.
+    fn apply_rules(&mut self) {
         self.workers[0].housekeep(self.now);
         while self.workers[0].handle_mail(self.now) {}
     }
@@ -159,5 +171,74 @@ fn new_rules_reach_all_of_many_connections_and_end_those_alone_that_lost_a_right
     rig.change_rules(&[("loser", "acquire"), ("keeper", "all")]);
     for (name, client) in clients {
         assert_eq!(rig.is_ended(client), name == "loser");
+    }
+}
+
+/// A slice of the look ends early if the rules or quotas are many.
+#[test]
+fn new_rules_reach_all_connections_with_many_prefixes_or_quotas() {
+    let prefixes = |right: &str| {
+        let rule =
+            |number| format!("[[rule]]\nidentity = \"loser\"\nprefix = \"{number}/\"\nallow = [{right:?}]\n");
+        (0..400).map(rule).collect::<String>()
+    };
+    let quotas = "[[quota]]\neveryone = true\nclaims = 9\n".repeat(400);
+    let everyone = |right: &str| format!("[[rule]]\neveryone = true\nallow = [{right:?}]\n");
+    for (before, after) in
+        [(prefixes("all"), prefixes("acquire")), (everyone("all"), everyone("acquire") + &quotas)]
+    {
+        let mut rig = Rig::with_rules(&[]);
+        rig.set_access(&before);
+        let clients = [(); REAUTHORIZED_PER_STEP_MAX as usize].map(|()| rig.connect_as("loser"));
+        rig.set_access(&after);
+        rig.apply_rules();
+        assert!(clients.into_iter().all(|client| rig.is_ended(client)));
+    }
+}
+
+#[test]
+fn the_audit_line_of_an_ended_connection_has_its_namespace() {
+    let mut rig = Rig::with_rules(&[("loser", "all")]);
+    rig.connect_as("loser");
+    rig.change_rules(&[("loser", "acquire")]);
+    let event = rig.workers[0].poll_audit().expect("a line");
+    assert_eq!((event.act, event.namespace.as_deref()), (Act::Deny, Some(&b"flat"[..])));
+}
+
+/// Connections of one identity share their rights if the rules are many.
+#[test]
+fn many_rules_give_each_identity_namespace_and_kind_its_own_rights() {
+    let others = "[[rule]]\nidentity = \"other\"\nallow = [\"all\"]\n".repeat(20);
+    let text = format!(
+        "{others}[[rule]]\nidentity = \"me\"\nnamespace = \"one\"\nallow = [\"acquire\"]\n\
+         [[rule]]\nidentity = \"me\"\nnamespace = \"two\"\nprefix = \"a/\"\nallow = [\"list\"]\n\
+         [[rule]]\ngroup = \"group\"\nallow = [\"freeze\"]\n"
+    );
+    let policy = Policy::of_rules(Rules::parse(&text).expect("valid rules"));
+    let identity = |name: &str, groups: &[&str]| {
+        let groups = groups.iter().map(|group| Arc::from(*group)).collect();
+        Some(Arc::new(Identity { name: name.into(), groups, proof: Proof::Anonymous }))
+    };
+    let (me, member) = (identity("me", &[]), identity("me", &["group"]));
+    let access = |identity: &Option<Arc<Identity>>, namespace: &[u8], kind| {
+        policy.access(identity.as_ref(), namespace, kind).expect("an identity has rights or none")
+    };
+    // All are kept, so that each could be found for another one.
+    let kept = [
+        access(&me, b"one", NamespaceKind::Flat),
+        access(&me, b"two", NamespaceKind::Flat),
+        access(&me, b"two", NamespaceKind::Tree),
+        access(&member, b"one", NamespaceKind::Flat),
+        access(&identity("other", &[]), b"one", NamespaceKind::Flat),
+    ];
+    let somewhere = kept.each_ref().map(|access| access.somewhere());
+    let most = Rights::ALL.without(Rights::METRICS);
+    let expected = [Rights::ACQUIRE, Rights::LIST, Rights::LIST, Rights::ACQUIRE | Rights::FREEZE, most];
+    assert_eq!(somewhere, expected);
+    let mut path = Vec::new();
+    PathKey::append(["a", "b"].into_iter(), &mut path).expect("a path");
+    let [_, flat, tree, ..] = kept;
+    for (access, key, covers) in [(&flat, &b"a/b"[..], true), (&flat, &path, false), (&tree, &path, true)] {
+        assert_eq!(access.covers(Rights::LIST, key), covers, "{key:?}");
     }
 }

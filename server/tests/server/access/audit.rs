@@ -201,6 +201,17 @@ fn every_act_on_a_lock_of_another_identity_has_one_line() {
             None
         );
     }
+    // A claim that waits for several keys has one line.
+    alice().acquire(b"7 busy", 0);
+    let mut buffer = Vec::new();
+    let items = [&b"6 waiter"[..], b"7 busy"].map(|key| KeyItem { key, shared: false });
+    let items = Items::new(items, &mut buffer).expect("two keys");
+    let options =
+        AcquireOptions { request_id: Some(b"id"), owner: Some(b"owner"), ..AcquireOptions::default() };
+    let keys = AcquireKeys { items, options, wait_ms: 60_000, notify_queued: true, ..AcquireKeys::default() };
+    let (mut waiting, mut fourth) = (alice(), audited.carol(NamespaceKind::Flat));
+    let waiter = queued(&mut waiting, Request::AcquireKeys(keys));
+    assert_eq!(queued(&mut fourth, Request::AcquireKeys(keys)), waiter);
     // Another connection of the identity of a hold.
     let mut other = alice();
     assert_eq!(other.code_of(extend(own.id)), None);
@@ -213,6 +224,7 @@ fn every_act_on_a_lock_of_another_identity_has_one_line() {
             act("take-over", "3 waiter", None),
             act("take-over", "4 first key", None),
             act("take-over", "5 second key", None),
+            act("take-over", "6 waiter", None),
         ]
     );
 }

@@ -12,9 +12,10 @@ use waymaker_proto::v1;
 use waymaker_proto::v1::lock_service_client::LockServiceClient;
 use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
 use waymaker_protocol::{
-    Acquire, ErrorCode, Hello, KeepAlive, NamespaceKind, Release, Request, SessionRequest,
+    Acquire, ErrorCode, Event, Hello, KeepAlive, NamespaceKind, Release, Request, SessionRequest,
 };
 
+const ALL_FOR_BOB: &str = "[[rule]]\nidentity = \"bob\"\nallow = [\"all\"]\n";
 const ALL: &str = "[[rule]]\neveryone = true\nallow = [\"all\"]\n";
 
 fn may_acquire(client: &mut Client<TcpStream>) -> bool {
@@ -51,6 +52,38 @@ fn a_lost_right_ends_the_connection_and_a_gained_right_does_not() {
     office.set_rules("[[rule]]\nidentity = \"alice\"\nallow = [\"all\"]\n");
     hang_up(&server);
     wait_until("the right is there", || may_acquire(&mut client));
+}
+
+/// Alice waits in a session, connected or not, loses the right to acquire, and resumes the session or not.
+#[test]
+fn a_waiter_that_lost_its_right_gets_no_grant() {
+    let rules = |alice: &str| format!("{ALL_FOR_BOB}[[rule]]\nidentity = \"alice\"\nallow = [{alice}]\n");
+    for (is_connected, resumes) in [(true, false), (true, true), (false, false), (false, true)] {
+        let office = Office::new(&rules("\"acquire\", \"list\""));
+        let (alice, bob) = (office.token("alice"), office.token("bob"));
+        let server = office.server(&[]);
+        let mut holder = server.client_with(NamespaceKind::Flat, &bob);
+        let held = holder.acquire(b"key", 0);
+        let new_session = SessionRequest::New { lease_ms: 60_000 };
+        let (mut waiter, welcome) = server.session_with(&alice, new_session);
+        let acquire = Acquire { key: b"key", wait_ms: 60_000, notify_queued: true, ..Acquire::default() };
+        waiter.send(Request::Acquire(acquire));
+        assert!(matches!(waiter.receive().event(), Event::Queued { .. }));
+        let mut waiter = is_connected.then_some(waiter);
+        office.set_rules(&rules("\"list\""));
+        hang_up(&server);
+        if let Some(waiter) = &mut waiter {
+            assert_ended(waiter);
+        }
+        let loses = || !may_acquire(&mut server.client_with(NamespaceKind::Flat, &alice));
+        wait_until("the right is gone", loses);
+        let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
+        let _resumed = resumes.then(|| server.session_with(&alice, resume));
+        let release = Request::Release(Release { id: held.id, key: None, own: false });
+        assert_eq!(holder.code_of(release), None);
+        let again = Request::Acquire(Acquire { key: b"key", wait_ms: 0, ..Acquire::default() });
+        assert_eq!(holder.code_of(again), None, "connected {is_connected}, resumes {resumes}");
+    }
 }
 
 #[test]
