@@ -2,8 +2,8 @@
 //!
 //! A lane knows how much its accounts count, so it can pass that on to other accounts. If a lane gets its first accounts while it has claims, they
 //! count these claims, and nothing of their waiters and bytes: nobody knows them without a look at each claim. That concerns lanes
-//! of an earlier server, and those that were open before their identity had a quota. Of a claim that moves from a lane without accounts, they count the
-//! key.
+//! of an earlier server, and those that were open before their identity had a quota. Of a claim that moves from a lane without accounts,
+//! they count the key.
 //!
 //! Lanes without accounts must not pay for this. As soon as a shard has a lane with accounts, there is room for no claim
 //! [at once](Shard::has_room_for), so each new claim takes the closer look. The end of a claim has one look at its lane as ever.

@@ -6,7 +6,7 @@ use crate::audit::Act;
 use crate::limits::REAUTHORIZED_PER_STEP_MAX;
 use crate::worker::{Client, KnownAs};
 use waymaker_access::{Identity, Proof, Rules};
-use waymaker_engine::Rights;
+use waymaker_engine::{Access, Rights};
 use waymaker_protocol::message::release::RELEASED;
 use waymaker_protocol::{LockId, NamespaceKind, PathKey};
 
@@ -111,6 +111,9 @@ fn a_request_that_another_worker_serves_has_the_rights_of_its_client() {
     let answers = clients.map(|client| rig.hear(client));
     let not_found = (2, Heard::Refused(ErrorCode::NotFound));
     assert_eq!(answers, [[not_found.clone()], [(2, Heard::Other(RELEASED))], [not_found]]);
+    // The other worker knows who acted, although the connection is not its own.
+    let event = rig.workers[1].poll_audit().expect("a line about the release by Carol");
+    assert_eq!((event.act, event.caller.identity.as_deref()), (Act::ReleaseOther, Some("carol")));
 }
 
 #[test]
@@ -231,12 +234,12 @@ fn many_rules_give_each_identity_namespace_and_kind_its_own_rights() {
         access(&member, b"one", NamespaceKind::Flat),
         access(&identity("other", &[]), b"one", NamespaceKind::Flat),
     ];
-    let somewhere = kept.each_ref().map(|access| access.somewhere());
+    let somewhere = kept.each_ref().map(Access::somewhere);
     let most = Rights::ALL.without(Rights::METRICS);
     let expected = [Rights::ACQUIRE, Rights::LIST, Rights::LIST, Rights::ACQUIRE | Rights::FREEZE, most];
     assert_eq!(somewhere, expected);
     let mut path = Vec::new();
-    PathKey::append(["a", "b"].into_iter(), &mut path).expect("a path");
+    PathKey::append(["a", "b"], &mut path).expect("a path");
     let [_, flat, tree, ..] = kept;
     for (access, key, covers) in [(&flat, &b"a/b"[..], true), (&flat, &path, false), (&tree, &path, true)] {
         assert_eq!(access.covers(Rights::LIST, key), covers, "{key:?}");

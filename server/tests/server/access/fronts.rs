@@ -2,10 +2,11 @@
 
 use super::Office;
 use super::policy::hang_up;
-use crate::harness::{Server, WATCHDOG, default_hello};
+use crate::harness::{Client, Server, WATCHDOG, default_hello, wait_until};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::client;
 use tokio_tungstenite::tungstenite::{Message, WebSocket};
@@ -23,7 +24,7 @@ use waymaker_proto::v1::semaphore_service_client::SemaphoreServiceClient;
 use waymaker_proto::v1::tree_service_client::TreeServiceClient;
 use waymaker_proto::waymaker::waymaker_service_client::WaymakerServiceClient;
 use waymaker_proto::waymaker::{ListAcquiredLocksRequest, LockRequest, MultiLockKey, MultiLockRequest};
-use waymaker_protocol::Hello;
+use waymaker_protocol::{Hello, Inspect, KeepAlive, Response};
 
 const RIGHTS: [&str; 10] = [
     "acquire_shared",
@@ -479,4 +480,118 @@ async fn streams_and_web_sockets_end_with_the_reason_when_their_client_loses_its
     office.revoke(&alice);
     hang_up(&server);
     streams.assert_end(Code::Unauthenticated, "revoked").await;
+}
+
+/// Waits until a client is queued for this key.
+fn wait_for_waiter(client: &mut Client<TcpStream>, key: &[u8]) {
+    wait_until("a waiter", || {
+        let answer = client.ask(waymaker_protocol::Request::Inspect(Inspect { key }));
+        let Response::Inspected(inspected) = answer.response() else { panic!("{:?}", answer.response()) };
+        inspected.waiter_count > 0
+    });
+}
+
+#[tokio::test]
+async fn a_call_that_waits_ends_with_the_reason_when_its_client_loses_its_identity_or_a_right() {
+    for (keys, loses_identity, words) in [
+        (&["held"][..], false, "rights of the client have changed"),
+        (&["held", "other"], false, "rights of the client have changed"),
+        (&["held"], true, "expired or was revoked"),
+    ] {
+        let bob = "[[rule]]\nidentity = \"bob\"\nallow = [\"all\"]\n";
+        let office = Office::new(&format!("{MAY_ACQUIRE}{bob}"));
+        let (alice, bobs_token) = (office.token("alice"), office.token("bob"));
+        let server = office.server(&PORTS);
+        let mut holder = server.stranger();
+        let credentials = bobs_token.as_bytes();
+        holder.open(Hello { namespace: b"waymaker", credentials, ..default_hello() });
+        holder.acquire(b"held", 0);
+        let url = format!("http://{}", server.address("grpc"));
+        let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
+        let request = MultiLockRequest {
+            keys: keys.iter().map(|key| MultiLockKey { key: (*key).to_owned(), write_lock: true }).collect(),
+            max_wait_period: 600_000,
+            max_lease_period: 60_000,
+            ..Default::default()
+        };
+        let request = by(&alice, request);
+        let call = tokio::spawn(async move { WaymakerServiceClient::new(channel).multi_lock(request).await });
+        let mut holder = tokio::task::spawn_blocking(move || {
+            wait_for_waiter(&mut holder, b"held");
+            holder
+        })
+        .await
+        .expect("the call is queued");
+        if loses_identity {
+            office.revoke(&alice);
+        } else {
+            office.set_rules(&format!("[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\"]\n{bob}"));
+        }
+        hang_up(&server);
+        let answer = timeout(WATCHDOG, call).await.expect("the call ends").expect("it does not panic");
+        let answer = answer.expect("the refusal is in the answer").into_inner();
+        assert_eq!((answer.success, &*answer.result_code), (false, "unauthorized"), "{}", answer.message);
+        assert!(answer.message.contains(words), "{}", answer.message);
+        assert_eq!(holder.code_of(waymaker_protocol::Request::KeepAlive(KeepAlive)), None);
+    }
+}
+
+/// Lists all locks of Locket again and again until the server refuses a call. Returns the refusal.
+async fn list_until_refused(channel: Channel, token: String) -> Status {
+    let mut client = LocketClient::new(channel);
+    let all = || FetchAllRequest { r#type: "lock".to_owned(), type_code: 1 };
+    loop {
+        let call = timeout(WATCHDOG, client.fetch_all(by(&token, all()))).await.expect("an answer");
+        if let Err(status) = call {
+            return status;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_call_of_locket_ends_with_the_reason_when_its_client_loses_a_right() {
+    /// Number of locks; the list of them has several pages.
+    const COUNT: usize = 2_000;
+    let rules = |rights: &str| format!("[[rule]]\nidentity = \"alice\"\nallow = [{rights}]\n");
+    let office = Office::new(&rules("\"acquire\", \"list\""));
+    let alice = office.token("alice");
+    let server = office.server(&PORTS);
+    let url = format!("http://{}", server.address("grpc"));
+    let channel = Channel::from_shared(url).expect("a url").connect().await.expect("the server accepts");
+    let mut client = LocketClient::new(channel.clone());
+    for number in 0..COUNT {
+        let resource = Resource {
+            key: format!("key {number}"),
+            owner: "owner".to_owned(),
+            value: String::new(),
+            r#type: "lock".to_owned(),
+            type_code: 1,
+        };
+        let lock = locket::LockRequest { resource: Some(resource), ttl_in_seconds: 3_600 };
+        client.lock(by(&alice, lock)).await.expect("a lock");
+    }
+    let begun = Instant::now();
+    loop {
+        // A call between two pages is refused because the rights have changed. A later call is refused because no rule gives the right.
+        let calls: Vec<_> =
+            (0..4).map(|_| tokio::spawn(list_until_refused(channel.clone(), alice.clone()))).collect();
+        office.set_rules(&rules("\"acquire\""));
+        hang_up(&server);
+        let mut is_told = false;
+        for call in calls {
+            let status = call.await.expect("it does not panic");
+            assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+            is_told |= status.message().contains("rights of the client have changed");
+        }
+        if is_told {
+            return;
+        }
+        assert!(begun.elapsed() < WATCHDOG, "no call was in progress when the right was lost");
+        office.set_rules(&rules("\"acquire\", \"list\""));
+        hang_up(&server);
+        let all = || FetchAllRequest { r#type: "lock".to_owned(), type_code: 1 };
+        while client.fetch_all(by(&alice, all())).await.is_err() {
+            assert!(begun.elapsed() < WATCHDOG, "the right does not come back");
+        }
+    }
 }

@@ -265,6 +265,29 @@ fn a_list_has_the_names_that_its_client_may_list() {
 }
 
 #[test]
+fn a_list_has_what_its_client_took_itself_also_without_the_right_to_list_it() {
+    let office = Office::new(
+        "[[rule]]\nidentity = \"alice\"\nallow = [\"acquire\"]\n\
+         [[rule]]\nidentity = \"dora\"\nprefix = \"a/\"\nallow = [\"acquire\", \"list\"]\n\
+         [[rule]]\nidentity = \"dora\"\nprefix = \"b/\"\nallow = [\"acquire\"]\n",
+    );
+    let (alice, dora) = (office.token("alice"), office.token("dora"));
+    let server = office.server(&[]);
+    for kind in [NamespaceKind::Flat, NamespaceKind::Registry, NamespaceKind::Tree] {
+        let (mut holder, mut client) = (server.client_with(kind, &alice), server.client_with(kind, &dora));
+        for name in [&b"a/other"[..], b"b/other"] {
+            make(&mut holder, kind, name);
+        }
+        for name in [&b"a/own"[..], b"b/own"] {
+            make(&mut client, kind, name);
+        }
+        for count_max in [0, 1] {
+            assert_eq!(names(&mut client, kind, count_max), ["a/other", "a/own", "b/own"], "{kind:?}");
+        }
+    }
+}
+
+#[test]
 fn a_claim_over_several_keys_that_waits_is_no_claim_of_one_of_them() {
     let people = People::new(&[]);
     let mut holder = people.client(&people.bob);

@@ -5,7 +5,7 @@ use super::fronts::{PORTS, by, key};
 use super::{Office, hello_with};
 use crate::addresses::connect_from;
 use crate::authority::Authority;
-use crate::harness::{Client, Server, own_host, wait_for, wait_until};
+use crate::harness::{Client, LOOK, QUIET, Server, is_nothing_yet, own_host, wait_for, wait_until};
 use crate::tls::{client_with, refusal_of};
 use prost::Message as _;
 use serde_json::Value;
@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use waymaker_proto::v1;
@@ -21,6 +22,9 @@ use waymaker_protocol::{ErrorCode, NamespaceKind, Request, Response};
 
 const WRONG: &str = "nonsense";
 const LONGEST_PAUSE_MS: u64 = 60_000;
+/// Arguments of a server without a limit of the connections of one address.
+const UNLIMITED_CONNECTIONS: [&str; 4] =
+    ["--new-connections-per-second", "none", "--connections-per-address", "none"];
 
 /// Everything is allowed to one identity.
 fn office() -> (Office, String) {
@@ -31,9 +35,7 @@ fn office() -> (Office, String) {
 
 /// A server that limits failed logins from loopback, and no connections.
 fn server(office: &Office, arguments: &[&str]) -> Server {
-    let limits =
-        ["--limit-loopback", "--new-connections-per-second", "none", "--connections-per-address", "none"];
-    office.server(&[&limits[..], &PORTS, arguments].concat())
+    office.server(&[&["--limit-loopback"], &UNLIMITED_CONNECTIONS[..], &PORTS, arguments].concat())
 }
 
 /// The result of one login.
@@ -255,7 +257,65 @@ fn a_refused_client_certificate_is_a_failed_login_on_every_port() {
         let message = line["message"].as_str().unwrap();
         assert!(message.contains("client certificate") && message.contains("UnknownIssuer"), "{message}");
         wait_until("a line about the pause", || !lines(&path, "pause-logins").is_empty());
+
+        // With a limit of one failure each failure begins a pause. During a pause no login counts as failed.
+        for _ in 0..10 {
+            refusal_of(server.address(name), &authority, &stranger);
+        }
+        wait_until("the end of the pause", || matches!(log_in().response(), Response::Welcome(_)));
+        let pause_count = lines(&path, "pause-logins").len();
+        refusal_of(server.address(name), &authority, &stranger);
+        let counts = wait_for("the lines of the last failure", || {
+            // The line about a pause comes before the line about its failure, so failures are counted first.
+            let counts = ["authenticate", "pause-logins"].map(|act| lines(&path, act).len());
+            (counts[1] > pause_count && counts[0] >= counts[1]).then_some(counts)
+        });
+        assert_eq!(counts[0], counts[1], "{name}: failures and pauses");
     }
+}
+
+/// Starts a server that has descriptors for a few connections only.
+fn start_small(arguments: &[&str]) -> Server {
+    let script = "ulimit -n 64 && exec \"$0\" --listen 127.0.0.1:0 \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_waymaker-server")]).args(arguments).envs(QUIET);
+    command.env("WAYMAKER_LOG", "error").stdin(Stdio::null()).stdout(Stdio::piped());
+    Server::start_with(&mut command, None)
+}
+
+/// Returns whether the server closes a new connection at once because it has no room for it.
+fn is_full(server: &Server) -> bool {
+    let mut socket = server.socket();
+    socket.set_read_timeout(Some(LOOK)).unwrap();
+    match socket.read(&mut [0]) {
+        Ok(len) => len == 0,
+        Err(error) => !is_nothing_yet(&error),
+    }
+}
+
+#[test]
+fn a_refused_client_certificate_is_a_failed_login_while_other_clients_have_all_connections() {
+    let (authority, clients, strangers) = (Authority::new(), Authority::new(), Authority::new());
+    let (issued, ca, stranger) = (authority.issue("server"), clients.ca(), strangers.issue("stranger"));
+    let (office, _) = office();
+    let path = office.write("audit.jsonl", "");
+    let arguments = [
+        &UNLIMITED_CONNECTIONS[..],
+        &["--http-listen", "127.0.0.1:0", "--tls-cert", issued.cert(), "--tls-key", issued.key()],
+        &["--tls-client-ca", ca.to_str().unwrap(), "--audit", path.to_str().unwrap()],
+    ];
+    let server = office.start(&arguments.concat(), start_small);
+    let mut others = Vec::new();
+    wait_until("the server is full", || {
+        others.push(server.socket());
+        is_full(&server)
+    });
+    // Only the port for HTTP has a reserve.
+    let refusal = refusal_of(server.address("http"), &authority, &stranger);
+    assert!(refusal.contains("UnknownCA"), "{refusal}");
+    let line = wait_for("a line", || lines(&path, "authenticate").into_iter().next());
+    assert_eq!((&line["front_end"], &line["code"]), (&"http".into(), &"unauthorized".into()), "{line}");
+    assert!(is_full(&server), "the other clients still have all connections");
 }
 
 #[test]
