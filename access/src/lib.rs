@@ -25,5 +25,5 @@ pub use rules::{AccessFileError, JwtOptions, Rules};
 pub use secret::{Secret, SecretDigest};
 pub use timestamp::Timestamp;
 pub use token::{Token, TokenId};
-pub use token_file::{TokenFileError, TokenFileProblem, parse_token_file, token_table_text};
+pub use token_file::{TokenFileError, TokenFileProblem, is_token_file, parse_token_file, token_table_text};
 pub use token_table::{TokenRefusal, TokenTable};

@@ -16,6 +16,7 @@
 
 use std::error::Error;
 use std::ops::Range;
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,12 @@ use crate::record::{RecordProblem, TokenRecord};
 use crate::secret::SecretDigest;
 use crate::timestamp::Timestamp;
 use crate::token::TokenId;
+
+/// Returns whether a file of a directory has tokens: its name ends in `.toml`, and it is not hidden.
+pub fn is_token_file(path: &Path) -> bool {
+    let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    !is_hidden && path.extension().is_some_and(|extension| extension == "toml")
+}
 
 /// A token file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::DocumentMut;
 use waymaker_access::{
-    RecordProblem, TokenFileError, TokenId, TokenRecord, TokenTable, limits, parse_token_file,
+    RecordProblem, TokenFileError, TokenId, TokenRecord, TokenTable, is_token_file, limits, parse_token_file,
     token_table_text,
 };
 
@@ -155,10 +155,7 @@ impl TokenFiles {
         let entries = fs::read_dir(directory).map_err(unreadable)?;
         let paths: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
         let mut paths = paths.map_err(unreadable)?;
-        paths.retain(|path| {
-            let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            !is_hidden && path.extension().is_some_and(|extension| extension == "toml")
-        });
+        paths.retain(|path| is_token_file(path));
         paths.sort();
         Ok(paths)
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use waymaker_access::limits::FILE_LEN_MAX;
 use waymaker_access::{
-    AccessFileError, JwksError, JwtOptions, JwtVerifier, Rules, TokenFileError, TokenTable,
+    AccessFileError, JwksError, JwtOptions, JwtVerifier, Rules, TokenFileError, TokenTable, is_token_file,
 };
 
 /// Which files say who may do what.
@@ -143,17 +143,15 @@ fn read_tokens(path: &Path) -> Result<TokenTable, AccessOptionsError> {
     Ok(table)
 }
 
-/// The files of tokens at a path: the file itself, or those in the directory that are not hidden. `waymaker-ctl` skips hidden files too.
+/// The files of tokens at a path: the file itself, or those in the directory that have tokens.
 fn token_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
     for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        let (name, file) = (entry.file_name(), entry.path());
-        let is_hidden = name.as_encoded_bytes().starts_with(b".");
-        if !is_hidden && file.extension().is_some_and(|extension| extension == "toml") {
+        let file = entry?.path();
+        if is_token_file(&file) {
             files.push(file);
         }
     }
