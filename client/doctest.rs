@@ -8,8 +8,8 @@
         let socket = directory.path().join("socket");
         let flags = ["waymaker-server", "--listen", "127.0.0.1:0", "--unix", socket.to_str().unwrap()];
         let without = ["--data-dir", "none", "--grpc-listen", "none", "--http-listen", "none"];
-        let flags = ::waymaker_server::options::Flags::parse_from(flags.into_iter().chain(without));
-        ::std::thread::spawn(move || ::waymaker_server::server::run(&flags.resolve().unwrap()).unwrap());
+        let options = ::waymaker_server::options::Options::parse_from(flags.into_iter().chain(without));
+        ::std::thread::spawn(move || ::waymaker_server::server::run(&options).unwrap());
         let url = format!("waymaker+unix://{}", socket.display());
         // Several threads, since an example that blocks holds up its own.
         let runtime =

@@ -298,9 +298,9 @@ impl Rules {
         quotas_of(&self.quotas, &self.groups, identity, holder)
     }
 
-    /// Returns which namespaces an identity may list at least some keys of. Cheaper than [`Rules::access`] for many namespaces.
-    pub fn may_list(&self, identity: &Identity) -> impl Fn(&[u8]) -> bool {
-        self.namespaces_with(identity, |rights| rights.contains(Rights::LIST))
+    /// Returns in which namespaces an identity has this right for at least some keys. Cheaper than [`Rules::access`] for many namespaces.
+    pub fn allowing(&self, identity: &Identity, right: Rights) -> impl Fn(&[u8]) -> bool {
+        self.namespaces_with(identity, move |rights| rights.contains(right))
     }
 
     /// Returns in which namespaces an identity has a right. Cheaper than [`Rules::access`] for many namespaces.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, Effects, Event, Grant, LaneAddress, Limits,
-    Shard, ShardConfig, Ticket, Time, TreeItem,
+    Reading, Shard, ShardConfig, Ticket, Time, TreeItem,
 };
 
 /// Counts effects and keeps data for later requests.
@@ -58,7 +58,7 @@ pub struct Bench {
     pub sink: Sink,
     /// Caller of the next request.
     pub caller: Caller,
-    now: Time,
+    now: Reading,
 }
 
 impl Default for Bench {
@@ -82,14 +82,14 @@ impl Bench {
         let owner: Arc<[u8]> = Arc::from(*b"bench");
         let lane = shard.lane(address, &owner, 0);
         let caller = Caller { lane, ticket: Ticket { lane: address, number: 0 }, namespace: 0 };
-        Self { shard, sink: Sink::default(), caller, now: start }
+        Self { shard, sink: Sink::default(), caller, now: start.into() }
     }
 
     /// Begins a turn `ms` milliseconds later.
     #[inline]
     pub fn turn(&mut self, later_ms: u64) {
         self.now = self.now.after_ms(later_ms);
-        self.shard.begin_turn(self.now, self.now, &mut self.sink);
+        self.shard.begin_turn(self.now, self.now.time, &mut self.sink);
     }
 
     /// Returns the caller with a new request number.

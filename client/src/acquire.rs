@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, debug_span};
-use waymaker_protocol::Readable;
+use waymaker_protocol::{Readable, TraceParent};
 
 use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
 use crate::clock::BootTime;
@@ -160,6 +160,26 @@ impl<G> AcquireBuilder<G> {
     /// Bytes that lists of locks show with the lock, at most 4096 of them.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.claim.metadata = Some(metadata.as_ref().into());
+        self
+    }
+
+    /// Names the span of the caller, so that a server that exports traces records the acquire as a part of its trace. A server that does
+    /// not know trace contexts is not told of it.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
+    /// use waymaker_client::TraceParent;
+    ///
+    /// let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    /// let mut acquire = client.write("orders/17");
+    /// if let Ok(traceparent) = header.parse::<TraceParent>() {
+    ///     acquire = acquire.traceparent(traceparent);
+    /// }
+    /// # acquire.await?.release().await
+    /// # });
+    /// ```
+    pub fn traceparent(mut self, traceparent: TraceParent) -> Self {
+        self.claim.traceparent = Some(traceparent);
         self
     }
 

@@ -7,8 +7,8 @@ use waymaker_protocol::limits::{
     REQUEST_ID_LEN_MAX, WAIT_FOREVER_MS,
 };
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, ErrorCode, Items, KeyItem, PathItem,
-    PathKey, PoolOrder, Request, SessionId,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Capabilities, ErrorCode, Items,
+    KeyItem, PathItem, PathKey, PoolOrder, Request, SessionId, TraceParent,
 };
 
 use crate::clock::BootTime;
@@ -107,6 +107,7 @@ pub(crate) struct Claim {
     is_request_id_own: bool,
     pub(crate) owner: Option<Box<[u8]>>,
     pub(crate) metadata: Option<Box<[u8]>>,
+    pub(crate) traceparent: Option<TraceParent>,
 }
 
 impl Claim {
@@ -121,6 +122,7 @@ impl Claim {
             is_request_id_own: false,
             owner: None,
             metadata: None,
+            traceparent: None,
         }
     }
 
@@ -191,7 +193,15 @@ impl Claim {
         }
     }
 
-    pub(crate) fn encode(&self, number: u32, wait: Wait, now: BootTime, out: &mut Vec<u8>) {
+    /// Appends the request as a frame for a server that offers these capabilities.
+    pub(crate) fn encode(
+        &self,
+        number: u32,
+        wait: Wait,
+        now: BootTime,
+        offered: Capabilities,
+        out: &mut Vec<u8>,
+    ) {
         let (lease_ms, session_lease) = match self.lease {
             Lease::Own { ms } => (ms, false),
             Lease::Session => (0, true),
@@ -215,6 +225,12 @@ impl Claim {
             request_id: self.request_id.as_deref(),
             owner: self.owner.as_deref(),
             metadata: self.metadata.as_deref(),
+            // An older server would refuse the acquire, and a trace is not worth that.
+            traceparent: self
+                .traceparent
+                .as_ref()
+                .filter(|_| offered.contains(Capabilities::TRACEPARENT))
+                .map(TraceParent::as_bytes),
         };
         let mut buffer = Vec::new();
         let request = match &self.wanted {

@@ -28,7 +28,7 @@ use crate::reply::Reply;
 use crate::semaphore::Semaphore;
 use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,
-    Verification,
+    ServerStatus, Verification, WaitingClaim,
 };
 use crate::space::Space;
 use crate::spread::Spread;
@@ -235,6 +235,18 @@ impl Client {
         self.operator(NamespaceKind::Flat).list(prefix).await
     }
 
+    /// Returns all claims of the namespace that wait for keys that begin with `prefix`, in no particular order. The client reads
+    /// them page by page. A claim that waits all the while is listed once for each of its keys. A claim that begins or ends to wait
+    /// meanwhile may be missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] for a prefix that is too long, and with `bad_input` and the field `waiting` if the server is older and lacks
+    /// [`Capabilities::LIST_WAITING`](crate::Capabilities); [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    pub async fn list_waiting(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<WaitingClaim>> {
+        self.operator(NamespaceKind::Flat).list_waiting(prefix).await
+    }
+
     /// Returns the pools of the namespace whose names begin with `prefix`, in no particular order: pools in use, and pools whose
     /// capacity was set. The client reads them page by page. A pool that exists all the while is listed once. A pool that comes or
     /// goes meanwhile may be missing.
@@ -274,7 +286,8 @@ impl Client {
         self.operator(NamespaceKind::Flat).force_release(id, reason).await
     }
 
-    /// Stops new grants of keys of the client's namespace; see [`Operator::freeze`].
+    /// Stops new grants of keys of the client's namespace; see [`Operator::freeze`], which can also give a
+    /// [reason](Operator::reason).
     ///
     /// # Errors
     ///
@@ -290,6 +303,16 @@ impl Client {
     /// As [`Operator::freeze`].
     pub async fn thaw(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
         self.operator(NamespaceKind::Flat).thaw(prefix).await
+    }
+
+    /// Returns the state of the server: its version, readiness, uptime and listeners.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with `bad_input` if the server is older and lacks [`Capabilities::SERVER_STATUS`](crate::Capabilities);
+    /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    pub async fn server_status(&self) -> Result<ServerStatus> {
+        self.space().flat.server_status().await
     }
 
     /// All namespaces of the server, with what happened in them since it began.

@@ -8,7 +8,7 @@ use waymaker_protocol::{Capabilities, Holds, Request, Response, SessionId};
 use crate::error::Result;
 use crate::loss::LossReason;
 use crate::shared_session::SessionState;
-use crate::snapshot::{HeldLock, LockPage};
+use crate::snapshot::HeldLock;
 use crate::space::Space;
 
 /// The session of a client as it is now, from [`Client::session`](crate::Client::session).
@@ -94,8 +94,7 @@ impl ClientSession {
             };
             let read = |response: Response<'_>| match response {
                 Response::Listed(listed) => {
-                    let LockPage { next, locks } = listed.into();
-                    Some((next, locks))
+                    Some((listed.next, listed.locks.iter().map(Into::into).collect()))
                 }
                 _ => None,
             };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use waymaker_protocol::{
-    Cancel, Extend, Goodbye, Holds, KeepAlive, LockId, Release, Request, Response, SessionId, Status,
-    Unwatch, Watch,
+    Cancel, Capabilities, Extend, Goodbye, Holds, KeepAlive, LockId, Release, Request, Response, SessionId,
+    Status, Unwatch, Watch,
 };
 
 use crate::claim::{Claim, Lease, Wait};
@@ -17,6 +17,7 @@ use crate::grant::Grant;
 use crate::hold::{Hold, Key};
 use crate::lock::Lock;
 use crate::loss::LossCallback;
+use crate::need::Need;
 use crate::one_or_more::OneOrMore;
 use crate::reply::{Awaited, Reply};
 use crate::watch::WatchJob;
@@ -144,6 +145,8 @@ impl ConfirmJob {
 
 /// A question to the server, and what makes of its answer what the caller wants.
 pub(crate) trait Question: Send {
+    /// The capability without which the question must not be sent.
+    fn need(&self) -> Option<Need>;
     fn encode(&self, number: u32, out: &mut Vec<u8>);
     /// Hands the answer on, unless it answers something else.
     fn answer(&mut self, response: Response<'_>) -> bool;
@@ -153,6 +156,7 @@ pub(crate) trait Question: Send {
 
 /// A question as two functions.
 pub(crate) struct Ask<E, R, T> {
+    pub(crate) need: Option<Need>,
     pub(crate) encode: E,
     /// `None` where this is no answer to it.
     pub(crate) read: R,
@@ -165,6 +169,10 @@ where
     R: Fn(Response<'_>) -> Option<T> + Send,
     T: Send,
 {
+    fn need(&self) -> Option<Need> {
+        self.need
+    }
+
     fn encode(&self, number: u32, out: &mut Vec<u8>) {
         (self.encode)(number, out);
     }
@@ -198,14 +206,15 @@ impl AcquireJob {
 }
 
 impl Job {
-    /// Appends the request as a frame. `knows_own` is whether the server knows the flag of requests about own claims.
-    pub(crate) fn encode(&self, number: u32, now: BootTime, knows_own: bool, out: &mut Vec<u8>) {
+    /// Appends the request as a frame, for a server with these capabilities.
+    pub(crate) fn encode(&self, number: u32, now: BootTime, offered: Capabilities, out: &mut Vec<u8>) {
+        let knows_own = offered.contains(Capabilities::OWN_CLAIM);
         let extend = |id, lease_ms, is_own| {
             Request::Extend(Extend { id, lease_ms, key: None, own: is_own && knows_own })
         };
         let request = match self {
             Self::Acquire(job) => {
-                return job.claim.encode(number, job.wait, now, out);
+                return job.claim.encode(number, job.wait, now, offered, out);
             }
             Self::Confirm(job) => match job.acquire.renews_itself() {
                 Some(lease_ms) => extend(job.id(), lease_ms, job.acquire.claim.may_be_taken_up()),
@@ -231,6 +240,14 @@ impl Job {
             Self::Goodbye => Request::Goodbye(Goodbye),
         };
         request.encode(number, out);
+    }
+
+    /// Returns the refusal of a request that a server with these capabilities cannot serve.
+    pub(crate) fn refusal(&self, offered: Capabilities) -> Option<Error> {
+        match self {
+            Self::Ask(question) => question.need().and_then(|need| need.refusal(offered)),
+            _ => None,
+        }
     }
 
     /// Where the answer goes, unless the session asks by itself.

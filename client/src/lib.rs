@@ -175,6 +175,7 @@ mod link;
 mod lock;
 mod loss;
 mod multi;
+mod need;
 mod one_or_more;
 mod operator;
 mod questions;
@@ -210,7 +211,7 @@ pub use registry::{Registered, Registration, Registry, RegistryEntry};
 pub use semaphore::{Permit, Semaphore};
 pub use snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, Holder, KeyStatus, LockState, NamespaceStatus, PermitStatus,
-    PoolStatus, PoolSummary, ReleasedClaim, Verification, Waiter,
+    PoolStatus, PoolSummary, ReleasedClaim, ServerReason, ServerStatus, Verification, Waiter, WaitingClaim,
 };
 pub use tls::{Tls, TlsError};
 pub use tree::{Tree, TreeLock, path_segments};
@@ -218,6 +219,6 @@ pub use uncertain::{Outcome, Uncertain};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
 pub use watch::{KeyHolder, KeyState, Watch};
 pub use waymaker_protocol::{
-    CancelReason, Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, Quoted, Readable,
-    RevokeReason, SessionId,
+    CancelReason, Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, Quoted, Readable, Readiness,
+    RevokeReason, SessionId, TraceParent, TraceParentError,
 };

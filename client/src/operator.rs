@@ -7,7 +7,8 @@ use waymaker_protocol::{LockId, NamespaceKind};
 
 use crate::claim::check_len;
 use crate::error::Result;
-use crate::snapshot::{FreezeOutcome, HeldLock, ReleasedClaim};
+use crate::hold::Key;
+use crate::snapshot::{FreezeOutcome, HeldLock, ReleasedClaim, WaitingClaim};
 use crate::space::Space;
 
 /// What an operator does with one of a client's namespaces, from [`Client::operator`](crate::Client::operator).
@@ -28,11 +29,31 @@ use crate::space::Space;
 pub struct Operator {
     space: Arc<Space>,
     kind: NamespaceKind,
+    /// Reason for a freeze and a thaw; empty without one.
+    reason: Key,
 }
 
 impl Operator {
     pub(crate) fn new(space: Arc<Space>, kind: NamespaceKind) -> Self {
-        Self { space, kind }
+        Self { space, kind, reason: Key::default() }
+    }
+
+    /// Sets the reason for the freezes and thaws of this handle: at most 256 bytes, which the server writes to its audit log. An empty
+    /// reason is none. A [forced release](Operator::force_release) has a reason of its own.
+    ///
+    /// ```
+    /// # use waymaker_client::NamespaceKind;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
+    /// let keys = client.operator(NamespaceKind::Flat);
+    /// keys.clone().reason("the region moves").freeze("eu/").await?;
+    /// keys.reason("the region has moved").thaw("eu/").await?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn reason(mut self, reason: impl AsRef<[u8]>) -> Self {
+        self.reason = reason.as_ref().into();
+        self
     }
 
     /// All that is held whose keys begin with `prefix`, or lies at or below a path, as [`Client::list`] does for keys.
@@ -45,6 +66,19 @@ impl Operator {
     pub async fn list(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<HeldLock>> {
         check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
         self.space.link(self.kind)?.list(prefix.as_ref().into()).await
+    }
+
+    /// Returns all claims that wait for keys that begin with `prefix`, or for a path or paths below it, as [`Client::list_waiting`]
+    /// does for keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::list_waiting`].
+    ///
+    /// [`Client::list_waiting`]: crate::Client::list_waiting
+    pub async fn list_waiting(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<WaitingClaim>> {
+        check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
+        self.space.link(self.kind)?.list_waiting(prefix.as_ref().into()).await
     }
 
     /// Ends the claim with this id, whoever holds it and whatever its key is, with a reason of at most 256 bytes that its
@@ -65,12 +99,12 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`](crate::Error::Refused) for a prefix that is too long or if too many are frozen,
-    /// [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Refused`](crate::Error::Refused) for a prefix or a reason that is too long or if too many are frozen, and with `bad_input`
+    /// and the field `reason` for a [reason](Operator::reason) if the server is older and lacks
+    /// [`Capabilities::REASON`](crate::Capabilities): nothing is frozen then. [`Error::Unavailable`](crate::Error::Unavailable),
     /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn freeze(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
-        check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
-        self.space.link(self.kind)?.freeze(prefix.as_ref().into(), false).await
+        self.set_frozen(prefix.as_ref(), false).await
     }
 
     /// Takes back an [`Operator::freeze`] of just this prefix.
@@ -79,7 +113,12 @@ impl Operator {
     ///
     /// As [`Operator::freeze`].
     pub async fn thaw(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
-        check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
-        self.space.link(self.kind)?.freeze(prefix.as_ref().into(), true).await
+        self.set_frozen(prefix.as_ref(), true).await
+    }
+
+    async fn set_frozen(&self, prefix: &[u8], thaw: bool) -> Result<FreezeOutcome> {
+        check_len("prefix", prefix, 0, PATH_KEY_LEN_MAX)?;
+        check_len("reason", &self.reason, 0, REASON_LEN_MAX)?;
+        self.space.link(self.kind)?.freeze(prefix.into(), thaw, self.reason.clone()).await
     }
 }

@@ -5,9 +5,10 @@ use waymaker_protocol::{LockId, Request, Response};
 
 use crate::error::Result;
 use crate::hold::Key;
+use crate::need::Need;
 use crate::snapshot::{
-    ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, LockPage, NamespaceStatus, PoolSummary, ReleasedClaim,
-    Verification,
+    ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,
+    ServerStatus, Verification, WaitingClaim,
 };
 use crate::space::Shared;
 
@@ -35,17 +36,26 @@ impl Shared {
     }
 
     pub(crate) async fn list(&self, prefix: Key) -> Result<Vec<HeldLock>> {
+        self.list_claims(prefix, false).await
+    }
+
+    pub(crate) async fn list_waiting(&self, prefix: Key) -> Result<Vec<WaitingClaim>> {
+        self.list_claims(prefix, true).await
+    }
+
+    async fn list_claims<T>(&self, prefix: Key, waiting: bool) -> Result<Vec<T>>
+    where
+        T: for<'a> From<&'a wire::ListedLock<'a>> + Send + 'static,
+    {
+        let need = waiting.then_some(Need::LIST_WAITING);
         let encode = move |cursor, number, out: &mut Vec<u8>| {
-            Request::List(wire::List { cursor, count_max: 0, prefix: &prefix }).encode(number, out);
+            Request::List(wire::List { cursor, count_max: 0, prefix: &prefix, waiting }).encode(number, out);
         };
         let read = |response: Response<'_>| match response {
-            Response::Listed(listed) => {
-                let LockPage { next, locks } = listed.into();
-                Some((next, locks))
-            }
+            Response::Listed(listed) => Some((listed.next, listed.locks.iter().map(Into::into).collect())),
             _ => None,
         };
-        self.ask_all(encode, read).await
+        self.ask_all_with(need, encode, read).await
     }
 
     pub(crate) async fn verify(&self, key: Key, fence: u64) -> Result<Verification> {
@@ -70,15 +80,16 @@ impl Shared {
         self.ask(encode, read).await
     }
 
-    pub(crate) async fn freeze(&self, prefix: Key, thaw: bool) -> Result<FreezeOutcome> {
+    pub(crate) async fn freeze(&self, prefix: Key, thaw: bool, reason: Key) -> Result<FreezeOutcome> {
+        let need = (!reason.is_empty()).then_some(Need::REASON);
         let encode = move |number, out: &mut Vec<u8>| {
-            Request::Freeze(wire::Freeze { prefix: &prefix, thaw }).encode(number, out);
+            Request::Freeze(wire::Freeze { prefix: &prefix, thaw, reason: &reason }).encode(number, out);
         };
         let read = |response: Response<'_>| match response {
             Response::Frozen(frozen) => Some(frozen.into()),
             _ => None,
         };
-        self.ask(encode, read).await
+        self.ask_with(need, encode, read).await
     }
 
     pub(crate) async fn pools(&self, prefix: Key) -> Result<Vec<PoolSummary>> {
@@ -100,6 +111,17 @@ impl Shared {
         };
         let read = |response: Response<'_>| match response {
             Response::NamespaceRemoved(_) => Some(()),
+            _ => None,
+        };
+        self.ask(encode, read).await
+    }
+
+    pub(crate) async fn server_status(&self) -> Result<ServerStatus> {
+        let encode = |number, out: &mut Vec<u8>| {
+            Request::ServerStatus(wire::ServerStatus).encode(number, out);
+        };
+        let read = |response: Response<'_>| match response {
+            Response::ServerStatus(status) => Some(status.into()),
             _ => None,
         };
         self.ask(encode, read).await

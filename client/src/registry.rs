@@ -276,6 +276,7 @@ impl Registration {
                         owner: &owner,
                         value: &value,
                         type_name: &type_name,
+                        traceparent: None,
                     };
                     let request = match is_heartbeat {
                         true => Request::Heartbeat(wire::Heartbeat(register)),

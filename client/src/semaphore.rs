@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use waymaker_protocol as wire;
-use waymaker_protocol::limits::KEY_LEN_MAX;
+use waymaker_protocol::limits::{KEY_LEN_MAX, REASON_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, PoolOrder, Request, Response};
 
 use crate::acquire::{AcquireBuilder, AcquireFuture};
@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::guard::guard_of_one_lock;
 use crate::hold::Key;
 use crate::lock::Lock;
+use crate::need::Need;
 use crate::snapshot::PoolStatus;
 use crate::space::{Shared, Space};
 
@@ -41,11 +42,14 @@ pub struct Semaphore {
     capacity: u64,
     any_capacity: bool,
     order: PoolOrder,
+    /// Reason for a change of the capacity; empty without one.
+    reason: Key,
 }
 
 impl Semaphore {
     pub(crate) fn new(space: Arc<Space>, name: &[u8], capacity: u64) -> Self {
-        Self { space, name: name.into(), capacity, any_capacity: false, order: PoolOrder::Arrival }
+        let (order, reason) = (PoolOrder::Arrival, Key::default());
+        Self { space, name: name.into(), capacity, any_capacity: false, order, reason }
     }
 
     /// Takes the pool with whatever capacity and order it has. Its own are only used where the pool is new, and a capacity
@@ -60,6 +64,14 @@ impl Semaphore {
     #[must_use]
     pub fn by_timestamp(mut self) -> Self {
         self.order = PoolOrder::Timestamp;
+        self
+    }
+
+    /// Sets the reason for [`Semaphore::set_capacity`] and [`Semaphore::remove_pool`]: at most 256 bytes, which the server writes to its
+    /// audit log. An empty reason is none.
+    #[must_use]
+    pub fn reason(mut self, reason: impl AsRef<[u8]>) -> Self {
+        self.reason = reason.as_ref().into();
         self
     }
 
@@ -109,7 +121,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::describe`].
+    /// As [`Semaphore::describe`], and [`Error::Refused`](crate::Error::Refused) with `bad_input` and the field `reason` for a
+    /// [reason](Semaphore::reason) if the server is older and lacks [`Capabilities::REASON`](crate::Capabilities): the capacity stays then.
     pub async fn set_capacity(&self, capacity: u64) -> Result<Option<u64>> {
         check_positive("capacity", capacity)?;
         self.put_capacity(capacity).await
@@ -120,18 +133,21 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::describe`]. Servers of 0.1.0 refuse it as bad input.
+    /// As [`Semaphore::set_capacity`]. Servers of 0.1.0 refuse it as bad input.
     pub async fn remove_pool(&self) -> Result<Option<u64>> {
         self.put_capacity(0).await
     }
 
     async fn put_capacity(&self, capacity: u64) -> Result<Option<u64>> {
         check_len("name", &self.name, 1, KEY_LEN_MAX)?;
-        let (name, order) = (self.name.clone(), self.order);
+        check_len("reason", &self.reason, 0, REASON_LEN_MAX)?;
+        let (name, order, reason) = (self.name.clone(), self.order, self.reason.clone());
+        let need = (!reason.is_empty()).then_some(Need::REASON);
         self.link()?
-            .ask(
+            .ask_with(
+                need,
                 move |number, out| {
-                    let set = wire::SetCapacity { capacity, order, name: &name };
+                    let set = wire::SetCapacity { capacity, order, name: &name, reason: &reason };
                     Request::SetCapacity(set).encode(number, out);
                 },
                 |response| match response {

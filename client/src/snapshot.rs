@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waymaker_protocol as wire;
-use waymaker_protocol::{LockId, NamespaceKind};
+use waymaker_protocol::{LockId, NamespaceKind, Readiness};
 
 use crate::contention::finite;
 
@@ -150,17 +150,9 @@ pub struct HeldLock {
     pub metadata: Vec<u8>,
 }
 
-/// Some of the locks of a list, and where the next ones are.
-#[derive(Debug)]
-pub(crate) struct LockPage {
-    /// 0 after the last page.
-    pub(crate) next: u64,
-    pub(crate) locks: Vec<HeldLock>,
-}
-
-impl From<wire::Listed<'_>> for LockPage {
-    fn from(listed: wire::Listed<'_>) -> Self {
-        let lock = |lock: &wire::ListedLock<'_>| HeldLock {
+impl From<&wire::ListedLock<'_>> for HeldLock {
+    fn from(lock: &wire::ListedLock<'_>) -> Self {
+        Self {
             id: lock.id,
             shared: lock.shared,
             fence: lock.fence,
@@ -171,8 +163,47 @@ impl From<wire::Listed<'_>> for LockPage {
             owner: lock.owner.to_vec(),
             request_id: lock.request_id.to_vec(),
             metadata: lock.metadata.to_vec(),
-        };
-        Self { next: listed.next, locks: listed.locks.iter().map(lock).collect() }
+        }
+    }
+}
+
+/// One claim that waits, at the time of the server's response. A claim on several keys is listed once for each key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingClaim {
+    /// Id of the claim. [`Operator::force_release`](crate::Operator::force_release) ends the wait by it.
+    pub id: LockId,
+    /// Whether the claim would share the key with other readers.
+    pub shared: bool,
+    /// Time for which the claim has waited.
+    pub age: Duration,
+    /// Time left of the wait; `None` if it has no end.
+    pub remaining: Option<Duration>,
+    /// Priority of the claim.
+    pub priority: u32,
+    /// Key that the claim waits for: a key, the name of a pool, or the path key of a tree.
+    pub key: Vec<u8>,
+    /// Owner; may be empty.
+    pub owner: Vec<u8>,
+    /// Id of the request; may be empty.
+    pub request_id: Vec<u8>,
+    /// Metadata of the acquire; may be empty.
+    pub metadata: Vec<u8>,
+}
+
+impl From<&wire::ListedLock<'_>> for WaitingClaim {
+    fn from(claim: &wire::ListedLock<'_>) -> Self {
+        Self {
+            id: claim.id,
+            shared: claim.shared,
+            // In a list of claims that wait, this is the age of the wait.
+            age: Duration::from_millis(claim.held_ms),
+            remaining: finite(claim.remaining_ms),
+            priority: claim.priority,
+            key: claim.key.to_vec(),
+            owner: claim.owner.to_vec(),
+            request_id: claim.request_id.to_vec(),
+            metadata: claim.metadata.to_vec(),
+        }
     }
 }
 
@@ -257,6 +288,50 @@ impl From<&wire::ListedNamespace<'_>> for NamespaceStatus {
     fn from(listed: &wire::ListedNamespace<'_>) -> Self {
         let wire::ListedNamespace { name, kind, held, waiting, timeouts, expired, revoked } = *listed;
         Self { name: name.to_vec(), kind, held, waiting, timeouts, expired, revoked }
+    }
+}
+
+/// The state of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// Time since the start of the server.
+    pub uptime: Duration,
+    /// Whether the server serves new claims.
+    pub readiness: Readiness,
+    /// Version of the server.
+    pub version: String,
+    /// Listeners with their addresses, such as `binary=127.0.0.1:7420`.
+    pub listeners: Vec<String>,
+    /// Reasons for which the server is degraded or not ready.
+    pub reasons: Vec<ServerReason>,
+}
+
+/// A reason for which a server is degraded or not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerReason {
+    /// Code for programs, such as `recovering`. Later servers may have more codes.
+    pub code: String,
+    /// Sentence for people.
+    pub message: String,
+    /// Time until the reason is over, if the server knows it.
+    pub remaining: Option<Duration>,
+}
+
+impl From<wire::ServerStatusAnswer<'_>> for ServerStatus {
+    fn from(answer: wire::ServerStatusAnswer<'_>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let reasons = answer.reasons.iter().map(|reason| ServerReason {
+            code: text(reason.code),
+            message: text(reason.message),
+            remaining: Some(reason.remaining_ms).filter(|ms| *ms > 0).map(Duration::from_millis),
+        });
+        Self {
+            uptime: Duration::from_millis(answer.uptime_ms),
+            readiness: answer.readiness,
+            version: text(answer.version),
+            listeners: text(answer.addresses).split_whitespace().map(str::to_owned).collect(),
+            reasons: reasons.collect(),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::hold::Key;
 use crate::job::{Ask, Command, Job};
 use crate::lane::SessionOptions;
 use crate::link::Target;
+use crate::need::Need;
 use crate::reply::Reply;
 use crate::shared_session::{Member, SharedSession};
 use crate::spread::Layout;
@@ -77,8 +78,18 @@ impl Shared {
         encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
         read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
     ) -> Result<T> {
+        self.ask_with(None, encode, read).await
+    }
+
+    /// As [`Shared::ask`], but refuses the request if the server lacks the capability that it needs.
+    pub(crate) async fn ask_with<T: Send + 'static>(
+        &self,
+        need: Option<Need>,
+        encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
+        read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
+    ) -> Result<T> {
         let (reply, answer) = Reply::channel();
-        self.submit(Job::Ask(Box::new(Ask { encode, read, reply })))?;
+        self.submit(Job::Ask(Box::new(Ask { need, encode, read, reply })))?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -88,11 +99,22 @@ impl Shared {
         encode: impl Fn(u64, u32, &mut Vec<u8>) + Clone + Send + 'static,
         read: fn(Response<'_>) -> Option<(u64, Vec<T>)>,
     ) -> Result<Vec<T>> {
+        self.ask_all_with(None, encode, read).await
+    }
+
+    /// As [`Shared::ask_all`], but refuses the request if the server lacks the capability that it needs.
+    pub(crate) async fn ask_all_with<T: Send + 'static>(
+        &self,
+        need: Option<Need>,
+        encode: impl Fn(u64, u32, &mut Vec<u8>) + Clone + Send + 'static,
+        read: fn(Response<'_>) -> Option<(u64, Vec<T>)>,
+    ) -> Result<Vec<T>> {
         let mut all = Vec::new();
         let mut cursor = 0;
         loop {
             let encode = encode.clone();
-            let (next, page) = self.ask(move |number, out| encode(cursor, number, out), read).await?;
+            let (next, page) =
+                self.ask_with(need, move |number, out| encode(cursor, number, out), read).await?;
             all.extend(page);
             cursor = next;
             if cursor == 0 {

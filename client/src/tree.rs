@@ -12,7 +12,7 @@ use crate::guard::guard_of_one_lock;
 use crate::hold::Key;
 use crate::lane::RELEASE_AFTER_BELIEVED_MIN_MS;
 use crate::lock::Lock;
-use crate::snapshot::{HeldLock, KeyStatus};
+use crate::snapshot::{HeldLock, KeyStatus, WaitingClaim};
 use crate::space::{Shared, Space};
 
 /// Locks on the paths of a tree, from [`Client::tree`](crate::Client::tree).
@@ -68,6 +68,20 @@ impl Tree {
     pub async fn list(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Vec<HeldLock>> {
         let path = path_key(path)?;
         self.link()?.list(path).await
+    }
+
+    /// Returns all claims that wait for paths at or below this path, by their path keys; see [`path_segments`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::inspect`], and [`Error::Refused`] with `bad_input` and the field `waiting` if the server is older and lacks
+    /// [`Capabilities::LIST_WAITING`](crate::Capabilities).
+    pub async fn list_waiting(
+        &self,
+        path: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Vec<WaitingClaim>> {
+        let path = path_key(path)?;
+        self.link()?.list_waiting(path).await
     }
 
     fn builder(&self) -> AcquireBuilder<TreeLock> {

@@ -96,8 +96,8 @@ def test_metrics_count_held_and_expired_locks_and_presences(own_server):
         client.lock("l", type_code=LOCK)
         client.lock("p1", type_code=PRESENCE)
         client.lock("p2", type_code=PRESENCE)
-        assert metrics(own_server.http, "locket_active_locks") == {"": 1}
-        assert metrics(own_server.http, "locket_active_presences") == {"": 2}
+        active = lambda name: metrics(own_server.http, f"locket_active_{name}")
+        wait_until("both are counted", lambda: active("locks") == {"": 1} and active("presences") == {"": 2})
         client.lock("short", type_code=LOCK, ttl=1)
         client.lock("brief", type_code=PRESENCE, ttl=1)
         wait_until("the end of both", lambda: not is_held(client, "short") and not is_held(client, "brief"))

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::backup::{BackupArguments, RestoreArguments};
 use crate::completions::CompletionsArguments;
 use crate::connection::Connection;
 use crate::elect::ElectArguments;
@@ -22,8 +23,8 @@ use crate::throttle::ThrottleArguments;
 use crate::tls::TlsCommand;
 use crate::tokens::TokensCommand;
 use crate::{
-    completions, elect, lock, locks, log, namespaces, pools, prefixes, presence, registry, schema, semaphore,
-    server, throttle, tls, tokens,
+    backup, completions, elect, lock, locks, log, namespaces, pools, prefixes, presence, registry, schema,
+    semaphore, server, throttle, tls, tokens,
 };
 
 const HELP: &str = "\
@@ -53,7 +54,9 @@ Examples:
       waymaker-ctl prefixes freeze eu/
       waymaker-ctl prefixes thaw eu/
   Check a data directory:
-      waymaker-ctl log verify /var/lib/waymaker
+      waymaker-ctl log verify /var/lib/waymaker/data
+  Back up a data directory, also of a running server:
+      waymaker-ctl backup /backup/waymaker --data-dir /var/lib/waymaker/data
   Make certificates for a server and a client:
       waymaker-ctl tls init certificates --server-name locks.example --client alice
   Make a token for a client:
@@ -130,7 +133,7 @@ pub(crate) enum Command {
         command: NamespacesCommand,
     },
     /// Show the state of the server
-    #[command(after_help = exit::after(server::HELP, &[Use::Request]))]
+    #[command(after_help = exit::after(server::HELP, &[Use::Status, Use::Request]))]
     Server {
         #[command(subcommand)]
         command: ServerCommand,
@@ -141,6 +144,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LogCommand,
     },
+    /// Back up the log of a server that may be running, or check a backup
+    #[command(after_help = exit::after(backup::HELP, &[Use::Backup]))]
+    Backup(BackupArguments),
+    /// Make a data directory of a backup
+    #[command(after_help = exit::after(backup::RESTORE_HELP, &[Use::Backup]))]
+    Restore(RestoreArguments),
     /// Make and revoke certificates of a small CA
     #[command(after_help = exit::after(tls::HELP, &[Use::Local]))]
     Tls {

@@ -31,7 +31,7 @@ fn commands() -> String {
 fn add_commands(text: &mut String, names: &str, command: &Command) {
     for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         let names = format!("{names} {}", command.get_name());
-        if command.has_subcommands() {
+        if command.has_subcommands() && command.is_subcommand_required_set() {
             add_commands(text, &names, command);
             continue;
         }
@@ -44,6 +44,8 @@ fn add_commands(text: &mut String, names: &str, command: &Command) {
             let _ = write!(usage, " {name}");
         }
         let _ = writeln!(text, "| `{usage}` | {} |", command.get_about().expect("commands have a purpose"));
+        // A command such as `backup` works alone too.
+        add_commands(text, &names, command);
     }
 }
 

@@ -11,8 +11,10 @@ use waymaker_client::{Error, ErrorCode, Unavailable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Success,
-    /// A server would not start on this data directory.
+    /// A server would not start on this data directory, or a backup is damaged.
     Damaged,
+    /// The server refuses all new claims for now.
+    NotReady,
     /// The registry has no registration of this key, or a file no token with this id.
     Absent,
     /// The bucket has too few tokens.
@@ -45,6 +47,7 @@ impl Exit {
         match self {
             Self::Success | Self::Command(_) => "none",
             Self::Damaged => "damaged",
+            Self::NotReady => "not_ready",
             Self::Absent => "absent",
             Self::Throttled => "throttled",
             Self::Busy => "busy",
@@ -63,6 +66,7 @@ impl Exit {
         match self {
             Self::Success => 0,
             Self::Damaged => 1,
+            Self::NotReady => 117,
             Self::Absent => 118,
             Self::Throttled => 119,
             Self::Busy => 120,
@@ -113,10 +117,14 @@ pub(crate) enum Use {
     Remove,
     /// `locks watch`, which a signal ends. Used together with `Request`.
     Watch,
+    /// `server status`. Used together with `Request`.
+    Status,
     /// Sends another request to the server.
     Request,
     /// Reads a data directory.
     Directory,
+    /// Reads or writes a backup.
+    Backup,
     /// `tokens revoke`. Used together with `Local`.
     Revoke,
     /// Needs neither a server nor a data directory.
@@ -124,18 +132,18 @@ pub(crate) enum Use {
 }
 
 use Use::{
-    Acquire, Directory, Elect, Get, Guarded, Local, Presence, Remove, Request, Revoke, Throttle, Verify,
-    Watch,
+    Acquire, Backup, Directory, Elect, Get, Guarded, Local, Presence, Remove, Request, Revoke, Status,
+    Throttle, Verify, Watch,
 };
 
 /// Every exit code. Help pages and `docs/reference/command-line.md` show this table.
-pub(crate) const TABLE: [Row; 15] = [
+pub(crate) const TABLE: [Row; 16] = [
     Row {
         code: "0",
         meaning: "success",
         commands: "",
         example: "`locks list` printed the list; `log verify` found a log on which a server starts",
-        uses: &[Throttle, Presence, Acquire, Get, Verify, Request, Directory, Local],
+        uses: &[Throttle, Presence, Acquire, Get, Verify, Request, Directory, Backup, Local],
     },
     Row {
         code: "CMD's own",
@@ -146,10 +154,17 @@ pub(crate) const TABLE: [Row; 15] = [
     },
     Row {
         code: "1",
-        meaning: "a server would not start on this data directory",
-        commands: "`log inspect`, `log verify`",
+        meaning: "a server would not start on this data directory, or the backup is damaged",
+        commands: "`log inspect`, `log verify`, `backup`, `backup verify`, `restore`",
         example: "`log verify` found a frame with a wrong checksum",
-        uses: &[Directory],
+        uses: &[Directory, Backup],
+    },
+    Row {
+        code: "117",
+        meaning: "not ready: the server refuses all new claims for now",
+        commands: "`server status`",
+        example: "`server status` while the server recovers from damage that was accepted",
+        uses: &[Status],
     },
     Row {
         code: "118",
@@ -205,7 +220,7 @@ pub(crate) const TABLE: [Row; 15] = [
         meaning: "wrong usage, or a failure of waymaker-ctl itself",
         commands: "",
         example: "an unknown option; a data directory that cannot be read",
-        uses: &[Guarded, Elect, Throttle, Presence, Acquire, Get, Verify, Request, Directory, Local],
+        uses: &[Guarded, Elect, Throttle, Presence, Acquire, Get, Verify, Request, Directory, Backup, Local],
     },
     Row {
         code: "126",
@@ -223,10 +238,10 @@ pub(crate) const TABLE: [Row; 15] = [
     },
     Row {
         code: "128+N",
-        meaning: "signal N ended CMD, or ended waymaker-ctl while it waited",
+        meaning: "signal N ended CMD, or ended waymaker-ctl while it waited or copied",
         commands: "",
         example: "Ctrl-C (SIGINT, 2) while `lock` waits: 130",
-        uses: &[Guarded, Elect, Throttle, Presence, Acquire, Watch],
+        uses: &[Guarded, Elect, Throttle, Presence, Acquire, Watch, Backup],
     },
     Row {
         code: "141",

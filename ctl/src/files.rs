@@ -85,15 +85,15 @@ pub(crate) fn written(directory: &Path, text: &str, mode: u32) -> io::Result<Nam
 
 /// Writes a file that must not exist yet. If another file has the name, the error is [`ErrorKind::AlreadyExists`].
 pub(crate) fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let directory = directory_of(path);
-    written(directory, text, mode)?.persist_noclobber(path).map_err(|error| error.error)?;
-    synced(directory)
+    let directory = Directory::of(path)?;
+    written(directory_of(path), text, mode)?.persist_noclobber(path).map_err(|error| error.error)?;
+    directory.sync()
 }
 
 /// Replaces the file with these metadata by one with the same mode and the same owner. The path must not be a link.
 pub(crate) fn replace(path: &Path, old: &Metadata, text: &str) -> io::Result<()> {
-    let directory = directory_of(path);
-    let new = written(directory, text, 0o600)?;
+    let directory = Directory::of(path)?;
+    let new = written(directory_of(path), text, 0o600)?;
     let made = new.as_file().metadata()?;
     if (old.uid(), old.gid()) != (made.uid(), made.gid()) {
         let changed = fchown(new.as_file(), Some(old.uid()), Some(old.gid()));
@@ -105,12 +105,27 @@ pub(crate) fn replace(path: &Path, old: &Metadata, text: &str) -> io::Result<()>
     new.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
     new.as_file().sync_all()?;
     new.persist(path)?;
-    synced(directory)
+    directory.sync()
 }
 
-/// Makes new and removed names of the directory durable.
-pub(crate) fn synced(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+/// A directory in which names change. It is opened before a change, so that a directory that cannot be read refuses the change.
+#[derive(Debug)]
+pub(crate) struct Directory(File);
+
+impl Directory {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        File::open(path).map(Self)
+    }
+
+    /// Opens the directory of a file.
+    pub(crate) fn of(file: &Path) -> io::Result<Self> {
+        Self::open(directory_of(file))
+    }
+
+    /// Makes new and removed names durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
 }
 
 /// Returns the directory of a file.

@@ -2,9 +2,10 @@
 //!
 //! `command_line` lists the commands; `parse` parses them and explains mistakes. The arguments, the help and the code of a command are in
 //! one module, named after the command. `guarded` runs a command while something is held; `guarded/group.rs` explains how the command is
-//! stopped in time. `log` reads a data directory without a server, and `tls` makes certificates. `files` replaces files. `connection`
+//! stopped in time. `log` reads a data directory without a server, `backup` copies and restores one, and `tls` makes certificates. `files` replaces files. `connection`
 //! connects, `output` prints, `problem` describes failures and `exit` lists the exit codes.
 
+mod backup;
 mod command_line;
 mod completions;
 mod connection;
@@ -36,6 +37,7 @@ mod text;
 mod throttle;
 mod tls;
 mod tokens;
+mod traceparent;
 mod values;
 mod watchdog;
 
@@ -61,6 +63,8 @@ fn main() -> ExitCode {
 fn run(line: CommandLine) -> Exit {
     match &line.command {
         Command::Log { command } => return log::run(command),
+        Command::Backup(arguments) => return backup::run(arguments),
+        Command::Restore(arguments) => return backup::run_restore(arguments),
         Command::Tls { command } => return tls::run(command),
         Command::Tokens { command } => return tokens::run(command),
         Command::Completions(arguments) => return completions::run(arguments),
@@ -95,6 +99,8 @@ async fn serve(line: CommandLine) -> Exit {
         Command::Namespaces { command } => namespaces::run(&connection, &command).await,
         Command::Server { command } => server::run(&connection, &command).await,
         Command::Log { .. }
+        | Command::Backup(_)
+        | Command::Restore(_)
         | Command::Tls { .. }
         | Command::Tokens { .. }
         | Command::Completions(_)

@@ -42,8 +42,9 @@ Holders keep their permits. If more permits are held than the new capacity, the
 pool grants none until enough are returned. Waiters for more permits than the
 new capacity are refused. The pool stays until `pools remove`.
 
-Example:
-  waymaker-ctl pools resize converters 5";
+Examples:
+  waymaker-ctl pools resize converters 5
+  waymaker-ctl pools resize converters 5 --reason 'a new machine'";
 
 const REMOVE_HELP: &str = "\
 A pool that has holders or waiters is not removed: the exit code is 120.
@@ -64,7 +65,7 @@ pub(crate) enum PoolsCommand {
     Resize(ResizeArguments),
     /// Remove a pool that is not in use
     #[command(after_help = exit::after(REMOVE_HELP, &[Use::Remove, Use::Request]))]
-    Remove(PoolArguments),
+    Remove(RemoveArguments),
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +90,24 @@ pub(crate) struct ResizeArguments {
     /// Number of permits from now on
     #[arg(value_parser = values::capacity, allow_negative_numbers = true)]
     capacity: u64,
+    #[command(flatten)]
+    reason: ReasonArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArguments {
+    /// Name of the pool
+    #[arg(value_parser = values::key())]
+    pool: OsString,
+    #[command(flatten)]
+    reason: ReasonArguments,
+}
+
+#[derive(Debug, Args)]
+struct ReasonArguments {
+    /// Reason, for the server's audit log [default: none]
+    #[arg(long, value_parser = values::reason, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// A pool.
@@ -173,7 +192,8 @@ pub(crate) async fn run(connection: &Connection, command: &PoolsCommand) -> Exit
         PoolsCommand::Resize(arguments) => resize(connection, arguments).await,
         PoolsCommand::Remove(arguments) => {
             let name = text::bytes(&arguments.pool);
-            return request_about(connection, name, async |client| remove(client, name).await).await;
+            let reason = &arguments.reason;
+            return request_about(connection, name, async |client| remove(client, name, reason).await).await;
         }
     };
     result.map_or_else(|error| complain_of(&error), |()| Exit::Success)
@@ -291,7 +311,7 @@ fn permit_object(permit: &PermitStatus) -> PermitObject {
 async fn resize(connection: &Connection, arguments: &ResizeArguments) -> Result<()> {
     let client = connect(connection).await?;
     let (name, capacity) = (text::bytes(&arguments.pool), arguments.capacity);
-    let previous = pool(&client, name, capacity).await?.set_capacity(capacity).await?;
+    let previous = pool(&client, name, capacity, &arguments.reason).await?.set_capacity(capacity).await?;
     show(
         || format!("{}: {}, {}\n", text::printable(name), permits_of(capacity), before(previous)),
         [capacity_object(name, capacity, previous)],
@@ -299,8 +319,8 @@ async fn resize(connection: &Connection, arguments: &ResizeArguments) -> Result<
     client.close().await
 }
 
-async fn remove(client: &Client, name: &[u8]) -> Result<Exit> {
-    let previous = pool(client, name, 0).await?.remove_pool().await?;
+async fn remove(client: &Client, name: &[u8], reason: &ReasonArguments) -> Result<Exit> {
+    let previous = pool(client, name, 0, reason).await?.remove_pool().await?;
     let sentence = || {
         let name = text::printable(name);
         match previous {
@@ -313,8 +333,9 @@ async fn remove(client: &Client, name: &[u8]) -> Result<Exit> {
 }
 
 /// Returns the pool for a change of its capacity. The request must name the order of the pool, which stays as it is.
-async fn pool(client: &Client, name: &[u8], capacity: u64) -> Result<Semaphore> {
-    let pool = client.semaphore(name, capacity);
+async fn pool(client: &Client, name: &[u8], capacity: u64, reason: &ReasonArguments) -> Result<Semaphore> {
+    let reason = reason.reason.as_deref().unwrap_or_default();
+    let pool = client.semaphore(name, capacity).reason(reason);
     Ok(if pool.describe().await?.by_timestamp { pool.by_timestamp() } else { pool })
 }
 

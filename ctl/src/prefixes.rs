@@ -19,7 +19,7 @@ wait, and requests that do not wait are refused.
 
 Examples:
   Stop all new grants below eu/, and resume them:
-      waymaker-ctl prefixes freeze eu/
+      waymaker-ctl prefixes freeze eu/ --reason 'the region moves'
       waymaker-ctl prefixes thaw eu/
   Stop all grants of permits:
       waymaker-ctl prefixes freeze --kind pool ''";
@@ -42,6 +42,9 @@ pub(crate) struct PrefixArguments {
     /// Kind of the keys
     #[arg(long, value_enum, default_value = "flat", value_name = "KIND")]
     kind: Kind,
+    /// Reason, for the server's audit log [default: none]
+    #[arg(long, value_parser = values::reason, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// A prefix that was frozen or thawed.
@@ -71,7 +74,8 @@ pub(crate) async fn run(connection: &Connection, command: &PrefixesCommand) -> E
 
 async fn set(connection: &Connection, arguments: &PrefixArguments, is_frozen: bool) -> Result<()> {
     let client = connect(connection).await?;
-    let operator = client.operator(arguments.kind.into());
+    let operator =
+        client.operator(arguments.kind.into()).reason(arguments.reason.as_deref().unwrap_or_default());
     let prefix = text::bytes(&arguments.prefix);
     let outcome = if is_frozen { operator.freeze(prefix).await? } else { operator.thaw(prefix).await? };
     show(|| sentence(prefix, is_frozen, outcome), [object(prefix, is_frozen, outcome)]);

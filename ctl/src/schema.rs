@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema};
 use crate::exit::Exit;
 use crate::output::{NoteObject, complain, print};
 use crate::problem::ErrorObject;
-use crate::{locks, log, namespaces, pools, prefixes, registry, server, throttle, tls, tokens};
+use crate::{backup, locks, log, namespaces, pools, prefixes, registry, server, throttle, tls, tokens};
 
 pub(crate) const HELP: &str = "\
 With --json each command prints one object per line; a schema describes one such
@@ -18,6 +18,7 @@ JSON object with all schemas is printed. Later versions may add members.
 
 Examples:
   waymaker-ctl schema locks list
+  waymaker-ctl schema locks list --waiting
   waymaker-ctl schema error
   waymaker-ctl schema | jq keys";
 
@@ -26,22 +27,28 @@ pub(crate) struct SchemaArguments {
     /// Command such as `locks list`, or `error`, or `note` [default: all]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
+    /// Print the schema of COMMAND with the option --waiting
+    #[arg(long, requires = "command")]
+    waiting: bool,
 }
 
 /// The output of one command, or of stderr.
 pub(crate) struct Output {
-    /// The command without the name of the program, or `error`, or `note`.
+    /// The command without the name of the program, perhaps with an option, or `error`, or `note`.
     pub(crate) name: &'static str,
     pub(crate) schema: fn() -> Schema,
 }
 
 /// Every JSON output.
-pub(crate) const OUTPUTS: [Output; 33] = [
+pub(crate) const OUTPUTS: [Output; 37] = [
+    output::<backup::BackupObject>("backup"),
+    output::<backup::BackupObject>("backup verify"),
     output::<locks::acquire::AcquiredObject>("locks acquire"),
     output::<locks::extend::ExtendedObject>("locks extend"),
     output::<locks::force_release::ReleasedObject>("locks force-release"),
     output::<locks::inspect::KeyObject>("locks inspect"),
     output::<locks::list::HeldObject>("locks list"),
+    output::<locks::waiting::WaitingObject>("locks list --waiting"),
     output::<locks::verify::VerificationObject>("locks verify"),
     output::<locks::watch::StateObject>("locks watch"),
     output::<log::LogObject>("log inspect"),
@@ -60,6 +67,7 @@ pub(crate) const OUTPUTS: [Output; 33] = [
     output::<registry::RegistrationObject>("registry list"),
     output::<registry::RemovedObject>("registry remove"),
     output::<registry::RegisteredObject>("registry set"),
+    output::<backup::RestoredObject>("restore"),
     output::<server::ServerObject>("server status"),
     output::<throttle::BucketObject>("throttle"),
     output::<tls::CertificateObject>("tls client"),
@@ -81,7 +89,8 @@ fn schema_of<T: JsonSchema>() -> Schema {
 }
 
 pub(crate) fn run(arguments: &SchemaArguments) -> Exit {
-    let name = arguments.command.join(" ");
+    let option = if arguments.waiting { " --waiting" } else { "" };
+    let name = arguments.command.join(" ") + option;
     let text = if name.is_empty() {
         let all: BTreeMap<_, _> = OUTPUTS.iter().map(|output| (output.name, (output.schema)())).collect();
         serde_json::to_string_pretty(&all)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use schemars::JsonSchema;
 use serde::Serialize;
-use waymaker_client::{Capabilities, NamespaceStatus, Result};
+use waymaker_client::{Capabilities, NamespaceStatus, Readiness, Result, ServerReason};
 
 use crate::connection::{Connection, connect};
 use crate::exit::{self, Exit, Use};
@@ -17,6 +17,8 @@ pub(crate) const HELP: &str = "\
 Examples:
   Check whether the server responds:
       waymaker-ctl server status
+  Check in a script or a container whether the server serves new claims:
+      waymaker-ctl server status >/dev/null
   Wait up to a minute for a server that is starting:
       waymaker-ctl server status --connect-timeout 1m";
 
@@ -25,6 +27,8 @@ The response time is that of one request for the list of namespaces. The counts
 are sums over all namespaces of a kind. TIMEOUTS, EXPIRED and REVOKED count
 events since the server started: waits that ended without a grant, holds whose
 lease expired, and holds that were taken away.
+STATUS is ready, degraded (some new claims are refused; the exit code is 0) or
+not ready (all new claims are refused; the exit code is 117), with the reasons.
 If the server does not respond, the exit code is 122.
 
 Examples:
@@ -33,8 +37,8 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServerCommand {
-    /// Show the address, response time, protocol version, capabilities and counts of the server
-    #[command(after_help = exit::after(STATUS_HELP, &[Use::Request]))]
+    /// Show readiness, version, listeners, capabilities and counts of the server
+    #[command(after_help = exit::after(STATUS_HELP, &[Use::Status, Use::Request]))]
     Status,
 }
 
@@ -46,12 +50,49 @@ pub(crate) struct ServerObject {
     server: String,
     /// Response time of one request in milliseconds.
     response_ms: f64,
+    /// Readiness of the server: ready, degraded or not_ready; null if the server is too old to report it.
+    status: Option<&'static str>,
+    /// Reasons for which the server is degraded or not ready; null without `status`.
+    reasons: Option<Vec<ReasonObject>>,
+    /// Version of the server; null without `status`.
+    version: Option<String>,
+    /// Time since the start of the server in milliseconds; null without `status`.
+    uptime_ms: Option<u64>,
+    /// Listeners with their addresses, such as binary=127.0.0.1:7420; null without `status`.
+    listeners: Option<Vec<String>>,
     /// Version of the binary protocol on this connection.
     protocol_version: u16,
     /// Names of the server's optional capabilities; null if the server speaks version 1 of the protocol.
     capabilities: Option<Vec<&'static str>>,
     /// Counts for each kind of namespaces that exists.
     kinds: Vec<KindObject>,
+}
+
+fn status_name(readiness: Readiness) -> &'static str {
+    match readiness {
+        Readiness::Ready => "ready",
+        Readiness::Degraded => "degraded",
+        Readiness::NotReady => "not_ready",
+    }
+}
+
+/// A reason for which the server is degraded or not ready.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(title = "Reason")]
+struct ReasonObject {
+    /// Code for programs, such as recovering or disk_full. Later servers may have more codes.
+    code: String,
+    /// Sentence for people.
+    message: String,
+    /// Time until the reason is over in milliseconds; null if the server does not know it.
+    remaining_ms: Option<u64>,
+}
+
+impl From<&ServerReason> for ReasonObject {
+    fn from(reason: &ServerReason) -> Self {
+        let remaining_ms = reason.remaining.map(|remaining| remaining.as_millis() as u64);
+        Self { code: reason.code.clone(), message: reason.message.clone(), remaining_ms }
+    }
 }
 
 /// Counts over all namespaces of one kind.
@@ -76,25 +117,34 @@ struct KindObject {
 
 pub(crate) async fn run(connection: &Connection, command: &ServerCommand) -> Exit {
     let ServerCommand::Status = command;
-    status(connection).await.map_or_else(|error| complain_of(&error), |()| Exit::Success)
+    status(connection).await.unwrap_or_else(|error| complain_of(&error))
 }
 
-async fn status(connection: &Connection) -> Result<()> {
+async fn status(connection: &Connection) -> Result<Exit> {
     let client = connect(connection).await?;
     let begin = Instant::now();
     let namespaces = client.namespaces().await?;
     let response = begin.elapsed();
     let session = client.session();
     let capabilities = session.server_capabilities();
+    let reports = capabilities.is_some_and(|all| all.contains(Capabilities::SERVER_STATUS));
+    let report = if reports { Some(client.server_status().await?) } else { None };
+    let readiness = report.as_ref().map(|report| report.readiness);
     let object = ServerObject {
         server: connection.server.clone(),
         response_ms: rounded_ms(response),
+        status: readiness.map(status_name),
+        reasons: report.as_ref().map(|report| report.reasons.iter().map(ReasonObject::from).collect()),
+        version: report.as_ref().map(|report| report.version.clone()),
+        uptime_ms: report.as_ref().map(|report| report.uptime.as_millis() as u64),
+        listeners: report.map(|report| report.listeners),
         protocol_version: session.protocol_version(),
         capabilities: capabilities.map(|capabilities| capabilities.names().collect()),
         kinds: counts(&namespaces),
     };
     show(|| page(&object, capabilities), [&object]);
-    client.close().await
+    client.close().await?;
+    Ok(if readiness == Some(Readiness::NotReady) { Exit::NotReady } else { Exit::Success })
 }
 
 /// Returns milliseconds with three decimals.
@@ -134,6 +184,7 @@ fn page(object: &ServerObject, capabilities: Option<Capabilities>) -> String {
         object.response_ms,
         object.protocol_version
     );
+    page.push_str(&report(object));
     match capabilities {
         None => page.push_str("The server does not report its capabilities.\n"),
         Some(capabilities) => {
@@ -156,6 +207,29 @@ fn page(object: &ServerObject, capabilities: Option<Capabilities>) -> String {
     page
 }
 
+/// Returns a table of readiness, version, uptime, listeners and reasons; empty if the server reports none of them.
+fn report(object: &ServerObject) -> String {
+    let (Some(status), Some(version), Some(uptime_ms)) = (object.status, &object.version, object.uptime_ms)
+    else {
+        return String::new();
+    };
+    let uptime = text::pause(Duration::from_secs(uptime_ms / 1_000));
+    let mut rows = vec![
+        ["STATUS".to_owned(), status.replace('_', " ")],
+        ["VERSION".to_owned(), text::printable(version.as_bytes())],
+        ["UPTIME".to_owned(), uptime],
+    ];
+    let listeners = object.listeners.iter().flatten();
+    rows.extend(listeners.map(|listener| ["LISTENER".to_owned(), text::printable(listener.as_bytes())]));
+    for reason in object.reasons.iter().flatten() {
+        let text = format!("{}: {}", reason.code, reason.message);
+        rows.push(["REASON".to_owned(), text::printable(text.as_bytes())]);
+    }
+    let mut report = text::table(["SERVER", ""], rows);
+    report.push('\n');
+    report
+}
+
 /// Describes a capability.
 fn meaning(capability: Capabilities) -> &'static str {
     match capability {
@@ -165,6 +239,9 @@ fn meaning(capability: Capabilities) -> &'static str {
         Capabilities::REMOVE_NAMESPACE => "the server removes namespaces (namespaces remove)",
         Capabilities::OWN_CLAIM => "a client can restrict a release or extend to its own claims",
         Capabilities::PING => "the server detects silent clients",
+        Capabilities::SERVER_STATUS => "the server reports its readiness (server status)",
+        Capabilities::REASON => "the server records reasons (prefixes freeze --reason)",
+        Capabilities::LIST_WAITING => "the server lists claims that wait (locks list --waiting)",
         _ => "",
     }
 }

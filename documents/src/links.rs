@@ -93,7 +93,7 @@ fn without_code(line: &str) -> String {
 }
 
 /// Returns the anchors of all headings of a document, as GitHub and mdBook make them.
-fn headings(text: &str) -> BTreeSet<String> {
+pub fn headings(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for (_, line) in prose(text) {
         let Some(title) = line.strip_prefix('#').map(|line| line.trim_start_matches('#')) else { continue };

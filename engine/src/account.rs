@@ -60,6 +60,8 @@ pub enum Holder {
     Identity,
     /// The clients of an identity at one source address.
     Address,
+    /// All clients of a namespace.
+    Namespace,
 }
 
 /// A quota that leaves no room.
@@ -171,13 +173,15 @@ impl Account {
     }
 }
 
-/// The accounts that count what a client has. None of an identity without quotas.
+/// The accounts of a client. None for an identity and a namespace without quotas.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
     /// The account of its identity.
     pub identity: Option<Arc<Account>>,
     /// The account of its identity at its source address.
     pub address: Option<Arc<Account>>,
+    /// The account of its namespace.
+    pub namespace: Option<Arc<Account>>,
 }
 
 /// Two are equal if they are the same accounts.
@@ -186,7 +190,9 @@ impl PartialEq for Accounts {
         let same = |one: &Option<Arc<Account>>, other: &Option<Arc<Account>>| {
             one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
         };
-        same(&self.identity, &other.identity) && same(&self.address, &other.address)
+        same(&self.identity, &other.identity)
+            && same(&self.address, &other.address)
+            && same(&self.namespace, &other.namespace)
     }
 }
 
@@ -194,11 +200,11 @@ impl Eq for Accounts {}
 
 impl Accounts {
     /// Nothing is counted.
-    pub const NONE: Self = Self { identity: None, address: None };
+    pub const NONE: Self = Self { identity: None, address: None, namespace: None };
 
     /// Returns whether nothing is counted.
     pub fn is_empty(&self) -> bool {
-        self.identity.is_none() && self.address.is_none()
+        self.identity.is_none() && self.address.is_none() && self.namespace.is_none()
     }
 
     /// Those of them that are not among others.
@@ -207,11 +213,15 @@ impl Accounts {
         let only = |own: &Option<Arc<Account>>, other: &Option<Arc<Account>>| {
             own.clone().filter(|own| !other.as_ref().is_some_and(|other| Arc::ptr_eq(own, other)))
         };
-        Self { identity: only(&self.identity, &other.identity), address: only(&self.address, &other.address) }
+        Self {
+            identity: only(&self.identity, &other.identity),
+            address: only(&self.address, &other.address),
+            namespace: only(&self.namespace, &other.namespace),
+        }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Arc<Account>> {
-        self.identity.iter().chain(&self.address)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Account>> {
+        self.identity.iter().chain(&self.address).chain(&self.namespace)
     }
 
     /// Checks that each of them has room for this amount of a resource.
@@ -292,6 +302,13 @@ const fn limit_name(holder: Holder, resource: Resource) -> &'static str {
         (Holder::Address, Resource::Claims) => "claims of the source address",
         (Holder::Address, Resource::Waiters) => "waiters of the source address",
         (Holder::Address, Resource::Bytes) => "bytes of the source address",
+        (Holder::Namespace, Resource::Connections) => "connections of the namespace",
+        (Holder::Namespace, Resource::NewConnections) => "new connections of the namespace per second",
+        (Holder::Namespace, Resource::Sessions) => "sessions of the namespace",
+        (Holder::Namespace, Resource::Namespaces) => "namespaces of the namespace",
+        (Holder::Namespace, Resource::Claims) => "claims of the namespace",
+        (Holder::Namespace, Resource::Waiters) => "waiters of the namespace",
+        (Holder::Namespace, Resource::Bytes) => "bytes of the namespace",
     }
 }
 
@@ -312,8 +329,10 @@ mod tests {
 
     #[test]
     fn a_quota_has_room_again_when_something_ends() {
-        let accounts =
-            Accounts { identity: Some(account(Holder::Identity, &[(Resource::Sessions, 2)])), address: None };
+        let accounts = Accounts {
+            identity: Some(account(Holder::Identity, &[(Resource::Sessions, 2)])),
+            ..Accounts::NONE
+        };
         let first = accounts.count(Resource::Sessions).unwrap();
         let _second = accounts.count(Resource::Sessions).unwrap();
         assert_eq!(reached(accounts.count(Resource::Sessions)), ("sessions of the identity", 2));
@@ -325,8 +344,10 @@ mod tests {
     fn the_quota_of_an_address_is_part_of_the_quota_of_its_identity() {
         let identity = Some(account(Holder::Identity, &[(Resource::Claims, 10)]));
         let at = || Some(account(Holder::Address, &[(Resource::Claims, 6)]));
-        let (here, there) =
-            (Accounts { identity: identity.clone(), address: at() }, Accounts { identity, address: at() });
+        let (here, there) = (
+            Accounts { identity: identity.clone(), address: at(), ..Accounts::NONE },
+            Accounts { identity, address: at(), ..Accounts::NONE },
+        );
         here.have_room(Resource::Claims, 6).unwrap();
         here.add(Resource::Claims, 6);
         assert_eq!(reached(here.have_room(Resource::Claims, 1)), ("claims of the source address", 6));
@@ -339,7 +360,7 @@ mod tests {
     #[test]
     fn a_changed_quota_counts_what_is_there_already() {
         let account = account(Holder::Identity, &[]);
-        let accounts = Accounts { identity: Some(Arc::clone(&account)), address: None };
+        let accounts = Accounts { identity: Some(Arc::clone(&account)), ..Accounts::NONE };
         accounts.add(Resource::Waiters, 7);
         let mut quotas = Quotas::default();
         quotas.set(Resource::Waiters, 5);
@@ -353,7 +374,7 @@ mod tests {
     fn new_connections_are_counted_anew_in_each_second() {
         let accounts = Accounts {
             identity: Some(account(Holder::Identity, &[(Resource::NewConnections, 2)])),
-            address: None,
+            ..Accounts::NONE
         };
         accounts.count_connection(1).unwrap();
         accounts.count_connection(1).unwrap();
@@ -365,7 +386,7 @@ mod tests {
     fn a_worker_that_is_a_second_behind_does_not_begin_the_count_anew() {
         let accounts = Accounts {
             identity: Some(account(Holder::Identity, &[(Resource::NewConnections, 3)])),
-            address: None,
+            ..Accounts::NONE
         };
         for second in [5, 4, 5] {
             accounts.count_connection(second).unwrap();

@@ -1,8 +1,9 @@
 //! One claim: 64 bytes for what every claim has, the rest out of line.
 
+use crate::measure::FreedAt;
 use crate::shard::several::{KeySet, Several};
 use crate::slab::{NONE, Slab};
-use crate::time::Time;
+use crate::time::{NANOS_PER_MS, Nanos, Time};
 use crate::wheel::{Timers, WheelLinks};
 use std::sync::Arc;
 
@@ -54,7 +55,7 @@ pub(crate) struct Claim {
     /// 0 while it waits.
     pub(crate) fence: u64,
     pub(crate) deadline: Time,
-    pub(crate) since: Time,
+    pub(crate) since: Nanos,
     /// Its key.
     pub(crate) entry: u32,
     /// Who asked: a lane of this shard.
@@ -79,7 +80,7 @@ impl Default for Claim {
             secret: 0,
             fence: 0,
             deadline: Time::NEVER,
-            since: Time::ZERO,
+            since: Nanos::ZERO,
             entry: NONE,
             lane: NONE,
             next: NONE,
@@ -158,7 +159,7 @@ pub(crate) enum Extra {
 /// What an owner said about the key that it registered, beside the value.
 #[derive(Debug)]
 pub(crate) struct RegisteredAs {
-    pub(crate) type_name: Box<[u8]>,
+    pub(crate) type_name: Arc<[u8]>,
     /// The end of the lease, in milliseconds of the engine's clock: it may lie before zero.
     pub(crate) end_ms: i64,
 }
@@ -204,7 +205,9 @@ pub(crate) struct Detail {
     /// claim are recorded. The answer to that request, and every later event about the claim, waits until the record is durable.
     pub(crate) moved_record: u64,
     /// Of a hold: for how long its claim had waited.
-    pub(crate) waited_ms: u64,
+    pub(crate) waited_nanos: u64,
+    /// Of a reserved claim: when its key became free for it.
+    pub(crate) freed_at: FreedAt,
     /// The place that its id names: that of an earlier server, from whose log it was restored.
     pub(crate) restored_place: Option<u64>,
     /// Bytes beside its key that the accounts of its lane count.
@@ -239,7 +242,8 @@ impl Default for Detail {
             waited: false,
             repeated: false,
             moved_record: 0,
-            waited_ms: 0,
+            waited_nanos: 0,
+            freed_at: FreedAt::NEVER,
             restored_place: None,
             counted_len: 0,
             extra: Extra::None,
@@ -248,6 +252,11 @@ impl Default for Detail {
 }
 
 impl Detail {
+    /// Of a hold: for how long its claim had waited, in whole milliseconds.
+    pub(crate) fn waited_ms(&self) -> u64 {
+        self.waited_nanos / NANOS_PER_MS
+    }
+
     pub(crate) fn permits(&self) -> Option<u64> {
         if let Extra::Permits(permits) = self.extra { Some(permits) } else { None }
     }
@@ -305,7 +314,7 @@ impl Detail {
             || self.request_id.is_some()
             || self.metadata.is_some()
             || self.restored_place.is_some()
-            || self.waited_ms > 0
+            || self.waited_nanos >= NANOS_PER_MS
             || self.counted_len > 0
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::limiter::Allowance;
 use crate::log::Record;
+use crate::measure::Measure;
 use crate::shard::TreeStatistics;
 use crate::shard::several::Several;
 use crate::time::Time;
@@ -83,6 +84,10 @@ pub trait Effects {
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
         self.answer(ticket, Answer::Throttled(allowance));
     }
+    /// The one answer to an acquire that did not wait, if it is not [`Effects::granted`].
+    fn answer_acquire(&mut self, ticket: Ticket, answer: Answer) {
+        self.answer(ticket, answer);
+    }
     /// The acquire of this ticket waits: its answer comes later, by [`Effects::answer_waiter`].
     fn waits(&mut self, ticket: Ticket) {
         let _ = ticket;
@@ -110,6 +115,17 @@ pub trait Effects {
     /// An identity acts on the claim of another identity, and the act succeeds. For the audit log.
     fn acted_on_other(&mut self, act: ActOnOther<'_>) {
         let _ = act;
+    }
+    /// A hold ended after this number of nanoseconds. For metrics; apart from the others, because it is measured as often as there are
+    /// releases.
+    #[inline]
+    fn hold_ended(&mut self, held_nanos: u64) {
+        let _ = held_nanos;
+    }
+    /// A measurement for metrics.
+    #[inline]
+    fn measure(&mut self, measure: Measure) {
+        let _ = measure;
     }
     /// What was registered with this type, in a namespace of kind registry, ended with its lease. For those who count.
     fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {

@@ -113,6 +113,11 @@ pub(crate) struct KeyTable {
 }
 
 impl KeyTable {
+    /// Memory of the table without long keys.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.entries.len_bytes() + self.index.len_bytes()
+    }
+
     pub(crate) fn new(hasher: RandomState, limits: &Limits) -> Self {
         let idle_count_max = limits.idle_key_count_max;
         Self {

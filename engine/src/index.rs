@@ -66,6 +66,11 @@ impl KeyIndex {
         self.count
     }
 
+    /// Memory of the groups.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.groups.len() * size_of::<Group>()
+    }
+
     #[inline]
     fn home(&self, hash: u64) -> usize {
         let number = hash as usize & self.mask;

@@ -163,6 +163,11 @@ pub(crate) struct LaneTable {
 }
 
 impl LaneTable {
+    /// Memory of the table without the owners.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.lanes.len_bytes() + self.index.len_bytes()
+    }
+
     pub(crate) fn new(hasher: RandomState) -> Self {
         Self { lanes: Slab::default(), index: KeyIndex::new(LANE_COUNT_MAX), hasher }
     }

@@ -24,15 +24,18 @@ mod line;
 mod list;
 pub mod log;
 pub mod mailbox;
+mod measure;
 mod pool;
 mod prefetch;
 mod queue;
+mod registrations;
 mod shard;
 mod slab;
 mod stable_hash;
 mod steps;
 mod sync;
 pub mod time;
+mod top_waits;
 mod tree;
 pub mod turn;
 mod wheel;
@@ -49,13 +52,15 @@ pub use effect::{
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;
 pub use mailbox::Mailbox;
+pub use measure::{LossReason, Measure};
 pub use pool::PoolOrder;
 pub use shard::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, FreezeList, Lease, NamespaceCounters,
-    PageBounds, Register, SeveralThrottle, Shard, ShardConfig, TreeStatistics, several, throttle_several,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, ContendedKey, ContendedKeys, FreezeList,
+    Lease, NamespaceCounters, PageBounds, Register, SeveralThrottle, Shard, ShardConfig, ShardState,
+    TableMemory, Terms, TreeStatistics, several, throttle_several,
 };
 pub use slab::NONE;
-pub use time::Time;
+pub use time::{Nanos, Reading, Time};
 pub use tree::TreeItem;
 pub use turn::{HandedOver, Pass, Turn, TurnCell};
 pub use wheel::{Popped, Timers, Wheel, WheelLinks};

@@ -139,6 +139,11 @@ pub(crate) struct BucketTable {
 }
 
 impl BucketTable {
+    /// Memory of the table without long names.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.buckets.len_bytes() + self.index.len_bytes()
+    }
+
     /// An empty table, bounded by `limits`.
     pub(crate) fn new(hasher: RandomState, limits: &Limits) -> Self {
         let Limits { bucket_count_max, kept_bucket_count, .. } = *limits;

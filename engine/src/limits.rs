@@ -46,9 +46,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            claim_count_max: 1 << 24,
+            claim_count_max: CLAIM_COUNT_MAX,
             idle_key_count_max: 1 << 20,
-            waiter_count_per_key_max: 100_000,
+            waiter_count_per_key_max: WAITER_COUNT_PER_KEY_MAX,
             linked_claim_count_per_lane_max: 100_000,
             path_count_per_lane_max: 1 << 20,
             node_count_per_tree_max: 1 << 22,
@@ -57,15 +57,26 @@ impl Default for Limits {
             set_pool_count_max: 1 << 16,
             bucket_count_max: 1 << 22,
             kept_bucket_count: 1 << 20,
-            lease_default_ms: 30_000,
-            lease_min_ms: 10,
-            lease_max_ms: 86_400_000,
+            lease_default_ms: LEASE_DEFAULT_MS,
+            lease_min_ms: LEASE_MIN_MS,
+            lease_max_ms: LEASE_MAX_MS,
             priority_step_ms: 10_000,
             priority_boost_max_ms: 60_000,
             work_per_turn: WORK_PER_TURN,
         }
     }
 }
+
+/// Default of [`Limits::claim_count_max`].
+pub const CLAIM_COUNT_MAX: u32 = 1 << 24;
+/// Default of [`Limits::waiter_count_per_key_max`].
+pub const WAITER_COUNT_PER_KEY_MAX: u32 = 100_000;
+/// Default of [`Limits::lease_default_ms`].
+pub const LEASE_DEFAULT_MS: u32 = 30_000;
+/// Default of [`Limits::lease_min_ms`].
+pub const LEASE_MIN_MS: u32 = 10;
+/// Default of [`Limits::lease_max_ms`].
+pub const LEASE_MAX_MS: u32 = 86_400_000;
 
 /// The follow-up work of one turn, unless it is limited otherwise.
 pub const WORK_PER_TURN: u32 = 256;
@@ -113,6 +124,12 @@ pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Most lanes that one step of a count of claims looks at.
 pub const LANE_SCAN_COUNT_MAX: u32 = 1024;
+/// Most keys of which a shard counts the waits.
+pub const CONTENDED_KEY_COUNT_MAX: usize = 32;
+/// Length of a window of counted waits. One or two windows are shown.
+pub const CONTENTION_WINDOW_MS: u64 = 60_000;
+/// Most waiters of a key that are compared to find the oldest one.
+pub const COMPARED_WAITER_COUNT_MAX: usize = 16;
 /// Positions in a queue ordered by priority are counted up to here.
 pub const POSITION_COUNT_MAX: usize = 1024;
 /// Idle keys that the clock hand looks at for each new key while there are too many.

@@ -3,6 +3,7 @@
 use crate::claim::{Claim, Detail, OrderKey, flag};
 use crate::line::Line;
 use crate::list::ClaimList;
+use crate::measure::FreedAt;
 use crate::slab::{NONE, Slab};
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
@@ -34,6 +35,8 @@ pub(crate) struct Queue {
     front_announced: bool,
     /// The number of the work item that stands ready to go on with the grants of this key; 0 without one.
     pub(crate) granting: u64,
+    /// When its last holder left, while grants because of that are left to later turns.
+    pub(crate) freed_at: FreedAt,
     /// The version of the frozen prefixes for which its waiters were looked at again.
     pub(crate) thawed: u64,
     /// Somebody wants to know who holds the key; the queue stays for that.
@@ -53,6 +56,7 @@ impl Default for Queue {
             next_unannounced: NONE,
             front_announced: false,
             granting: 0,
+            freed_at: FreedAt::NEVER,
             thawed: 0,
             watched: false,
         }

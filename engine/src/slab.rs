@@ -127,6 +127,11 @@ impl<T: Default> Slab<T> {
         self.end() - self.free.len() as u32
     }
 
+    /// Memory of the records that were ever in use.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.records.len() * size_of::<T>() + self.free.len() * size_of::<u32>()
+    }
+
     /// Records have numbers below this.
     #[inline]
     pub(crate) fn end(&self) -> u32 {

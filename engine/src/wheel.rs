@@ -125,7 +125,8 @@ impl Wheel {
     }
 
     /// Clears a timer. Without effect where it is not set.
-    #[inline]
+    // Calls from every release and every grant would cost more than the function.
+    #[inline(always)]
     pub fn clear(&mut self, timers: &mut impl Timers, timer: u32) {
         let links = std::mem::replace(timers.links(timer), WheelLinks::UNSET);
         if links.next != NONE {

@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
         }
         match read_configuration(text) {
             Ok(options) => {
-                assert!((1..=1024).contains(&options.worker_count));
+                assert!((1..=1024).contains(&options.worker_count()));
                 let _ = format!("{options:?}");
             }
             Err(error) => assert!(!error.to_string().is_empty(), "an error says what is wrong"),

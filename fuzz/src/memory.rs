@@ -7,8 +7,12 @@ use std::sync::Once;
 
 /// Memory for inputs that only cost their own length, a few times.
 pub const SMALL: usize = 16 << 20;
-/// Memory for inputs that build the state of a server.
-pub const LARGE: usize = 256 << 20;
+/// Memory for inputs that build the state of a server. The tables of an empty shard set aside some 240 MiB of address space, which count here
+/// although they are not used.
+pub const LARGE: usize = 1 << 30;
+/// Memory for inputs that restore servers of at most two shards. The tables of a shard with holds in high slots set aside up to 2 GiB of address
+/// space.
+pub const RESTORED: usize = 6 << 30;
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);

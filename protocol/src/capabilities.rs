@@ -24,6 +24,14 @@ impl Capabilities {
     pub const OWN_CLAIM: Self = Self(1 << 4);
     /// The client answers `PING`, and the server sends it to a client that is silent.
     pub const PING: Self = Self(1 << 5);
+    /// The server serves `SERVER_STATUS`.
+    pub const SERVER_STATUS: Self = Self(1 << 6);
+    /// The server knows `reason` of `FREEZE` and `SET_CAPACITY`.
+    pub const REASON: Self = Self(1 << 7);
+    /// The server knows the flag `WAITING` of `LIST`.
+    pub const LIST_WAITING: Self = Self(1 << 8);
+    /// The server knows `traceparent` of acquires.
+    pub const TRACEPARENT: Self = Self(1 << 9);
     /// Every capability that this version of the crate knows.
     pub const KNOWN: Self = Self(
         Self::SCOPE_LOCAL.0
@@ -31,17 +39,25 @@ impl Capabilities {
             | Self::LIST_POOLS.0
             | Self::REMOVE_NAMESPACE.0
             | Self::OWN_CLAIM.0
-            | Self::PING.0,
+            | Self::PING.0
+            | Self::SERVER_STATUS.0
+            | Self::REASON.0
+            | Self::LIST_WAITING.0
+            | Self::TRACEPARENT.0,
     );
 
     /// The known capabilities with their names, in the order of their bits.
-    pub const NAMES: [(Self, &'static str); 6] = [
+    pub const NAMES: [(Self, &'static str); 10] = [
         (Self::SCOPE_LOCAL, "scope_local"),
         (Self::SCOPE_QUORUM, "scope_quorum"),
         (Self::LIST_POOLS, "list_pools"),
         (Self::REMOVE_NAMESPACE, "remove_namespace"),
         (Self::OWN_CLAIM, "own_claim"),
         (Self::PING, "ping"),
+        (Self::SERVER_STATUS, "server_status"),
+        (Self::REASON, "reason"),
+        (Self::LIST_WAITING, "list_waiting"),
+        (Self::TRACEPARENT, "traceparent"),
     ];
 
     /// Returns the set with these bits. Unknown bits are kept.
@@ -150,10 +166,13 @@ mod tests {
             (0b01, "{scope_local}"),
             (0b11, "{scope_local, scope_quorum}"),
             (1 << 63, "{0x8000000000000000}"),
-            (1 << 40 | 0b1000_0010, "{scope_quorum, 0x10000000080}"),
+            (1 << 40 | 1 << 31 | 0b10, "{scope_quorum, 0x10080000000}"),
             (0b100, "{list_pools}"),
             (0b1000, "{remove_namespace}"),
             (0b11_0000, "{own_claim, ping}"),
+            (0b100_0000, "{server_status}"),
+            (0b1_1000_0000, "{reason, list_waiting}"),
+            (0b10_0000_0000, "{traceparent}"),
         ] {
             assert_eq!(format!("{:?}", Capabilities::from_bits(bits)), text);
         }

@@ -20,6 +20,7 @@ pub mod message;
 pub mod path;
 pub mod readable;
 pub mod slot;
+pub mod trace_parent;
 
 pub use capabilities::Capabilities;
 pub use decode_error::DecodeError;
@@ -53,6 +54,7 @@ pub use message::pool::{
 pub use message::registry::{Heartbeat, Register, Registered, Unregister, Unregistered};
 pub use message::release::{Release, Released};
 pub use message::remove_namespace::{NamespaceRemoved, RemoveNamespace};
+pub use message::server_status::{Readiness, ServerReason, ServerStatus, ServerStatusAnswer};
 pub use message::status::{LockState, Status, StatusAnswer};
 pub use message::throttle::{Bucket, Throttle, ThrottleAll, Throttled};
 pub use message::tree_statistics::{TreeStatistics, TreeStatisticsAnswer};
@@ -61,6 +63,7 @@ pub use message::watch::{Unwatch, Unwatched, Watch, Watching};
 pub use message::{Request, Response, Route, route};
 pub use path::PathKey;
 pub use readable::{Quoted, Readable};
+pub use trace_parent::{TraceParent, TraceParentBytes, TraceParentError};
 
 /// Oldest version of the protocol that this crate speaks.
 pub const VERSION_MIN: u16 = 1;

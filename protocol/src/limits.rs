@@ -50,6 +50,16 @@ pub const IN_FLIGHT_MAX: u32 = 1024;
 pub const LEASE_NONE_MS: u32 = u32::MAX;
 /// `wait_ms` of an acquire that waits until it is cancelled.
 pub const WAIT_FOREVER_MS: u32 = u32::MAX;
+/// Longest version in `SERVER_STATUS_ANSWER`.
+pub const SERVER_VERSION_LEN_MAX: usize = 64;
+/// Longest list of addresses in `SERVER_STATUS_ANSWER`.
+pub const SERVER_ADDRESSES_LEN_MAX: usize = 2048;
+/// Most reasons in `SERVER_STATUS_ANSWER`.
+pub const SERVER_REASONS_MAX: usize = 16;
+/// Longest code of a reason in `SERVER_STATUS_ANSWER`.
+pub const REASON_CODE_LEN_MAX: usize = 64;
+/// Longest message of a reason in `SERVER_STATUS_ANSWER`.
+pub const REASON_MESSAGE_LEN_MAX: usize = 512;
 /// `worker` of a `HELLO` that has no preference.
 pub const ANY_WORKER: u16 = u16::MAX;
 

@@ -1,6 +1,6 @@
 //! The one place that reads a clock.
 
-use waymaker_engine::Time;
+use waymaker_engine::{Nanos, Time};
 
 /// One reading of a clock, in whole milliseconds on both sides of it.
 ///
@@ -13,6 +13,8 @@ pub struct Moment {
     pub now: Time,
     /// The last whole millisecond that is not after the reading.
     pub passed: Time,
+    /// The reading itself, for measured durations.
+    pub nanos: Nanos,
 }
 
 impl Moment {
@@ -22,7 +24,8 @@ impl Moment {
         let passed_ms = seconds * 1000 + u64::from(nanos / 1_000_000);
         let is_between = !nanos.is_multiple_of(1_000_000);
         let now_ms = passed_ms + u64::from(is_between);
-        Self { now: Time::from_millis(now_ms), passed: Time::from_millis(passed_ms) }
+        let nanos = Nanos::new(seconds * 1_000_000_000 + u64::from(nanos));
+        Self { now: Time::from_millis(now_ms), passed: Time::from_millis(passed_ms), nanos }
     }
 }
 
@@ -30,7 +33,7 @@ impl Moment {
 impl From<Time> for Moment {
     #[inline]
     fn from(time: Time) -> Self {
-        Self { now: time, passed: time }
+        Self { now: time, passed: time, nanos: time.into() }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The data directory and the lock on it.
 
+use crate::creatable;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use waymaker_engine::log::BACKUP_SUPERBLOCK_NAME;
 
 const LOCK_TRIES: u32 = 5;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
@@ -20,6 +22,9 @@ pub enum DataDirError {
         /// Why not.
         error: std::io::Error,
     },
+    /// It is a backup.
+    #[error("--data-dir: {0} is a backup, and a server on it would repeat fences; use waymaker-ctl restore")]
+    Backup(PathBuf),
     /// Another server uses it.
     #[error(
         "--data-dir: {path} is in use by another server ({owner}); stop that server, or use another directory"
@@ -44,12 +49,27 @@ pub struct DataDir {
 }
 
 impl DataDir {
+    /// Fails if [`DataDir::open`] would, but for another server. Changes nothing.
+    ///
+    /// # Errors
+    /// If it is a backup or could not be written.
+    pub fn check(path: &Path) -> Result<(), DataDirError> {
+        refuse_backup(path)?;
+        creatable::directory(path).map_err(|error| unwritable(path, error))?;
+        let lock = path.join("LOCK");
+        if lock.exists() {
+            // Another user may have started a server here.
+            creatable::file(&lock).map_err(|error| unwritable(&lock, error))?;
+        }
+        Ok(())
+    }
+
     /// Makes the directory if it is missing, and locks it.
     ///
     /// # Errors
-    /// If it cannot be written, or another server has it.
+    /// If it is a backup, cannot be written, or another server has it.
     pub fn open(path: &Path) -> Result<Self, DataDirError> {
-        let unwritable = |path: &Path, error| DataDirError::Unwritable { path: path.to_owned(), error };
+        refuse_backup(path)?;
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -97,6 +117,17 @@ impl DataDir {
         // It helps, and nothing depends on it.
         let _ = (&self.lock).write_all(format!(", serving {addresses}").as_bytes());
     }
+}
+
+fn unwritable(path: &Path, error: std::io::Error) -> DataDirError {
+    DataDirError::Unwritable { path: path.to_owned(), error }
+}
+
+fn refuse_backup(path: &Path) -> Result<(), DataDirError> {
+    if path.join(BACKUP_SUPERBLOCK_NAME).exists() {
+        return Err(DataDirError::Backup(path.to_owned()));
+    }
+    Ok(())
 }
 
 /// Locks a file, which an ended process may still have for a moment.

@@ -7,13 +7,11 @@ pub use crate::front::locktopus_fuzzing::{decode_message, note_frames};
 use crate::driver;
 use crate::driver::Port;
 use crate::front::FrontConfig;
-use crate::options::{Flags, Options, OptionsError};
+use crate::options::{Configuration, Options, OptionsError};
 use std::sync::{Arc, LazyLock};
 
-static FRONTS: LazyLock<Arc<FrontConfig>> = LazyLock::new(|| {
-    let options = Flags::default().resolve().expect("the defaults are valid");
-    Arc::new(FrontConfig::new(&options).expect("the contracts are valid"))
-});
+static FRONTS: LazyLock<Arc<FrontConfig>> =
+    LazyLock::new(|| Arc::new(FrontConfig::new(&Options::default()).expect("the contracts are valid")));
 
 /// Serves one connection of a front end: sends these pieces one after the other, then closes its side, and returns the
 /// output of the server. A new worker serves the connection, in virtual time, without a network.
@@ -29,5 +27,5 @@ pub fn serve(port: Port, pieces: &[&[u8]]) -> Vec<u8> {
 /// # Errors
 /// As a server that starts with this file.
 pub fn read_configuration(text: &str) -> Result<Options, OptionsError> {
-    Flags::default().resolve_text(text)
+    Configuration::from_text(text).map(|configuration| configuration.options)
 }

@@ -6,27 +6,36 @@
 
 pub mod access;
 pub mod audit;
+mod chars;
 pub mod clock;
+mod creatable;
 pub mod data_dir;
+pub mod declared;
 pub mod driver;
 pub mod edge;
 pub mod expiries;
 pub mod front;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod hex;
 pub mod limits;
 pub mod log;
 pub mod mail;
 pub mod maximum;
 pub mod memory;
+mod metrics;
+pub mod milliseconds;
 pub mod namespaces;
 mod network;
 pub mod node;
 pub mod options;
 pub mod quorum;
+pub mod readiness;
 pub mod reload;
 pub mod server;
+pub mod supervisor;
 pub mod tls;
+pub mod traces;
 pub mod unix_time;
 pub mod waiting;
 pub mod worker;

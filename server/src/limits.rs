@@ -11,6 +11,26 @@ pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
 /// Bytes of answers at which the server closes a connection: events keep coming although it does not read. The longest
 /// answer has room behind whatever was there before it.
 pub const OUTPUT_LEN_MAX: usize = OUTPUT_LEN_REFUSE + wire::FRAME_LEN_MAX;
+/// Most connections that `--limits-connections` allows. No process has more descriptors.
+pub const CONNECTIONS_SET_MAX: u32 = 1_000_000;
+/// Bounds of the times that operators set for a handshake, `HELLO`, a frame and a write. The least is one look of the server.
+pub const TIMEOUT_MIN_MS: u64 = HOUSEKEEPING_MS;
+/// See [`TIMEOUT_MIN_MS`].
+pub const TIMEOUT_MAX_MS: u64 = 600_000;
+/// Bounds of the time between two `PING`s that operators set.
+pub const PING_SET_MIN_MS: u64 = 1_000;
+/// See [`PING_SET_MIN_MS`].
+pub const PING_SET_MAX_MS: u64 = 600_000;
+/// Bounds of the times that operators set for idle sessions and namespaces.
+pub const IDLE_MIN_MS: u64 = 1_000;
+/// See [`IDLE_MIN_MS`].
+pub const IDLE_MAX_MS: u64 = 86_400_000;
+/// Bounds of the bytes that operators set for all lists without pages.
+pub const LISTS_LEN_SET_MIN: u32 = 1 << 20;
+/// See [`LISTS_LEN_SET_MIN`].
+pub const LISTS_LEN_SET_MAX: u32 = 1 << 30;
+/// Most waiting acquires of one connection that operators set. The engine links no more claims to one lane.
+pub const WAITING_SET_MAX: u32 = 100_000;
 /// Acquires of one connection that may wait in queues. Other requests are bounded by `IN_FLIGHT_MAX` of the wire.
 pub const WAITING_MAX: u32 = 10_000;
 /// Requests of one connection in flight that all shards serve, such as `FREEZE`. If a worker has the turn of a shard, others leave them
@@ -39,6 +59,8 @@ pub const READ_LEN_MAX: usize = 64 << 10;
 /// Overhead of an encryption after which a read ends, in bytes. Changes of its keys have hardly any other bytes, and take 80 µs for each KiB (AMD
 /// EPYC, 2026-11-26).
 pub const TLS_OVERHEAD_PER_READ: usize = 8 << 10;
+/// Most bytes of the configuration file.
+pub const CONFIG_FILE_LEN_MAX: u64 = 1 << 20;
 /// Time for which a worker ends leases and does other work left over before its connections have their turns, in microseconds. It is
 /// longer than the turn of a connection, so a client cannot begin more leases than end.
 pub const WORK_US: u64 = 500;
@@ -148,6 +170,8 @@ pub const GRPC_PING_MS: u64 = 10_000;
 pub const HTTP_HEAD_MS: u64 = 10_000;
 /// Bytes that an HTTP connection buffers, and so the longest head of a request.
 pub const HTTP_BUFFER_LEN: usize = 8 << 10;
+/// Bytes of a long answer that an HTTP connection sends at once.
+pub const HTTP_PIECE_LEN: usize = 16 << 10;
 /// Requests of HTTP/1 that a connection begins in one turn. After 16 of them the library ends the turn by itself, but has its task run again
 /// before the sockets of others are looked at.
 pub const HTTP_REQUESTS_PER_TURN: u32 = 8;
@@ -173,8 +197,15 @@ pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
 pub const LANES_PER_SESSION_MAX: usize = 64;
 /// How far a timestamp of a client, by which it wants to be served, may be from the server's clock, in microseconds.
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
+/// Bytes of records for which a batch for the log has room at first: a grant, or some releases.
+pub(crate) const LOG_BATCH_LEN: usize = 256;
+/// Rows of the counts of acquires in one worker, after which it drops the rows that no connection uses. Each namespace has a row for each front
+/// end.
+pub(crate) const ACQUIRE_ROW_COUNT_MAX: usize = 2 * NAMESPACE_COUNT_MAX;
 /// Namespaces of one server, beside the built-in ones.
 pub const NAMESPACE_COUNT_MAX: usize = 4096;
+/// Namespaces that a configuration may declare.
+pub const DECLARED_NAMESPACE_COUNT_MAX: usize = 1024;
 /// Idle time after which the server checks whether a namespace is empty and can be removed.
 pub const NAMESPACE_IDLE_MS: u64 = 60_000;
 /// How often the server looks which namespaces are idle.
@@ -247,6 +278,12 @@ pub const LOGIN_QUIET_MS: u64 = 600_000;
 pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// How often the server looks whether files changed that it reads again, such as certificates. A change takes effect after two looks.
 pub const RELOAD_LOOK_MS: u64 = 2_000;
+/// Longest time between two notices for the supervisor. A watchdog with less than four times this time shortens it.
+pub const SUPERVISOR_LOOK_MS: u64 = 1_000;
+/// Notices for the supervisor that wait for the thread that sends them.
+pub const SUPERVISOR_NOTICES_MAX: usize = 16;
+/// Longest time between two looks whether new grants are served again.
+pub const RECOVERY_LOOK_MS: u64 = 1_000;
 /// Lines of the audit log that wait for the thread that writes them.
 pub const AUDIT_LINE_COUNT_MAX: usize = 4096;
 /// Bytes of these lines.
@@ -257,6 +294,26 @@ pub const AUDIT_LINES_PER_S_MAX: u32 = 1000;
 pub const AUDIT_REPORT_MS: u64 = 1000;
 /// Time for which a stopping server waits until the audit log is written, in milliseconds.
 pub const AUDIT_STOP_MS: u64 = 2000;
+/// Characters of a key in a span.
+pub const SPAN_KEY_CHARS_MAX: usize = 128;
+/// Open spans of a worker, each below 2 KiB. Acquires beyond have no span. All of them may end at once, with one connection.
+pub const SPAN_OPEN_COUNT_MAX: usize = 1024;
+/// Ended spans that wait for the thread that exports them.
+pub const SPAN_QUEUE_COUNT_MAX: usize = 8192;
+/// Spans of one request to the collector.
+pub const SPAN_BATCH_COUNT_MAX: usize = 512;
+/// Time between two looks at the queue of spans, in milliseconds.
+pub const SPAN_PAUSE_MS: u64 = 200;
+/// Time until the collector has to accept a batch, in milliseconds.
+pub const SPAN_EXPORT_MS: u64 = 5_000;
+/// Shortest and longest time between two attempts to reach a collector that fails, in milliseconds. It doubles with each failure.
+pub const SPAN_RETRY_MIN_MS: u64 = 1_000;
+/// See [`SPAN_RETRY_MIN_MS`].
+pub const SPAN_RETRY_MAX_MS: u64 = 30_000;
+/// Characters of a text of the collector that go to the log.
+pub const SPAN_PROBLEM_CHARS_MAX: usize = 200;
+/// Time for which a stopping server tries to export the last spans, in milliseconds.
+pub const SPAN_STOP_MS: u64 = 2_000;
 /// Events of one poll of the operating system.
 pub const EVENTS_PER_POLL: usize = 4096;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::log::SessionTag;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    Access, Answer, Event, LaneAddress, Pass, Reserved, ReservedEnd, ReservedTogether, Ticket, Time,
+    Access, Answer, Event, LaneAddress, Pass, Reading, Reserved, ReservedEnd, ReservedTogether, Ticket, Time,
 };
 use waymaker_protocol::NamespaceKind;
 
@@ -84,6 +84,8 @@ pub struct Letter {
 pub enum Content {
     /// The answer to a request.
     Answer(Ticket, Answer),
+    /// The answer to an acquire that did not wait.
+    AcquireAnswer(Ticket, Answer),
     /// The acquire of this ticket waits.
     Waits(Ticket),
     /// The answer to an acquire that waited.
@@ -101,11 +103,13 @@ pub enum Batch {
     /// Requests of one lane, all for this shard.
     Requests(RequestBatch),
     /// Something happened to a lane, at that time.
-    Lane(LaneAddress, LaneChange, Time),
+    Lane(LaneAddress, LaneChange, Reading),
     /// The server is stopping.
     Stop,
     /// Count the claims.
     Count,
+    /// Publish the state of the shard for metrics.
+    Publish,
     /// What was reserved goes on.
     Reserved(ReservedEnd, Vec<Reserved>),
     /// End what was due by then. Whatever workers had read by then was handed over before this was.
@@ -114,7 +118,7 @@ pub enum Batch {
         drained: Time,
     },
     /// A waiting claim over several keys is over, since that time.
-    Withdraw(Arc<Several>, Time),
+    Withdraw(Arc<Several>, Reading),
     /// Tell this worker that the turn was given back: it wants it together with others.
     Knock(u16),
     /// Say whether there is a claim of this session.
@@ -122,7 +126,7 @@ pub enum Batch {
     /// Check whether these namespaces are empty, and forget their idle keys.
     Forget(Looking),
     /// A question that every shard has to answer, asked at that time, and how far this shard has come with it.
-    Everywhere(Arc<Everywhere>, Time, CountedClaims),
+    Everywhere(Arc<Everywhere>, Reading, CountedClaims),
 }
 
 /// Cost of requests that one lane has left at shards.
@@ -166,7 +170,7 @@ pub struct RequestBatch {
     /// It lives at least until then.
     pub session_end: Time,
     /// When they were read.
-    pub at: Time,
+    pub at: Reading,
     /// Cost of serving the frames.
     pub cost: usize,
     /// It counts for the lane until they are served.

@@ -1,7 +1,5 @@
 //! A limit that an operator can disable.
 
-use serde::de::{self, Deserialize, Deserializer, Visitor};
-use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
@@ -10,8 +8,8 @@ const NONE: &str = "none";
 /// The largest limit. No process has more descriptors, so a larger limit would have no effect.
 const LARGEST: u32 = 1_000_000;
 
-/// A number from 1 to 1,000,000, or no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A number from 1 to 1,000,000, or no limit, which is the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maximum(Option<NonZeroU32>);
 
 /// The error of a text or a number that is no [`Maximum`].
@@ -53,30 +51,6 @@ impl FromStr for Maximum {
             return Ok(Self::NONE);
         }
         text.parse::<i64>().map_err(|_| BadMaximum)?.try_into()
-    }
-}
-
-impl<'de> Deserialize<'de> for Maximum {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NumberOrNone;
-
-        impl Visitor<'_> for NumberOrNone {
-            type Value = Maximum;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(formatter, "a number from 1 to {LARGEST}, or {NONE:?}")
-            }
-
-            fn visit_i64<E: de::Error>(self, count: i64) -> Result<Maximum, E> {
-                count.try_into().map_err(E::custom)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Maximum, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_any(NumberOrNone)
     }
 }
 

@@ -31,6 +31,7 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// The first accepted HELLO for a name makes the namespace, which keeps its kind. It ends when no lane uses it and it is empty:
 ///
 /// - If no shard has ever heard of its number, it is removed at once, and the number is given to another.
+/// - If the configuration declares it, it stays.
 /// - Otherwise a `Removal` lets every shard look whether it is empty and forget its idle keys. It ends only if no connection has opened
 ///   it since it was found unused. Its number is not given again before the server starts anew: answers of a cluster may still name it.
 #[derive(Debug, Default)]
@@ -47,8 +48,26 @@ pub struct Namespaces {
     removal_count: u64,
     /// Namespaces that operators want to remove, for the next removal.
     wanted: Vec<Wanted>,
+    /// Number of declared namespaces that are not built in.
+    declared_count: usize,
     /// How often any namespace was opened.
     opening_count: u64,
+    limits: NamespaceLimits,
+}
+
+/// What bounds the namespaces of a server.
+#[derive(Clone, Copy, Debug)]
+struct NamespaceLimits {
+    /// Most namespaces beside the built-in and the declared ones.
+    count_max: usize,
+    /// Idle time after which an empty namespace is removed.
+    idle_ms: u64,
+}
+
+impl Default for NamespaceLimits {
+    fn default() -> Self {
+        Self { count_max: NAMESPACE_COUNT_MAX, idle_ms: NAMESPACE_IDLE_MS }
+    }
 }
 
 #[derive(Debug)]
@@ -61,6 +80,8 @@ struct Entry {
     idle_since: Option<Time>,
     /// Whether the log has the namespace.
     is_recorded: bool,
+    /// Whether the configuration declares it.
+    is_declared: bool,
     /// Counts it in the accounts of the client that made it.
     _counted: Option<Counted>,
 }
@@ -70,6 +91,8 @@ struct Used {
     number: u16,
     /// A shard may have heard of it.
     is_known: AtomicBool,
+    /// Lease of an acquire that asks for the default. `None`: the default of the server.
+    lease_default_ms: Option<u32>,
 }
 
 /// The use of a namespace by a lane. A namespace in use is not removed.
@@ -80,6 +103,11 @@ impl NamespaceUse {
     /// The number of the namespace.
     pub fn number(&self) -> u16 {
         self.0.number
+    }
+
+    /// The lease of an acquire that asks for the default. `None`: the default of the server.
+    pub fn lease_default_ms(&self) -> Option<u32> {
+        self.0.lease_default_ms
     }
 
     /// Notes that a shard is about to hear of the namespace.
@@ -143,6 +171,8 @@ pub enum StaysBecause {
     Unknown,
     /// It belongs to a front end.
     BuiltIn,
+    /// The configuration declares it.
+    Declared,
     /// This number of lanes uses it.
     Used(u64),
     /// There is something in it.
@@ -182,6 +212,11 @@ fn is_built_in(name: &[u8]) -> bool {
 }
 
 impl Namespaces {
+    /// Sets the most namespaces beside the built-in and the declared ones, and the idle time after which an empty one is removed.
+    pub(crate) fn limit(&mut self, count_max: usize, idle_ms: u64) {
+        self.limits = NamespaceLimits { count_max, idle_ms };
+    }
+
     /// Opens the namespace, and makes it if it is new. Accounts of its client count what it makes. The caller has to call [`Namespaces::settle`] when it knows whether the lane
     /// stays.
     pub fn open(
@@ -203,9 +238,9 @@ impl Namespaces {
         if let Some(own) = built_in_kind(name).filter(|own| *own != kind) {
             return Err(NamespaceRefusal::OtherKind(own));
         }
-        if !is_built_in(name) && self.count() >= NAMESPACE_COUNT_MAX {
+        if !is_built_in(name) && self.count() >= self.limits.count_max {
             self.remove_unknown(&mut tell);
-            if self.count() >= NAMESPACE_COUNT_MAX {
+            if self.count() >= self.limits.count_max {
                 return Err(NamespaceRefusal::TooMany);
             }
         }
@@ -215,6 +250,31 @@ impl Namespaces {
         let entry = self.insert(number, name, kind);
         entry._counted = counted;
         Ok(NamespaceUse(Arc::clone(&entry.namespace)))
+    }
+
+    /// Opens a namespace that the configuration declares, and returns its number. It stays, and there is always room for it. To be called
+    /// before a lane uses it.
+    pub(crate) fn declare(
+        &mut self,
+        name: &[u8],
+        kind: NamespaceKind,
+        lease_default_ms: Option<u32>,
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Result<u16, NamespaceRefusal> {
+        let number = match self.find(name) {
+            Some((_, own)) if own != kind => return Err(NamespaceRefusal::OtherKind(own)),
+            Some((number, _)) => number,
+            None => self.new_number(is_built_in(name)).ok_or(NamespaceRefusal::TooMany)?,
+        };
+        let entry = self.insert(number, name, kind);
+        entry.is_declared = true;
+        // Shards hear of its terms at once.
+        entry.namespace = Arc::new(Used { number, is_known: AtomicBool::new(true), lease_default_ms });
+        if !std::mem::replace(&mut entry.is_recorded, true) {
+            tell(NamespaceChange::Made { number, kind, name });
+        }
+        self.declared_count += usize::from(!is_built_in(name));
+        Ok(number)
     }
 
     /// Ends the opening of a namespace: the log learns of a new one, or it is gone again if its user was refused.
@@ -289,7 +349,7 @@ impl Namespaces {
         names.filter_map(|(number, name)| Some((*number, &**name, self.by_name.get(name)?.kind)))
     }
 
-    /// Notes which namespaces are idle; to be called now and then. Removes those that have been idle for [`NAMESPACE_IDLE_MS`] and
+    /// Notes which namespaces are idle; to be called now and then. Removes namespaces that have been idle for long and
     /// that no shard knows. For the other idle ones it returns a check that every shard has to make.
     pub fn look(
         &mut self,
@@ -300,12 +360,13 @@ impl Namespaces {
     ) -> Option<Looking> {
         let mut candidates = BTreeMap::new();
         for (name, entry) in &mut self.by_name {
-            if is_built_in(name) || entry.is_used() || is_frozen(entry.namespace.number) {
+            if is_built_in(name) || entry.is_declared || entry.is_used() || is_frozen(entry.namespace.number)
+            {
                 entry.idle_since = None;
                 continue;
             }
             let idle_since = *entry.idle_since.get_or_insert(now);
-            if now.ms_since(idle_since) >= NAMESPACE_IDLE_MS && candidates.len() < NAMESPACE_REMOVALS_MAX {
+            if now.ms_since(idle_since) >= self.limits.idle_ms && candidates.len() < NAMESPACE_REMOVALS_MAX {
                 candidates.insert(entry.namespace.number, (name.clone(), entry.last_opening));
             }
         }
@@ -343,6 +404,9 @@ impl Namespaces {
             return Err(StaysBecause::BuiltIn);
         }
         let entry = self.by_name.get(name).ok_or(StaysBecause::Unknown)?;
+        if entry.is_declared {
+            return Err(StaysBecause::Declared);
+        }
         if entry.is_used() {
             return Err(StaysBecause::Used(entry.lane_count()));
         }
@@ -427,9 +491,10 @@ impl Namespaces {
         Looked { removed, answers }
     }
 
-    /// Returns the number of namespaces that are not built in.
+    /// Returns the number of namespaces that are neither built in nor declared.
     fn count(&self) -> usize {
-        self.by_name.len() - BUILT_IN.iter().filter(|(name, _)| self.by_name.contains_key(*name)).count()
+        let built_in_count = BUILT_IN.iter().filter(|(name, _)| self.by_name.contains_key(*name)).count();
+        self.by_name.len() - built_in_count - self.declared_count
     }
 
     /// Returns a number for a new namespace. The last few numbers are kept for built-in namespaces.
@@ -447,11 +512,18 @@ impl Namespaces {
     }
 
     fn insert(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> &mut Entry {
-        let namespace = Arc::new(Used { number, is_known: AtomicBool::new(false) });
+        let namespace = Arc::new(Used { number, is_known: AtomicBool::new(false), lease_default_ms: None });
         self.opening_count += 1;
         let last_opening = self.opening_count;
-        let entry =
-            Entry { namespace, kind, last_opening, idle_since: None, is_recorded: false, _counted: None };
+        let entry = Entry {
+            namespace,
+            kind,
+            last_opening,
+            idle_since: None,
+            is_recorded: false,
+            is_declared: false,
+            _counted: None,
+        };
         if !self.by_name.contains_key(name) {
             self.names.insert(number, name.into());
         }
@@ -461,7 +533,7 @@ impl Namespaces {
     /// Removes some namespaces that no lane uses and no shard knows. The next ones are removed when there is no room again, so no HELLO
     /// takes long.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
-        let is_unknown = |entry: &Entry| !entry.is_used() && !entry.is_known();
+        let is_unknown = |entry: &Entry| !entry.is_used() && !entry.is_known() && !entry.is_declared;
         let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));
         let names: Vec<_> = unknown.map(|(name, _)| name.clone()).take(UNKNOWN_REMOVED_AT_ONCE).collect();
         for name in names {
@@ -601,6 +673,19 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_have_the_number_and_the_idle_time_that_are_set() {
+        let mut namespaces = Namespaces::default();
+        namespaces.limit(1, 1_000);
+        let user = open(&mut namespaces, "a").unwrap();
+        user.note_known();
+        assert!(matches!(open(&mut namespaces, "b"), Err(NamespaceRefusal::TooMany)));
+        drop(user);
+        look_for(&mut namespaces, at(0), &[]);
+        assert!(look_for(&mut namespaces, at(999), &[]).is_empty());
+        assert_eq!(look_for(&mut namespaces, at(1_000), &[]), [0]);
+    }
+
+    #[test]
     fn a_namespace_opened_during_its_removal_check_stays() {
         let mut namespaces = Namespaces::default();
         open(&mut namespaces, "a").unwrap().note_known();
@@ -700,5 +785,42 @@ mod tests {
         let Looked { removed, answers } = namespaces.note_looked(looking.removal, &[], |_| {});
         assert!(removed.is_empty());
         assert!(matches!(answers[..], [(_, Err(StaysBecause::NotEmpty))]), "{answers:?}");
+    }
+
+    #[test]
+    fn a_declared_namespace_stays_and_leaves_the_room_of_others() {
+        let mut namespaces = Namespaces::default();
+        namespaces.limit(1, 1_000);
+        let mut told = Vec::new();
+        let number =
+            namespaces.declare(b"jobs", FLAT, Some(7), |change| told.push(format!("{change:?}"))).unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(namespaces.find(b"jobs"), Some((number, FLAT)));
+        namespaces.look(at(0), 1, |_| false, |_| {});
+        assert!(namespaces.look(at(10_000), 1, |_| false, |_| {}).is_none());
+        let ticket = Ticket::default();
+        let removed = namespaces.remove_wanted(ticket, b"jobs", |_| false, |_| {});
+        assert_eq!(removed, Err(StaysBecause::Declared));
+        let refused = namespaces.open(b"jobs", NamespaceKind::Pool, &Accounts::NONE, |_| {});
+        assert_eq!(refused.unwrap_err(), NamespaceRefusal::OtherKind(FLAT));
+        let own = open(&mut namespaces, "jobs").unwrap();
+        assert_eq!((own.number(), own.lease_default_ms()), (number, Some(7)));
+        assert_eq!(open(&mut namespaces, "one").unwrap().lease_default_ms(), None);
+        open(&mut namespaces, "two").expect("the unused one makes room");
+        assert!(namespaces.find(b"jobs").is_some());
+    }
+
+    #[test]
+    fn a_declaration_takes_over_a_restored_namespace_of_its_kind_only() {
+        let mut namespaces = Namespaces::default();
+        namespaces.restore(3, b"jobs", FLAT);
+        let told = |_: NamespaceChange<'_>| panic!("the log has it");
+        assert_eq!(
+            namespaces.declare(b"jobs", NamespaceKind::Tree, None, told),
+            Err(NamespaceRefusal::OtherKind(FLAT))
+        );
+        assert_eq!(namespaces.declare(b"jobs", FLAT, None, told), Ok(3));
+        assert_eq!(namespaces.declare(b"waymaker", FLAT, None, |_| {}), Ok(0));
+        assert_eq!(namespaces.count(), 0);
     }
 }

@@ -9,8 +9,12 @@ use crate::log::port::LogPort;
 use crate::log::restore::Restored;
 use crate::mail::{Batch, Mail};
 use crate::memory::MemoryUse;
+use crate::metrics::NodeMetrics;
+use crate::milliseconds::Milliseconds;
 use crate::namespaces::Namespaces;
+use crate::options::{DeclaredNamespace, LimitOptions};
 use crate::quorum::port::QuorumPort;
+use crate::traces::Traces;
 use crate::unix_time::UnixTime;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
@@ -89,20 +93,29 @@ pub struct Node {
     pub access: Arc<AccessControl>,
     /// Takes the acts of operators. The node discards them until a server sets this.
     pub audit: Audit,
+    /// Takes the spans of traced acquires. The node exports none until a server sets this.
+    pub traces: Traces,
     /// What operators froze; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
     /// How much memory is used, and its limit.
     pub memory: Arc<MemoryUse>,
     /// Entries of registries that ended with their lease.
     pub expiries: Expiries,
+    pub(crate) metrics: NodeMetrics,
     /// Finer than the time that workers are handed.
     pub clock: Arc<dyn Clock>,
+    /// Time of the start.
+    pub start: Time,
+    /// Listeners with their addresses, as the line `ready` shows them. Empty until a server sets this.
+    pub addresses: String,
     /// The time of day of what happened here.
     pub unix_time: UnixTime,
     /// The limits that clients are told.
     pub limits: Limits,
-    /// How long a session lives that has no connection, no hold and no waiter.
-    pub session_vacant_ms: u64,
+    /// Limits that an operator may set. `limits` has the limits of the engine.
+    pub set: LimitOptions,
+    /// Namespaces that the configuration declares. None until a server sets this.
+    pub declared: Vec<DeclaredNamespace>,
     /// Another one for each start of a server.
     pub server_id: u64,
     /// Seed of the secrets in session ids.
@@ -156,6 +169,10 @@ impl Node {
             })
             .collect();
         let session_seed = secret_seed();
+        let set = LimitOptions {
+            session_idle: Milliseconds::new(config.session_vacant_ms),
+            ..LimitOptions::default()
+        };
         let start = config.start.as_millis();
         Self {
             shards,
@@ -165,13 +182,18 @@ impl Node {
             namespaces: Mutex::default(),
             access: Arc::default(),
             audit: Audit::default(),
+            traces: Traces::default(),
             freezes: Mutex::default(),
             unix_time: UnixTime::new(&*config.clock),
             memory: Arc::clone(&config.memory),
             expiries: Expiries::default(),
+            metrics: NodeMetrics::new(config.worker_count, shard_count),
             clock: Arc::clone(&config.clock),
+            start: config.start,
+            addresses: String::new(),
             limits: config.limits,
-            session_vacant_ms: config.session_vacant_ms,
+            set,
+            declared: Vec::new(),
             server_id: random.next_u64(),
             session_seed,
             log: config.log.clone(),
@@ -181,6 +203,13 @@ impl Node {
             grants_from: Time::ZERO,
             claim_counts: (0..shard_count).map(|_| AtomicU64::new(u64::MAX >> 32)).collect(),
         }
+    }
+
+    /// Sets the limits of connections, sessions and namespaces. Must be called before any worker runs.
+    pub fn set_limits(&mut self, set: LimitOptions) {
+        let namespaces = self.namespaces.get_mut().unwrap_or_else(PoisonError::into_inner);
+        namespaces.limit(set.namespaces as usize, set.namespace_idle.as_u64());
+        self.set = set;
     }
 
     /// How many workers there are.

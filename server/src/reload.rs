@@ -6,6 +6,7 @@
 
 use crate::audit::{Audit, AuditEvent};
 use crate::limits::RELOAD_LOOK_MS;
+use crate::supervisor::Supervisor;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -37,12 +38,13 @@ pub trait Reload: fmt::Debug + Send {
 pub struct Reloader {
     watched: Vec<Watched>,
     audit: Audit,
+    supervisor: Supervisor,
 }
 
 impl Reloader {
-    /// With nothing to read yet. The audit log has a line for each change.
-    pub fn new(audit: Audit) -> Self {
-        Self { watched: Vec::new(), audit }
+    /// With nothing to read yet. The audit log has a line for each change, and the supervisor learns of each SIGHUP.
+    pub fn new(audit: Audit, supervisor: Supervisor) -> Self {
+        Self { watched: Vec::new(), audit, supervisor }
     }
 
     /// Adds something whose files have been read before.
@@ -91,8 +93,10 @@ impl Reloader {
         if self.watched.is_empty() {
             tracing::info!("SIGHUP: there are no files to read again");
         }
+        self.supervisor.note_reloading();
         self.watched.iter_mut().for_each(|watched| watched.reload(&self.audit));
         self.audit.reopen();
+        self.supervisor.note_reloaded();
     }
 }
 

@@ -3,29 +3,35 @@
 use crate::access::{AccessControl, AccessOptions, Policy, PolicyFiles};
 use crate::audit::{Act, Audit, AuditEvent, AuditThread, Caller, Detail};
 use crate::clock::{BootClock, Clock};
+use crate::creatable;
 use crate::data_dir::DataDir;
 use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
 use crate::front::FrontConfig;
-use crate::limits::SESSION_VACANT_MS;
+use crate::limits::RECOVERY_LOOK_MS;
 use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::memory::{self, MemoryUse};
+use crate::metrics::watch_processors;
 use crate::node::{Node, NodeConfig, shard_count};
-use crate::options::Options;
+use crate::options::{LeaseAboveMaximum, Options};
+use crate::quorum::Endpoint;
 use crate::quorum::cluster::Cluster;
-use crate::quorum::options::QuorumOptions;
 use crate::quorum::port::QuorumPort;
 use crate::quorum::thread::QuorumThread;
+use crate::readiness::Readiness;
 use crate::reload::Reloader;
+use crate::supervisor::{self, Supervisor};
 use crate::tls::{Tls, TlsOptions};
+use crate::traces::TraceThread;
 use anyhow::Context;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::ToSocketAddrs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
-use waymaker_engine::{Limits, Time};
+use waymaker_engine::Time;
 
 /// How often a draining server looks whether anything is still held.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
@@ -35,9 +41,16 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 /// If it cannot start; the error names the option to change.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    options.limits.check()?;
+    check_declared(options)?;
+    let tls = options.tls.resolve()?;
+    let quorum = options.quorum.configured()?;
+    let collector = options.collector()?;
     let policy = options.access.load()?;
-    refuse_open_addresses(options, &policy)?;
-    let tls = options.tls.as_ref().map(Tls::load).transpose()?;
+    let open = open_addresses(options).collect::<anyhow::Result<Vec<_>>>()?;
+    refuse_open_addresses(&open, options.insecure, tls.as_ref(), &policy)?;
+    let tls = tls.as_ref().map(Tls::load).transpose()?;
+    let quorum = quorum.map(Cluster::new).transpose()?;
     let (audit, _audit_thread) = AuditThread::start(&options.audit)?;
     if options.data_dir.as_ref().is_some_and(|path| !path.exists()) {
         // A server that cannot start leaves no new data directory behind.
@@ -45,30 +58,89 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     let data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(options, policy, tls, &audit, data_dir.as_ref()))?;
+    runtime.block_on(serve(options, Read { policy, tls, quorum, collector }, &audit, data_dir.as_ref()))?;
     audit.record(&AuditEvent::new(Act::Stop, Caller::default()));
     Ok(())
 }
 
-async fn serve(
-    options: &Options,
+/// The contents of the files that options name.
+struct Read {
     policy: Policy,
     tls: Option<Tls>,
+    quorum: Option<Cluster>,
+    /// Where spans are exported to.
+    collector: Option<Endpoint>,
+}
+
+/// Returns all errors of the options and of the files that they name. Nothing is opened for clients, and nothing is written.
+pub fn errors(options: &Options) -> Vec<anyhow::Error> {
+    let mut errors = Vec::new();
+    note(&mut errors, options.limits.check().map_err(anyhow::Error::from));
+    note(&mut errors, check_declared(options).map_err(anyhow::Error::from));
+    let tls = note(&mut errors, options.tls.resolve().map_err(anyhow::Error::from)).flatten();
+    if let Some(tls) = &tls {
+        note(&mut errors, Tls::load(tls).map_err(anyhow::Error::from));
+    }
+    let policy = note(&mut errors, options.access.load().map_err(anyhow::Error::from));
+    let open: Vec<_> = open_addresses(options).filter_map(|open| note(&mut errors, open)).collect();
+    if let Some(policy) = policy {
+        note(&mut errors, refuse_open_addresses(&open, options.insecure, tls.as_ref(), &policy));
+    }
+    note(
+        &mut errors,
+        options
+            .quorum
+            .configured()
+            .and_then(|quorum| quorum.map(Cluster::new).transpose())
+            .map_err(anyhow::Error::from),
+    );
+    note(&mut errors, options.collector().map_err(anyhow::Error::from));
+    note(&mut errors, options.audit.check().map_err(anyhow::Error::from));
+    if let Some(path) = &options.unix {
+        note(&mut errors, creatable::socket(path).with_context(|| cannot_listen_on(path)));
+    }
+    if let Some(path) = &options.data_dir {
+        note(&mut errors, DataDir::check(path).map_err(anyhow::Error::from));
+    }
+    errors
+}
+
+/// Checks that the declared namespaces fit the limits.
+fn check_declared(options: &Options) -> Result<(), LeaseAboveMaximum> {
+    options.namespaces.iter().try_for_each(|namespace| namespace.check(options.limits.lease_max))
+}
+
+/// Keeps the error of a result.
+fn note<T>(errors: &mut Vec<anyhow::Error>, result: anyhow::Result<T>) -> Option<T> {
+    result.map_err(|error| errors.push(error)).ok()
+}
+
+async fn serve(
+    options: &Options,
+    read: Read,
     audit: &Audit,
     data_dir: Option<&DataDir>,
 ) -> anyhow::Result<()> {
+    let Read { policy, tls, quorum, collector } = read;
     let mut terminate = Signals::new()?;
-    let mut reloader = Reloader::new(audit.clone());
+    let supervisor =
+        Supervisor::from_environment().context("could not start the thread for the supervisor")?;
+    let mut reloader = Reloader::new(audit.clone(), supervisor.clone());
     if let Some(tls) = &tls {
         reloader.add(tls.clone());
     }
-    let access = Arc::new(AccessControl::new(policy, options.login_limits));
+    let access = Arc::new(AccessControl::new(policy, options.login_limits()));
     if options.access != AccessOptions::default() {
         reloader.add(PolicyFiles::new(options.access.clone(), Arc::clone(&access)));
     }
     reloader.start()?;
     // Nobody is let in before it is known what is held.
     let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
+    if terminate.came().await {
+        tracing::info!("stopped before the start was complete");
+        return Ok(());
+    }
+    let fronts = Arc::new(FrontConfig::new(options)?);
     let mut listening = tcp_ports(options)
         .map(|(option, address, port)| {
             let tls = tls.as_ref().map(|tls| tls.acceptor(port.tls_protocols()));
@@ -79,22 +151,20 @@ async fn serve(
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(path) = &options.unix {
-        let listener =
-            Listening::unix(path).with_context(|| format!("--unix: cannot listen on {}", path.display()))?;
+        let listener = Listening::unix(path).with_context(|| cannot_listen_on(path))?;
         listening.push((listener, false));
     }
     let addresses =
         listening.iter().map(|(listening, _)| listening.address()).collect::<Result<Vec<_>, _>>()?.join(" ");
-    let quorum = options.quorum.as_ref().map(|quorum| anyhow::Ok((Cluster::new(quorum)?, QuorumPort::new())));
-    let quorum = quorum.transpose()?;
+    let quorum = quorum.map(|cluster| (cluster, QuorumPort::new()));
     let memory = Arc::new(MemoryUse::new(options.memory_limit.bytes()));
     memory::watch(Arc::clone(&memory)).context("could not start the thread that watches memory")?;
     let mut node = Node::new(&NodeConfig {
         memory,
-        worker_count: options.worker_count,
+        worker_count: options.worker_count(),
         acceptor_count: listening.len(),
-        limits: Limits::default(),
-        session_vacant_ms: SESSION_VACANT_MS,
+        limits: options.limits.engine(),
+        session_vacant_ms: options.limits.session_idle.as_u64(),
         start: BootClock.moment().passed,
         seed: rand::random(),
         clock: Arc::new(BootClock),
@@ -102,36 +172,57 @@ async fn serve(
         quorum: quorum.as_ref().map(|(_, (port, _))| port.clone()),
     });
     node.audit = audit.clone();
+    node.addresses.clone_from(&addresses);
+    node.set_limits(options.limits);
+    node.declared.clone_from(&options.namespaces);
+    if log.is_none() {
+        node.open_declared()?;
+    }
     let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
     node.access = access;
+    let traces = collector.map(|collector| {
+        TraceThread::start(collector, node.server_id, Arc::clone(&node.clock))
+            .context("could not start the thread that exports traces")
+    });
+    let (traces, trace_thread) = traces.transpose()?.unzip();
+    node.traces = traces.unwrap_or_default();
     let node = Arc::new(node);
+    watch_processors(Arc::clone(&node)).context("could not start the thread that measures workers")?;
     let config = DriverConfig {
         pin: options.pin,
         busy_poll: options.busy_poll,
-        address_limits: options.address_limits,
+        address_limits: options.address_limits(),
     };
-    let fronts = Arc::new(FrontConfig::new(options)?);
     let workers = Workers::start(&node, config, &fronts).context("could not start the workers")?;
     let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;
-    let quorum =
-        quorum.zip(options.quorum.as_ref()).map(|((cluster, port), QuorumOptions { prefix, .. })| {
-            let handles = Arc::clone(&workers.handles);
-            let wake = move |worker: u16| handles[usize::from(worker)].wake();
-            QuorumThread::start(cluster, prefix.clone(), Arc::clone(&node), port, wake)
-        });
+    let quorum = quorum.map(|(cluster, port)| {
+        let handles = Arc::clone(&workers.handles);
+        let wake = move |worker: u16| handles[usize::from(worker)].wake();
+        QuorumThread::start(cluster, options.quorum.prefix.clone(), Arc::clone(&node), port, wake)
+    });
     let quorum = quorum.transpose().context("could not start the etcd thread")?;
     if let Some(data_dir) = data_dir {
         data_dir.note_addresses(&addresses);
     }
+    if node.grants_refused_ms() > 0 {
+        fronts.set_ready(false);
+        tokio::spawn(note_recovery(Arc::clone(&node), Arc::clone(&fronts)));
+    }
     announce(&addresses);
+    supervisor.note_ready(&Readiness::of(&node), &addresses);
     // After the line `ready`, which is the first on standard output.
     audit.record(&start_event(options, &addresses));
+    let watch =
+        supervisor::watch(supervisor.clone(), Arc::clone(&node), Arc::clone(&workers.handles), addresses);
+    let watch = tokio::spawn(watch);
     {
         let mut accepting: Vec<_> = listening
             .into_iter()
             .enumerate()
             .map(|(index, (listening, needs_identity))| {
-                Box::pin(Acceptor::new(index, listening, needs_identity).run(&node, &workers))
+                Box::pin(
+                    Acceptor::new(index, listening, needs_identity, &options.limits).run(&node, &workers),
+                )
             })
             .collect();
         let accept_all = std::future::poll_fn(|context| {
@@ -145,14 +236,18 @@ async fn serve(
             () = terminate.next() => {}
         }
     }
+    supervisor.note_stopping();
     // Nobody comes in any more, so nobody needs to wait for that.
     (0..node.acceptor_count()).for_each(|acceptor| node.publish_accepted(acceptor, Time::NEVER));
     workers.tell(&node, || Mail::Drained);
     fronts.drain();
     drain(&node, &workers, options.drain, &mut terminate).await;
     fronts.close().await;
+    watch.abort();
     workers.tell(&node, || Mail::Finish);
     workers.join();
+    // No span ends any more.
+    drop(trace_thread);
     if let Some(quorum) = quorum {
         quorum.stop();
     }
@@ -164,7 +259,7 @@ async fn serve(
 }
 
 fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
-    let shard_count = shard_count(options.worker_count);
+    let shard_count = shard_count(options.worker_count());
     ReadLog::open(data_dir.path(), options.log_segment_len, options.accept_damage, shard_count)
 }
 
@@ -188,15 +283,44 @@ fn check_addresses(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cannot_listen(option: &str, address: &str) -> String {
-    format!("{option}: cannot listen on {address}; another server may use the port")
+/// An address that the server cannot use now. It may be free, assigned to the machine or known to the name service later.
+#[derive(Debug, thiserror::Error)]
+#[error("{option}: cannot {verb} {address}; {hint}")]
+pub struct AddressUnavailable {
+    option: &'static str,
+    verb: &'static str,
+    address: String,
+    hint: &'static str,
+}
+
+fn cannot_listen(option: &'static str, address: &str) -> AddressUnavailable {
+    let hint = "another server may use the port";
+    AddressUnavailable { option, verb: "listen on", address: address.to_owned(), hint }
+}
+
+fn cannot_listen_on(path: &Path) -> String {
+    format!("--unix: cannot listen on {}", path.display())
+}
+
+/// Returns the TCP addresses that other machines can reach, each with its option.
+fn open_addresses(options: &Options) -> impl Iterator<Item = anyhow::Result<(&'static str, &str)>> {
+    tcp_ports(options).filter_map(|(option, address, _)| match is_loopback(option, address) {
+        Ok(true) => None,
+        Ok(false) => Some(Ok((option, address))),
+        Err(error) => Some(Err(error)),
+    })
 }
 
 /// What is not encrypted, or asks nobody who they are, stays on this machine, unless told otherwise.
-fn refuse_open_addresses(options: &Options, policy: &Policy) -> anyhow::Result<()> {
-    let has_certificates = matches!(&options.tls, Some(TlsOptions { client_ca: Some(_), .. }));
+fn refuse_open_addresses(
+    open: &[(&str, &str)],
+    insecure: bool,
+    tls: Option<&TlsOptions>,
+    policy: &Policy,
+) -> anyhow::Result<()> {
+    let has_certificates = tls.is_some_and(|tls| tls.client_ca.is_some());
     let has_identities = has_certificates || policy.has_credentials();
-    let (problem, remedy) = match (&options.tls, has_identities) {
+    let (problem, remedy) = match (tls, has_identities) {
         (Some(_), true) => return Ok(()),
         (Some(_), false) => ("clients are not authenticated", "set --tokens or --tls-client-ca"),
         (None, true) => ("traffic is not encrypted", "set --tls-cert and --tls-key"),
@@ -205,12 +329,9 @@ fn refuse_open_addresses(options: &Options, policy: &Policy) -> anyhow::Result<(
             "set --tls-cert and --tls-key, and --tokens or --tls-client-ca",
         ),
     };
-    for (option, address, _) in tcp_ports(options) {
-        if is_loopback(option, address)? {
-            continue;
-        }
+    for (option, address) in open {
         anyhow::ensure!(
-            options.insecure,
+            insecure,
             "{option}: {address} is not a loopback address, and {problem}; {remedy}, listen on loopback, or set \
              --insecure"
         );
@@ -220,17 +341,23 @@ fn refuse_open_addresses(options: &Options, policy: &Policy) -> anyhow::Result<(
 }
 
 /// Returns whether only this machine can reach an address.
-fn is_loopback(option: &str, address: &str) -> anyhow::Result<bool> {
-    let mut addresses = address.to_socket_addrs().with_context(|| {
-        format!("{option}: {address:?} is not an address; use HOST:PORT such as 127.0.0.1:7420")
-    })?;
-    Ok(addresses.all(|address| address.ip().is_loopback()))
+fn is_loopback(option: &'static str, address: &str) -> anyhow::Result<bool> {
+    let addresses = match address.to_socket_addrs() {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Err(error).with_context(|| {
+            format!("{option}: {address:?} is not an address; use HOST:PORT such as 127.0.0.1:7420")
+        }),
+        resolved => resolved.with_context(|| {
+            let hint = "check the name, or use an IP address";
+            AddressUnavailable { option, verb: "resolve", address: address.to_owned(), hint }
+        }),
+    };
+    Ok(addresses?.all(|address| address.ip().is_loopback()))
 }
 
 /// Returns the event of a start: the options that decide who can do what.
 fn start_event(options: &Options, addresses: &str) -> AuditEvent {
     let Options { tls, insecure, browsers, .. } = options;
-    let file = |path: &std::path::Path| path.display().to_string();
+    let file = |path: &Path| path.display().to_string();
     let mut details = vec![
         ("version", Detail::Text(env!("CARGO_PKG_VERSION").to_owned())),
         ("listen", Detail::List(addresses.split(' ').map(str::to_owned).collect())),
@@ -238,16 +365,27 @@ fn start_event(options: &Options, addresses: &str) -> AuditEvent {
         ("http_hosts", Detail::List(browsers.hosts.iter().map(ToString::to_string).collect())),
         ("http_origins", Detail::List(browsers.origins.iter().map(ToString::to_string).collect())),
     ];
-    if let Some(TlsOptions { cert, client_ca, .. }) = tls {
-        details.push(("tls_cert", Detail::Text(file(cert))));
-        details.extend(client_ca.as_deref().map(|path| ("tls_client_ca", Detail::Text(file(path)))));
-    }
+    let tls = [("tls_cert", &tls.cert), ("tls_client_ca", &tls.client_ca)];
     let AccessOptions { access, tokens } = &options.access;
     let files = [("data_dir", &options.data_dir), ("tokens", tokens), ("access", access)];
-    let given =
-        files.into_iter().filter_map(|(name, path)| Some((name, Detail::Text(file(path.as_deref()?)))));
+    let given = tls
+        .into_iter()
+        .chain(files)
+        .filter_map(|(name, path)| Some((name, Detail::Text(file(path.as_deref()?)))));
     details.extend(given);
     AuditEvent { details, ..AuditEvent::new(Act::Start, Caller::default()) }
+}
+
+/// Tells clients of gRPC when new grants are served again.
+async fn note_recovery(node: Arc<Node>, fronts: Arc<FrontConfig>) {
+    loop {
+        let remaining_ms = node.grants_refused_ms();
+        if remaining_ms == 0 {
+            return fronts.set_ready(true);
+        }
+        // The timer stands still while the machine is suspended; the clock of grants does not.
+        tokio::time::sleep(Duration::from_millis(remaining_ms.min(RECOVERY_LOOK_MS))).await;
+    }
 }
 
 /// The one line on standard output: whoever started the server waits for it.
@@ -289,6 +427,16 @@ impl Signals {
         // Without a handler, a write beyond the limit on the length of files ends the process. With it, the write fails.
         drop(signal(SignalKind::from_raw(nix::libc::SIGXFSZ))?);
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Returns whether one came while the thread did something else.
+    async fn came(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.next() => true,
+            // The runtime looks at signals meanwhile.
+            () = tokio::task::yield_now() => false,
+        }
     }
 
     async fn next(&mut self) {

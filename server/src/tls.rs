@@ -14,20 +14,17 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The oldest version of TLS that is spoken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TlsVersion {
     /// TLS 1.2, for clients of older systems.
-    #[serde(rename = "1.2")]
     #[value(name = "1.2")]
     V1_2,
     /// TLS 1.3.
     #[default]
-    #[serde(rename = "1.3")]
     #[value(name = "1.3")]
     V1_3,
 }

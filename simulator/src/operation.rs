@@ -311,7 +311,8 @@ impl Operation {
             }
             Self::List(Listing { cursor, count_max, prefix, .. }) => {
                 let prefix = prefix.map(name).unwrap_or_default();
-                Request::List(wire::List { cursor, count_max, prefix: &prefix }).encode(number, out);
+                Request::List(wire::List { cursor, count_max, prefix: &prefix, ..wire::List::default() })
+                    .encode(number, out);
             }
             Self::Holds { cursor } => {
                 Request::Holds(wire::Holds { cursor, count_max: 2 }).encode(number, out);
@@ -328,7 +329,8 @@ impl Operation {
             }
             Self::Freeze { prefix, thaw, .. } => {
                 let prefix = prefix.map(name).unwrap_or_default();
-                Request::Freeze(wire::Freeze { prefix: &prefix, thaw }).encode(number, out);
+                Request::Freeze(wire::Freeze { prefix: &prefix, thaw, ..wire::Freeze::default() })
+                    .encode(number, out);
             }
             Self::Describe { pool } => {
                 Request::DescribePool(wire::DescribePool { name: &name(pool) }).encode(number, out);
@@ -340,8 +342,13 @@ impl Operation {
             }
             Self::SetCapacity { pool, capacity } => {
                 let order = settings.pool_order(pool);
-                Request::SetCapacity(wire::SetCapacity { capacity, order, name: &name(pool) })
-                    .encode(number, out);
+                Request::SetCapacity(wire::SetCapacity {
+                    capacity,
+                    order,
+                    name: &name(pool),
+                    ..wire::SetCapacity::default()
+                })
+                .encode(number, out);
             }
             Self::Take(taking) => encode_taking(&taking, number, settings, out),
             Self::Register(registering) => {
@@ -354,6 +361,7 @@ impl Operation {
                     owner,
                     value: value.as_bytes(),
                     type_name: type_of(registering.value),
+                    traceparent: None,
                 };
                 if registering.heartbeat {
                     Request::Heartbeat(wire::Heartbeat(register)).encode(number, out);
@@ -407,6 +415,7 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
         priority: acquire.priority,
         scope: scope_number(acquire.scope),
         request_id: id.as_ref().map(<[u8; 2]>::as_slice),
+        traceparent: None,
     };
     let Acquire { lease_ms, wait_ms, session_lease, notify_queued, .. } = *acquire;
     let name = settings.name_of(acquire.key);

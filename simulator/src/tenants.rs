@@ -352,11 +352,12 @@ impl Tenant {
                 Request::Verify(Verify { key, fence: 1 }).encode(number, out);
             }),
             (18, _) if shared.random.once_in(2) => self.ask(world, Tenancy::List, |number, out| {
-                Request::List(List { cursor: 0, count_max: 0, prefix: b"" }).encode(number, out);
+                Request::List(List { cursor: 0, count_max: 0, prefix: b"", ..List::default() })
+                    .encode(number, out);
             }),
             // The operator may freeze and remove what others use.
             (18, _) if self.who != Who::Operator => self.ask(world, Tenancy::Freeze, |number, out| {
-                Request::Freeze(Freeze { prefix: b"", thaw: false }).encode(number, out);
+                Request::Freeze(Freeze { prefix: b"", thaw: false, ..Freeze::default() }).encode(number, out);
             }),
             (19, _) if self.who != Who::Operator && shared.random.once_in(2) => {
                 self.ask(world, Tenancy::RemoveNamespace, |number, out| {

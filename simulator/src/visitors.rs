@@ -258,7 +258,7 @@ impl Visitor {
             let thaw = world.random.percent(70);
             let thaw_count = world.auditor.note_visited_freeze(namespace, thaw);
             self.ask(world, Asked::Freeze { thaw, thaw_count }, |number, out| {
-                Request::Freeze(Freeze { prefix: b"", thaw }).encode(number, out);
+                Request::Freeze(Freeze { prefix: b"", thaw, ..Freeze::default() }).encode(number, out);
             });
         } else if world.random.once_in(2) {
             link.acquires_left = world.random.below(2);

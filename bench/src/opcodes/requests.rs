@@ -11,8 +11,8 @@ use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, Extend,
     ForceRelease, Freeze, Heartbeat, Holds, Inspect, Items, KeepAlive, KeyItem, List, ListEntries, ListPools,
     LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, PoolOrder, Register, Release,
-    RemoveNamespace, Request, SessionRequest, SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics,
-    Unregister, Unwatch, Verify, Watch,
+    RemoveNamespace, Request, ServerStatus, SessionRequest, SetCapacity, Status, Throttle, ThrottleAll,
+    TreeStatistics, Unregister, Unwatch, Verify, Watch,
 };
 
 /// Bytes of short requests generated for one poll: more than a poll serves.
@@ -304,9 +304,11 @@ fn reading() -> Vec<Load> {
             namespace: EMPTY,
             ..load("FREEZE and thaw", Flat, |number, out| {
                 let thaw = number % 128 >= 64;
-                Request::Freeze(Freeze { prefix: &long_key(number % 64), thaw }).encode(number, out);
+                Request::Freeze(Freeze { prefix: &long_key(number % 64), thaw, ..Freeze::default() })
+                    .encode(number, out);
             })
         },
+        same("SERVER_STATUS", Flat, &Request::ServerStatus(ServerStatus)),
         same("NAMESPACES", Flat, &Request::Namespaces(Namespaces::default())),
         same(
             "REMOVE_NAMESPACE of an unknown namespace",
@@ -516,11 +518,13 @@ fn pools() -> Vec<Load> {
         load("SET_CAPACITY of a crowded pool", Pool, |number, out| {
             let (name, order) = (b"resized", PoolOrder::Arrival);
             let capacity = 1_000 + u64::from(number % 1_000);
-            Request::SetCapacity(SetCapacity { name, capacity, order }).encode(number, out);
+            Request::SetCapacity(SetCapacity { name, capacity, order, ..SetCapacity::default() })
+                .encode(number, out);
         }),
         load("SET_CAPACITY of new pools", Pool, |number, out| {
             let (name, order) = (long_key(number), PoolOrder::Arrival);
-            Request::SetCapacity(SetCapacity { name: &name, capacity: 5, order }).encode(number, out);
+            Request::SetCapacity(SetCapacity { name: &name, capacity: 5, order, ..SetCapacity::default() })
+                .encode(number, out);
         }),
         pages("LIST_POOLS", Pool, |cursor| {
             Request::ListPools(ListPools { cursor: cursor % 40_000, ..ListPools::default() })

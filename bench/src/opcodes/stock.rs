@@ -305,7 +305,8 @@ impl Server {
         for name in [&b"crowd"[..], b"resized"] {
             self.ask_many(connection, 1, |number, bytes| {
                 let order = PoolOrder::Arrival;
-                Request::SetCapacity(SetCapacity { name, capacity, order }).encode(number, bytes);
+                Request::SetCapacity(SetCapacity { name, capacity, order, ..SetCapacity::default() })
+                    .encode(number, bytes);
             });
             self.ask_many(connection, count, |number, bytes| {
                 permits(name, capacity, 0).encode(number, bytes);

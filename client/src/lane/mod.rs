@@ -60,7 +60,7 @@ mod window;
 use std::sync::Arc;
 use std::time::Duration;
 
-use waymaker_protocol::{Capabilities, ErrorCode, Frame, Response, SessionRequest, Welcome};
+use waymaker_protocol::{ErrorCode, Frame, Response, SessionRequest, Welcome};
 
 use crate::claim::Wait;
 use crate::clock::BootTime;
@@ -354,11 +354,6 @@ impl Lane {
         }
     }
 
-    /// Returns whether the server of this connection offers this capability.
-    fn offers(&self, capability: Capabilities) -> bool {
-        self.welcome.capabilities.is_some_and(|offered| offered.contains(capability))
-    }
-
     /// Returns the version and the capabilities for a HELLO to the server at this endpoint.
     pub(crate) fn offer(&self, endpoint: usize) -> Offer {
         self.greeting.offer(endpoint)
@@ -432,7 +427,7 @@ impl Lane {
         self.last_received = now;
         self.common.opened(welcome.session_id, self.session_lease());
         self.common.served_by(welcome.version, welcome.capabilities);
-        self.window.knows_own = self.offers(Capabilities::OWN_CLAIM);
+        self.window.offered = welcome.capabilities.unwrap_or_default();
         // Stamps of another server, or of before a restart, are not to be compared with those to come.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
         self.outage_end = None;

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use waymaker_protocol::{Listed, LockId};
+use waymaker_protocol::{Capabilities, Listed, LockId};
 
 use super::{Closing, Lane};
 use crate::clock::BootTime;
@@ -121,7 +121,7 @@ impl Lane {
     /// Treats the holds of a grant like listed ones. A server that does not know requests about own claims would also end them for
     /// another lane, so a grant from before the connection is left to the list.
     pub(super) fn note_strangers(&mut self, grant: &Grant) {
-        if !self.window.knows_own && grant.stamp_ms < self.welcome.stamp_ms {
+        if !self.window.offered.contains(Capabilities::OWN_CLAIM) && grant.stamp_ms < self.welcome.stamp_ms {
             return;
         }
         for hold in grant.holds.iter() {

@@ -6,6 +6,7 @@ mod granting;
 mod greeting;
 mod keeping_alive;
 mod losing;
+mod needing;
 mod reconciling;
 mod reconnecting;
 mod renewing;
@@ -27,8 +28,8 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::{mpsc, oneshot};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorDetail, Extended, Granted, KeptAlive, Listed, ListedLock, LockId, LockState, Request,
-    SessionId, StatusAnswer, next_frame,
+    Capabilities, ErrorAnswer, ErrorDetail, Extended, Granted, KeptAlive, Listed, ListedLock, LockId,
+    LockState, Request, SessionId, StatusAnswer, next_frame,
 };
 
 use super::*;

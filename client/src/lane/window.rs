@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use waymaker_protocol::LockId;
+use waymaker_protocol::{Capabilities, LockId};
 
 use crate::clock::BootTime;
 use crate::enqueue::QueuePlace;
@@ -27,6 +27,9 @@ use crate::error::Error;
 use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::loss::LossReason;
 use crate::reply::Reply;
+
+/// Why the result of a request is unknown.
+const OLDER_SERVER: &str = "the server that got the request was replaced by an older one";
 
 /// A request that was sent.
 pub(super) struct Pending {
@@ -63,8 +66,8 @@ impl Sequence {
 pub(super) struct Window {
     next: Sequence,
     in_flight_max: u64,
-    /// Whether the server knows the flag of requests about own claims.
-    pub(super) knows_own: bool,
+    /// Capabilities of the server of this connection.
+    pub(super) offered: Capabilities,
     /// Sent, and to be answered soon for all that is known.
     in_flight: BTreeMap<Sequence, Pending>,
     /// Acquires that the server has said to wait.
@@ -80,7 +83,7 @@ impl Window {
         Self {
             next: Sequence(0),
             in_flight_max: u64::from(in_flight_max.max(2)),
-            knows_own: false,
+            offered: Capabilities::NONE,
             in_flight: BTreeMap::new(),
             waiting: BTreeMap::new(),
             unsent: VecDeque::new(),
@@ -110,10 +113,15 @@ impl Window {
     pub(super) fn transmit(&mut self, now: BootTime, out: &mut Vec<u8>) {
         while self.has_room() {
             let acquire = || self.unsent_acquires.pop_first().map(|(_, job)| Job::Acquire(job));
-            let Some(job) = self.unsent.pop_front().or_else(acquire) else { break };
+            let Some(mut job) = self.unsent.pop_front().or_else(acquire) else { break };
+            if let Some(refusal) = job.refusal(self.offered) {
+                // A newer server may have served it before it went away.
+                job.fail_unsent(&refusal, OLDER_SERVER);
+                continue;
+            }
             let sequence = self.next;
             self.next.0 += 1;
-            job.encode(sequence.number(), now, self.knows_own, out);
+            job.encode(sequence.number(), now, self.offered, out);
             self.put_back(sequence, Pending { job, sent: now, carried: false, queued: None });
         }
     }
@@ -184,10 +192,15 @@ impl Window {
         }
         // What waited has left its queue with the connection.
         self.in_flight.append(&mut self.waiting);
+        let offered = self.offered;
+        let is_refused = |_: &Sequence, pending: &mut Pending| pending.job.refusal(offered).is_some();
+        for (_, mut refused) in self.in_flight.extract_if(.., is_refused) {
+            refused.job.leave_uncertain(OLDER_SERVER);
+        }
         for (sequence, pending) in &mut self.in_flight {
             pending.carried = true;
             pending.queued = None;
-            pending.job.encode(sequence.number(), now, self.knows_own, out);
+            pending.job.encode(sequence.number(), now, offered, out);
         }
     }
 

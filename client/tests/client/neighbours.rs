@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use waymaker_client::{Capabilities, Client, ClientBuilder, DecodeError, Error, ErrorCode, FenceScope, Lock};
+use waymaker_client::{
+    Capabilities, Client, ClientBuilder, DecodeError, Error, ErrorCode, FenceScope, Lock, NamespaceKind,
+    TraceParent,
+};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, next_frame};
@@ -209,6 +212,47 @@ async fn scope_local_is_requested_from_a_version_1_server_without_capabilities()
     assert_eq!(tokio::join!(acquire, served).0.unwrap().fence(), 7);
 }
 
+/// The server would refuse the request, or act without the reason.
+#[track_caller]
+fn assert_needs<T: std::fmt::Debug>(result: Result<T, Error>, field: &str) {
+    let error = result.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::BadInput), "{error}");
+    assert!(matches!(&error, Error::Refused { field: found, .. } if found == field), "{error}");
+    assert!(error.to_string().contains("upgrade the server"), "{error}");
+}
+
+#[tokio::test]
+async fn an_older_server_gets_no_reason_and_no_request_for_waiters() {
+    let server = Scripted::new().await;
+    let (client, mut connection) = connected(&server).await;
+    let keys = client.operator(NamespaceKind::Flat);
+    let because = keys.clone().reason("maintenance");
+    assert_needs(soon(client.list_waiting("order:")).await, "waiting");
+    assert_needs(soon(because.freeze("order:")).await, "reason");
+    assert_needs(soon(because.thaw("order:")).await, "reason");
+    // This is the first request that the server gets.
+    let frozen = connection.answer_next(golden!("v1/freeze"), golden!("v1/frozen_changed"));
+    let (outcome, ()) = tokio::join!(async { soon(keys.freeze("order:")).await }, frozen);
+    assert!(outcome.unwrap().changed);
+
+    let workers = client.semaphore("workers", 1).by_timestamp();
+    let served = async {
+        server.refuse_capabilities().await;
+        let mut connection = server.accept().await;
+        let hello = connection.receive().await;
+        connection.answer(&hello, golden!("v1/welcome_session")).await;
+        connection.answer_next(golden!("v1/set_capacity"), golden!("v1/capacity_set")).await;
+    };
+    let asked = async {
+        let because = workers.clone().reason("two more disks");
+        assert_needs(soon(because.set_capacity(20)).await, "reason");
+        assert_needs(soon(because.remove_pool()).await, "reason");
+        soon(workers.set_capacity(20)).await.unwrap()
+    };
+    let (previous, ()) = tokio::join!(asked, served);
+    assert!(previous.is_some());
+}
+
 /// Accepts a connection that takes up the session with the HELLO of version 1, and answers it.
 async fn greet_again(server: &Scripted, answer: Vec<u8>) -> Connection {
     let mut connection = server.accept().await;
@@ -276,8 +320,9 @@ async fn unknown_capabilities_are_ignored() {
     let (client, mut connection) = tokio::join!(builder().connect(&url), served);
     let client = client.unwrap();
     let offered = client.session().server_capabilities().unwrap();
-    assert_eq!(offered.intersection(Capabilities::KNOWN), Capabilities::NONE);
-    assert_eq!(format!("{offered:?}"), "{0x8786858483828100}");
+    // One of the capabilities in the frozen file got a name later.
+    assert_eq!(offered.intersection(Capabilities::KNOWN), Capabilities::LIST_WAITING);
+    assert_eq!(format!("{offered:?}"), "{list_waiting, 0x8786858483828000}");
     assert_eq!(locked(&client, &mut connection).await.fence(), 7);
 }
 
@@ -363,12 +408,73 @@ async fn a_current_server_announces_its_capabilities() {
     let in_memory = server!();
     let always = Capabilities::LIST_POOLS
         .union(Capabilities::REMOVE_NAMESPACE)
+        .union(Capabilities::SERVER_STATUS)
         .union(Capabilities::OWN_CLAIM)
-        .union(Capabilities::PING);
+        .union(Capabilities::PING)
+        .union(Capabilities::REASON)
+        .union(Capabilities::LIST_WAITING)
+        .union(Capabilities::TRACEPARENT);
     for (server, configured) in [(&durable, Capabilities::SCOPE_LOCAL), (&in_memory, Capabilities::NONE)] {
         let offered = configured.union(always);
         let client = soon(Client::connect(server.url())).await.unwrap();
         let session = client.session();
         assert_eq!((session.protocol_version(), session.server_capabilities()), (2, Some(offered)));
     }
+}
+
+/// Connects to a server of version 2 that offers these capabilities.
+async fn connected_to_server_of(server: &Scripted, offered: Capabilities) -> (Client, Connection) {
+    let url = server.url();
+    let served = async {
+        let mut connection = server.accept().await;
+        let hello = connection.receive().await;
+        let mut welcome = golden!("v2/welcome_capabilities");
+        let end = welcome.len() - 8;
+        welcome[end..].copy_from_slice(&offered.bits().to_le_bytes());
+        connection.answer(&hello, welcome).await;
+        connection
+    };
+    let (client, connection) = tokio::join!(builder().connect(&url), served);
+    (client.unwrap(), connection)
+}
+
+#[tokio::test]
+async fn a_trace_context_is_sent_only_to_a_server_that_knows_it() {
+    const TRACEPARENT_FLAG: u16 = 1 << 9;
+    let traceparent: TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
+    for (offered, is_sent) in [
+        (Capabilities::NONE, false),
+        (Capabilities::from_bits(!Capabilities::TRACEPARENT.bits()), false),
+        (Capabilities::TRACEPARENT, true),
+    ] {
+        let server = Scripted::new().await;
+        let (client, mut connection) = connected_to_server_of(&server, offered).await;
+        let served = async {
+            let request = connection.receive().await;
+            connection.answer(&request, golden!("v1/granted")).await;
+            request
+        };
+        let acquire = client.write("order:0000000042").traceparent(traceparent);
+        let (lock, request) = tokio::join!(acquire, served);
+        assert_eq!(lock.unwrap().fence(), 7, "{offered:?}");
+        let flags = u16::from_le_bytes([request[10], request[11]]);
+        assert_eq!(flags & TRACEPARENT_FLAG != 0, is_sent, "{offered:?}");
+        let expected = [&traceparent.trace_id()[..], &traceparent.span_id(), &[1]].concat();
+        assert_eq!(request.ends_with(&expected), is_sent, "{offered:?}");
+    }
+}
+
+/// A server without OTLP checks the trace context, so it would refuse a wrong encoding.
+#[tokio::test]
+async fn every_acquire_may_have_a_trace_context() {
+    let server = server!();
+    let client = soon(Client::connect(server.url())).await.unwrap();
+    let traceparent: TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
+    soon(client.write("key").traceparent(traceparent).into_future()).await.unwrap().release().await.unwrap();
+    let keys = client.multi(["a", "b"]);
+    soon(keys.traceparent(traceparent).into_future()).await.unwrap().release().await.unwrap();
+    let set = client.tree().write(["users", "42"]);
+    soon(set.traceparent(traceparent).into_future()).await.unwrap().release().await.unwrap();
+    let permits = client.semaphore("pool", 2).permits(1);
+    soon(permits.traceparent(traceparent).into_future()).await.unwrap().release().await.unwrap();
 }

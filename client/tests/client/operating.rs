@@ -1,11 +1,13 @@
 //! Limits, registries, watches, sessions and what operators do, against the real server.
 
 use std::future::IntoFuture;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use waymaker_client::{
     CancelReason, Error, ErrorCode, KeyState, LockState, LossReason, NamespaceKind, RevokeReason,
+    path_segments,
 };
 
 use crate::against_server::{connect, connect_by, waiting};
@@ -235,6 +237,116 @@ async fn inspect_counts_waiters_beyond_those_it_lists() {
     let status = client.inspect("k").await.unwrap();
     assert_eq!((status.waiter_count, status.waiters.len()), (70, 64));
     assert!(status.waiters.is_sorted_by_key(|waiter| waiter.ticket));
+}
+
+#[tokio::test]
+async fn claims_that_wait_are_listed_by_prefix() {
+    let server = server!();
+    let (client, operator) = (connect(&server, "client").await, connect(&server, "").await);
+    let _held = client.multi(["eu/1", "eu/2", "us/1"]).await.unwrap();
+    assert_eq!(operator.list_waiting("").await.unwrap(), []);
+    let writes = client.write("eu/1").wait(HOUR).priority(3).request_id("attempt").metadata("host 7");
+    let writer = tokio::spawn(writes.into_future());
+    let reader = tokio::spawn(client.read("eu/2").into_future());
+    let several = tokio::spawn(client.multi(["eu/1", "us/1"]).into_future());
+    for (key, count) in [("eu/1", 2), ("eu/2", 1), ("us/1", 1)] {
+        waiting(&operator, key, count).await;
+    }
+    let mut claims = operator.list_waiting("eu/").await.unwrap();
+    claims.sort_by(|left, right| (&left.key, &left.metadata).cmp(&(&right.key, &right.metadata)));
+    let [first, writes, reads] = &claims[..] else { panic!("{claims:?}") };
+    assert_eq!((&writes.key[..], &writes.owner[..]), (&b"eu/1"[..], &b"client"[..]));
+    assert_eq!((&writes.request_id[..], &writes.metadata[..]), (&b"attempt"[..], &b"host 7"[..]));
+    assert_eq!((writes.shared, writes.priority), (false, 3));
+    let left = writes.remaining.unwrap();
+    assert!(left <= HOUR && left + writes.age >= HOUR - Duration::from_secs(1), "{writes:?}");
+    assert_eq!((&reads.key[..], reads.shared, reads.remaining), (&b"eu/2"[..], true, None));
+    let elsewhere = operator.list_waiting("us/").await.unwrap();
+    let [last] = &elsewhere[..] else { panic!("{elsewhere:?}") };
+    assert_eq!((&first.key[..], &last.key[..]), (&b"eu/1"[..], &b"us/1"[..]));
+    assert_eq!(first.id, last.id, "a claim on several keys is listed for each");
+    assert!(operator.force_release(writes.id, "").await.unwrap().was_waiting);
+    assert!(matches!(soon(writer).await.unwrap(), Err(Error::Cancelled { .. })));
+    assert_eq!(operator.list_waiting("eu/1").await.unwrap().len(), 1);
+    let long = operator.list_waiting("p".repeat(100_000)).await.unwrap_err();
+    assert_eq!(long.code(), Some(ErrorCode::BadInput));
+    reader.abort();
+    several.abort();
+}
+
+#[tokio::test]
+async fn more_waiters_than_a_page_has_are_listed_each_once() {
+    const WAITER_COUNT: usize = 1_100;
+    let server = server!();
+    let client = connect(&server, "").await;
+    let pool = client.semaphore("p", 1);
+    let _permit = pool.acquire().await.unwrap();
+    let waits: Vec<_> = (0..WAITER_COUNT).map(|_| tokio::spawn(pool.acquire().into_future())).collect();
+    soon(async { while (pool.describe().await.unwrap().waiter_count as usize) < WAITER_COUNT {} }).await;
+    let claims = client.operator(NamespaceKind::Pool).list_waiting("p").await.unwrap();
+    assert!(claims.iter().all(|claim| claim.key == b"p" && claim.remaining.is_none()));
+    let ids: std::collections::BTreeSet<_> = claims.iter().map(|claim| claim.id).collect();
+    assert_eq!((claims.len(), ids.len()), (WAITER_COUNT, WAITER_COUNT));
+    assert_eq!(client.list_waiting("").await.unwrap(), [], "another namespace");
+    waits.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn claims_that_wait_for_paths_are_listed_below_a_path() {
+    let server = server!();
+    let client = connect(&server, "me").await;
+    let tree = client.tree();
+    let _lock = tree.write(["a"]).read(["b"]).await.unwrap();
+    let below = tokio::spawn(tree.read(["a", "1"]).wait(HOUR).into_future());
+    let beside = tokio::spawn(tree.write(["b"]).into_future());
+    soon(async { while tree.list_waiting([""; 0]).await.unwrap().len() < 2 {} }).await;
+    let claims = tree.list_waiting(["a"]).await.unwrap();
+    let [claim] = &claims[..] else { panic!("{claims:?}") };
+    assert_eq!((path_segments(&claim.key), &claim.owner[..]), (vec![&b"a"[..], b"1"], &b"me"[..]));
+    assert!(claim.remaining.unwrap() <= HOUR);
+    assert_eq!(tree.list_waiting(["c"]).await.unwrap(), []);
+    below.abort();
+    beside.abort();
+}
+
+/// Members of the lines of the audit log about these acts.
+fn audited(path: &Path) -> Vec<[String; 3]> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let told = lines.filter(|line| !["start", "stop"].contains(&line["act"].as_str().unwrap()));
+    told.map(|line| ["act", "key", "reason"].map(|name| line[name].as_str().unwrap_or("none").to_owned()))
+        .collect()
+}
+
+#[tokio::test]
+async fn reasons_of_operators_are_in_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let server = server!(None, &["--audit", path.to_str().unwrap()]);
+    let client = connect(&server, "op").await;
+    let keys = client.operator(NamespaceKind::Flat);
+    assert!(keys.clone().reason("the region moves").freeze("eu/").await.unwrap().changed);
+    assert!(keys.clone().reason("it has moved").thaw("eu/").await.unwrap().changed);
+    assert!(client.freeze("us/").await.unwrap().changed);
+    let pool = client.semaphore("p", 1);
+    assert_eq!(pool.clone().reason("a new machine").set_capacity(3).await.unwrap(), None);
+    assert_eq!(pool.clone().reason("it is gone").remove_pool().await.unwrap(), Some(3));
+    assert_eq!(pool.set_capacity(4).await.unwrap(), None);
+    let long = "r".repeat(257);
+    let error = keys.reason(&long).freeze("asia/").await.unwrap_err();
+    assert_eq!(error.to_string(), "bad_input: reason: 257 bytes; the maximum is 256");
+    let error = pool.reason(&long).set_capacity(5).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::BadInput));
+    let expected = [
+        ["freeze", "eu/", "the region moves"],
+        ["thaw", "eu/", "it has moved"],
+        ["freeze", "us/", "none"],
+        ["set-capacity", "p", "a new machine"],
+        ["set-capacity", "p", "it is gone"],
+        ["set-capacity", "p", "none"],
+    ];
+    eventually(async || audited(&path).len() >= expected.len()).await;
+    assert_eq!(audited(&path), expected);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use waymaker_client::{AcquireBuilder, FenceScope};
 
-use crate::values;
+use crate::{traceparent, values};
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitArguments {
@@ -64,7 +64,7 @@ impl GuardedArguments {
         if let Some(lease) = self.lease {
             acquire = acquire.lease(lease);
         }
-        self.scope.apply(acquire)
+        self.scope.apply(traceparent::apply(acquire))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::connection::Connection;
 use crate::exit::Exit;
 use crate::guarded::{Holders, Run, Scope, ScopeArguments, WaitArguments, Wanted, holders_of_key};
 use crate::output::{complain_about, note_shorter_lease, show};
-use crate::{text, values};
+use crate::{text, traceparent, values};
 
 pub(crate) const HELP: &str = "\
 The lock stays held until `waymaker-ctl locks release`, or until --release-after
@@ -134,7 +134,7 @@ impl Wanted for Acquire<'_> {
         let AcquireArguments { read, wait, release_after, scope, .. } = self.arguments;
         let acquire = if *read { client.read(self.name()) } else { client.write(self.name()) };
         let acquire = acquire.lease(*release_after).renew(false).owner(&self.owner);
-        scope.apply(wait.apply(acquire)).await
+        scope.apply(wait.apply(traceparent::apply(acquire))).await
     }
 
     async fn holders(&self, client: &Client) -> Result<Holders> {

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
-use waymaker_client::{Client, HeldLock, Result};
+use waymaker_client::{Client, HeldLock, LockId, Result};
 
+use super::waiting;
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
 use crate::kind::Kind;
@@ -14,8 +15,12 @@ use crate::output::show;
 use crate::text;
 
 pub(crate) const HELP: &str = "\
+With --waiting, WAITING is the age of the wait and LEFT the rest of it. A wait
+for several keys has a line for each of them.
+
 Examples:
   waymaker-ctl locks list
+  waymaker-ctl locks list --waiting
   waymaker-ctl locks list --prefix deploy/ --kind flat
   waymaker-ctl locks list --json | jq -r .owner";
 
@@ -27,6 +32,9 @@ pub(crate) struct ListArguments {
     /// List only one kind [default: all kinds]
     #[arg(long, value_enum, value_name = "KIND")]
     kind: Option<Kind>,
+    /// List claims that wait instead of locks that are held
+    #[arg(long)]
+    waiting: bool,
 }
 
 /// A hold.
@@ -80,19 +88,39 @@ pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> R
         None => kinds(&client).await?,
     };
     let prefix = text::bytes(&arguments.prefix);
-    let mut locks = Vec::new();
-    for kind in kinds {
-        let mut of_kind = match kind {
-            Kind::Tree => client.tree().list(text::segments(prefix)).await?,
-            kind => client.operator(kind.into()).list(prefix).await?,
-        };
-        // The server lists in no particular order.
-        of_kind.sort_by(|left, right| left.key.cmp(&right.key).then(left.id.cmp(&right.id)));
-        locks.extend(of_kind.into_iter().map(|lock| (kind, lock)));
+    if arguments.waiting {
+        waiting::list(&client, &kinds, prefix).await?;
+    } else {
+        list(&client, &kinds, prefix).await?;
     }
-    show(|| table(&locks), locks.iter().map(|(kind, lock)| object(lock, *kind)));
     client.close().await?;
     Ok(Exit::Success)
+}
+
+/// Shows the holds of these kinds whose keys begin with this prefix.
+async fn list(client: &Client, kinds: &[Kind], prefix: &[u8]) -> Result<()> {
+    let ask = async |kind| match kind {
+        Kind::Tree => client.tree().list(text::segments(prefix)).await,
+        kind => client.operator(kind.into()).list(prefix).await,
+    };
+    let locks = ordered(kinds, ask, |lock| (&lock.key, lock.id)).await?;
+    show(|| table(&locks), locks.iter().map(|(kind, lock)| object(lock, *kind)));
+    Ok(())
+}
+
+/// Asks about each kind. Orders the rows of each kind by key and id, because the server lists in no particular order.
+pub(super) async fn ordered<T>(
+    kinds: &[Kind],
+    ask: impl AsyncFn(Kind) -> Result<Vec<T>>,
+    place: impl Fn(&T) -> (&[u8], LockId),
+) -> Result<Vec<(Kind, T)>> {
+    let mut rows = Vec::new();
+    for &kind in kinds {
+        let mut of_kind = ask(kind).await?;
+        of_kind.sort_by(|left, right| place(left).cmp(&place(right)));
+        rows.extend(of_kind.into_iter().map(|row| (kind, row)));
+    }
+    Ok(rows)
 }
 
 /// Returns the kinds that exist under the name of the namespace.

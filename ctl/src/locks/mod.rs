@@ -7,6 +7,7 @@ pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod release;
 pub(crate) mod verify;
+pub(crate) mod waiting;
 pub(crate) mod watch;
 
 use clap::Subcommand;
@@ -24,6 +25,8 @@ Examples:
   List all locks, and the locks below a prefix:
       waymaker-ctl locks list
       waymaker-ctl locks list --prefix deploy/
+  List all claims that wait:
+      waymaker-ctl locks list --waiting
   Show who holds a key and who waits for it:
       waymaker-ctl locks inspect backup
   Hold a lock over several steps of a script:
@@ -34,7 +37,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LocksCommand {
-    /// List the locks of the namespace, ordered by kind, then by key and id
+    /// List the locks of the namespace, or the claims that wait, ordered by kind, then by key and id
     #[command(after_help = exit::after(&format!("{}\n\n{}", kind::HELP, list::HELP), &[Use::Request]))]
     List(list::ListArguments),
     /// Show who holds a key and who waits for it

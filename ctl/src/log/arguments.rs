@@ -14,13 +14,13 @@ code is 0 if DIR contains no log.
 
 Examples:
   Show what a server would find if it started now:
-      waymaker-ctl log inspect /var/lib/waymaker
+      waymaker-ctl log inspect /var/lib/waymaker/data
   Show every record of one key:
-      waymaker-ctl log inspect /var/lib/waymaker --records | grep key=backup
+      waymaker-ctl log inspect /var/lib/waymaker/data --records | grep key=backup
   Print the holds for a program:
-      waymaker-ctl log inspect /var/lib/waymaker --json | jq 'select(.about == \"hold\")'
+      waymaker-ctl log inspect /var/lib/waymaker/data --json | jq 'select(.about == \"hold\")'
   Check a copy:
-      cp -r /var/lib/waymaker /backup/ && waymaker-ctl log verify /backup/waymaker";
+      cp -r /var/lib/waymaker/data /backup/ && waymaker-ctl log verify /backup/data";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {

@@ -109,25 +109,30 @@ impl DataDirectory {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod in_order {
+    //! Checks that a reader of a file that is being written sees no block without the blocks written before it.
+
+    use super::BLOCK_LEN;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    const BLOCK_COUNT: u64 = 256;
-    const READ_COUNT: u32 = 500;
-
-    /// One thread writes the blocks in order, again and again, while another reads the file.
-    #[test]
-    fn a_block_is_never_read_without_the_blocks_written_before_it() {
-        let place = tempfile::tempdir().unwrap();
-        let name = FileName::Segment(1);
-        let file = File::create(place.path().join(name.to_string())).unwrap();
-        file.set_len(BLOCK_COUNT * BLOCK_LEN as u64).unwrap();
+    /// One thread writes the blocks of a new file in order, again and again, while this one calls `read`.
+    #[track_caller]
+    pub(crate) fn assert_read_in_order(
+        path: &Path,
+        block_count: u64,
+        read_count: usize,
+        read: impl Fn() -> Vec<u8>,
+    ) {
+        let file = File::create(path).unwrap();
+        file.set_len(block_count * BLOCK_LEN as u64).unwrap();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 1u64.. {
-                    for block in 0..BLOCK_COUNT {
+                    for block in 0..block_count {
                         if is_over.load(Ordering::Relaxed) {
                             return;
                         }
@@ -135,17 +140,32 @@ mod tests {
                     }
                 }
             });
-            let directory = DataDirectory::new(place.path());
             let is_in_order = || {
-                let bytes = directory.read(name, true).unwrap();
-                let blocks = bytes.chunks_exact(BLOCK_LEN);
-                blocks
-                    .map(|block| u64::from_le_bytes(*block.first_chunk().unwrap()))
-                    .is_sorted_by(|a, b| a >= b)
+                let bytes = read();
+                let rounds = bytes.chunks_exact(BLOCK_LEN).map(|block| *block.first_chunk().unwrap());
+                rounds.map(u64::from_le_bytes).is_sorted_by(|a, b| a >= b)
             };
-            let in_order_count = (0..READ_COUNT).filter(|_| is_in_order()).count();
+            let in_order_count = (0..read_count).filter(|_| is_in_order()).count();
             is_over.store(true, Ordering::Relaxed);
-            assert_eq!(in_order_count, READ_COUNT as usize);
+            assert_eq!(in_order_count, read_count);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_order::assert_read_in_order;
+    use super::*;
+
+    const BLOCK_COUNT: u64 = 256;
+    const READ_COUNT: usize = 500;
+
+    #[test]
+    fn a_block_is_never_read_without_the_blocks_written_before_it() {
+        let place = tempfile::tempdir().unwrap();
+        let name = FileName::Segment(1);
+        let directory = DataDirectory::new(place.path());
+        let path = place.path().join(name.to_string());
+        assert_read_in_order(&path, BLOCK_COUNT, READ_COUNT, || directory.read(name, true).unwrap());
     }
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use waymaker_client::NamespaceKind;
 use waymaker_engine::log::{
-    FileName, FileReader, Found, SegmentHeader, SnapshotHeader, Superblock, SuperblockError, Tail, Unread,
-    read_log,
+    Copy, FileName, FileReader, Found, SegmentHeader, SnapshotHeader, Superblock, SuperblockError, Tail,
+    Unread, read_log,
 };
 
 use super::directory::{DataDirectory, Listing};
@@ -25,8 +25,8 @@ pub(crate) struct Look {
     pub(crate) user: Option<String>,
     pub(crate) listing: Listing,
     pub(crate) superblock: Option<Superblock>,
-    /// Whether only one copy of the superblock is valid, or the copies differ, as after a crash.
-    pub(crate) is_superblock_uneven: bool,
+    /// Copy of the superblock that is damaged, or older than the other one, as after a crash.
+    pub(crate) bad_copy: Option<Copy>,
     /// Frames and records before the first damage.
     pub(crate) reader: Reader,
     /// Number of the last frame.
@@ -59,6 +59,11 @@ impl Look {
             }
             looks += 1;
         }
+    }
+
+    /// Reads a directory whose superblock, with these bytes, is kept elsewhere.
+    pub(crate) fn with_superblock(path: &Path, superblock: &[u8]) -> io::Result<Self> {
+        Self::once(path, Some(superblock), None)
     }
 
     /// Returns the reason why a server would not start.
@@ -98,7 +103,7 @@ impl Look {
             user,
             listing,
             superblock: None,
-            is_superblock_uneven: false,
+            bad_copy: None,
             reader: Reader::default(),
             last_lsn: 0,
             outcome: Outcome::Fresh,
@@ -121,7 +126,7 @@ impl Look {
             Err(error) => return Outcome::Problem(Problem::Superblock(error)),
         };
         self.superblock = Some(superblock);
-        self.is_superblock_uneven = first.is_some();
+        self.bad_copy = first;
         let segments = self.listing.files.iter().filter_map(|(file, len)| match file {
             FileName::Segment(number) => Some((*number, *len)),
             _ => None,
@@ -173,7 +178,7 @@ impl Problem {
 }
 
 /// Returns a progress bar. It is hidden without a terminal and for a log that is read quickly.
-fn progress_bar(len: u64) -> ProgressBar {
+pub(crate) fn progress_bar(len: u64) -> ProgressBar {
     const SOON_READ: u64 = 256 << 20;
     if len < SOON_READ || !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -5,10 +5,10 @@
 //! does. `page` and `objects` print the result for people and for programs.
 
 mod arguments;
-mod directory;
+pub(crate) mod directory;
 mod fields;
 mod lease;
-mod look;
+pub(crate) mod look;
 mod objects;
 mod page;
 mod problem;
@@ -21,6 +21,7 @@ use crate::exit::Exit;
 use crate::output::{self, complain, show};
 
 pub(crate) use arguments::{HELP, LogCommand};
+pub(crate) use look::progress_bar;
 pub(crate) use schema::LogObject;
 
 use arguments::{InspectArguments, VerifyArguments};

@@ -107,7 +107,7 @@ fn superblock(look: &Look) -> String {
         },
     );
     let uneven =
-        if look.is_superblock_uneven { " (from one copy; the other copy is older or damaged)" } else { "" };
+        if look.bad_copy.is_some() { " (from one copy; the other copy is older or damaged)" } else { "" };
     let rows = [
         ("log id", format!("{:016x}{uneven}", superblock.log_id)),
         ("generation", superblock.generation.to_string()),

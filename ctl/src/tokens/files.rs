@@ -14,7 +14,7 @@ use waymaker_access::{
 };
 
 use crate::exit::Exit;
-use crate::files::{directory_of, is_unusable, open, open_to_read, replace, resolved, synced, write_new};
+use crate::files::{Directory, is_unusable, open, open_to_read, replace, resolved, write_new};
 
 /// Permissions of a new token file.
 const MODE: u32 = 0o600;
@@ -228,7 +228,9 @@ impl<'a> Locked<'a> {
 }
 
 fn delete(path: &Path) -> Result<(), Failure> {
-    fs::remove_file(path)
-        .and_then(|()| synced(directory_of(path)))
-        .map_err(|source| Failure::Unwritable { path: path.to_owned(), source })
+    let removed = Directory::of(path).and_then(|directory| {
+        fs::remove_file(path)?;
+        directory.sync()
+    });
+    removed.map_err(|source| Failure::Unwritable { path: path.to_owned(), source })
 }

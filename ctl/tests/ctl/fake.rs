@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use crate::program::eventually;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Farewell, Granted, Inspected, KeptAlive, LockId,
-    LockState, Released, Request, Response, RevokeReason, SessionId, StatusAnswer, Welcome, next_frame,
+    Capabilities, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Farewell, Granted, Inspected,
+    KeptAlive, LockId, LockState, NamespacesListed, Readiness, Released, Request, Response, RevokeReason,
+    ServerReason, ServerStatusAnswer, SessionId, StatusAnswer, Welcome, next_frame,
 };
 
 pub(crate) struct FakeServer {
@@ -206,10 +207,14 @@ impl State {
                 let detail = ErrorDetail::Text { value: 0, field: b"credentials", message };
                 Response::Error(ErrorAnswer { code: ErrorCode::Unauthorized, detail })
             }
-            Request::Hello(_) => {
+            Request::Hello(hello) => {
                 *self.stream.lock().unwrap() = Some(stream.try_clone().unwrap());
+                let recovers = self.recovering_ms.load(Ordering::SeqCst) > 0;
+                let capabilities =
+                    hello.capabilities.filter(|_| recovers).map(|_| Capabilities::SERVER_STATUS);
                 Response::Welcome(Welcome {
-                    version: 1,
+                    version: if capabilities.is_some() { 2 } else { 1 },
+                    capabilities,
                     session_id: SessionId { place: 1, secret: 2 },
                     session_lease_ms: 10_000,
                     stamp_ms,
@@ -268,6 +273,18 @@ impl State {
                 self.released.send(release.id.place).unwrap();
                 Response::Released(Released::default())
             }
+            Request::Namespaces(_) => Response::NamespacesListed(NamespacesListed::default()),
+            Request::ServerStatus(_) => Response::ServerStatus(ServerStatusAnswer {
+                readiness: Readiness::NotReady,
+                uptime_ms: 61_000,
+                version: b"7.8.9",
+                addresses: b"binary=here grpc=there",
+                reasons: vec![ServerReason {
+                    code: b"recovering",
+                    message: b"holds may have been lost",
+                    remaining_ms: self.recovering_ms.load(Ordering::SeqCst),
+                }],
+            }),
             Request::Goodbye(_) => Response::Farewell(Farewell),
             _ => return None,
         })

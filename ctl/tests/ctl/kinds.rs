@@ -2,6 +2,7 @@
 
 use nix::sys::signal::Signal;
 
+use crate::fake::FakeServer;
 use crate::program::{Running, ctl, eventually, output, stderr, stdout};
 use crate::real::{RealServer, server};
 
@@ -269,6 +270,114 @@ fn frozen_keys_are_not_granted_until_they_are_thawed() {
 }
 
 #[test]
+fn claims_that_wait_are_listed_by_kind_and_key() {
+    let server = server!();
+    let start = |words: &[&str]| {
+        let mut running = Running::start(ctl(server.url(), words));
+        assert_eq!(running.line().unwrap(), "held");
+        running
+    };
+    let command = ["--", "sh", "-c", "echo held; exec sleep 1000"];
+    let _lock = start(&[&["lock", "eu/k"], &command[..]].concat());
+    let _permit = start(&[&["semaphore", "pool", "--capacity", "1"], &command[..]].concat());
+    let wait = |words: &[&str]| {
+        let options = ["--owner", "waiter", "--", "true"];
+        Running::start(ctl(server.url(), &[words, &options].concat()))
+    };
+    let waits = [
+        wait(&["semaphore", "pool", "--capacity", "1"]),
+        wait(&["lock", "eu/k", "--read", "--wait", "1h", "--priority", "7"]),
+    ];
+    let list = |options: &[&str]| -> Vec<Vec<String>> {
+        let table = run(&server, &[&["locks", "list", "--waiting"], options].concat());
+        assert_eq!(table.status.code(), Some(0), "{}", stderr(&table));
+        let cells = |line: &str| {
+            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+        };
+        stdout(&table).lines().map(cells).collect()
+    };
+    eventually(|| list(&[]).len() == 3);
+    let rows = list(&[]);
+    assert_eq!(rows[0], ["KEY", "KIND", "MODE", "OWNER", "WAITING", "LEFT", "PRIORITY", "ID"]);
+    assert_eq!(rows[1][..4], ["eu/k", "flat", "read", "waiter"]);
+    assert!(
+        ["59m 59s", "1h 0m"].contains(&rows[1][5].as_str()) || rows[1][5].starts_with("59m "),
+        "{rows:?}"
+    );
+    assert_eq!((rows[1][6].as_str(), rows[1][7].len()), ("7", 32));
+    assert_eq!(rows[2][..4], ["pool", "pool", "write", "waiter"]);
+    assert_eq!((rows[2][5].as_str(), rows[2][6].as_str()), ("-", "0"));
+    assert_eq!(list(&["--kind", "pool"]), [rows[0].clone(), list(&[])[2].clone()]);
+    assert_eq!(list(&["--prefix", "us/"]).len(), 1);
+    let json = stdout(&run(&server, &["locks", "list", "--waiting", "--prefix", "eu/", "--json"]));
+    let claim: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&claim["key"], &claim["mode"], &claim["id"]),
+        (&"eu/k".into(), &"read".into(), &rows[1][7].clone().into())
+    );
+    assert!(claim["age_ms"].is_u64() && claim["remaining_ms"].as_u64().unwrap() <= 3_600_000, "{claim}");
+    let words = ["locks", "force-release", &rows[1][7], "--reason", "not now"];
+    let released = stdout(&run(&server, &words));
+    assert_eq!(released, "eu/k: cancelled the wait of waiter\n");
+    for mut running in waits {
+        running.signal(Signal::SIGTERM);
+        running.wait();
+    }
+    eventually(|| list(&[]).len() == 1);
+}
+
+#[test]
+fn reasons_of_changes_are_in_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let server = server!(None, &["--audit", path.to_str().unwrap()]);
+    let acts: [(&[&str], [&str; 3]); 6] = [
+        (&["prefixes", "freeze", "eu/", "--reason", "it moves"], ["freeze", "eu/", "it moves"]),
+        (&["prefixes", "thaw", "eu/", "--reason", "it has moved"], ["thaw", "eu/", "it has moved"]),
+        (&["prefixes", "freeze", "us/"], ["freeze", "us/", "none"]),
+        (&["pools", "resize", "p", "3", "--reason", "a machine"], ["set-capacity", "p", "a machine"]),
+        (&["pools", "remove", "p", "--reason", "it is gone"], ["set-capacity", "p", "it is gone"]),
+        (&["pools", "resize", "p", "2"], ["set-capacity", "p", "none"]),
+    ];
+    for (words, _) in acts {
+        let done = run(&server, words);
+        assert_eq!(done.status.code(), Some(0), "{words:?}: {}", stderr(&done));
+    }
+    let audited = || -> Vec<[String; 3]> {
+        let text = std::fs::read_to_string(&path).unwrap();
+        // The last line may be written at this moment.
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let lines = lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let acts = lines.filter(|line| line["act"] != "start");
+        let told = |line: &serde_json::Value, name| line[name].as_str().unwrap_or("none").to_owned();
+        acts.map(|line| ["act", "key", "reason"].map(|name| told(&line, name))).collect()
+    };
+    eventually(|| audited().len() >= acts.len());
+    assert_eq!(audited(), acts.map(|(_, line)| line));
+    let long = run(&server, &["prefixes", "freeze", "asia/", "--reason", &"r".repeat(257)]);
+    assert_eq!(long.status.code(), Some(123));
+    assert!(stderr(&long).contains("reason: 257 bytes; the maximum is 256"), "{}", stderr(&long));
+    let empty = run(&server, &["pools", "resize", "p", "3", "--reason", " "]);
+    assert_eq!(empty.status.code(), Some(125), "{}", stderr(&empty));
+    assert_eq!(audited().len(), acts.len(), "nothing else was done");
+}
+
+/// The fake server speaks version 1.
+#[test]
+fn an_older_server_lists_no_waiters_and_gets_no_act_without_its_reason() {
+    let server = FakeServer::start();
+    for words in [
+        &["locks", "list", "--waiting", "--kind", "flat"][..],
+        &["prefixes", "freeze", "eu/", "--reason", "it moves"],
+        &["prefixes", "thaw", "eu/", "--reason", "it has moved"],
+    ] {
+        let refused = output(ctl(server.url(), words));
+        assert_eq!(refused.status.code(), Some(123), "{words:?}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains("upgrade the server"), "{}", stderr(&refused));
+    }
+}
+
+#[test]
 fn namespaces_are_listed_with_the_number_of_holds() {
     let server = server!();
     let _permits = [permit(&server, &["--namespace", "blue"]), permit(&server, &["--namespace", "blue"])];
@@ -357,6 +466,14 @@ fn the_status_of_a_server_has_its_version_capabilities_and_counts() {
     let response_ms = status["response_ms"].as_f64().unwrap();
     assert!(response_ms <= elapsed_ms, "{response_ms} ms are a part of the run of {elapsed_ms} ms");
     assert_eq!(status["protocol_version"], 2);
+    assert_eq!((&status["status"], &status["reasons"]), (&"ready".into(), &serde_json::json!([])));
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    let address = server.url().strip_prefix("waymaker://").expect("its scheme");
+    assert!(
+        status["listeners"].as_array().unwrap().contains(&format!("binary={address}").into()),
+        "{status}"
+    );
+    assert!(page.contains("\nSTATUS    ready\n"), "{page}");
     let capabilities = status["capabilities"].as_array().unwrap();
     assert!(capabilities.contains(&"ping".into()) && !capabilities.contains(&"scope_local".into()));
     let pools = status["kinds"].as_array().unwrap().iter().find(|kind| kind["kind"] == "pool").unwrap();

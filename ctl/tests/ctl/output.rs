@@ -72,6 +72,7 @@ fn the_json_output_of_every_command_follows_its_schema() {
 
     printer.repeat("locks list", &["locks", "list"]);
     printer.repeat("locks list", &["locks", "list", "--kind", "pool"]);
+    printer.repeat("locks list --waiting", &["locks", "list", "--waiting"]);
     printer.repeat("locks inspect", &["locks", "inspect", "k"]);
     printer.repeat("locks inspect", &["locks", "inspect", "--tree", "a/b"]);
     printer.repeat("locks verify", &["locks", "verify", "k", "1"]);
@@ -129,7 +130,17 @@ fn the_json_output_of_every_command_follows_its_schema() {
     printer.once("tls client", &["--json", "tls", "client", certificates, "alice"]);
     printer.once("tls revoke", &["--json", "tls", "revoke", certificates, "alice"]);
     // Other tests check these.
-    let others = ["error", "note", "tokens create", "tokens list", "tokens revoke"].map(str::to_owned);
+    let others = [
+        "backup",
+        "backup verify",
+        "error",
+        "note",
+        "restore",
+        "tokens create",
+        "tokens list",
+        "tokens revoke",
+    ]
+    .map(str::to_owned);
     assert_eq!(printer.checked.into_iter().chain(others).collect::<BTreeSet<_>>(), commands_with_schema());
 }
 

@@ -22,9 +22,11 @@ pub(crate) fn ctl(server: &str, words: &[&str]) -> Command {
         .env_remove("WAYMAKER_OWNER")
         .env_remove("WAYMAKER_TOKEN")
         .env_remove("WAYMAKER_TOKEN_FILE")
+        .env_remove("WAYMAKER_DATA_DIR")
         .env_remove("WAYMAKER_TLS_CA")
         .env_remove("WAYMAKER_TLS_CERT")
         .env_remove("WAYMAKER_TLS_KEY")
+        .env_remove("TRACEPARENT")
         .stdin(Stdio::null());
     command
 }

@@ -92,6 +92,10 @@ fn the_schema_of_one_command_is_printed_alone() {
     let one = output(ctl("", &["schema", "locks", "list"]));
     let one: Value = serde_json::from_str(&stdout(&one)).unwrap();
     assert_eq!(one, schemas()["locks list"]);
+    let option = output(ctl("", &["schema", "locks", "list", "--waiting"]));
+    let option: Value = serde_json::from_str(&stdout(&option)).unwrap();
+    assert_eq!(option, schemas()["locks list --waiting"]);
+    assert_ne!(option, one);
     let none = output(ctl("", &["schema", "locks", "release"]));
     assert_eq!(none.status.code(), Some(125));
     assert!(stderr(&none).contains("`locks release` has no JSON output"), "{}", stderr(&none));

@@ -5,6 +5,7 @@ mod documents;
 #[path = "../../../loadgen/tests/loadgen/executable.rs"]
 mod executable;
 mod links;
+mod monitoring;
 #[allow(dead_code, unused_imports, unused_macros, reason = "the tests of the client use more of it")]
 #[path = "../../../client/tests/client/real.rs"]
 mod real;

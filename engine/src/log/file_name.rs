@@ -4,6 +4,10 @@ use std::fmt;
 
 use super::block::NUMBER_LIMIT;
 
+/// The name of the superblock in a backup. A server does not start without a file `superblock`, so no server continues from a backup by
+/// accident and repeats fences.
+pub const BACKUP_SUPERBLOCK_NAME: &str = "superblock.backup";
+
 /// A file that belongs into a data directory. Any other name is foreign there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileName {

@@ -30,7 +30,7 @@ mod tests;
 pub use block::{BLOCK_LEN, BadBlock, NUMBER_LIMIT};
 pub use contradiction::Contradiction;
 pub use damage::{Damage, Evidence};
-pub use file_name::{FileName, Temporary};
+pub use file_name::{BACKUP_SUPERBLOCK_NAME, FileName, Temporary};
 pub use file_reader::FileReader;
 pub use fold::Fold;
 pub use frame::{BadFrame, Durable, FRAME_LIMIT, FrameFields, FrameHeader, Origin, Records};

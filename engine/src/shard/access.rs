@@ -17,7 +17,7 @@ impl Shard {
         let known = &mut self.lanes.lanes[lane].access;
         if known.as_ref().map(Arc::as_ptr) != access.map(Arc::as_ptr) {
             *known = access.cloned();
-            self.set_accounts(lane, access.map(|access| access.accounts().clone()).unwrap_or_default());
+            self.account_for(lane);
         }
     }
 

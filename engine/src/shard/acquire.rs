@@ -1,6 +1,6 @@
 //! Asking for a key.
 
-use super::durable::answer_acquire;
+use super::durable::{answer_acquire, answer_grant};
 use super::quota::{MovedClaims, NewClaims};
 use super::several::KeySet;
 use super::{Caller, Shard, ticket_of};
@@ -12,6 +12,7 @@ use crate::effect::{
 };
 use crate::entry::{self, Kind};
 use crate::limits::POSITION_COUNT_MAX;
+use crate::measure::Measure;
 use crate::slab::{NONE, Slab};
 use crate::time::Time;
 use ahash::RandomState;
@@ -87,13 +88,13 @@ impl Shard {
     pub fn acquire(&mut self, caller: &Caller, acquire: &Acquire<'_>, effects: &mut impl Effects) {
         let (lease_ms, clamped) = match self.checked_lease(acquire.lease_ms) {
             Ok(checked) => checked,
-            Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
+            Err(refusal) => return effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
         };
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
         let plain = acquire.options.is_none() && !acquire.session_lease && !self.careful;
         if plain && entry != NONE && self.keys.entries[entry].is_free_and_ephemeral() {
             if let Err(refusal) = self.has_room(caller.lane, || NewClaims::of_key(acquire.key)) {
-                return effects.answer(caller.ticket, Answer::Refused(refusal));
+                return effects.answer_acquire(caller.ticket, Answer::Refused(refusal));
             }
             let flags = acquire.claim_flags(clamped);
             let claim = self.new_claim(caller.lane, entry, flags);
@@ -175,9 +176,9 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         match self.decide(caller, acquire, entry, lease_ms, clamped, effects) {
-            Ok(Some(grant)) => effects.granted(caller.ticket, grant),
+            Ok(Some(grant)) => answer_grant(caller.ticket, grant, effects),
             Ok(None) => {}
-            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+            Err(refusal) => effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
         }
     }
 
@@ -211,6 +212,7 @@ impl Shard {
         let contended =
             known != NONE && !self.is_newcomer_clear(known, acquire.shared, acquire.wait_ms, order);
         let waits = contended || frozen;
+        let mut depth = 0;
         if waits {
             if acquire.wait_ms == 0 {
                 return Err(if contended {
@@ -219,7 +221,7 @@ impl Shard {
                     Refusal::Frozen
                 });
             }
-            self.has_room_for_waiter(caller.lane, known)?;
+            depth = self.has_room_for_waiter(caller.lane, known)?;
         }
         if links || waits {
             self.has_room_on_lane(caller.lane, 1)?;
@@ -242,6 +244,8 @@ impl Shard {
         self.enqueue(claim, false);
         self.wait_until(claim, acquire.wait_ms);
         effects.waits(caller.ticket);
+        effects.measure(Measure::Queued { depth });
+        self.note_wait(claim);
         if acquire.notify_queued {
             self.queued_event(claim, self.position_of(claim), effects);
         }
@@ -275,12 +279,13 @@ impl Shard {
         }
     }
 
-    /// Whether one more claim of a lane may wait at a key.
-    pub(super) fn has_room_for_waiter(&self, lane: u32, entry: u32) -> Result<(), Refusal> {
+    /// Checks that one more claim of a lane may wait at a key. Returns the number of waiters with it.
+    pub(super) fn has_room_for_waiter(&self, lane: u32, entry: u32) -> Result<u32, Refusal> {
         self.may_have_waiter(lane)?;
         let limit = self.limits.waiter_count_per_key_max;
-        if entry == NONE || self.waiter_count(entry) < limit {
-            return Ok(());
+        let waiter_count = if entry == NONE { 0 } else { self.waiter_count(entry) };
+        if entry == NONE || waiter_count < limit {
+            return Ok(waiter_count + 1);
         }
         Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) })
     }
@@ -333,7 +338,7 @@ impl Shard {
         claim.entry = entry;
         claim.lane = lane;
         claim.fence = 0;
-        claim.since = self.now;
+        claim.since = self.nanos;
         claim.deadline = Time::NEVER;
         (claim.next, claim.previous) = (NONE, NONE);
         claim.detail = NONE;

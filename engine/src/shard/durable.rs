@@ -10,7 +10,7 @@ use crate::effect::{
 use crate::entry::{self, Kind};
 use crate::lane::LaneState;
 use crate::log::{Hold, Item, Record};
-use crate::time::Time;
+use crate::time::{Nanos, Time};
 
 impl Shard {
     /// What the log takes from here on, and up to which of this shard's records everything is durable. Told at the beginning
@@ -256,14 +256,17 @@ impl Shard {
         self.leave_reserved(claim);
         let ticket = self.ticket(claim);
         let Claim { detail, since, .. } = self.claims[claim];
-        let Detail { waited, lease_ms, .. } = self.details[detail];
+        let Detail { waited, lease_ms, freed_at, .. } = self.details[detail];
         if waited {
-            self.details[detail].waited_ms = at.ms_since(since);
+            self.details[detail].waited_nanos = Nanos::from(at).since(since);
+            if !is_far {
+                self.measure_grant(claim, freed_at, effects);
+            }
         }
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
-        record.since = at;
+        record.since = self.nanos.within(at);
         let untimed = record.has(flag::SESSION_LEASE | flag::ENDLESS);
         record.deadline = if untimed { Time::NEVER } else { at.after_ms(u64::from(lease_ms)) };
         let deadline = record.deadline;
@@ -478,10 +481,10 @@ impl Shard {
         let begun = !claim.has(flag::RESERVED | flag::SESSION_LEASE | flag::ENDLESS);
         let end = if claim.has(flag::RELEASING) { detail.lease_end } else { claim.deadline };
         let length_ms = match &detail.extra {
-            Extra::Registration(registered) => {
-                registered.end_ms.saturating_sub(claim.since.as_millis() as i64).clamp(0, u32::MAX.into())
-                    as u32
-            }
+            Extra::Registration(registered) => registered
+                .end_ms
+                .saturating_sub(claim.since.round_up().as_millis() as i64)
+                .clamp(0, u32::MAX.into()) as u32,
             _ if detail.lease_ms > 0 => detail.lease_ms,
             // Memory does not have the length of its lease. The rest of the lease is enough: the next start comes later.
             _ => end.remaining_ms_since(self.now),
@@ -499,7 +502,7 @@ impl Shard {
             fence: claim.fence,
             begins_counted: false,
             awaits_count: claim.has(flag::RESERVED) && detail.begins_counted,
-            since_ms: claim.since.as_millis(),
+            since_ms: claim.since.round_up().as_millis(),
             deadline_ms: (begun && end != Time::NEVER).then_some(end.as_millis()),
             lease_ms: length_ms,
             release_after_ms: detail.release_after_ms,
@@ -517,11 +520,21 @@ impl Shard {
     }
 }
 
+/// Answers an acquire that did not wait. A hold that was found by its request id is no new grant.
+#[inline]
+pub(super) fn answer_grant(ticket: Ticket, grant: Grant, effects: &mut impl Effects) {
+    if grant.repeated {
+        effects.answer_acquire(ticket, Answer::Granted(grant));
+    } else {
+        effects.granted(ticket, grant);
+    }
+}
+
 /// Answers an acquire that waited, or one that is still in flight.
 pub(super) fn answer_acquire(ticket: Ticket, waited: bool, answer: Answer, effects: &mut impl Effects) {
     if waited {
         effects.answer_waiter(ticket, answer);
     } else {
-        effects.answer(ticket, answer);
+        effects.answer_acquire(ticket, answer);
     }
 }

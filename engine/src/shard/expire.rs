@@ -7,6 +7,7 @@ use super::Shard;
 use super::work::WorkNumber;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
+use crate::measure::{LossReason, Measure};
 use crate::time::Time;
 use crate::wheel::Popped;
 
@@ -43,6 +44,7 @@ impl Shard {
 
     fn timer_fired(&mut self, claim: u32, at: Time, effects: &mut impl Effects) {
         let deadline = self.claims[claim].deadline;
+        self.cause = at.into();
         if deadline > at {
             self.wheel.set(&mut self.claims, claim, deadline);
         } else if self.claims[claim].is_held() {
@@ -50,18 +52,21 @@ impl Shard {
                 if !self.is_released_at(claim, at) {
                     return;
                 }
+                effects.measure(Measure::Lost(LossReason::ConnectionLost));
                 self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
             } else if self.claims[claim].has(flag::LAZY) {
                 if !self.claims[claim].has(flag::OVERDUE) {
                     return self.become_overdue(claim);
                 }
             } else {
+                effects.measure(Measure::Lost(LossReason::Expired));
                 self.tell_holder(claim, Event::Expired { id: self.id(claim) }, effects);
                 self.counters_of(self.namespace_of(claim)).expired += 1;
                 if self.claims[claim].has(flag::REGISTERED) {
                     self.tell_registration_expired(claim, effects);
                 }
             }
+            self.measure_hold(claim, effects);
             self.end_hold(claim, effects);
         } else {
             self.claims[claim].flags |= flag::WAIT_OVER;

@@ -51,6 +51,7 @@ impl Shard {
             };
             walk.in_use.extend(in_use);
         }
+        self.top_waits.forget(|namespace| walk.concerns(namespace));
         // Before the namespace can be recorded as gone.
         self.record_folded(effects);
         effects.namespaces_forgotten(walk.number, walk.in_use.into_iter().collect());

@@ -6,6 +6,7 @@ use crate::claim::flag;
 use crate::effect::Effects;
 use crate::entry::Kind;
 use crate::limits::FREEZE_COUNT_MAX;
+use crate::measure::FreedAt;
 
 /// One frozen prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +139,7 @@ impl Shard {
     fn thaw_queue(&mut self, entry: u32, effects: &mut impl Effects) {
         let queue = self.keys.entries[entry].head;
         if std::mem::replace(&mut self.queues[queue].thawed, self.freezes.version) < self.freezes.version {
-            self.grant_from_head(entry, effects);
+            self.grant_from_head(entry, FreedAt::NEVER, effects);
         }
     }
 

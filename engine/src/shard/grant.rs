@@ -8,6 +8,7 @@ use crate::access::Rights;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::{self, Kind};
+use crate::measure::{FreedAt, Measure};
 use crate::queue::Queue;
 use crate::slab::NONE;
 use crate::time::Time;
@@ -51,7 +52,7 @@ impl Shard {
         self.queues[queue].holders.push_back(&mut self.claims, claim);
     }
 
-    /// The next fence and the lease: a claim is held from here on.
+    /// The next fence and the lease: a claim is held from here on. A claim that has waited has its new start already.
     #[inline(always)]
     pub(super) fn start_lease(&mut self, index: u32, lease_ms: u32) -> Grant {
         let now = self.now;
@@ -60,7 +61,6 @@ impl Shard {
         entry.fence += 1;
         claim.fence = entry.fence;
         claim.flags |= flag::HELD;
-        claim.since = now;
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS);
         let deadline = if untimed { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
         claim.deadline = deadline;
@@ -98,7 +98,7 @@ impl Shard {
 
     /// Grants from the head of the queue up to the first waiter that is not clear, as far as the budget goes. One key of
     /// a claim over several is not granted here: whoever decides about the claim is told that it has become clear.
-    pub(super) fn grant_from_head(&mut self, entry: u32, effects: &mut impl Effects) {
+    pub(super) fn grant_from_head(&mut self, entry: u32, freed_at: FreedAt, effects: &mut impl Effects) {
         if !self.keys.entries[entry].has(entry::flag::QUEUED) {
             return;
         }
@@ -119,7 +119,9 @@ impl Shard {
                 break;
             }
             if !self.steps.take() {
-                return self.work.push_grant(entry, &mut self.queues[queue].granting);
+                let queue = &mut self.queues[queue];
+                queue.freed_at = freed_at;
+                return self.work.push_grant(entry, &mut queue.granting);
             }
             if is_stub {
                 self.queues[queue].note_announced(&self.claims, &self.details, waiter);
@@ -130,7 +132,7 @@ impl Shard {
             } else if self.may_begin(waiter, effects) {
                 self.leave_queue(waiter);
                 self.queues[queue].holders.push_back(&mut self.claims, waiter);
-                self.begin_hold(waiter, effects);
+                self.begin_hold(waiter, freed_at, effects);
                 if !shared {
                     break;
                 }
@@ -171,23 +173,57 @@ impl Shard {
 
     /// Begins the hold of a claim that waited and stands among the holders now, and answers its acquire.
     #[inline]
-    pub(super) fn begin_hold(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn begin_hold(&mut self, claim: u32, freed_at: FreedAt, effects: &mut impl Effects) {
         if self.must_be_reserved(claim) {
-            self.details[self.claims[claim].detail].waited = true;
+            let detail = &mut self.details[self.claims[claim].detail];
+            (detail.waited, detail.freed_at) = (true, freed_at);
             return self.reserve(claim, effects);
         }
         let ticket = self.ticket(claim);
+        self.measure_grant(claim, freed_at, effects);
         let grant = self.start_lease_of_waiter(claim);
         effects.answer_waiter(ticket, Answer::Granted(Grant { waited: true, ..grant }));
         self.tell_held(claim, effects);
     }
 
+    /// Measures the wait of a claim that is granted after it waited, and the time since its key became free.
+    #[inline]
+    pub(super) fn measure_grant(&self, claim: u32, freed_at: FreedAt, effects: &mut impl Effects) {
+        effects.measure(Measure::Waited { nanos: self.nanos.since(self.claims[claim].since) });
+        if let Some(handed_over) = freed_at.handed_over(self.nanos) {
+            effects.measure(handed_over);
+        }
+    }
+
+    /// Measures a hold that ends now, unless it is a registration.
+    #[inline]
+    pub(super) fn measure_hold(&self, claim: u32, effects: &mut impl Effects) {
+        if !self.claims[claim].has(flag::REGISTERED) {
+            self.measure_end(claim, effects);
+        }
+    }
+
+    /// Measures a hold that ends now and is no registration.
+    #[inline]
+    pub(super) fn measure_end(&self, claim: u32, effects: &mut impl Effects) {
+        effects.hold_ended(self.nanos.since(self.claims[claim].since));
+    }
+
+    /// Returns for how long a claim is held or waits, in milliseconds.
+    #[inline]
+    pub(super) fn age_ms(&self, claim: &Claim) -> u64 {
+        self.now.ms_since(claim.since.round_up())
+    }
+
     /// Starts the lease of a claim that waited, and lets go of what only waiters need.
     #[inline]
     pub(super) fn start_lease_of_waiter(&mut self, claim: u32) -> Grant {
-        let Claim { detail, since, .. } = self.claims[claim];
-        let lease_ms = self.details[detail].lease_ms;
-        self.details[detail].waited_ms = self.now.ms_since(since);
+        let nanos = self.nanos;
+        let record = &mut self.claims[claim];
+        let waiting_since = std::mem::replace(&mut record.since, nanos);
+        let detail = &mut self.details[record.detail];
+        detail.waited_nanos = nanos.since(waiting_since);
+        let lease_ms = detail.lease_ms;
         self.forget_wait(claim);
         self.start_lease(claim, lease_ms)
     }
@@ -282,7 +318,7 @@ impl Shard {
             // Those who share it still keep out whom this one kept out.
             return self.simplify(entry);
         }
-        self.grant_from_head(entry, effects);
+        self.grant_from_head(entry, FreedAt::at(self.cause), effects);
         self.tell_freed(entry, effects);
     }
 
@@ -307,7 +343,7 @@ impl Shard {
             effects.withdraw(&several);
         }
         if matters {
-            self.grant_from_head(entry, effects);
+            self.grant_from_head(entry, FreedAt::NEVER, effects);
         } else {
             self.simplify(entry);
         }
@@ -377,7 +413,7 @@ impl Shard {
         Contention {
             held: claim.is_held(),
             shared: claim.has(flag::SHARED),
-            age_ms: self.now.ms_since(claim.since),
+            age_ms: self.age_ms(claim),
             remaining_ms: self.shown_remaining_ms(in_front),
             waiter_count,
             owner: self.owner_if(self.may(lane, in_front, Rights::INSPECT), in_front),

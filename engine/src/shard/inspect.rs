@@ -2,7 +2,7 @@
 
 use super::{Caller, Shard};
 use crate::access::Rights;
-use crate::claim::{Claim, flag};
+use crate::claim::{Claim, Detail, flag};
 use crate::effect::{
     Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
 };
@@ -46,9 +46,9 @@ impl Shard {
             session_lease: claim.has(flag::SESSION_LEASE),
             fence: if claim.is_held() { claim.fence } else { 0 },
             remaining_ms: self.shown_remaining_ms(index),
-            age_ms: self.now.ms_since(claim.since),
+            age_ms: self.age_ms(claim),
             priority: self.priority(index),
-            waited_ms: self.details.get(claim.detail).map_or(0, |detail| detail.waited_ms),
+            waited_ms: self.details.get(claim.detail).map_or(0, Detail::waited_ms),
             key: self.shown_key(index),
         }
     }
@@ -130,7 +130,7 @@ impl Shard {
             id: if is_known { self.deciding_id(index) } else { ClaimId::default() },
             shared: claim.has(flag::SHARED),
             ticket: self.details[claim.detail].order.arrival,
-            age_ms: self.now.ms_since(claim.since),
+            age_ms: self.age_ms(claim),
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
             owner: self.owner_if(is_known, index),
@@ -158,7 +158,7 @@ impl Shard {
         }
     }
 
-    /// The sets that hold, or wait for, what overlaps a path, and their number. Where that are too many paths to look at, those
+    /// The sets that hold, or wait for, what overlaps a path, and their number. If there are too many paths to look at, those
     /// of the first ones, and the number of paths.
     fn overlapping(&self, entry: u32, path: &[u8], held: bool) -> (Vec<u32>, u32) {
         let tree = self.tree_at(entry);
@@ -191,10 +191,14 @@ impl Shard {
         let is_known = self.may(lane, index, Rights::INSPECT);
         let detail = self.details.get(claim.detail).filter(|_| is_known);
         HeldLock {
-            id: if is_known { self.id(index) } else { ClaimId::default() },
+            id: match is_known {
+                true if claim.is_held() => self.id(index),
+                true => self.deciding_id(index),
+                false => ClaimId::default(),
+            },
             shared: claim.has(flag::SHARED),
-            fence: claim.fence,
-            held_ms: self.now.ms_since(claim.since),
+            fence: if claim.is_held() { claim.fence } else { 0 },
+            held_ms: self.age_ms(claim),
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
             key: self.shown_key(index),
@@ -204,19 +208,21 @@ impl Shard {
         }
     }
 
-    /// Some of the locks held in the namespace whose keys begin with `prefix` and that the caller may list, from this slot on: at most `count_max`,
-    /// and no more once `bytes_max` of keys and strings are reached. A claim keeps its slot, so a lock that is held
-    /// from the first page to the last stands in exactly one.
+    /// Some of the locks held in the namespace, or of the claims that wait there, from this slot on. Their keys begin with `prefix`,
+    /// and the caller may list them. There are at most `count_max`, and no more once `bytes_max` of keys and strings are
+    /// reached. A claim keeps its slot, so a lock that is held from the first page to the last stands in exactly one.
     pub fn list(
         &self,
         caller: &Caller,
         prefix: &[u8],
+        waiting: bool,
         from: u32,
         page: &PageBounds,
         effects: &mut impl Effects,
     ) {
         let wanted = |slot: u32, looked: &mut u32| {
-            self.namespace_of(slot) == caller.namespace
+            self.is_listed(slot, waiting)
+                && self.namespace_of(slot) == caller.namespace
                 && self.has_key_prefix(slot, prefix, looked)
                 && self.may_list(caller.lane, slot, looked)
         };
@@ -229,12 +235,19 @@ impl Shard {
     pub fn holds(&self, caller: &Caller, from: u32, page: &PageBounds, effects: &mut impl Effects) {
         // Mostly the lane has nothing here, and nobody has to look for it.
         let any = self.lanes.lanes[caller.lane].claim_count > 0;
-        let wanted = |slot: u32, _: &mut u32| self.claims[slot].lane == caller.lane;
+        let wanted =
+            |slot: u32, _: &mut u32| self.is_listed(slot, false) && self.claims[slot].lane == caller.lane;
         let page = if any { self.page_of(caller.lane, from, page, wanted) } else { Page::default() };
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
-    /// Shows a lane the holds that are wanted. `wanted` adds to its second argument how much it looked at beside the claim.
+    /// Returns whether a list of waiting claims, or of holds, has this live claim.
+    fn is_listed(&self, slot: u32, waiting: bool) -> bool {
+        let claim = &self.claims[slot];
+        if waiting { !claim.has(flag::HELD) } else { claim.is_held() }
+    }
+
+    /// Shows a lane the claims that are wanted. `wanted` adds to its second argument how much it looked at beside the claim.
     fn page_of(
         &self,
         lane: u32,
@@ -246,7 +259,7 @@ impl Shard {
         let mut bytes = 0;
         let mut looked = 0;
         page.next = self.scan(from, |slot| {
-            if self.claims[slot].is_held() && wanted(slot, &mut looked) {
+            if wanted(slot, &mut looked) {
                 let lock = self.held_lock(lane, slot);
                 bytes += 64 + lock.key.len() + lock.owner.len() + lock.request_id.len() + lock.metadata.len();
                 page.locks.push(lock);

@@ -6,6 +6,7 @@ use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
 use crate::lane::LaneState;
 use crate::log::SessionTag;
+use crate::measure::{LossReason, Measure};
 use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
@@ -14,6 +15,9 @@ impl Shard {
     /// The number of a lane in this shard, which the lane keeps until it is closed.
     pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> u32 {
         let lane = self.lanes.open(address, owner, namespace);
+        if self.has_terms() {
+            self.account_for(lane);
+        }
         let record = &mut self.lanes.lanes[lane];
         if std::mem::take(&mut record.is_restored) {
             record.owner = Arc::clone(owner);
@@ -114,6 +118,8 @@ impl Shard {
             return;
         }
         if self.claims[claim].has(flag::SESSION_LEASE) && session_ended {
+            effects.measure(Measure::Lost(LossReason::SessionEnded));
+            self.measure_hold(claim, effects);
             return self.end_hold(claim, effects);
         }
         match (state, self.details[self.claims[claim].detail].release_after_ms) {
@@ -141,6 +147,8 @@ impl Shard {
 
     fn start_releasing(&mut self, index: u32, release_after_ms: u32, effects: &mut impl Effects) {
         if release_after_ms == 0 {
+            effects.measure(Measure::Lost(LossReason::ConnectionLost));
+            self.measure_hold(index, effects);
             return self.end_hold(index, effects);
         }
         if !self.claims[index].has(flag::RELEASING) {

@@ -2,6 +2,7 @@
 
 mod access;
 mod acquire;
+mod contended;
 mod contents;
 mod counters;
 mod durable;
@@ -19,6 +20,8 @@ mod registry;
 mod release;
 mod restore;
 pub mod several;
+mod state;
+mod terms;
 mod tree;
 mod tree_statistics;
 mod verify;
@@ -26,16 +29,19 @@ mod watch;
 mod work;
 
 pub use acquire::{Acquire, AcquireOptions};
+pub use contended::{ContendedKey, ContendedKeys};
 pub use counters::NamespaceCounters;
 pub use freeze::FreezeList;
 pub use inspect::PageBounds;
 pub use limit::{SeveralThrottle, throttle_several};
 pub use pool::AcquirePermits;
 pub use registry::{Lease, Register};
+pub use state::{ShardState, TableMemory};
+pub use terms::Terms;
 pub use tree::AcquireSet;
 pub use tree_statistics::TreeStatistics;
 
-use crate::claim::{Claim, Detail, flag};
+use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{ClaimId, Effects, LogState, QuorumState, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::fifo::Fifo;
@@ -44,9 +50,11 @@ use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
 use crate::limits::{Limits, WORK_PER_TURN_MIN};
 use crate::queue::Queue;
+use crate::registrations::Registrations;
 use crate::slab::{NONE, Slab};
 use crate::steps::Steps;
-use crate::time::Time;
+use crate::time::{Nanos, Reading, Time};
+use crate::top_waits::TopWaits;
 use crate::wheel::Wheel;
 use ahash::RandomState;
 use expire::LateWait;
@@ -117,6 +125,10 @@ pub struct Shard {
     number: u16,
     limits: Limits,
     now: Time,
+    /// The latest reading of the clock, for measurements.
+    nanos: Nanos,
+    /// Instant of the event that is being served: when its request was read, or when the lease expired.
+    cause: Nanos,
     /// Arrivals so far: the ticket of the next waiter.
     arrivals: u64,
     keys: KeyTable,
@@ -180,8 +192,12 @@ pub struct Shard {
     durable: u64,
     /// The newest record of a lease that became longer.
     lengthened: u64,
+    registrations: Registrations,
     /// Claims that an earlier server granted, by the ids that it gave them.
     restored: BTreeMap<ClaimId, u32>,
+    /// Terms of the namespaces that have any.
+    terms: BTreeMap<u16, Terms>,
+    top_waits: TopWaits,
 }
 
 impl Shard {
@@ -200,6 +216,8 @@ impl Shard {
             number: config.number,
             limits: config.limits,
             now: config.start,
+            nanos: config.start.into(),
+            cause: config.start.into(),
             arrivals: 0,
             keys: KeyTable::new(hasher.clone(), &config.limits),
             claims: Slab::with_capacity(config.limits.claim_count_max),
@@ -241,13 +259,16 @@ impl Shard {
             recorded: 0,
             durable: 0,
             lengthened: 0,
+            registrations: Registrations::default(),
             restored: BTreeMap::new(),
+            terms: BTreeMap::new(),
+            top_waits: TopWaits::new(config.start),
         }
     }
 
     /// Begins a turn: time moves on (never back), what is due ends, leftover work goes on, each with a share of the steps.
     #[inline]
-    pub fn begin_turn(&mut self, now: Time, drained: Time, effects: &mut impl Effects) {
+    pub fn begin_turn(&mut self, now: impl Into<Reading>, drained: Time, effects: &mut impl Effects) {
         self.advance(now);
         self.steps = Steps::new(self.limits.work_per_turn);
         let drained = drained.min(self.now);
@@ -258,8 +279,11 @@ impl Shard {
 
     /// Moves the time on, never back, within a turn: what comes next was asked at `now`.
     #[inline]
-    pub fn advance(&mut self, now: Time) {
-        self.now = self.now.max(now);
+    pub fn advance(&mut self, now: impl Into<Reading>) {
+        let Reading { time, nanos } = now.into();
+        self.now = self.now.max(time);
+        self.nanos = self.nanos.max(nanos);
+        self.cause = nanos;
     }
 
     /// When somebody must begin a turn though nobody asks: `ZERO` if work is left over, `NEVER` if nothing is timed.
@@ -280,6 +304,11 @@ impl Shard {
             || !self.waits_over.is_empty()
             || !self.late_waits.is_empty()
             || !self.keys.folded.is_empty()
+    }
+
+    /// The latest reading of the clock that this shard has.
+    pub fn reading(&self) -> Reading {
+        Reading { time: self.now, nanos: self.nanos }
     }
 
     /// The present, as this shard has it.
@@ -495,9 +524,12 @@ impl Shard {
     fn free_detail(&mut self, claim: u32) -> u32 {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         let detail = self.claims[claim].detail;
-        let Detail { restored_place, request_id, counted_len, .. } = &self.details[detail];
+        let Detail { restored_place, request_id, counted_len, extra, .. } = &self.details[detail];
         let (is_restored, is_named, counted_len) =
             (restored_place.is_some(), request_id.is_some(), *counted_len);
+        if matches!(extra, Extra::Registration(_)) {
+            self.end_registration(claim);
+        }
         if is_restored {
             self.restored.remove(&self.id(claim));
         }

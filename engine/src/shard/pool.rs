@@ -1,5 +1,6 @@
 //! Permits of named pools.
 
+use super::durable::answer_grant;
 use super::quota::NewClaims;
 use super::{AcquireOptions, Caller, Shard};
 use crate::access::Rights;
@@ -9,6 +10,7 @@ use crate::entry::{self, Kind};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
 use crate::list::ClaimList;
 use crate::log::Record;
+use crate::measure::{FreedAt, Measure};
 use crate::pool::{Pool, PoolKey, PoolOrder, TooBig};
 use crate::slab::NONE;
 
@@ -50,6 +52,8 @@ pub(super) struct PoolSpace {
     /// The number of the work item that stands ready to go on with the grants, or with what a smaller capacity refuses; 0
     /// without one.
     pub(super) working: u64,
+    /// When permits were last released, until the waiters that this makes clear are granted.
+    pub(super) freed_at: FreedAt,
 }
 
 impl Default for PoolSpace {
@@ -61,6 +65,7 @@ impl Default for PoolSpace {
             reserved_count: 0,
             reserved_permits: 0,
             working: 0,
+            freed_at: FreedAt::NEVER,
         }
     }
 }
@@ -74,9 +79,9 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         match self.decide_permits(caller, acquire, effects) {
-            Ok(Some(grant)) => effects.granted(caller.ticket, grant),
+            Ok(Some(grant)) => answer_grant(caller.ticket, grant, effects),
             Ok(None) => {}
-            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+            Err(refusal) => effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
         }
     }
 
@@ -250,6 +255,7 @@ impl Shard {
         });
         let frozen = self.meets_freeze(caller, acquire.name);
         let waits = !fits || frozen;
+        let mut depth = 0;
         if waits {
             if acquire.wait_ms == 0 {
                 return Err(if fits {
@@ -258,7 +264,7 @@ impl Shard {
                     Refusal::Busy(Box::new(self.contention(caller.lane, known, false)))
                 });
             }
-            self.has_room_for_waiter(caller.lane, known)?;
+            depth = self.has_room_for_waiter(caller.lane, known)?;
         }
         let links = acquire.session_lease
             || options.release_after_ms.is_some()
@@ -286,6 +292,8 @@ impl Shard {
         self.count_waiter(claim);
         self.wait_until(claim, acquire.wait_ms);
         effects.waits(caller.ticket);
+        effects.measure(Measure::Queued { depth });
+        self.note_wait(claim);
         if acquire.notify_queued {
             self.queued_event(claim, position, effects);
         }
@@ -373,6 +381,7 @@ impl Shard {
     pub(super) fn end_permits(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
         let (space, permits) = (self.keys.entries[entry].head, self.permits_of(claim));
         self.pools[space].pool.end_hold(permits);
+        self.pools[space].freed_at = FreedAt::at(self.cause);
         self.pools[space].holders.remove(&mut self.claims, claim);
         self.free_claim(claim);
         self.grant_permits(entry, effects);
@@ -404,12 +413,13 @@ impl Shard {
                 self.leave_pool(first.claim);
                 if may_begin {
                     self.hold_permits(space, first.claim, first.permits);
-                    self.begin_hold(first.claim, effects);
+                    self.begin_hold(first.claim, self.pools[space].freed_at, effects);
                 } else {
                     self.free_claim(first.claim);
                 }
             }
         }
+        self.pools[space].freed_at = FreedAt::NEVER;
         self.forget_unused_pool(entry);
     }
 
@@ -437,7 +447,12 @@ impl Shard {
         self.grant_permits(entry, effects);
     }
 
-    /// How many wait for permits of this pool.
+    /// The claims that wait for permits, in the order in which they are served.
+    pub(super) fn pool_waiters(&self, entry: u32) -> impl Iterator<Item = u32> {
+        self.pools[self.keys.entries[entry].head].pool.waiters().map(|waiter| waiter.claim)
+    }
+
+    /// Number of claims that wait for permits of a pool.
     pub(super) fn pool_waiter_count(&self, entry: u32) -> u32 {
         self.pools[self.keys.entries[entry].head].pool.waiter_count() as u32
     }
@@ -510,15 +525,22 @@ impl Shard {
             permits: self.permits_of(index),
             fence: claim.fence,
             ticket: detail.order.arrival,
-            age_ms: self.now.ms_since(claim.since),
+            age_ms: self.age_ms(claim),
             remaining_ms: self.shown_remaining_ms(index),
             owner: self.owner_if(is_known, index),
         }
     }
 
     pub(super) fn verify_pool(&self, entry: u32) {
-        let PoolSpace { entry: own_entry, pool, holders, reserved_count, reserved_permits, working } =
-            &self.pools[self.keys.entries[entry].head];
+        let PoolSpace {
+            entry: own_entry,
+            pool,
+            holders,
+            reserved_count,
+            reserved_permits,
+            working,
+            freed_at: _,
+        } = &self.pools[self.keys.entries[entry].head];
         assert_eq!(*own_entry, entry, "entry of pool {entry}");
         let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
         let first = Some(holders.first).filter(|first| *first != NONE);

@@ -108,7 +108,13 @@ impl Shard {
     }
 
     /// Looks whether one more claim of a lane may wait.
+    #[inline]
     pub(super) fn may_have_waiter(&self, lane: u32) -> Result<(), Refusal> {
+        if self.has_accounts { self.has_quota_to_wait(lane) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn has_quota_to_wait(&self, lane: u32) -> Result<(), Refusal> {
         Ok(self.lanes.lanes[lane].accounts.have_room(Resource::Waiters, 1)?)
     }
 

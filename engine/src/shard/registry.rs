@@ -165,7 +165,7 @@ impl Shard {
         let end_ms = self.checked_end_ms(register)?;
         let hash = self.hash(caller.namespace, register.key);
         let known = self.keys.find(caller.namespace, register.key, hash);
-        let is_durable = self.is_registered_durably(known, register);
+        let is_durable = self.is_registered_durably(caller.namespace, known, register)?;
         let claim = self.registered_claim(caller.namespace, register.key);
         if claim != NONE && self.is_registered_by(caller, claim, register.owner) {
             self.may_grow(claim, caller.lane, register)?;
@@ -254,9 +254,25 @@ impl Shard {
     }
 
     /// Whether a registration under a key with this entry, or `NONE`, has to be durable: the scope of a known key only rises.
-    fn is_registered_durably(&self, entry: u32, register: &Register<'_>) -> bool {
-        let scope = if register.ephemeral { Scope::Ephemeral } else { Scope::Local };
-        self.log_state != LogState::Absent && self.is_reserved_first(entry, scope)
+    ///
+    /// # Errors
+    /// If the lowest scope of the namespace needs a log, and there is none.
+    fn is_registered_durably(
+        &self,
+        namespace: u16,
+        entry: u32,
+        register: &Register<'_>,
+    ) -> Result<bool, Refusal> {
+        let scope_min = self.scope_in(namespace, Scope::Ephemeral);
+        if self.log_state == LogState::Absent {
+            return if scope_min.is_durable() {
+                Err(Refusal::ScopeUnavailable(scope_min))
+            } else {
+                Ok(false)
+            };
+        }
+        let scope = if register.ephemeral { scope_min } else { Scope::Local };
+        Ok(self.is_reserved_first(entry, scope))
     }
 
     /// What was ephemeral has to be durable from here on, if it is to be.
@@ -307,10 +323,12 @@ impl Shard {
     ) {
         let lease_ms = u64::try_from(end_ms.saturating_sub(self.now_ms())).unwrap_or(0);
         self.move_to_lane(claim, caller.lane, ClaimAct::Register { lease_ms }, effects);
-        self.claims[claim].since = self.now;
+        self.measure_renewal(self.claims[claim].deadline, effects);
+        self.claims[claim].since = self.nanos;
+        let type_name = self.type_name_for(claim, register.type_name);
         let detail = self.detail_mut(claim);
         detail.metadata = Some(Arc::from(register.value));
-        let registered = RegisteredAs { type_name: Box::from(register.type_name), end_ms };
+        let registered = RegisteredAs { type_name, end_ms };
         detail.extra = Extra::Registration(Box::new(registered));
         self.count_len(claim, register.counted_len());
         self.claims[claim].flags &= !flag::OVERDUE;
@@ -322,6 +340,33 @@ impl Shard {
         if self.claims[claim].has(flag::LOCAL) {
             self.record_hold(claim, effects);
         }
+    }
+
+    /// Returns the name of the type that a registration, which may be new, gets.
+    fn type_name_for(&mut self, claim: u32, type_name: &[u8]) -> Arc<[u8]> {
+        let namespace = self.namespace_of(claim);
+        if let Some(registered) = self.details[self.claims[claim].detail].registration() {
+            if *registered.type_name == *type_name {
+                return Arc::clone(&registered.type_name);
+            }
+            self.registrations.end(namespace, &registered.type_name);
+        }
+        self.registrations.begin(namespace, type_name)
+    }
+
+    /// A registration is about to be freed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn end_registration(&mut self, claim: u32) {
+        if let Some(registered) = self.details[self.claims[claim].detail].registration() {
+            let namespace = self.namespace_of(claim);
+            self.registrations.end(namespace, &registered.type_name);
+        }
+    }
+
+    /// Returns the number of registrations of a type in a namespace.
+    pub fn registration_count(&self, namespace: u16, type_name: &[u8]) -> u64 {
+        self.registrations.count(namespace, type_name)
     }
 
     /// Sets the timer at which others may take what is registered lazily.
@@ -374,7 +419,7 @@ impl Shard {
         Registration {
             id: if is_known { self.id(index) } else { ClaimId::default() },
             fence: claim.fence,
-            age_ms: self.now.ms_since(claim.since),
+            age_ms: self.age_ms(claim),
             remaining_ms: self.lazy_remaining_ms(index),
             key: self.keys.key(claim.entry).to_vec(),
             owner: self.owner_if(is_known, index),

@@ -1,15 +1,16 @@
 //! Giving a claim back, giving it up, and renewing it.
 
 use super::{Caller, Shard};
-use crate::access::Rights;
+use crate::access::{Access, Rights};
 use crate::claim::flag;
 use crate::effect::{
     Answer, CancelReason, ClaimAct, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason,
     WhenDurable, remaining_ms,
 };
 use crate::lane::{Lane, LaneState};
+use crate::measure::{LossReason, Measure};
 use crate::slab::NONE;
-use crate::time::Time;
+use crate::time::{Nanos, Time};
 use std::sync::Arc;
 
 impl Shard {
@@ -25,13 +26,15 @@ impl Shard {
         if !is_own && let Err(refusal) = self.check_release(caller, claim, effects) {
             return effects.answer(caller.ticket, Answer::Refused(refusal));
         }
-        if self.claims[claim].flags & (flag::HELD | flag::LOCAL | flag::RESERVED) != flag::HELD {
+        let kinds = flag::HELD | flag::LOCAL | flag::RESERVED | flag::REGISTERED;
+        if self.claims[claim].flags & kinds != flag::HELD {
             return self.release_with_care(caller, claim, effects);
         }
         effects.released(caller.ticket);
         if !is_own {
-            self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
+            self.tell_released_elsewhere(caller, claim, effects);
         }
+        self.measure_end(claim, effects);
         self.end_ephemeral_hold(claim, effects);
     }
 
@@ -61,7 +64,7 @@ impl Shard {
         Err(Refusal::Cancelled(CancelReason::Superseded))
     }
 
-    /// Everything but the release of a hold that is not in the durable log.
+    /// Everything but the release of a hold that is neither in the durable log nor a registration.
     #[inline(never)]
     fn release_with_care(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
         if self.claims[claim].is_held() {
@@ -76,15 +79,27 @@ impl Shard {
     /// the lease ends the hold if its release is lost.
     fn release_durable(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
         if self.claims[claim].lane != caller.lane {
-            self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
+            self.tell_released_elsewhere(caller, claim, effects);
         }
         let waits = self.claims[claim].has(flag::ENDLESS) || self.is_move_pending(claim);
+        self.measure_hold(claim, effects);
         self.end_hold(claim, effects);
         if waits {
             self.answer_durably(caller.ticket, Answer::Released { was_waiting: false }, effects);
         } else {
             effects.released(caller.ticket);
         }
+    }
+
+    /// Tells the lane of a hold that another lane releases it. A client may have several lanes, and loses nothing then.
+    fn tell_released_elsewhere(&self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+        let lanes = [self.claims[claim].lane, caller.lane].map(|lane| &self.lanes.lanes[lane]);
+        let [holder, releaser] =
+            lanes.map(|lane| (&lane.owner, lane.access.as_deref().map(Access::identity)));
+        if holder != releaser {
+            effects.measure(Measure::Lost(LossReason::ReleasedElsewhere));
+        }
+        self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
     }
 
     fn release_waiter(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
@@ -104,7 +119,7 @@ impl Shard {
         lease_ms: u32,
         effects: &mut impl Effects,
     ) {
-        let lease = self.checked_lease(lease_ms);
+        let lease = self.checked_lease(self.lease_in(caller.namespace, lease_ms));
         let found = lease.and_then(|lease| {
             let claim = self.claim_of(id, caller.namespace, key)?;
             self.check_access(caller, claim, Rights::RELEASE_OTHERS)?;
@@ -119,6 +134,9 @@ impl Shard {
             Ok(remaining_ms) => remaining_ms,
             Err(refusal) => return effects.answer(caller.ticket, Answer::Refused(refusal)),
         };
+        if self.claims[claim].is_held() {
+            self.measure_renewal(before, effects);
+        }
         let is_local = self.claims[claim].has(flag::LOCAL) && self.claims[claim].is_held();
         let waits = is_local && self.record_extended(claim, before, remaining_ms, effects);
         self.tell_lease_moved(caller, claim, remaining_ms, waits, effects);
@@ -142,6 +160,14 @@ impl Shard {
         match self.check_own(caller, id, key) {
             Ok(()) => self.extend(caller, id, key, lease_ms, effects),
             Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    /// Measures how much of a lease remained when it was renewed.
+    #[inline]
+    pub(super) fn measure_renewal(&self, deadline: Time, effects: &mut impl Effects) {
+        if deadline != Time::NEVER {
+            effects.measure(Measure::Renewed { slack_nanos: Nanos::from(deadline).since(self.nanos) });
         }
     }
 
@@ -291,6 +317,8 @@ impl Shard {
             return self.give_up(claim, CancelReason::Forced, effects);
         }
         self.counters_of(caller.namespace).revoked += 1;
+        effects.measure(Measure::Lost(LossReason::Forced));
+        self.measure_hold(claim, effects);
         if !self.claims[claim].has(flag::LOCAL) {
             effects.answer(caller.ticket, answer);
             self.revoke_event(claim, RevokeReason::Forced(Arc::from(reason)), effects);

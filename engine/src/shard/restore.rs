@@ -8,6 +8,7 @@ use crate::lane::LaneState;
 use crate::log::image::KeyCounter;
 use crate::log::{Hold, Item};
 use crate::pool::PoolOrder;
+use crate::registrations::Registrations;
 use crate::slab::NONE;
 use crate::time::Time;
 use crate::tree::TreeItem;
@@ -65,14 +66,13 @@ impl Shard {
     /// A hold, and the lane of its session if that was restored as well. A restart counts as the loss of the connection.
     ///
     /// # Errors
-    /// If there is no room for it, or it contradicts what was restored before.
+    /// If it contradicts an earlier record. It is restored also if the shard has more holds than its limit: a limit is for new claims.
     pub fn restore_hold(
         &mut self,
         hold: &Hold<'_>,
         lane: Option<LaneAddress>,
         effects: &mut impl Effects,
     ) -> Result<(), Refusal> {
-        self.is_within_limits(1)?;
         let Hold { namespace, fence, .. } = *hold;
         let name = hold.item.counter_name();
         let hash = self.hash(namespace, name);
@@ -105,10 +105,12 @@ impl Shard {
         self.restore_fence(entry, fence, hold.scope);
         let owner: Arc<[u8]> = Arc::from(hold.owner);
         let lane_number = self.lanes.open(lane.unwrap_or_else(|| nobody(namespace)), &owner, namespace);
+        self.account_for(lane_number);
         let claim = self.new_claim(lane_number, entry, restored_flags(hold));
         let record = &mut self.claims[claim];
         (record.secret, record.fence) = (hold.id.secret, fence);
-        record.since = Time::from_millis(hold.since_ms).min(self.now);
+        record.since = Time::from_millis(hold.since_ms).min(self.now).into();
+        let extra = restored_extra(hold, &mut self.registrations);
         let detail = self.detail_mut(claim);
         detail.number = hold.number;
         (detail.waited, detail.repeated) = (hold.waited, hold.repeated);
@@ -120,7 +122,8 @@ impl Shard {
         detail.request_id = hold.request_id.map(Arc::from);
         detail.metadata = hold.metadata.map(Arc::from);
         detail.restored_place = Some(hold.id.place);
-        detail.extra = restored_extra(hold);
+        detail.extra = extra;
+        self.count_len(claim, counted_len(hold));
         self.stand_where_it_was(claim, entry, &hold.item);
         self.time_restored(claim, hold);
         self.restored.insert(ClaimId { ..hold.id }, claim);
@@ -206,11 +209,24 @@ fn restored_flags(hold: &Hold<'_>) -> u16 {
         | bit(lazy, flag::LAZY)
 }
 
-fn restored_extra(hold: &Hold<'_>) -> Extra {
+/// Returns the bytes of a hold beside its key that accounts count. The log has an owner for each hold, so its bytes count even if it was the
+/// owner of the lane.
+fn counted_len(hold: &Hold<'_>) -> usize {
+    let strings = [Some(hold.owner), hold.metadata, hold.request_id];
+    let own: usize = strings.into_iter().flatten().map(<[u8]>::len).sum();
+    own + match &hold.item {
+        Item::Paths(paths) => paths.iter().map(|(path, _)| path.len()).sum(),
+        Item::Registration { type_name, .. } => type_name.len(),
+        Item::Key(_) | Item::Permits { .. } => 0,
+    }
+}
+
+fn restored_extra(hold: &Hold<'_>, registrations: &mut Registrations) -> Extra {
     match (&hold.item, hold.set_hash) {
         (Item::Permits { permits, .. }, _) => Extra::Permits(*permits),
         (Item::Registration { type_name, end_ms, .. }, _) => {
-            Extra::Registration(Box::new(RegisteredAs { type_name: Box::from(*type_name), end_ms: *end_ms }))
+            let type_name = registrations.begin(hold.namespace, type_name);
+            Extra::Registration(Box::new(RegisteredAs { type_name, end_ms: *end_ms }))
         }
         (Item::Key(_), Some(number)) => Extra::RestoredSibling(number),
         _ => Extra::None,

@@ -1,5 +1,6 @@
 //! Sets of paths of a tree namespace, each granted as a whole and held as one.
 
+use super::durable::answer_grant;
 use super::freeze::Thaw;
 use super::quota::NewClaims;
 use super::{AcquireOptions, Caller, Shard};
@@ -9,6 +10,7 @@ use crate::effect::{Answer, Effects, Grant, Refusal, Ticket};
 use crate::entry::{self, Kind};
 use crate::fifo::Fifo;
 use crate::limits::{ITEM_COUNT_MAX, Limits};
+use crate::measure::{FreedAt, Measure};
 use crate::slab::NONE;
 use crate::tree::{Enters, Tree, TreeItem, Verdict, fingerprint, segment_count};
 
@@ -44,6 +46,8 @@ pub(super) struct TreeSpace {
     pub(super) statistics_asked: Fifo<Ticket>,
     /// The number of the work item that stands ready to go on with what has become clear; 0 without one.
     pub(super) settling: u64,
+    /// When a hold last ended, until the waiters that this makes clear are granted.
+    pub(super) freed_at: FreedAt,
     /// The version of the freezes up to which what was kept back was granted.
     pub(super) thawed: u64,
     /// The walk over the sets that the last thaw lets in.
@@ -64,9 +68,9 @@ impl Shard {
     /// Serves an acquire of a set: it is granted, refused, or it waits and is answered later.
     pub fn acquire_set(&mut self, caller: &Caller, acquire: &AcquireSet<'_>, effects: &mut impl Effects) {
         match self.decide_set(caller, acquire, effects) {
-            Ok(Some(grant)) => effects.granted(caller.ticket, grant),
+            Ok(Some(grant)) => answer_grant(caller.ticket, grant, effects),
             Ok(None) => {}
-            Err(refusal) => effects.answer(caller.ticket, Answer::Refused(refusal)),
+            Err(refusal) => effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
         }
     }
 
@@ -168,6 +172,10 @@ impl Shard {
         // A set that may not wait is decided when it has entered, however long that takes.
         self.wait_until(claim, if may_wait { acquire.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
+        if may_wait {
+            effects.measure(Measure::Queued { depth: self.waiter_count(entry) });
+            self.note_wait(claim);
+        }
         if later {
             self.leave_tree(entry);
         }
@@ -242,6 +250,7 @@ impl Shard {
             set_count: 0,
             statistics_asked: Fifo::default(),
             settling: 0,
+            freed_at: FreedAt::NEVER,
             thawed: 0,
             thaw: Thaw::default(),
         });
@@ -351,6 +360,7 @@ impl Shard {
         let space = self.keys.entries[entry].head as usize;
         self.trees[space].holder_count -= 1;
         self.trees[space].tree.remove(self.claims[claim].next, &mut self.steps);
+        self.trees[space].freed_at = FreedAt::at(self.cause);
         self.free_set(claim);
         self.settle_tree(entry, effects);
     }
@@ -373,7 +383,10 @@ impl Shard {
     /// end of each lease or wait could use up the steps for all others.
     pub(super) fn settle_tree(&mut self, entry: u32, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].head as usize;
-        if !self.trees[space].tree.is_settled() {
+        if self.trees[space].tree.is_settled() {
+            // The hold that ended blocked no waiter.
+            self.trees[space].freed_at = FreedAt::NEVER;
+        } else {
             self.settle_what_is_due(entry, space, Enters::Later, effects);
         }
     }
@@ -393,7 +406,9 @@ impl Shard {
                 Verdict::Refused(claim, blocker) => self.refuse_set(claim, blocker, effects),
             }
         }
-        if !self.trees[space].tree.is_settled() {
+        if self.trees[space].tree.is_settled() {
+            self.trees[space].freed_at = FreedAt::NEVER;
+        } else {
             self.leave_tree(entry);
         }
         self.note_nodes(space);
@@ -423,7 +438,7 @@ impl Shard {
         self.trees[space].waiter_count -= 1;
         self.trees[space].holder_count += 1;
         self.trees[space].tree.grant(first_item, &mut self.steps);
-        self.begin_hold(claim, effects);
+        self.begin_hold(claim, self.trees[space].freed_at, effects);
     }
 
     /// Answers a set that entered over several turns and may not wait.

@@ -2,7 +2,7 @@
 
 use super::Shard;
 use super::work::Work;
-use crate::account::{Account, Accounts, Resource};
+use crate::account::{Account, Resource};
 use crate::claim::{Detail, flag};
 use crate::entry::{self, Kind};
 use crate::lane::{Counts, LaneState};
@@ -15,6 +15,7 @@ impl Shard {
     /// # Panics
     /// If one does not hold; the message says which and where.
     pub fn verify(&self) {
+        assert_eq!(self.nanos.round_up(), self.now, "the two parts of the reading of the clock");
         let mut placed = vec![0_u32; self.claims.end() as usize];
         let mut idle_count = 0;
         for index in 0..self.keys.entries.end() {
@@ -54,6 +55,7 @@ impl Shard {
         self.verify_claims(&placed);
         self.verify_lanes();
         self.verify_accounts();
+        self.verify_registrations();
         self.verify_watchers();
         self.verify_indexes();
     }
@@ -72,6 +74,16 @@ impl Shard {
         for space in &self.trees {
             space.tree.verify_index();
         }
+    }
+
+    fn verify_registrations(&self) {
+        let live = (0..self.claims.end()).filter(|claim| self.claims[*claim].has(flag::LIVE));
+        self.registrations.verify(live.filter(|claim| self.claims[*claim].detail != NONE).filter_map(
+            |claim| {
+                let registered = self.details[self.claims[claim].detail].registration()?;
+                Some((self.namespace_of(claim), &*registered.type_name))
+            },
+        ));
     }
 
     fn verify_queue(&self, index: u32, placed: &mut [u32]) {
@@ -153,8 +165,7 @@ impl Shard {
     pub fn count_account(&self, account: &Arc<Account>) -> [u64; 3] {
         let mut sum = [0; 3];
         for lane in (0..self.lanes.lanes.end()).map(|index| &self.lanes.lanes[index]) {
-            let Accounts { identity, address } = &lane.accounts;
-            if [identity, address].into_iter().flatten().any(|own| Arc::ptr_eq(own, account)) {
+            if lane.accounts.iter().any(|own| Arc::ptr_eq(own, account)) {
                 let Counts { claims, waiters, bytes } = lane.counts;
                 sum = [sum[0] + claims, sum[1] + waiters, sum[2] + bytes];
             }
@@ -195,7 +206,7 @@ impl Shard {
                 assert!(is_within, "{counts:?} of lane {index}, which has {recounted:?}");
                 assert!(lane.is_late || counts == recounted, "{counts:?} of lane {index}, not {recounted:?}");
             }
-            for account in [&lane.accounts.identity, &lane.accounts.address].into_iter().flatten() {
+            for account in lane.accounts.iter() {
                 let counts = self.count_account(account);
                 let used = [Resource::Claims, Resource::Waiters, Resource::Bytes].map(|of| account.used(of));
                 let has_all = used.iter().zip(counts).all(|(used, count)| *used >= count);

@@ -133,7 +133,9 @@ impl Shard {
         self.run_work(Kind::Others, effects);
         self.steps.add(all - 2 * quarter);
         self.end_late_waits(effects);
+        let cause = self.cause;
         self.expire(drained, effects);
+        self.cause = cause;
         self.run_work(Kind::Grants, effects);
         self.run_work(Kind::Others, effects);
     }
@@ -196,8 +198,10 @@ impl Shard {
                 self.go_on_with_pool(entry, effects);
             }
             entry::Kind::Flat if record.has(entry::flag::QUEUED) && self.queues[head].granting == number => {
-                self.queues[head].granting = 0;
-                self.grant_from_head(entry, effects);
+                let queue = &mut self.queues[head];
+                queue.granting = 0;
+                let freed_at = std::mem::take(&mut queue.freed_at);
+                self.grant_from_head(entry, freed_at, effects);
             }
             entry::Kind::Tree if self.trees[head as usize].settling == number => {
                 self.trees[head as usize].settling = 0;

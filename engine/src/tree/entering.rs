@@ -273,6 +273,15 @@ impl Tree {
         self.entering_set(first_item).map(|set| set.paths.ends.len())
     }
 
+    /// The items of a claim that enters, if it does: path key, and whether it writes.
+    pub(super) fn entering_paths(&self, first_item: u32) -> Option<impl Iterator<Item = (Vec<u8>, bool)>> {
+        let paths = &self.entering_set(first_item)?.paths;
+        Some((0..paths.ends.len()).map(|index| {
+            let TreeItem { path, write } = paths.get(index);
+            (path.to_vec(), write)
+        }))
+    }
+
     /// The path key of the first item of a claim that enters, if it does.
     pub(super) fn first_entering_path(&self, first_item: u32) -> Option<&[u8]> {
         self.entering_set(first_item).map(|set| set.paths.get(0).path)

@@ -83,10 +83,15 @@ impl Tree {
 
     /// The items of a claim, without redundant ones: path key, and whether it writes.
     pub(crate) fn paths(&self, first_item: u32) -> impl Iterator<Item = (Vec<u8>, bool)> {
-        self.items_of(first_item).map(|item| {
-            let item = &self.items[item];
-            (self.trie.path(item.node), item.write)
-        })
+        let entering = self.entering_paths(first_item);
+        // The items of a set that enters have no nodes yet, or not all of them.
+        let standing = entering.is_none().then(|| {
+            self.items_of(first_item).map(|item| {
+                let item = &self.items[item];
+                (self.trie.path(item.node), item.write)
+            })
+        });
+        entering.into_iter().flatten().chain(standing.into_iter().flatten())
     }
 
     /// How many items that are held, or that wait, overlap a path.

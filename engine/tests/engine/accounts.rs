@@ -28,7 +28,7 @@ impl Book {
         let access = |identity: usize, address: Option<usize>| {
             let identity = Some(Arc::clone(&accounts[identity]));
             let address = address.map(|number| Arc::clone(&accounts[number]));
-            Some(access(Accounts { identity, address }))
+            Some(access(Accounts { identity, address, namespace: None }))
         };
         let accesses =
             vec![access(0, None), access(1, None), Some(self::access(Accounts::NONE)), access(0, Some(2))];
@@ -100,7 +100,7 @@ const OPTIONS: AcquireOptions<'static> = AcquireOptions {
 impl Limited {
     fn new(resource: Resource, max: u64) -> Self {
         let account = Arc::new(Account::new(Holder::Identity, &quotas(resource, max)));
-        let access = access(Accounts { identity: Some(Arc::clone(&account)), address: None });
+        let access = access(Accounts { identity: Some(Arc::clone(&account)), ..Accounts::NONE });
         let mut node = Node::new(2, Limits { lease_min_ms: 1, ..Limits::default() }, START, 1);
         node.book = Book { accounts: vec![account], accesses: vec![Some(access), None], change_count: 0 };
         Self { node, now: START, number: 0, effects: Recorder::default() }

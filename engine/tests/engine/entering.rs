@@ -3,10 +3,11 @@
 use crate::fan_outs::FanOut;
 use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
-use waymaker_engine::limits::WORK_PER_TURN_MIN;
+use std::sync::Arc;
+use waymaker_engine::limits::{COMPARED_PATH_COUNT_MAX, WORK_PER_TURN_MIN};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event, FreezeList, Limits,
-    LogState, QuorumState, Refusal, Scope, Time, TreeItem,
+    Access, Acquire, AcquireOptions, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event, FreezeList,
+    HeldLock, Limits, LogState, PageBounds, QuorumState, Refusal, Rights, Scope, Time, TreeItem,
 };
 
 /// A shard in which every set of two segments enters over several turns, and turns are short.
@@ -51,6 +52,17 @@ impl FanOut {
         };
         self.node.shards[0].acquire_set(caller, &acquire, &mut self.effects);
         self.node.verify();
+    }
+
+    /// The claims with this prefix that are held, or that wait, as a client may list them.
+    fn listed(&mut self, client: u32, prefix: &[u8], waiting: bool) -> Vec<HeldLock> {
+        let caller = self.caller(client, 99);
+        let bounds = PageBounds { count_max: usize::MAX, bytes_max: usize::MAX };
+        self.node.shards[0].list(&caller, prefix, waiting, 0, &bounds, &mut self.effects);
+        match self.answered(99) {
+            Some(Answer::Listed(page)) => page.locks,
+            other => panic!("a page is the response, not {other:?}"),
+        }
     }
 
     /// The ids of all sets for which a client heard `Queued`.
@@ -157,6 +169,60 @@ fn waiters_are_listed_in_order_while_a_set_enters() {
         let tickets: Vec<u64> = status.waiters.iter().map(|waiter| waiter.ticket).collect();
         assert_eq!((tickets.len(), tickets.is_sorted()), (3, true), "{tickets:?}, enters: {enters}");
     }
+}
+
+#[test]
+fn a_set_is_listed_as_one_waiter_before_while_and_after_it_enters() {
+    let mut fan_out = small_turns();
+    fan_out.enter(0, 1, &paths(b'a', 1), 0, AcquireOptions::default());
+    // The second set enters, and the third one queues behind it.
+    let mut entered = paths(b'b', 100);
+    entered.extend(paths(b'a', 1));
+    fan_out.enter(0, 2, &entered, u32::MAX, AcquireOptions::default());
+    fan_out.enter(0, 3, &paths(b'c', 2), u32::MAX, AcquireOptions::default());
+    let mut turns = 0;
+    while fan_out.answered(3).is_none() {
+        let keys: Vec<_> = fan_out.listed(10, &[], true).into_iter().map(|waiter| waiter.key).collect();
+        assert_eq!(keys, [paths(b'b', 1).concat(), paths(b'c', 1).concat()], "in turn {turns}");
+        for (path, count) in [(&paths(b'b', 100)[99], 1), (&paths(b'a', 1)[0], 1), (&paths(b'd', 1)[0], 0)] {
+            assert_eq!(fan_out.listed(10, path, true).len(), count, "in turn {turns}");
+        }
+        turns += 1;
+        fan_out.turn();
+    }
+    assert!(turns > 5, "the second set entered in {turns} turns");
+    assert_eq!(fan_out.listed(10, &[], true).len(), 1, "the third set is granted");
+    assert_eq!(fan_out.listed(10, &[], false).len(), 2);
+}
+
+#[test]
+fn rights_for_the_entered_paths_of_a_set_are_no_rights_for_the_set() {
+    let mut fan_out = small_turns();
+    // A shard compares rights with this number of paths.
+    let mut set = paths(b'a', 16);
+    set.extend(paths(b'b', 16));
+    assert_eq!(set.len(), COMPARED_PATH_COUNT_MAX);
+    fan_out.enter(0, 1, &set, u32::MAX, AcquireOptions::default());
+    let id = fan_out.queued_ids()[0];
+    let allowed = |first: &[u8]| {
+        let by_prefix = first.iter().map(|first| (Box::from([2, 0, *first]), Rights::LIST | Rights::INSPECT));
+        Arc::new(Access::new("other".into(), Rights::NONE, by_prefix.collect()))
+    };
+    let mut turns = 0;
+    while fan_out.answered(1).is_none() {
+        for (client, first, may) in [(1, &b"a"[..], false), (2, b"ab", true), (3, b"c", false)] {
+            let caller = fan_out.caller(client, 9);
+            let shard = &mut fan_out.node.shards[0];
+            shard.note_access(caller.lane, Some(&allowed(first)));
+            shard.status(&caller, id, None, &mut fan_out.effects);
+            let answer = fan_out.answered(9);
+            assert_eq!(matches!(answer, Some(Answer::Status(_))), may, "in turn {turns}: {answer:?}");
+            assert_eq!(fan_out.listed(client, &[], true).len(), usize::from(may), "in turn {turns}");
+        }
+        turns += 1;
+        fan_out.turn();
+    }
+    assert!(turns > 1, "the set entered in {turns} turns");
 }
 
 /// Each of the waits takes a step or two when it ends. The sets behind it, which go on entering, must not take the others.

@@ -25,6 +25,7 @@ mod log_fixtures;
 mod log_records;
 mod lost_lanes;
 mod mailboxes;
+mod measures;
 mod model;
 mod node;
 mod old_ids;
@@ -39,6 +40,7 @@ mod specs;
 mod stale_work;
 #[cfg(debug_assertions)]
 mod steps;
+mod terms;
 mod twin;
 mod unused_namespaces;
 mod wheel;

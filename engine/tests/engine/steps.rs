@@ -447,7 +447,7 @@ fn a_page_of_a_listing_examines_a_part_of_very_many_paths() {
     while let Some(slot) = from {
         let bounds = PageBounds { count_max: 100, bytes_max: 10_000 };
         let before = fan_out.touched();
-        fan_out.node.shards[0].list(&caller, &[1, 0, b'x'], slot, &bounds, &mut fan_out.effects);
+        fan_out.node.shards[0].list(&caller, &[1, 0, b'x'], false, slot, &bounds, &mut fan_out.effects);
         let touched = fan_out.touched() - before;
         assert!(touched <= 200_000, "{touched} records for a page");
         let Some(Effect::Answer(_, Answer::Listed(page))) = fan_out.effects.said.pop() else {

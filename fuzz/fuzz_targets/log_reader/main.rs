@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
     let mut input = Bytes::new(input);
     let mode = input.below(3);
     fixtures::load();
-    memory::bounded(memory::LARGE, || {
+    memory::bounded(memory::RESTORED, || {
         let files = match mode {
             0 => files::any(input),
             1 => fixtures::changed(input),

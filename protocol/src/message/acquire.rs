@@ -6,6 +6,7 @@ use crate::frame::{Frame, HEADER_LEN, header, put_frame};
 use crate::id::LockId;
 use crate::limits::{KEY_LEN_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX};
 use crate::message::opcode;
+use crate::trace_parent::{TraceParent, TraceParentBytes};
 
 /// Flags of `ACQUIRE`. Those that bring a field bring it in the order of their bits.
 pub mod flag {
@@ -27,8 +28,10 @@ pub mod flag {
     pub const OWNER: u16 = 1 << 7;
     /// Brings `metadata`.
     pub const METADATA: u16 = 1 << 8;
+    /// Brings `traceparent`.
+    pub const TRACEPARENT: u16 = 1 << 9;
     /// Those that bring a field.
-    pub const OPTIONAL: u16 = RELEASE_AFTER | PRIORITY | SCOPE | REQUEST_ID | OWNER | METADATA;
+    pub const OPTIONAL: u16 = RELEASE_AFTER | PRIORITY | SCOPE | REQUEST_ID | OWNER | METADATA | TRACEPARENT;
     /// All there are.
     pub const ALL: u16 = SHARED | SESSION_LEASE | NOTIFY_QUEUED | OPTIONAL;
 }
@@ -86,6 +89,8 @@ pub struct AcquireOptions<'a> {
     pub owner: Option<&'a [u8]>,
     /// Shown to whoever inspects the key.
     pub metadata: Option<&'a [u8]>,
+    /// The span of the caller, for traces of the server. The claim does not depend on it.
+    pub traceparent: Option<&'a TraceParentBytes>,
 }
 
 impl<'a> Acquire<'a> {
@@ -97,13 +102,7 @@ impl<'a> Acquire<'a> {
         let lease_ms = cursor.u32("lease_ms")?;
         let wait_ms = cursor.u32("wait_ms")?;
         let key = cursor.non_empty_string("key", KEY_LEN_MAX)?;
-        let options = if flags & flag::OPTIONAL == 0 {
-            AcquireOptions::default()
-        } else {
-            AcquireOptions::decode(flags, &mut cursor)?
-        };
-        cursor.finish()?;
-        Ok(Self {
+        let with = |options| Self {
             lease_ms,
             wait_ms,
             key,
@@ -111,7 +110,15 @@ impl<'a> Acquire<'a> {
             session_lease: flags & flag::SESSION_LEASE != 0,
             notify_queued: flags & flag::NOTIFY_QUEUED != 0,
             options,
-        })
+        };
+        if flags & flag::OPTIONAL == 0 {
+            // A return of its own, so that no options are copied that are not there.
+            cursor.finish()?;
+            return Ok(with(AcquireOptions::default()));
+        }
+        let options = AcquireOptions::decode(flags, &mut cursor)?;
+        cursor.finish()?;
+        Ok(with(options))
     }
 
     /// Appends the acquire as a frame.
@@ -146,6 +153,7 @@ impl<'a> AcquireOptions<'a> {
                 .transpose()?,
             owner: has(flag::OWNER).then(|| cursor.string("owner", OWNER_LEN_MAX)).transpose()?,
             metadata: has(flag::METADATA).then(|| cursor.string("metadata", METADATA_LEN_MAX)).transpose()?,
+            traceparent: has(flag::TRACEPARENT).then(|| TraceParent::decode(cursor)).transpose()?,
         })
     }
 
@@ -157,6 +165,7 @@ impl<'a> AcquireOptions<'a> {
             | bit(self.request_id.is_some(), flag::REQUEST_ID)
             | bit(self.owner.is_some(), flag::OWNER)
             | bit(self.metadata.is_some(), flag::METADATA)
+            | bit(self.traceparent.is_some(), flag::TRACEPARENT)
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -171,6 +180,9 @@ impl<'a> AcquireOptions<'a> {
         }
         for string in [self.request_id, self.owner, self.metadata].into_iter().flatten() {
             put_string(out, string);
+        }
+        if let Some(traceparent) = self.traceparent {
+            out.extend_from_slice(traceparent);
         }
     }
 }

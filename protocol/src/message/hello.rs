@@ -24,7 +24,7 @@ pub const RESUMED: u16 = 1 << 0;
 pub const WELCOME_CAPABILITIES: u16 = 1 << 1;
 
 /// What rules hold in a namespace. Fixed when it is first used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[expect(missing_docs, reason = "described in docs/reference/wire.md")]
 pub enum NamespaceKind {
     #[default]

@@ -1,4 +1,4 @@
-//! The locks that are held, page by page.
+//! The locks that are held, or the claims that wait for one, page by page.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -10,7 +10,10 @@ use crate::message::opcode;
 /// Opcode of the answer.
 pub const LISTED: u8 = opcode::LIST | opcode::ANSWER;
 
-/// Asks for one page of the locks held in the namespace.
+/// Flag of `LIST`: list claims that wait instead of locks that are held.
+pub const WAITING: u16 = 1 << 0;
+
+/// Asks for one page of the locks held in the namespace, or of the claims that wait there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct List<'a> {
     /// 0 for the first page, then what the page before said.
@@ -19,17 +22,20 @@ pub struct List<'a> {
     pub count_max: u16,
     /// Only keys that begin with these bytes; in a tree namespace only paths below this path key.
     pub prefix: &'a [u8],
+    /// List claims that wait. Their `held_ms` is the time for which they have waited, their `remaining_ms` the rest of the wait.
+    pub waiting: bool,
 }
 
 impl<'a> List<'a> {
     /// The question in this frame.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
-        frame.checked_flags(0)?;
+        let flags = frame.checked_flags(WAITING)?;
         let mut cursor = Cursor::new(frame);
         let list = Self {
             cursor: cursor.u64("cursor")?,
             count_max: cursor.u16("count_max")?,
             prefix: cursor.string("prefix", PATH_KEY_LEN_MAX)?,
+            waiting: flags & WAITING != 0,
         };
         cursor.finish()?;
         Ok(list)
@@ -37,7 +43,8 @@ impl<'a> List<'a> {
 
     /// Appends the question as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        put_frame(out, opcode::LIST, 0, number, |out| {
+        let flags = if self.waiting { WAITING } else { 0 };
+        put_frame(out, opcode::LIST, flags, number, |out| {
             out.extend_from_slice(&self.cursor.to_le_bytes());
             out.extend_from_slice(&self.count_max.to_le_bytes());
             put_string(out, self.prefix);

@@ -24,6 +24,7 @@ pub mod pool;
 pub mod registry;
 pub mod release;
 pub mod remove_namespace;
+pub mod server_status;
 pub mod status;
 pub mod throttle;
 pub mod tree_statistics;
@@ -57,6 +58,7 @@ pub mod opcode {
     pub const FREEZE: u8 = 0x1c;
     pub const NAMESPACES: u8 = 0x1d;
     pub const REMOVE_NAMESPACE: u8 = 0x1e;
+    pub const SERVER_STATUS: u8 = 0x1f;
     pub const ACQUIRE_SET: u8 = 0x20;
     pub const ACQUIRE_KEYS: u8 = 0x21;
     pub const TREE_STATISTICS: u8 = 0x22;
@@ -125,6 +127,7 @@ pub enum Request<'a> {
     Freeze(freeze::Freeze<'a>),
     Namespaces(namespaces::Namespaces),
     RemoveNamespace(remove_namespace::RemoveNamespace<'a>),
+    ServerStatus(server_status::ServerStatus),
 }
 
 impl<'a> Request<'a> {
@@ -179,6 +182,7 @@ impl<'a> Request<'a> {
             opcode::REMOVE_NAMESPACE => {
                 remove_namespace::RemoveNamespace::decode(frame).map(Self::RemoveNamespace)
             }
+            opcode::SERVER_STATUS => server_status::ServerStatus::decode(frame).map(Self::ServerStatus),
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
         }
     }
@@ -220,6 +224,7 @@ impl<'a> Request<'a> {
             Self::Freeze(message) => message.encode(number, out),
             Self::Namespaces(message) => message.encode(number, out),
             Self::RemoveNamespace(message) => message.encode(number, out),
+            Self::ServerStatus(message) => message.encode(number, out),
         }
     }
 }
@@ -255,6 +260,7 @@ pub enum Response<'a> {
     Frozen(freeze::Frozen),
     NamespacesListed(namespaces::NamespacesListed<'a>),
     NamespaceRemoved(remove_namespace::NamespaceRemoved),
+    ServerStatus(server_status::ServerStatusAnswer<'a>),
     Event(event::Event<'a>),
     Error(error::ErrorAnswer<'a>),
 }
@@ -307,6 +313,9 @@ impl<'a> Response<'a> {
             remove_namespace::NAMESPACE_REMOVED => {
                 remove_namespace::NamespaceRemoved::decode(frame).map(Self::NamespaceRemoved)
             }
+            server_status::SERVER_STATUS_ANSWER => {
+                server_status::ServerStatusAnswer::decode(frame).map(Self::ServerStatus)
+            }
             opcode::ERROR => error::ErrorAnswer::decode(frame).map(Self::Error),
             opcode::QUEUED..=opcode::PING => event::Event::decode(frame).map(Self::Event),
             opcode => Err(DecodeError::UnknownOpcode { opcode }),
@@ -343,6 +352,7 @@ impl<'a> Response<'a> {
             Self::Frozen(message) => message.encode(number, out),
             Self::NamespacesListed(message) => message.encode(number, out),
             Self::NamespaceRemoved(message) => message.encode(number, out),
+            Self::ServerStatus(message) => message.encode(number, out),
             Self::Event(message) => message.encode(number, out),
             Self::Error(message) => message.encode(number, out),
         }
@@ -389,7 +399,9 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
         opcode::CANCEL => key_at(frame, cancel::KEY_OFFSET).map(Route::Key),
         opcode::INSPECT => key_at(frame, inspect::KEY_OFFSET).map(Route::Key),
         opcode::LIST => u64_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor),
-        opcode::HELLO | opcode::KEEP_ALIVE | opcode::GOODBYE | opcode::PONG => Some(Route::Connection),
+        opcode::HELLO | opcode::KEEP_ALIVE | opcode::GOODBYE | opcode::PONG | opcode::SERVER_STATUS => {
+            Some(Route::Connection)
+        }
         opcode::ACQUIRE_PERMITS => key_at(frame, acquire_permits::NAME_OFFSET).map(Route::Key),
         opcode::DESCRIBE_POOL => key_at(frame, pool::DESCRIBE_NAME_OFFSET).map(Route::Key),
         opcode::SET_CAPACITY => key_at(frame, pool::SET_NAME_OFFSET).map(Route::Key),

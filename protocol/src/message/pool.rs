@@ -4,7 +4,7 @@ use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, HEADER_LEN, put_frame};
 use crate::id::LockId;
-use crate::limits::{DESCRIBE_LISTED_MAX, KEY_LEN_MAX, OWNER_LEN_MAX};
+use crate::limits::{DESCRIBE_LISTED_MAX, KEY_LEN_MAX, OWNER_LEN_MAX, REASON_LEN_MAX};
 use crate::message::opcode;
 
 /// Opcode of the answer to `DESCRIBE_POOL`.
@@ -15,6 +15,9 @@ pub const CAPACITY_SET: u8 = opcode::SET_CAPACITY | opcode::ANSWER;
 pub const DESCRIBE_NAME_OFFSET: usize = HEADER_LEN;
 /// Where the length of the name stands in `SET_CAPACITY`; the name follows it.
 pub const SET_NAME_OFFSET: usize = HEADER_LEN + 9;
+
+/// Flag of `SET_CAPACITY`: brings `reason`.
+pub const SET_REASON: u16 = 1 << 0;
 
 /// In which order those who wait for a pool are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -232,17 +235,20 @@ pub struct SetCapacity<'a> {
     pub order: PoolOrder,
     /// 1 to 1024 bytes.
     pub name: &'a [u8],
+    /// Why, for the audit log; empty without a reason.
+    pub reason: &'a [u8],
 }
 
 impl<'a> SetCapacity<'a> {
     /// The request in this frame.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
-        frame.checked_flags(0)?;
+        let flags = frame.checked_flags(SET_REASON)?;
         let mut cursor = Cursor::new(frame);
         let set = Self {
             capacity: cursor.u64("capacity")?,
             order: PoolOrder::decode(&mut cursor, "order")?,
             name: cursor.non_empty_string("name", KEY_LEN_MAX)?,
+            reason: if flags & SET_REASON != 0 { cursor.string("reason", REASON_LEN_MAX)? } else { b"" },
         };
         cursor.finish()?;
         Ok(set)
@@ -250,10 +256,14 @@ impl<'a> SetCapacity<'a> {
 
     /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        put_frame(out, opcode::SET_CAPACITY, 0, number, |out| {
+        let flags = if self.reason.is_empty() { 0 } else { SET_REASON };
+        put_frame(out, opcode::SET_CAPACITY, flags, number, |out| {
             out.extend_from_slice(&self.capacity.to_le_bytes());
             out.push(self.order.number());
             put_string(out, self.name);
+            if flags != 0 {
+                put_string(out, self.reason);
+            }
         });
     }
 }

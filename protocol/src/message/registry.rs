@@ -6,6 +6,7 @@ use crate::frame::{Frame, HEADER_LEN, header, put_frame};
 use crate::id::LockId;
 use crate::limits::{KEY_LEN_MAX, OWNER_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX};
 use crate::message::opcode;
+use crate::trace_parent::{TraceParent, TraceParentBytes};
 
 /// Opcode of the answer to `REGISTER` and `HEARTBEAT`.
 pub const REGISTERED: u8 = opcode::REGISTER | opcode::ANSWER;
@@ -15,6 +16,9 @@ pub const UNREGISTERED: u8 = opcode::UNREGISTER | opcode::ANSWER;
 pub const ABSOLUTE: u16 = 1 << 0;
 /// Flag of `REGISTER`: the entry need not outlive the server.
 pub const EPHEMERAL: u16 = 1 << 1;
+/// Flag of `REGISTER`: brings `traceparent`.
+pub const TRACEPARENT: u16 = 1 << 2;
+const REGISTER_FLAGS: u16 = ABSOLUTE | EPHEMERAL | TRACEPARENT;
 /// Flag of `REGISTERED`: the entry was this owner's already.
 pub const RENEWED: u16 = 1 << 0;
 /// Flag of `UNREGISTERED`: the entry was somebody else's, whose time was over.
@@ -42,6 +46,8 @@ pub struct Register<'a> {
     pub value: &'a [u8],
     /// What kind of thing is registered; entries can be listed by it.
     pub type_name: &'a [u8],
+    /// The span of the caller, for traces of the server. Not in `HEARTBEAT`.
+    pub traceparent: Option<&'a TraceParentBytes>,
 }
 
 /// Like `REGISTER`, for an entry that there is: refused with `not_found` or `not_owner` where it is not this owner's.
@@ -51,7 +57,7 @@ pub struct Heartbeat<'a>(pub Register<'a>);
 impl<'a> Register<'a> {
     /// The request in this frame.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
-        Self::decode_with(frame, ABSOLUTE | EPHEMERAL)
+        Self::decode_with(frame, REGISTER_FLAGS)
     }
 
     fn decode_with(frame: Frame<'a>, known_flags: u16) -> Result<Self, DecodeError> {
@@ -65,6 +71,7 @@ impl<'a> Register<'a> {
             owner: cursor.non_empty_string("owner", OWNER_LEN_MAX)?,
             value: cursor.string("value", VALUE_LEN_MAX)?,
             type_name: cursor.string("type", TYPE_LEN_MAX)?,
+            traceparent: (flags & TRACEPARENT != 0).then(|| TraceParent::decode(&mut cursor)).transpose()?,
         };
         cursor.finish()?;
         Ok(register)
@@ -72,15 +79,23 @@ impl<'a> Register<'a> {
 
     /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        self.encode_with(opcode::REGISTER, ABSOLUTE | EPHEMERAL, number, out);
+        self.encode_with(opcode::REGISTER, REGISTER_FLAGS, number, out);
     }
 
     fn encode_with(&self, opcode: u8, known_flags: u16, number: u32, out: &mut Vec<u8>) {
-        let flags = if self.absolute { ABSOLUTE } else { 0 } | if self.ephemeral { EPHEMERAL } else { 0 };
-        put_frame(out, opcode, flags & known_flags, number, |out| {
+        let flags = if self.absolute { ABSOLUTE } else { 0 }
+            | if self.ephemeral { EPHEMERAL } else { 0 }
+            | if self.traceparent.is_some() { TRACEPARENT } else { 0 };
+        let flags = flags & known_flags;
+        put_frame(out, opcode, flags, number, |out| {
             out.extend_from_slice(&self.lease_ms.to_le_bytes());
             for string in [self.key, self.owner, self.value, self.type_name] {
                 put_string(out, string);
+            }
+            if flags & TRACEPARENT != 0
+                && let Some(traceparent) = self.traceparent
+            {
+                out.extend_from_slice(traceparent);
             }
         });
     }

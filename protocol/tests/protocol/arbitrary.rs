@@ -5,8 +5,9 @@ use proptest::option::of;
 use proptest::prelude::*;
 use waymaker_protocol::items::Item;
 use waymaker_protocol::limits::{
-    CREDENTIALS_LEN_MAX, KEY_LEN_MAX, METADATA_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX, REASON_LEN_MAX,
-    REQUEST_ID_LEN_MAX, SEGMENT_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX,
+    CREDENTIALS_LEN_MAX, KEY_LEN_MAX, METADATA_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX,
+    REASON_CODE_LEN_MAX, REASON_LEN_MAX, REASON_MESSAGE_LEN_MAX, REQUEST_ID_LEN_MAX, SEGMENT_LEN_MAX,
+    SERVER_ADDRESSES_LEN_MAX, SERVER_VERSION_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX,
 };
 use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, Cancelled,
@@ -15,11 +16,11 @@ use waymaker_protocol::{
     Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive,
     KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace, ListedPool,
     LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces, NamespacesListed,
-    PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder, PoolsListed, Register,
-    Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason, SessionId,
-    SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TreeStatistics,
-    TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
-    Watching, Welcome,
+    PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder, PoolsListed, Readiness,
+    Register, Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason, ServerReason,
+    ServerStatus, ServerStatusAnswer, SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle,
+    ThrottleAll, Throttled, TraceParent, TraceParentBytes, TreeStatistics, TreeStatisticsAnswer, Unregister,
+    Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -55,8 +56,9 @@ pub(crate) fn request() -> impl Strategy<Value = Request<'static>> {
             .prop_map(|(acquire_number, key)| Request::Cancel(Cancel { acquire_number, key })),
         (lock_id(), of(key())).prop_map(|(id, key)| Request::Status(Status { id, key })),
         key_or_path().prop_map(|key| Request::Inspect(Inspect { key })),
-        (any::<u64>(), any::<u16>(), key_or_path())
-            .prop_map(|(cursor, count_max, prefix)| Request::List(List { cursor, count_max, prefix })),
+        (any::<u64>(), any::<u16>(), key_or_path(), any::<bool>()).prop_map(
+            |(cursor, count_max, prefix, waiting)| Request::List(List { cursor, count_max, prefix, waiting })
+        ),
         request_for_several(),
         request_of_pool_or_limiter(),
         request_of_registry(),
@@ -72,8 +74,14 @@ fn request_of_pool_or_limiter() -> impl Strategy<Value = Request<'static>> {
     prop_oneof![
         acquire_permits().prop_map(Request::AcquirePermits),
         key().prop_map(|name| Request::DescribePool(DescribePool { name })),
-        (any::<u64>(), pool_order(), key())
-            .prop_map(|(capacity, order, name)| Request::SetCapacity(SetCapacity { capacity, order, name })),
+        (any::<u64>(), pool_order(), key(), string(0, REASON_LEN_MAX)).prop_map(
+            |(capacity, order, name, reason)| Request::SetCapacity(SetCapacity {
+                capacity,
+                order,
+                name,
+                reason
+            })
+        ),
         (any::<u64>(), any::<u16>(), string(0, KEY_LEN_MAX)).prop_map(|(cursor, count_max, prefix)| {
             Request::ListPools(ListPools { cursor, count_max, prefix })
         }),
@@ -88,7 +96,7 @@ fn request_of_registry() -> impl Strategy<Value = Request<'static>> {
         Just(Request::TreeStatistics(TreeStatistics)),
         register().prop_map(Request::Register),
         register().prop_map(|register| {
-            Request::Heartbeat(Heartbeat(Register { ephemeral: false, ..register }))
+            Request::Heartbeat(Heartbeat(Register { ephemeral: false, traceparent: None, ..register }))
         }),
         (entry_key(), owner()).prop_map(|(key, owner)| Request::Unregister(Unregister { key, owner })),
         entry_key().prop_map(|key| Request::LookUp(LookUp { key })),
@@ -110,10 +118,12 @@ fn request_of_watcher_or_operator() -> impl Strategy<Value = Request<'static>> {
         (any::<u64>(), key_or_path()).prop_map(|(fence, key)| Request::Verify(Verify { fence, key })),
         (lock_id(), string(0, REASON_LEN_MAX))
             .prop_map(|(id, reason)| Request::ForceRelease(ForceRelease { id, reason })),
-        (key_or_path(), any::<bool>()).prop_map(|(prefix, thaw)| Request::Freeze(Freeze { prefix, thaw })),
+        (key_or_path(), any::<bool>(), string(0, REASON_LEN_MAX))
+            .prop_map(|(prefix, thaw, reason)| Request::Freeze(Freeze { prefix, thaw, reason })),
         (any::<u64>(), any::<u16>())
             .prop_map(|(cursor, count_max)| Request::Namespaces(Namespaces { cursor, count_max })),
         string(1, NAMESPACE_LEN_MAX).prop_map(|name| Request::RemoveNamespace(RemoveNamespace { name })),
+        Just(Request::ServerStatus(ServerStatus)),
     ]
 }
 
@@ -204,7 +214,24 @@ fn response_to_watcher_or_operator() -> impl Strategy<Value = Response<'static>>
         (any::<u64>(), vec(listed_namespace(), 0..3)).prop_map(|(next, namespaces)| {
             Response::NamespacesListed(NamespacesListed { next, namespaces })
         }),
+        server_status_answer().prop_map(Response::ServerStatus),
     ]
+}
+
+fn server_status_answer() -> impl Strategy<Value = ServerStatusAnswer<'static>> {
+    let readiness = prop_oneof![Just(Readiness::Ready), Just(Readiness::Degraded), Just(Readiness::NotReady)];
+    let reason = (string(0, REASON_CODE_LEN_MAX), string(0, REASON_MESSAGE_LEN_MAX), any::<u64>())
+        .prop_map(|(code, message, remaining_ms)| ServerReason { code, message, remaining_ms });
+    let texts = (string(0, SERVER_VERSION_LEN_MAX), string(0, SERVER_ADDRESSES_LEN_MAX));
+    (any::<u64>(), readiness, texts, vec(reason, 0..4)).prop_map(
+        |(uptime_ms, readiness, (version, addresses), reasons)| ServerStatusAnswer {
+            uptime_ms,
+            readiness,
+            version,
+            addresses,
+            reasons,
+        },
+    )
 }
 
 /// Mostly short, sometimes of just the longest length. Messages borrow their strings, and a test may leak them.
@@ -344,8 +371,22 @@ fn acquire() -> impl Strategy<Value = Acquire<'static>> {
 fn acquire_options() -> impl Strategy<Value = AcquireOptions<'static>> {
     let numbers = (of(any::<u32>()), of(any::<u32>()), of(any::<u8>()));
     let strings = (of(string(1, REQUEST_ID_LEN_MAX)), of(owner()), of(string(0, METADATA_LEN_MAX)));
-    (numbers, strings).prop_map(|((release_after_ms, priority, scope), (request_id, owner, metadata))| {
-        AcquireOptions { release_after_ms, priority, scope, request_id, owner, metadata }
+    (numbers, strings, of(traceparent_bytes())).prop_map(
+        |(numbers, (request_id, owner, metadata), traceparent)| {
+            let (release_after_ms, priority, scope) = numbers;
+            AcquireOptions { release_after_ms, priority, scope, request_id, owner, metadata, traceparent }
+        },
+    )
+}
+
+fn traceparent_bytes() -> impl Strategy<Value = &'static TraceParentBytes> {
+    traceparent().prop_map(|context| &*Box::leak(Box::new(*context.as_bytes())))
+}
+
+pub(crate) fn traceparent() -> impl Strategy<Value = TraceParent> {
+    let parts = (any::<[u8; 16]>(), any::<[u8; 8]>(), any::<u8>());
+    parts.prop_filter_map("an id is all zeros", |(trace_id, span_id, flags)| {
+        TraceParent::new(trace_id, span_id, flags).ok()
     })
 }
 
@@ -458,8 +499,8 @@ fn bucket() -> impl Strategy<Value = Bucket<'static>> {
 
 fn register() -> impl Strategy<Value = Register<'static>> {
     let strings = (entry_key(), string(1, OWNER_LEN_MAX), string(0, VALUE_LEN_MAX), string(0, TYPE_LEN_MAX));
-    (any::<i64>(), any::<[bool; 2]>(), strings).prop_map(
-        |(lease_ms, [absolute, ephemeral], (key, owner, value, type_name))| Register {
+    (any::<i64>(), any::<[bool; 2]>(), strings, of(traceparent_bytes())).prop_map(
+        |(lease_ms, [absolute, ephemeral], (key, owner, value, type_name), traceparent)| Register {
             lease_ms,
             absolute,
             ephemeral,
@@ -467,6 +508,7 @@ fn register() -> impl Strategy<Value = Register<'static>> {
             owner,
             value,
             type_name,
+            traceparent,
         },
     )
 }

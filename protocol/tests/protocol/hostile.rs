@@ -3,9 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::{Request, Response, next_frame, route};
+use waymaker_protocol::{Request, Response, TraceParent, next_frame, route};
 
-use crate::arbitrary::{config, message, request};
+use crate::arbitrary::{config, message, request, traceparent};
 use crate::direction::{Message, Sender, only_frame, patch_length};
 
 proptest! {
@@ -28,6 +28,17 @@ proptest! {
         for opcode in 0..=u8::MAX {
             bytes[8] = opcode;
             decode_all(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_trace_context_is_read_as_it_is_written(context in traceparent(), place in 0..55_usize, byte: char) {
+        let text = context.to_string();
+        prop_assert_eq!(text.parse(), Ok(context));
+        // Any text is read without a panic; a damaged one may still be a trace context.
+        let damaged = format!("{}{byte}{}", &text[..place], &text[place + 1..]);
+        if let Ok(read) = damaged.parse::<TraceParent>() {
+            prop_assert_eq!(read.to_string()[2..].to_owned(), damaged[2..55].to_owned());
         }
     }
 

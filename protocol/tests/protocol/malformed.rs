@@ -3,12 +3,14 @@
 use waymaker_protocol::limits::{
     BUCKET_COUNT_MAX, CREDENTIALS_LEN_MAX, DESCRIBE_LISTED_MAX, INSPECT_HOLDERS_MAX, ITEM_COUNT_MAX,
     KEY_LEN_MAX, KEYS_BYTES_MAX, LIST_PAGE_MAX, METADATA_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX,
-    REASON_LEN_MAX, REQUEST_ID_LEN_MAX, SEGMENT_COUNT_MAX, SEGMENT_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX,
+    REASON_CODE_LEN_MAX, REASON_LEN_MAX, REASON_MESSAGE_LEN_MAX, REQUEST_ID_LEN_MAX, SEGMENT_COUNT_MAX,
+    SEGMENT_LEN_MAX, SERVER_ADDRESSES_LEN_MAX, SERVER_REASONS_MAX, SERVER_VERSION_LEN_MAX, TYPE_LEN_MAX,
+    VALUE_LEN_MAX,
 };
 use waymaker_protocol::message::{acquire_keys, opcode, throttle};
 use waymaker_protocol::{
     AcquireKeys, DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, GrantedKey, GrantedKeys, Items, KeyItem,
-    Request, Response, Route, route,
+    Request, Response, Route, TraceParent, route,
 };
 
 use crate::direction::{Message, Sender, only_frame, patch_length};
@@ -16,7 +18,7 @@ use crate::layout::{Field, layout};
 use crate::samples::{sample, samples};
 
 /// Limit of each string, by the name of its field. Path keys have only the limit of the length field.
-const STRING_LIMITS: [(&str, usize); 26] = [
+const STRING_LIMITS: [(&str, usize); 30] = [
     ("namespace", NAMESPACE_LEN_MAX),
     ("owner", OWNER_LEN_MAX),
     ("credentials", CREDENTIALS_LEN_MAX),
@@ -41,16 +43,21 @@ const STRING_LIMITS: [(&str, usize); 26] = [
     ("lock.owner", OWNER_LEN_MAX),
     ("lock.request_id", REQUEST_ID_LEN_MAX),
     ("lock.metadata", METADATA_LEN_MAX),
+    ("server_version", SERVER_VERSION_LEN_MAX),
+    ("addresses", SERVER_ADDRESSES_LEN_MAX),
+    ("reason.code", REASON_CODE_LEN_MAX),
+    ("reason.message", REASON_MESSAGE_LEN_MAX),
     ("field", 1024),
     ("message", 1024),
 ];
 
 /// The limit of every list, by the opcode of its message and the name of the field that counts it.
-const COUNT_LIMITS: [(u8, &str, usize); 12] = [
+const COUNT_LIMITS: [(u8, &str, usize); 13] = [
     (0x95, "listed_holders", INSPECT_HOLDERS_MAX),
     (0x95, "listed_waiters", INSPECT_HOLDERS_MAX),
     (0x96, "count", LIST_PAGE_MAX as usize),
     (0x9d, "count", LIST_PAGE_MAX as usize),
+    (0x9f, "count", SERVER_REASONS_MAX),
     (opcode::ACQUIRE_SET, "count", ITEM_COUNT_MAX),
     (opcode::ACQUIRE_KEYS, "count", ITEM_COUNT_MAX),
     (acquire_keys::GRANTED_KEYS, "count", ITEM_COUNT_MAX),
@@ -92,15 +99,16 @@ fn an_unknown_flag_is_rejected_with_its_bit() {
 /// The flags of each message, as `docs/reference/wire.md` has them.
 fn known_flags(opcode: u8) -> u16 {
     match opcode {
-        opcode::ACQUIRE => 0b1_1111_1111,
-        opcode::ACQUIRE_SET => 0b1_1110_1110,
-        opcode::ACQUIRE_KEYS => 0b1_1111_1110,
-        opcode::ACQUIRE_PERMITS => 0b1000_0001_1110_1110,
+        opcode::ACQUIRE => 0b11_1111_1111,
+        opcode::ACQUIRE_SET => 0b11_1110_1110,
+        opcode::ACQUIRE_KEYS => 0b11_1111_1110,
+        opcode::ACQUIRE_PERMITS => 0b1000_0011_1110_1110,
         0x90 | 0xa1 => 0b1111,
         0x9a => 0b11,
-        opcode::FREEZE | 0x99 | 0x9b | 0x9c => 0b1,
+        opcode::FREEZE => 0b11,
+        opcode::LIST | opcode::SET_CAPACITY | 0x99 | 0x9b | 0x9c => 0b1,
         opcode::THROTTLE | opcode::THROTTLE_ALL | throttle::THROTTLED => 0b1,
-        opcode::REGISTER => 0b11,
+        opcode::REGISTER => 0b111,
         opcode::HEARTBEAT | opcode::LIST_ENTRIES | 0xd0 | 0xd2 | 0xd3 => 0b1,
         opcode::HELLO => 0b111,
         opcode::RELEASE | opcode::EXTEND => 0b11,
@@ -328,6 +336,7 @@ fn an_undefined_value_is_rejected_with_its_field() {
         ("pools_listed", "pool.order", 2..=255),
         ("pools_listed", "pool.is_set", 2..=255),
         ("namespaces_listed", "namespace.kind", 6..=255),
+        ("server_status_answer", "readiness", 3..=255),
         ("key_held", "shared", 2..=255),
     ] {
         let sample = sample(name);
@@ -347,6 +356,7 @@ fn a_zero_in_a_nonzero_field_is_rejected_with_its_field() {
         ("acquire_permits", "capacity"),
         ("acquire_permits", "permits"),
         ("acquire_permits_everything", "permits"),
+        ("acquire_traceparent", "traceparent"),
         ("throttle", "rate"),
         ("throttle", "burst"),
         ("throttle", "period_ns"),
@@ -358,6 +368,28 @@ fn a_zero_in_a_nonzero_field_is_rejected_with_its_field() {
         let place = fields.iter().find(|found| found.name == field).expect("the sample has the field");
         let error = decode_changed(&bytes, Sender::Client, place.offset, &vec![0; place.len]);
         assert_eq!(error, DecodeError::BadValue { field, value: 0 }, "{name}");
+    }
+}
+
+#[test]
+fn a_trace_context_with_an_id_of_zeros_is_rejected() {
+    for name in [
+        "acquire_traceparent",
+        "acquire_keys_traceparent",
+        "acquire_set_traceparent",
+        "acquire_permits_traceparent",
+        "register_traceparent",
+    ] {
+        let sample = sample(name);
+        let bytes = sample.message.encode(1);
+        let fields = layout(Sender::Client, &bytes);
+        let place =
+            fields.iter().find(|found| found.name == "traceparent").expect("the sample has the field");
+        assert_eq!(place.len, TraceParent::LEN, "{name}");
+        for (offset, len) in [(0, 16), (16, 8)] {
+            let error = decode_changed(&bytes, Sender::Client, place.offset + offset, &vec![0; len]);
+            assert_eq!(error, DecodeError::BadValue { field: "traceparent", value: 0 }, "{name}");
+        }
     }
 }
 

@@ -41,9 +41,11 @@ proptest! {
 
 fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
     match request {
-        Request::Hello(_) | Request::KeepAlive(_) | Request::Goodbye(_) | Request::Pong(_) => {
-            Route::Connection
-        }
+        Request::Hello(_)
+        | Request::KeepAlive(_)
+        | Request::Goodbye(_)
+        | Request::Pong(_)
+        | Request::ServerStatus(_) => Route::Connection,
         Request::Acquire(acquire) => Route::Key(acquire.key),
         Request::Cancel(cancel) => Route::Key(cancel.key),
         Request::Inspect(inspect) => Route::Key(inspect.key),

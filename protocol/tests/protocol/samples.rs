@@ -9,10 +9,11 @@ use waymaker_protocol::{
     KeepAlive, KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace,
     ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces,
     NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder,
-    PoolsListed, Register, Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason,
-    SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled,
-    TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
-    Waiter, Watch, Watching, Welcome,
+    PoolsListed, Readiness, Register, Registered, Release, Released, RemoveNamespace, Request, Response,
+    RevokeReason, ServerReason, ServerStatus, ServerStatusAnswer, SessionId, SessionRequest, SetCapacity,
+    Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TraceParent, TraceParentBytes, TreeStatistics,
+    TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
+    Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -29,6 +30,13 @@ pub(crate) struct Sample {
 pub(crate) const LOCK_ID: LockId = LockId { place: 0x0706_0504_0302_0100, secret: 0x0f0e_0d0c_0b0a_0908 };
 const SESSION_ID: SessionId = SessionId { place: 0x1716_1514_1312_1110, secret: 0x1f1e_1d1c_1b1a_1918 };
 const STAMP_MS: u64 = 123_456_789;
+
+/// A trace context. No two bytes of it are alike.
+fn traceparent() -> Option<&'static TraceParentBytes> {
+    let bytes = std::array::from_fn(|index| 0x50 + index as u8);
+    TraceParent::from_bytes(&bytes).expect("no id of zeros");
+    Some(Box::leak(Box::new(bytes)))
+}
 
 /// All samples: requests first, each followed by its answers, then events and errors.
 pub(crate) fn samples() -> Vec<Sample> {
@@ -208,6 +216,7 @@ fn claiming() -> Vec<Sample> {
         request_id: Some(b"pay-42-1"),
         owner: Some(b"billing-3/pay"),
         metadata: Some(b"refund"),
+        traceparent: None,
     };
     let everything = Acquire {
         lease_ms: 0,
@@ -226,6 +235,15 @@ fn claiming() -> Vec<Sample> {
     vec![
         request("acquire", "ACQUIRE, exclusive, nothing optional", 2, Request::Acquire(acquire)),
         request("acquire_everything", "ACQUIRE with every flag and field", 2, Request::Acquire(everything)),
+        request(
+            "acquire_traceparent",
+            "ACQUIRE with every field, also a trace context",
+            2,
+            Request::Acquire(Acquire {
+                options: AcquireOptions { traceparent: traceparent(), ..options },
+                ..everything
+            }),
+        ),
         response("granted", "GRANTED at once", 2, Response::Granted(granted)),
         response("granted_flags", "GRANTED with every flag", 2, Response::Granted(granted_flagged)),
         request(
@@ -384,10 +402,21 @@ fn asking() -> Vec<Sample> {
         ),
         request("list", "LIST, first page of everything", 10, Request::List(List::default())),
         request(
+            "list_waiting",
+            "LIST of claims that wait",
+            10,
+            Request::List(List { prefix: b"order:", waiting: true, ..List::default() }),
+        ),
+        request(
             "list_prefix",
             "LIST, a later page",
             10,
-            Request::List(List { cursor: 0x3736_3534_3332_3130, count_max: 100, prefix: b"order:" }),
+            Request::List(List {
+                cursor: 0x3736_3534_3332_3130,
+                count_max: 100,
+                prefix: b"order:",
+                ..List::default()
+            }),
         ),
         response("listed_empty", "LISTED, the last page and empty", 10, Response::Listed(Listed::default())),
         response(
@@ -445,12 +474,23 @@ fn operating() -> Vec<Sample> {
                 was_waiting: true,
             }),
         ),
-        request("freeze", "FREEZE", 13, Request::Freeze(Freeze { prefix: b"order:", thaw: false })),
+        request(
+            "freeze",
+            "FREEZE",
+            13,
+            Request::Freeze(Freeze { prefix: b"order:", thaw: false, ..Freeze::default() }),
+        ),
         request(
             "freeze_thaw",
             "FREEZE, taken back",
             13,
-            Request::Freeze(Freeze { prefix: b"order:", thaw: true }),
+            Request::Freeze(Freeze { prefix: b"order:", thaw: true, ..Freeze::default() }),
+        ),
+        request(
+            "freeze_reason",
+            "FREEZE with a reason",
+            13,
+            Request::Freeze(Freeze { prefix: b"order:", thaw: false, reason: b"incident 7" }),
         ),
         response(
             "frozen",
@@ -478,6 +518,26 @@ fn operating() -> Vec<Sample> {
             Request::RemoveNamespace(RemoveNamespace { name: b"orders" }),
         ),
         response("namespace_removed", "NAMESPACE_REMOVED", 24, Response::NamespaceRemoved(NamespaceRemoved)),
+        request("server_status", "SERVER_STATUS", 25, Request::ServerStatus(ServerStatus)),
+        response(
+            "server_status_answer",
+            "SERVER_STATUS_ANSWER of a server that recovers on a full disk",
+            25,
+            Response::ServerStatus(ServerStatusAnswer {
+                uptime_ms: 61_000,
+                readiness: Readiness::NotReady,
+                version: b"0.1.0",
+                addresses: b"binary=127.0.0.1:7420",
+                reasons: vec![
+                    ServerReason {
+                        code: b"recovering",
+                        message: b"grants resume in 12 s",
+                        remaining_ms: 11_734,
+                    },
+                    ServerReason { code: b"disk_full", message: b"the disk is full", remaining_ms: 0 },
+                ],
+            }),
+        ),
     ]
 }
 
@@ -529,6 +589,7 @@ fn claiming_several() -> Vec<Sample> {
         request_id: Some(b"pay-42-1"),
         owner: Some(b"billing-3/pay"),
         metadata: Some(b"refund"),
+        traceparent: None,
     };
     let set = AcquireSet {
         lease_ms: 30_000,
@@ -584,12 +645,30 @@ fn claiming_several() -> Vec<Sample> {
             18,
             Request::AcquireSet(everything),
         ),
+        request(
+            "acquire_set_traceparent",
+            "ACQUIRE_SET with every field, also a trace context",
+            18,
+            Request::AcquireSet(AcquireSet {
+                options: AcquireOptions { traceparent: traceparent(), ..everything.options },
+                ..everything
+            }),
+        ),
         request("acquire_keys", "ACQUIRE_KEYS, nothing optional", 19, Request::AcquireKeys(keys)),
         request(
             "acquire_keys_everything",
             "ACQUIRE_KEYS with every flag and field",
             19,
             Request::AcquireKeys(keys_everything),
+        ),
+        request(
+            "acquire_keys_traceparent",
+            "ACQUIRE_KEYS with every field, also a trace context",
+            19,
+            Request::AcquireKeys(AcquireKeys {
+                options: AcquireOptions { traceparent: traceparent(), ..keys_everything.options },
+                ..keys_everything
+            }),
         ),
         response("granted_keys", "GRANTED_KEYS at once", 19, Response::GrantedKeys(granted)),
         response("granted_keys_flags", "GRANTED_KEYS with every flag", 19, Response::GrantedKeys(flagged)),
@@ -621,6 +700,7 @@ fn pooling() -> Vec<Sample> {
             request_id: Some(b"pay-42-1"),
             owner: Some(b"billing-3/pay"),
             metadata: Some(b"refund"),
+            traceparent: None,
         },
         ..acquire
     };
@@ -652,7 +732,8 @@ fn pooling() -> Vec<Sample> {
         holders: vec![holder, PermitHolder { permits: 1, fence: 8, owner: b"", ..holder }],
         waiters: vec![waiter],
     };
-    let set = SetCapacity { capacity: 20, order: PoolOrder::Timestamp, name: b"workers" };
+    let set =
+        SetCapacity { capacity: 20, order: PoolOrder::Timestamp, name: b"workers", ..SetCapacity::default() };
     let set_pool = ListedPool {
         capacity: 10,
         held: 3,
@@ -674,6 +755,15 @@ fn pooling() -> Vec<Sample> {
             Request::AcquirePermits(everything),
         ),
         request(
+            "acquire_permits_traceparent",
+            "ACQUIRE_PERMITS with every field, also a trace context",
+            20,
+            Request::AcquirePermits(AcquirePermits {
+                options: AcquireOptions { traceparent: traceparent(), ..everything.options },
+                ..everything
+            }),
+        ),
+        request(
             "describe_pool",
             "DESCRIBE_POOL",
             21,
@@ -692,6 +782,12 @@ fn pooling() -> Vec<Sample> {
             Response::PoolDescribed(described),
         ),
         request("set_capacity", "SET_CAPACITY", 22, Request::SetCapacity(set)),
+        request(
+            "set_capacity_reason",
+            "SET_CAPACITY with a reason",
+            22,
+            Request::SetCapacity(SetCapacity { reason: b"two more disks", ..set }),
+        ),
         response("capacity_set", "CAPACITY_SET", 22, Response::CapacitySet(CapacitySet { previous: 10 })),
         request("list_pools", "LIST_POOLS, the first page", 23, Request::ListPools(ListPools::default())),
         request(
@@ -782,6 +878,7 @@ fn registering() -> Vec<Sample> {
         owner: b"billing-3",
         value: b"10.0.0.3:8080",
         type_name: b"service",
+        traceparent: None,
     };
     let until =
         Register { lease_ms: 1_700_000_030_000, absolute: true, value: b"", type_name: b"", ..register };
@@ -805,6 +902,12 @@ fn registering() -> Vec<Sample> {
             "REGISTER of what need not outlive the server",
             25,
             Request::Register(Register { ephemeral: true, ..register }),
+        ),
+        request(
+            "register_traceparent",
+            "REGISTER with a trace context",
+            25,
+            Request::Register(Register { traceparent: traceparent(), ..register }),
         ),
         request("register_absolute", "REGISTER until an instant", 25, Request::Register(until)),
         response("registered", "REGISTERED, newly", 25, Response::Registered(registered)),

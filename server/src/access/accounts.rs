@@ -42,6 +42,7 @@ impl AccountBook {
             identity: book.account(&policy, identity, Holder::Identity, None),
             address: network
                 .and_then(|network| book.account(&policy, identity, Holder::Address, Some(network))),
+            namespace: None,
         }
     }
 

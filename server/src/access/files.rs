@@ -1,7 +1,10 @@
 //! The files of a policy: the access file, and the files of tokens.
 
 use super::{AccessControl, Policy};
+use crate::options::{OrNone, heading, path_or_none};
 use crate::reload::{Reload, ReloadError};
+use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,13 +14,31 @@ use waymaker_access::{
     AccessFileError, JwksError, JwtOptions, JwtVerifier, Rules, TokenFileError, TokenTable, is_token_file,
 };
 
-/// Which files say who may do what.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Files that say who may do what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = heading::ACCESS)]
 pub struct AccessOptions {
-    /// The access file.
-    pub access: Option<PathBuf>,
-    /// A file of tokens, or a directory of such files.
-    pub tokens: Option<PathBuf>,
+    /// File of tokens that `waymaker-ctl tokens create` made, or directory of such files. Clients with a token have its
+    /// identity; a token that is not valid is refused. The server reads the files again after SIGHUP
+    #[arg(
+        long,
+        env = "WAYMAKER_TOKENS",
+        value_name = "PATH",
+        default_value = "none",
+        value_parser = PathBufValueParser::new().map(path_or_none)
+    )]
+    pub tokens: OrNone<PathBuf>,
+    /// TOML file with the rules that give identities rights. From the first rule on everything is denied that no rule
+    /// allows, also on loopback and on the Unix socket. Without rules a client may do everything. The server reads the
+    /// file again after SIGHUP
+    #[arg(
+        long,
+        env = "WAYMAKER_ACCESS",
+        value_name = "FILE",
+        default_value = "none",
+        value_parser = PathBufValueParser::new().map(path_or_none)
+    )]
+    pub access: OrNone<PathBuf>,
 }
 
 /// Why the files cannot be used.

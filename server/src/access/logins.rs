@@ -5,24 +5,30 @@ use super::evidence::Evidence;
 use crate::audit::{Act, Audit, AuditEvent, Caller, Detail};
 use crate::maximum::Maximum;
 use crate::network::Network;
+use crate::options::heading;
+use clap::Args;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use waymaker_engine::Time;
 use waymaker_protocol::ErrorCode;
 
-/// Limit of failed logins of each source address. A login is an attempt to identify with credentials.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Limit of failed logins of each source address; none by default. A login is an attempt to identify with credentials.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct LoginLimits {
-    /// Failed logins of one address in a second after which the server pauses the address.
+    /// Failed logins of one source address within a second after which the server refuses its credentials for a while, or
+    /// `none`. The pause is 1 s at first, and doubles up to 60 s until no login of the address has failed for 10 minutes
+    #[arg(
+        long = "failed-logins-per-second",
+        env = "WAYMAKER_FAILED_LOGINS_PER_SECOND",
+        value_name = "N",
+        default_value = "5",
+        allow_hyphen_values = true,
+        help_heading = heading::LIMITS
+    )]
     pub failed_per_second: Maximum,
     /// If true, the limit applies to loopback addresses too.
+    #[arg(skip)]
     pub include_loopback: bool,
-}
-
-impl Default for LoginLimits {
-    fn default() -> Self {
-        Self { failed_per_second: Maximum::new(5), include_loopback: false }
-    }
 }
 
 /// The beginning of a pause of a source address.

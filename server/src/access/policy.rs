@@ -5,7 +5,7 @@ use super::shared_grants::SharedGrants;
 use std::path::Path;
 use std::sync::Arc;
 use waymaker_access::{Identity, JwtRefusal, JwtVerifier, Proof, Rules, Token, TokenRefusal, TokenTable};
-use waymaker_engine::{Access, Holder, Quotas};
+use waymaker_engine::{Access, Holder, Quotas, Rights};
 use waymaker_protocol::NamespaceKind;
 
 /// Why a client is not let in.
@@ -183,10 +183,10 @@ impl Policy {
         Some(if is_shared { self.shared.access(identity, namespace, kind, find) } else { find() })
     }
 
-    /// Returns which namespaces a client may list at least some keys of.
-    pub fn may_list(&self, identity: Option<&Arc<Identity>>) -> impl Fn(&[u8]) -> bool {
-        let may_list = identity.map(|identity| self.rules.may_list(identity));
-        move |namespace| may_list.as_ref().is_none_or(|may_list| may_list(namespace))
+    /// Returns in which namespaces a client has this right for at least some keys.
+    pub fn allowing(&self, identity: Option<&Arc<Identity>>, right: Rights) -> impl Fn(&[u8]) -> bool {
+        let allowing = identity.map(|identity| self.rules.allowing(identity, right));
+        move |namespace| allowing.as_ref().is_none_or(|allowing| allowing(namespace))
     }
 
     /// Returns whether a client may read the metrics of the server.

@@ -25,11 +25,17 @@ impl SharedGrants {
         find: impl FnOnce() -> Access,
     ) -> Access {
         let key = (Arc::clone(&identity.name), identity.groups.clone(), namespace.into(), kind as u8);
-        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = shared().get(&key);
+        if let Some(grants) = known {
+            return Access::of(grants);
+        }
+        // Others need the lock meanwhile. Some of them may find the same.
+        let access = find();
+        let mut shared = shared();
         if let Some(grants) = shared.get(&key) {
             return Access::of(grants);
         }
-        let access = find();
         shared.insert(key, access.grants());
         access
     }

@@ -1,7 +1,8 @@
 //! One event of the audit log, and its two forms: a JSON object for programs, and words for the server's log.
 
+use crate::hex::hex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use std::fmt::{self, Display, Formatter, Write as _};
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use waymaker_protocol::{LockId, Quoted};
 
@@ -236,13 +237,6 @@ fn put_bytes<M: SerializeMap>(map: &mut M, name: &'static str, bytes: Option<&[u
             map.serialize_entry(&format!("{name}_hex"), &hex(bytes.unwrap_or_default()))
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 impl Display for AuditEvent {

@@ -1,13 +1,13 @@
 //! The option `--audit`.
 
-use serde::Deserialize;
+use super::AuditError;
+use crate::creatable;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Where the audit log goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AuditTarget {
     /// The log of the server, in words, under the target `audit`.
     #[default]
@@ -20,6 +20,21 @@ pub enum AuditTarget {
     File(PathBuf),
     /// Nowhere.
     None,
+}
+
+impl AuditTarget {
+    /// Fails if its file could not be opened. Makes no file.
+    ///
+    /// # Errors
+    /// If the file could be neither made nor written.
+    pub fn check(&self) -> Result<(), AuditError> {
+        match self {
+            Self::File(path) => {
+                creatable::file(path).map_err(|error| AuditError::File { path: path.clone(), error })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl From<String> for AuditTarget {

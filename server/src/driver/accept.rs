@@ -11,6 +11,7 @@ use crate::clock::{BootClock, Clock};
 use crate::limits::{REFUSALS_PER_REST, REFUSALS_REST_MS, SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
 use crate::node::Node;
+use crate::options::LimitOptions;
 use crate::tls::TlsAcceptor;
 use std::future::poll_fn;
 use std::io;
@@ -205,12 +206,12 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// The acceptor of a node with this number. It leaves some of the process's descriptors free.
-    pub fn new(index: usize, listening: Listening, needs_identity: bool) -> Self {
+    pub fn new(index: usize, listening: Listening, needs_identity: bool, limits: &LimitOptions) -> Self {
         Self {
             index,
             listening,
             needs_identity,
-            connection_count_max: connection_count_max(),
+            connection_count_max: connection_count_max(limits.connections),
             last_log: None,
             refused_count: 0,
         }
@@ -296,7 +297,7 @@ impl Acceptor {
                     self.refuse(&socket, &peer, refusal, workers);
                     return Ok(());
                 }
-                let admission = match self.admit(address, workers) {
+                let mut admission = match self.admit(address, workers) {
                     Ok(admission) => admission,
                     Err(excess) => {
                         // Without a rest, which would delay other addresses.
@@ -304,6 +305,7 @@ impl Acceptor {
                         return Ok(());
                     }
                 };
+                admission.count(node.metrics.count_connection(self.listening.port()));
                 // Not before it is let in: whoever is refused is to cost little.
                 if let Err(error) = tune(&socket) {
                     tracing::debug!(%error, peer, "the peer closed a connection before it was served");
@@ -364,10 +366,11 @@ impl Acceptor {
     }
 }
 
-/// Raises the soft limit of descriptors to the hard one, and says how many connections that allows.
-fn connection_count_max() -> usize {
+/// Raises the soft limit of descriptors to the hard one, and returns how many connections it and the operator allow.
+fn connection_count_max(set: Option<u32>) -> usize {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+    let set = set.map_or(usize::MAX, |count| count as usize);
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return set.min(1024) };
     let limit = if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
-    usize::try_from(limit.saturating_sub(SPARE_DESCRIPTORS).max(8)).unwrap_or(usize::MAX)
+    usize::try_from(limit.saturating_sub(SPARE_DESCRIPTORS).max(8)).unwrap_or(usize::MAX).min(set)
 }

@@ -9,7 +9,10 @@
 
 use crate::limits::TRACKED_ADDRESS_COUNT_MAX;
 use crate::maximum::Maximum;
+use crate::metrics;
 use crate::network::Network;
+use crate::options::heading;
+use clap::Args;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,28 +24,41 @@ const LOOKS_PER_ADDRESS: usize = 4;
 /// Parts of a token: a rate of N per second refills N parts in a millisecond.
 const PARTS_PER_TOKEN: u64 = 1_000;
 
-/// Limits of each source address. An IPv6 address counts as its /64 network, because a single machine may use all addresses of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Limits of each source address; none by default. An IPv6 address counts as its /64 network, because a single machine may use all addresses of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = heading::LIMITS)]
 pub struct AddressLimits {
-    /// Open connections.
+    /// Connections that one source address may have, or `none`. An IPv6 address counts as its /64 network. Loopback and Unix sockets
+    /// have no limits per address, but see --limit-loopback
+    #[arg(
+        long = "connections-per-address",
+        env = "WAYMAKER_CONNECTIONS_PER_ADDRESS",
+        value_name = "N",
+        default_value = "1024",
+        allow_hyphen_values = true
+    )]
     pub connections: Maximum,
-    /// New connections in each second, on average. As many may come at once after a quiet second.
+    /// New connections of one source address in each second, or `none`. As many may come at once after a quiet second
+    #[arg(
+        long = "new-connections-per-second",
+        env = "WAYMAKER_NEW_CONNECTIONS_PER_SECOND",
+        value_name = "N",
+        default_value = "200",
+        allow_hyphen_values = true
+    )]
     pub new_per_second: Maximum,
-    /// TLS handshakes that have begun and not ended.
+    /// Unfinished TLS handshakes that one source address may have, or `none`
+    #[arg(
+        long = "handshakes-per-address",
+        env = "WAYMAKER_HANDSHAKES_PER_ADDRESS",
+        value_name = "N",
+        default_value = "64",
+        allow_hyphen_values = true
+    )]
     pub handshakes: Maximum,
     /// Whether the limits apply to loopback addresses too.
+    #[arg(skip)]
     pub include_loopback: bool,
-}
-
-impl Default for AddressLimits {
-    fn default() -> Self {
-        Self {
-            connections: Maximum::new(1024),
-            new_per_second: Maximum::new(200),
-            handshakes: Maximum::new(64),
-            include_loopback: false,
-        }
-    }
 }
 
 /// The limit because of which a connection is refused, with its value.
@@ -81,6 +97,8 @@ struct Counts {
 /// The place of one connection in the counts of its address, given back when it is dropped. Empty if the address has no limits.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
+    /// Counts the connection in the metrics.
+    _counted: Option<metrics::OpenConnection>,
     _connection: Option<OpenConnection>,
     handshake: Option<OpenHandshake>,
 }
@@ -167,6 +185,7 @@ impl Tracked {
             (self.spent, self.spent_at) = (spent, now);
         }
         Ok(Admission {
+            _counted: None,
             _connection: Some(OpenConnection::new(&self.counts)),
             handshake: is_encrypted.then(|| OpenHandshake::new(&self.counts)),
         })
@@ -185,6 +204,11 @@ impl Tracked {
 }
 
 impl Admission {
+    /// Counts the connection in the metrics until it ends.
+    pub(super) fn count(&mut self, counted: metrics::OpenConnection) {
+        self._counted = Some(counted);
+    }
+
     /// Gives back the place among the handshakes, if there is one: the handshake has ended.
     pub(crate) fn end_handshake(&mut self) {
         self.handshake = None;

@@ -100,7 +100,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     };
     // A connection that moved has shaken hands. The worker that sent it on waits for it, so a slow client must not hold it up here.
     if moved.is_none()
-        && let Err(error) = socket.handshake().await
+        && let Err(error) = socket.handshake(local.node.set.tls_handshake.into()).await
     {
         failed_handshake::note(&local.node, &error, &evidence, &peer, Port::Binary);
         return local.note_ended();
@@ -371,7 +371,8 @@ mod tests {
             Socket::from_std(StdSocket::Tls(socket, Box::new(TlsState::new(begun)))).expect("a socket");
         let connector = TlsConnector::from(Arc::new(client));
         let name = ServerName::try_from("localhost").expect("a name");
-        let (shaken, client) = tokio::join!(socket.handshake(), connector.connect(name, stream));
+        let (shaken, client) =
+            tokio::join!(socket.handshake(Duration::from_secs(5)), connector.connect(name, stream));
         shaken.expect("a client");
         (socket, client.expect("a server"))
     }

@@ -72,6 +72,16 @@ impl std::fmt::Debug for Local {
 }
 
 impl Local {
+    /// Counts a request or connection that a front end rejects because of a limit. Some tests do so outside the thread of a worker, where
+    /// nothing is counted.
+    pub(crate) fn note_rejected(limit: &'static str) {
+        LOCAL.with(|own| {
+            if let Some(local) = own.get() {
+                local.node.metrics.workers[usize::from(local.index)].note_rejected(limit);
+            }
+        });
+    }
+
     pub(super) fn new(
         node: Arc<Node>,
         worker: Worker,
@@ -196,6 +206,9 @@ impl Local {
         }
         while let Some(event) = worker.poll_audit() {
             self.node.audit.record(&event);
+        }
+        while let Some(span) = worker.poll_span() {
+            self.node.traces.export(span);
         }
         while let Some(other) = worker.poll_wake() {
             self.handles[usize::from(other)].mail.notify_one();

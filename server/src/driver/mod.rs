@@ -178,6 +178,8 @@ impl Workers {
                 {
                     tracing::warn!(worker = index, core = core.id, "could not pin a worker to its core");
                 }
+                let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
+                node.metrics.workers[index].thread_id.set(thread_id.unsigned_abs().into());
                 let local = run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
                 // A worker that had not finished yet may have passed a turn to this one. None of them does so behind this.
                 all_finished.wait();
@@ -264,14 +266,14 @@ mod tests {
     use crate::clock::BootClock;
     use crate::limits::SERVED_COST_MAX;
     use crate::mail::Batch;
-    use crate::options::Flags;
+    use crate::options::Options;
     use crate::worker::test_node::test_node_with_log;
 
     /// A clean stop records what all shards have.
     #[test]
     fn a_worker_that_ends_first_leaves_no_shard_turn_taken() {
         let (node, orders) = test_node_with_log(2, BootClock.moment().now);
-        let options = Flags::default().resolve().expect("the defaults");
+        let options = Options::default();
         let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
         let config = DriverConfig::default();
         let workers = Workers::start(&node, config, &fronts).expect("two threads");

@@ -14,6 +14,9 @@ pub enum Port {
 }
 
 impl Port {
+    /// All ports, in the order of their numbers.
+    pub(crate) const ALL: [Self; 4] = [Self::Binary, Self::Grpc, Self::Http, Self::Locktopus];
+
     /// Its name in the line that says that the server is ready.
     pub fn name(self) -> &'static str {
         match self {

@@ -19,7 +19,7 @@ pub(super) enum Refusal {
 /// Label of each [`Refusal`] in the metrics.
 pub(crate) const REFUSAL_LABELS: [&str; 5] = [
     "connections",
-    "memory",
+    "bytes_of_memory",
     "connections_per_address",
     "new_connections_per_second",
     "handshakes_per_address",

@@ -2,7 +2,6 @@
 
 use super::tls_stream::{TlsState, TlsStream};
 use crate::access::names_of;
-use crate::limits::TLS_HANDSHAKE_MS;
 use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -56,17 +55,14 @@ impl Socket {
         })
     }
 
-    /// Shakes hands, within [`TLS_HANDSHAKE_MS`], if that is to be done and was not done yet.
+    /// Completes the TLS handshake within this time. Does nothing on a connection without TLS.
     ///
     /// # Errors
     /// If the two sides do not come to terms, or not in time.
-    pub async fn handshake(&mut self) -> io::Result<()> {
+    pub async fn handshake(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Ok(()),
-            Self::Tls(socket) => {
-                let limit = Duration::from_millis(TLS_HANDSHAKE_MS);
-                tokio::time::timeout(limit, socket.handshake()).await?
-            }
+            Self::Tls(socket) => tokio::time::timeout(limit, socket.handshake()).await?,
         }
     }
 

@@ -4,7 +4,7 @@ use super::front_turn::in_turns;
 use super::{AcceptorHandles, Local, WorkerHandle, WorkerHandles};
 use crate::clock::{BootClock, Clock};
 use crate::front::FrontConfig;
-use crate::options::Flags;
+use crate::options::Options;
 use crate::worker::Worker;
 use crate::worker::test_node::test_node;
 use std::pin::pin;
@@ -31,7 +31,7 @@ pub(super) fn test_local_of(worker_count: usize) -> Rc<Local> {
     let handles: WorkerHandles = intakes.into_iter().map(handle).collect();
     let acceptors: AcceptorHandles = [].into();
     let worker = Worker::new(Arc::clone(&node), 0, now);
-    let options = Flags::default().resolve().expect("the defaults");
+    let options = Options::default();
     let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
     Rc::new(Local::new(node, worker, 0, handles, acceptors, receivers.swap_remove(0), fronts))
 }

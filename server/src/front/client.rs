@@ -1,26 +1,28 @@
 //! Who is on the other side of a connection of a front end.
 
-use crate::access::{Evidence, NotIdentified, audit_failed_login};
+use crate::access::{Evidence, NotIdentified, audit_failed_login, no_right_in};
 use crate::audit::{Act, AuditEvent, Caller};
-use crate::driver::Local;
+use crate::driver::{Local, Port};
 use crate::worker::{Client, KnownAs};
 use http::header::{AUTHORIZATION, HeaderMap};
 use std::sync::Arc;
 use waymaker_access::Identity;
-use waymaker_engine::{Counted, QuotaReached};
-use waymaker_protocol::ErrorCode;
+use waymaker_engine::{Access, Counted, QuotaReached, Rights};
+use waymaker_protocol::{ErrorCode, NamespaceKind};
 
 /// The client of a connection, as the connection shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontClient {
+    /// Where it connected.
+    port: Port,
     peer: Arc<str>,
     evidence: Arc<Evidence>,
 }
 
 impl FrontClient {
-    /// The client with this address, as people read it.
-    pub(super) fn new(peer: String, evidence: Evidence) -> Self {
-        Self { peer: peer.into(), evidence: Arc::new(evidence) }
+    /// The client at this port with this address, as people read it.
+    pub(super) fn new(port: Port, peer: String, evidence: Evidence) -> Self {
+        Self { port, peer: peer.into(), evidence: Arc::new(evidence) }
     }
 
     /// Its address, as people read it.
@@ -32,11 +34,8 @@ impl FrontClient {
     ///
     /// # Errors
     /// If the request has to come from an identity, and does not.
-    pub(super) fn identify(
-        &self,
-        credentials: &[u8],
-        front_end: &'static str,
-    ) -> Result<FrontCaller, NotIdentified> {
+    pub(super) fn identify(&self, credentials: &[u8]) -> Result<FrontCaller, NotIdentified> {
+        let front_end = self.port.name();
         let identified = Local::with(|local| {
             let node = &local.node;
             node.access.identify(&self.evidence, credentials, node.clock.now(), node.unix_seconds())
@@ -74,6 +73,41 @@ pub(crate) struct FrontCaller {
 }
 
 impl FrontCaller {
+    /// Returns the rights of the client in a namespace. `None`: all rights.
+    pub(super) fn access(&self, namespace: &[u8], kind: NamespaceKind) -> Option<Access> {
+        let policy = Local::with(|local| local.node.access.policy());
+        policy.access(self.identity.as_ref(), namespace, kind)
+    }
+
+    /// Refuses a client without this right for any key of a namespace, whether there is such a namespace or not.
+    ///
+    /// # Errors
+    /// The message of the refusal.
+    pub(super) fn check_right(&self, namespace: &[u8], right: Rights) -> Result<(), String> {
+        // No rule is for one kind of namespace alone.
+        match self.access(namespace, NamespaceKind::Flat) {
+            Some(access) if !access.somewhere().contains(right) => {
+                let message = no_right_in(access.identity(), right, namespace);
+                self.note_denied(namespace, &message);
+                Err(message)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a client that may not read the metrics.
+    ///
+    /// # Errors
+    /// The message of the refusal.
+    pub(super) fn check_metrics_right(&self) -> Result<(), &'static str> {
+        if Local::with(|local| local.node.access.policy().may_read_metrics(self.identity.as_ref())) {
+            return Ok(());
+        }
+        let message = "no rule gives this identity the right `metrics`";
+        self.note_denied(b"", message);
+        Err(message)
+    }
+
     /// Writes to the audit log that a request was refused for want of a right.
     pub(crate) fn note_denied(&self, namespace: &[u8], message: &str) {
         let caller = Caller {
@@ -96,7 +130,10 @@ impl FrontCaller {
         let Some(identity) = &self.identity else { return Ok(None) };
         let (access, now_unix_s) = (&local.node.access, local.node.unix_seconds());
         let accounts = access.accounts(identity, self.evidence.as_deref());
-        accounts.count_connection(now_unix_s).map(Some)
+        accounts
+            .count_connection(now_unix_s)
+            .map(Some)
+            .inspect_err(|reached| Local::note_rejected(reached.limit))
     }
 
     /// As the lane of an inlet has it.

@@ -3,11 +3,12 @@
 use super::FrontConfig;
 use super::client::{FrontCaller, FrontClient, bearer};
 use super::locket::Locket;
+use super::rejection::reject;
 use super::served::served;
 use super::v1::{self, V1};
 use super::waymaker::Waymaker;
 use crate::access::NotIdentified;
-use crate::driver::{Local, Port};
+use crate::driver::Local;
 use crate::limits::GRPC_IDENTITIES_MAX;
 use http::HeaderMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,14 +93,13 @@ impl Callers {
         {
             return Ok(Arc::clone(newest));
         }
-        let caller =
-            self.client.identify(credentials, Port::Grpc.name()).map_err(|refusal| match refusal {
-                NotIdentified::Unauthenticated { .. } => {
-                    let message = format!("{refusal}; gRPC metadata: authorization: Bearer TOKEN");
-                    Status::unauthenticated(message)
-                }
-                NotIdentified::Paused { retry_ms } => v1::logins_paused(retry_ms, &refusal.to_string()),
-            })?;
+        let caller = self.client.identify(credentials).map_err(|refusal| match refusal {
+            NotIdentified::Unauthenticated { .. } => {
+                let message = format!("{refusal}; gRPC metadata: authorization: Bearer TOKEN");
+                Status::unauthenticated(message)
+            }
+            NotIdentified::Paused { retry_ms } => v1::logins_paused(retry_ms, &refusal.to_string()),
+        })?;
         let contracts = known.of(caller)?;
         known.credentials = credentials.into();
         known.version = version;
@@ -126,7 +126,7 @@ impl Known {
                 let message = format!(
                     "the connection has {GRPC_IDENTITIES_MAX} identities, the maximum; use another connection"
                 );
-                return Err(Status::resource_exhausted(message));
+                return Err(reject("identities per connection", message));
             }
             let counted = match counted {
                 Some(counted) => counted,

@@ -6,6 +6,7 @@ use super::closing::{Closing, EndingBody};
 use super::contracts::{Callers, Contracts};
 use super::health::Health;
 use super::long_answers::{LongAnswers, Pieces};
+use super::rejection::reject;
 use super::response::Response;
 use super::served::{call, compressed, is_compressed, served};
 use super::socket::FrontSocket;
@@ -16,8 +17,7 @@ use crate::driver::Local;
 use crate::driver::front_turn::in_turns;
 use crate::limits::{
     GRPC_CONNECTION_WINDOW_LEN, GRPC_FRAME_LEN_MAX, GRPC_HEADERS_LEN_MAX, GRPC_LOCAL_RESETS_MAX,
-    GRPC_PENDING_RESETS_MAX, GRPC_PIECE_LEN, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_COUNT_MAX,
-    GRPC_STREAM_WINDOW_LEN,
+    GRPC_PENDING_RESETS_MAX, GRPC_PIECE_LEN, GRPC_PING_MS, GRPC_SIDE_CALLS_MAX, GRPC_STREAM_WINDOW_LEN,
 };
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
@@ -102,7 +102,7 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClien
     let streams = Streams::default();
     let connection = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
-        .max_concurrent_streams(GRPC_STREAM_COUNT_MAX)
+        .max_concurrent_streams(local.node.set.grpc_streams)
         .initial_stream_window_size(GRPC_STREAM_WINDOW_LEN)
         .initial_connection_window_size(GRPC_CONNECTION_WINDOW_LEN)
         .max_frame_size(GRPC_FRAME_LEN_MAX)
@@ -185,7 +185,9 @@ impl Services {
             let limit = format!(
                 "the connection has {GRPC_SIDE_CALLS_MAX} open calls of health and reflection, the maximum"
             );
-            return Box::pin(ready(Ok(Status::resource_exhausted(limit).into_http())));
+            return Box::pin(ready(Ok(
+                reject("health and reflection calls per connection", limit).into_http()
+            )));
         };
         if !is_compressed(request.headers()) {
             request.headers_mut().remove(&ACCEPT_ENCODING);

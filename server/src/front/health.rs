@@ -1,39 +1,63 @@
-//! `grpc.health.v1.Health`: whether the services of this server serve.
+//! `grpc.health.v1.Health`: whether the services of this server serve new claims. It agrees with `/readyz`.
 
 use futures_core::Stream;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health as Contract;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-/// The health of all services of a server. They are healthy together: until the server begins to stop.
+/// The health of all services of a server. They are healthy together.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     /// The empty name is the server as a whole.
     services: Arc<BTreeSet<&'static str>>,
-    is_stopping: Arc<watch::Sender<bool>>,
+    phase: Arc<watch::Sender<Phase>>,
+}
+
+/// Phase of the life of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// New claims are refused for some time.
+    Waiting,
+    /// New claims are served.
+    #[default]
+    Serving,
+    /// The server drains. No other phase follows.
+    Stopping,
 }
 
 impl Health {
-    /// Every one of these services serves.
+    /// Returns the health of a server with these services, which all serve.
     pub(super) fn new(services: impl IntoIterator<Item = &'static str>) -> Self {
         let services = services.into_iter().chain([""]).collect();
-        Self { services: Arc::new(services), is_stopping: Arc::default() }
+        Self { services: Arc::new(services), phase: Arc::default() }
+    }
+
+    /// Sets whether new claims are served. Has no effect once the server stops.
+    pub(super) fn set_ready(&self, is_ready: bool) {
+        let next = if is_ready { Phase::Serving } else { Phase::Waiting };
+        self.phase.send_if_modified(|phase| {
+            let is_change = *phase != Phase::Stopping && *phase != next;
+            if is_change {
+                *phase = next;
+            }
+            is_change
+        });
     }
 
     /// From here on nothing serves.
     pub(super) fn stop(&self) {
-        self.is_stopping.send_replace(true);
+        self.phase.send_replace(Phase::Stopping);
     }
 }
 
-fn status_of(is_stopping: bool) -> ServingStatus {
-    if is_stopping { ServingStatus::NotServing } else { ServingStatus::Serving }
+fn status_of(phase: Phase) -> ServingStatus {
+    if phase == Phase::Serving { ServingStatus::Serving } else { ServingStatus::NotServing }
 }
 
 fn response(status: ServingStatus) -> HealthCheckResponse {
@@ -50,34 +74,47 @@ impl Contract for Health {
         if !self.services.contains(name) {
             return Err(Status::not_found(format!("unknown service {name}")));
         }
-        Ok(Response::new(response(status_of(*self.is_stopping.borrow()))))
+        Ok(Response::new(response(status_of(*self.phase.borrow()))))
     }
 
     type WatchStream = Statuses;
 
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Statuses>, Status> {
         let is_known = self.services.contains(&*request.get_ref().service);
-        Ok(Response::new(Statuses::new(is_known, self.is_stopping.subscribe())))
+        Ok(Response::new(Statuses::new(is_known, self.phase.subscribe())))
     }
 }
 
 /// The statuses of one service: at once, and when it changes. An unknown service may be known one day, so its watch goes on.
 pub(super) struct Statuses {
-    first: Option<ServingStatus>,
-    change: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Status to report next.
+    next: Option<ServingStatus>,
+    change: Option<Change>,
 }
 
+type Change = Pin<Box<dyn Future<Output = (ServingStatus, watch::Receiver<Phase>)> + Send>>;
+
 impl Statuses {
-    fn new(is_known: bool, mut is_stopping: watch::Receiver<bool>) -> Self {
+    fn new(is_known: bool, mut phases: watch::Receiver<Phase>) -> Self {
         if !is_known {
-            return Self { first: Some(ServingStatus::ServiceUnknown), change: None };
+            let unknown = ServingStatus::ServiceUnknown;
+            return Self { next: Some(unknown), change: None };
         }
-        let now = *is_stopping.borrow();
-        let change = async move {
-            let _ = is_stopping.wait_for(|is_stopping| *is_stopping).await;
-        };
-        Self { first: Some(status_of(now)), change: (!now).then(|| Box::pin(change) as _) }
+        let now = status_of(*phases.borrow_and_update());
+        Self { next: Some(now), change: Some(change_from(now, phases)) }
     }
+}
+
+/// Waits for a status other than this one.
+fn change_from(last: ServingStatus, mut phases: watch::Receiver<Phase>) -> Change {
+    Box::pin(async move {
+        let changed = phases.wait_for(|phase| status_of(*phase) != last).await.map(|phase| status_of(*phase));
+        match changed {
+            Ok(status) => (status, phases),
+            // The server has ended.
+            Err(_) => std::future::pending().await,
+        }
+    })
 }
 
 impl Stream for Statuses {
@@ -85,15 +122,39 @@ impl Stream for Statuses {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let own = self.get_mut();
-        if let Some(status) = own.first.take() {
+        if let Some(status) = own.next.take() {
             return Poll::Ready(Some(Ok(response(status))));
         }
-        if let Some(change) = &mut own.change
-            && change.as_mut().poll(context).is_ready()
-        {
-            own.change = None;
-            return Poll::Ready(Some(Ok(response(status_of(true)))));
-        }
-        Poll::Pending
+        let Some(change) = &mut own.change else { return Poll::Pending };
+        let (status, phases) = ready!(change.as_mut().poll(context));
+        own.change = Some(change_from(status, phases));
+        Poll::Ready(Some(Ok(response(status))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::StreamExt as _;
+
+    fn asked() -> Request<HealthCheckRequest> {
+        Request::new(HealthCheckRequest { service: String::new() })
+    }
+
+    #[tokio::test]
+    async fn a_watch_reports_every_change_of_readiness_once() {
+        let health = Health::new(["a.Service"]);
+        health.set_ready(false);
+        let mut watch = health.watch(asked()).await.unwrap().into_inner();
+        let mut next = async || watch.next().await.unwrap().unwrap().status();
+        assert_eq!(next().await, ServingStatus::NotServing);
+        health.set_ready(false);
+        health.set_ready(true);
+        assert_eq!(next().await, ServingStatus::Serving);
+        health.stop();
+        assert_eq!(next().await, ServingStatus::NotServing);
+        health.set_ready(true);
+        let status = health.check(asked()).await.unwrap().into_inner().status();
+        assert_eq!(status, ServingStatus::NotServing, "a stopping server is not ready again");
     }
 }

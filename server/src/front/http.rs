@@ -1,13 +1,17 @@
 //! HTTP/1: one connection, who answers its requests, and what it becomes if one of them asks for something else.
 
 use super::client::{FrontCaller, FrontClient, bearer};
+use super::console;
 use super::locktopus::{self, Locktopus};
+use super::long_text::LongText;
 use super::metrics::{self, Metrics};
+use super::probes::{healthz, readyz};
 use super::socket::FrontSocket;
 use crate::access::NotIdentified;
+use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
-use crate::driver::{Local, Port};
 use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS};
+use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -54,6 +58,7 @@ pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Rout
         .with_state(Arc::clone(metrics))
         .route("/healthz", any(healthz))
         .route("/readyz", any(readyz))
+        .merge(console::routes(metrics))
         .merge(locktopus::routes(locktopus))
         .fallback(locktopus::not_found)
 }
@@ -84,39 +89,11 @@ async fn show_metrics(
         Ok(caller) => caller,
         Err(refusal) => return *refusal,
     };
-    if !Local::with(|local| local.node.access.policy().may_read_metrics(caller.identity.as_ref())) {
-        let message = "no rule gives this identity the right `metrics`";
-        caller.note_denied(b"", message);
+    if let Err(message) = caller.check_metrics_right() {
         return (StatusCode::FORBIDDEN, format!("{message}\n")).into_response();
     }
-    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], metrics.render().await).into_response()
-}
-
-/// The process is there.
-async fn healthz() -> &'static str {
-    "ok"
-}
-
-/// Says whether new claims are served.
-async fn readyz() -> Response {
-    let (is_stopping, refused_ms, failure) = Local::with(|local| {
-        let failure = local.node.log.as_ref().and_then(|log| log.status().compaction_failure());
-        (local.node.is_stopping(), local.node.grants_refused_ms(), failure)
-    });
-    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
-    if is_stopping {
-        return (unavailable, "stopping").into_response();
-    }
-    if refused_ms > 0 {
-        let seconds = refused_ms.div_ceil(1000);
-        let body = format!("recovering: grants resume in {seconds} s");
-        return (unavailable, [(RETRY_AFTER, seconds.to_string())], body).into_response();
-    }
-    if let Some(failure) = failure {
-        // Everything is served, but the log grows, and after a crash the next start may refuse it.
-        return (unavailable, format!("degraded: compaction of the log fails: {failure}")).into_response();
-    }
-    "ok".into_response()
+    let text = Body::new(LongText::new(metrics.render().await));
+    ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
 }
 
 /// The connection that a request came by, as an extension of the request.
@@ -133,6 +110,11 @@ impl Connection {
         self.client.peer()
     }
 
+    /// Finds out who makes a request with these headers.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> Result<FrontCaller, NotIdentified> {
+        self.client.identify(bearer(headers))
+    }
+
     /// Finds out who makes a request with these headers, or with this token of its URL.
     ///
     /// # Errors
@@ -144,7 +126,7 @@ impl Connection {
     ) -> Result<FrontCaller, Box<Response>> {
         let of_headers = bearer(headers);
         let of_url = token.map(str::as_bytes).filter(|_| of_headers.is_empty());
-        self.client.identify(of_url.unwrap_or(of_headers), Port::Http.name()).map_err(|refusal| {
+        self.client.identify(of_url.unwrap_or(of_headers)).map_err(|refusal| {
             let text = format!("{refusal}\n");
             Box::new(match refusal {
                 NotIdentified::Unauthenticated { .. } => {
@@ -269,11 +251,11 @@ async fn serve_requests(
 mod tests {
     use super::*;
     use crate::access::Evidence;
-    use crate::driver::StdSocket;
+    use crate::driver::Port;
     use crate::driver::front_turn::in_turns;
     use crate::driver::test_local::{enter_crowded, in_runtime};
-    use crate::limits::HTTP_GREETING_LEN;
-    use std::io::{ErrorKind, Read, Write};
+    use crate::front::socket::test_socket;
+    use std::io::{ErrorKind, Read};
     use std::task::{Context, Waker};
 
     const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -284,14 +266,8 @@ mod tests {
     fn a_client_that_pipelines_many_requests_yields_after_a_few() {
         in_runtime(async {
             let local = enter_crowded();
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            client.write_all(&REQUEST.repeat(100)).unwrap();
-            client.set_nonblocking(true).unwrap();
-            let (socket, _) = listener.accept().unwrap();
-            socket.set_nonblocking(true).unwrap();
-            let socket = FrontSocket::begin(StdSocket::Tcp(socket), HTTP_GREETING_LEN).await.unwrap();
-            let peer = FrontClient::new("peer".to_owned(), Evidence::default());
+            let (mut client, socket) = test_socket(&REQUEST.repeat(100)).await;
+            let peer = FrontClient::new(Port::Http, "peer".to_owned(), Evidence::default());
             let router = Router::new().route("/healthz", any(healthz));
             let mut connection = pin!(in_turns(serve(&local, socket, peer, &router)));
             let mut context = Context::from_waker(Waker::noop());

@@ -5,6 +5,7 @@
 //! once. All lists of a server share one limit. A client that does not read its list cannot keep others from theirs: after [`LIST_KEPT_MS`]
 //! its list is dropped if another one needs the room.
 
+use super::rejection::reject;
 use super::trailers::trailers;
 use crate::driver::Local;
 use crate::driver::front_turn::poll_turn;
@@ -28,10 +29,12 @@ use tonic::Status;
 const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
 
 /// All lists of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lists {
     /// Bytes of all pages.
     len: AtomicUsize,
+    /// Most bytes of all pages.
+    len_max: usize,
     begun: Mutex<Begun>,
 }
 
@@ -132,6 +135,11 @@ impl Ord for Run {
 }
 
 impl Lists {
+    /// Returns an empty collection whose lists have at most `len_max` bytes together.
+    pub(super) fn new(len_max: usize) -> Self {
+        Self { len: AtomicUsize::new(0), len_max, begun: Mutex::default() }
+    }
+
     /// Begins a list. `fields` are the encoded fields of the message beside the list.
     pub(super) fn begin(self: &Arc<Self>, fields: Vec<u8>) -> Arc<List> {
         self.begin_at(fields, Instant::now())
@@ -148,7 +156,7 @@ impl Lists {
     }
 
     fn take_room(&self, len: usize) -> bool {
-        let take = |taken: usize| Some(taken + len).filter(|taken| *taken <= LISTS_LEN_MAX);
+        let take = |taken: usize| Some(taken + len).filter(|taken| *taken <= self.len_max);
         self.len.fetch_update(Relaxed, Relaxed, take).is_ok()
     }
 
@@ -197,18 +205,21 @@ impl List {
             (parts.message_len + page.len(), parts.runs.is_empty())
         };
         if message_len > LIST_LEN_MAX {
-            return Err(Status::resource_exhausted(format!(
+            let message = format!(
                 "the list is longer than {LIST_LEN_MAX} bytes, the maximum; use waymaker.v1, which lists in pages"
-            )));
+            );
+            return Err(reject("bytes of a list", message));
         }
         // A short list is always told: it helps to find out what uses the memory.
         if let Some(limit) = full_memory.filter(|_| !is_first) {
-            return Err(Status::resource_exhausted(memory::refusal(limit)));
+            return Err(reject("bytes of memory", memory::refusal(limit)));
         }
         if !self.lists.make_room(page.len(), now) {
-            return Err(Status::resource_exhausted(format!(
-                "all lists that the server is sending would exceed {LISTS_LEN_MAX} bytes, the maximum; try again later, or use waymaker.v1, which lists in pages"
-            )));
+            let message = format!(
+                "all lists that the server is sending would exceed {} bytes, the maximum; try again later, or use waymaker.v1, which lists in pages",
+                self.lists.len_max
+            );
+            return Err(reject("bytes of all lists", message));
         }
         let mut parts = lock(&self.parts);
         if parts.is_dropped {
@@ -364,7 +375,7 @@ mod tests {
     fn a_list_is_one_message_with_all_items_in_their_order() {
         let mut random = StdRng::seed_from_u64(1);
         for item_count in [0, 1, 3, 1_000] {
-            let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+            let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());
             let item = |_| AcquiredLock {
                 key: "k".repeat(random.random_range(0..200)),
                 lock_id: random.random_range(0..1_000).to_string(),
@@ -398,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_list_beyond_its_limit_is_refused_and_frees_its_room() {
-        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());
         let list = full(&lists, now);
         let refusal = list.push_at(vec![0], None, now).expect_err("it is too long");
         assert!(refusal.message().contains(&LIST_LEN_MAX.to_string()), "{refusal}");
@@ -408,7 +419,7 @@ mod tests {
 
     #[test]
     fn all_lists_share_a_limit_and_a_list_left_unread_is_dropped() {
-        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());
         let [unread, other] = [(); 2].map(|()| full(&lists, now));
         let late = now + Duration::from_millis(LIST_KEPT_MS - 1);
         let refusal = begin(&lists, late).push_at(page(), None, late).expect_err("there is no room");
@@ -423,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_client_that_reads_pages_frees_their_room() {
-        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());
         let [taken, _other] = [(); 2].map(|()| full(&lists, now));
         let mut body = ListBody::new(taken);
         assert!(begin(&lists, now).push_at(page(), None, now).is_err());
@@ -434,7 +445,7 @@ mod tests {
     /// A client may keep a list until another list needs its room.
     #[test]
     fn an_unread_list_keeps_no_memory_of_later_lists() {
-        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());
         let _unread = begin(&lists, now);
         for _ in 0..100 {
             drop(begin(&lists, now));
@@ -444,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_server_at_its_memory_limit_serves_only_short_lists() {
-        let (lists, now) = (Arc::new(Lists::default()), Instant::now());
+        let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());
         let list = begin(&lists, now);
         list.push_at(vec![1], Some(1_000), now).expect("a short list");
         let refusal = list.push_at(vec![1], Some(1_000), now).expect_err("it goes on");

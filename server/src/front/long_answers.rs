@@ -1,6 +1,7 @@
 //! Answers that are as long as what they list.
 
 use super::lists::{List, ListBody};
+use super::rejection::reject;
 use crate::limits::{GRPC_FRAME_LEN_MAX, GRPC_LONG_WAITING_MAX, GRPC_PAGES_MAX};
 use http::Response;
 use http_body::Frame;
@@ -63,7 +64,7 @@ impl LongAnswers {
         let Ok(waiting) = Arc::clone(&self.waiting).try_acquire_owned() else {
             let limit =
                 format!("{GRPC_LONG_WAITING_MAX} list calls of this connection are waiting, the maximum");
-            return Box::pin(ready(Ok(Status::resource_exhausted(limit).into_http())));
+            return Box::pin(ready(Ok(reject("waiting list calls per connection", limit).into_http())));
         };
         Box::pin(async move {
             let place = places.acquire_owned().await.ok();

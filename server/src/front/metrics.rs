@@ -1,134 +1,436 @@
-//! `/metrics`: what there is to count, as Prometheus reads it.
+//! `/metrics`: the state and the counts of the server, as Prometheus reads them.
+//!
+//! `docs/reference/metrics.md` describes every metric; a test compares it with this file.
 
-use super::locket::{self, LocketMetrics};
+use super::locket::{self, LOCKET_TYPES, LocketMetrics};
 use crate::driver::{Local, REFUSAL_LABELS};
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-use std::sync::Arc;
+use crate::metrics::{
+    AcquireResult, BUCKET_COUNT, FIRST_BOUND, Histogram, Merged, NamespaceLabels, NewAcquires, ResultCounts,
+    ShardGauges, WorkerMetrics, add, bound,
+};
+use crate::node::Node;
+use crate::readiness::{Readiness, ReasonCode};
+use hyper::body::Bytes;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::task::spawn_blocking;
+use waymaker_engine::{LogState, QuorumState, TableMemory};
+use waymaker_protocol::Readable;
 
 /// The media type of the text.
 pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The limit because of which a connection was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RefusalLabel {
-    limit: &'static str,
-}
+/// Stands for the namespaces without a label of their own.
+const OTHER: &str = "other";
 
 /// The metrics of one server.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    registry: Registry,
+    locket_registry: Arc<Registry>,
     pub(super) locket: Arc<LocketMetrics>,
-    active_locks: Gauge,
-    active_presences: Gauge,
-    locks_expired: Counter,
-    presence_expired: Counter,
-    log_compaction_failures: Counter,
+    pub(super) labels: Arc<Mutex<NamespaceLabels>>,
     /// One for each of [`REFUSAL_LABELS`].
-    refused_connections: [Counter; REFUSAL_LABELS.len()],
-    failed_logins: Counter,
-    refused_logins: Counter,
-    audit_dropped_lines: Counter,
-    audit_write_failures: Counter,
+    refused_connections: [AtomicU64; REFUSAL_LABELS.len()],
+    /// Locked while a text is written, so that clients that ask often use no more than one processor.
+    newest: Arc<tokio::sync::Mutex<Newest>>,
+}
+
+/// The newest text.
+#[derive(Debug, Default)]
+struct Newest {
+    /// When it was begun.
+    begun: Option<Instant>,
+    text: Bytes,
 }
 
 impl Metrics {
     pub(super) fn new() -> Self {
-        let mut registry = Registry::default();
-        let locket = Arc::new(LocketMetrics::new(&mut registry));
-        let mut gauge = |name, help| {
-            let gauge = Gauge::default();
-            registry.register(name, help, gauge.clone());
-            gauge
-        };
-        let active_locks = gauge("locket_active_locks", "Locks that are held");
-        let active_presences = gauge("locket_active_presences", "Presences that are registered");
-        let mut counter = |name, help| {
-            let counter = Counter::default();
-            registry.register(name, help, counter.clone());
-            counter
-        };
-        let locks_expired = counter("locket_locks_expired", "Locks whose lease expired");
-        let presence_expired = counter("locket_presence_expired", "Presences whose lease expired");
-        let log_compaction_failures =
-            counter("waymaker_log_compaction_failures", "Failed compactions of the durable log");
-        let failed_logins = counter("waymaker_failed_logins", "Credentials that were not valid");
-        let refused_logins = counter(
-            "waymaker_refused_logins",
-            "Credentials that were not looked at, because too many logins of their address had failed",
-        );
-        let audit_dropped_lines =
-            counter("waymaker_audit_dropped_lines", "Lines that are missing in the audit log");
-        let audit_write_failures = counter("waymaker_audit_write_failures", "Failed writes of the audit log");
-        let refused = Family::<RefusalLabel, Counter>::default();
-        let help = "Connections that were refused because of a limit";
-        registry.register("waymaker_refused_connections", help, refused.clone());
-        let refused_connections =
-            REFUSAL_LABELS.map(|limit| refused.get_or_create(&RefusalLabel { limit }).clone());
+        let mut locket_registry = Registry::default();
+        let locket = Arc::new(LocketMetrics::new(&mut locket_registry));
         Self {
-            registry,
+            locket_registry: Arc::new(locket_registry),
             locket,
-            active_locks,
-            active_presences,
-            locks_expired,
-            presence_expired,
-            log_compaction_failures,
-            refused_connections,
-            failed_logins,
-            refused_logins,
-            audit_dropped_lines,
-            audit_write_failures,
+            labels: Arc::default(),
+            refused_connections: Default::default(),
+            newest: Arc::default(),
         }
     }
 
     /// Counts a refused connection, by the place of its label in [`REFUSAL_LABELS`].
     pub(super) fn note_refused(&self, label_index: usize) {
-        self.refused_connections[label_index].inc();
+        self.refused_connections[label_index].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All of it as text. What is not counted as it happens is counted now.
-    pub(super) async fn render(&self) -> String {
+    /// Returns the number of refused connections by limit.
+    pub(super) fn refused(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.refused_connections.iter().map(|count| count.load(Ordering::Relaxed));
+        REFUSAL_LABELS.into_iter().zip(counts).collect()
+    }
+
+    /// Returns all metrics as text. A thread of its own writes it: a worker would serve nobody else meanwhile.
+    pub(super) async fn render(&self) -> Bytes {
+        let asked = Instant::now();
+        // Locked until the text is written, even if the client leaves.
+        let mut newest = Arc::clone(&self.newest).lock_owned().await;
+        if newest.begun.is_some_and(|begun| begun >= asked) {
+            return newest.text.clone();
+        }
+        let begun = Instant::now();
         self.locket.refresh();
-        for (gauge, expired, type_name) in [
-            (&self.active_locks, &self.locks_expired, "lock"),
-            (&self.active_presences, &self.presence_expired, "presence"),
-        ] {
-            gauge.set(locket::active_count(type_name).await);
-            expired.inc_by(expired_count(type_name).saturating_sub(expired.get()));
-        }
-        let (compaction_failures, access, audit) = Local::with(|local| {
-            let node = &local.node;
-            let failures = node.log.as_ref().map_or(0, |log| log.status().compaction_failures());
-            (failures, Arc::clone(&node.access), node.audit.clone())
+        let node = Local::with(|local| Arc::clone(&local.node));
+        let refused = self.refused();
+        let (labels, locket_registry) = (Arc::clone(&self.labels), Arc::clone(&self.locket_registry));
+        let written = spawn_blocking(move || {
+            let rejected = rejected(&node, refused);
+            let mut registry = Registry::default();
+            registry.register_collector(Box::new(Scrape { node, labels, rejected }));
+            let mut text = String::new();
+            encode_registry(&mut text, &registry)
+                .and_then(|()| encode_registry(&mut text, &locket_registry))
+                .and_then(|()| encode_eof(&mut text))
+                .expect("writing to a string cannot fail");
+            *newest = Newest { begun: Some(begun), text: text.into() };
+            newest.text.clone()
         });
-        for (counter, count) in [
-            (&self.log_compaction_failures, compaction_failures),
-            (&self.failed_logins, access.failed_login_count()),
-            (&self.refused_logins, access.refused_login_count()),
-            (&self.audit_dropped_lines, audit.dropped_count()),
-            (&self.audit_write_failures, audit.write_failure_count()),
-        ] {
-            counter.inc_by(count.saturating_sub(counter.get()));
-        }
-        let mut text = String::new();
-        encode(&mut text, &self.registry).expect("writing to a string cannot fail");
-        text
+        written.await.expect("the thread does not panic")
     }
 }
 
-/// How many resources of this type ended because they were not renewed.
-fn expired_count(type_name: &str) -> u64 {
-    Local::with(|local| {
-        let Some((namespace, _)) = local.node.find_namespace(locket::NAMESPACE) else { return 0 };
-        let counts = local.node.expiries.read();
-        let of_type = counts
+/// Returns the number of acquires of a node by result.
+pub(super) fn count_acquires(node: &Node, labels: &Mutex<NamespaceLabels>) -> ResultCounts {
+    let labels = note_acquires(node, labels);
+    let labelled = labels.labelled().map(|(_, counts)| counts);
+    let mut sum = ResultCounts::default();
+    labelled.chain(labels.other().map(|(_, counts)| counts)).for_each(|counts| add(&mut sum, *counts));
+    sum
+}
+
+/// Takes the newest counts of all workers.
+fn note_acquires<'a>(node: &Node, labels: &'a Mutex<NamespaceLabels>) -> MutexGuard<'a, NamespaceLabels> {
+    let mut new = NewAcquires::default();
+    node.metrics.workers.iter().for_each(|worker| worker.acquires.take(&mut new));
+    let mut labels = labels.lock().unwrap_or_else(PoisonError::into_inner);
+    labels.note(new, node.clock.now());
+    labels
+}
+
+/// Returns the number of rejections by limit.
+pub(super) fn rejected(
+    node: &Node,
+    connections: impl IntoIterator<Item = (&'static str, u64)>,
+) -> BTreeMap<String, u64> {
+    let mut requests = BTreeMap::new();
+    node.metrics.workers.iter().for_each(|worker| worker.add_rejected(&mut requests));
+    let mut rejected: BTreeMap<String, u64> = BTreeMap::new();
+    for (limit, count) in requests.into_iter().chain(connections) {
+        *rejected.entry(limit.replace(' ', "_")).or_default() += count;
+    }
+    rejected
+}
+
+/// One scrape of everything but the calls of Locket, whose metrics have a registry.
+#[derive(Debug)]
+struct Scrape {
+    node: Arc<Node>,
+    labels: Arc<Mutex<NamespaceLabels>>,
+    rejected: BTreeMap<String, u64>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Node").field("server_id", &self.server_id).finish_non_exhaustive()
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut page = Page(encoder);
+        page.gauge(
+            "waymaker_build_info",
+            "Version of the server; always 1",
+            None,
+            [([("version", env!("CARGO_PKG_VERSION"))], 1.0)],
+        )?;
+        self.encode_readiness(&mut page)?;
+        self.encode_acquires(&mut page)?;
+        self.encode_durations(&mut page)?;
+        self.encode_state(&mut page)?;
+        self.encode_log(&mut page)?;
+        self.encode_quorum(&mut page)?;
+        self.encode_rejections(&mut page)?;
+        self.encode_locket(&mut page)
+    }
+}
+
+impl Scrape {
+    fn workers(&self) -> impl Iterator<Item = &WorkerMetrics> {
+        self.node.metrics.workers()
+    }
+
+    fn encode_readiness(&self, page: &mut Page<'_>) -> fmt::Result {
+        let readiness = Readiness::of(&self.node);
+        page.number("waymaker_ready", "1 while new claims are served", u64::from(readiness.is_ready()))?;
+        let rows = ReasonCode::ALL.map(|code| {
+            let is_given = readiness.reasons.iter().any(|reason| reason.code == code);
+            ([("code", code.name())], f64::from(u8::from(is_given)))
+        });
+        let help = "1 while the server is degraded or not ready for this reason";
+        page.gauge("waymaker_readiness_reason", help, None, rows)
+    }
+
+    fn encode_acquires(&self, page: &mut Page<'_>) -> fmt::Result {
+        let labels = note_acquires(&self.node, &self.labels);
+        let labelled = labels.labelled().map(|(key, counts)| {
+            (Readable(&key.namespace).to_string(), key.kind.name(), key.front_end, counts)
+        });
+        let other = labels.other().map(|(front, counts)| (OTHER.to_owned(), OTHER, front, counts));
+        // Different names of namespaces may be shown alike.
+        let mut series: BTreeMap<_, ResultCounts> = BTreeMap::new();
+        for (namespace, kind, front, counts) in labelled.chain(other) {
+            add(series.entry((namespace, kind, front)).or_default(), *counts);
+        }
+        let mut rows = Vec::new();
+        for ((namespace, kind, front), counts) in series {
+            for result in AcquireResult::ALL {
+                let labels = [
+                    ("namespace", namespace.clone()),
+                    ("kind", kind.to_owned()),
+                    ("front", front.to_owned()),
+                    ("result", result.name().to_owned()),
+                ];
+                rows.push((labels, counts[result as usize]));
+            }
+        }
+        page.counter("waymaker_acquire", "Acquires that were answered", rows)
+    }
+
+    fn encode_durations(&self, page: &mut Page<'_>) -> fmt::Result {
+        let seconds = [
+            (
+                "waymaker_wait",
+                "Time for which acquires waited that were granted",
+                (|worker| &worker.waits) as fn(&WorkerMetrics) -> &Histogram,
+            ),
+            ("waymaker_hold", "Time for which holds lasted that ended", |worker| &worker.holds),
+            (
+                "waymaker_handover",
+                "Time from the moment a key became free until its next waiter was granted",
+                |worker| &worker.handovers,
+            ),
+            ("waymaker_renew_slack", "Remaining lease when a lease was renewed", |worker| {
+                &worker.renewal_slacks
+            }),
+        ];
+        for (name, help, histogram) in seconds {
+            page.seconds(name, help, self.workers().map(histogram))?;
+        }
+        let depths = Merged::of(self.workers().map(|worker| &worker.queue_depths));
+        let help = "Number of waiters of a key when another one came, that one included";
+        page.histogram("waymaker_queue_depth", help, None, &depths, FIRST_BOUND as f64)?;
+        let lost = self.node.metrics.lost();
+        let rows = lost.into_iter().map(|(reason, count)| ([("reason", reason.name())], count));
+        page.counter("waymaker_lost", "Holds that ended without a release by their holder", rows)
+    }
+
+    fn encode_state(&self, page: &mut Page<'_>) -> fmt::Result {
+        let node = &self.node;
+        let shards: Vec<_> = node.metrics.shards.iter().map(ShardGauges::get).collect();
+        let sum = |count: fn(&waymaker_engine::ShardState) -> u64| shards.iter().map(count).sum::<u64>();
+        page.number("waymaker_held", "Claims that are held", sum(|shard| shard.held))?;
+        page.number("waymaker_waiting", "Acquires that wait", sum(|shard| shard.waiting))?;
+        page.number("waymaker_sessions", "Sessions of clients", node.metrics.session_count())?;
+        let connections = node.metrics.connections();
+        let rows = connections.map(|(port, count)| ([("front", port.name())], count as f64));
+        page.gauge("waymaker_connections", "Open connections", None, rows)?;
+        let busy = self.workers().enumerate();
+        let rows = busy.map(|(number, worker)| ([("worker", number.to_string())], worker.busy_ratio()));
+        let help = "Share of the last second in which the thread of a worker ran";
+        page.gauge("waymaker_worker_busy_ratio", help, None, rows)?;
+        let now = node.clock.now();
+        let lag_ms = self.workers().map(|worker| now.ms_since(worker.oldest_due())).max().unwrap_or(0);
+        let help = "Time for which the oldest lease has been due that waits until all requests before its end are served";
+        page.gauge("waymaker_drained_lag", help, Some(&Unit::Seconds), [(EMPTY, lag_ms as f64 / 1e3)])?;
+        let tables = TableMemory::PARTS
             .iter()
-            .find(|count| count.namespace == namespace && *count.type_name == *type_name.as_bytes());
-        of_type.map_or(0, |count| count.count)
-    })
+            .enumerate()
+            .map(|(part, name)| (*name, shards.iter().map(|shard| shard.memory.bytes[part]).sum::<u64>()));
+        let process = node.memory.used_now().map(|used| ("resident", used));
+        let rows = process.into_iter().chain(tables).map(|(part, bytes)| ([("part", part)], bytes as f64));
+        page.gauge("waymaker_memory", "Memory in use", Some(&Unit::Bytes), rows)?;
+        let limit = node.memory.limit().into_iter().map(|limit| (EMPTY, limit as f64));
+        page.gauge("waymaker_memory_limit", "Memory limit of the server", Some(&Unit::Bytes), limit)
+    }
+
+    fn encode_log(&self, page: &mut Page<'_>) -> fmt::Result {
+        let Some(log) = &self.node.log else { return Ok(()) };
+        let (metrics, status) = (&self.node.metrics, log.status());
+        page.seconds("waymaker_log_sync", "Time that syncs of the durable log took", [&metrics.log_syncs])?;
+        let segments = metrics.log_segment_count.load(Ordering::Relaxed);
+        page.number("waymaker_log_segments", "Log segments that are in no snapshot yet", segments)?;
+        let failures = [(EMPTY, status.compaction_failures())];
+        page.counter("waymaker_compaction_failures", "Failed compactions of the durable log", failures)?;
+        let state = status.state(self.node.clock.now());
+        let help = "1 while new durable grants are refused because the disk is full";
+        page.number("waymaker_disk_full", help, u64::from(state == LogState::NoSpace))?;
+        let help = "1 while new durable grants are refused because the log is slow";
+        page.number("waymaker_log_stalled", help, u64::from(state == LogState::Slow))
+    }
+
+    fn encode_quorum(&self, page: &mut Page<'_>) -> fmt::Result {
+        let Some(quorum) = &self.node.quorum else { return Ok(()) };
+        let requests = [&self.node.metrics.quorum_requests];
+        page.seconds("waymaker_quorum_request", "Time that requests to the etcd cluster took", requests)?;
+        let is_up = quorum.status().state() == QuorumState::Ready;
+        page.number("waymaker_quorum_up", "1 while the etcd cluster answers", u64::from(is_up))
+    }
+
+    fn encode_rejections(&self, page: &mut Page<'_>) -> fmt::Result {
+        let rows = self.rejected.iter().map(|(limit, count)| ([("limit", limit.as_str())], *count));
+        let help = "Requests, sessions and connections that were rejected because of a limit";
+        page.counter("waymaker_rejected", help, rows)?;
+        let (access, audit) = (&self.node.access, &self.node.audit);
+        let refused_help =
+            "Credentials that were not looked at, because too many logins of their address had failed";
+        for (name, help, count) in [
+            ("waymaker_failed_logins", "Credentials that were not valid", access.failed_login_count()),
+            ("waymaker_refused_logins", refused_help, access.refused_login_count()),
+            (
+                "waymaker_audit_dropped_lines",
+                "Lines that are missing in the audit log",
+                audit.dropped_count(),
+            ),
+            ("waymaker_audit_write_failures", "Failed writes of the audit log", audit.write_failure_count()),
+        ] {
+            page.counter(name, help, [(EMPTY, count)])?;
+        }
+        let spans = ["exported", "dropped"].into_iter().zip(self.node.traces.exported_and_dropped());
+        let rows = spans.map(|(outcome, count)| ([("outcome", outcome)], count));
+        page.counter("waymaker_trace_spans", "Spans of traced acquires by what became of them", rows)
+    }
+
+    fn encode_locket(&self, page: &mut Page<'_>) -> fmt::Result {
+        let mut active = [0; LOCKET_TYPES.len()];
+        for shard in &self.node.metrics.shards {
+            active.iter_mut().zip(shard.locket()).for_each(|(sum, count)| *sum += count);
+        }
+        // In the order of the types.
+        let names = [
+            ("locket_active_locks", "Locks that are held"),
+            ("locket_active_presences", "Presences that are registered"),
+        ];
+        for ((name, help), count) in names.into_iter().zip(active) {
+            page.number(name, help, count)?;
+        }
+        let names = [
+            ("locket_locks_expired", "Locks whose lease expired"),
+            ("locket_presence_expired", "Presences whose lease expired"),
+        ];
+        for ((name, help), type_name) in names.into_iter().zip(LOCKET_TYPES) {
+            page.counter(name, help, [(EMPTY, expired_count(&self.node, type_name))])?;
+        }
+        Ok(())
+    }
+}
+
+/// The labels of a series that has none.
+const EMPTY: [(&str, &str); 0] = [];
+
+/// The text of a scrape.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn rows<V, K: AsRef<str>, const N: usize>(
+        &mut self,
+        (name, help, unit, metric_type): (&str, &str, Option<&Unit>, MetricType),
+        rows: impl IntoIterator<Item = ([(&'static str, K); N], V)>,
+        put: impl Fn(&mut MetricEncoder<'_>, &V) -> fmt::Result,
+    ) -> fmt::Result {
+        let mut encoder = self.0.encode_descriptor(name, help, unit, metric_type)?;
+        for (labels, value) in rows {
+            let labels: Vec<(&str, String)> =
+                labels.iter().map(|(name, value)| (*name, escaped(value.as_ref()))).collect();
+            if labels.is_empty() {
+                put(&mut encoder, &value)?;
+            } else {
+                put(&mut encoder.encode_family(&labels.as_slice())?, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn counter<K: AsRef<str>, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        rows: impl IntoIterator<Item = ([(&'static str, K); N], u64)>,
+    ) -> fmt::Result {
+        self.rows((name, help, None, MetricType::Counter), rows, |encoder, count| {
+            encoder.encode_counter::<NoLabelSet, _, u64>(count, None)
+        })
+    }
+
+    fn gauge<K: AsRef<str>, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        rows: impl IntoIterator<Item = ([(&'static str, K); N], f64)>,
+    ) -> fmt::Result {
+        self.rows((name, help, unit, MetricType::Gauge), rows, |encoder, value: &f64| {
+            encoder.encode_gauge(value)
+        })
+    }
+
+    /// A gauge of one whole number.
+    fn number(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.gauge(name, help, None, [(EMPTY, value as f64)])
+    }
+
+    /// A histogram of durations.
+    fn seconds<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        histograms: impl IntoIterator<Item = &'a Histogram>,
+    ) -> fmt::Result {
+        self.histogram(name, help, Some(&Unit::Seconds), &Merged::of(histograms), 1e9)
+    }
+
+    /// A histogram. One unit has the value `scale` in it.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        merged: &Merged,
+        scale: f64,
+    ) -> fmt::Result {
+        let mut encoder = self.0.encode_descriptor(name, help, unit, MetricType::Histogram)?;
+        let first = FIRST_BOUND as f64 / scale;
+        let bounds = (0..BUCKET_COUNT).map(|bucket| bound(bucket) * first).chain([f64::MAX]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(merged.counts).collect();
+        let count = merged.counts.iter().sum();
+        encoder.encode_histogram::<NoLabelSet>(merged.sum as f64 / scale, count, &buckets, None)
+    }
+}
+
+/// Returns the value of a label as the text has it between quotation marks. The library writes values as they are.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
+/// How many resources of this type of Locket ended because they were not renewed.
+fn expired_count(node: &Node, type_name: &str) -> u64 {
+    let Some((namespace, _)) = node.find_namespace(locket::NAMESPACE) else { return 0 };
+    let counts = node.expiries.read();
+    let of_type =
+        counts.iter().find(|count| count.namespace == namespace && *count.type_name == *type_name.as_bytes());
+    of_type.map_or(0, |count| count.count)
 }

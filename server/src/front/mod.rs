@@ -7,6 +7,7 @@
 mod browser;
 mod client;
 mod closing;
+mod console;
 mod contracts;
 mod grpc;
 mod health;
@@ -16,21 +17,27 @@ mod lists;
 mod locket;
 mod locktopus;
 mod long_answers;
+mod long_text;
 mod metrics;
+mod operators;
+mod probes;
+mod rejection;
 mod response;
 mod served;
 mod shown;
 mod socket;
 mod streams;
 mod timed_body;
+mod trace_context;
 mod trailers;
 mod unserved;
 mod untaken;
 mod v1;
 mod waymaker;
 
-pub use browser::{AllowedHost, AllowedOrigin, BadHost, BadOrigin, BrowserConfig, BrowserFlags};
+pub use browser::{AllowedHost, AllowedOrigin, BadHost, BadOrigin, BrowserConfig};
 pub(crate) use client::FrontCaller;
+pub(crate) use locket::{LOCKET_TYPES, NAMESPACE as LOCKET_NAMESPACE};
 pub use locket::{LocketCompatibility, LocketConfig};
 #[cfg(feature = "fuzzing")]
 pub(crate) use locktopus::fuzzing as locktopus_fuzzing;
@@ -83,7 +90,7 @@ impl FrontConfig {
         let metrics = Arc::new(Metrics::new());
         let health = Health::new(grpc::SERVICES);
         let rule = |listen: &Option<String>| {
-            browser::Rule::new(&options.browsers, listen.as_deref(), options.tls.is_some())
+            browser::Rule::new(&options.browsers, listen.as_deref(), options.tls.cert.is_some())
         };
         let (http_rule, locktopus_rule) = (rule(&options.http_listen), rule(&options.locktopus_listen));
         Ok(Self {
@@ -95,13 +102,18 @@ impl FrontConfig {
             locktopus: guard(locktopus::router(&locktopus), locktopus_rule),
             metrics,
             closing: Arc::default(),
-            lists: Arc::default(),
+            lists: Arc::new(Lists::new(options.limits.lists_memory as usize)),
         })
     }
 
     /// Counts a refused connection, by the place of its label in `REFUSAL_LABELS`.
     pub(crate) fn note_refused(&self, label_index: usize) {
         self.metrics.note_refused(label_index);
+    }
+
+    /// Tells clients of gRPC whether new claims are served.
+    pub fn set_ready(&self, is_ready: bool) {
+        self.health.set_ready(is_ready);
     }
 
     /// Tells clients of gRPC that the server is about to stop.
@@ -132,7 +144,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     let afterwards = match begun {
         Ok(socket) => {
             evidence.certificate_names = socket.certificate_names();
-            let client = FrontClient::new(peer, evidence);
+            let client = FrontClient::new(port, peer, evidence);
             match port {
                 // In a box, so that connections of the others do not have room for it.
                 Port::Grpc => {
@@ -176,7 +188,7 @@ async fn serve_reserved(
         match begun {
             Ok(socket) => {
                 evidence.certificate_names = socket.certificate_names();
-                let client = FrontClient::new(peer, evidence);
+                let client = FrontClient::new(Port::Http, peer, evidence);
                 http::serve_reserved(socket, client, &local.fronts.reserved).await;
             }
             Err(error) => failed_handshake::note(&local.node, &error, &evidence, &peer, Port::Http),

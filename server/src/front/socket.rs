@@ -1,12 +1,10 @@
 //! The socket of a connection of a front end.
 
 use crate::driver::{Local, Socket, StdSocket};
-use crate::limits::{HELLO_MS, WRITE_MS};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep};
@@ -27,14 +25,15 @@ pub(crate) struct FrontSocket {
 
 impl FrontSocket {
     /// Makes the socket belong to the runtime of this thread, and shakes hands if it is encrypted. From then on the other side
-    /// has [`HELLO_MS`] for its first `greeting_len` bytes.
+    /// has the time of a `HELLO` for its first `greeting_len` bytes.
     ///
     /// # Errors
     /// If it cannot be registered there, or the two sides do not come to terms.
     pub(crate) async fn begin(socket: StdSocket, greeting_len: usize) -> io::Result<Self> {
         let mut socket = Socket::from_std(socket)?;
-        socket.handshake().await?;
-        let greeting = Some(Box::pin(sleep(Duration::from_millis(HELLO_MS))));
+        let limits = || Local::with(|local| local.node.set);
+        socket.handshake(limits().tls_handshake.into()).await?;
+        let greeting = Some(Box::pin(sleep(limits().hello.into())));
         Ok(Self { socket, greeted_len: 0, greeting, greeting_len, stall: None })
     }
 
@@ -67,7 +66,9 @@ impl FrontSocket {
             self.stall = None;
             return polled;
         }
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(WRITE_MS))));
+        let stall = self
+            .stall
+            .get_or_insert_with(|| Box::pin(sleep(Local::with(|local| local.node.set.write).into())));
         match stall.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -150,4 +151,17 @@ impl AsyncWrite for FrontSocket {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
     }
+}
+
+/// Returns a client that has sent these bytes and does not block, and the socket of its connection. For tests.
+#[cfg(test)]
+pub(super) async fn test_socket(sent: &[u8]) -> (std::net::TcpStream, FrontSocket) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    std::io::Write::write_all(&mut client, sent).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let socket = FrontSocket::begin(StdSocket::Tcp(socket), crate::limits::HTTP_GREETING_LEN).await.unwrap();
+    (client, socket)
 }

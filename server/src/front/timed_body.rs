@@ -1,15 +1,17 @@
 //! A request that has to arrive.
 
+use super::rejection::reject;
 use super::streams::may_run;
 use super::untaken::Untaken;
-use crate::limits::{FRAME_MS, GRPC_AWAITED_LEN_MAX, GRPC_AWAITED_MAX, GRPC_MESSAGE_LEN_MAX};
+use crate::driver::Local;
+use crate::limits::{GRPC_AWAITED_LEN_MAX, GRPC_AWAITED_MAX, GRPC_MESSAGE_LEN_MAX};
+use crate::milliseconds::Milliseconds;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
@@ -50,12 +52,12 @@ impl Awaited {
     fn begin(&self) -> Result<Part, Status> {
         let Self(counts) = self;
         if counts.requests.load(Ordering::Relaxed) >= GRPC_AWAITED_MAX {
-            return Err(Status::resource_exhausted(format!(
-                "{GRPC_AWAITED_MAX} requests of this connection are incomplete, the maximum"
-            )));
+            let message =
+                format!("{GRPC_AWAITED_MAX} requests of this connection are incomplete, the maximum");
+            return Err(reject("incomplete requests per connection", message));
         }
         counts.requests.fetch_add(1, Ordering::Relaxed);
-        let end = Box::pin(sleep(Duration::from_millis(FRAME_MS)));
+        let end = Box::pin(sleep(frame_limit().into()));
         Ok(Part { bytes: Vec::new(), end, awaited: self.clone() })
     }
 }
@@ -72,9 +74,10 @@ impl Part {
         // Only requests of this connection change the count, and they run on one thread.
         let awaited_len = counts.bytes.load(Ordering::Relaxed) + bytes.len();
         if awaited_len > GRPC_AWAITED_LEN_MAX {
-            return Err(Status::resource_exhausted(format!(
+            let message = format!(
                 "incomplete requests of this connection have {awaited_len} bytes; the maximum is {GRPC_AWAITED_LEN_MAX}"
-            )));
+            );
+            return Err(reject("bytes of incomplete requests", message));
         }
         counts.bytes.store(awaited_len, Ordering::Relaxed);
         self.bytes.extend_from_slice(bytes);
@@ -160,12 +163,18 @@ impl TimedBody {
                         Ok(part) => ready!(part.end.as_mut().poll(context)),
                         Err(refusal) => return Poll::Ready(Some(Err(refusal.into()))),
                     }
-                    let message = format!("the request did not arrive completely within {FRAME_MS} ms");
+                    let message =
+                        format!("the request did not arrive completely within {} ms", frame_limit().get());
                     return Poll::Ready(Some(Err(Status::deadline_exceeded(message).into())));
                 }
             }
         }
     }
+}
+
+/// Returns the time in which a request must arrive.
+fn frame_limit() -> Milliseconds {
+    Local::with(|local| local.node.set.frame)
 }
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;

@@ -3,6 +3,7 @@
 //! A call has an answer before its client makes room for it. So the answers of one connection that its client has not taken are counted in
 //! bytes. Beyond a limit calls are refused: a client that asks and does not read costs that much memory.
 
+use super::rejection::reject;
 use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
 use http_body::{Body as _, Frame};
 use hyper::body::Bytes;
@@ -28,9 +29,10 @@ impl Untaken {
         if self.0.load(Relaxed) < GRPC_UNTAKEN_LEN_MAX {
             return Ok(());
         }
-        Err(Status::resource_exhausted(format!(
+        let message = format!(
             "the client has not read {GRPC_UNTAKEN_LEN_MAX} bytes of responses, the maximum for a connection"
-        )))
+        );
+        Err(reject("bytes of unread responses", message))
     }
 }
 

@@ -27,6 +27,8 @@ pub enum Device {
 const PACE_LEN: u64 = 1 << 20;
 const PACE: Duration = Duration::from_millis(1);
 const NFS_MAGIC: FsType = FsType(0x6969);
+/// `nix` does not have it for musl.
+const XFS_MAGIC: FsType = FsType(0x5846_5342);
 
 impl Device {
     /// The device for the file system of this directory, and what an operator should know about it. A map needs room that
@@ -36,7 +38,7 @@ impl Device {
     /// If the file system cannot be asked.
     pub fn suitable(directory: &Path) -> io::Result<(Self, Option<&'static str>)> {
         let kind = statfs(directory)?.filesystem_type();
-        Ok(if [statfs::EXT4_SUPER_MAGIC, statfs::XFS_SUPER_MAGIC].contains(&kind) {
+        Ok(if [statfs::EXT4_SUPER_MAGIC, XFS_MAGIC].contains(&kind) {
             (Self::Map, None)
         } else if kind == statfs::TMPFS_MAGIC {
             (

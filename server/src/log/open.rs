@@ -42,6 +42,8 @@ pub struct Opened {
     pub last_lsn: u64,
     /// The number of this start.
     pub generation: u64,
+    /// The log was restored from a backup, and no server has started on it yet.
+    pub is_restored: bool,
     /// One copy of the superblock was damaged, or older after a crash. It is whole again.
     pub was_superblock_mended: bool,
     /// What was lost, if damage was accepted by this start.
@@ -185,6 +187,8 @@ impl Log {
             tail: found.tail,
             last_lsn: found.position.lsn,
             generation,
+            // Only `waymaker-ctl restore` leaves a snapshot without any segment.
+            is_restored: superblock.snapshot != 0 && superblock.last_segment == 0,
             was_superblock_mended,
             lost,
             losses: file.current().losses,

@@ -3,7 +3,7 @@
 use super::errand::Report;
 use super::keeper::CompactError;
 
-use crate::limits::LOG_STALLED_MS;
+use crate::limits::{LOG_BATCH_LEN, LOG_STALLED_MS};
 use crate::waiting::Waiting;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
@@ -58,6 +58,10 @@ impl LogBatch {
 
     /// Adds a record that is no matter of one shard.
     pub fn add(&mut self, record: &Record<'_>) {
+        if self.records.capacity() == 0 {
+            // Small steps of growth would cost more than the record.
+            self.records.reserve(LOG_BATCH_LEN);
+        }
         record.encode(&mut self.records);
         self.record_count += 1;
         match record {

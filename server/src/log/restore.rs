@@ -1,6 +1,7 @@
 //! What an earlier server left in its log becomes part of a node again, before any worker runs.
 
 use super::port::{LogBatch, LogPort};
+use crate::declared::DeclarationError;
 use crate::limits::LOG_GROUP_LEN_MAX;
 use crate::namespaces::NamespaceChange;
 use crate::node::Node;
@@ -64,7 +65,10 @@ pub enum RestoreError {
     /// A namespace has a kind that this server does not know.
     #[error("log: namespace {0} has a kind unknown to this server; use a newer server")]
     UnknownKind(u16),
-    /// A hold is in the way of another one, or there is no room for it.
+    /// The configuration contradicts the log.
+    #[error(transparent)]
+    Declaration(#[from] DeclarationError),
+    /// A hold is in the way of another one.
     #[error("log: the hold with fence {fence} of key \"{key}\" cannot be restored: {refusal:?}")]
     Hold {
         /// Its fence.
@@ -76,11 +80,24 @@ pub enum RestoreError {
     },
 }
 
+fn known_kind(namespace: u16, kind: u8) -> Result<NamespaceKind, RestoreError> {
+    NamespaceKind::ALL.get(usize::from(kind)).copied().ok_or(RestoreError::UnknownKind(namespace))
+}
+
 impl Node {
+    /// Fails if a namespace has a kind that this server does not know, or another one than the configuration declares.
+    pub(super) fn check_kinds(&self, image: &Image) -> Result<(), RestoreError> {
+        image.namespaces().try_for_each(|(number, kind, name)| {
+            let kind = known_kind(number, kind)?;
+            let mut declared = self.declared.iter().filter(|declared| declared.name.as_bytes() == name);
+            Ok(declared.try_for_each(|declared| declared.check_kind(kind))?)
+        })
+    }
+
     /// Makes what is in an image part of this node, which has not served anybody yet.
     ///
     /// # Errors
-    /// If the image contradicts itself or this server's limits.
+    /// If the image contradicts itself.
     pub fn restore(&mut self, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
         let mut restoring = Restoring::new(self, image, now)?;
         restoring.counters(image);
@@ -202,8 +219,7 @@ impl<'a> Restoring<'a> {
     fn new(node: &'a Node, image: &Image, now: Time) -> Result<Self, RestoreError> {
         let mut namespaces = BTreeMap::new();
         for (number, kind, name) in image.namespaces() {
-            let kind = NamespaceKind::ALL.get(usize::from(kind)).copied();
-            let kind = kind.ok_or(RestoreError::UnknownKind(number))?;
+            let kind = known_kind(number, kind)?;
             let mut known = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
             let renamed = known.restore(number, name, kind);
             if let Some(renamed) = &renamed {
@@ -216,6 +232,8 @@ impl<'a> Restoring<'a> {
             }
             namespaces.insert(number, (kind, node.shard_of_key(renamed.as_deref().unwrap_or(name))));
         }
+        // The terms of a namespace apply to what is restored in it.
+        node.open_declared()?;
         let mut restoring = Self {
             node,
             now,

@@ -3,7 +3,7 @@
 use super::port::{LogOrder, LogPort};
 use super::thread::{LogThread, LogThreadConfig};
 use super::writer::LogWriter;
-use super::{AppendError, Device, Disk, Log, Lost, OpenOptions, Opened, Storage};
+use super::{AppendError, Device, Disk, Log, OpenOptions, Opened, Storage};
 use crate::clock::{BootClock, Clock};
 use crate::driver::Workers;
 use crate::limits::LOG_LAST_WORDS_MS;
@@ -91,7 +91,7 @@ impl ReadLog {
         let losses = log.superblock().losses;
         if let Some(losses) = &losses {
             image.begin_above(losses.fence_floor);
-            announce_losses(losses, opened.lost.as_ref());
+            announce_losses(losses, &opened);
         }
         let segment_len = options.segment_len;
         Ok(Self { log, image, opened, storage, segment_len, started, port, orders, ended, losses })
@@ -112,6 +112,8 @@ impl ReadLog {
         node: &mut Node,
         restored_at: impl FnOnce(&dyn Clock) -> Time,
     ) -> anyhow::Result<RestoredLog> {
+        // The first record uses up what a clean stop carried over, so a start that fails must not write it.
+        node.check_kinds(&self.image)?;
         let losses_ms = self.losses_ms();
         if let Some(wait_ms) = losses_ms {
             node.refuse_grants_for(Duration::from_millis(wait_ms));
@@ -131,12 +133,17 @@ impl ReadLog {
     }
 }
 
-fn announce_losses(losses: &Losses, lost: Option<&Lost>) {
-    match lost {
+fn announce_losses(losses: &Losses, opened: &Opened) {
+    match &opened.lost {
         Some(lost) => {
             tracing::error!(damage = %lost.damage, "a part of the log is damaged and was discarded");
         }
-        None => tracing::error!("an earlier start discarded a damaged part of the log"),
+        None if opened.is_restored => {
+            tracing::warn!("the log was restored from a backup; later grants of the old server are unknown");
+        }
+        None => tracing::error!(
+            "an earlier start discarded a damaged part of the log, or began from a restored backup"
+        ),
     }
     tracing::error!(fence_floor = losses.fence_floor, "new fences begin above any fence ever issued");
     let wait = Duration::from_millis(losses.wait_ms);

@@ -1,6 +1,6 @@
 //! The thread that makes durable what workers leave.
 
-use super::committer::{Committer, CommitterConfig, Step};
+use super::committer::{Committer, CommitterConfig, DiskStep, Step};
 use super::keeper_thread::KeeperThread;
 use super::port::{LogOrder, LogPort};
 use super::writer::LogWriter;
@@ -10,6 +10,7 @@ use crate::waiting::{mails, post};
 use crossbeam_channel::Receiver;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -94,7 +95,15 @@ impl<W: Fn(u16)> Run<W> {
                         self.committer.obey(order, &*self.node.clock);
                     }
                 }
-                Step::Disk(step) => self.committer.run(step, &mut self.writer, &*self.node.clock),
+                Step::Disk(step) => {
+                    let (clock, metrics) = (&*self.node.clock, &self.node.metrics);
+                    let began = matches!(step, DiskStep::Sync).then(|| clock.nanos());
+                    self.committer.run(step, &mut self.writer, clock);
+                    if let Some(began) = began {
+                        metrics.log_syncs.note_nanos(clock.nanos().saturating_sub(began));
+                    }
+                    metrics.log_segment_count.store(self.writer.segment_count(), Ordering::Relaxed);
+                }
                 Step::Deliver(batches, end) => {
                     let waiting = batches.into_iter().flat_map(|batch| batch.waiting);
                     post(&self.node, mails(waiting, end), &self.wake);

@@ -78,6 +78,11 @@ impl LogWriter {
         self.records_max = records_max;
     }
 
+    /// Number of segments that are in no snapshot.
+    pub fn segment_count(&self) -> u64 {
+        self.log.sealed_segments() + 1
+    }
+
     /// The clocks of this start.
     pub fn started(&self) -> Started {
         self.started

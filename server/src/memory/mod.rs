@@ -126,6 +126,11 @@ impl MemoryUse {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Returns the bytes that are used now, if the system tells.
+    pub(crate) fn used_now(&self) -> Option<u64> {
+        used()
+    }
+
     /// Notes how much is used. Returns whether that made the server full, or ended it.
     pub fn note(&self, used: u64) -> Option<bool> {
         self.used.store(used, Ordering::Relaxed);

@@ -21,14 +21,14 @@ use tonic::codegen::{BoxFuture, Service};
 
 /// The sending end of a connection. It is over once all of them are dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Channel {
+pub(crate) struct Channel {
     sender: SendRequest<Body>,
     origin: Uri,
 }
 
 impl Channel {
     /// Connects and begins TLS and HTTP/2; no word of the other side was heard of the latter. Beside it, how it will end.
-    pub(super) async fn open(endpoint: &Endpoint) -> io::Result<(Self, Ending)> {
+    pub(crate) async fn open(endpoint: &Endpoint) -> io::Result<(Self, Ending)> {
         let socket = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
         socket.set_nodelay(true)?;
         let opened = match &endpoint.encryption {
@@ -43,12 +43,12 @@ impl Channel {
     }
 
     /// What questions are addressed to.
-    pub(super) fn origin(&self) -> Uri {
+    pub(crate) fn origin(&self) -> Uri {
         self.origin.clone()
     }
 
     /// Nothing can be sent any more.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 }
@@ -64,11 +64,11 @@ async fn converse(
 
 /// How a connection ends. The questions that were in flight say less of it.
 #[derive(Debug)]
-pub(super) struct Ending(JoinHandle<hyper::Result<()>>);
+pub(crate) struct Ending(JoinHandle<hyper::Result<()>>);
 
 impl Ending {
     /// What went wrong, if something did. Waits for the end.
-    pub(super) async fn problem(self) -> Option<String> {
+    pub(crate) async fn problem(self) -> Option<String> {
         self.0.await.ok()?.err().map(|error| explain(&error))
     }
 }
@@ -97,9 +97,9 @@ impl Service<Request<Body>> for Channel {
 /// The connection was lost before an answer began.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was lost: {problem}")]
-pub(super) struct Lost {
+pub(crate) struct Lost {
     /// The other side may have heard the question.
-    pub(super) was_sent: bool,
+    pub(crate) was_sent: bool,
     problem: String,
 }
 

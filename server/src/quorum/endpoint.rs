@@ -2,6 +2,7 @@
 
 use super::options::{QuorumOptions, QuorumOptionsError};
 use super::tls;
+use crate::options::without_user_info;
 use http::Uri;
 use http::uri::Authority;
 use rustls::ClientConfig;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 /// One member as it is reached.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub struct Endpoint {
     /// What its requests are addressed to.
     pub(super) origin: Uri,
     pub(super) host: String,
@@ -42,16 +43,17 @@ impl Endpoint {
         if let (Some((option, _)), Some(endpoint)) =
             (given, options.endpoints.iter().find(|text| !is_encrypted(text)))
         {
-            return Err(QuorumOptionsError::NotEncrypted { option, endpoint: endpoint.clone() });
+            let endpoint = without_user_info(endpoint);
+            return Err(QuorumOptionsError::NotEncrypted { option, endpoint });
         }
         let parse = |text: &String| {
             Self::parse(text, config.as_ref())
-                .ok_or_else(|| QuorumOptionsError::BadEndpoint { endpoint: text.clone() })
+                .ok_or_else(|| QuorumOptionsError::BadEndpoint { endpoint: without_user_info(text) })
         };
         options.endpoints.iter().map(parse).collect()
     }
 
-    fn parse(text: &str, config: Option<&Arc<ClientConfig>>) -> Option<Self> {
+    pub(crate) fn parse(text: &str, config: Option<&Arc<ClientConfig>>) -> Option<Self> {
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
         let authority: Authority = rest.strip_suffix('/').unwrap_or(rest).parse().ok()?;
         let port = authority.port_u16().filter(|port| *port != 0)?;
@@ -114,7 +116,19 @@ mod tests {
             "http://user@etcd:1",
         ] {
             let error = refused(&options(endpoint));
-            assert!(error.starts_with("--quorum-endpoints: ") && error.contains(endpoint), "{error}");
+            let shown = without_user_info(endpoint);
+            assert!(error.starts_with("--quorum-endpoints: ") && error.contains(&shown), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_error_shows_the_password_of_an_endpoint() {
+        let endpoints = vec!["http://me:secret@etcd:1".to_owned()];
+        let plain = QuorumOptions { endpoints, ..Default::default() };
+        let with_ca = QuorumOptions { ca: Some("ca.pem".into()), ..plain.clone() };
+        for options in [plain, with_ca] {
+            let error = refused(&options);
+            assert!(error.contains("***@etcd:1") && !error.contains("secret"), "{error}");
         }
     }
 

@@ -17,3 +17,7 @@ mod positions;
 pub mod thread;
 mod tls;
 mod verdict;
+
+pub(crate) use channel::Channel;
+pub use endpoint::Endpoint;
+pub(crate) use tls::client_config;

@@ -1,36 +1,18 @@
 //! How to reach the cluster.
 
+use crate::options::heading;
 use crate::tls::TlsError;
 use clap::Args;
-use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where the members of the cluster are, and as whom they are asked.
-#[derive(Clone, PartialEq, Eq)]
-pub struct QuorumOptions {
-    /// The members: `http://HOST:PORT`, `https://HOST:PORT`, or `HOST:PORT`, which is the first of them. They are asked in
-    /// this order, the next once one has failed.
-    pub endpoints: Vec<String>,
-    /// What all our keys in etcd begin with.
-    pub prefix: String,
-    /// The user of etcd, if it is asked as one.
-    pub user: Option<String>,
-    /// The password of the user.
-    pub password: Option<String>,
-    /// Who must have signed the certificates of members, in PEM; without it whoever the system believes.
-    pub ca: Option<PathBuf>,
-    /// The certificate that members are shown, in PEM.
-    pub cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM.
-    pub key: Option<PathBuf>,
-}
+/// Default of `--quorum-prefix`.
+const PREFIX: &str = "waymaker/";
 
-/// The same as flags, and as the part `[quorum]` of a file.
-#[derive(Clone, Default, Args, Deserialize)]
-#[command(next_help_heading = "Scope quorum (fences kept by an etcd cluster)")]
-#[serde(deny_unknown_fields)]
-pub struct QuorumFlags {
+/// Members of the cluster, and how the server authenticates. Endpoints are tried in this order: the next once one has failed.
+#[derive(Clone, PartialEq, Eq, Args)]
+#[command(next_help_heading = heading::QUORUM)]
+pub struct QuorumOptions {
     /// Comma-separated etcd members: http://HOST:PORT, https://HOST:PORT or HOST:PORT (plain HTTP). Without members,
     /// scope quorum is refused [default: none]
     #[arg(
@@ -39,14 +21,13 @@ pub struct QuorumFlags {
         value_name = "LIST",
         value_delimiter = ','
     )]
-    endpoints: Option<Vec<String>>,
+    pub endpoints: Vec<String>,
     /// Prefix of all keys in etcd. Servers that use one etcd cluster need different prefixes, or their fences mix
-    /// [default: waymaker/]
-    #[arg(long = "quorum-prefix", env = "WAYMAKER_QUORUM_PREFIX", value_name = "TEXT")]
-    prefix: Option<String>,
+    #[arg(long = "quorum-prefix", env = "WAYMAKER_QUORUM_PREFIX", value_name = "TEXT", default_value = PREFIX)]
+    pub prefix: String,
     /// etcd user name; needs --quorum-password [default: none]
     #[arg(long = "quorum-user", env = "WAYMAKER_QUORUM_USER", value_name = "NAME")]
-    user: Option<String>,
+    pub user: Option<String>,
     /// Password of --quorum-user. Other users of the machine can see flags, so set it in the environment or the file
     /// [default: none]
     #[arg(
@@ -55,53 +36,39 @@ pub struct QuorumFlags {
         value_name = "TEXT",
         hide_env_values = true
     )]
-    password: Option<String>,
+    pub password: Option<String>,
     /// PEM file with the CA certificates of the etcd members [default: the CAs of the system]
     #[arg(long = "quorum-ca", env = "WAYMAKER_QUORUM_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
     /// PEM file with the client certificate for etcd; needs --quorum-key [default: none]
     #[arg(long = "quorum-cert", env = "WAYMAKER_QUORUM_CERT", value_name = "FILE")]
-    cert: Option<PathBuf>,
+    pub cert: Option<PathBuf>,
     /// PEM file with the private key of --quorum-cert [default: none]
     #[arg(long = "quorum-key", env = "WAYMAKER_QUORUM_KEY", value_name = "FILE")]
-    key: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
-impl QuorumFlags {
-    /// These, completed by those of the file. `None`: there is no cluster.
+impl QuorumOptions {
+    /// Returns these options, or `None` if they name no cluster.
     ///
     /// # Errors
-    /// If there are others than the members, and no members.
-    pub fn resolve(self, file: Self) -> Result<Option<QuorumOptions>, QuorumOptionsError> {
-        let endpoints = self.endpoints.or(file.endpoints);
-        let (prefix, user) = (self.prefix.or(file.prefix), self.user.or(file.user));
-        let password = self.password.or(file.password);
-        let (ca, cert, key) = (self.ca.or(file.ca), self.cert.or(file.cert), self.key.or(file.key));
+    /// If there are options of a cluster, but no members.
+    pub fn configured(&self) -> Result<Option<&Self>, QuorumOptionsError> {
+        if !self.endpoints.is_empty() {
+            return Ok(Some(self));
+        }
         let given = [
-            ("--quorum-prefix", prefix.is_some()),
-            ("--quorum-user", user.is_some()),
-            ("--quorum-password", password.is_some()),
-            ("--quorum-ca", ca.is_some()),
-            ("--quorum-cert", cert.is_some()),
-            ("--quorum-key", key.is_some()),
+            ("--quorum-prefix", self.prefix != PREFIX),
+            ("--quorum-user", self.user.is_some()),
+            ("--quorum-password", self.password.is_some()),
+            ("--quorum-ca", self.ca.is_some()),
+            ("--quorum-cert", self.cert.is_some()),
+            ("--quorum-key", self.key.is_some()),
         ];
-        let Some(endpoints) = endpoints else {
-            return match given.into_iter().find(|(_, is_given)| *is_given) {
-                Some((given, _)) => {
-                    Err(QuorumOptionsError::Incomplete { given, missing: "--quorum-endpoints" })
-                }
-                None => Ok(None),
-            };
-        };
-        let prefix = prefix.unwrap_or_else(|| QuorumOptions::default().prefix);
-        Ok(Some(QuorumOptions { endpoints, prefix, user, password, ca, cert, key }))
-    }
-}
-
-/// Without the password.
-impl fmt::Debug for QuorumFlags {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("QuorumFlags").field("endpoints", &self.endpoints).finish_non_exhaustive()
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((given, _)) => Err(QuorumOptionsError::Incomplete { given, missing: "--quorum-endpoints" }),
+            None => Ok(None),
+        }
     }
 }
 
@@ -109,7 +76,7 @@ impl Default for QuorumOptions {
     fn default() -> Self {
         Self {
             endpoints: Vec::new(),
-            prefix: "waymaker/".to_owned(),
+            prefix: PREFIX.to_owned(),
             user: None,
             password: None,
             ca: None,

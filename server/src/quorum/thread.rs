@@ -81,6 +81,14 @@ enum Answer {
     Seen(Result<(), ClusterError>),
 }
 
+/// Measures a request to the cluster, however it ends.
+async fn timed<T>(node: &Node, request: impl Future<Output = T>) -> T {
+    let began = node.clock.nanos();
+    let answer = request.await;
+    node.metrics.quorum_requests.note_nanos(node.clock.nanos().saturating_sub(began));
+    answer
+}
+
 /// The thread, which carries out the acts of the asker.
 struct Run<W> {
     asker: Asker,
@@ -147,9 +155,10 @@ impl<W: Fn(u16)> Run<W> {
     fn ask(&mut self, steps: Vec<Step>) {
         let keys: Vec<_> = steps.iter().map(|step| self.key_of(&step.name)).collect();
         let txn = txn_of(keys.into_iter().zip(&steps));
-        let cluster = self.cluster.clone();
+        let (cluster, node) = (self.cluster.clone(), Arc::clone(&self.node));
         self.in_flight.spawn(async move {
-            let replies = cluster.txn(txn, ATTEMPT).await.and_then(|answer| {
+            let answer = timed(&node, cluster.txn(txn, ATTEMPT)).await;
+            let replies = answer.and_then(|answer| {
                 let nonsense =
                     || ClusterError::Unknown { reason: "etcd sent a malformed response".to_owned() };
                 replies_of(&answer, steps.len()).ok_or_else(nonsense)
@@ -160,11 +169,11 @@ impl<W: Fn(u16)> Run<W> {
 
     /// Reads one key of the cluster.
     fn look(&mut self) {
-        let cluster = self.cluster.clone();
+        let (cluster, node) = (self.cluster.clone(), Arc::clone(&self.node));
         let key = self.prefix.clone().into_bytes();
         self.in_flight.spawn(async move {
             let range = RangeRequest { key, limit: 1, keys_only: true, ..Default::default() };
-            Answer::Seen(cluster.range(range, ATTEMPT).await.map(|_| ()))
+            Answer::Seen(timed(&node, cluster.range(range, ATTEMPT)).await.map(|_| ()))
         });
     }
 

@@ -6,6 +6,11 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 
+/// Returns how connections to a server are encrypted that the CAs of the system vouch for.
+pub(crate) fn client_config() -> Result<Arc<ClientConfig>, QuorumOptionsError> {
+    read(&QuorumOptions::default())
+}
+
 /// Reads the files.
 pub(super) fn read(options: &QuorumOptions) -> Result<Arc<ClientConfig>, QuorumOptionsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

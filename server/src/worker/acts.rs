@@ -3,10 +3,11 @@
 
 use super::State;
 use super::answer::put_refusal;
+use super::by_ticket::ByTicket;
 use super::lane::{Client, Lane, Stage};
 use crate::audit::{Act, AuditEvent, Caller, Detail, Outcome};
 use crate::node::Node;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Answer, Refusal, Ticket};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -16,9 +17,8 @@ use waymaker_protocol::{ErrorCode, ErrorDetail, Frame, Request, Response, next_f
 /// Events of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Acts {
-    /// Events whose requests have no response yet. A client may give several requests one number, so each event has its own.
-    begun: BTreeMap<(Ticket, u64), AuditEvent>,
-    next_number: u64,
+    /// Events whose requests have no response yet.
+    begun: ByTicket<AuditEvent>,
     ended: VecDeque<AuditEvent>,
 }
 
@@ -28,9 +28,13 @@ impl Acts {
         self.ended.pop_front()
     }
 
-    fn begin(&mut self, ticket: Ticket, event: AuditEvent) {
-        self.begun.insert((ticket, self.next_number), event);
-        self.next_number += 1;
+    /// Returns whether every event has ended.
+    pub(super) fn is_idle(&self) -> bool {
+        self.begun.is_empty()
+    }
+
+    pub(super) fn begin(&mut self, ticket: Ticket, event: AuditEvent) {
+        self.begun.insert(ticket, event);
     }
 
     /// Notes an event that has ended at once.
@@ -46,16 +50,8 @@ impl Acts {
     }
 
     /// Ends the event of a request with its response.
-    #[inline]
-    pub(crate) fn end(&mut self, ticket: Ticket, answer: &Answer) {
-        if !self.begun.is_empty() {
-            self.end_begun(ticket, answer);
-        }
-    }
-
-    #[cold]
-    fn end_begun(&mut self, ticket: Ticket, answer: &Answer) {
-        let Some(mut event) = self.take(ticket) else { return };
+    pub(super) fn end(&mut self, ticket: Ticket, answer: &Answer) {
+        let Some(mut event) = self.begun.take(ticket) else { return };
         match answer {
             Answer::Refused(Refusal::Unknown) => event.outcome = Outcome::Unknown,
             Answer::Refused(refusal) => event.outcome = outcome_of(refusal),
@@ -72,12 +68,6 @@ impl Acts {
             _ => {}
         }
         self.ended.push_back(event);
-    }
-
-    /// Removes the oldest event with this ticket.
-    fn take(&mut self, ticket: Ticket) -> Option<AuditEvent> {
-        let (&key, _) = self.begun.range((ticket, 0)..=(ticket, u64::MAX)).next()?;
-        self.begun.remove(&key)
     }
 }
 
@@ -102,10 +92,11 @@ impl State {
             },
             Ok(Request::Freeze(freeze)) => {
                 let act = if freeze.thaw { Act::Thaw } else { Act::Freeze };
-                AuditEvent { key: Some(freeze.prefix.into()), ..event(act) }
+                AuditEvent { key: Some(freeze.prefix.into()), reason: reason_of(freeze.reason), ..event(act) }
             }
             Ok(Request::SetCapacity(set)) => AuditEvent {
                 key: Some(set.name.into()),
+                reason: reason_of(set.reason),
                 details: vec![("capacity", Detail::Number(set.capacity))],
                 ..event(Act::SetCapacity)
             },
@@ -120,7 +111,7 @@ impl State {
             namespaces.name_of(lane.namespace).map(Box::from)
         });
         let ticket = Ticket { lane: lane.address, number: frame.number() };
-        self.acts.begin(ticket, AuditEvent { namespace, ..event });
+        self.followed.begin_act(ticket, AuditEvent { namespace, ..event });
     }
 
     /// Adds the namespace and the key to the event of a denied request.
@@ -128,7 +119,7 @@ impl State {
     pub(super) fn describe_denied(&mut self, node: &Node, slot: u32, key: Option<&[u8]>) {
         let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         let namespace = namespaces.name_of(self.lanes[slot].namespace).map(Box::from);
-        self.acts.complete_newest(namespace, key.map(Box::from));
+        self.followed.acts.complete_newest(namespace, key.map(Box::from));
     }
 
     /// Notes that a client was refused because of its credentials or its rights. Other refusals are no events.
@@ -138,9 +129,14 @@ impl State {
             let lane = &self.lanes[slot];
             let act = if lane.stage == Stage::Hello { Act::Authenticate } else { Act::Deny };
             let event = AuditEvent::refused(act, caller(lane), code.name(), message.to_owned());
-            self.acts.ended.push_back(event);
+            self.followed.acts.note(event);
         }
     }
+}
+
+/// The reason of a request that needs none.
+fn reason_of(reason: &[u8]) -> Option<Box<[u8]>> {
+    (!reason.is_empty()).then(|| reason.into())
 }
 
 /// Returns whether such a request is an act of an operator.
@@ -156,6 +152,14 @@ pub(super) fn caller(lane: &Lane) -> Caller {
         address: address.clone(),
         front_end: *front_end,
         owner: Some(Arc::clone(&lane.owner)),
+    }
+}
+
+/// Returns the name of the error code that the client gets.
+pub(super) fn error_code_of(refusal: &Refusal) -> Option<&'static str> {
+    match outcome_of(refusal) {
+        Outcome::Refused { code, .. } => Some(code),
+        _ => None,
     }
 }
 

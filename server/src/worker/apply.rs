@@ -54,7 +54,10 @@ pub(crate) fn apply(
     let ticket = Ticket { lane: sender.address, number: frame.number() };
     let caller = Caller { lane: sender.lane, ticket, namespace: sender.namespace };
     match Request::decode(frame) {
-        Ok(Request::Acquire(acquire)) => apply_acquire(shard, sender, &caller, &acquire, target, outbox),
+        Ok(Request::Acquire(acquire)) => {
+            let has_options = frame.flags() & wire::message::acquire::flag::OPTIONAL != 0;
+            apply_acquire(shard, sender, &caller, &acquire, has_options, target, outbox);
+        }
         Ok(Request::Release(release)) if !release.own => {
             shard.release(&caller, claim_id(release.id), release.key, outbox);
         }
@@ -96,7 +99,7 @@ fn apply_rare(
         Request::Inspect(inspect) => shard.inspect(caller, inspect.key, outbox),
         Request::List(list) => {
             let (_, from) = read_list_cursor(list.cursor);
-            shard.list(caller, list.prefix, from, &page_bounds(list.count_max), outbox);
+            shard.list(caller, list.prefix, list.waiting, from, &page_bounds(list.count_max), outbox);
         }
         Request::Holds(holds) => {
             let (_, from) = read_list_cursor(holds.cursor);
@@ -181,6 +184,7 @@ fn apply_acquire(
     sender: Sender,
     caller: &Caller,
     acquire: &wire::Acquire<'_>,
+    has_options: bool,
     hash: u64,
     outbox: &mut Outbox<'_>,
 ) {
@@ -197,11 +201,17 @@ fn apply_acquire(
         notify_queued: acquire.notify_queued,
         options: None,
     };
-    if acquire.options == wire::AcquireOptions::default() {
+    if !has_options && !shard.has_terms() {
         return shard.acquire(caller, &engine_acquire, outbox);
     }
-    let Some(options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
-    engine_acquire.options = Some(&options);
+    let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    shard.apply_terms(
+        caller.namespace,
+        acquire.session_lease,
+        &mut engine_acquire.lease_ms,
+        &mut options.scope,
+    );
+    engine_acquire.options = (options != AcquireOptions::default()).then_some(&options);
     shard.acquire(caller, &engine_acquire, outbox);
 }
 
@@ -215,7 +225,9 @@ fn apply_acquire_set(
     if acquire.session_lease && !sender.has_session {
         return refuse_session_lease(outbox, caller.ticket);
     }
-    let Some(options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    let mut lease_ms = acquire.lease_ms;
+    shard.apply_terms(caller.namespace, acquire.session_lease, &mut lease_ms, &mut options.scope);
     let mut few = [TreeItem { path: b"", write: false }; FEW];
     let many: Vec<TreeItem<'_>>;
     let items = if acquire.items.len() <= FEW {
@@ -229,7 +241,7 @@ fn apply_acquire_set(
     };
     let acquire = AcquireSet {
         items,
-        lease_ms: acquire.lease_ms,
+        lease_ms,
         wait_ms: acquire.wait_ms,
         session_lease: acquire.session_lease,
         notify_queued: acquire.notify_queued,
@@ -253,7 +265,9 @@ fn apply_acquire_permits(
     if acquire.session_lease && !sender.has_session {
         return refuse_session_lease(outbox, caller.ticket);
     }
-    let Some(options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
+    let mut lease_ms = acquire.lease_ms;
+    shard.apply_terms(caller.namespace, acquire.session_lease, &mut lease_ms, &mut options.scope);
     // Whoever takes any capacity takes the pool as it is, and says what it should be only where there is none.
     let existing =
         if acquire.any_capacity { shard.order_of_pool(caller.namespace, acquire.name) } else { None };
@@ -268,7 +282,7 @@ fn apply_acquire_permits(
             PoolOrder::Arrival => 0,
             PoolOrder::Timestamp => clamped_timestamp(acquire.timestamp_us, clock),
         },
-        lease_ms: acquire.lease_ms,
+        lease_ms,
         wait_ms: acquire.wait_ms,
         session_lease: acquire.session_lease,
         notify_queued: acquire.notify_queued,

@@ -1,6 +1,6 @@
 //! The wait of the server for a client: its object, and its length.
 
-use crate::limits::{PING_MS, PINGS_MISSED_MAX};
+use crate::limits::PINGS_MISSED_MAX;
 use waymaker_engine::Time;
 
 /// The thing that the server waits for from a client.
@@ -66,7 +66,7 @@ impl Awaited {
     }
 
     /// Looks at a client that answers `PING`, and decides what to do about its silence.
-    pub(crate) fn look(&mut self, now: Time) -> Silence {
+    pub(crate) fn look(&mut self, ping_ms: u64, now: Time) -> Silence {
         match self {
             Self::Frame(_) => Silence::Short,
             Self::Nothing => {
@@ -74,7 +74,7 @@ impl Awaited {
                 Silence::Short
             }
             Self::SignOfLife { pings, .. } if *pings > PINGS_MISSED_MAX => Silence::TooLong,
-            Self::SignOfLife { since, .. } if now.ms_since(*since) < PING_MS => Silence::Short,
+            Self::SignOfLife { since, .. } if now.ms_since(*since) < ping_ms => Silence::Short,
             Self::SignOfLife { since, pings } => {
                 *since = now;
                 *pings += 1;
@@ -89,13 +89,14 @@ impl Awaited {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::PING_MS;
 
     const LOOK_MS: u64 = 500;
 
     /// Looks for so long, and returns after how many milliseconds something was done, and what.
     fn look_for(awaited: &mut Awaited, start: Time, millis: u64) -> Vec<(u64, Silence)> {
         let looks = (0..=millis).step_by(LOOK_MS as usize);
-        let done = looks.map(|ms| (ms, awaited.look(start.after_ms(ms))));
+        let done = looks.map(|ms| (ms, awaited.look(PING_MS, start.after_ms(ms))));
         done.filter(|(_, silence)| *silence != Silence::Short).collect()
     }
 
@@ -127,7 +128,11 @@ mod tests {
     fn a_suspended_server_reads_a_connection_before_it_closes_it() {
         for pings in 0..=PINGS_MISSED_MAX {
             let mut awaited = Awaited::SignOfLife { since: Time::from_millis(7), pings };
-            assert_ne!(awaited.look(Time::from_millis(1 << 40)), Silence::TooLong, "after {pings} pings");
+            assert_ne!(
+                awaited.look(PING_MS, Time::from_millis(1 << 40)),
+                Silence::TooLong,
+                "after {pings} pings"
+            );
         }
     }
 
@@ -137,6 +142,6 @@ mod tests {
         let silent = Awaited::SignOfLife { since: Time::from_millis(1), pings: 2 };
         let mut awaited = silent.frame(begin).frame(later);
         assert_eq!((awaited, awaited.frame_ms(later)), (Awaited::Frame(begin), 1_000));
-        assert_eq!(awaited.look(Time::from_millis(1 << 40)), Silence::Short, "it has another limit");
+        assert_eq!(awaited.look(PING_MS, Time::from_millis(1 << 40)), Silence::Short, "it has another limit");
     }
 }

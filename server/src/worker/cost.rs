@@ -1,17 +1,22 @@
 //! The cost of requests and batches, in acquires of one key: a microsecond at most, and 1 KiB of answers. `bench/src/opcodes` measures
 //! the time.
 
+use super::spans::has_trace_context;
 use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE};
 use crate::mail::Batch;
 use waymaker_protocol::limits::{
-    FRAME_LEN_MAX, INSPECT_HOLDERS_MAX, KEY_LEN_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX, TYPE_LEN_MAX,
-    VALUE_LEN_MAX,
+    FRAME_LEN_MAX, INSPECT_HOLDERS_MAX, KEY_LEN_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX, REASON_CODE_LEN_MAX,
+    REASON_MESSAGE_LEN_MAX, SERVER_ADDRESSES_LEN_MAX, SERVER_REASONS_MAX, SERVER_VERSION_LEN_MAX,
+    TYPE_LEN_MAX, VALUE_LEN_MAX,
 };
 use waymaker_protocol::message::{acquire, opcode};
 use waymaker_protocol::{Frame, NamespaceKind, next_frame};
 
 /// Bytes of a request that cost as much as an acquire of one key: the worker decodes, copies and hashes them.
 const BYTES_PER_COST: usize = 512;
+
+/// Cost of a span of a request: the worker opens, ends and exports it.
+const SPAN_COST: usize = 8;
 
 /// Bytes of answers that cost as much as one cheap request. A batch may have as many bytes of answers as pause a connection.
 const ANSWER_BYTES_PER_COST: usize = OUTPUT_LEN_PAUSE / BATCH_COST_MAX;
@@ -26,7 +31,8 @@ const CHEAP: u64 = 1 << opcode::ACQUIRE
 /// Returns the cost of serving a request in a namespace of this kind.
 #[inline(always)]
 pub(super) fn cost_of(frame: Frame<'_>, kind: impl FnOnce() -> NamespaceKind) -> usize {
-    let is_short = frame.len() < BYTES_PER_COST && frame.flags() & acquire::flag::NOTIFY_QUEUED == 0;
+    let costly_flags = acquire::flag::NOTIFY_QUEUED | acquire::flag::TRACEPARENT;
+    let is_short = frame.len() < BYTES_PER_COST && frame.flags() & costly_flags == 0;
     if is_short && is_cheap(frame.opcode()) {
         return 1;
     }
@@ -40,7 +46,8 @@ fn is_cheap(opcode: u8) -> bool {
 
 #[inline(never)]
 fn uncommon_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
-    let time = time_cost(frame, kind) + frame.len() / BYTES_PER_COST;
+    let span = if has_trace_context(frame) { SPAN_COST } else { 0 };
+    let time = time_cost(frame, kind) + frame.len() / BYTES_PER_COST + span;
     let answer = answer_len_max(frame.opcode(), kind) / ANSWER_BYTES_PER_COST;
     time.max(answer).min(BATCH_COST_MAX)
 }
@@ -52,6 +59,7 @@ fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
         opcode::THROTTLE => 1,
         cheap if is_cheap(cheap) => 1,
         opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,
+        opcode::SERVER_STATUS => 8,
         opcode::VERIFY | opcode::LOOK_UP if kind != NamespaceKind::Tree => 8,
         // Sets that overlap a path are looked for.
         opcode::INSPECT | opcode::VERIFY if kind == NamespaceKind::Tree => BATCH_COST_MAX / 2,
@@ -68,6 +76,11 @@ fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
 fn answer_len_max(opcode: u8, kind: NamespaceKind) -> usize {
     match opcode {
         opcode::LOOK_UP => 128 + KEY_LEN_MAX + OWNER_LEN_MAX + VALUE_LEN_MAX + TYPE_LEN_MAX,
+        opcode::SERVER_STATUS => {
+            128 + SERVER_VERSION_LEN_MAX
+                + SERVER_ADDRESSES_LEN_MAX
+                + SERVER_REASONS_MAX * (16 + REASON_CODE_LEN_MAX + REASON_MESSAGE_LEN_MAX)
+        }
         opcode::STATUS | opcode::FORCE_RELEASE if kind == NamespaceKind::Tree => {
             128 + PATH_KEY_LEN_MAX + OWNER_LEN_MAX
         }
@@ -99,6 +112,6 @@ pub(super) fn cost_of_batch(batch: &Batch) -> usize {
         Batch::Lane(..) | Batch::Expire { .. } | Batch::Everywhere(..) | Batch::Forget(_) => {
             BATCH_COST_MAX / 2
         }
-        Batch::Knock(_) | Batch::Stop | Batch::Count => 1,
+        Batch::Knock(_) | Batch::Stop | Batch::Count | Batch::Publish => 1,
     }
 }

@@ -68,7 +68,7 @@ impl State {
                     self.lanes[slot].in_flight -= 1;
                     let (number, code) = (frame.number(), ErrorCode::Unauthorized);
                     self.refuse(slot, number, code, 0, "admin", &message);
-                    return self.acts.complete_newest(Some(remove.name.into()), None);
+                    return self.followed.acts.complete_newest(Some(remove.name.into()), None);
                 }
                 self.note_act(node, slot, frame);
                 return self.remove_namespace(node, ticket, remove.name);
@@ -81,7 +81,7 @@ impl State {
                 let count_max =
                     if page.count_max == 0 { LIST_PAGE_MAX } else { page.count_max.min(LIST_PAGE_MAX) };
                 let policy = node.access.policy();
-                let may_list = policy.may_list(self.lanes[slot].identity());
+                let may_list = policy.allowing(self.lanes[slot].identity(), Rights::LIST);
                 let page = NamespacePage::new(node, page.cursor, usize::from(count_max), may_list);
                 let sums = Mutex::new(vec![NamespaceCounters::default(); page.numbers.len()]);
                 Ok(Question::Namespaces { page, sums })
@@ -103,7 +103,7 @@ impl State {
             self.hand_over(
                 node,
                 shard,
-                Batch::Everywhere(Arc::clone(&everywhere), self.now, CountedClaims::default()),
+                Batch::Everywhere(Arc::clone(&everywhere), self.reading(), CountedClaims::default()),
             );
         }
     }
@@ -162,7 +162,7 @@ impl State {
                 {
                     *next_lane = lane;
                     // Behind the batches that others left.
-                    let again = Batch::Everywhere(Arc::clone(everywhere), turn.shard.now(), counted);
+                    let again = Batch::Everywhere(Arc::clone(everywhere), turn.shard.reading(), counted);
                     return turn.left.push_back(again);
                 }
                 let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,7 +8,7 @@ use super::sessions::{SessionRefusal, Sessions};
 use super::window::Window;
 use super::{Budget, Next, State};
 use crate::access::{NotIdentified, Unauthenticated};
-use crate::limits::{LANES_PER_SESSION_MAX, NAMESPACE_COUNT_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MIN_MS};
+use crate::limits::{LANES_PER_SESSION_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
 use crate::memory;
 use crate::namespaces::{NamespaceRefusal, NamespaceUse};
@@ -49,7 +49,7 @@ impl HelloRefusal {
         Self::overloaded(reached.limit, limit, reached.to_string())
     }
 
-    fn no_session(refusal: SessionRefusal) -> Self {
+    fn no_session(refusal: SessionRefusal, count_max: usize) -> Self {
         match refusal {
             SessionRefusal::TooShort => {
                 let message =
@@ -57,10 +57,9 @@ impl HelloRefusal {
                 Self::bad_input("session_lease_ms", u64::from(SESSION_LEASE_MIN_MS), message)
             }
             SessionRefusal::TooMany => {
-                let message = format!(
-                    "the worker has reached its share of the {SESSION_COUNT_MAX} sessions of the server"
-                );
-                Self::overloaded("sessions", SESSION_COUNT_MAX, message)
+                let message =
+                    format!("the worker has reached its share of the {count_max} sessions of the server");
+                Self::overloaded("sessions", count_max, message)
             }
             SessionRefusal::Quota(reached) => Self::quota_reached(reached),
         }
@@ -151,7 +150,7 @@ impl State {
                 }
                 self.refuse_connection(key, number, code, limit, field, &message);
                 if let Some(namespace) = denied_namespace {
-                    self.acts.complete_newest(Some(namespace), None);
+                    self.followed.acts.complete_newest(Some(namespace), None);
                 }
                 Next::Continue
             }
@@ -237,7 +236,7 @@ impl State {
                     Ok(identity) => lane.client.known_as = KnownAs::Identified(identity),
                     Err(refusal) => {
                         if let NotIdentified::Unauthenticated { pause: Some(pause), .. } = refusal {
-                            self.acts.note(pause.event(caller(lane)));
+                            self.followed.acts.note(pause.event(caller(lane)));
                         }
                         return Err(HelloRefusal::not_identified(refusal));
                     }
@@ -282,7 +281,7 @@ impl State {
                 let session = self
                     .sessions
                     .open(lease_ms, identity, accounts, slot, self.now)
-                    .map_err(HelloRefusal::no_session)?;
+                    .map_err(|refusal| HelloRefusal::no_session(refusal, node.set.sessions as usize))?;
                 (Some(session), 0)
             }
             SessionRequest::Join { id } => {
@@ -309,7 +308,8 @@ impl State {
         lane.namespace = namespace.number();
         lane.namespace_use = Some(namespace);
         lane.kind = hello.kind;
-        lane.set_access(access);
+        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, &lane.client));
+        lane.set_access(access, node.traces.is_on());
         lane.notify_taken_up = hello.notify_taken_up;
         lane.answers_ping = answers_ping(hello);
         lane.namespace_shard = node.shard_of_key(hello.namespace);
@@ -386,6 +386,7 @@ impl State {
         self.sessions.note_connected(session);
         let lane = &mut self.lanes[slot];
         lane.session_end = session_end;
+        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, &client));
         lane.client = client;
         lane.counted = counted;
         let (address, known_to) = (lane.address, lane.known_to.clone());
@@ -409,6 +410,8 @@ impl State {
         let session = self.lanes[key.slot].session;
         let session_lease_ms =
             session.and_then(|session| self.sessions.get(session)).map_or(0, |session| session.lease_ms);
+        let lease_default_ms =
+            self.lanes[key.slot].namespace_use.as_ref().and_then(NamespaceUse::lease_default_ms);
         let welcome = Welcome {
             worker: self.index,
             worker_count: node.worker_count() as u16,
@@ -418,7 +421,7 @@ impl State {
             session_lease_ms,
             stamp_ms: self.now.as_millis(),
             server_id: node.server_id,
-            lease_default_ms: node.limits.lease_default_ms,
+            lease_default_ms: lease_default_ms.unwrap_or(node.limits.lease_default_ms),
             lease_min_ms: node.limits.lease_min_ms,
             lease_max_ms: node.limits.lease_max_ms,
             in_flight_max: IN_FLIGHT_MAX,
@@ -452,6 +455,10 @@ fn offered_capabilities(node: &Node) -> Capabilities {
         .union(Capabilities::OWN_CLAIM)
         .union(Capabilities::PING)
         .union(Capabilities::REMOVE_NAMESPACE)
+        .union(Capabilities::SERVER_STATUS)
+        .union(Capabilities::REASON)
+        .union(Capabilities::LIST_WAITING)
+        .union(Capabilities::TRACEPARENT)
         .union(offered(node.log.is_some(), Capabilities::SCOPE_LOCAL))
         .union(offered(node.quorum.is_some(), Capabilities::SCOPE_QUORUM))
 }
@@ -482,8 +489,9 @@ fn open_namespace(
             HelloRefusal::bad_input("kind", 0, message)
         }
         NamespaceRefusal::TooMany => {
-            let message = format!("the server has {NAMESPACE_COUNT_MAX} namespaces, the maximum");
-            HelloRefusal::overloaded("namespaces", NAMESPACE_COUNT_MAX, message)
+            let count_max = node.set.namespaces as usize;
+            let message = format!("the server has {count_max} namespaces, the maximum");
+            HelloRefusal::overloaded("namespaces", count_max, message)
         }
         NamespaceRefusal::Quota(reached) => HelloRefusal::quota_reached(reached),
     })

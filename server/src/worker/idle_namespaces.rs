@@ -92,6 +92,10 @@ fn refusal(reason: StaysBecause) -> Refusal {
         StaysBecause::BuiltIn => {
             Refusal::bad_input("namespace", 0, "the namespace is built in and cannot be removed")
         }
+        StaysBecause::Declared => {
+            let message = "the namespace is declared in the configuration and cannot be removed";
+            Refusal::bad_input("namespace", 0, message)
+        }
         StaysBecause::Used(count) => {
             let message = format!("{count} connections or sessions use the namespace");
             Refusal::bad_input("connections", count, message)

@@ -4,6 +4,7 @@ use super::awaited::Awaited;
 use super::rights::Barriers;
 use super::window::Window;
 use crate::access::Evidence;
+use crate::metrics::{AcquireCounts, AcquireResult};
 use crate::namespaces::NamespaceUse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -105,6 +106,10 @@ pub(crate) struct Lane {
     pub(crate) kind: NamespaceKind,
     /// Who is on the other side.
     pub(crate) client: Client,
+    /// Counts the results of its acquires; `None` before `HELLO`.
+    pub(crate) acquires: Option<Arc<AcquireCounts>>,
+    /// Acquires that were granted at once and are not counted there yet.
+    pub(crate) uncounted_grants: u32,
     /// What its client may do in its namespace. `None`: everything.
     pub(crate) access: Option<Arc<Access>>,
     /// Counts its connection in the accounts of its client.
@@ -167,6 +172,25 @@ impl Lane {
         self.epoch != 0 && self.stage != Stage::Left
     }
 
+    /// Counts the result of an acquire.
+    #[inline]
+    pub(crate) fn count_acquire(&self, result: AcquireResult) {
+        if let Some(acquires) = &self.acquires {
+            acquires.add(result, 1);
+        }
+    }
+
+    /// Counts the acquires that were granted at once. To be called before their answers are written.
+    #[inline]
+    pub(crate) fn count_grants(&mut self) {
+        let count = std::mem::take(&mut self.uncounted_grants);
+        if count > 0
+            && let Some(acquires) = &self.acquires
+        {
+            acquires.add(AcquireResult::Granted, count.into());
+        }
+    }
+
     /// Its answers are written and not kept: it is connected and has no session.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
@@ -199,9 +223,10 @@ impl Lane {
         }
     }
 
-    /// Sets what its client may do from here on.
-    pub(crate) fn set_access(&mut self, access: Option<Arc<Access>>) {
-        self.barriers = Barriers::of_lane(self.kind, access.as_deref());
+    /// Sets what its client may do from here on, on a server that exports traces or does not.
+    pub(crate) fn set_access(&mut self, access: Option<Arc<Access>>, is_traced: bool) {
+        let barriers = Barriers::of_lane(self.kind, access.as_deref());
+        self.barriers = if is_traced { barriers.tracing() } else { barriers };
         self.access = access;
     }
 
@@ -258,6 +283,7 @@ impl Lanes {
     /// Frees a lane. Answers that are still on their way to it find another generation.
     pub(crate) fn free(&mut self, slot: u32) {
         let lane = &mut self.slots[slot as usize];
+        lane.count_grants();
         let address = lane.address;
         *lane = Lane { address, ..Lane::default() };
         lane.address.generation = address.generation.wrapping_add(1);

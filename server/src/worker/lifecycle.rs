@@ -4,12 +4,11 @@ use super::State;
 use super::awaited::{Awaited, Silence};
 use super::lane::{ConnectionKey, Lane, Stage};
 use super::outbox::mark_dirty;
-use crate::limits::{
-    FRAME_MS, HELLO_MS, HOUSEKEEPING_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PING_MS, PINGS_MISSED_MAX,
-    WRITE_MS,
-};
+use crate::limits::{HOUSEKEEPING_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PINGS_MISSED_MAX};
 use crate::mail::{LaneChange, Mail};
+use crate::milliseconds::Milliseconds;
 use crate::node::Node;
+use crate::options::LimitOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use waymaker_engine::{LaneAddress, Time};
@@ -55,6 +54,7 @@ impl State {
             self.lanes.free(key.slot);
             let change = LaneChange::Closed { session_ended: true, closing: None };
             self.change_lane(node, address, &known_to, &change);
+            self.followed.give_up_lane(address);
         }
     }
 
@@ -75,6 +75,8 @@ impl State {
         let other_count = ended.len().saturating_sub(1);
         let mut awaited_by = None;
         for (_, slot) in ended {
+            // Shards may have no answer for its waiters.
+            self.followed.give_up_lane(self.lanes[slot].address);
             let lane = &mut self.lanes[slot];
             let (key, address, shards) = (lane.key(), lane.address, std::mem::take(&mut lane.known_to));
             // The window stays: it tells late answers for an earlier connection from those for this one.
@@ -202,11 +204,11 @@ impl State {
             if lane.pending_len() > 0 {
                 lane.output_since.get_or_insert(now);
             }
-            if let Some(stall) = lane.stall(now) {
+            if let Some(stall) = lane.stall(&node.set, now) {
                 found.push((lane.key(), stall));
                 continue;
             }
-            match lane.look_for_silence(now) {
+            match lane.look_for_silence(node.set.ping, now) {
                 Silence::Short => {}
                 Silence::Ping => {
                     Event::Ping.encode(0, &mut lane.output);
@@ -218,17 +220,20 @@ impl State {
         for (key, stall) in found {
             match stall {
                 Stall::Hello => {
-                    self.refuse_stalled(key, "hello", HELLO_MS, &format!("no HELLO within {HELLO_MS} ms"));
+                    let limit_ms = node.set.hello.as_u64();
+                    self.refuse_stalled(key, "hello", limit_ms, &format!("no HELLO within {limit_ms} ms"));
                 }
                 Stall::Frame => {
-                    let message = format!("a frame did not arrive completely within {FRAME_MS} ms");
-                    self.refuse_stalled(key, "frame", FRAME_MS, &message);
+                    let limit_ms = node.set.frame.as_u64();
+                    let message = format!("a frame did not arrive completely within {limit_ms} ms");
+                    self.refuse_stalled(key, "frame", limit_ms, &message);
                 }
                 Stall::Silent => {
+                    let ping_ms = node.set.ping.as_u64();
                     let message = format!(
-                        "the client did not answer {PINGS_MISSED_MAX} pings, sent every {PING_MS} ms"
+                        "the client did not answer {PINGS_MISSED_MAX} pings, sent every {ping_ms} ms"
                     );
-                    self.refuse_stalled(key, "ping", PING_MS, &message);
+                    self.refuse_stalled(key, "ping", ping_ms, &message);
                 }
                 // It takes nothing, so there is no use in telling it, and no later answer may follow half a frame.
                 Stall::Output => self.cut_off(node, key),
@@ -236,7 +241,7 @@ impl State {
         }
     }
 
-    fn refuse_stalled(&mut self, key: ConnectionKey, field: &str, limit_ms: u64, message: &str) {
+    fn refuse_stalled(&mut self, key: ConnectionKey, field: &'static str, limit_ms: u64, message: &str) {
         self.refuse_connection(key, 0, ErrorCode::BadInput, limit_ms, field, message);
     }
 }
@@ -261,27 +266,29 @@ impl Lane {
     }
 
     /// Returns what this connection lets the server wait for too long, silence apart.
-    fn stall(&self, now: Time) -> Option<Stall> {
+    fn stall(&self, limits: &LimitOptions, now: Time) -> Option<Stall> {
         let reading_ms = self.awaited.frame_ms(now);
         let writing_ms = self.output_since.map_or(0, |since| now.ms_since(since));
         let wants_input = self.input_len_wanted();
         match self.stage {
-            Stage::Hello if reading_ms > HELLO_MS => Some(Stall::Hello),
-            Stage::Open | Stage::SessionGone if wants_input && reading_ms > FRAME_MS => Some(Stall::Frame),
-            _ if writing_ms > WRITE_MS => Some(Stall::Output),
+            Stage::Hello if reading_ms > limits.hello.as_u64() => Some(Stall::Hello),
+            Stage::Open | Stage::SessionGone if wants_input && reading_ms > limits.frame.as_u64() => {
+                Some(Stall::Frame)
+            }
+            _ if writing_ms > limits.write.as_u64() => Some(Stall::Output),
             _ => None,
         }
     }
 
     /// Returns what to do about the silence of this client. One that does not answer `PING` may be silent.
-    fn look_for_silence(&mut self, now: Time) -> Silence {
+    fn look_for_silence(&mut self, ping: Milliseconds, now: Time) -> Silence {
         match self.stage {
             _ if self.pending_len() >= OUTPUT_LEN_PAUSE => {
                 // The server does not read, so the answers of the client lie unread.
                 self.awaited.note_not_read();
                 Silence::Short
             }
-            Stage::Open | Stage::SessionGone if self.answers_ping => self.awaited.look(now),
+            Stage::Open | Stage::SessionGone if self.answers_ping => self.awaited.look(ping.as_u64(), now),
             _ => Silence::Short,
         }
     }

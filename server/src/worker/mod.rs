@@ -5,8 +5,10 @@ mod answer;
 mod apply;
 mod awaited;
 mod budget;
+mod by_ticket;
 mod cost;
 mod everywhere;
+mod followed;
 mod hello;
 mod idle_namespaces;
 mod kinds;
@@ -18,7 +20,9 @@ mod requests;
 mod restored;
 mod rights;
 mod serve;
+mod server_status;
 mod sessions;
+mod spans;
 #[cfg(test)]
 pub(crate) mod test_node;
 #[cfg(test)]
@@ -41,21 +45,23 @@ use crate::edge::connection::Moved;
 use crate::edge::read_barrier::MoveTicket;
 use crate::log::port::LogBatch;
 use crate::mail::{Batch, Content, Letter, Mail};
+use crate::metrics::WorkerMetrics;
 use crate::node::Node;
-use acts::Acts;
+use crate::traces::AcquireSpan;
+use followed::Followed;
 use lane::{Lane, Lanes, Stage};
 use lifecycle::LaneEnd;
 use outbox::Outbox;
 use reauthorize::Look;
 use serve::Located;
-use sessions::Sessions;
+use sessions::{SessionLimits, Sessions};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use timers::Timers;
 use together::{FollowUp, Together};
 use vacancy::Asking;
 use waymaker_engine::several::Several;
-use waymaker_engine::{LaneAddress, QuorumQuestion, Time};
+use waymaker_engine::{LaneAddress, Nanos, QuorumQuestion, Reading, Time};
 
 /// What the driver does after it handed in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,10 +111,15 @@ impl std::fmt::Debug for Worker {
 /// Everything that is the worker's own.
 pub(crate) struct State {
     index: u16,
+    metrics: Arc<WorkerMetrics>,
+    /// Acquires of one connection that may wait in queues.
+    waiting_max: i32,
     /// When sockets were last read, rounded up: what begins now begins at this instant.
     now: Time,
     /// The same rounded down: the latest instant that is known to have passed.
     passed: Time,
+    /// The reading itself.
+    nanos: Nanos,
     lanes: Lanes,
     sessions: Sessions,
     timers: Timers,
@@ -132,8 +143,8 @@ pub(crate) struct State {
     knocked: Vec<u16>,
     /// How many of `together`, from the front, are to be tried again.
     untried: usize,
-    /// Acts of operators.
-    acts: Acts,
+    /// Acts of operators and traced acquires.
+    followed: Followed,
     /// The frames of the batch that is being served, and in the order of their shards.
     batch: Vec<Located>,
     sorted: Vec<Located>,
@@ -157,14 +168,16 @@ pub(crate) struct State {
 impl Worker {
     /// A worker without connections.
     pub fn new(node: Arc<Node>, index: u16, now: impl Into<Moment>) -> Self {
-        let session_count_max = crate::limits::SESSION_COUNT_MAX / node.worker_count();
-        let Moment { now, passed } = now.into();
+        let Moment { now, passed, nanos } = now.into();
         let state = State {
             index,
+            metrics: Arc::clone(&node.metrics.workers[usize::from(index)]),
+            waiting_max: node.set.waiters_per_connection.cast_signed(),
             now,
             passed,
+            nanos,
             lanes: Lanes::new(index),
-            sessions: Sessions::new(index, node.session_seed, session_count_max, node.session_vacant_ms),
+            sessions: Sessions::new(index, node.session_seed, SessionLimits::of(&node)),
             timers: Timers::new(node.shards.len(), node.worker_count()),
             dirty: Vec::new(),
             letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
@@ -177,7 +190,7 @@ impl Worker {
             together: VecDeque::new(),
             knocked: Vec::new(),
             untried: 0,
-            acts: Acts::default(),
+            followed: Followed::new(index),
             batch: Vec::new(),
             sorted: Vec::new(),
             ends: vec![0; node.shards.len()],
@@ -335,6 +348,7 @@ impl Worker {
         self.state.close_stalled(&self.node);
         self.state.look_for_idle_namespaces(&self.node);
         self.state.begin_to_reauthorize(&self.node);
+        self.state.publish(&self.node);
         self.state.finish_step(&self.node);
     }
 
@@ -349,6 +363,7 @@ impl Worker {
         let key = self.state.dirty.pop()?;
         if let Some(lane) = self.state.lanes.of(key) {
             lane.dirty = false;
+            lane.count_grants();
         }
         Some(key)
     }
@@ -363,7 +378,13 @@ impl Worker {
 
     /// Returns the next event for the audit log, oldest first.
     pub fn poll_audit(&mut self) -> Option<AuditEvent> {
-        self.state.acts.poll()
+        self.state.followed.acts.poll()
+    }
+
+    /// Returns the next traced acquire that has ended, oldest first. To be called after each step.
+    #[inline]
+    pub(crate) fn poll_span(&mut self) -> Option<AcquireSpan> {
+        self.state.followed.poll_span(self.state.nanos)
     }
 
     /// The next worker to wake.
@@ -481,7 +502,7 @@ impl Worker {
     /// When sockets were last read.
     #[inline]
     pub fn moment(&self) -> Moment {
-        Moment { now: self.state.now, passed: self.state.passed }
+        Moment { now: self.state.now, passed: self.state.passed, nanos: self.state.nanos }
     }
 
     /// The server asked every connection to end.
@@ -495,10 +516,17 @@ impl State {
     fn advance(&mut self, moment: Moment) {
         self.now = self.now.max(moment.now);
         self.passed = self.passed.max(moment.passed);
+        self.nanos = self.nanos.max(moment.nanos);
+    }
+
+    /// When sockets were last read.
+    #[inline]
+    fn reading(&self) -> Reading {
+        Reading { time: self.now, nanos: self.nanos }
     }
 
     fn outbox<'a>(&'a mut self, node: &'a Node, shard: u16, stamp: Time) -> Outbox<'a> {
-        let Self { index, lanes, dirty, letters, log, questions, follow_ups, acts, .. } = self;
+        let Self { index, metrics, lanes, dirty, letters, log, questions, follow_ups, followed, .. } = self;
         let (worker, shard_count) = (*index, node.shards.len() as u16);
         let (expiries, namespaces) = (&node.expiries, &node.namespaces);
         Outbox {
@@ -512,9 +540,10 @@ impl State {
             log,
             questions,
             follow_ups,
-            acts,
+            followed,
             namespaces,
             expiries,
+            metrics,
         }
     }
 
@@ -576,6 +605,7 @@ impl State {
             let mut outbox = self.outbox(node, shard, stamp);
             match content {
                 Content::Answer(ticket, answer) => outbox.deliver_answer(ticket, &answer),
+                Content::AcquireAnswer(ticket, answer) => outbox.deliver_acquire_answer(ticket, &answer),
                 Content::Waits(ticket) => outbox.note_waits(ticket),
                 Content::WaiterAnswer(ticket, answer) => outbox.deliver_waiter_answer(ticket, &answer),
                 Content::Event(lane, event) => outbox.deliver_event(lane, &event),

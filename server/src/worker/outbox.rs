@@ -1,7 +1,8 @@
 //! Where effects go: to the lanes of this worker at once, to those of others by mail.
 
-use super::acts::{self, Acts};
+use super::acts;
 use super::answer::{Context, lock_id, put_allowance, put_answer, put_event, put_grant, put_refusal};
+use super::followed::Followed;
 use super::lane::{ConnectionKey, Lane, Lanes, Stage};
 use super::together::FollowUp;
 use super::window::Withdrawn;
@@ -10,13 +11,14 @@ use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::log::port::LogBatch;
 use crate::mail::{Content, Letter};
+use crate::metrics::{AcquireResult, WorkerMetrics};
 use crate::namespaces::Namespaces;
 use crate::waiting::Waiting;
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
 use waymaker_engine::several::Several;
 use waymaker_engine::{
-    ActOnOther, Allowance, Answer, CancelReason, ClaimAct, Effects, Event, Grant, LaneAddress,
+    ActOnOther, Allowance, Answer, CancelReason, ClaimAct, Effects, Event, Grant, LaneAddress, Measure,
     QuorumQuestion, Refusal, Ticket, Time, WhenDurable,
 };
 use waymaker_protocol::Released;
@@ -40,12 +42,14 @@ pub(crate) struct Outbox<'a> {
     pub(crate) questions: &'a mut Vec<QuorumQuestion>,
     /// What is left to be done once the turn was given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
-    /// Acts of operators.
-    pub(crate) acts: &'a mut Acts,
+    /// Acts of operators and traced acquires.
+    pub(crate) followed: &'a mut Followed,
     /// For the names of namespaces.
     pub(crate) namespaces: &'a Mutex<Namespaces>,
     /// Entries of registries that ended with their lease.
     pub(crate) expiries: &'a Expiries,
+    /// Of this worker.
+    pub(crate) metrics: &'a WorkerMetrics,
 }
 
 impl Effects for Outbox<'_> {
@@ -60,22 +64,43 @@ impl Effects for Outbox<'_> {
 
     #[inline]
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
-        if !self.put_plainly(ticket, |out, context| put_grant(out, ticket.number, &grant, context)) {
-            self.answer(ticket, Answer::Granted(grant));
+        let is_put = self.put_plainly(ticket, |lane, context| {
+            lane.uncounted_grants = lane.uncounted_grants.wrapping_add(1);
+            put_grant(&mut lane.output, ticket.number, &grant, context);
+        });
+        if !is_put {
+            self.answer_acquire(ticket, Answer::Granted(grant));
         }
+    }
+
+    fn answer_acquire(&mut self, ticket: Ticket, answer: Answer) {
+        if ticket.lane.worker == self.worker {
+            self.deliver_acquire_answer(ticket, &answer);
+        } else {
+            self.mail(ticket.lane.worker, Content::AcquireAnswer(ticket, answer));
+        }
+    }
+
+    #[inline(always)]
+    fn hold_ended(&mut self, held_nanos: u64) {
+        self.metrics.holds.note_nanos(held_nanos);
+    }
+
+    fn measure(&mut self, measure: Measure) {
+        self.metrics.note(measure);
     }
 
     #[inline]
     fn released(&mut self, ticket: Ticket) {
         let released = Released { was_waiting: false };
-        if !self.put_plainly(ticket, |out, _| released.encode(ticket.number, out)) {
+        if !self.put_plainly(ticket, |lane, _| released.encode(ticket.number, &mut lane.output)) {
             self.answer(ticket, Answer::Released { was_waiting: false });
         }
     }
 
     #[inline]
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
-        if !self.put_plainly(ticket, |out, _| put_allowance(out, ticket.number, &allowance)) {
+        if !self.put_plainly(ticket, |lane, _| put_allowance(&mut lane.output, ticket.number, &allowance)) {
             self.answer(ticket, Answer::Throttled(allowance));
         }
     }
@@ -135,7 +160,7 @@ impl Effects for Outbox<'_> {
         };
         let mut details = vec![("holder", Detail::Bytes(owner.into()))];
         details.extend(lease_ms.map(|lease_ms| ("lease_ms", Detail::Number(lease_ms))));
-        self.acts.note(AuditEvent {
+        self.followed.acts.note(AuditEvent {
             namespace,
             id: Some(lock_id(id)),
             key: Some(key.into()),
@@ -163,23 +188,25 @@ impl Outbox<'_> {
         self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
     }
 
-    /// Writes an answer straight to a lane of this worker that keeps none. False: it is another lane, and nothing was done.
+    /// Writes an answer straight to a lane of this worker that keeps none. False: it is another lane, or requests are followed, and nothing
+    /// was done.
     #[inline]
-    fn put_plainly(&mut self, ticket: Ticket, put: impl FnOnce(&mut Vec<u8>, Context)) -> bool {
+    fn put_plainly(&mut self, ticket: Ticket, put: impl FnOnce(&mut Lane, Context)) -> bool {
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
-        if ticket.lane.worker != self.worker {
+        if !self.followed.is_plain(ticket) {
             return false;
         }
         let Some(lane) = self.lanes.at(ticket.lane).filter(|lane| lane.is_plain()) else { return false };
         lane.in_flight -= 1;
         let context = Context { stamp, shard, shard_count, session_end: lane.session_end };
-        put(&mut lane.output, context);
+        put(lane, context);
         mark_dirty(lane, self.dirty);
         true
     }
 
     /// The acquire of this ticket is no longer in flight, but waits.
     pub(crate) fn note_waits(&mut self, ticket: Ticket) {
+        self.followed.note_waits(ticket);
         if let Some(lane) = self.lanes.at(ticket.lane) {
             lane.in_flight -= 1;
             lane.waiting += 1;
@@ -192,18 +219,34 @@ impl Outbox<'_> {
             lane.in_flight += 1;
             lane.waiting -= 1;
         }
-        self.deliver_answer(ticket, answer);
+        self.deliver_acquire_answer(ticket, answer);
+    }
+
+    /// Like [`Outbox::deliver_answer`], for an acquire.
+    pub(crate) fn deliver_acquire_answer(&mut self, ticket: Ticket, answer: &Answer) {
+        self.deliver(ticket, answer, AcquireResult::of(answer));
     }
 
     /// Writes an answer to the output of its lane, and keeps it where the lane has a session.
     #[inline]
     pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
+        self.deliver(ticket, answer, None);
+    }
+
+    #[inline]
+    fn deliver(&mut self, ticket: Ticket, answer: &Answer, result: Option<AcquireResult>) {
         // Also if the client has left.
-        self.acts.end(ticket, answer);
+        self.followed.end(ticket, answer);
+        if let Answer::Refused(Refusal::Overloaded { limit, .. }) = answer {
+            self.metrics.note_rejected(limit);
+        }
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
+        if let Some(result) = result {
+            lane.count_acquire(result);
+        }
         if lane.pending_len() >= OUTPUT_LEN_REFUSE && is_long(answer) {
-            return self.deliver_unkept(ticket, &refused_as_full(ticket.number));
+            return self.deliver_refused_as_full(ticket);
         }
         lane.in_flight -= 1;
         if lane.stage != Stage::Open && comes_too_late(lane.stage, answer) {
@@ -244,9 +287,19 @@ impl Outbox<'_> {
     pub(crate) fn deliver_frame(&mut self, ticket: Ticket, frame: &[u8]) {
         let is_full = self.lanes.at(ticket.lane).is_some_and(|lane| lane.pending_len() >= OUTPUT_LEN_REFUSE);
         if is_full {
-            return self.deliver_unkept(ticket, &refused_as_full(ticket.number));
+            return self.deliver_refused_as_full(ticket);
         }
         self.deliver_unkept(ticket, frame);
+    }
+
+    /// Refuses a request whose answer has no room.
+    #[cold]
+    fn deliver_refused_as_full(&mut self, ticket: Ticket) {
+        let (limit, value) = ("bytes of unread responses", OUTPUT_LEN_REFUSE as u64);
+        self.metrics.note_rejected(limit);
+        let mut frame = Vec::new();
+        put_refusal(&mut frame, ticket.number, &Refusal::Overloaded { limit, value });
+        self.deliver_unkept(ticket, &frame);
     }
 
     /// Writes an answer that may be looked up again to the output of its lane.
@@ -354,14 +407,4 @@ fn is_long(answer: &Answer) -> bool {
                 | Answer::Verified(_)
                 | Answer::TreeStatistics(_)
         )
-}
-
-/// Takes the place of an answer for which there is no room.
-#[cold]
-fn refused_as_full(number: u32) -> Vec<u8> {
-    let value = OUTPUT_LEN_REFUSE as u64;
-    let limit = "bytes of unread responses";
-    let mut frame = Vec::new();
-    put_refusal(&mut frame, number, &Refusal::Overloaded { limit, value });
-    frame
 }

@@ -96,7 +96,7 @@ impl State {
         let lane = &mut self.lanes[slot];
         let is_same = lane.access == access;
         // Also if it is the same: the kind of a restored lane may be known only now.
-        lane.set_access(access.clone());
+        lane.set_access(access.clone(), node.traces.is_on());
         if is_same {
             return;
         }
@@ -104,7 +104,7 @@ impl State {
         self.change_lane(node, address, &known_to, &LaneChange::Access(access));
     }
 
-    fn end_unauthorized(&mut self, node: &Node, key: ConnectionKey, field: &str, message: &str) {
+    fn end_unauthorized(&mut self, node: &Node, key: ConnectionKey, field: &'static str, message: &str) {
         self.refuse_connection(key, 0, ErrorCode::Unauthorized, 0, field, message);
         self.describe_denied(node, key.slot, None);
     }

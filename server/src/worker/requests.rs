@@ -9,15 +9,15 @@ use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::rights::missing_right;
 use super::serve::Located;
+use super::spans::has_trace_context;
 use super::window::{Known, NOBODY, Window};
 use super::{Budget, Next, State, Unlimited, answer};
 use crate::limits::{
-    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LEFT_COST_MAX, LONG_COST_MIN, OUTPUT_LEN_PAUSE, WAITING_MAX,
-    WINDOW_LEN_MAX,
+    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LEFT_COST_MAX, LONG_COST_MIN, OUTPUT_LEN_PAUSE, WINDOW_LEN_MAX,
 };
 use crate::memory;
 use crate::node::Node;
-use waymaker_engine::LaneAddress;
+use waymaker_engine::{Answer, LaneAddress, Refusal, Ticket};
 use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
@@ -171,8 +171,8 @@ impl State {
         }
     }
 
-    /// Sorts a frame that needs a closer look first: its namespace may not serve it, its client may lack a right, or it is an act of an
-    /// operator.
+    /// Sorts a frame that needs a closer look first: its namespace may not serve it, its client may lack a right, it is an act of an
+    /// operator, or it may be traced.
     #[cold]
     fn sort_barred(
         &mut self,
@@ -182,6 +182,9 @@ impl State {
         offset: usize,
         cost: usize,
     ) -> Sorted {
+        if node.traces.is_on() && has_trace_context(frame) {
+            self.begin_span_of_new(node, slot, frame);
+        }
         if self.is_barred(node, slot, frame) {
             return Sorted::Answered;
         }
@@ -220,13 +223,18 @@ impl State {
             Route::Key(key) => node.shard_of_key(key),
             Route::Claim(id) => node.shard_of_claim(claim_id(id)),
             Route::Cursor(_) | Route::Several | Route::Everywhere => return Sorted::AfterBatch,
-            Route::Connection => return self.sort_of_connection(slot, frame),
+            Route::Connection => return self.sort_of_connection(node, slot, frame),
             Route::Malformed | Route::Namespace => {
                 self.refuse_malformed(slot, frame);
                 return Sorted::Answered;
             }
         };
         if usize::from(shard) >= node.shards.len() {
+            if may_be_act {
+                self.note_act(node, slot, frame);
+                let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
+                self.followed.end(ticket, &Answer::Refused(Refusal::NotFound));
+            }
             self.refuse(
                 slot,
                 frame.number(),
@@ -251,9 +259,10 @@ impl State {
 
     /// Answers a sign of life, or puts off what changes the connection.
     #[inline(never)]
-    fn sort_of_connection(&mut self, slot: u32, frame: Frame<'_>) -> Sorted {
+    fn sort_of_connection(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> Sorted {
         match frame.opcode() {
             opcode::KEEP_ALIVE => self.keep_alive(slot, frame),
+            opcode::SERVER_STATUS => self.server_status(node, slot, frame),
             // Reading it was the sign of life.
             opcode::PONG if Request::decode(frame).is_ok() => {}
             opcode::PONG => self.refuse_malformed(slot, frame),
@@ -287,8 +296,8 @@ impl State {
         let lane = &mut self.lanes[slot];
         let over = if lane.in_flight >= IN_FLIGHT_MAX as i32 {
             Some((IN_FLIGHT_MAX, "requests in flight"))
-        } else if lane.waiting >= WAITING_MAX as i32 && begins_claim(frame.opcode()) {
-            Some((WAITING_MAX, "waiting acquires per connection"))
+        } else if lane.waiting >= self.waiting_max && begins_claim(frame.opcode()) {
+            Some((self.waiting_max.cast_unsigned(), "waiting acquires per connection"))
         } else if cost >= LONG_COST_MIN
             && lane.left_cost() >= LEFT_COST_MAX
             && !ends_or_renews_claim(frame.opcode())
@@ -313,6 +322,14 @@ impl State {
                 self.cancel_together(node, slot, frame.number(), cancel.acquire_number)
             }
             _ => false,
+        }
+    }
+
+    /// Opens the span of an acquire, unless the acquire repeats an earlier one.
+    fn begin_span_of_new(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+        let window = self.lanes[slot].window.as_deref();
+        if window.is_none_or(|window| window.look(frame.number()) == Known::New) {
+            self.begin_span(node, slot, frame);
         }
     }
 
@@ -434,7 +451,7 @@ impl State {
     }
 
     #[cold]
-    fn refuse_malformed(&mut self, slot: u32, frame: Frame<'_>) {
+    pub(super) fn refuse_malformed(&mut self, slot: u32, frame: Frame<'_>) {
         let (code, limit, field, message) = match Request::decode(frame) {
             Err(error) => (ErrorCode::BadInput, error.limit(), error.field(), error.to_string()),
             Ok(_) => (ErrorCode::Internal, 0, "frame", "the frame could not be routed".to_owned()),
@@ -495,10 +512,15 @@ impl State {
         number: u32,
         code: ErrorCode,
         value: u64,
-        field: &str,
+        field: &'static str,
         message: &str,
     ) {
+        // A pause of logins is no limit that could be raised, and has a metric of its own.
+        if code == ErrorCode::Overloaded && field != "credentials" {
+            self.metrics.note_rejected(field);
+        }
         self.note_refused(slot, code, message);
+        self.followed.end_refused(Ticket { lane: self.lanes[slot].address, number }, code);
         let lane = &mut self.lanes[slot];
         put_error(&mut lane.output, number, code, value, field, message);
         if let Some(window) = &mut lane.window {
@@ -515,7 +537,7 @@ impl State {
         number: u32,
         code: ErrorCode,
         value: u64,
-        field: &str,
+        field: &'static str,
         message: &str,
     ) {
         self.refuse(key.slot, number, code, value, field, message);

@@ -95,7 +95,7 @@ impl State {
             let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
             lane.namespace_use = namespaces.use_of(restored.namespace);
             lane.kind = restored.kind;
-            lane.set_access(None);
+            lane.set_access(None, node.traces.is_on());
             lane.namespace_shard = restored.namespace_shard;
             lane.known_to = restored.known_to;
             let elapsed_ms = stamp.ms_since(node.restored.stamp);

@@ -6,11 +6,13 @@
 
 use super::acts::is_act;
 use super::kinds::served_kinds;
+use super::spans::trace_context_flag;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Heartbeat, NamespaceKind, Request};
 
-/// What needs a closer look before a request is served: the bits of rights, above them the bits of kinds, and one for acts of operators.
+/// What needs a closer look before a request is served: the bits of rights, above them the bits of kinds, one for acts of operators, and one
+/// for requests that may be traced.
 ///
 /// An opcode has the rights that it needs for every key, and the kinds that do not serve it. A lane has its kind, and the rights that it
 /// lacks for some key. A request passes if they share no bit.
@@ -21,6 +23,8 @@ const KIND_SHIFT: u32 = 10;
 const _: () = assert!(Rights::ALL.bits() == (1 << KIND_SHIFT) - 1);
 /// Every lane has this bit, and every act of an operator: the audit log has a line for it.
 const ACT: u32 = 1 << 16;
+/// Every lane of a server that exports traces has this bit, and every request that may have a trace context.
+const TRACED: u32 = 1 << 17;
 const _: () = assert!(1 << (NamespaceKind::ALL.len() as u32 + KIND_SHIFT) <= ACT);
 
 const OF_OPCODES: [u32; 256] = {
@@ -29,7 +33,8 @@ const OF_OPCODES: [u32; 256] = {
     while opcode < 256 {
         let unserved = !(served_kinds(opcode as u8) as u32) & ((1 << NamespaceKind::ALL.len()) - 1);
         let act = if is_act(opcode as u8) { ACT } else { 0 };
-        barriers[opcode] = needed(opcode as u8).bits() as u32 | unserved << KIND_SHIFT | act;
+        let traced = if trace_context_flag(opcode as u8) != 0 { TRACED } else { 0 };
+        barriers[opcode] = needed(opcode as u8).bits() as u32 | unserved << KIND_SHIFT | act | traced;
         opcode += 1;
     }
     barriers
@@ -66,6 +71,11 @@ impl Barriers {
     pub(crate) fn of_lane(kind: NamespaceKind, access: Option<&Access>) -> Self {
         let lacking = access.map_or(0, |access| Rights::ALL.bits() & !access.everywhere().bits());
         Self(u32::from(lacking) | 1 << (KIND_SHIFT + u32::from(kind.number())) | ACT)
+    }
+
+    /// Returns these barriers for a lane of a server that exports traces.
+    pub(crate) fn tracing(self) -> Self {
+        Self(self.0 | TRACED)
     }
 
     /// Returns whether a request with this opcode passes without a closer look.
@@ -158,7 +168,7 @@ mod tests {
         assert_eq!(missing(b"a/1", false), None);
         assert_eq!(missing(b"b", true), None);
         assert_eq!(missing(b"b", false), Some(("acquire", &b"b"[..])));
-        let frozen = |prefix| Request::Freeze(Freeze { prefix, thaw: false });
+        let frozen = |prefix| Request::Freeze(Freeze { prefix, thaw: false, ..Freeze::default() });
         assert_eq!(missing_right(&access, &frozen(b"a/x")), None);
         let missing = missing_right(&access, &frozen(b"a"));
         assert_eq!(missing, Some(("freeze", Some(&b"a"[..]))), "it would freeze other keys too");
@@ -167,7 +177,7 @@ mod tests {
     #[test]
     fn a_request_about_no_single_key_needs_the_right_for_some_key() {
         let some = access(Rights::NONE, b"a/", Rights::LIST);
-        let list = Request::List(List { cursor: 0, count_max: 0, prefix: b"" });
+        let list = Request::List(List { cursor: 0, count_max: 0, prefix: b"", ..List::default() });
         assert_eq!(missing_right(&some, &list), None);
         let force = Request::ForceRelease(ForceRelease { id: Default::default(), reason: b"" });
         assert_eq!(missing_right(&some, &force), Some(("force_release", None)));

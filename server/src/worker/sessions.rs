@@ -1,9 +1,8 @@
 //! The sessions of one worker.
 
 use super::window::SessionAnswers;
-use crate::limits::{
-    LANES_PER_SESSION_MAX, SESSION_LEASE_DEFAULT_MS, SESSION_LEASE_MAX_MS, SESSION_LEASE_MIN_MS,
-};
+use crate::limits::{LANES_PER_SESSION_MAX, SESSION_LEASE_MIN_MS};
+use crate::node::Node;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,13 +52,36 @@ pub(crate) enum SessionRefusal {
     Quota(QuotaReached),
 }
 
+/// What bounds the sessions of one worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionLimits {
+    /// Most sessions.
+    count_max: usize,
+    /// How long a session lives that has no connection and no claim.
+    vacant_ms: u64,
+    /// The lease of a session that asks for 0.
+    lease_default_ms: u32,
+    /// The longest lease; longer ones are clamped.
+    lease_max_ms: u32,
+}
+
+impl SessionLimits {
+    /// Returns the limits of one worker of a node.
+    pub(crate) fn of(node: &Node) -> Self {
+        Self {
+            count_max: (node.set.sessions as usize / node.worker_count()).max(1),
+            vacant_ms: node.set.session_idle.as_u64(),
+            lease_default_ms: node.set.session_lease_default.get(),
+            lease_max_ms: node.set.session_lease_max.get(),
+        }
+    }
+}
+
 /// The sessions of one worker, by slot.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     worker: u16,
-    count_max: usize,
-    /// How long a session lives that has no connection and no claim.
-    vacant_ms: u64,
+    limits: SessionLimits,
     slots: Vec<Option<Session>>,
     generations: Vec<u16>,
     free: Vec<u32>,
@@ -72,7 +94,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    pub(crate) fn new(worker: u16, seed: [u8; 32], count_max: usize, vacant_ms: u64) -> Self {
+    pub(crate) fn new(worker: u16, seed: [u8; 32], limits: SessionLimits) -> Self {
         let mut seed = seed;
         for (byte, worker) in seed.iter_mut().zip(worker.to_le_bytes()) {
             *byte ^= worker;
@@ -80,7 +102,12 @@ impl Sessions {
         let secrets = StdRng::from_seed(seed);
         let (slots, generations, free) = (Vec::new(), Vec::new(), Vec::new());
         let (timers, looks, restored) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-        Self { worker, count_max, vacant_ms, slots, generations, free, timers, looks, restored, secrets }
+        Self { worker, limits, slots, generations, free, timers, looks, restored, secrets }
+    }
+
+    /// Number of sessions.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// A new session with one lane.
@@ -93,11 +120,11 @@ impl Sessions {
         now: Time,
     ) -> Result<u32, SessionRefusal> {
         let lease_ms = match lease_ms {
-            0 => SESSION_LEASE_DEFAULT_MS,
+            0 => self.limits.lease_default_ms,
             short if short < SESSION_LEASE_MIN_MS => return Err(SessionRefusal::TooShort),
-            lease_ms => lease_ms.min(SESSION_LEASE_MAX_MS),
+            lease_ms => lease_ms.min(self.limits.lease_max_ms),
         };
-        if self.slots.len() - self.free.len() >= self.count_max {
+        if self.len() >= self.limits.count_max {
             return Err(SessionRefusal::TooMany);
         }
         let counted = accounts.count(Resource::Sessions).map_err(SessionRefusal::Quota)?;
@@ -291,7 +318,7 @@ impl Sessions {
     fn look_later(&mut self, slot: u32, now: Time) {
         let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return };
         self.looks.remove(&(session.look_at, slot));
-        let at = now.after_ms(self.vacant_ms);
+        let at = now.after_ms(self.limits.vacant_ms);
         session.look_at = if at < session.deadline { at } else { Time::NEVER };
         if session.look_at != Time::NEVER {
             self.looks.insert((session.look_at, slot));
@@ -333,13 +360,20 @@ mod tests {
     use super::*;
     use crate::limits::SESSION_VACANT_MS;
 
+    const LIMITS: SessionLimits = SessionLimits {
+        count_max: 2,
+        vacant_ms: SESSION_VACANT_MS,
+        lease_default_ms: 10_000,
+        lease_max_ms: 86_400_000,
+    };
+
     fn at(millis: u64) -> Time {
         Time::from_millis(millis)
     }
 
     #[test]
     fn a_session_expires_one_lease_after_its_last_frame() {
-        let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
+        let mut sessions = Sessions::new(0, [1; 32], LIMITS);
         let slot = sessions.open(1000, None, &Accounts::NONE, 0, at(0)).unwrap();
         sessions.renew(slot, at(700));
         assert_eq!(sessions.first_over(at(1699)), None);
@@ -351,7 +385,7 @@ mod tests {
 
     #[test]
     fn an_ended_session_id_is_unknown_after_its_slot_is_reused() {
-        let mut sessions = Sessions::new(3, [1; 32], 2, SESSION_VACANT_MS);
+        let mut sessions = Sessions::new(3, [1; 32], LIMITS);
         let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
         let id = sessions.id(slot);
         assert_eq!(Sessions::worker_of(id), 3);
@@ -363,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_session_has_a_minimum_lease_and_a_maximum_number_of_lanes() {
-        let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
+        let mut sessions = Sessions::new(0, [1; 32], LIMITS);
         assert_eq!(sessions.open(1, None, &Accounts::NONE, 0, at(0)), Err(SessionRefusal::TooShort));
         let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
         for number in 1..LANES_PER_SESSION_MAX {
@@ -374,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_joins_a_restored_session_gets_an_unused_number() {
-        let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
+        let mut sessions = Sessions::new(0, [1; 32], LIMITS);
         let id = SessionId { place: 7, secret: 7 };
         // Of the lanes that it had only the first held something.
         let slot = sessions.restore(id, 1000, None, BTreeMap::from([(0, 0)]), 640, at(0));
@@ -385,7 +419,7 @@ mod tests {
 
     #[test]
     fn the_number_of_sessions_is_limited() {
-        let mut sessions = Sessions::new(0, [1; 32], 2, SESSION_VACANT_MS);
+        let mut sessions = Sessions::new(0, [1; 32], LIMITS);
         let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
         sessions.open(0, None, &Accounts::NONE, 1, at(0)).unwrap();
         assert_eq!(sessions.open(0, None, &Accounts::NONE, 2, at(0)), Err(SessionRefusal::TooMany));

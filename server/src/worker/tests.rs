@@ -1,9 +1,11 @@
 //! Workers without a driver, in a time that the test decides.
 
+mod counts;
 mod durable;
 mod kinds;
 mod rights;
 mod session_ends;
+mod spans;
 mod vacancy;
 
 use super::test_node::{test_node, test_node_with};
@@ -12,11 +14,14 @@ use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
 use crate::limits::{
     BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, FRAME_MS, HOUSEKEEPING_MS, LANES_PER_SESSION_MAX,
-    LEFT_COST_MAX, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, SERVED_COST_MAX, WRITE_MS,
+    LEFT_COST_MAX, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, PINGS_MISSED_MAX, SERVED_COST_MAX,
+    WRITE_MS,
 };
 use crate::mail::Mail;
 use crate::memory::MemoryUse;
+use crate::milliseconds::Milliseconds;
 use crate::node::Node;
+use crate::options::LimitOptions;
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, IN_FLIGHT_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS};
@@ -228,6 +233,50 @@ fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
     assert!(rig.take_output(key).is_none(), "the connection is closed");
 }
 
+/// Each time is a fraction of its default.
+#[test]
+fn stalled_connections_are_closed_after_the_times_that_are_set() {
+    let (short, now) = (Milliseconds::new(1_000), Time::from_millis(1_000));
+    let rig = || {
+        let mut node = test_node(1, now);
+        let set =
+            LimitOptions { hello: short, frame: short, write: short, ping: short, ..LimitOptions::default() };
+        Arc::get_mut(&mut node).expect("nobody shares it").set_limits(set);
+        Rig::of(node, now)
+    };
+    let refused = |rig: &mut Rig, key| {
+        let last_words = rig.take_output(key).expect("it is told why");
+        assert_eq!(heard(&last_words).last(), Some(&(0, Heard::Refused(ErrorCode::BadInput))));
+    };
+    let mut greeting = rig();
+    let key = greeting.workers[0].handle_open(b"peer", greeting.now);
+    greeting.pass_ms(1_001);
+    refused(&mut greeting, key);
+
+    let mut reading = rig();
+    let (key, _) = reading.connect(SessionRequest::None);
+    reading.say(key, &frame(2, &Request::KeepAlive(KeepAlive))[..5]);
+    reading.pass_ms(1_001);
+    refused(&mut reading, key);
+
+    let mut silent = rig();
+    let key = silent.connect_capable(Capabilities::PING);
+    silent.pass_ms(HOUSEKEEPING_MS);
+    for _ in 0..PINGS_MISSED_MAX {
+        silent.pass_ms(1_000);
+        assert_eq!(silent.hear(key), [PING]);
+    }
+    silent.pass_ms(1_000 + HOUSEKEEPING_MS);
+    refused(&mut silent, key);
+
+    let mut writing = rig();
+    let (key, _) = writing.connect(SessionRequest::None);
+    writing.say(key, &frame(2, &Request::LookUp(LookUp { key: b"key" })));
+    writing.workers[0].wrote(key, 5);
+    writing.pass_ms(1_001);
+    assert_eq!(writing.take_output(key), None);
+}
+
 /// While the server stands still, the rest of a frame may have come, and the client may have taken its answers.
 #[test]
 fn a_server_that_stalled_serves_a_connection_before_it_drops_it() {
@@ -360,6 +409,7 @@ fn many_long_answers_of_another_worker_do_not_end_their_connection() {
         owner: b"a",
         value: &value,
         type_name: b"",
+        traceparent: None,
     };
     assert_eq!(rig.ask(key, 2, &Request::Register(entry)), [(2, Heard::Other(REGISTERED))]);
     let turn = rig.hold_turn(b"key");
@@ -511,7 +561,7 @@ fn the_first_frame_on_a_resumed_lane_is_its_welcome() {
 fn a_connection_may_have_few_broadcast_requests_in_flight() {
     for request in [
         Request::Namespaces(Namespaces::default()),
-        Request::Freeze(Freeze { prefix: b"frozen", thaw: false }),
+        Request::Freeze(Freeze { prefix: b"frozen", thaw: false, ..Freeze::default() }),
     ] {
         let mut rig = Rig::new(2);
         let (key, welcome) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
@@ -1022,7 +1072,7 @@ fn a_namespace_with_content_is_not_removed() {
     let acquire = Acquire { key: b"key", lease_ms: 3_600_000, ..Acquire::default() };
     rig.ask(held, 2, &Request::Acquire(acquire));
     let frozen = rig.open(b"frozen", NamespaceKind::Flat);
-    rig.ask(frozen, 2, &Request::Freeze(Freeze { prefix: b"p", thaw: false }));
+    rig.ask(frozen, 2, &Request::Freeze(Freeze { prefix: b"p", thaw: false, ..Freeze::default() }));
     let pool = rig.open(b"pool", NamespaceKind::Pool);
     rig.ask(
         pool,

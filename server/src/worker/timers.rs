@@ -164,6 +164,7 @@ impl State {
         let ends = self.timers.ends.iter().copied().chain([self.sessions_due()]);
         let due = ends.filter(is_due).min();
         self.timers.due = due.is_some();
+        self.metrics.set_oldest_due(due.unwrap_or(Time::NEVER));
         let next = if is_due(&next) { Time::NEVER } else { next };
         let is_left = self.asking.is_some() || !self.lane_ends.is_empty();
         let next_look = if is_left { Time::ZERO } else { self.sessions.next_look() };
@@ -256,6 +257,14 @@ impl State {
     pub(super) fn stop_shards(&mut self, node: &Node) {
         for shard in self.home_shards(node) {
             self.hand_over(node, shard, Batch::Stop);
+        }
+    }
+
+    /// Publishes the state of this worker and of its shards for metrics.
+    pub(super) fn publish(&mut self, node: &Node) {
+        self.metrics.session_count.set(self.sessions.len() as u64);
+        for shard in self.home_shards(node) {
+            self.hand_over(node, shard, Batch::Publish);
         }
     }
 

@@ -161,7 +161,7 @@ impl State {
 
     fn withdraw(&mut self, node: &Node, several: &Arc<Several>) {
         for shard in several.shards() {
-            self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(several), self.now));
+            self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(several), self.reading()));
         }
     }
 
@@ -256,7 +256,7 @@ impl State {
         shards: &[u16],
         turns: &mut [ShardTurn<'_>],
     ) {
-        let Some(lane) = self.lanes.at(ticket.lane) else { return };
+        let Some(lane) = self.lanes.at(ticket.lane) else { return self.followed.give_up(ticket) };
         let is_asked =
             lane.window.as_ref().is_none_or(|window| window.is_asked_by(ticket.number, lane.epoch));
         if lane.epoch == 0 || lane.stage != Stage::Open || !is_asked {
@@ -265,7 +265,7 @@ impl State {
             if let Some(window) = &mut lane.window {
                 window.forget(ticket.number);
             }
-            return;
+            return self.followed.give_up(ticket);
         }
         let (namespace, has_session) = (lane.namespace, lane.session.is_some());
         let lanes: Vec<u32> = shards
@@ -282,14 +282,23 @@ impl State {
                     let message = "SESSION_LEASE needs a session, but this connection has none";
                     return refuse(&mut outbox, ticket, "flags", 0, message);
                 }
-                let options = match acquire_options(&acquire.options) {
+                let mut options = match acquire_options(&acquire.options) {
                     Ok(options) => options,
                     Err(refusal) => return outbox.answer(ticket, Answer::Refused(refusal)),
                 };
+                let mut lease_ms = acquire.lease_ms;
+                if let Some(first) = participants.first() {
+                    first.shard.apply_terms(
+                        namespace,
+                        acquire.session_lease,
+                        &mut lease_ms,
+                        &mut options.scope,
+                    );
+                }
                 let keys = distinct_keys(node, acquire.items);
                 let request = AcquireSeveral {
                     keys: &keys,
-                    lease_ms: acquire.lease_ms,
+                    lease_ms,
                     wait_ms: acquire.wait_ms,
                     session_lease: acquire.session_lease,
                     notify_queued: acquire.notify_queued,

@@ -5,8 +5,10 @@ use super::apply::BatchClock;
 use super::cost::{cost_of_batch, cost_of_requests};
 use super::lane::no_shard_lanes;
 use super::serve::{Located, Sender, serve_batch};
+use crate::front::{LOCKET_NAMESPACE, LOCKET_TYPES};
 use crate::limits::{BATCH_COST_MAX, SERVED_COST_MAX};
 use crate::mail::{Batch, LaneChange, LeftCost, Mail, RequestBatch};
+use crate::metrics::Contended;
 use crate::node::{Hosted, Node};
 use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -158,7 +160,7 @@ impl State {
             kind: lane.kind,
             session: lane.session_tag,
             session_end: lane.session_end,
-            at: self.now,
+            at: self.reading(),
             cost,
             counted,
             frames,
@@ -186,8 +188,8 @@ impl State {
             // what is durable by now.
             self.read_letters(node);
         }
-        let now = self.now;
-        let mut outbox = self.outbox(node, shard, now.max(turn.shard.now()));
+        let now = self.reading();
+        let mut outbox = self.outbox(node, shard, now.time.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
     }
 
@@ -313,6 +315,16 @@ impl State {
             // A clean stop carries over what is held.
             Batch::Count if node.log.is_some() => node.note_claim_count(shard, turn.shard.waiting_count()),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
+            Batch::Publish => {
+                let locket =
+                    node.find_namespace(LOCKET_NAMESPACE).map_or_else(Default::default, |(namespace, _)| {
+                        LOCKET_TYPES.map(|name| turn.shard.registration_count(namespace, name.as_bytes()))
+                    });
+                let gauges = &node.metrics.shards[usize::from(shard)];
+                gauges.publish(&turn.shard.state(), locket);
+                let contended = turn.shard.contended_keys();
+                gauges.publish_contended(Contended::of(contended, &node.namespaces));
+            }
             Batch::Expire { drained } => {
                 turn.armed = Time::NEVER;
                 self.begin(node, turn, shard, drained);
@@ -355,7 +367,7 @@ impl State {
         change: &LaneChange,
     ) {
         for shard in known_to {
-            self.hand_over(node, *shard, Batch::Lane(address, change.clone(), self.now));
+            self.hand_over(node, *shard, Batch::Lane(address, change.clone(), self.reading()));
         }
     }
 }

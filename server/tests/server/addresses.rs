@@ -81,7 +81,7 @@ fn is_closed(socket: &mut TcpStream) -> bool {
     }
 }
 
-fn get(server: &Server, path: &str) -> String {
+pub(crate) fn get(server: &Server, path: &str) -> String {
     let mut socket = TcpStream::connect(server.address("http")).unwrap();
     write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -209,11 +209,13 @@ fn unfinished_handshakes_of_an_address_are_limited_and_finished_ones_are_not() {
     wait_until("a refusal of a handshake", || {
         let mut socket = connect_from(&greedy, &server, "binary");
         socket.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
-        let is_refused = is_closed(&mut socket);
+        if is_closed(&mut socket) {
+            // Before that, the place of a finished handshake may not be free again yet.
+            return silent.len() >= 2;
+        }
         silent.push(socket);
-        is_refused
+        false
     });
-    assert!(silent.len() >= 3, "{}", silent.len());
     assert!(encrypted_from(&modest, &server, &config).is_some());
     for client in &mut finished {
         client.hello("finished", SessionRequest::None);
@@ -232,14 +234,14 @@ fn refusals_are_counted_by_limit() {
     }
     let metrics = get(&server, "/metrics");
     let has = |limit: &str, count: u32| {
-        let line = format!("waymaker_refused_connections_total{{limit=\"{limit}\"}} {count}\n");
+        let line = format!("waymaker_rejected_total{{limit=\"{limit}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line} in {metrics}");
     };
     has("connections_per_address", 2);
     has("new_connections_per_second", 0);
     has("handshakes_per_address", 0);
     has("connections", 0);
-    has("memory", 0);
+    has("bytes_of_memory", 0);
 }
 
 #[test]

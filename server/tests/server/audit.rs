@@ -68,12 +68,12 @@ fn known(line: &Value) -> Value {
 }
 
 fn set_capacity(client: &mut Client<TcpStream>, name: &[u8], capacity: u64) {
-    let set = SetCapacity { capacity, order: PoolOrder::Arrival, name };
+    let set = SetCapacity { capacity, order: PoolOrder::Arrival, name, ..SetCapacity::default() };
     client.ask(Request::SetCapacity(set));
 }
 
 fn freeze(client: &mut Client<TcpStream>, prefix: &[u8], thaw: bool) {
-    client.ask(Request::Freeze(Freeze { prefix, thaw }));
+    client.ask(Request::Freeze(Freeze { prefix, thaw, ..Freeze::default() }));
 }
 
 #[test]
@@ -86,6 +86,9 @@ fn each_act_of_an_operator_is_a_line() {
         let release = ForceRelease { id: held.id, reason: b"it hangs" };
         operator.ask(Request::ForceRelease(release));
         operator.ask(Request::ForceRelease(release));
+        // No shard has this id.
+        let nowhere = ForceRelease { id: LockId::from_bytes([0xff; 16]), reason: b"a guess" };
+        operator.ask(Request::ForceRelease(nowhere));
         freeze(&mut operator, b"pre\xff", false);
         freeze(&mut operator, b"pre\xff", false);
         freeze(&mut operator, b"pre\xff", true);
@@ -127,6 +130,13 @@ fn each_act_of_an_operator_is_a_line() {
                 "default",
                 json!({
                     "result": "refused", "code": "not_found", "message": not_found, "id": id, "reason": "it hangs"
+                }),
+            ),
+            op(
+                "force-release",
+                "default",
+                json!({
+                    "result": "refused", "code": "not_found", "message": not_found, "id": "f".repeat(32), "reason": "a guess"
                 }),
             ),
             op("freeze", "default", frozen(true)),

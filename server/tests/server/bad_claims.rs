@@ -85,7 +85,12 @@ fn invalid_path_sets_are_rejected_by_field() {
             (Request::Inspect(Inspect { key: b"no path key" }), bad, "key", 0),
             (Request::Verify(Verify { fence: 1, key: b"\xff" }), bad, "key", 0),
             (Request::Cancel(Cancel { acquire_number: 1, key: &deep }), bad, "key", 0),
-            (Request::Freeze(Freeze { prefix: b"\x01\0d", thaw: false }), bad, "prefix", 0),
+            (
+                Request::Freeze(Freeze { prefix: b"\x01\0d", thaw: false, ..Freeze::default() }),
+                bad,
+                "prefix",
+                0,
+            ),
         ];
         assert_refused(&server, Tree, &cases);
         let mut client = server.client_of(Tree, "good");

@@ -5,7 +5,7 @@ use crate::harness::{Server, refused};
 use std::sync::Arc;
 use waymaker_engine::log::{Hold, Item, Record, Started};
 use waymaker_engine::{ClaimId, Scope};
-use waymaker_protocol::{LockId, LockState, Request, Response, Status};
+use waymaker_protocol::LockId;
 use waymaker_server::log::{Device, Disk, Log, OpenOptions};
 
 const KEY: &[u8] = b"key";
@@ -64,9 +64,7 @@ fn leave_two_holds(directory: &str) {
 }
 
 fn is_held(server: &Server, fence: u64) -> bool {
-    let status = Request::Status(Status { id: id_of(fence), key: None });
-    let answer = server.client("somebody").ask(status);
-    matches!(answer.response(), Response::Status(status) if status.state == LockState::Held)
+    server.client("somebody").is_held(id_of(fence))
 }
 
 #[test]

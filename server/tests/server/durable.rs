@@ -79,6 +79,29 @@ fn a_hold_and_its_counter_survive_a_kill() {
     }
 }
 
+/// A lower limit, or another number of shards, may leave a shard with more holds than it may have.
+#[test]
+fn holds_beyond_a_limit_are_restored_and_only_new_claims_are_refused() {
+    let place = Place::new();
+    let held = {
+        let server = place.start(&["--workers", "1"]);
+        let mut client = server.client("first");
+        let held: Vec<_> = (0..3).map(|key| acquire_local(&mut client, &[key], 60_000)).collect();
+        server.signal("KILL");
+        held
+    };
+    let server = place.start(&["--workers", "1", "--limits-claims", "1"]);
+    let mut client = server.client("second");
+    let is_refused = |client: &mut Client<_>| {
+        client.ask(Request::Acquire(local(b"new"))).error().code == ErrorCode::Overloaded
+    };
+    for held in held {
+        assert!(is_refused(&mut client));
+        client.release(held.id);
+    }
+    acquire_local(&mut client, b"new", 0);
+}
+
 #[test]
 fn a_clean_stop_carries_over_holds_of_every_scope() {
     let place = Place::new();
@@ -337,7 +360,7 @@ fn operator_settings_survive_a_kill() {
         assert!(matches!(pools.ask(Request::SetCapacity(set)).response(), Response::CapacitySet(_)));
         let mut keys = server.client("operator");
         for (prefix, thaw) in [(&b"a/"[..], false), (b"b/", false), (b"b/", true)] {
-            let answer = keys.ask(Request::Freeze(Freeze { prefix, thaw }));
+            let answer = keys.ask(Request::Freeze(Freeze { prefix, thaw, ..Freeze::default() }));
             assert!(matches!(answer.response(), Response::Frozen(_)), "{:?}", answer.response());
         }
         server.signal("KILL");

@@ -13,8 +13,8 @@ pub(crate) use deadline::{
 pub(crate) use encrypted::Relays;
 pub(crate) use flag::SetWhenDropped;
 pub(crate) use processor::{
-    WorkerTime, anonymous_len, memory_len, processor_time, wait_until_rested, wait_until_rested_while,
-    wait_until_stopped, workers,
+    WorkerTime, anonymous_len, let_run, memory_len, processor_time, wait_until_rested,
+    wait_until_rested_while, wait_until_stopped, workers,
 };
 pub(crate) use watchdog::{WATCHDOG, Watchdog, is_nothing_yet, wait_for, wait_until};
 pub(crate) use witness::{LOOK, Witness};
@@ -28,8 +28,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{
-    Acquire, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Granted, Hello, LockId, NamespaceKind,
-    Release, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
+    Acquire, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Granted, Hello, LockId, LockState,
+    NamespaceKind, Release, Request, Response, SessionRequest, Status, VERSION, Welcome, next_frame,
 };
 
 /// A running `waymaker-server`, killed when this is dropped.
@@ -422,6 +422,12 @@ impl<S: Read + Write> Client<S> {
         assert!(matches!(queued.event(), Event::Queued { .. }));
         assert_eq!(queued.number(), number);
         number
+    }
+
+    /// Whether there is a hold with this id.
+    pub(crate) fn is_held(&mut self, id: LockId) -> bool {
+        let answer = self.ask(Request::Status(Status { id, key: None }));
+        matches!(answer.response(), Response::Status(status) if status.state == LockState::Held)
     }
 
     pub(crate) fn release(&mut self, id: LockId) {

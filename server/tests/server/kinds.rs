@@ -7,7 +7,8 @@ use waymaker_protocol::{
     Acquire, AcquireKeys, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, ErrorCode, Extend,
     ForceRelease, Freeze, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List, ListEntries,
     ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Register, Release, Request,
-    SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify, Watch,
+    ServerStatus, SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify,
+    Watch,
 };
 
 const KINDS: [NamespaceKind; 6] = [Flat, Tree, Registry, Lazy, Pool, Limit];
@@ -72,7 +73,7 @@ fn each_kind_serves_its_own_requests_and_rejects_others() {
         (Request::Holds(Holds::default()), &claims),
         (Request::Verify(Verify { fence: 1, key }), &claims),
         (Request::ForceRelease(ForceRelease { id, reason: b"" }), &claims),
-        (Request::Freeze(Freeze { prefix: b"", thaw: true }), &claims),
+        (Request::Freeze(Freeze { prefix: b"", thaw: true, ..Freeze::default() }), &claims),
         (Request::Extend(Extend { id, ..Extend::default() }), &[Flat, Tree, Pool]),
         (Request::Cancel(Cancel { acquire_number: 1, key }), &[Flat, Tree, Pool]),
         (Request::Inspect(Inspect { key }), &[Flat, Tree, Registry, Lazy]),
@@ -80,6 +81,7 @@ fn each_kind_serves_its_own_requests_and_rejects_others() {
         (Request::Unwatch(Unwatch { watch_number: 1, key }), &[Flat, Registry, Lazy]),
         (Request::Namespaces(Namespaces::default()), &KINDS),
         (Request::KeepAlive(KeepAlive), &KINDS),
+        (Request::ServerStatus(ServerStatus), &KINDS),
     ];
     for server in each_size() {
         let mut clients: BTreeMap<u8, _> =

@@ -5,8 +5,8 @@ use crate::harness::{Client, Server, wait_until};
 use std::net::TcpStream;
 use waymaker_protocol::limits::{FRAME_LEN_MAX, ITEM_COUNT_MAX, METADATA_LEN_MAX, SEGMENT_LEN_MAX};
 use waymaker_protocol::{
-    AcquireKeys, AcquireOptions, AcquireSet, Items, KeyItem, LockId, LockState, NamespaceKind, PathItem,
-    PathKey, Request, Response, Status,
+    AcquireKeys, AcquireOptions, AcquireSet, Items, KeyItem, LockId, NamespaceKind, PathItem, PathKey,
+    Request, Response,
 };
 
 const LEASE_MS: u32 = 600_000;
@@ -60,11 +60,7 @@ fn take_largest_set(client: &mut Client<TcpStream>, options: AcquireOptions<'_>)
 
 /// How many of these holds are there.
 fn held_count(client: &mut Client<TcpStream>, ids: &[LockId]) -> usize {
-    let is_held = |id: &&LockId| {
-        let answer = client.ask(Request::Status(Status { id: **id, key: None }));
-        matches!(answer.response(), Response::Status(status) if status.state == LockState::Held)
-    };
-    ids.iter().filter(is_held).count()
+    ids.iter().filter(|id| client.is_held(**id)).count()
 }
 
 #[test]

@@ -191,7 +191,8 @@ fn status_inspect_and_list_show_holders_and_waiters() {
     }
     let (mut cursor, mut keys, mut pages) = (0, BTreeSet::new(), 0);
     loop {
-        let answer = waiter.ask(Request::List(List { cursor, count_max: 40, prefix: b"list/" }));
+        let answer =
+            waiter.ask(Request::List(List { cursor, count_max: 40, prefix: b"list/", ..List::default() }));
         let Response::Listed(page) = answer.response() else { panic!() };
         assert!(page.locks.len() <= 40);
         for lock in &page.locks {

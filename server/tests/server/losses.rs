@@ -30,7 +30,7 @@ fn acquire_held() -> Request<'static> {
 }
 
 /// Leaves a log in which a hold is whole and the newest counters of another key are damaged. Returns the hold and its session.
-fn leave_damage(place: &Place) -> (LockId, Welcome) {
+pub(crate) fn leave_damage(place: &Place) -> (LockId, Welcome) {
     let server = place.start(&log_options());
     let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: LEASE_MS });
     client.send_numbered(HELD_NUMBER, acquire_held());
@@ -82,7 +82,7 @@ fn assert_recovering(server: &Server, held: LockId) -> u64 {
     assert!(matches!(extended.response(), Response::Extended(_)), "{extended:?}");
     let ready = ready_state(server);
     assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
-    assert!(ready.contains("recovering: grants resume in"), "{ready}");
+    assert!(ready.contains("recovering: holds may have been lost; grants resume in"), "{ready}");
     remaining_ms
 }
 

@@ -97,7 +97,14 @@ fn a_server_at_its_memory_limit_refuses_only_new_buckets_and_pools() {
         let bucket = Bucket { rate: 1, period_ns: 3_600_000_000_000, burst: 10, cost: 1, name };
         Request::Throttle(Throttle { bucket, refund: false })
     };
-    let set = |name| Request::SetCapacity(SetCapacity { capacity: 2, order: PoolOrder::Arrival, name });
+    let set = |name| {
+        Request::SetCapacity(SetCapacity {
+            capacity: 2,
+            order: PoolOrder::Arrival,
+            name,
+            ..SetCapacity::default()
+        })
+    };
     for is_full in [false, true] {
         if is_full {
             fill(&mut client);

@@ -28,11 +28,15 @@ fn greet(server: &Server, hello: Hello<'_>) -> Result<Client<TcpStream>, (ErrorC
     }
 }
 
-fn open(server: &Server, kind: NamespaceKind, name: &str) -> Result<Client<TcpStream>, (ErrorCode, String)> {
+pub(crate) fn open(
+    server: &Server,
+    kind: NamespaceKind,
+    name: &str,
+) -> Result<Client<TcpStream>, (ErrorCode, String)> {
     greet(server, Hello { kind, namespace: name.as_bytes(), ..default_hello() })
 }
 
-fn names(client: &mut Client<impl Read + Write>) -> BTreeSet<String> {
+pub(crate) fn names(client: &mut Client<impl Read + Write>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut cursor = 0;
     loop {
@@ -111,7 +115,7 @@ fn unused_namespaces_make_room_for_new_ones() {
 }
 
 /// The answer to REMOVE_NAMESPACE; an error as its code, its field and its value.
-fn remove(client: &mut Client<TcpStream>, name: &str) -> Result<(), (ErrorCode, String, u64)> {
+pub(crate) fn remove(client: &mut Client<TcpStream>, name: &str) -> Result<(), (ErrorCode, String, u64)> {
     let answer = client.ask(Request::RemoveNamespace(RemoveNamespace { name: name.as_bytes() }));
     match answer.response() {
         Response::NamespaceRemoved(_) => Ok(()),

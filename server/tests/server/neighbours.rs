@@ -122,6 +122,10 @@ fn the_newest_common_version_is_selected() {
 /// What every server of this version offers, however it is configured.
 const OF_EVERY_SERVER: Capabilities = Capabilities::LIST_POOLS
     .union(Capabilities::REMOVE_NAMESPACE)
+    .union(Capabilities::SERVER_STATUS)
+    .union(Capabilities::REASON)
+    .union(Capabilities::LIST_WAITING)
+    .union(Capabilities::TRACEPARENT)
     .union(Capabilities::OWN_CLAIM)
     .union(Capabilities::PING);
 

@@ -17,7 +17,7 @@ fn verify(client: &mut Client<TcpStream>, key: &[u8], fence: u64) -> Verified {
 }
 
 fn freeze(client: &mut Client<TcpStream>, prefix: &[u8], thaw: bool) -> Frozen {
-    let answer = client.ask(Request::Freeze(Freeze { prefix, thaw }));
+    let answer = client.ask(Request::Freeze(Freeze { prefix, thaw, ..Freeze::default() }));
     let Response::Frozen(frozen) = answer.response() else { panic!("{:?}", answer.response()) };
     frozen
 }
@@ -128,11 +128,11 @@ fn operator_actions_are_logged_in_order() {
     let [mut holder, mut operator] = ["hold\"er", "root"].map(|name| server.client(name));
     let ids = [b"one", b"two"].map(|key| holder.acquire(key, 0).id);
     let mut bytes = Vec::new();
-    Request::Freeze(Freeze { prefix: b"jobs/", thaw: false }).encode(50, &mut bytes);
+    Request::Freeze(Freeze { prefix: b"jobs/", thaw: false, ..Freeze::default() }).encode(50, &mut bytes);
     for (number, id) in (51..).zip(ids) {
         Request::ForceRelease(ForceRelease { id, reason: b"why not" }).encode(number, &mut bytes);
     }
-    Request::Freeze(Freeze { prefix: b"jobs/", thaw: true }).encode(53, &mut bytes);
+    Request::Freeze(Freeze { prefix: b"jobs/", thaw: true, ..Freeze::default() }).encode(53, &mut bytes);
     operator.write(&bytes);
     for _ in 0..4 {
         assert!(operator.receive().number() >= 50);
@@ -270,13 +270,14 @@ fn the_number_of_frozen_prefixes_is_limited() {
     for number in 0..64_u8 {
         assert_eq!(freeze(&mut operator, &[number], false).frozen_count, u16::from(number) + 1);
     }
-    let refused = operator.ask(Request::Freeze(Freeze { prefix: b"one more", thaw: false }));
+    let refused =
+        operator.ask(Request::Freeze(Freeze { prefix: b"one more", thaw: false, ..Freeze::default() }));
     assert_eq!(refused.refusal(), (ErrorCode::Overloaded, "frozen prefixes", 64));
     let long = [b'p'; 1025];
-    let refused = operator.ask(Request::Freeze(Freeze { prefix: &long, thaw: false }));
+    let refused = operator.ask(Request::Freeze(Freeze { prefix: &long, thaw: false, ..Freeze::default() }));
     assert_eq!(refused.refusal(), (ErrorCode::BadInput, "prefix", 1024));
     let mut tree = server.client_of(NamespaceKind::Tree, "op");
-    let refused = tree.ask(Request::Freeze(Freeze { prefix: b"\x01\0a", thaw: false }));
+    let refused = tree.ask(Request::Freeze(Freeze { prefix: b"\x01\0a", thaw: false, ..Freeze::default() }));
     assert_eq!(refused.refusal(), (ErrorCode::BadInput, "prefix", 0));
 }
 

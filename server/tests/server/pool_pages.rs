@@ -16,7 +16,8 @@ fn pool_client(server: &Server, owner: &str) -> Client<TcpStream> {
 }
 
 fn set_capacity(client: &mut Client<TcpStream>, name: &[u8], capacity: u64, order: PoolOrder) {
-    let answer = client.ask(Request::SetCapacity(SetCapacity { capacity, order, name }));
+    let answer =
+        client.ask(Request::SetCapacity(SetCapacity { capacity, order, name, ..SetCapacity::default() }));
     assert!(matches!(answer.response(), Response::CapacitySet(_)), "{:?}", answer.response());
 }
 

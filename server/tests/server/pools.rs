@@ -41,7 +41,7 @@ fn described(client: &mut Client<TcpStream>) -> (u64, u64, u32, u32) {
 }
 
 fn set_capacity(client: &mut Client<TcpStream>, capacity: u64) -> Received {
-    let set = SetCapacity { capacity, order: PoolOrder::Arrival, name: b"pool" };
+    let set = SetCapacity { capacity, order: PoolOrder::Arrival, name: b"pool", ..SetCapacity::default() };
     client.ask(Request::SetCapacity(set))
 }
 
@@ -176,7 +176,12 @@ fn a_raised_capacity_grants_waiters_and_a_lowered_one_keeps_holders() {
         assert_eq!(described(&mut operator), (11, 11, 2, 0));
         a.release(held.id);
         assert_eq!(described(&mut operator), (11, 3, 1, 0));
-        let order = SetCapacity { capacity: 11, order: PoolOrder::Timestamp, name: b"pool" };
+        let order = SetCapacity {
+            capacity: 11,
+            order: PoolOrder::Timestamp,
+            name: b"pool",
+            ..SetCapacity::default()
+        };
         let other_order = operator.ask(Request::SetCapacity(order));
         assert_eq!(other_order.refusal(), (ErrorCode::BadInput, "order", 0));
     }

@@ -20,6 +20,7 @@ fn entry() -> Register<'static> {
         owner: b"a",
         value: b"value",
         type_name: b"type",
+        traceparent: None,
     }
 }
 

@@ -296,7 +296,8 @@ fn lists_show_sets_by_any_of_their_paths_within_one_namespace() {
             let (mut ids, mut cursor) = (Vec::new(), 0);
             loop {
                 let prefix = path(prefix);
-                let answer = a.ask(Request::List(List { cursor, count_max: 0, prefix: &prefix }));
+                let answer =
+                    a.ask(Request::List(List { cursor, count_max: 0, prefix: &prefix, ..List::default() }));
                 let Response::Listed(page) = answer.response() else { panic!("{:?}", answer.response()) };
                 for lock in &page.locks {
                     assert!(!ids.contains(&lock.id), "each hold stands in one page");

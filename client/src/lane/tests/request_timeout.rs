@@ -17,7 +17,7 @@ impl Rig {
         let (reply, answer) = Reply::channel();
         let encode =
             |number: u32, out: &mut Vec<u8>| Request::Inspect(Inspect { key: b"k" }).encode(number, out);
-        self.submit(Job::Ask(Box::new(Ask { encode, read: |_: Response<'_>| Some(()), reply })));
+        self.submit(Job::Ask(Box::new(Ask { need: None, encode, read: |_: Response<'_>| Some(()), reply })));
         answer
     }
 

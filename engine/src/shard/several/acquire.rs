@@ -8,6 +8,7 @@ use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, Ticket, WhenDurable};
 use crate::entry;
 use crate::limits::ITEM_COUNT_MAX;
+use crate::measure::Measure;
 use crate::shard::quota::{MovedClaims, NewClaims};
 use crate::shard::{AcquireOptions, Caller};
 use crate::slab::NONE;
@@ -60,9 +61,9 @@ pub fn acquire(
     let decided = Attempt::begin(participants, ticket, namespace, request)
         .and_then(|mut attempt| attempt.decide(effects));
     match decided {
-        Ok(Some(grants)) => effects.answer(ticket, Answer::GrantedSeveral(grants)),
+        Ok(Some(grants)) => effects.answer_acquire(ticket, Answer::GrantedSeveral(grants)),
         Ok(None) => {}
-        Err(refusal) => effects.answer(ticket, Answer::Refused(refusal)),
+        Err(refusal) => effects.answer_acquire(ticket, Answer::Refused(refusal)),
     }
 }
 
@@ -229,7 +230,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         for (place, Participant { shard, lane }) in self.participants.iter().enumerate() {
             let here = self.located.iter().filter(|located| located.place == place);
             if waits {
-                here.clone().try_for_each(|located| shard.has_room_for_waiter(*lane, located.entry))?;
+                here.clone()
+                    .try_for_each(|located| shard.has_room_for_waiter(*lane, located.entry).map(drop))?;
             }
             // While it waits, only its home hangs on its lane.
             let hanging_count =
@@ -302,10 +304,15 @@ impl<'a, 'p> Attempt<'a, 'p> {
                 detail.request_id.clone_from(&request_id);
             }
             shard.enqueue(member.claim, clear[number]);
+            if !clear[number] {
+                shard.note_wait(member.claim);
+            }
         }
         effects.waits(self.ticket);
         let home = &mut self.participants[self.located[0].place].shard;
         home.wait_until(several.members[0].claim, self.request.wait_ms);
+        let entry = home.claims[several.members[0].claim].entry;
+        effects.measure(Measure::Queued { depth: home.waiter_count(entry) });
         if self.request.notify_queued {
             let claim = several.members[0].claim;
             home.queued_event(claim, home.position_of(claim), effects);

@@ -16,7 +16,8 @@ use crate::effect::{
     ReservedTogether, WhenDurable,
 };
 use crate::lane::LaneState;
-use crate::time::Time;
+use crate::measure::FreedAt;
+use crate::time::{Reading, Time};
 use std::sync::Arc;
 
 /// A claim over several keys while it waits, as all its shards know it.
@@ -254,9 +255,10 @@ pub(super) fn place_of(participants: &[Participant<'_>], shard: u16) -> usize {
 
 /// The present of all shards is that of the latest, so that what happens here has one instant.
 fn align_time(participants: &mut [Participant<'_>]) {
-    let now = participants.iter().map(|participant| participant.shard.now).max();
-    for participant in participants {
-        participant.shard.now = now.unwrap_or_default();
+    let readings = participants.iter().map(|participant| participant.shard.reading());
+    let Some(Reading { time, nanos }) = readings.max_by_key(|reading| reading.nanos) else { return };
+    for Participant { shard, .. } in participants {
+        (shard.now, shard.nanos) = (time, nanos);
     }
 }
 
@@ -276,7 +278,7 @@ impl Shard {
                 self.leave_queue(member.claim);
                 self.free_claim(member.claim);
                 if matters {
-                    self.grant_from_head(entry, effects);
+                    self.grant_from_head(entry, FreedAt::NEVER, effects);
                 } else {
                     self.simplify(entry);
                 }
@@ -391,6 +393,9 @@ impl Shard {
             self.grant_of(claim)
         } else {
             self.keep_siblings(claim);
+            if !is_far {
+                self.measure_grant(claim, FreedAt::NEVER, effects);
+            }
             self.start_lease_of_waiter(claim)
         };
         self.key_grant(claim, Grant { waited: true, ..grant })

@@ -5,7 +5,7 @@ use crate::effect::{Answer, Effects, Event, LaneAddress, LogState, Scope, Ticket
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::log::Record;
 use crate::shard::{AcquireOptions, Caller, Shard, ShardConfig};
-use crate::time::Time;
+use crate::time::{Reading, Time};
 use std::sync::Arc;
 
 /// A shard of which one lane has asked for three keys, twice with the same request id.
@@ -144,10 +144,12 @@ fn shards_with_different_clocks_grant_at_the_latest_time() {
     let mut shards = Shards::at(&[1000, 5000]);
     shards.acquire(1, &[key(b"a", false), SeveralKey { shard: 1, ..key(b"b", false) }]);
     for (shard, _) in &shards.shards {
+        let claim = &shard.claims[0];
         assert_eq!(
-            (shard.now(), shard.claims[0].deadline),
-            (Time::from_millis(5000), Time::from_millis(7000))
+            (shard.reading(), claim.deadline, shard.age_ms(claim)),
+            (Reading::from(Time::from_millis(5000)), Time::from_millis(7000), 0)
         );
+        shard.verify();
     }
 }
 

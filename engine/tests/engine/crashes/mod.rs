@@ -317,7 +317,7 @@ impl Run {
         {
             let caller = self.caller(0, place, namespace);
             let mut page = Recorder::default();
-            self.node.shards[place].list(&caller, b"", 0, &bounds, &mut page);
+            self.node.shards[place].list(&caller, b"", false, 0, &bounds, &mut page);
             let Some(Effect::Answer(_, Answer::Listed(page))) = page.said.pop() else { panic!("no page") };
             listed.extend(page.locks.into_iter().map(|lock| (lock.id, lock)));
         }

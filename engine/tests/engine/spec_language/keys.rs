@@ -41,6 +41,7 @@ impl Stage {
         };
         let type_name = words.value("type");
         let is_tree = words.flag("paths");
+        let is_waiting = words.flag("waiting");
         let prefix = words.next_if_any().map(|word| if is_tree { path_of(word) } else { key_of(word) });
         words.finish();
         let shown_key = |key: &[u8]| if is_tree { shown_path(key) } else { shown(key) };
@@ -53,7 +54,7 @@ impl Stage {
                 match verb {
                     "list" => {
                         let prefix = prefix.as_deref().unwrap_or_default();
-                        shard.list(&caller, prefix, slot, &bounds, &mut page);
+                        shard.list(&caller, prefix, is_waiting, slot, &bounds, &mut page);
                     }
                     "holds" => shard.holds(&caller, slot, &bounds, &mut page),
                     "pools" => {

@@ -8,7 +8,7 @@ mod authority;
 mod options;
 mod rule;
 
-pub use options::{AllowedHost, AllowedOrigin, BadHost, BadOrigin, BrowserConfig, BrowserFlags};
+pub use options::{AllowedHost, AllowedOrigin, BadHost, BadOrigin, BrowserConfig};
 pub(super) use rule::Rule;
 
 use axum::Router;

@@ -17,9 +17,12 @@ use super::client::FrontCaller;
 use super::lazy_inlet::LazyInlet;
 use super::lists::List;
 use super::shown::text;
+use super::trace_context;
 use crate::driver::front_turn::next_turn;
 use crate::driver::{Inlet, Local, Reply};
 use crate::limits::LIST_PAGE_COUNT;
+use crate::options::heading;
+use clap::{ArgAction, Args};
 use prost::Message as _;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
@@ -29,27 +32,42 @@ use waymaker_proto::locket::{
     ReleaseRequest, ReleaseResponse, Resource,
 };
 use waymaker_protocol as wire;
-use waymaker_protocol::NamespaceKind;
 use waymaker_protocol::limits::{KEY_LEN_MAX, VALUE_LEN_MAX};
+use waymaker_protocol::{NamespaceKind, TraceParent};
 
 /// The namespace of everything that this contract locks: what our own clients call the registry of `locket`.
 pub(crate) const NAMESPACE: &[u8] = b"registry/locket";
+/// The types of resources that metrics count.
+pub(crate) const LOCKET_TYPES: [&str; 2] = [ResourceType::Lock.name(), ResourceType::Presence.name()];
 /// Longest key in characters and longest owner in bytes, as the tables of the original have them.
 const TEXT_LEN_MAX: usize = 255;
 
 /// How the contract is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+#[command(next_help_heading = heading::CONTRACTS)]
 pub struct LocketConfig {
-    /// Where the published document and the later code differ, which of the two counts.
+    /// Behaviour of Locket if its published document and its code since March 2024 differ: `documented` accepts a type
+    /// name without a type code and answers a release of a free key with an error; `2024` accepts only type codes and
+    /// answers such a release with success
+    #[arg(
+        long = "locket-compatibility",
+        env = "WAYMAKER_LOCKET_COMPATIBILITY",
+        value_name = "VERSION",
+        default_value = "documented",
+        hide_possible_values = true
+    )]
     pub compatibility: LocketCompatibility,
-    /// What is locked outlives the process, if there is a data directory.
+    /// Keep Locket locks in the durable log, so that they survive a restart; has no effect with `--data-dir none`
+    #[arg(
+        long = "locket-durable",
+        env = "WAYMAKER_LOCKET_DURABLE",
+        value_name = "true|false",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        default_value = "true"
+    )]
     pub durable: bool,
-}
-
-impl Default for LocketConfig {
-    fn default() -> Self {
-        Self { compatibility: LocketCompatibility::default(), durable: true }
-    }
 }
 
 /// The service, for one connection.
@@ -70,7 +88,7 @@ impl Locket {
         Ok(self.inlet.get()?.ask(|number, out| request.encode(number, out)).await?)
     }
 
-    async fn take(&self, request: LockRequest) -> Result<(), Fault> {
+    async fn take(&self, request: LockRequest, traceparent: Option<&TraceParent>) -> Result<(), Fault> {
         let resource = request.resource.ok_or(Fault::InvalidResource)?;
         let resource_type = ResourceType::of_lock(&resource, self.config.compatibility)?;
         if request.ttl_in_seconds <= 0 {
@@ -93,6 +111,7 @@ impl Locket {
             owner: resource.owner.as_bytes(),
             value: resource.value.as_bytes(),
             type_name: resource_type.name().as_bytes(),
+            traceparent: traceparent.map(TraceParent::as_bytes),
         };
         let reply = self.ask(&wire::Request::Register(register)).await?;
         match reply.response() {
@@ -152,7 +171,8 @@ impl Contract for Locket {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
         let call = self.metrics.lock.begin(&request);
         note("Lock", &request);
-        call.end(self.take(request.into_inner()).await.map(|()| LockResponse {}))
+        let traceparent = trace_context::of_metadata(request.metadata());
+        call.end(self.take(request.into_inner(), traceparent.as_ref()).await.map(|()| LockResponse {}))
     }
 
     async fn fetch(&self, request: Request<FetchRequest>) -> Result<Response<FetchResponse>, Status> {
@@ -192,26 +212,6 @@ fn note<T>(name: &str, request: &Request<T>) {
         let uuid = request.metadata().get("uuid").map(|uuid| uuid.as_bytes().escape_ascii().to_string());
         tracing::debug!(target: "locket", uuid = uuid.unwrap_or_default(), "{name}");
     }
-}
-
-/// How many resources of this type there are.
-pub(super) async fn active_count(type_name: &str) -> i64 {
-    // Looking makes no namespace.
-    if Local::with(|local| local.node.find_namespace(NAMESPACE)).is_none() {
-        return 0;
-    }
-    // The server itself asks.
-    let Ok(inlet) = Inlet::open(NamespaceKind::Registry, NAMESPACE, b"", &FrontCaller::default()) else {
-        return 0;
-    };
-    let mut count = 0;
-    // A server that stops counts as far as it comes.
-    let take = |page: &wire::EntriesListed<'_>| {
-        count += page.entries.len() as i64;
-        Ok(())
-    };
-    let _ = each_page(&inlet, type_name, take).await;
-    count
 }
 
 /// Everything of one type, page by page, with a turn for others in between.

@@ -2,18 +2,15 @@
 
 use super::fault::Fault;
 use clap::ValueEnum;
-use serde::Deserialize;
 use waymaker_proto::locket::{Resource, TypeCode};
 
 /// Where the published document and the code of 2024 differ, which of the two counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LocketCompatibility {
     /// The published document: a type in words is enough, releasing what nobody has is an error.
     #[default]
     Documented,
     /// The code since March 2024: only type codes count, releasing what nobody has is none.
-    #[serde(rename = "2024")]
     #[value(name = "2024")]
     Code2024,
 }
@@ -29,7 +26,7 @@ pub(super) enum ResourceType {
 
 impl ResourceType {
     /// In words, as it is kept.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "",
             Self::Lock => "lock",

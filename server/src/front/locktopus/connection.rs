@@ -4,12 +4,13 @@ use super::framing::Framed;
 use super::message::{LockSet, MESSAGE_LEN_MAX};
 use super::namespaces::Namespace;
 use super::session::{Closing, Reaction, Session};
+use crate::driver::front_turn::poll_turn;
 use crate::driver::{Asked, Closed, Followed, Inlet, Local, Reply};
 use crate::front::http::Upgraded;
 use crate::front::shown::text;
 use crate::front::socket::FrontSocket;
 use crate::limits::{
-    FRAME_MS, WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_OUTPUT_LEN_MAX,
+    WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_OUTPUT_LEN_MAX,
     WEBSOCKET_PING_MS, WEBSOCKET_PINGS_MISSED_MAX,
 };
 use futures_util::{SinkExt, StreamExt};
@@ -27,7 +28,7 @@ use waymaker_engine::Counted;
 use waymaker_protocol::limits::{LEASE_NONE_MS, WAIT_FOREVER_MS};
 use waymaker_protocol::{
     AcquireOptions, AcquireSet, ErrorCode, ErrorDetail, Event, Items, LockId, Release, Request, Response,
-    RevokeReason,
+    RevokeReason, TraceParent,
 };
 
 /// The code that clients know to mean that something went wrong.
@@ -53,6 +54,8 @@ pub(super) struct Lane {
     pub(super) namespace: Arc<Namespace>,
     /// How long its lock stays once it is lost.
     pub(super) abandon_timeout_ms: u32,
+    /// The trace context of the upgrade request, for all locks of the connection.
+    pub(super) traceparent: Option<TraceParent>,
     /// Who is on the other side.
     pub(super) peer: Box<str>,
     /// Counts the connection in the accounts of its identity.
@@ -78,6 +81,7 @@ pub(super) async fn serve(Upgraded { socket, read }: Upgraded, lane: Lane) {
         pings: pings(),
         pings_missed: 0,
         unfinished: None,
+        taken_count: 0,
     };
     let end = connection.run().await;
     let Connection { socket, lane, .. } = connection;
@@ -106,6 +110,8 @@ struct Connection {
     pings_missed: u32,
     /// The message that is awaited, by its number, and the end of the wait.
     unfinished: Option<(u64, Pin<Box<Sleep>>)>,
+    /// Messages and control frames that were taken from the socket.
+    taken_count: u64,
 }
 
 /// How a connection ends.
@@ -164,7 +170,11 @@ impl Connection {
         if !self.session.wants_message() {
             // The rest of a message may wait for the server to read it.
             self.unfinished = None;
+        } else if self.holds_message() && poll_turn(context).is_pending() {
+            // Messages that were read wait for the next turn.
+            Local::with(|local| local.front_turn.borrow_mut().serve_later());
         } else if let Poll::Ready(received) = self.socket.poll_next_unpin(context) {
+            self.taken_count += 1;
             return Poll::Ready(Happening::Received(received));
         } else if self.poll_unfinished(context).is_ready() {
             return Poll::Ready(Happening::MessageIsLate);
@@ -172,16 +182,23 @@ impl Connection {
         self.pings.poll_tick(context).map(|_| Happening::PingIsDue)
     }
 
-    /// Ready if a message was begun and is not finished after [`FRAME_MS`], however many frames came meanwhile.
+    /// Returns whether a message was read from the socket and not taken. Without one the connection does not give way, even after a long
+    /// turn: the next message of its client would wait until all connections that gave way have continued.
+    fn holds_message(&self) -> bool {
+        self.socket.get_ref().framing.complete_count() > self.taken_count
+    }
+
+    /// Ready if a message was begun and is not finished after the time of a frame, however many frames came meanwhile.
     fn poll_unfinished(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(number) = self.socket.get_ref().framing.partial() else {
             self.unfinished = None;
             return Poll::Pending;
         };
         let awaited = self.unfinished.take().filter(|(awaited, _)| *awaited == number);
-        let (_, end) = self
-            .unfinished
-            .insert(awaited.unwrap_or_else(|| (number, Box::pin(sleep(Duration::from_millis(FRAME_MS))))));
+        let (_, end) =
+            self.unfinished.insert(awaited.unwrap_or_else(|| {
+                (number, Box::pin(sleep(Local::with(|local| local.node.set.frame).into())))
+            }));
         end.as_mut().poll(context)
     }
 
@@ -275,6 +292,7 @@ impl Connection {
         let mut buffer = Vec::new();
         let options = AcquireOptions {
             release_after_ms: Some(self.lane.abandon_timeout_ms),
+            traceparent: self.lane.traceparent.as_ref().map(TraceParent::as_bytes),
             ..AcquireOptions::default()
         };
         let acquire = AcquireSet {
@@ -350,4 +368,95 @@ fn close_frame(code: Option<u16>, reason: &str) -> Vec<u8> {
     let mut frame = vec![0x88, payload.len() as u8];
     frame.extend(payload);
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::front_turn::in_turns;
+    use crate::driver::test_local::{continue_one, enter_crowded, in_runtime};
+    use crate::front::FrontCaller;
+    use crate::front::locktopus::handshake::open_inlet;
+    use crate::front::locktopus::namespaces::Namespaces;
+    use crate::front::socket::test_socket;
+    use std::cell::Cell;
+    use std::io::{ErrorKind, Read};
+    use std::task::Waker;
+
+    /// A ping without content, masked as clients do.
+    const PING: &[u8] = &[0x89, 0x80, 0, 0, 0, 0];
+    const PONG: &[u8] = &[0x8a, 0];
+    const PING_COUNT: usize = 100;
+
+    async fn serve_messages(messages: Vec<u8>, socket: FrontSocket) {
+        let lane = Lane {
+            inlet: open_inlet("name", "peer", &FrontCaller::default()).unwrap(),
+            namespace: Namespaces::default().open("name"),
+            abandon_timeout_ms: 0,
+            traceparent: None,
+            peer: "peer".into(),
+            _counted: None,
+        };
+        serve(Upgraded { socket, read: messages }, lane).await;
+    }
+
+    #[test]
+    fn a_connection_without_a_message_does_not_give_way_after_a_long_turn() {
+        in_runtime(async {
+            let local = enter_crowded();
+            let (mut client, socket) = test_socket(&[]).await;
+            let mut serving = pin!(serve_messages(PING.to_vec(), socket));
+            let mut connection = pin!(in_turns(poll_fn(|context| {
+                assert!(serving.as_mut().poll(context).is_pending());
+                local.front_turn.borrow_mut().use_up();
+                serving.as_mut().poll(context)
+            })));
+            let mut context = Context::from_waker(Waker::noop());
+            let mut answer = [0; PONG.len()];
+            while client.read(&mut answer).is_err() {
+                assert!(connection.as_mut().poll(&mut context).is_pending());
+                assert!(local.late.is_empty(), "it has nothing to do");
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(answer, PONG);
+        });
+    }
+
+    /// The library would serve all messages of one read.
+    #[test]
+    fn messages_that_were_read_wait_while_the_time_of_the_turn_is_over() {
+        in_runtime(async {
+            let local = enter_crowded();
+            let (mut client, socket) = test_socket(PING).await;
+            let mut serving = pin!(serve_messages(PING.repeat(PING_COUNT), socket));
+            let is_over = Cell::new(true);
+            let mut connection = pin!(in_turns(poll_fn(|context| {
+                let mut turn = local.front_turn.borrow_mut();
+                turn.stop_clock();
+                if is_over.get() {
+                    turn.use_up();
+                }
+                drop(turn);
+                serving.as_mut().poll(context)
+            })));
+            let mut context = Context::from_waker(Waker::noop());
+            let mut answers = [0; 1_024];
+            for _ in 0..3 {
+                assert!(connection.as_mut().poll(&mut context).is_pending());
+                tokio::task::yield_now().await;
+                assert!(!local.late.is_empty(), "it gives way");
+                assert_eq!(client.read(&mut answers).unwrap_err().kind(), ErrorKind::WouldBlock);
+                continue_one(&local);
+            }
+            is_over.set(false);
+            let mut len = 0;
+            while len < PONG.len() * PING_COUNT {
+                assert!(connection.as_mut().poll(&mut context).is_pending());
+                // The runtime learns that the socket takes bytes.
+                tokio::task::yield_now().await;
+                len += client.read(&mut answers[len..]).unwrap_or_default();
+            }
+            assert!(answers[..len].starts_with(PONG));
+        });
+    }
 }

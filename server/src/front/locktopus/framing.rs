@@ -23,6 +23,10 @@ pub(super) struct Framing {
     /// A message has begun, and its last frame has not.
     is_fragmented: bool,
     begun_count: u64,
+    /// The frame is the last of its message, or a control frame.
+    completes: bool,
+    /// Messages and control frames that are complete.
+    complete_count: u64,
 }
 
 impl Framing {
@@ -30,6 +34,11 @@ impl Framing {
     pub(super) fn partial(&self) -> Option<u64> {
         let is_partial = !self.header.is_empty() || self.payload_left > 0 || self.is_fragmented;
         is_partial.then_some(self.begun_count)
+    }
+
+    /// Messages and control frames that the client has sent completely.
+    pub(super) fn complete_count(&self) -> u64 {
+        self.complete_count
     }
 
     /// The client sent these bytes.
@@ -49,6 +58,7 @@ impl Framing {
             }
             if self.payload_left == 0 && self.header.is_empty() {
                 self.is_fragmented = self.goes_on;
+                self.complete_count += u64::from(self.completes);
             }
         }
     }
@@ -73,6 +83,7 @@ impl Framing {
         if opcode < CONTROL {
             self.goes_on = !is_last;
         }
+        self.completes = is_last || opcode >= CONTROL;
     }
 }
 
@@ -158,6 +169,23 @@ mod tests {
     }
 
     #[test]
+    fn messages_and_control_frames_are_counted_when_they_are_complete() {
+        let mut framing = Framing::default();
+        let mut note = |bytes: &[u8]| {
+            framing.note(bytes);
+            framing.complete_count()
+        };
+        let text = frame(0x81, 3);
+        assert_eq!(note(&text[..text.len() - 1]), 0);
+        assert_eq!(note(&text[text.len() - 1..]), 1);
+        assert_eq!(note(&frame(0x01, 3)), 1, "the first frame of a message");
+        assert_eq!(note(&frame(0x89, 0)), 2, "a ping");
+        assert_eq!(note(&frame(0x00, 0)), 2, "an empty frame");
+        assert_eq!(note(&frame(0x80, 3)), 3);
+        assert_eq!(note(&[frame(0x81, 0), frame(0x81, 300), text].concat()), 6);
+    }
+
+    #[test]
     fn control_frames_inside_a_message_begin_no_new_message() {
         let mut framing = Framing::default();
         framing.note(&frame(0x01, 3));
@@ -185,8 +213,8 @@ mod tests {
             let mut framing = Framing::default();
             bytes.chunks(piece_len).for_each(|piece| framing.note(piece));
             assert_eq!(
-                (framing.partial(), framing.begun_count),
-                (None, messages.len() as u64),
+                (framing.partial(), framing.begun_count, framing.complete_count),
+                (None, messages.len() as u64, messages.len() as u64),
                 "{piece_len}"
             );
         }

@@ -6,6 +6,7 @@ use super::{Locktopus, tree_namespace};
 use crate::driver::{Inlet, Local, Reply};
 use crate::front::FrontCaller;
 use crate::front::http::Connection;
+use crate::front::trace_context;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -47,6 +48,7 @@ fn open(
         inlet,
         namespace: locktopus.namespaces.open(name),
         abandon_timeout_ms: abandon_timeout_ms.unwrap_or(default_ms),
+        traceparent: trace_context::of_headers(request.headers()),
         peer: connection.peer().into(),
         _counted: counted,
     };

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use waymaker_engine::Rights;
 
 /// Lists what can be asked, and the namespaces.
 pub(super) async fn show(
@@ -21,7 +22,7 @@ pub(super) async fn show(
         Err(refusal) => return *refusal,
     };
     let policy = Local::with(|local| local.node.access.policy());
-    let may_list = policy.may_list(caller.identity.as_ref());
+    let may_list = policy.allowing(caller.identity.as_ref(), Rights::LIST);
     let mut page = "\
 Waymaker, speaking Locktopus
 

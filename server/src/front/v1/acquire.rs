@@ -14,7 +14,7 @@ use tonic::{Response as Answer, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::acquire_response::Event as Told;
 use waymaker_protocol::{
-    AcquireOptions, Event, Granted, GrantedKeys, LockId, NamespaceKind, Response, RevokeReason,
+    AcquireOptions, Event, Granted, GrantedKeys, LockId, NamespaceKind, Response, RevokeReason, TraceParent,
 };
 
 /// What every form of acquire brings.
@@ -33,6 +33,7 @@ pub(super) struct Acquiring<'a> {
 pub(super) fn wire_options<'a>(
     kind: NamespaceKind,
     options: &'a v1::AcquireOptions,
+    traceparent: Option<&'a TraceParent>,
 ) -> Result<AcquireOptions<'a>, Status> {
     if kind != NamespaceKind::Flat && options.priority != 0 {
         return Err(status::bad_input("priority", 0, "must be 0: only locks on keys have priorities"));
@@ -48,6 +49,7 @@ pub(super) fn wire_options<'a>(
         request_id: given(&options.request_id),
         owner: given(&options.owner),
         metadata: given(&options.metadata),
+        traceparent: traceparent.map(TraceParent::as_bytes),
     })
 }
 

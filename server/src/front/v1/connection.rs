@@ -1,8 +1,7 @@
 //! The lanes of one gRPC connection.
 
 use super::status;
-use crate::access::no_right_in;
-use crate::driver::{Inlet, Local, Reply};
+use crate::driver::{Inlet, Reply};
 use crate::front::FrontCaller;
 use crate::limits::{GRPC_NAMESPACES_MAX, GRPC_OWN_LANES_MAX};
 use std::collections::BTreeMap;
@@ -85,21 +84,13 @@ impl Connection {
 
     /// Returns the rights of the client in a namespace. `None`: all rights.
     pub(super) fn access(&self, namespace: &str, kind: NamespaceKind) -> Option<Access> {
-        let policy = Local::with(|local| local.node.access.policy());
-        policy.access(self.0.caller.identity.as_ref(), namespace.as_bytes(), kind)
+        self.0.caller.access(namespace.as_bytes(), kind)
     }
 
     /// Refuses a client without this right for any key of a namespace, whether there is such a namespace or not.
     pub(super) fn check_right(&self, namespace: &str, right: Rights) -> Result<(), Status> {
-        // No rule is for one kind of namespace alone.
-        match self.access(namespace, NamespaceKind::Flat) {
-            Some(access) if !access.somewhere().contains(right) => {
-                let message = no_right_in(access.identity(), right, namespace.as_bytes());
-                self.0.caller.note_denied(namespace.as_bytes(), &message);
-                Err(status::unauthorized(right.name(), &message))
-            }
-            _ => Ok(()),
-        }
+        let checked = self.0.caller.check_right(namespace.as_bytes(), right);
+        checked.map_err(|message| status::unauthorized(right.name(), &message))
     }
 
     /// The lanes in a namespace of this kind.

@@ -5,11 +5,12 @@ use super::claims;
 use super::connection::Connection;
 use super::status;
 use super::watch::WatchStream;
+use crate::front::trace_context;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::lock_service_server::LockService;
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquireKeys, Items, KeyItem, NamespaceKind};
+use waymaker_protocol::{AcquireKeys, Items, KeyItem, NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Flat;
 
@@ -35,9 +36,10 @@ impl Form<'_> {
 fn form<'a>(
     request: &'a v1::AcquireKeysRequest,
     options: &'a v1::AcquireOptions,
+    traceparent: Option<&'a TraceParent>,
     buffer: &'a mut Vec<u8>,
 ) -> Result<(Form<'a>, Acquiring<'a>), Status> {
-    let wire_options = wire_options(KIND, options)?;
+    let wire_options = wire_options(KIND, options, traceparent)?;
     let (lease_ms, wait_ms) = (options.lease_ms, request.max_wait_ms);
     let mut acquiring = Acquiring {
         kind: KIND,
@@ -84,10 +86,11 @@ impl LockService for Locks {
         &self,
         request: Request<v1::AcquireKeysRequest>,
     ) -> Result<Response<AcquireStream>, Status> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.get_ref();
         let options = request.options.clone().unwrap_or_default();
         let mut buffer = Vec::new();
-        let (form, acquiring) = form(request, &options, &mut buffer)?;
+        let (form, acquiring) = form(request, &options, traceparent.as_ref(), &mut buffer)?;
         acquiring.follow(&self.0, |number, out| form.encode(number, out))
     }
 
@@ -95,10 +98,11 @@ impl LockService for Locks {
         &self,
         request: Request<v1::AcquireKeysRequest>,
     ) -> Result<Response<v1::TryAcquireResponse>, Status> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.get_ref();
         let options = request.options.clone().unwrap_or_default();
         let mut buffer = Vec::new();
-        let (form, acquiring) = form(request, &options, &mut buffer)?;
+        let (form, acquiring) = form(request, &options, traceparent.as_ref(), &mut buffer)?;
         acquiring.attempt(&self.0, |number, out| form.encode(number, out)).await
     }
 

@@ -5,8 +5,8 @@ use super::connection::Connection;
 use super::entries;
 use super::status;
 use crate::driver::Local;
+use crate::front::operators::{frozen_prefixes, some_namespace};
 use crate::front::shown::{now_ms, text};
-use std::sync::PoisonError;
 use tonic::{Request, Response, Status};
 use waymaker_engine::Rights;
 use waymaker_proto::v1;
@@ -16,8 +16,6 @@ use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind, Remove
 
 /// The namespace that an empty name stands for.
 const DEFAULT: &str = "default";
-/// Namespaces in which a client's rights are looked up to answer one call. With 1,000 rules that takes 1 ms.
-const LOOKED_AT_MAX: usize = 2_048;
 
 /// The service of one connection.
 #[derive(Debug)]
@@ -38,18 +36,6 @@ fn named<'a>(connection: &Connection, name: &'a str, right: Rights) -> Result<Na
     let (number, kind) =
         found.ok_or_else(|| status::not_found("namespace", "there is no namespace of this name"))?;
     Ok(Named { name, number, kind })
-}
-
-/// Some namespace in which the client has a right, to ask about other namespaces than `except`.
-fn some_namespace(connection: &Connection, except: &str) -> Option<(NamespaceKind, String)> {
-    let policy = Local::with(|local| local.node.access.policy());
-    let reaches = policy.reach(connection.identity());
-    Local::with(|local| {
-        let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut names = namespaces.by_number(0).take(LOOKED_AT_MAX);
-        let found = names.find(|(_, name, _)| **name != *except.as_bytes() && reaches(name));
-        found.map(|(_, name, kind)| (kind, text(name)))
-    })
 }
 
 fn kind_of(kind: NamespaceKind) -> v1::NamespaceKind {
@@ -84,7 +70,39 @@ fn listed(kind: NamespaceKind, page: &Listed<'_>) -> v1::ListResponse {
             metadata: text(lock.metadata),
         }
     });
-    v1::ListResponse { holds: holds.collect(), next_cursor: next_cursor(page.next) }
+    v1::ListResponse {
+        holds: holds.collect(),
+        next_cursor: next_cursor(page.next),
+        ..v1::ListResponse::default()
+    }
+}
+
+/// A page of claims that wait. Their `held_ms` is the age of the wait, their `remaining_ms` the rest of it.
+fn listed_waiting(kind: NamespaceKind, page: &Listed<'_>) -> v1::ListResponse {
+    let stamp_ms = now_ms();
+    let waiters = page.locks.iter().map(|claim| {
+        let (key, path) = place(kind, claim.key);
+        let (waiting_since_ms, wait_ends_at_ms) = times(stamp_ms, claim.held_ms, claim.remaining_ms);
+        v1::Waiter {
+            id: claim.id.to_string(),
+            key,
+            path,
+            shared: claim.shared,
+            remaining_ms: claim.remaining_ms,
+            wait_ends_at_ms,
+            waiting_since_ms,
+            priority: claim.priority,
+            owner: text(claim.owner),
+            request_id: text(claim.request_id),
+            metadata: text(claim.metadata),
+            ..v1::Waiter::default()
+        }
+    });
+    v1::ListResponse {
+        waiters: waiters.collect(),
+        next_cursor: next_cursor(page.next),
+        ..v1::ListResponse::default()
+    }
 }
 
 fn inspected(request: &v1::InspectRequest, answer: &Inspected<'_>) -> v1::InspectResponse {
@@ -128,23 +146,25 @@ fn inspected(request: &v1::InspectRequest, answer: &Inspected<'_>) -> v1::Inspec
 }
 
 impl Operators {
-    async fn freeze(&self, namespace: &str, prefix: &str, thaw: bool) -> Result<Frozen, Status> {
+    async fn freeze(&self, namespace: &str, freeze: Freeze<'_>) -> Result<Frozen, Status> {
         let Named { name, kind, .. } = named(&self.0, namespace, Rights::FREEZE)?;
-        let freeze = wire::Request::Freeze(Freeze { prefix: prefix.as_bytes(), thaw });
         let read = |response: wire::Response<'_>| match response {
             wire::Response::Frozen(frozen) => Some(frozen),
             _ => None,
         };
-        self.0.ask(kind, name, freeze, read).await
+        self.0.ask(kind, name, wire::Request::Freeze(freeze), read).await
     }
 }
 
 impl Operators {
     /// A namespace in which the client may ask about the namespace of this name.
-    fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
+    async fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
         let access = self.0.access(DEFAULT, NamespaceKind::Flat);
+        let is_other = |other: &[u8]| other != name.as_bytes();
         let other = match access {
-            Some(access) if access.somewhere() == Rights::NONE => some_namespace(&self.0, name),
+            Some(access) if access.somewhere() == Rights::NONE => {
+                some_namespace(self.0.identity(), is_other).await
+            }
             _ => None,
         };
         other.unwrap_or_else(|| (NamespaceKind::Flat, DEFAULT.to_owned()))
@@ -161,8 +181,10 @@ impl OperatorService for Operators {
             cursor: cursor(&request.cursor)?,
             count_max: page_size(request.page_size),
             prefix: &prefix,
+            waiting: request.waiting,
         };
         let read = |response: wire::Response<'_>| match response {
+            wire::Response::Listed(page) if request.waiting => Some(listed_waiting(kind, &page)),
             wire::Response::Listed(page) => Some(listed(kind, &page)),
             _ => None,
         };
@@ -212,14 +234,17 @@ impl OperatorService for Operators {
         request: Request<v1::FreezeRequest>,
     ) -> Result<Response<v1::FreezeResponse>, Status> {
         let request = request.get_ref();
-        let Frozen { changed, frozen_count } =
-            self.freeze(&request.namespace, &request.prefix, false).await?;
+        let (prefix, reason) = (request.prefix.as_bytes(), request.reason.as_bytes());
+        let freeze = Freeze { prefix, thaw: false, reason };
+        let Frozen { changed, frozen_count } = self.freeze(&request.namespace, freeze).await?;
         Ok(Response::new(v1::FreezeResponse { changed, frozen_count: u32::from(frozen_count) }))
     }
 
     async fn thaw(&self, request: Request<v1::ThawRequest>) -> Result<Response<v1::ThawResponse>, Status> {
         let request = request.get_ref();
-        let Frozen { changed, frozen_count } = self.freeze(&request.namespace, &request.prefix, true).await?;
+        let (prefix, reason) = (request.prefix.as_bytes(), request.reason.as_bytes());
+        let thaw = Freeze { prefix, thaw: true, reason };
+        let Frozen { changed, frozen_count } = self.freeze(&request.namespace, thaw).await?;
         Ok(Response::new(v1::ThawResponse { changed, frozen_count: u32::from(frozen_count) }))
     }
 
@@ -229,13 +254,7 @@ impl OperatorService for Operators {
     ) -> Result<Response<v1::ListFrozenResponse>, Status> {
         let Named { name, number, kind } = named(&self.0, &request.get_ref().namespace, Rights::LIST)?;
         let access = self.0.access(name, kind);
-        let prefixes = Local::with(|local| {
-            let freezes = local.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
-            let prefixes = freezes.prefixes(number);
-            let may_list =
-                |prefix: &&[u8]| access.as_ref().is_none_or(|access| access.covers(Rights::LIST, prefix));
-            prefixes.filter(may_list).map(text).collect()
-        });
+        let prefixes = frozen_prefixes(number, access.as_ref(), text);
         Ok(Response::new(v1::ListFrozenResponse { prefixes }))
     }
 
@@ -246,7 +265,7 @@ impl OperatorService for Operators {
         let request = request.get_ref();
         let namespaces =
             wire::Namespaces { cursor: cursor(&request.cursor)?, count_max: page_size(request.page_size) };
-        let Some((kind, name)) = some_namespace(&self.0, "") else {
+        let Some((kind, name)) = some_namespace(self.0.identity(), |_| true).await else {
             return Ok(Response::new(v1::ListNamespacesResponse::default()));
         };
         let read = |response: wire::Response<'_>| match response {
@@ -279,7 +298,7 @@ impl OperatorService for Operators {
             _ => None,
         };
         // Asked elsewhere than in the namespace, which would be in use.
-        let (kind, other) = self.other_namespace(name);
+        let (kind, other) = self.other_namespace(name).await;
         self.0.ask(kind, &other, remove, read).await.map(Response::new)
     }
 

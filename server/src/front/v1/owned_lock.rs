@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::status;
 use crate::front::shown::{text, unix_ms};
+use crate::front::trace_context;
 use rand::seq::SliceRandom as _;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
@@ -10,7 +11,7 @@ use waymaker_proto::v1::owned_lease::Lease;
 use waymaker_proto::v1::owned_lock_service_server::OwnedLockService;
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::ITEM_COUNT_MAX;
-use waymaker_protocol::{ErrorAnswer, ErrorDetail, NamespaceKind};
+use waymaker_protocol::{ErrorAnswer, ErrorDetail, NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Lazy;
 /// How long after the end of its lease a lock is forgotten.
@@ -33,6 +34,7 @@ fn form<'a>(
     key: &'a str,
     owner: &'a str,
     lease: Option<&v1::OwnedLease>,
+    traceparent: Option<&'a TraceParent>,
 ) -> Result<wire::Register<'a>, Status> {
     required("key", key)?;
     required("owner", owner)?;
@@ -42,7 +44,8 @@ fn form<'a>(
         None => return Err(status::bad_input("lease", 0, "must be set")),
     };
     let (key, owner) = (key.as_bytes(), owner.as_bytes());
-    Ok(wire::Register { lease_ms, absolute, key, owner, ..wire::Register::default() })
+    let traceparent = traceparent.map(TraceParent::as_bytes);
+    Ok(wire::Register { lease_ms, absolute, key, owner, traceparent, ..wire::Register::default() })
 }
 
 /// What was asked for, as it was granted.
@@ -74,7 +77,11 @@ fn remaining_ms(error: &ErrorAnswer<'_>) -> u32 {
 }
 
 impl OwnedLocks {
-    async fn any(&self, request: &v1::AcquireAnyLockRequest) -> Result<v1::OwnedLock, Status> {
+    async fn any(
+        &self,
+        request: &v1::AcquireAnyLockRequest,
+        traceparent: Option<&TraceParent>,
+    ) -> Result<v1::OwnedLock, Status> {
         let mut keys: Vec<&String> = request.keys.iter().collect();
         if keys.is_empty() {
             return Err(status::bad_input("keys", 0, "must have at least one key"));
@@ -89,7 +96,7 @@ impl OwnedLocks {
         let namespace = namespace(&request.table);
         let mut soonest: Option<(u32, Status)> = None;
         for key in keys {
-            let register = form(key, &request.owner, request.lease.as_ref())?;
+            let register = form(key, &request.owner, request.lease.as_ref(), traceparent)?;
             let reply = self.0.ask_whole(KIND, &namespace, wire::Request::Register(register)).await?;
             match reply.response() {
                 wire::Response::Error(error) if error.code == wire::ErrorCode::Busy => {
@@ -111,8 +118,9 @@ impl OwnedLockService for OwnedLocks {
         &self,
         request: Request<v1::AcquireLockRequest>,
     ) -> Result<Response<v1::AcquireLockResponse>, Status> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.get_ref();
-        let register = form(&request.key, &request.owner, request.lease.as_ref())?;
+        let register = form(&request.key, &request.owner, request.lease.as_ref(), traceparent.as_ref())?;
         let asked = wire::Request::Register(register);
         let reply = self.0.ask_whole(KIND, &namespace(&request.table), asked).await?;
         let lock = granted(&register, &reply.response())?;
@@ -123,7 +131,8 @@ impl OwnedLockService for OwnedLocks {
         &self,
         request: Request<v1::AcquireAnyLockRequest>,
     ) -> Result<Response<v1::AcquireAnyLockResponse>, Status> {
-        let lock = self.any(request.get_ref()).await?;
+        let traceparent = trace_context::of_metadata(request.metadata());
+        let lock = self.any(request.get_ref(), traceparent.as_ref()).await?;
         Ok(Response::new(v1::AcquireAnyLockResponse { lock: Some(lock) }))
     }
 
@@ -132,7 +141,7 @@ impl OwnedLockService for OwnedLocks {
         request: Request<v1::HeartbeatLockRequest>,
     ) -> Result<Response<v1::HeartbeatLockResponse>, Status> {
         let request = request.get_ref();
-        let register = form(&request.key, &request.owner, request.lease.as_ref())?;
+        let register = form(&request.key, &request.owner, request.lease.as_ref(), None)?;
         let asked = wire::Request::Heartbeat(wire::Heartbeat(register));
         let reply = self.0.ask_whole(KIND, &namespace(&request.table), asked).await?;
         let lock = granted(&register, &reply.response())?;

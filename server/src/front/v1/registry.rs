@@ -6,12 +6,13 @@ use super::entries;
 use super::status;
 use super::watch::WatchStream;
 use crate::front::shown::unix_ms;
+use crate::front::trace_context;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::register_request::Lease;
 use waymaker_proto::v1::registry_service_server::RegistryService;
 use waymaker_protocol as wire;
-use waymaker_protocol::NamespaceKind;
+use waymaker_protocol::{NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Registry;
 
@@ -19,7 +20,10 @@ const KIND: NamespaceKind = NamespaceKind::Registry;
 #[derive(Debug)]
 pub(super) struct Registries(pub(super) Connection);
 
-fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
+fn form<'a>(
+    request: &'a v1::RegisterRequest,
+    traceparent: Option<&'a TraceParent>,
+) -> Result<wire::Register<'a>, Status> {
     let (lease_ms, absolute) = match request.lease {
         Some(Lease::LeaseMs(lease_ms)) => (lease_ms, false),
         Some(Lease::LeaseEndAtMs(end_at_ms)) => (end_at_ms, true),
@@ -33,6 +37,7 @@ fn form(request: &v1::RegisterRequest) -> Result<wire::Register<'_>, Status> {
         owner: request.owner.as_bytes(),
         value: &request.value,
         type_name: request.r#type.as_bytes(),
+        traceparent: traceparent.map(TraceParent::as_bytes),
     })
 }
 
@@ -56,8 +61,9 @@ impl RegistryService for Registries {
         &self,
         request: Request<v1::RegisterRequest>,
     ) -> Result<Response<v1::RegisterResponse>, Status> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.get_ref();
-        let register = wire::Request::Register(form(request)?);
+        let register = wire::Request::Register(form(request, traceparent.as_ref())?);
         self.0.ask(KIND, &request.namespace, register, registered).await.map(Response::new)
     }
 
@@ -66,7 +72,7 @@ impl RegistryService for Registries {
         request: Request<v1::RegisterRequest>,
     ) -> Result<Response<v1::RegisterResponse>, Status> {
         let request = request.get_ref();
-        let register = wire::Register { ephemeral: false, ..form(request)? };
+        let register = wire::Register { ephemeral: false, ..form(request, None)? };
         let heartbeat = wire::Request::Heartbeat(wire::Heartbeat(register));
         self.0.ask(KIND, &request.namespace, heartbeat, registered).await.map(Response::new)
     }

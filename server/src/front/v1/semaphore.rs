@@ -5,12 +5,13 @@ use super::claims::{self, times};
 use super::connection::Connection;
 use super::status;
 use crate::front::shown::text;
+use crate::front::trace_context;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::SemaphoreOrder;
 use waymaker_proto::v1::semaphore_service_server::SemaphoreService;
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquirePermits, NamespaceKind, PoolDescribed, PoolOrder};
+use waymaker_protocol::{AcquirePermits, NamespaceKind, PoolDescribed, PoolOrder, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Pool;
 
@@ -33,6 +34,7 @@ fn pool_order(order: i32) -> Result<PoolOrder, Status> {
 fn form<'a>(
     request: &'a v1::AcquirePermitsRequest,
     options: &'a v1::AcquireOptions,
+    traceparent: Option<&'a TraceParent>,
 ) -> Result<(AcquirePermits<'a>, Acquiring<'a>), Status> {
     let permits = request.permits.max(1);
     let acquiring = Acquiring {
@@ -54,7 +56,7 @@ fn form<'a>(
         session_lease: false,
         notify_queued: true,
         any_capacity: request.any_capacity,
-        options: wire_options(KIND, options)?,
+        options: wire_options(KIND, options, traceparent)?,
     };
     Ok((acquire, acquiring))
 }
@@ -113,9 +115,10 @@ impl SemaphoreService for Semaphores {
         &self,
         request: Request<v1::AcquirePermitsRequest>,
     ) -> Result<Response<AcquireStream>, Status> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.get_ref();
         let options = request.options.clone().unwrap_or_default();
-        let (acquire, acquiring) = form(request, &options)?;
+        let (acquire, acquiring) = form(request, &options, traceparent.as_ref())?;
         acquiring.follow(&self.0, |number, out| acquire.encode(number, out))
     }
 
@@ -123,9 +126,10 @@ impl SemaphoreService for Semaphores {
         &self,
         request: Request<v1::AcquirePermitsRequest>,
     ) -> Result<Response<v1::TryAcquireResponse>, Status> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.get_ref();
         let options = request.options.clone().unwrap_or_default();
-        let (acquire, acquiring) = form(request, &options)?;
+        let (acquire, acquiring) = form(request, &options, traceparent.as_ref())?;
         acquiring.attempt(&self.0, |number, out| acquire.encode(number, out)).await
     }
 
@@ -176,6 +180,7 @@ impl SemaphoreService for Semaphores {
             capacity: request.capacity,
             order: pool_order(request.order)?,
             name: request.name.as_bytes(),
+            reason: request.reason.as_bytes(),
         };
         let read = |response: wire::Response<'_>| match response {
             wire::Response::CapacitySet(set) => Some(v1::SetCapacityResponse { previous: set.previous }),

@@ -4,10 +4,11 @@ use super::acquire::{AcquireStream, Acquiring, wire_options};
 use super::claims;
 use super::connection::Connection;
 use super::status;
+use crate::front::trace_context;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::tree_service_server::TreeService;
-use waymaker_protocol::{AcquireSet, Items, NamespaceKind, PathItem, PathKey};
+use waymaker_protocol::{AcquireSet, Items, NamespaceKind, PathItem, PathKey, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Tree;
 
@@ -23,6 +24,7 @@ fn path_keys(request: &v1::AcquirePathsRequest) -> Result<Vec<Vec<u8>>, Status> 
 fn form<'a>(
     request: &'a v1::AcquirePathsRequest,
     options: &'a v1::AcquireOptions,
+    traceparent: Option<&'a TraceParent>,
     keys: &'a [Vec<u8>],
     buffer: &'a mut Vec<u8>,
 ) -> Result<(AcquireSet<'a>, Acquiring<'a>), Status> {
@@ -51,7 +53,7 @@ fn form<'a>(
         session_lease: false,
         notify_queued: true,
         items,
-        options: wire_options(KIND, options)?,
+        options: wire_options(KIND, options, traceparent)?,
     };
     Ok((set, acquiring))
 }
@@ -64,10 +66,11 @@ impl TreeService for Trees {
         &self,
         request: Request<v1::AcquirePathsRequest>,
     ) -> Result<Response<AcquireStream>, Status> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.get_ref();
         let options = request.options.clone().unwrap_or_default();
         let (keys, mut buffer) = (path_keys(request)?, Vec::new());
-        let (set, acquiring) = form(request, &options, &keys, &mut buffer)?;
+        let (set, acquiring) = form(request, &options, traceparent.as_ref(), &keys, &mut buffer)?;
         acquiring.follow(&self.0, |number, out| set.encode(number, out))
     }
 
@@ -75,10 +78,11 @@ impl TreeService for Trees {
         &self,
         request: Request<v1::AcquirePathsRequest>,
     ) -> Result<Response<v1::TryAcquireResponse>, Status> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.get_ref();
         let options = request.options.clone().unwrap_or_default();
         let (keys, mut buffer) = (path_keys(request)?, Vec::new());
-        let (set, acquiring) = form(request, &options, &keys, &mut buffer)?;
+        let (set, acquiring) = form(request, &options, traceparent.as_ref(), &keys, &mut buffer)?;
         acquiring.attempt(&self.0, |number, out| set.encode(number, out)).await
     }
 

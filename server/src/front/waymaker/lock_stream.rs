@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tonic::Status;
 use waymaker_proto::waymaker::{LockEvent, LockEventType, LockRequest};
 use waymaker_protocol as wire;
-use waymaker_protocol::{Event, LockId, Response};
+use waymaker_protocol::{Event, LockId, Response, TraceParent};
 
 /// Shortest and longest pause between two heartbeats.
 const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
@@ -68,8 +68,13 @@ struct Held {
 
 impl LockStream {
     /// Asks for the lock.
-    pub(super) fn begin(inlet: &LazyInlet, request: &LockRequest, shared: bool) -> Result<Self, Outcome> {
-        let Parameters { wait_ms, lease_ms, options } = Parameters::of_lock(request)?;
+    pub(super) fn begin(
+        inlet: &LazyInlet,
+        request: &LockRequest,
+        shared: bool,
+        traceparent: Option<&TraceParent>,
+    ) -> Result<Self, Outcome> {
+        let Parameters { wait_ms, lease_ms, options } = Parameters::of_lock(request, traceparent)?;
         let key = request.key.as_bytes();
         let acquire = wire::Acquire {
             lease_ms,

@@ -14,6 +14,7 @@ use self::outcome::Outcome;
 use super::client::FrontCaller;
 use super::lazy_inlet::LazyInlet;
 use super::shown::{now_ms, text, unix_ms};
+use super::trace_context;
 use crate::driver::front_turn::next_turn;
 use crate::driver::{Closed, Local, Reply};
 use crate::front::lists::List;
@@ -51,8 +52,9 @@ impl Waymaker {
     }
 
     fn lock(&self, request: Request<LockRequest>, shared: bool) -> Response<LockStream> {
+        let traceparent = trace_context::of_metadata(request.metadata());
         let request = request.into_inner();
-        Response::new(match LockStream::begin(&self.streams, &request, shared) {
+        Response::new(match LockStream::begin(&self.streams, &request, shared, traceparent.as_ref()) {
             Ok(stream) => stream,
             Err(outcome) => LockStream::failed(request.key, &outcome),
         })
@@ -115,7 +117,7 @@ impl Waymaker {
     }
 
     async fn page(&self, prefix: &[u8], cursor: u64) -> Result<Reply, Outcome> {
-        let list = wire::List { cursor, count_max: LIST_PAGE_COUNT, prefix };
+        let list = wire::List { cursor, count_max: LIST_PAGE_COUNT, prefix, ..wire::List::default() };
         Ok(self.calls.get()?.ask(|number, out| list.encode(number, out)).await?)
     }
 }
@@ -158,7 +160,8 @@ impl WaymakerService for Waymaker {
         &self,
         request: Request<MultiLockRequest>,
     ) -> Result<Response<MultiLockResponse>, Status> {
-        let granted = multi_lock::acquire(self, request.get_ref()).await;
+        let traceparent = trace_context::of_metadata(request.metadata());
+        let granted = multi_lock::acquire(self, request.get_ref(), traceparent.as_ref()).await;
         let (leases, (success, result_code, message)) = outcome::in_band(granted);
         let leases = leases.unwrap_or_default();
         Ok(Response::new(MultiLockResponse { success, result_code, message, leases }))

@@ -8,11 +8,15 @@ use crate::front::shown::unix_ms;
 use waymaker_proto::waymaker::{Lease, MultiLockKey, MultiLockRequest};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::ITEM_COUNT_MAX;
-use waymaker_protocol::{Items, KeyItem, LockId};
+use waymaker_protocol::{Items, KeyItem, LockId, TraceParent};
 
 /// Acquires all keys, or says why not. One lease for each different key, in the order of the keys' bytes.
-pub(super) async fn acquire(service: &Waymaker, request: &MultiLockRequest) -> Result<Vec<Lease>, Outcome> {
-    let parameters = Parameters::of_multi_lock(request)?;
+pub(super) async fn acquire(
+    service: &Waymaker,
+    request: &MultiLockRequest,
+    traceparent: Option<&TraceParent>,
+) -> Result<Vec<Lease>, Outcome> {
+    let parameters = Parameters::of_multi_lock(request, traceparent)?;
     if request.keys.len() > ITEM_COUNT_MAX {
         let count = request.keys.len();
         return Err(Outcome::bad_input(format!("keys has {count} keys; the maximum is {ITEM_COUNT_MAX}")));

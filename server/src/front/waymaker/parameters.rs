@@ -2,8 +2,8 @@
 
 use super::outcome::Outcome;
 use waymaker_proto::waymaker::{FenceScope, LockRequest, MultiLockRequest};
-use waymaker_protocol::AcquireOptions;
 use waymaker_protocol::limits::{KEY_LEN_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX};
+use waymaker_protocol::{AcquireOptions, TraceParent};
 
 /// The longest wait that ends by itself; the number above means another thing to the worker.
 const WAIT_MS_MAX: u32 = u32::MAX - 1;
@@ -18,7 +18,7 @@ pub(super) struct Parameters<'a> {
 
 /// Checks what requests of both types have, under the same names in either.
 macro_rules! check {
-    ($request:expr) => {{
+    ($request:expr, $traceparent:expr) => {{
         let request = $request;
         check_len("request_id", &request.request_id, REQUEST_ID_LEN_MAX)?;
         check_len("requester_application", &request.requester_application, OWNER_LEN_MAX)?;
@@ -36,6 +36,7 @@ macro_rules! check {
             request_id: given(&request.request_id),
             owner: given(&request.requester_application),
             metadata: given(&request.requester_info),
+            traceparent: $traceparent.map(TraceParent::as_bytes),
         };
         let wait_ms = request.max_wait_period.min(WAIT_MS_MAX);
         Ok(Self { wait_ms, lease_ms: request.max_lease_period, options })
@@ -43,13 +44,19 @@ macro_rules! check {
 }
 
 impl<'a> Parameters<'a> {
-    pub(super) fn of_lock(request: &'a LockRequest) -> Result<Self, Outcome> {
+    pub(super) fn of_lock(
+        request: &'a LockRequest,
+        traceparent: Option<&'a TraceParent>,
+    ) -> Result<Self, Outcome> {
         check_key(&request.key)?;
-        check!(request)
+        check!(request, traceparent)
     }
 
-    pub(super) fn of_multi_lock(request: &'a MultiLockRequest) -> Result<Self, Outcome> {
-        check!(request)
+    pub(super) fn of_multi_lock(
+        request: &'a MultiLockRequest,
+        traceparent: Option<&'a TraceParent>,
+    ) -> Result<Self, Outcome> {
+        check!(request, traceparent)
     }
 }
 

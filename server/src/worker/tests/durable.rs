@@ -134,7 +134,7 @@ fn a_repeated_freeze_is_answered_once_the_first_freeze_is_durable() {
     let (node, orders) = test_node_with_log(2, now);
     let mut rig = Rig::of(node, now);
     let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
-    let freeze = frame(2, &Request::Freeze(Freeze { prefix: b"prefix", thaw: false }));
+    let freeze = frame(2, &Request::Freeze(Freeze { prefix: b"prefix", thaw: false, ..Freeze::default() }));
     for client in [first, second] {
         rig.say(client, &freeze);
         assert_eq!(rig.take_output(client), Some(Vec::new()), "the freeze is not durable");
@@ -254,7 +254,10 @@ fn nothing_follows_the_answer_to_a_goodbye_that_waited_for_the_log() {
         let Heard::Granted(held) = rig.hear(key)[0].1 else { panic!() };
         let extend = Extend { id: held.id, key: None, lease_ms: 60_000, own: false };
         rig.say(other, &frame(2, &Request::Extend(extend)));
-        rig.say(key, &frame(3, &Request::Freeze(Freeze { prefix: b"prefix", thaw: false })));
+        rig.say(
+            key,
+            &frame(3, &Request::Freeze(Freeze { prefix: b"prefix", thaw: false, ..Freeze::default() })),
+        );
         rig.say(key, &frame(4, &Request::Goodbye(Goodbye)));
         while rig.workers.iter_mut().any(|worker| worker.handle_mail(rig.now)) {}
         make_durable(&rig, &orders);

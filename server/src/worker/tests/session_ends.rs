@@ -481,6 +481,20 @@ fn a_repeated_acquire_is_not_served_after_its_session_end() {
 }
 
 #[test]
+fn a_lease_that_waits_for_unread_sockets_is_overdue_in_the_metrics() {
+    let mut rig = Rig::new(2);
+    let (key, _) = rig.connect(SessionRequest::None);
+    rig.ask(key, 2, &Request::Acquire(Acquire { key: b"key", lease_ms: 10, ..Acquire::default() }));
+    let due = rig.now.after_ms(10);
+    rig.now = due.after_ms(7);
+    rig.workers[0].handle_drained(rig.now, rig.now);
+    assert_eq!(rig.node.metrics.workers[0].oldest_due(), due, "the other worker has not read");
+    rig.workers[1].handle_drained(rig.now, rig.now);
+    rig.workers[0].handle_drained(rig.now, rig.now);
+    assert_eq!(rig.node.metrics.workers[0].oldest_due(), Time::NEVER);
+}
+
+#[test]
 fn a_worker_asked_to_read_up_to_a_deadline_reads_until_then() {
     let mut rig = Rig::new(2);
     let due = rig.now.after_ms(5);

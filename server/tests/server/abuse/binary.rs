@@ -1,6 +1,6 @@
 //! The binary protocol, with requests without end.
 
-use super::bystander::{Delay, assert_abuse_delays};
+use super::bystander::{Delay, ask_idle, assert_abuse_delays, assert_delayed};
 use super::fill::{Unsent, skip_input};
 use super::server;
 use crate::harness::Server;
@@ -15,14 +15,17 @@ fn endless_requests_barely_delay_other_clients() {
 /// Shows that the measurement finds no delay without a flood.
 #[test]
 fn without_a_flood_nobody_is_delayed_by_a_call() {
-    assert_abuse_delays(&server(), Delay::of_calls(1, 4), || {});
+    let server = server();
+    assert_delayed(&server, &ask_idle(&server), Delay::of_all_kinds(1, 4));
 }
 
 /// Shows that the measurement sees a flood: a request waits for the flood in front of it.
 #[test]
 fn a_flood_delays_others_by_more_than_a_call() {
     let server = server();
-    let judged = catch_unwind(AssertUnwindSafe(|| assert_flood_delays(&server, Delay::of_calls(1, 10_000))));
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        assert_flood_delays(&server, Delay::of_all_kinds(1, 10_000));
+    }));
     let message = judged.expect_err("the delay is above the bound");
     let message: &String = message.downcast_ref().expect("text");
     assert!(message.starts_with("other work before a request"), "{message}");

@@ -16,8 +16,8 @@ use waymaker_protocol::{
     Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, Extend,
     ForceRelease, Freeze, Goodbye, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List,
     ListEntries, ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Pong, Register,
-    Release, RemoveNamespace, Request, SetCapacity, Status, Throttle, ThrottleAll, TreeStatistics,
-    Unregister, Unwatch, Verify, Watch, next_frame,
+    Release, RemoveNamespace, Request, ServerStatus, SetCapacity, Status, Throttle, ThrottleAll,
+    TreeStatistics, Unregister, Unwatch, Verify, Watch, next_frame,
 };
 
 /// What the server has of each kind.
@@ -180,7 +180,12 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
         ("VERIFY of a root", Tree, same(&Request::Verify(Verify { fence: 1, key: &root }))),
         ("INSPECT of a root", Tree, same(&Request::Inspect(Inspect { key: &root }))),
         ("FORCE_RELEASE", Flat, same(&Request::ForceRelease(ForceRelease { id, reason: b"flood" }))),
-        ("FREEZE", Limit, same(&Request::Freeze(Freeze { prefix: b"frozen", thaw: true }))),
+        (
+            "FREEZE",
+            Limit,
+            same(&Request::Freeze(Freeze { prefix: b"frozen", thaw: true, ..Freeze::default() })),
+        ),
+        ("SERVER_STATUS", Flat, same(&Request::ServerStatus(ServerStatus))),
         ("NAMESPACES", Flat, same(&Request::Namespaces(Namespaces::default()))),
         ("REMOVE_NAMESPACE", Flat, same(&Request::RemoveNamespace(RemoveNamespace { name: b"none" }))),
         ("ACQUIRE_KEYS of 1,024 keys", Flat, same(&Request::AcquireKeys(all_keys))),

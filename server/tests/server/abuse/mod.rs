@@ -22,7 +22,7 @@ mod slow_loris;
 mod slow_readers;
 mod untaken;
 mod vanished;
-mod web_socket;
+pub(crate) mod web_socket;
 mod web_socket_frames;
 
 use crate::harness::Server;

@@ -34,33 +34,38 @@ pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// One connection.
-pub(super) struct WebSocket {
+pub(crate) struct WebSocket {
     pub(super) socket: TcpStream,
 }
 
 impl WebSocket {
     /// A connection to a namespace of its own.
-    pub(super) fn connect(server: &Server, namespace: &str) -> Self {
+    pub(crate) fn connect(server: &Server, namespace: &str) -> Self {
+        Self::connect_with(server, namespace, "")
+    }
+
+    /// A connection whose upgrade request has this header, a line with its end.
+    pub(crate) fn connect_with(server: &Server, namespace: &str, header: &str) -> Self {
         let socket = TcpStream::connect(server.address("locktopus")).expect("the server accepts");
         socket.set_nodelay(true).expect("a socket");
         socket.set_read_timeout(Some(WATCHDOG)).expect("a socket");
-        Self::open(socket, namespace)
+        Self::open(socket, namespace, header)
     }
 
     /// The same, but its kernel takes next to nothing of what is not read.
     pub(super) fn connect_narrow(server: &Server, namespace: &str) -> Self {
-        Self::open(narrow_socket(server, "locktopus"), namespace)
+        Self::open(narrow_socket(server, "locktopus"), namespace, "")
     }
 
     /// Connects without waiting for the answer to the handshake.
     pub(super) fn begin(server: &Server, namespace: &str) -> Self {
         let mut socket = TcpStream::connect(server.address("locktopus")).expect("the server accepts");
-        Self::ask_for_upgrade(&mut socket, namespace);
+        Self::ask_for_upgrade(&mut socket, namespace, "");
         Self { socket }
     }
 
-    fn open(mut socket: TcpStream, namespace: &str) -> Self {
-        Self::ask_for_upgrade(&mut socket, namespace);
+    fn open(mut socket: TcpStream, namespace: &str, header: &str) -> Self {
+        Self::ask_for_upgrade(&mut socket, namespace, header);
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -71,10 +76,10 @@ impl WebSocket {
         Self { socket }
     }
 
-    fn ask_for_upgrade(socket: &mut TcpStream, namespace: &str) {
+    fn ask_for_upgrade(socket: &mut TcpStream, namespace: &str, header: &str) {
         let upgrade = "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
             Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
-        let request = format!("GET /v1?namespace={namespace} HTTP/1.1\r\n{upgrade}");
+        let request = format!("GET /v1?namespace={namespace} HTTP/1.1\r\n{header}{upgrade}");
         socket.write_all(request.as_bytes()).expect("the server reads");
     }
 
@@ -135,7 +140,7 @@ impl WebSocket {
     }
 
     /// Takes the lock and gives it back.
-    pub(super) fn pair(&mut self) {
+    pub(crate) fn pair(&mut self) {
         for message in [LOCK, RELEASE] {
             self.write(&frame(TEXT, message));
             assert_eq!(self.receive().0, TEXT);

@@ -115,7 +115,11 @@ impl Audited {
 
     /// Carol is denied a request, so that the audit log has a last line.
     fn lines_until_denied(&self) -> Vec<Value> {
-        let freeze = Request::Freeze(waymaker_protocol::Freeze { prefix: b"", thaw: false });
+        let freeze = Request::Freeze(waymaker_protocol::Freeze {
+            prefix: b"",
+            thaw: false,
+            ..waymaker_protocol::Freeze::default()
+        });
         assert_eq!(self.carol(NamespaceKind::Flat).code_of(freeze), Some(ErrorCode::Unauthorized));
         line(&self.path, "deny");
         let text = std::fs::read_to_string(&self.path).unwrap();

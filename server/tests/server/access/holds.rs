@@ -129,7 +129,7 @@ fn listed(client: &mut Client<TcpStream>, prefix: &[u8]) -> Vec<Shown> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (mut locks, mut cursor) = (Vec::new(), 0);
     loop {
-        let answer = client.ask(Request::List(List { cursor, count_max: 0, prefix }));
+        let answer = client.ask(Request::List(List { cursor, count_max: 0, prefix, ..List::default() }));
         let Response::Listed(page) = answer.response() else { panic!("{:?}", answer.response()) };
         locks.extend(page.locks.iter().map(|lock| Shown {
             key: text(lock.key),
@@ -211,7 +211,7 @@ fn names(client: &mut Client<TcpStream>, kind: NamespaceKind, count_max: u16) ->
             NamespaceKind::Registry => {
                 Request::ListEntries(ListEntries { cursor, count_max, any_type: true, type_name: b"" })
             }
-            _ => Request::List(List { cursor, count_max, prefix }),
+            _ => Request::List(List { cursor, count_max, prefix, ..List::default() }),
         });
         let (next, page): (u64, Vec<&[u8]>) = match answer.response() {
             Response::PoolsListed(page) => (page.next, page.pools.iter().map(|pool| pool.name).collect()),

@@ -8,7 +8,7 @@ use waymaker_protocol::{
     Acquire, AcquireKeys, AcquirePermits, AcquireSet, Bucket, DescribePool, ErrorCode, ForceRelease, Freeze,
     Heartbeat, Hello, Holds, Inspect, Items, KeyItem, List, ListEntries, ListPools, LockId, LookUp,
     NamespaceKind, Namespaces, PathItem, PathKey, PoolOrder, Register, RemoveNamespace, Request, Response,
-    SetCapacity, Throttle, ThrottleAll, TreeStatistics, Unregister, Verify, Watch,
+    ServerStatus, SetCapacity, Throttle, ThrottleAll, TreeStatistics, Unregister, Verify, Watch,
 };
 
 /// Every right that a rule can give for a namespace.
@@ -218,7 +218,9 @@ const OPERATIONS: &[Operation] = &[
         kind: NamespaceKind::Flat,
         rights: &["list"],
         names_key: false,
-        ask: |client, _| client.code_of(Request::List(List { cursor: 0, count_max: 0, prefix: b"" })),
+        ask: |client, _| {
+            client.code_of(Request::List(List { cursor: 0, count_max: 0, prefix: b"", ..List::default() }))
+        },
     },
     Operation {
         name: "list entries",
@@ -254,7 +256,9 @@ const OPERATIONS: &[Operation] = &[
         kind: NamespaceKind::Flat,
         rights: &["freeze"],
         names_key: true,
-        ask: |client, prefix| client.code_of(Request::Freeze(Freeze { prefix, thaw: true })),
+        ask: |client, prefix| {
+            client.code_of(Request::Freeze(Freeze { prefix, thaw: true, ..Freeze::default() }))
+        },
     },
     Operation {
         name: "set a capacity",
@@ -262,7 +266,7 @@ const OPERATIONS: &[Operation] = &[
         rights: &["resize"],
         names_key: true,
         ask: |client, name| {
-            let set = SetCapacity { name, capacity: 10, order: PoolOrder::Arrival };
+            let set = SetCapacity { name, capacity: 10, order: PoolOrder::Arrival, ..SetCapacity::default() };
             client.code_of(Request::SetCapacity(set))
         },
     },
@@ -272,6 +276,13 @@ const OPERATIONS: &[Operation] = &[
         rights: &["admin"],
         names_key: false,
         ask: |client, _| client.code_of(Request::RemoveNamespace(RemoveNamespace { name: b"flat" })),
+    },
+    Operation {
+        name: "show the state of the server",
+        kind: NamespaceKind::Flat,
+        rights: &[],
+        names_key: false,
+        ask: |client, _| client.code_of(Request::ServerStatus(ServerStatus)),
     },
     Operation {
         name: "show own holds",
@@ -398,7 +409,11 @@ fn clients_that_may_freeze_some_prefixes_leave_room_for_operators() {
     let server = office.server(&[]);
     let frozen = |token: &str, prefix: &str| {
         let mut client = server.client_with(NamespaceKind::Flat, token);
-        client.code_of(Request::Freeze(Freeze { prefix: prefix.as_bytes(), thaw: false }))
+        client.code_of(Request::Freeze(Freeze {
+            prefix: prefix.as_bytes(),
+            thaw: false,
+            ..Freeze::default()
+        }))
     };
     let codes: Vec<_> = (0..50).map(|number| frozen(&team, &format!("team/{number}"))).collect();
     assert!(codes[..48].iter().all(Option::is_none), "{codes:?}");

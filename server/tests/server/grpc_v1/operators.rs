@@ -4,17 +4,19 @@ use super::locks::{keys, release, waiting, with};
 use super::{
     assert_after, assert_bad_input, assert_refused, hold, next, queued, refusal, server, tried, unix_ms,
 };
-use crate::harness::Server;
+use crate::harness::{Server, wait_for};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use tonic::Code;
 use tonic::transport::Channel;
 use waymaker_proto::v1::lock_service_client::LockServiceClient;
 use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
+use waymaker_proto::v1::semaphore_service_client::SemaphoreServiceClient;
 use waymaker_proto::v1::tree_service_client::TreeServiceClient;
 use waymaker_proto::v1::{
     AcquireOptions, AcquirePathsRequest, ErrorCode, ForceReleaseRequest, FreezeRequest, Hold, InspectRequest,
     ListEntriesRequest, ListFrozenRequest, ListNamespacesRequest, ListRequest, LockPath, NamespaceKind, Path,
-    RemoveNamespaceRequest, ThawRequest,
+    RemoveNamespaceRequest, SetCapacityRequest, ThawRequest, Waiter,
 };
 
 async fn operator() -> (Server, LockServiceClient<Channel>, OperatorServiceClient<Channel>) {
@@ -23,16 +25,34 @@ async fn operator() -> (Server, LockServiceClient<Channel>, OperatorServiceClien
 }
 
 /// Everything that is listed, page after page.
-async fn list_all(operator: &mut OperatorServiceClient<Channel>, mut request: ListRequest) -> Vec<Hold> {
-    let mut holds = Vec::new();
+async fn list_pages(
+    operator: &mut OperatorServiceClient<Channel>,
+    mut request: ListRequest,
+) -> (Vec<Hold>, Vec<Waiter>) {
+    let (mut holds, mut waiters) = (Vec::new(), Vec::new());
     loop {
         let page = operator.list(request.clone()).await.unwrap().into_inner();
         holds.extend(page.holds);
+        waiters.extend(page.waiters);
         if page.next_cursor.is_empty() {
-            return holds;
+            return (holds, waiters);
         }
         request.cursor = page.next_cursor;
     }
+}
+
+/// All holds that are listed.
+async fn list_all(operator: &mut OperatorServiceClient<Channel>, request: ListRequest) -> Vec<Hold> {
+    let (holds, waiters) = list_pages(operator, request).await;
+    assert!(waiters.is_empty(), "{waiters:?}");
+    holds
+}
+
+/// All waiters that are listed.
+async fn list_waiters(operator: &mut OperatorServiceClient<Channel>, request: ListRequest) -> Vec<Waiter> {
+    let (holds, waiters) = list_pages(operator, ListRequest { waiting: true, ..request }).await;
+    assert!(holds.is_empty(), "{holds:?}");
+    waiters
 }
 
 #[tokio::test]
@@ -77,6 +97,54 @@ async fn holds_are_listed_by_prefix_and_page_by_page() {
 }
 
 #[tokio::test]
+async fn waiters_are_listed_by_prefix_and_page_by_page() {
+    let (_server, mut locks, mut operator) = operator().await;
+    let begun_ms = unix_ms();
+    for key in ["job/1", "other"] {
+        tried(locks.try_acquire(keys(&[key])).await.unwrap());
+    }
+    let options = |owner: &str| AcquireOptions {
+        owner: owner.to_owned(),
+        request_id: format!("request of {owner}"),
+        metadata: "host 7".to_owned(),
+        priority: 2,
+        ..AcquireOptions::default()
+    };
+    let mut streams = Vec::new();
+    let mut ids = BTreeSet::new();
+    for (number, key) in ["job/1", "job/1", "job/1", "other"].into_iter().enumerate() {
+        let request = with(waiting(key, 60_000), options(&number.to_string()));
+        let mut stream = locks.acquire(request).await.unwrap().into_inner();
+        ids.insert(queued(&mut stream).await);
+        streams.push(stream);
+    }
+    let mut request =
+        ListRequest { prefix: "job/".to_owned(), page_size: 2, waiting: true, ..ListRequest::default() };
+    let mut owners = BTreeSet::new();
+    loop {
+        let page = operator.list(request.clone()).await.unwrap().into_inner();
+        assert!(page.waiters.len() <= 2 && page.holds.is_empty(), "{page:?}");
+        for waiter in page.waiters {
+            assert!(ids.contains(&waiter.id), "{waiter:?}");
+            assert_eq!((waiter.key.as_str(), waiter.shared, waiter.priority), ("job/1", false, 2));
+            assert_eq!(waiter.request_id, format!("request of {}", waiter.owner));
+            assert_eq!((waiter.metadata.as_str(), waiter.ticket, waiter.permits), ("host 7", 0, 0));
+            assert_after(waiter.waiting_since_ms, begun_ms, 0);
+            assert_after(waiter.wait_ends_at_ms, begun_ms, 60_000);
+            assert!((1..=60_000).contains(&waiter.remaining_ms), "{waiter:?}");
+            assert!(owners.insert(waiter.owner));
+        }
+        if page.next_cursor.is_empty() {
+            break;
+        }
+        request.cursor = page.next_cursor;
+    }
+    assert_eq!(owners, BTreeSet::from(["0", "1", "2"].map(str::to_owned)));
+    assert_eq!(list_waiters(&mut operator, ListRequest::default()).await.len(), 4);
+    assert_eq!(list_all(&mut operator, ListRequest::default()).await.len(), 2);
+}
+
+#[tokio::test]
 async fn an_inspection_names_holders_and_waiters() {
     let (_server, mut locks, mut operator) = operator().await;
     let begun_ms = unix_ms();
@@ -104,7 +172,7 @@ async fn a_frozen_prefix_grants_nothing_until_it_is_thawed() {
     let held = tried(locks.try_acquire(keys(&["job/1"])).await.unwrap());
     let mut waiter = locks.acquire(waiting("job/1", 60_000)).await.unwrap().into_inner();
     queued(&mut waiter).await;
-    let freeze = FreezeRequest { namespace: String::new(), prefix: "job/".to_owned() };
+    let freeze = FreezeRequest { prefix: "job/".to_owned(), ..FreezeRequest::default() };
     let frozen = operator.freeze(freeze.clone()).await.unwrap().into_inner();
     assert!(frozen.changed && frozen.frozen_count == 1);
     assert!(!operator.freeze(freeze).await.unwrap().into_inner().changed);
@@ -115,12 +183,48 @@ async fn a_frozen_prefix_grants_nothing_until_it_is_thawed() {
     assert_refused(refused, Code::FailedPrecondition, ErrorCode::Frozen);
     tried(locks.try_acquire(keys(&["other"])).await.unwrap());
     locks.release(release(&held.id)).await.unwrap();
-    let thaw = ThawRequest { namespace: String::new(), prefix: "job/".to_owned() };
+    let thaw = ThawRequest { prefix: "job/".to_owned(), ..ThawRequest::default() };
     let thawed = operator.thaw(thaw).await.unwrap().into_inner();
     assert!(thawed.changed && thawed.frozen_count == 0);
     assert_eq!(hold(&mut waiter).await.fence, 2);
     let list = operator.list_frozen(ListFrozenRequest::default()).await.unwrap().into_inner();
     assert!(list.prefixes.is_empty());
+}
+
+#[tokio::test]
+async fn reasons_of_operators_are_in_the_audit_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("audit.jsonl");
+    let audit = ["--audit", path.to_str().expect("text")];
+    let server = Server::start(&[&audit[..], &["--grpc-listen", "127.0.0.1:0"]].concat());
+    let channel = super::connect(&server).await;
+    tried(LockServiceClient::new(channel.clone()).try_acquire(keys(&["key"])).await.unwrap());
+    let mut operator = OperatorServiceClient::new(channel.clone());
+    let (prefix, text) = ("eu/".to_owned(), str::to_owned);
+    let freeze = FreezeRequest { prefix: prefix.clone(), reason: text("it moves"), ..Default::default() };
+    operator.freeze(freeze).await.unwrap();
+    let thaw = ThawRequest { prefix, reason: text("it has moved"), ..Default::default() };
+    operator.thaw(thaw).await.unwrap();
+    operator.freeze(FreezeRequest { prefix: text("us/"), ..Default::default() }).await.unwrap();
+    let (name, reason) = (text("pool"), text("a new machine"));
+    let set = SetCapacityRequest { name, capacity: 3, reason, ..Default::default() };
+    SemaphoreServiceClient::new(channel).set_capacity(set).await.unwrap();
+    let expected = [
+        ["freeze", "eu/", "it moves"],
+        ["thaw", "eu/", "it has moved"],
+        ["freeze", "us/", "none"],
+        ["set-capacity", "pool", "a new machine"],
+    ];
+    let audited = wait_for("the lines of the audit log", || {
+        let written = std::fs::read_to_string(&path).expect("a file");
+        let lines = written.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let lines = lines.map(|line| serde_json::from_str::<Value>(line).expect("an object"));
+        let acts: Vec<_> = lines.filter(|line| line["act"] != "start").collect();
+        (acts.len() >= expected.len()).then_some(acts)
+    });
+    let told =
+        |line: &Value| ["act", "key", "reason"].map(|name| line[name].as_str().unwrap_or("none").to_owned());
+    assert_eq!(audited.iter().map(told).collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test]
@@ -143,9 +247,22 @@ async fn paths_of_a_tree_are_listed_and_inspected() {
         InspectRequest { namespace: namespace(), path: Some(path(&["a"])), ..InspectRequest::default() };
     assert_eq!(operator.inspect(inspect).await.unwrap().into_inner().holder_count, 2);
 
+    let mut streams = Vec::new();
+    for awaited in [&["a", "1"], &["b", "1"]] {
+        let paths = vec![lock(awaited)];
+        let request = AcquirePathsRequest { paths, max_wait_ms: u32::MAX, ..AcquirePathsRequest::default() };
+        let mut stream = trees.acquire(request).await.unwrap().into_inner();
+        queued(&mut stream).await;
+        streams.push(stream);
+    }
+    let waiters = list_waiters(&mut operator, list.clone()).await;
+    let [waiter] = &waiters[..] else { panic!("{waiters:?}") };
+    assert_eq!((waiter.key.as_str(), &waiter.path), ("", &Some(path(&["a", "1"]))));
+    assert_eq!((waiter.remaining_ms, waiter.wait_ends_at_ms), (u32::MAX, 0), "it has no end");
+
     let prefix = ListRequest { prefix: "a".to_owned(), ..list };
     assert_bad_input(operator.list(prefix).await, "prefix", 0);
-    let freeze = FreezeRequest { namespace: namespace(), prefix: "a".to_owned() };
+    let freeze = FreezeRequest { namespace: namespace(), prefix: "a".to_owned(), ..FreezeRequest::default() };
     assert_bad_input(operator.freeze(freeze).await, "prefix", 0);
 }
 
@@ -190,15 +307,22 @@ async fn an_invalid_request_is_rejected_by_field_and_limit() {
     let force =
         ForceReleaseRequest { id: "0".repeat(32), reason: "r".repeat(257), ..ForceReleaseRequest::default() };
     assert_bad_input(operator.force_release(force).await, "reason", 256);
-    let freeze = FreezeRequest { namespace: String::new(), prefix: "p".repeat(1025) };
+    let freeze = FreezeRequest { prefix: "p".repeat(1025), ..FreezeRequest::default() };
     assert_bad_input(operator.freeze(freeze).await, "prefix", 1024);
+    let reason = "r".repeat(257);
+    let freeze = FreezeRequest { reason: reason.clone(), ..FreezeRequest::default() };
+    assert_bad_input(operator.freeze(freeze).await, "reason", 256);
+    let thaw = ThawRequest { reason, ..ThawRequest::default() };
+    assert_bad_input(operator.thaw(thaw).await, "reason", 256);
+    let frozen = operator.list_frozen(ListFrozenRequest::default()).await.unwrap().into_inner();
+    assert!(frozen.prefixes.is_empty(), "{frozen:?}");
     // A namespace of keys has no entries.
     assert_bad_input(operator.list_entries(ListEntriesRequest::default()).await, "kind", 0);
     for number in 0..64 {
-        let freeze = FreezeRequest { namespace: String::new(), prefix: number.to_string() };
+        let freeze = FreezeRequest { prefix: number.to_string(), ..FreezeRequest::default() };
         operator.freeze(freeze).await.unwrap();
     }
-    let freeze = FreezeRequest { namespace: String::new(), prefix: "one more".to_owned() };
+    let freeze = FreezeRequest { prefix: "one more".to_owned(), ..FreezeRequest::default() };
     let (code, error, detail) = refusal(operator.freeze(freeze).await);
     assert_eq!((code, error), (Code::ResourceExhausted, ErrorCode::Overloaded));
     assert_eq!((detail.field.as_str(), detail.value), ("frozen prefixes", 64));

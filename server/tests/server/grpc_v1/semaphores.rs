@@ -151,6 +151,9 @@ async fn an_invalid_request_is_rejected_by_field_and_limit() {
     assert_bad_input(semaphores.try_acquire(no_name).await, "name", 0);
     let order = AcquirePermitsRequest { order: 9, ..permits(1, 0) };
     assert_bad_input(semaphores.try_acquire(order).await, "order", 0);
+    let reason = "r".repeat(257);
+    let set = SetCapacityRequest { name: "slots".to_owned(), capacity: 1, reason, ..Default::default() };
+    assert_bad_input(semaphores.set_capacity(set).await, "reason", 256);
     let set = SetCapacityRequest { name: "slots".to_owned(), ..SetCapacityRequest::default() };
     assert_bad_input(semaphores.set_capacity(set).await, "capacity", 0);
     let describe = DescribeRequest { namespace: String::new(), name: "n".repeat(1025) };

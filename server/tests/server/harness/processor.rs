@@ -107,6 +107,17 @@ pub(crate) fn wait_until_stopped(child: Pid) {
     }
 }
 
+/// Lets a paused server run until it has used this much processor time, or has nothing to do, and pauses it again.
+pub(crate) fn let_run(server: &Server, work: Duration) {
+    let before = processor_time(server);
+    wait_until("some work of the server", || {
+        // The server may have been paused again meanwhile.
+        server.resume();
+        processor_time(server) - before >= work || all_threads_sleep(server)
+    });
+    server.pause();
+}
+
 fn all_threads_sleep(server: &Server) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
     tasks.flatten().all(|task| {

@@ -169,7 +169,7 @@ fn the_http_port_reports_health_and_readiness() {
     let mut probe = |path: &str| {
         write!(prober, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is read");
         let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\nok") && !answer.ends_with(b"\r\n\r\nstopping") {
+        while !answer.ends_with(b"\r\n\r\nok") && !answer.ends_with(b"ends soon") {
             let mut byte = [0];
             prober.read_exact(&mut byte).expect("an answer");
             answer.push(byte[0]);

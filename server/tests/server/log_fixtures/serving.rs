@@ -88,7 +88,8 @@ impl<'a> Serving<'a> {
             let mut listed = BTreeMap::new();
             let mut cursor = 0;
             loop {
-                let answer = self.ask(&name, Request::List(List { cursor, count_max: 0, prefix: b"" }));
+                let answer = self
+                    .ask(&name, Request::List(List { cursor, count_max: 0, prefix: b"", ..List::default() }));
                 let Response::Listed(page) = answer.response() else { panic!("{:?}", answer.response()) };
                 for lock in page.locks {
                     let described = [lock.owner, lock.request_id, lock.metadata].map(<[u8]>::to_vec);

@@ -221,7 +221,7 @@ impl<'a> Story<'a> {
     fn pools(&mut self) {
         let (mut pools, _) = connect(self.server, &mut self.promised, hello_of(NamespaceKind::Pool, OWNER));
         let (capacity, order) = (7, PoolOrder::Timestamp);
-        let set = SetCapacity { name: b"slots", capacity, order };
+        let set = SetCapacity { name: b"slots", capacity, order, ..SetCapacity::default() };
         assert!(matches!(pools.ask(Request::SetCapacity(set)).response(), Response::CapacitySet(_)));
         let fact =
             Fact::new("pool").with("namespace", "pool").with("key", "slots").number("capacity", capacity);
@@ -292,7 +292,7 @@ impl<'a> Story<'a> {
     }
 
     fn freeze(&mut self, prefix: &[u8], thaw: bool) {
-        let answer = self.keys.ask(Request::Freeze(Freeze { prefix, thaw }));
+        let answer = self.keys.ask(Request::Freeze(Freeze { prefix, thaw, ..Freeze::default() }));
         assert!(
             matches!(answer.response(), Response::Frozen(frozen) if frozen.changed),
             "{:?}",

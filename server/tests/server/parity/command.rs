@@ -47,6 +47,7 @@ pub(super) enum Ask {
     },
     List {
         prefix: Option<String>,
+        waiting: bool,
     },
     Holds,
     Watch(String),
@@ -167,7 +168,8 @@ impl Ask {
                 words.value("count");
                 words.value("bytes");
                 words.flag("paths");
-                Self::List { prefix: words.next_if_any().map(text) }
+                let waiting = words.flag("waiting");
+                Self::List { prefix: words.next_if_any().map(text), waiting }
             }
             "watch" => Self::Watch(text(words.next("the key"))),
             "unwatch" => Self::Unwatch(text(words.next("the key"))),

@@ -30,6 +30,7 @@ pub(super) const QUORUM: AcquireOptions<'static> = AcquireOptions {
     request_id: None,
     owner: None,
     metadata: None,
+    traceparent: None,
 };
 const LOCAL: AcquireOptions<'static> = AcquireOptions { scope: Some(2), ..QUORUM };
 

@@ -1,6 +1,7 @@
 //! The disk stays full until everything that was set aside is used up: spare, reserve and the rest of the segment.
 
 use super::disk::{Ballast, MemoryDisk, can_mount};
+use super::rotten::metric;
 use super::site::{count, start};
 use crate::durable::local;
 use crate::harness::{
@@ -14,7 +15,7 @@ use waymaker_protocol::{Acquire, ErrorCode, Extend, Granted, Request, Response};
 
 const LEASE_MS: u32 = 600_000;
 /// The shortest segments: what is set aside is used up soon.
-const SHAPE: [&str; 4] = ["--workers", "2", "--log-segment-len", "65536"];
+const SHAPE: [&str; 6] = ["--workers", "2", "--log-segment-len", "65536", "--http-listen", "127.0.0.1:0"];
 /// Grants resume within this time once there is room.
 const RESUMED: Duration = Duration::from_secs(5);
 /// A server that is told to stop ends within this time: its drain, 10 ms, and two seconds.
@@ -110,6 +111,7 @@ fn stand_still_and_go_on() {
         std::thread::sleep(Duration::from_secs(1));
     }
     let (took, used) = (begun.elapsed(), processor_time(server) - used);
+    assert_eq!(metric(server, "waymaker_disk_full"), 1);
     println!("{used:?} of processor time in {took:?} without room");
     assert!(used * 20 < took, "{used:?} of processor time in {took:?} without room");
     assert_eq!(last_lsn(&directory), lsn, "nothing is written");
@@ -123,6 +125,7 @@ fn stand_still_and_go_on() {
         }
     });
     let took = freed.elapsed();
+    assert_eq!(metric(server, "waymaker_disk_full"), 0);
     let written = last_lsn(&directory) - lsn;
     assert!(written < 50, "{written} frames were waiting");
     if took >= RESUMED {

@@ -41,7 +41,7 @@ fn a_snapshot_beyond_the_file_size_limit_does_not_stop_the_server() {
     wait_until("a compaction that fails", || {
         fill(&mut client);
         assert!(!server.has_ended(), "the server ended");
-        metric(&server, "waymaker_log_compaction_failures_total") > 0
+        metric(&server, "waymaker_compaction_failures_total") > 0
     });
     client.release(held.id);
     server.signal("TERM");

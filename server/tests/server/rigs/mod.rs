@@ -10,6 +10,7 @@ mod checker_tests;
 mod client;
 mod cut;
 mod disk;
+mod early_stop;
 mod exhausted;
 mod file_size;
 mod full;

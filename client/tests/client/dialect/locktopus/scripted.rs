@@ -106,15 +106,18 @@ async fn an_unexpected_message_closes_the_connection_with_code_3000() {
         ("", "nothing"),
     ] {
         let (client, mut server) = connected().await;
+        let enqueued = tokio::sync::Notify::new();
         let script = async {
             server.expect(LOCK).await;
             server.answer("lock", "enqueued").await;
+            enqueued.notified().await;
             server.send(text).await;
             server.expect_close(3000).await;
         };
         let unexpected = CloseReason::Unexpected(text.to_owned());
         let calls = async {
             assert_eq!(client.lock(&set("W a")).await, Ok(false), "{what}");
+            enqueued.notify_one();
             assert_eq!(client.acquire().await, Err(LocktopusError::Closed(unexpected.clone())), "{what}");
             assert_eq!(client.closed().await, unexpected);
         };

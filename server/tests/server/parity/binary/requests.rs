@@ -35,6 +35,7 @@ impl Binary {
             request_id: request_id.as_deref(),
             owner: owner.as_deref(),
             metadata: metadata.as_deref(),
+            traceparent: None,
         };
         let (lease_ms, wait_ms) = (pace.millis(acquire.lease_ms), pace.wait_ms(acquire.wait_ms));
         let (session_lease, notify_queued, mut buffer) = (false, true, Vec::new());
@@ -147,10 +148,16 @@ impl Binary {
             Ask::Verify { place: word, fence } => {
                 ask("", Request::Verify(wire::Verify { fence: *fence, key: &place(kind, word) })).await;
             }
-            Ask::List { prefix } => {
+            Ask::List { prefix, waiting } => {
                 let prefix = prefix.as_deref().map(|prefix| place(kind, prefix)).unwrap_or_default();
-                let list =
-                    |cursor| Request::List(wire::List { cursor, count_max: PAGE_SIZE, prefix: &prefix });
+                let list = |cursor| {
+                    Request::List(wire::List {
+                        cursor,
+                        count_max: PAGE_SIZE,
+                        prefix: &prefix,
+                        waiting: *waiting,
+                    })
+                };
                 self.pages(command, list).await;
             }
             Ask::Holds => {
@@ -170,14 +177,31 @@ impl Binary {
                 ask(key, Request::Unwatch(wire::Unwatch { watch_number, key: key.as_bytes() })).await;
             }
             Ask::Freeze { prefix, thaw } => {
-                ask("", Request::Freeze(wire::Freeze { prefix: prefix.as_bytes(), thaw: *thaw })).await;
+                ask(
+                    "",
+                    Request::Freeze(wire::Freeze {
+                        prefix: prefix.as_bytes(),
+                        thaw: *thaw,
+                        ..wire::Freeze::default()
+                    }),
+                )
+                .await;
             }
             Ask::Describe(pool) => {
                 ask("", Request::DescribePool(wire::DescribePool { name: pool.as_bytes() })).await;
             }
             Ask::SetCapacity { pool, capacity, by_time } => {
                 let (capacity, order, name) = (*capacity, order(*by_time), pool.as_bytes());
-                ask("", Request::SetCapacity(wire::SetCapacity { capacity, order, name })).await;
+                ask(
+                    "",
+                    Request::SetCapacity(wire::SetCapacity {
+                        capacity,
+                        order,
+                        name,
+                        ..wire::SetCapacity::default()
+                    }),
+                )
+                .await;
             }
             Ask::TreeStatistics => ask("", Request::TreeStatistics(wire::TreeStatistics)).await,
             Ask::Register { register, heartbeat } => {
@@ -291,6 +315,7 @@ fn register_of<'a>(register: &'a Register, pace: &Pace) -> wire::Register<'a> {
         owner: register.owner.as_bytes(),
         value: register.value.as_bytes(),
         type_name: register.type_name.as_bytes(),
+        traceparent: None,
     }
 }
 

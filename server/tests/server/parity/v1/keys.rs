@@ -1,7 +1,7 @@
 //! What is asked about keys, paths, pools and buckets, and what operators ask.
 
 use super::V1;
-use super::shown::{age_of_hold, age_of_waiter, hold, path, place, remaining};
+use super::shown::{age_of_hold, age_of_waiter, hold, path, place, remaining, waiter};
 use crate::parity::command::{Ask, Bucket, Command, Kind};
 use crate::parity::counters::{COUNTERS, Counters};
 use crate::parity::pace::Pace;
@@ -50,11 +50,13 @@ impl V1 {
                     format!("{newest}{held}, the newest fence is {newest_fence}")
                 });
             }
-            Ask::List { prefix } => {
+            Ask::List { prefix, waiting } => {
                 let path = prefix.as_deref().and_then(path_of);
                 let prefix = prefix.as_deref().map(key_of).unwrap_or_default();
                 self.touch(lane, kind, &namespace).await;
-                self.list(lane, v1::ListRequest { namespace, prefix, path, ..Default::default() }).await;
+                let waiting = *waiting;
+                self.list(lane, v1::ListRequest { namespace, prefix, path, waiting, ..Default::default() })
+                    .await;
             }
             Ask::Watch(key) => self.watch(command, key, namespace).await,
             Ask::Unwatch(key) => {
@@ -69,12 +71,14 @@ impl V1 {
                     format!("frozen prefixes: {count}{}", if changed { "" } else { ", as it was" })
                 };
                 if *thaw {
-                    let answer = client.thaw(v1::ThawRequest { namespace, prefix }).await;
+                    let answer =
+                        client.thaw(v1::ThawRequest { namespace, prefix, ..Default::default() }).await;
                     self.answer(lane, "", answer, |answer| {
                         said(answer.get_ref().changed, answer.get_ref().frozen_count)
                     });
                 } else {
-                    let answer = client.freeze(v1::FreezeRequest { namespace, prefix }).await;
+                    let answer =
+                        client.freeze(v1::FreezeRequest { namespace, prefix, ..Default::default() }).await;
                     self.answer(lane, "", answer, |answer| {
                         said(answer.get_ref().changed, answer.get_ref().frozen_count)
                     });
@@ -89,7 +93,9 @@ impl V1 {
                 let order =
                     if *by_time { v1::SemaphoreOrder::Timestamp } else { v1::SemaphoreOrder::Arrival };
                 let (name, order) = (pool.clone(), order.into());
-                let request = v1::SetCapacityRequest { namespace, name, capacity: *capacity, order };
+                let capacity = *capacity;
+                let request =
+                    v1::SetCapacityRequest { namespace, name, capacity, order, ..Default::default() };
                 let answer = SemaphoreServiceClient::new(channel).set_capacity(request).await;
                 self.answer(lane, "", answer, |answer| {
                     format!("capacity set, it was {}", answer.get_ref().previous)
@@ -152,6 +158,10 @@ impl V1 {
             for listed in &page.holds {
                 self.heard
                     .say(PAGE, format!("{}: {}", place(&listed.key, listed.path.as_ref()), hold(listed)));
+            }
+            for listed in &page.waiters {
+                self.heard
+                    .say(PAGE, format!("{}: {}", place(&listed.key, listed.path.as_ref()), waiter(listed)));
             }
             if page.next_cursor.is_empty() {
                 return;

@@ -80,16 +80,25 @@ pub(super) fn age_of_waiter(waiter: &v1::Waiter) -> String {
 /// One hold, as lists and inspections show it.
 pub(super) fn hold(hold: &v1::Hold) -> String {
     let (held, remaining) = (age_of_hold(hold), remaining(hold.remaining_ms));
-    let mut text = format!(
-        "{} {} fence={} held={held} remaining={remaining}",
-        hold.owner,
-        mode(hold.shared),
-        hold.fence
-    );
-    if hold.priority != 0 {
-        text += &format!(" priority={}", hold.priority);
+    let (owner, mode, fence) = (&hold.owner, mode(hold.shared), hold.fence);
+    let text = format!("{owner} {mode} fence={fence} held={held} remaining={remaining}");
+    text + &as_requested(hold.priority, &hold.request_id, &hold.metadata)
+}
+
+/// One claim that waits, as lists show it.
+pub(super) fn waiter(waiter: &v1::Waiter) -> String {
+    let (age, remaining) = (age_of_waiter(waiter), remaining(waiter.remaining_ms));
+    let (owner, mode) = (&waiter.owner, mode(waiter.shared));
+    let text = format!("{owner} {mode} fence=0 held={age} remaining={remaining}");
+    text + &as_requested(waiter.priority, &waiter.request_id, &waiter.metadata)
+}
+
+fn as_requested(priority: u32, request_id: &str, metadata: &str) -> String {
+    let mut text = String::new();
+    if priority != 0 {
+        text += &format!(" priority={priority}");
     }
-    for (name, value) in [("request", &hold.request_id), ("metadata", &hold.metadata)] {
+    for (name, value) in [("request", request_id), ("metadata", metadata)] {
         if !value.is_empty() {
             text += &format!(" {name}={value}");
         }

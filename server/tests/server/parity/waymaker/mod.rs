@@ -84,7 +84,7 @@ impl FrontEnd for Waymaker {
             }
             Ask::OnClaim { ask: OnClaim::ForceRelease { .. }, .. } => Some("there are no operators"),
             Ask::OnClaim { .. } | Ask::Close { session_ended: false } | Ask::Counters => None,
-            Ask::List { .. } if command.kind == Kind::Flat => None,
+            Ask::List { waiting: false, .. } if command.kind == Kind::Flat => None,
             _ => Some("the contract has locks on keys, and nothing else"),
         }
     }
@@ -108,7 +108,7 @@ impl FrontEnd for Waymaker {
                 let text = self.on_claim(lane, target, key.as_deref(), ask, pace).await;
                 self.heard.say(lane, text);
             }
-            Ask::List { prefix } => self.list(lane, prefix.as_deref().unwrap_or_default()).await,
+            Ask::List { prefix, .. } => self.list(lane, prefix.as_deref().unwrap_or_default()).await,
             Ask::Close { .. } => self.connections.close(lane),
             _ => {}
         }

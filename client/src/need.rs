@@ -1,0 +1,35 @@
+//! Capabilities that a request needs.
+
+use waymaker_protocol::{Capabilities, ErrorCode};
+
+use crate::error::Error;
+
+/// A capability without which a server cannot serve a request. The client refuses such a request itself, so that nothing is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    capability: Capabilities,
+    /// The part of the request that needs the capability.
+    field: &'static str,
+    message: &'static str,
+}
+
+impl Need {
+    /// A list of claims that wait.
+    pub(crate) const LIST_WAITING: Self = Self {
+        capability: Capabilities::LIST_WAITING,
+        field: "waiting",
+        message: "the server cannot list claims that wait; upgrade the server",
+    };
+    /// A reason for the audit log.
+    pub(crate) const REASON: Self = Self {
+        capability: Capabilities::REASON,
+        field: "reason",
+        message: "the server cannot record a reason for this request, so nothing was done; upgrade the server, or send no reason",
+    };
+
+    /// Returns the refusal if the server does not offer the capability.
+    pub(crate) fn refusal(self, offered: Capabilities) -> Option<Error> {
+        let is_missing = !offered.contains(self.capability);
+        is_missing.then(|| Error::refused(ErrorCode::BadInput, self.field, 0, self.message))
+    }
+}

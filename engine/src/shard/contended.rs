@@ -1,0 +1,88 @@
+//! The keys of a shard that claims wait for most often.
+
+use super::Shard;
+use crate::claim::Claim;
+use crate::entry::{self, Kind};
+use crate::limits::{COMPARED_WAITER_COUNT_MAX, KEY_LEN_MAX};
+use crate::slab::NONE;
+
+/// The keys of a shard with the most waits in the newest minutes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContendedKeys {
+    /// Length of the time in which waits were counted.
+    pub window_ms: u64,
+    /// Most waits first.
+    pub keys: Vec<ContendedKey>,
+}
+
+/// One key that claims wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContendedKey {
+    /// Number of its namespace.
+    pub namespace: u16,
+    /// The key; of a set of paths its first path.
+    pub key: Vec<u8>,
+    /// Estimated number of claims that began to wait for it.
+    pub waits: u64,
+    /// Claims that wait for it now. `None` for a path.
+    pub waiter_count: Option<u32>,
+    /// Age of the oldest of its first waiters. `None` for a path, and without a waiter.
+    pub oldest_wait_ms: Option<u64>,
+}
+
+impl Shard {
+    /// Counts that this claim waits.
+    #[inline]
+    pub(super) fn note_wait(&mut self, claim: u32) {
+        if self.top_waits.note(self.now) {
+            self.count_wait(claim);
+        }
+    }
+
+    #[cold]
+    fn count_wait(&mut self, claim: u32) {
+        let Claim { entry, next, .. } = self.claims[claim];
+        let namespace = self.keys.entries[entry].namespace;
+        if self.keys.entries[entry].kind() == Kind::Tree {
+            let path = self.tree_of(claim).first_path(next, KEY_LEN_MAX);
+            self.top_waits.count(namespace, &path, self.now);
+        } else {
+            self.top_waits.count(namespace, self.keys.key(entry), self.now);
+        }
+    }
+
+    /// Returns the keys with the most waits.
+    pub fn contended_keys(&mut self) -> ContendedKeys {
+        let contended = self.top_waits.contended(self.now);
+        let keys = contended.keys.into_iter().map(|(namespace, key, waits)| {
+            let (waiter_count, oldest_wait_ms) = self.waiters_now(namespace, &key);
+            ContendedKey { namespace, key, waits, waiter_count, oldest_wait_ms }
+        });
+        ContendedKeys { window_ms: contended.window_ms, keys: keys.collect() }
+    }
+
+    /// Number of claims that wait for a key, and the age of the oldest of the first ones.
+    fn waiters_now(&self, namespace: u16, key: &[u8]) -> (Option<u32>, Option<u64>) {
+        let find = |key: &[u8]| self.keys.find(namespace, key, self.hash(namespace, key));
+        let entry = find(key);
+        if entry == NONE {
+            let whole = find(b"");
+            let is_tree = whole != NONE && self.keys.entries[whole].kind() == Kind::Tree;
+            return ((!is_tree).then_some(0), None);
+        }
+        let record = &self.keys.entries[entry];
+        let oldest = |waiters: &mut dyn Iterator<Item = u32>| {
+            waiters.take(COMPARED_WAITER_COUNT_MAX).map(|claim| self.age_ms(&self.claims[claim])).max()
+        };
+        match record.kind() {
+            Kind::Pool => (Some(self.waiter_count(entry)), oldest(&mut self.pool_waiters(entry))),
+            Kind::Flat if record.has(entry::flag::QUEUED) => {
+                let mut waiters = self.queues[record.head].waiters(&self.claims, &self.details);
+                (Some(self.waiter_count(entry)), oldest(&mut waiters))
+            }
+            Kind::Flat => (Some(0), None),
+            // The path of the whole tree.
+            Kind::Tree => (None, None),
+        }
+    }
+}

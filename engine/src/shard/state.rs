@@ -1,0 +1,47 @@
+//! The state of a shard in numbers, for metrics.
+
+use super::Shard;
+
+/// What there is in a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardState {
+    /// Claims that are held.
+    pub held: u64,
+    /// Acquires that wait.
+    pub waiting: u64,
+    /// Memory of the tables.
+    pub memory: TableMemory,
+}
+
+/// Memory that the tables of a shard use. Long keys, strings of claims and paths are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableMemory {
+    /// Bytes, in the order of [`TableMemory::PARTS`].
+    pub bytes: [u64; Self::PARTS.len()],
+}
+
+impl TableMemory {
+    /// Names of the parts in metrics.
+    pub const PARTS: [&str; 5] = ["claims", "keys", "queues", "buckets", "connections"];
+}
+
+impl Shard {
+    /// Returns the state of the shard.
+    pub fn state(&self) -> ShardState {
+        let waiting = u64::from(self.waiting_count());
+        let far_stubs: u64 = self.counters.iter().map(|counters| counters.far_stub_count).sum();
+        let claims = [self.claims.len_bytes(), self.details.len_bytes(), self.waiting.len_bytes()];
+        let bytes = [
+            claims.iter().sum::<usize>() + self.request_ids.len_bytes(),
+            self.keys.len_bytes(),
+            self.queues.len_bytes() + self.pools.len_bytes(),
+            self.buckets.len_bytes(),
+            self.lanes.len_bytes(),
+        ];
+        ShardState {
+            held: u64::from(self.claim_count()).saturating_sub(waiting + far_stubs),
+            waiting,
+            memory: TableMemory { bytes: bytes.map(|bytes| bytes as u64) },
+        }
+    }
+}

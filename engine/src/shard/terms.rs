@@ -1,0 +1,77 @@
+//! Terms that all clients of a namespace share: its default lease, its lowest scope and its quotas.
+//!
+//! They are applied to an acquire before it is decided ([`Shard::apply_terms`]), so nothing else knows them.
+
+use super::Shard;
+use crate::account::{Account, Accounts};
+use crate::effect::Scope;
+use std::sync::Arc;
+
+/// Terms of one namespace. The default value changes nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// Lease of an acquire that asks for the default lease. `None`: the default of the limits.
+    pub lease_default_ms: Option<u32>,
+    /// Lowest scope of a claim. Claims of a lower scope are raised to it.
+    pub scope_min: Scope,
+    /// Account that counts the claims of all clients.
+    pub account: Option<Arc<Account>>,
+}
+
+impl Terms {
+    /// Returns whether they change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.lease_default_ms.is_none() && !self.scope_min.is_durable() && self.account.is_none()
+    }
+}
+
+impl Shard {
+    /// Sets the terms of a namespace. Must be called before the shard restores or serves anything of the namespace.
+    pub fn set_terms(&mut self, namespace: u16, terms: Terms) {
+        self.terms.insert(namespace, terms);
+    }
+
+    /// Returns whether a namespace may have terms.
+    #[inline]
+    pub fn has_terms(&self) -> bool {
+        !self.terms.is_empty()
+    }
+
+    /// Applies the terms of a namespace to the lease and the scope that an acquire asks for.
+    #[inline]
+    pub fn apply_terms(&self, namespace: u16, session_lease: bool, lease_ms: &mut u32, scope: &mut Scope) {
+        if self.has_terms() {
+            // A hold that lasts as long as its session has no lease.
+            if !session_lease {
+                *lease_ms = self.lease_of_terms(namespace, *lease_ms);
+            }
+            *scope = self.scope_in(namespace, *scope);
+        }
+    }
+
+    /// Returns the lease that a request asks for, of which 0 is the default.
+    #[inline]
+    pub(super) fn lease_in(&self, namespace: u16, asked_ms: u32) -> u32 {
+        if self.has_terms() { self.lease_of_terms(namespace, asked_ms) } else { asked_ms }
+    }
+
+    #[cold]
+    fn lease_of_terms(&self, namespace: u16, asked_ms: u32) -> u32 {
+        let own_ms = self.terms.get(&namespace).and_then(|terms| terms.lease_default_ms);
+        own_ms.filter(|_| asked_ms == 0).unwrap_or(asked_ms)
+    }
+
+    /// Returns the scope of a claim that asks for this scope.
+    #[cold]
+    pub(super) fn scope_in(&self, namespace: u16, asked: Scope) -> Scope {
+        self.terms.get(&namespace).map_or(asked, |terms| terms.scope_min.max(asked))
+    }
+
+    /// Sets the accounts of a lane: those of its client, and the account of its namespace.
+    pub(super) fn account_for(&mut self, lane: u32) {
+        let record = &self.lanes.lanes[lane];
+        let own = record.access.as_ref().map_or(Accounts::NONE, |access| access.accounts().clone());
+        let namespace = self.terms.get(&record.namespace).and_then(|terms| terms.account.clone());
+        self.set_accounts(lane, Accounts { namespace, ..own });
+    }
+}

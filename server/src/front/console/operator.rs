@@ -1,0 +1,115 @@
+//! The client of one request of the console, with the rights of its identity.
+
+use super::problem::Problem;
+use crate::access::Policy;
+use crate::driver::{Inlet, Local};
+use crate::front::FrontCaller;
+use crate::front::http::Connection;
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use serde::Serialize;
+use waymaker_engine::{Access, Rights};
+use waymaker_protocol::{NamespaceKind, Request, Response};
+
+/// Who makes a request.
+#[derive(Debug)]
+pub(super) struct Operator {
+    pub(super) caller: FrontCaller,
+}
+
+/// A namespace that exists, with a lane in it.
+#[derive(Debug)]
+pub(super) struct Space {
+    pub(super) number: u16,
+    pub(super) kind: NamespaceKind,
+    /// Rights of the operator. `None`: all rights.
+    pub(super) access: Option<Access>,
+    inlet: Inlet,
+}
+
+/// Operations that the operator may use in a namespace, at least with some keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct May {
+    list: bool,
+    inspect: bool,
+    force_release: bool,
+    freeze: bool,
+    resize: bool,
+}
+
+impl May {
+    const RIGHTS: [Rights; 5] =
+        [Rights::LIST, Rights::INSPECT, Rights::FORCE_RELEASE, Rights::FREEZE, Rights::RESIZE];
+
+    /// Returns the operations in a namespace of this kind in which the operator has these rights. Only a pool has a capacity.
+    fn of(kind: NamespaceKind, may: impl Fn(Rights) -> bool) -> Self {
+        // A namespace for rates has no claims.
+        let has_claims = kind != NamespaceKind::Limit;
+        Self {
+            list: may(Rights::LIST) && has_claims,
+            inspect: may(Rights::INSPECT) && has_claims,
+            force_release: may(Rights::FORCE_RELEASE) && has_claims,
+            freeze: may(Rights::FREEZE) && has_claims,
+            // The order of the waiters is read first.
+            resize: may(Rights::RESIZE) && may(Rights::INSPECT) && kind == NamespaceKind::Pool,
+        }
+    }
+}
+
+impl Operator {
+    /// Returns the operations that the operator may use in each namespace. To be called once for many namespaces.
+    pub(super) fn may(&self, policy: &Policy) -> impl Fn(&[u8], NamespaceKind) -> May {
+        let allowed = May::RIGHTS.map(|right| (right, policy.allowing(self.caller.identity.as_ref(), right)));
+        move |namespace, kind| {
+            May::of(kind, |right| allowed.iter().any(|(own, is_in)| *own == right && is_in(namespace)))
+        }
+    }
+
+    /// Opens a lane in the namespace of this name. It makes no namespace. A client without the right does not learn whether there is one.
+    pub(super) fn space(&self, name: &str, right: Rights) -> Result<Space, Problem> {
+        if name.is_empty() {
+            return Err(Problem::bad_input("namespace", "must be the name of a namespace"));
+        }
+        self.caller.check_right(name.as_bytes(), right).map_err(Problem::unauthorized)?;
+        let found = Local::with(|local| local.node.find_namespace(name.as_bytes()));
+        let (number, kind) =
+            found.ok_or_else(|| Problem::not_found("there is no namespace of this name".to_owned()))?;
+        let access = self.caller.access(name.as_bytes(), kind);
+        let owner = self.caller.address.as_deref().unwrap_or_default().as_bytes();
+        let inlet =
+            Inlet::open(kind, name.as_bytes(), owner, &self.caller).map_err(|reply| Problem::from(&reply))?;
+        Ok(Space { number, kind, access, inlet })
+    }
+}
+
+/// Finds out who makes a request.
+impl<S: Sync> FromRequestParts<S> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let connection = parts.extensions.get::<Connection>().ok_or_else(Problem::unexpected)?;
+        Ok(Self { caller: connection.caller(&parts.headers)? })
+    }
+}
+
+impl Space {
+    /// Returns the operations that the operator may use here.
+    pub(super) fn may(&self) -> May {
+        May::of(self.kind, |right| {
+            self.access.as_ref().is_none_or(|access| access.somewhere().contains(right))
+        })
+    }
+
+    /// Asks, and reads the response.
+    pub(super) async fn ask<T>(
+        &self,
+        request: Request<'_>,
+        read: impl FnOnce(Response<'_>) -> Option<T>,
+    ) -> Result<T, Problem> {
+        let reply = self.inlet.ask(|number, out| request.encode(number, out)).await?;
+        match reply.response() {
+            Response::Error(error) => Err(Problem::from(&error)),
+            response => read(response).ok_or_else(Problem::unexpected),
+        }
+    }
+}

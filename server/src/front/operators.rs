@@ -1,0 +1,57 @@
+//! Questions of operators that every front end answers alike, and that need no shard.
+
+use super::shown::text;
+use crate::driver::Local;
+use crate::driver::front_turn::next_turn;
+use std::sync::{Arc, PoisonError};
+use waymaker_access::Identity;
+use waymaker_engine::{Access, Rights};
+use waymaker_protocol::NamespaceKind;
+
+/// Namespaces in which rights are looked up before others get a turn. With 1,000 rules that takes 1 ms.
+const LOOKED_AT_MAX: usize = 2_048;
+
+/// Returns a wanted namespace in which the client has a right. A request about all namespaces is made in a namespace. To be
+/// awaited by a connection that runs in turns.
+pub(super) async fn some_namespace(
+    identity: Option<&Arc<Identity>>,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Option<(NamespaceKind, String)> {
+    let mut from = 0;
+    loop {
+        match some_namespace_from(from, identity, &is_wanted) {
+            (None, Some(next)) => from = next,
+            (found, _) => return found,
+        }
+        next_turn().await;
+    }
+}
+
+/// Looks for a namespace from this number on. Returns where to look further, if there are more.
+fn some_namespace_from(
+    from: u64,
+    identity: Option<&Arc<Identity>>,
+    is_wanted: &impl Fn(&[u8]) -> bool,
+) -> (Option<(NamespaceKind, String)>, Option<u64>) {
+    let policy = Local::with(|local| local.node.access.policy());
+    let reaches = policy.reach(identity);
+    Local::with(|local| {
+        let namespaces = local.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = namespaces.by_number(from);
+        let found = names.by_ref().take(LOOKED_AT_MAX).find(|(_, name, _)| is_wanted(name) && reaches(name));
+        (found.map(|(_, name, kind)| (kind, text(name))), names.next().map(|(number, ..)| u64::from(number)))
+    })
+}
+
+/// Returns the frozen prefixes of a namespace that a client with these rights may list, each as `shown` shows it. `None`: all rights.
+pub(super) fn frozen_prefixes<T>(
+    namespace: u16,
+    access: Option<&Access>,
+    shown: impl Fn(&[u8]) -> T,
+) -> Vec<T> {
+    let may_list = |prefix: &&[u8]| access.is_none_or(|access| access.covers(Rights::LIST, prefix));
+    Local::with(|local| {
+        let freezes = local.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
+        freezes.prefixes(namespace).filter(may_list).map(shown).collect()
+    })
+}

@@ -1,0 +1,203 @@
+//! Results of acquires by namespace and front end.
+
+use super::cell::Cell;
+use crate::limits::ACQUIRE_ROW_COUNT_MAX;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use waymaker_engine::{Answer, Refusal};
+use waymaker_protocol::NamespaceKind;
+
+/// How an acquire ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcquireResult {
+    Granted,
+    /// A try, and another client has the key.
+    Busy,
+    Timeout,
+    Cancelled,
+    /// Any other error.
+    Refused,
+}
+
+impl AcquireResult {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Granted, Self::Busy, Self::Timeout, Self::Cancelled, Self::Refused];
+
+    /// The name in metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// Returns the result of an acquire with this answer. `None` if the answer repeats an earlier one.
+    pub(crate) fn of(answer: &Answer) -> Option<Self> {
+        match answer {
+            Answer::Granted(grant) => (!grant.repeated).then_some(Self::Granted),
+            Answer::GrantedSeveral(grants) => {
+                (!grants.iter().any(|key| key.grant.repeated)).then_some(Self::Granted)
+            }
+            Answer::Refused(Refusal::Busy(_)) => Some(Self::Busy),
+            Answer::Refused(Refusal::Timeout(_)) => Some(Self::Timeout),
+            Answer::Refused(Refusal::Cancelled(_)) => Some(Self::Cancelled),
+            Answer::Refused(_) => Some(Self::Refused),
+            _ => Some(Self::Granted),
+        }
+    }
+}
+
+/// Counts by the place of the result in [`AcquireResult::ALL`].
+pub(crate) type ResultCounts = [u64; AcquireResult::ALL.len()];
+
+/// The acquires of one worker in one namespace through one front end.
+#[derive(Debug, Default)]
+pub(crate) struct AcquireCounts([Cell; AcquireResult::ALL.len()]);
+
+impl AcquireCounts {
+    #[inline]
+    pub(crate) fn add(&self, result: AcquireResult, count: u64) {
+        self.0[result as usize].add(count);
+    }
+
+    fn get(&self) -> ResultCounts {
+        std::array::from_fn(|result| self.0[result].get())
+    }
+}
+
+/// Namespace and front end of a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AcquireKey {
+    pub(crate) namespace: Box<[u8]>,
+    pub(crate) kind: NamespaceKind,
+    pub(crate) front_end: &'static str,
+}
+
+/// All acquires of one worker. Lanes keep their row, so only a new connection and a scrape lock the table.
+#[derive(Debug, Default)]
+pub(crate) struct AcquireTable(Mutex<Rows>);
+
+#[derive(Debug, Default)]
+struct Rows {
+    rows: BTreeMap<AcquireKey, Row>,
+    /// Counts of dropped rows since the last scrape, by front end.
+    dropped: BTreeMap<&'static str, ResultCounts>,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    counts: Arc<AcquireCounts>,
+    /// The counts at the last scrape.
+    scraped: ResultCounts,
+}
+
+impl Row {
+    /// Returns the counts since the last call.
+    fn take(&mut self) -> ResultCounts {
+        let counts = self.counts.get();
+        let scraped = std::mem::replace(&mut self.scraped, counts);
+        std::array::from_fn(|result| counts[result].wrapping_sub(scraped[result]))
+    }
+
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.counts) > 1
+    }
+}
+
+/// Counts between two scrapes.
+#[derive(Debug, Default)]
+pub(crate) struct NewAcquires {
+    pub(crate) rows: BTreeMap<AcquireKey, ResultCounts>,
+    /// In namespaces that have no row any more, by front end.
+    pub(crate) dropped: BTreeMap<&'static str, ResultCounts>,
+}
+
+impl AcquireTable {
+    /// Returns the row of a new connection. A full table first drops the rows that no connection uses.
+    pub(crate) fn row(&self, key: AcquireKey) -> Arc<AcquireCounts> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Rows { rows, dropped } = &mut *table;
+        if rows.len() >= ACQUIRE_ROW_COUNT_MAX && !rows.contains_key(&key) {
+            rows.retain(|key, row| {
+                let is_used = row.is_used();
+                if !is_used {
+                    add(dropped.entry(key.front_end).or_default(), row.take());
+                }
+                is_used
+            });
+        }
+        Arc::clone(&rows.entry(key).or_default().counts)
+    }
+
+    /// Moves the counts since the last scrape to `new`, and drops rows that no connection uses.
+    pub(crate) fn take(&self, new: &mut NewAcquires) {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.rows.retain(|key, row| {
+            let is_used = row.is_used();
+            add(new.rows.entry(key.clone()).or_default(), row.take());
+            is_used
+        });
+        for (front_end, counts) in std::mem::take(&mut table.dropped) {
+            add(new.dropped.entry(front_end).or_default(), counts);
+        }
+    }
+}
+
+/// Adds counts of each result.
+pub(crate) fn add(sum: &mut ResultCounts, counts: ResultCounts) {
+    sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(namespace: u32) -> AcquireKey {
+        let namespace = namespace.to_string().into_bytes().into();
+        AcquireKey { namespace, kind: NamespaceKind::Flat, front_end: "binary" }
+    }
+
+    #[test]
+    fn connections_of_one_namespace_share_a_row() {
+        let table = AcquireTable::default();
+        table.row(key(1)).add(AcquireResult::Granted, 1);
+        table.row(key(1)).add(AcquireResult::Busy, 1);
+        table.row(key(2)).add(AcquireResult::Busy, 1);
+        let mut new = NewAcquires::default();
+        table.take(&mut new);
+        assert_eq!(new.rows[&key(1)], [1, 1, 0, 0, 0]);
+        assert_eq!(new.rows[&key(2)], [0, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn each_acquire_is_taken_by_one_scrape() {
+        let table = AcquireTable::default();
+        let row = table.row(key(1));
+        row.add(AcquireResult::Granted, 1);
+        table.take(&mut NewAcquires::default());
+        row.add(AcquireResult::Timeout, 1);
+        drop(row);
+        let mut new = NewAcquires::default();
+        table.take(&mut new);
+        table.take(&mut new);
+        assert_eq!(new.rows[&key(1)], [0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_full_table_drops_rows_without_a_connection_and_keeps_their_sum() {
+        let table = AcquireTable::default();
+        let used = table.row(key(0));
+        for namespace in 1..=ACQUIRE_ROW_COUNT_MAX as u32 {
+            table.row(key(namespace)).add(AcquireResult::Granted, 1);
+        }
+        used.add(AcquireResult::Timeout, 1);
+        let mut new = NewAcquires::default();
+        table.take(&mut new);
+        assert_eq!(new.rows.len(), 2, "the row in use and the newest");
+        assert_eq!(new.rows[&key(0)], [0, 0, 1, 0, 0]);
+        assert_eq!(new.dropped["binary"][0], ACQUIRE_ROW_COUNT_MAX as u64 - 1);
+    }
+}

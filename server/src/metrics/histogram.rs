@@ -1,0 +1,115 @@
+//! Histograms that one thread fills and any thread reads.
+//!
+//! Each doubling of the value has two buckets, so a quantile is wrong by at most half of itself. The bucket of a value follows from its
+//! highest bits in a few instructions.
+
+use super::cell::Cell;
+
+/// Upper bound of the first bucket that is shown: a duration in nanoseconds, or a count of 1 as [`Histogram::note_count`] scales it.
+pub(crate) const FIRST_BOUND: u64 = 1 << FIRST_EXPONENT;
+/// Number of buckets with an upper bound. The last bound is 2^30 times the first one, for a duration 18 minutes.
+pub(crate) const BUCKET_COUNT: usize = 61;
+
+const FIRST_EXPONENT: usize = 10;
+/// Number of fine buckets: two for each bit of a value.
+const FINE_COUNT: usize = 128;
+/// The last fine bucket of the first bucket that is shown.
+const FIRST_FINE: usize = 2 * FIRST_EXPONENT - 1;
+
+/// The counts of one writing thread.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    counts: [Cell; FINE_COUNT],
+    sum: Cell,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: std::array::from_fn(|_| Cell::default()), sum: Cell::default() }
+    }
+}
+
+impl Histogram {
+    /// Counts a duration. One of exactly the bound of a bucket counts in the next bucket, which saves an instruction.
+    #[inline(always)]
+    pub(crate) fn note_nanos(&self, nanos: u64) {
+        self.counts[fine_bucket(nanos)].add(1);
+        self.sum.add(nanos);
+    }
+
+    /// Counts a number, which is multiplied by [`FIRST_BOUND`].
+    pub(crate) fn note_count(&self, count: u32) {
+        let scaled = u64::from(count) << FIRST_EXPONENT;
+        // The bound of a bucket belongs to it, as Prometheus counts.
+        self.counts[fine_bucket(scaled.saturating_sub(1))].add(1);
+        self.sum.add(scaled);
+    }
+}
+
+/// The counts of several threads together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Merged {
+    /// By bucket; the last one is for values above all bounds.
+    pub(crate) counts: [u64; BUCKET_COUNT + 1],
+    pub(crate) sum: u64,
+}
+
+impl Merged {
+    pub(crate) fn of<'a>(histograms: impl IntoIterator<Item = &'a Histogram>) -> Self {
+        let mut merged = Self { counts: [0; BUCKET_COUNT + 1], sum: 0 };
+        for histogram in histograms {
+            for (fine, count) in histogram.counts.iter().enumerate() {
+                merged.counts[fine.saturating_sub(FIRST_FINE).min(BUCKET_COUNT)] += count.get();
+            }
+            merged.sum = merged.sum.wrapping_add(histogram.sum.get());
+        }
+        merged
+    }
+}
+
+/// Returns the upper bound of a bucket, in multiples of [`FIRST_BOUND`]: 1, 1.5, 2, 3, 4, 6, 8 and so on.
+pub(crate) fn bound(bucket: usize) -> f64 {
+    let power = (1_u64 << (bucket / 2)) as f64;
+    if bucket.is_multiple_of(2) { power } else { 1.5 * power }
+}
+
+/// Returns the bucket of `2^n <= value < 1.5 * 2^n` or of `1.5 * 2^n <= value < 2^(n+1)`.
+#[inline(always)]
+fn fine_bucket(value: u64) -> usize {
+    let exponent = (value | 1).ilog2();
+    let half = value << 1 >> exponent & 1;
+    (2 * exponent as usize + half as usize) % FINE_COUNT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket_of(value: u64) -> Option<usize> {
+        let histogram = Histogram::default();
+        histogram.note_nanos(value);
+        Merged::of([&histogram]).counts.iter().position(|count| *count == 1)
+    }
+
+    #[test]
+    fn a_value_is_in_the_first_bucket_whose_bound_is_above_it() {
+        let bounds: Vec<u64> = (0..BUCKET_COUNT).map(|bucket| (bound(bucket) * 1024.0) as u64).collect();
+        assert!(bounds.is_sorted() && bounds[..6] == [1024, 1536, 2048, 3072, 4096, 6144]);
+        assert_eq!(bounds.last(), Some(&(1 << 40)));
+        let near = bounds.iter().flat_map(|bound| [bound - 1, *bound, bound + 1]);
+        for value in near.chain([0, 1, 2, 1 << 62, u64::MAX]) {
+            let expected = bounds.iter().position(|bound| *bound > value).unwrap_or(BUCKET_COUNT);
+            assert_eq!(bucket_of(value), Some(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn counts_of_several_threads_add_up() {
+        let histogram = Histogram::default();
+        for count in [1, 1, 3] {
+            histogram.note_count(count);
+        }
+        let merged = Merged::of([&histogram, &histogram]);
+        assert_eq!((merged.counts[0], merged.counts[3], merged.sum), (4, 2, 10 * FIRST_BOUND));
+    }
+}

@@ -1,0 +1,95 @@
+//! Counts and durations of a running server. `front/metrics` shows them to Prometheus.
+//!
+//! Each thread counts in cells of its own, and a scrape adds them up. So counting costs no atomic addition, and no thread waits.
+
+mod acquires;
+mod cell;
+mod contended;
+mod gauges;
+mod histogram;
+mod namespace_labels;
+mod processor;
+mod worker;
+
+pub(crate) use acquires::{AcquireResult, NewAcquires, ResultCounts, add};
+pub(crate) use contended::Contended;
+pub(crate) use gauges::ShardGauges;
+pub(crate) use histogram::{BUCKET_COUNT, FIRST_BOUND, Histogram, Merged, bound};
+pub(crate) use namespace_labels::NamespaceLabels;
+pub(crate) use processor::watch_processors;
+pub(crate) use worker::{AcquireCounts, NO_FRONT_END, WorkerMetrics};
+
+use crate::driver::Port;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use waymaker_engine::LossReason;
+
+/// The metrics of one node.
+#[derive(Debug)]
+pub(crate) struct NodeMetrics {
+    pub(crate) workers: Box<[Arc<WorkerMetrics>]>,
+    /// Set by each worker for the shards that it comes by.
+    pub(crate) shards: Box<[ShardGauges]>,
+    /// By port.
+    connections: [Arc<AtomicU64>; Port::ALL.len()],
+    /// Written by the thread of the log.
+    pub(crate) log_syncs: Histogram,
+    pub(crate) log_segment_count: AtomicU64,
+    /// Written by the thread of the cluster.
+    pub(crate) quorum_requests: Histogram,
+}
+
+impl NodeMetrics {
+    pub(crate) fn new(worker_count: usize, shard_count: usize) -> Self {
+        Self {
+            workers: (0..worker_count).map(|_| Arc::default()).collect(),
+            shards: (0..shard_count).map(|_| ShardGauges::default()).collect(),
+            connections: Default::default(),
+            log_syncs: Histogram::default(),
+            log_segment_count: AtomicU64::new(0),
+            quorum_requests: Histogram::default(),
+        }
+    }
+
+    /// The metrics of each worker.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = &WorkerMetrics> {
+        self.workers.iter().map(|worker| &**worker)
+    }
+
+    /// Returns the number of lost holds by reason.
+    pub(crate) fn lost(&self) -> BTreeMap<LossReason, u64> {
+        let mut lost = BTreeMap::new();
+        for (reason, count) in self.workers().flat_map(WorkerMetrics::lost) {
+            *lost.entry(reason).or_default() += count;
+        }
+        lost
+    }
+
+    /// Returns the number of sessions of clients.
+    pub(crate) fn session_count(&self) -> u64 {
+        self.workers().map(|worker| worker.session_count.get()).sum()
+    }
+
+    /// Counts a connection of this port until the result is dropped.
+    pub(crate) fn count_connection(&self, port: Port) -> OpenConnection {
+        let count = Arc::clone(&self.connections[port as usize]);
+        count.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(count)
+    }
+
+    /// Returns the number of open connections of each port.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = (Port, u64)> {
+        Port::ALL.into_iter().map(|port| (port, self.connections[port as usize].load(Ordering::Relaxed)))
+    }
+}
+
+/// One open connection.
+#[derive(Debug)]
+pub(crate) struct OpenConnection(Arc<AtomicU64>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,59 @@
+//! How busy the threads of workers are, as the system counts it.
+
+use crate::node::Node;
+use std::fs::read_to_string;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looks at the threads of all workers once a second, for ever, in a thread of its own.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub(crate) fn watch_processors(node: Arc<Node>) -> std::io::Result<()> {
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+        let mut seen = vec![0; node.worker_count()];
+        let mut looked_at = Instant::now();
+        loop {
+            std::thread::sleep(LOOK);
+            let elapsed = looked_at.elapsed();
+            looked_at = Instant::now();
+            for (worker, seen) in node.metrics.workers.iter().zip(&mut seen) {
+                let thread_id = worker.thread_id.get();
+                let schedstat = read_to_string(format!("/proc/self/task/{thread_id}/schedstat"));
+                if let Some(nanos) = schedstat.ok().and_then(|text| run_nanos(&text)) {
+                    let before = std::mem::replace(seen, nanos);
+                    worker.set_busy_ratio(busy_ratio(before, nanos, elapsed));
+                }
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Returns how long a thread has run, from its file `schedstat`.
+fn run_nanos(schedstat: &str) -> Option<u64> {
+    schedstat.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn busy_ratio(before_nanos: u64, now_nanos: u64, elapsed: Duration) -> f64 {
+    let ran = Duration::from_nanos(now_nanos.saturating_sub(before_nanos));
+    (ran.as_secs_f64() / elapsed.as_secs_f64().max(f64::EPSILON)).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_busy_for_the_share_of_the_time_that_it_ran() {
+        assert_eq!(run_nanos("2500000 77 9\n"), Some(2_500_000));
+        assert_eq!(run_nanos(""), None);
+        let second = Duration::from_secs(1);
+        assert_eq!(busy_ratio(1_000_000_000, 1_250_000_000, second), 0.25);
+        assert_eq!(busy_ratio(0, 2_000_000_000, second), 1.0, "both readings take time");
+        assert_eq!(busy_ratio(5, 1, second), 0.0, "the thread of another server");
+    }
+}

@@ -1,0 +1,76 @@
+//! The collector of `--otlp-endpoint`.
+
+use crate::options::without_user_info;
+use crate::quorum::{Endpoint, client_config};
+
+/// Port of OTLP over gRPC.
+const PORT: u16 = 4317;
+
+/// Why `--otlp-endpoint` cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OtlpOptionError {
+    /// The value is not the URL of a server.
+    #[error(
+        "--otlp-endpoint: {endpoint:?} is not an address; use http://HOST:PORT or https://HOST:PORT, without user, path or query"
+    )]
+    BadEndpoint {
+        /// The value, without a password.
+        endpoint: String,
+    },
+    /// The collector is encrypted, and the system has no CA certificates.
+    #[error("--otlp-endpoint: the system has no CA certificates; install them or use http://")]
+    NoRoots,
+}
+
+/// Returns the collector with this URL. Reads the certificates of the system if it is encrypted.
+///
+/// # Errors
+/// If the URL cannot be used.
+pub fn collector_of(url: &str) -> Result<Endpoint, OtlpOptionError> {
+    let config = if url.starts_with("https://") {
+        Some(client_config().map_err(|_| OtlpOptionError::NoRoots)?)
+    } else {
+        None
+    };
+    let with_port = || format!("{}:{PORT}", url.trim_end_matches('/'));
+    let has_scheme = url.starts_with("http://") || url.starts_with("https://");
+    let found = Endpoint::parse(url, config.as_ref())
+        .or_else(|| Endpoint::parse(&with_port(), config.as_ref()))
+        .filter(|_| has_scheme);
+    found.ok_or_else(|| OtlpOptionError::BadEndpoint { endpoint: without_user_info(url) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_is_a_url_with_an_optional_port() {
+        for (url, shown) in [
+            ("http://collector:4317", "http://collector:4317"),
+            ("http://collector", "http://collector:4317"),
+            ("http://collector/", "http://collector:4317"),
+            ("http://[::1]:1", "http://[::1]:1"),
+        ] {
+            assert_eq!(collector_of(url).unwrap().to_string(), shown, "{url}");
+        }
+        for url in [
+            "",
+            "collector:4317",
+            "http://",
+            "http://a:0",
+            "http://a:1/v1/traces",
+            "grpc://a:1",
+            "http://a:99999",
+        ] {
+            let error = collector_of(url).unwrap_err().to_string();
+            assert!(error.starts_with("--otlp-endpoint: ") && error.contains(url), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_error_shows_a_password() {
+        let error = collector_of("http://me:secret@collector:1").unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
+    }
+}

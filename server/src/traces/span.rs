@@ -1,0 +1,107 @@
+//! One acquire, as a span.
+
+use crate::chars::truncate;
+use crate::limits::SPAN_KEY_CHARS_MAX;
+use crate::metrics::AcquireResult;
+use waymaker_engine::Nanos;
+use waymaker_protocol::{NamespaceKind, PathKey, Readable, TraceParent};
+
+/// An ended span. Its instants are readings of the clock of the workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AcquireSpan {
+    pub(crate) parent: TraceParent,
+    pub(crate) namespace: Box<[u8]>,
+    pub(crate) kind: NamespaceKind,
+    pub(crate) front_end: &'static str,
+    /// Start of the key, or of its path with slashes; of several keys the first. The thread makes a text of it.
+    pub(crate) key: Box<[u8]>,
+    /// When the worker had read the request.
+    pub(crate) begun: Nanos,
+    /// When the claim had entered a queue, if it waited longer than one step of the worker.
+    pub(crate) queued: Option<Nanos>,
+    /// When the response was there.
+    pub(crate) ended: Nanos,
+    pub(crate) result: AcquireResult,
+    /// Of the grant.
+    pub(crate) fence: Option<u64>,
+    /// Why the claim was not granted.
+    pub(crate) error: Option<SpanError>,
+}
+
+#[cfg(test)]
+impl AcquireSpan {
+    /// Returns a granted acquire that waited from 200 ns to 700 ns.
+    pub(super) fn sample() -> Self {
+        Self {
+            parent: TraceParent::new([1; 16], [2; 8], 1).unwrap(),
+            namespace: Box::from(*b"orders"),
+            kind: NamespaceKind::Flat,
+            front_end: "binary",
+            key: Box::from(*b"k"),
+            begun: Nanos::new(100),
+            queued: Some(Nanos::new(200)),
+            ended: Nanos::new(700),
+            result: AcquireResult::Granted,
+            fence: Some(7),
+            error: None,
+        }
+    }
+}
+
+/// The reason of a refusal, as the code on the wire or more precisely.
+type SpanError = &'static str;
+
+impl AcquireSpan {
+    /// Returns as much of a key as a span may show.
+    pub(crate) fn start_of(kind: NamespaceKind, key: &[u8]) -> Box<[u8]> {
+        let path = (kind == NamespaceKind::Tree).then(|| PathKey::new(key).ok()).flatten();
+        let Some(path) = path else { return key[..key.len().min(SHOWN_LEN_MAX)].into() };
+        let mut start = Vec::with_capacity(SHOWN_LEN_MAX);
+        for (place, segment) in path.segments().enumerate() {
+            if place > 0 {
+                start.push(b'/');
+            }
+            let room = SHOWN_LEN_MAX.saturating_sub(start.len());
+            start.extend_from_slice(&segment[..segment.len().min(room)]);
+            if start.len() >= SHOWN_LEN_MAX {
+                break;
+            }
+        }
+        start.into()
+    }
+
+    /// Returns the key as the span shows it.
+    pub(super) fn key_text(&self) -> String {
+        let mut text = Readable(&self.key).to_string();
+        truncate(&mut text, SPAN_KEY_CHARS_MAX);
+        text
+    }
+}
+
+/// No character has more bytes than 4.
+const SHOWN_LEN_MAX: usize = 4 * SPAN_KEY_CHARS_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(kind: NamespaceKind, key: &[u8]) -> String {
+        let key = AcquireSpan::start_of(kind, key);
+        AcquireSpan { key, ..AcquireSpan::sample() }.key_text()
+    }
+
+    #[test]
+    fn a_key_is_shown_readably_and_cut() {
+        assert_eq!(shown(NamespaceKind::Flat, b"orders/17"), "orders/17");
+        let long = "é".repeat(SPAN_KEY_CHARS_MAX + 1);
+        assert_eq!(shown(NamespaceKind::Flat, long.as_bytes()), "é".repeat(SPAN_KEY_CHARS_MAX));
+        let widest = "\u{10348}".repeat(SPAN_KEY_CHARS_MAX + 1);
+        assert_eq!(shown(NamespaceKind::Flat, widest.as_bytes()), "\u{10348}".repeat(SPAN_KEY_CHARS_MAX));
+        let mut path = Vec::new();
+        PathKey::append(["users", "42"], &mut path).unwrap();
+        assert_eq!(shown(NamespaceKind::Tree, &path), "users/42");
+        path.clear();
+        PathKey::append(["", "a", &"é".repeat(200), "b"], &mut path).unwrap();
+        assert_eq!(shown(NamespaceKind::Tree, &path), format!("/a/{}", "é".repeat(SPAN_KEY_CHARS_MAX - 3)));
+    }
+}
