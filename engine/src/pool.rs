@@ -153,8 +153,13 @@ impl Pool {
 
     /// Permits are held from here on: they fit, or they were held before a restart.
     pub(crate) fn hold(&mut self, permits: u64) {
-        // Each grant fitted into a capacity, and restored ones did too, so the sum is a number.
+        // Each grant fitted into a capacity, and `can_count` was asked about each restored hold.
         self.held += permits;
+    }
+
+    /// Returns whether the sum of all permits that are held, with so many more, is a number.
+    pub(crate) fn can_count(&self, permits: u64) -> bool {
+        self.held.checked_add(permits).is_some()
     }
 
     /// The hold of so many permits is over.

@@ -235,6 +235,9 @@ impl Put<'_> {
     }
 }
 
+/// No server grants such a hold.
+const HOLD_OF_NOTHING: BadRecord = BadRecord("a hold of nothing");
+
 impl<'a> Take<'a> {
     pub(super) fn hold(&mut self) -> Result<Hold<'a>, BadRecord> {
         let id = self.id()?;
@@ -261,13 +264,19 @@ impl<'a> Take<'a> {
         let item = match kind {
             item::KEY => Item::Key(self.bytes()?),
             item::PERMITS => Item::Permits {
-                permits: self.u64()?,
+                permits: match self.u64()? {
+                    0 => return Err(HOLD_OF_NOTHING),
+                    permits => permits,
+                },
                 capacity: self.u64()?,
                 by_timestamp: has(bit::BY_TIMESTAMP),
                 name: self.bytes()?,
             },
             item::PATHS => {
                 let count = self.u16()?;
+                if count == 0 {
+                    return Err(HOLD_OF_NOTHING);
+                }
                 let path = |_| {
                     let write = self.flag()?;
                     Ok((self.bytes()?, write))

@@ -466,6 +466,16 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_of_nothing_is_rejected() {
+        let no_permits = Item::Permits { permits: 0, capacity: 2, by_timestamp: false, name: b"pool" };
+        for item in [no_permits, Item::Paths(Vec::new())] {
+            let mut bytes = Vec::new();
+            Record::Held(hold(item)).encode(&mut bytes);
+            assert_eq!(Record::decode(&bytes[4..]), Err(BadRecord("a hold of nothing")));
+        }
+    }
+
+    #[test]
     fn a_hold_of_a_short_key_encodes_to_at_most_80_bytes() {
         let mut bytes = Vec::new();
         let bare = &samples()[3];

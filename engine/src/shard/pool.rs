@@ -323,7 +323,7 @@ impl Shard {
         Ok(capacity)
     }
 
-    fn pool_at(&self, entry: u32) -> Option<&Pool> {
+    pub(super) fn pool_at(&self, entry: u32) -> Option<&Pool> {
         let entry = self.keys.entries.get(entry).filter(|entry| entry.has(entry::flag::POOL))?;
         Some(&self.pools[entry.head].pool)
     }

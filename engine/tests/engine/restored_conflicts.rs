@@ -72,3 +72,9 @@ fn holds_of_different_kinds_are_not_restored_for_one_key() {
     assert_conflict(registration(), paths());
     assert_conflict(paths(), registration());
 }
+
+#[test]
+fn more_permits_than_can_be_counted_are_not_restored() {
+    let permits = |permits| Item::Permits { permits, capacity: 1, by_timestamp: false, name: b"pool" };
+    assert_conflict(permits(2), permits(u64::MAX - 1));
+}
