@@ -153,12 +153,12 @@ impl Pool {
 
     /// Permits are held from here on: they fit, or they were held before a restart.
     pub(crate) fn hold(&mut self, permits: u64) {
-        // Each grant fitted into a capacity, and `can_count` was asked about each restored hold.
+        // Each grant fits into the capacity, and `can_hold_more` checks each restored hold.
         self.held += permits;
     }
 
-    /// Returns whether the sum of all permits that are held, with so many more, is a number.
-    pub(crate) fn can_count(&self, permits: u64) -> bool {
+    /// Returns whether the number of held permits stays countable with these permits.
+    pub(crate) fn can_hold_more(&self, permits: u64) -> bool {
         self.held.checked_add(permits).is_some()
     }
 

@@ -97,7 +97,9 @@ impl Shard {
             Item::Key(_) | Item::Registration { .. } => self.is_clear(entry, hold.shared),
             Item::Paths(paths) => self.tree_at(entry).is_clear(&tree_items(paths)),
             // A pool may have fewer permits than are held, since an operator can lower its capacity.
-            Item::Permits { permits, .. } => self.pool_at(entry).is_some_and(|pool| pool.can_count(*permits)),
+            Item::Permits { permits, .. } => {
+                self.pool_at(entry).is_some_and(|pool| pool.can_hold_more(*permits))
+            }
         };
         if !is_clear {
             return Err(Refusal::bad_input("hold", 0, "it conflicts with another hold"));
