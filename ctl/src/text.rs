@@ -99,17 +99,6 @@ pub(crate) fn json(bytes: &[u8]) -> (String, Option<String>) {
     (String::from_utf8_lossy(bytes).into_owned(), (!is_text).then(hex))
 }
 
-/// Returns a key as three members of a JSON object: `key`, `key_hex` and `path`. A tree has the path, other kinds the key.
-pub(crate) fn json_key(kind: Kind, key: &[u8]) -> (Option<String>, Option<String>, Option<Vec<String>>) {
-    match kind {
-        Kind::Tree => (None, None, Some(path(key))),
-        _ => {
-            let (key, key_hex) = json(key);
-            (Some(key), key_hex, None)
-        }
-    }
-}
-
 /// Inserts bytes into a JSON object as [`json`] returns them.
 pub(crate) fn insert_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     let (text, hex) = json(bytes);

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use waymaker_client::{LockId, ReleasedClaim, Result};
 
+use super::members::KeyMembers;
 use super::{is_unknown, report_unknown_kind};
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
@@ -39,15 +40,8 @@ pub(crate) struct ForceReleaseArguments {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "Released claim")]
 pub(crate) struct ReleasedObject {
-    /// Key, or name of the pool. Absent if the kind is tree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    /// Hexadecimal digits of the key. Present only if the key is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key_hex: Option<String>,
-    /// Segments of the path. Present only if the kind is tree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<Vec<String>>,
+    #[serde(flatten)]
+    key: KeyMembers,
     /// Owner; empty if the client has no name.
     owner: String,
     /// Hexadecimal digits of the owner. Present only if the owner is not UTF-8.
@@ -84,8 +78,8 @@ fn sentence(released: &ReleasedClaim, kind: Kind) -> String {
 }
 
 fn object(released: &ReleasedClaim, kind: Kind) -> ReleasedObject {
-    let (key, key_hex, path) = text::json_key(kind, &released.key);
+    let key = KeyMembers::new(kind, &released.key);
     let (owner, owner_hex) = text::json(&released.owner);
     let (was_waiting, fence) = (released.was_waiting, released.fence);
-    ReleasedObject { key, key_hex, path, owner, owner_hex, was_waiting, fence }
+    ReleasedObject { key, owner, owner_hex, was_waiting, fence }
 }

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use waymaker_client::{Client, HeldLock, LockId, Result};
 
+use super::members::{ClientMembers, KeyMembers};
 use super::waiting;
 use crate::connection::{Connection, connect};
 use crate::exit::Exit;
@@ -41,15 +42,8 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "Held lock")]
 pub(crate) struct HeldObject {
-    /// Key, or name of the pool. Absent if the kind is tree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    /// Hexadecimal digits of the key. Present only if the key is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key_hex: Option<String>,
-    /// Segments of the path. Present only if the kind is tree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<Vec<String>>,
+    #[serde(flatten)]
+    key: KeyMembers,
     /// Kind of the namespace: flat, tree, pool, registry or lazy.
     kind: &'static str,
     /// Id of the hold, 32 hexadecimal digits.
@@ -64,21 +58,8 @@ pub(crate) struct HeldObject {
     remaining_ms: Option<u64>,
     /// Priority of the claim.
     priority: u32,
-    /// Owner; empty if the client has no name.
-    owner: String,
-    /// Hexadecimal digits of the owner. Present only if the owner is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner_hex: Option<String>,
-    /// Request id that the client gave; empty without one.
-    request_id: String,
-    /// Hexadecimal digits of the request id. Present only if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id_hex: Option<String>,
-    /// Metadata that the client gave; empty without metadata.
-    metadata: String,
-    /// Hexadecimal digits of the metadata. Present only if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata_hex: Option<String>,
+    #[serde(flatten)]
+    client: ClientMembers,
 }
 
 pub(crate) async fn run(connection: &Connection, arguments: &ListArguments) -> Result<Exit> {
@@ -147,14 +128,8 @@ fn table(locks: &[(Kind, HeldLock)]) -> String {
 }
 
 fn object(lock: &HeldLock, kind: Kind) -> HeldObject {
-    let (key, key_hex, path) = text::json_key(kind, &lock.key);
-    let (owner, owner_hex) = text::json(&lock.owner);
-    let (request_id, request_id_hex) = text::json(&lock.request_id);
-    let (metadata, metadata_hex) = text::json(&lock.metadata);
     HeldObject {
-        key,
-        key_hex,
-        path,
+        key: KeyMembers::new(kind, &lock.key),
         kind: kind.name(),
         id: lock.id.to_string(),
         mode: text::mode(lock.shared),
@@ -162,11 +137,6 @@ fn object(lock: &HeldLock, kind: Kind) -> HeldObject {
         held_ms: text::milliseconds(lock.held),
         remaining_ms: lock.remaining.map(text::milliseconds),
         priority: lock.priority,
-        owner,
-        owner_hex,
-        request_id,
-        request_id_hex,
-        metadata,
-        metadata_hex,
+        client: ClientMembers::new(&lock.owner, &lock.request_id, &lock.metadata),
     }
 }

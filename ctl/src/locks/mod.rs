@@ -5,6 +5,7 @@ pub(crate) mod extend;
 pub(crate) mod force_release;
 pub(crate) mod inspect;
 pub(crate) mod list;
+mod members;
 pub(crate) mod release;
 pub(crate) mod verify;
 pub(crate) mod waiting;

@@ -5,6 +5,7 @@ use serde::Serialize;
 use waymaker_client::{Client, Result, WaitingClaim};
 
 use super::list::ordered;
+use super::members::{ClientMembers, KeyMembers};
 use crate::kind::Kind;
 use crate::output::show;
 use crate::text;
@@ -13,15 +14,8 @@ use crate::text;
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "Waiting claim")]
 pub(crate) struct WaitingObject {
-    /// Key, or name of the pool. Absent if the kind is tree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    /// Hexadecimal digits of the key. Present only if the key is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key_hex: Option<String>,
-    /// Segments of the path. Present only if the kind is tree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<Vec<String>>,
+    #[serde(flatten)]
+    key: KeyMembers,
     /// Kind of the namespace: flat, tree, pool, registry or lazy.
     kind: &'static str,
     /// Id of the claim, 32 hexadecimal digits.
@@ -34,21 +28,8 @@ pub(crate) struct WaitingObject {
     remaining_ms: Option<u64>,
     /// Priority of the claim.
     priority: u32,
-    /// Owner; empty if the client has no name.
-    owner: String,
-    /// Hexadecimal digits of the owner. Present only if the owner is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner_hex: Option<String>,
-    /// Request id that the client gave; empty without one.
-    request_id: String,
-    /// Hexadecimal digits of the request id. Present only if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id_hex: Option<String>,
-    /// Metadata that the client gave; empty without metadata.
-    metadata: String,
-    /// Hexadecimal digits of the metadata. Present only if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata_hex: Option<String>,
+    #[serde(flatten)]
+    client: ClientMembers,
 }
 
 /// Shows the claims of these kinds that wait for keys with this prefix.
@@ -80,25 +61,14 @@ fn table(claims: &[(Kind, WaitingClaim)]) -> String {
 }
 
 fn object(claim: &WaitingClaim, kind: Kind) -> WaitingObject {
-    let (key, key_hex, path) = text::json_key(kind, &claim.key);
-    let (owner, owner_hex) = text::json(&claim.owner);
-    let (request_id, request_id_hex) = text::json(&claim.request_id);
-    let (metadata, metadata_hex) = text::json(&claim.metadata);
     WaitingObject {
-        key,
-        key_hex,
-        path,
+        key: KeyMembers::new(kind, &claim.key),
         kind: kind.name(),
         id: claim.id.to_string(),
         mode: text::mode(claim.shared),
         age_ms: text::milliseconds(claim.age),
         remaining_ms: claim.remaining.map(text::milliseconds),
         priority: claim.priority,
-        owner,
-        owner_hex,
-        request_id,
-        request_id_hex,
-        metadata,
-        metadata_hex,
+        client: ClientMembers::new(&claim.owner, &claim.request_id, &claim.metadata),
     }
 }
