@@ -45,7 +45,7 @@ pub(super) fn check(path: &Path) -> Result<(), BackupError> {
     let directory = path.to_owned();
     match (file, listing.foreign.into_iter().next()) {
         (Some(file), _) => Err(BackupError::HasLog { directory, file: file.to_string() }),
-        // It may be the parent of the data directory, where no server would find the log.
+        // It may be the parent of the data directory, and no server would find the log there.
         (None, Some(file)) => Err(BackupError::HasFiles { directory, file }),
         (None, None) => Ok(()),
     }

@@ -67,7 +67,7 @@ impl Shard {
         self.terms.get(&namespace).map_or(asked, |terms| terms.scope_min.max(asked))
     }
 
-    /// Sets the accounts of a lane: those of its client, and the account of its namespace.
+    /// Sets the accounts of a lane: the accounts of its client, and the account of its namespace.
     pub(super) fn account_for(&mut self, lane: u32) {
         let record = &self.lanes.lanes[lane];
         let own = record.access.as_ref().map_or(Accounts::NONE, |access| access.accounts().clone());

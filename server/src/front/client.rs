@@ -13,7 +13,7 @@ use waymaker_protocol::{ErrorCode, NamespaceKind};
 /// The client of a connection, as the connection shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontClient {
-    /// Where it connected.
+    /// Port that it connected to.
     port: Port,
     peer: Arc<str>,
     evidence: Arc<Evidence>,

@@ -1,4 +1,4 @@
-//! How what the worker says is shown to clients: bytes without an encoding, instants of its clock, and JSON.
+//! How answers of the worker are shown to clients: bytes without an encoding, instants of its clock, and JSON.
 
 use crate::chars::truncate;
 use crate::driver::Local;

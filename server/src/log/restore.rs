@@ -232,7 +232,7 @@ impl<'a> Restoring<'a> {
             }
             namespaces.insert(number, (kind, node.shard_of_key(renamed.as_deref().unwrap_or(name))));
         }
-        // The terms of a namespace apply to what is restored in it.
+        // The terms of a namespace apply to the holds that are restored in it.
         node.open_declared()?;
         let mut restoring = Self {
             node,

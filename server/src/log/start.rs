@@ -112,7 +112,7 @@ impl ReadLog {
         node: &mut Node,
         restored_at: impl FnOnce(&dyn Clock) -> Time,
     ) -> anyhow::Result<RestoredLog> {
-        // The first record uses up what a clean stop carried over, so a start that fails must not write it.
+        // The first record discards the ephemeral state of a clean stop, so a start that fails must not write it.
         node.check_kinds(&self.image)?;
         let losses_ms = self.losses_ms();
         if let Some(wait_ms) = losses_ms {

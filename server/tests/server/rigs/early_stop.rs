@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-/// The first record of the new server would use up what a clean stop carried over.
+/// The first record of the new server would discard the ephemeral state of a clean stop.
 #[test]
 fn a_signal_while_the_log_is_read_ends_the_server_before_it_serves() {
     if !has("strace") {
