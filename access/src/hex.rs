@@ -1,15 +1,4 @@
-//! Bytes as lower-case hexadecimal digits. Not for secrets: the time depends on the digits.
-
-use std::fmt::{self, Display};
-
-/// Shows bytes as two digits each.
-pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
-
-impl Display for Hex<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
-    }
-}
+//! Lower-case hexadecimal digits as bytes. Not for secrets: the time depends on the digits.
 
 /// Returns the `N` bytes of exactly `2 * N` digits. Upper-case digits are rejected, so bytes have one form only.
 pub(crate) fn decode<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
@@ -35,6 +24,7 @@ fn digit(character: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use waymaker_protocol::Hex;
 
     #[test]
     fn bytes_have_one_form() {

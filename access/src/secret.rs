@@ -5,9 +5,10 @@ use std::fmt;
 use base64ct::{Base64UrlUnpadded, Encoding};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use waymaker_protocol::Hex;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::hex::{self, Hex};
+use crate::hex;
 
 /// Length of a secret in bytes.
 pub(crate) const SECRET_LEN: usize = 32;

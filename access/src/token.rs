@@ -3,9 +3,10 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
+use waymaker_protocol::Hex;
 use zeroize::Zeroizing;
 
-use crate::hex::{self, Hex};
+use crate::hex;
 use crate::secret::{SECRET_LEN, SECRET_TEXT_LEN, Secret};
 
 /// Length of an id in bytes.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use waymaker_client::{Readable, path_segments};
+use waymaker_protocol::Hex;
 
 use crate::kind::Kind;
 
@@ -94,9 +95,8 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 
 /// Returns bytes as two members of a JSON object: the text, and the hexadecimal digits if the bytes are not UTF-8.
 pub(crate) fn json(bytes: &[u8]) -> (String, Option<String>) {
-    let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let is_text = std::str::from_utf8(bytes).is_ok();
-    (String::from_utf8_lossy(bytes).into_owned(), (!is_text).then(hex))
+    (String::from_utf8_lossy(bytes).into_owned(), (!is_text).then(|| Hex(bytes).to_string()))
 }
 
 /// Inserts bytes into a JSON object as [`json`] returns them.

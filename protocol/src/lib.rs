@@ -62,7 +62,7 @@ pub use message::verify::{Verified, Verify};
 pub use message::watch::{Unwatch, Unwatched, Watch, Watching};
 pub use message::{Request, Response, Route, route};
 pub use path::PathKey;
-pub use readable::{Quoted, Readable};
+pub use readable::{Hex, Quoted, Readable};
 pub use trace_parent::{TraceParent, TraceParentBytes, TraceParentError};
 
 /// Oldest version of the protocol that this crate speaks.

@@ -19,6 +19,10 @@ pub struct Readable<'a>(pub &'a [u8]);
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a [u8]);
 
+/// Bytes as two lower-case hexadecimal digits each.
+#[derive(Clone, Copy, Debug)]
+pub struct Hex<'a>(pub &'a [u8]);
+
 impl Display for Readable<'_> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
         write_readable(self.0, is_hidden, formatter)
@@ -30,6 +34,12 @@ impl Display for Quoted<'_> {
         formatter.write_char('"')?;
         write_readable(self.0, |char| matches!(char, '"' | '\\') || is_hidden(char), formatter)?;
         formatter.write_char('"')
+    }
+}
+
+impl Display for Hex<'_> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
     }
 }
 
@@ -71,6 +81,11 @@ mod tests {
             assert_eq!(Readable(bytes).to_string(), expected);
         }
         assert_eq!(Quoted("ü\" by=\"\\".as_bytes()).to_string(), r#""ü\" by=\"\\""#);
+    }
+
+    #[test]
+    fn each_byte_has_two_hexadecimal_digits() {
+        assert_eq!(Hex(&[0x00, 0x7f, 0xff]).to_string(), "007fff");
     }
 
     #[test]

@@ -17,7 +17,6 @@ pub mod expiries;
 pub mod front;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod hex;
 pub mod limits;
 pub mod log;
 pub mod mail;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use waymaker_protocol::Hex;
 
 use super::problem::{BackupError, failed};
 
@@ -121,7 +122,7 @@ impl FileEntry {
             hash.update(&chunk[..len]);
             bytes += len as u64;
         }
-        let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = Hex(&hash.finalize()).to_string();
         Ok(Self { name: name.to_owned(), bytes, sha256 })
     }
 }

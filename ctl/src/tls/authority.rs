@@ -7,6 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
+use waymaker_protocol::Hex;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::X509Certificate;
 
@@ -56,7 +57,7 @@ impl Authority {
         let mut parameters = CertificateParams::default();
         // No two CAs have the same name: a file of several CAs would be ambiguous.
         let identifier = parameters.key_identifier(&key);
-        let digits: String = identifier.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let digits = Hex(identifier.get(..4).unwrap_or(&identifier));
         let common_name = format!("Waymaker CA {digits}");
         parameters.distinguished_name.push(DnType::CommonName, common_name.as_str());
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rcgen::{KeyPair, RevokedCertParams, SerialNumber};
+use waymaker_protocol::Hex;
 use x509_parser::prelude::FromDer;
 use x509_parser::revocation_list::CertificateRevocationList;
 
@@ -170,7 +171,7 @@ impl Directory {
             });
             self.replace_list(&authority.revocation_list(&revoked, number + 1)?)?;
         }
-        let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
+        let serial = Hex(&serial).to_string();
         Ok(Revoked { serial, is_new, count: revoked.len() as u64 })
     }
 

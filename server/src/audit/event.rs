@@ -1,10 +1,9 @@
 //! One event of the audit log, and its two forms: a JSON object for programs, and words for the server's log.
 
-use crate::hex::hex;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
-use waymaker_protocol::{LockId, Quoted};
+use waymaker_protocol::{Hex, LockId, Quoted};
 
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -234,7 +233,7 @@ fn put_bytes<M: SerializeMap>(map: &mut M, name: &'static str, bytes: Option<&[u
         Ok(text) => map.serialize_entry(name, &text),
         Err(_) => {
             map.serialize_entry(name, &None::<&str>)?;
-            map.serialize_entry(&format!("{name}_hex"), &hex(bytes.unwrap_or_default()))
+            map.serialize_entry(&format!("{name}_hex"), &Hex(bytes.unwrap_or_default()).to_string())
         }
     }
 }

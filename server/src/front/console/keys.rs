@@ -50,12 +50,12 @@ fn byte(pair: [u8; 2]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hex::hex;
+    use waymaker_protocol::Hex;
 
     #[test]
     fn a_key_in_digits_is_the_same_key() {
         let key: Vec<u8> = (0..=u8::MAX).collect();
-        assert_eq!(of_hex("key_hex", &hex(&key)).unwrap(), key);
+        assert_eq!(of_hex("key_hex", &Hex(&key).to_string()).unwrap(), key);
         for wrong in ["0", "0g", "+1", "é"] {
             assert!(of_hex("key_hex", wrong).is_err(), "{wrong}");
         }

@@ -7,7 +7,6 @@ use crate::driver::Local;
 use crate::driver::front_turn::poll_turn;
 use crate::front::metrics::{Metrics, count_acquires, rejected};
 use crate::front::shown::{cut, json_text, text};
-use crate::hex::hex;
 use crate::metrics::{
     AcquireResult, BUCKET_COUNT, Contended, FIRST_BOUND, Histogram, Merged, ShardGauges, WorkerMetrics, bound,
 };
@@ -32,6 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant as Deadline, sleep_until};
 use waymaker_engine::{Access, LogState, QuorumState, Rights};
+use waymaker_protocol::Hex;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Age up to which a state is sent again to another client.
@@ -344,7 +344,7 @@ impl Viewer {
                 is_text: std::str::from_utf8(namespace).is_ok(),
                 kind: kind.name(),
                 key: cut(keys::shown(*kind, &key.key), SHOWN_CHARS_MAX),
-                key_hex: hex(&key.key),
+                key_hex: Hex(&key.key).to_string(),
                 waits_per_s: *waits_per_s,
                 waiting: key.waiter_count,
                 oldest_wait_ms: key.oldest_wait_ms,

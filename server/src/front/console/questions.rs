@@ -9,7 +9,6 @@ use crate::driver::front_turn::next_turn;
 use crate::front::long_text::LongText;
 use crate::front::operators::{frozen_prefixes, some_namespace};
 use crate::front::shown::{json_text, text};
-use crate::hex::hex;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response as Answer};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -19,8 +18,8 @@ use std::sync::PoisonError;
 use waymaker_engine::Rights;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    DescribePool, Inspect, Inspected, List, Listed, ListedLock, NamespaceKind, Namespaces, PoolDescribed,
-    Request, Response,
+    DescribePool, Hex, Inspect, Inspected, List, Listed, ListedLock, NamespaceKind, Namespaces,
+    PoolDescribed, Request, Response,
 };
 
 /// Rows of a page, unless the request names fewer.
@@ -142,7 +141,7 @@ fn lock_row(kind: NamespaceKind, lock: &ListedLock<'_>) -> LockRow {
     LockRow {
         id: id(lock.id),
         key: keys::shown(kind, lock.key),
-        key_hex: hex(lock.key),
+        key_hex: Hex(lock.key).to_string(),
         // The holders of a pool share it.
         shared: lock.shared || kind == NamespaceKind::Pool,
         fence: lock.fence.to_string(),
@@ -159,7 +158,7 @@ fn waiter_row(kind: NamespaceKind, waiter: &ListedLock<'_>) -> WaiterRow {
     WaiterRow {
         id: id(waiter.id),
         key: keys::shown(kind, waiter.key),
-        key_hex: hex(waiter.key),
+        key_hex: Hex(waiter.key).to_string(),
         shared: waiter.shared || kind == NamespaceKind::Pool,
         wait_ms: waiter.held_ms,
         remaining_ms: remaining(waiter.remaining_ms),
@@ -320,7 +319,7 @@ pub(super) async fn lock(operator: Operator, parameters: Parameters) -> Result<A
     let state = Key {
         kind: space.kind.name(),
         key: keys::shown(space.kind, &key),
-        key_hex: hex(&key),
+        key_hex: Hex(&key).to_string(),
         fence: String::new(),
         holder_count: 0,
         waiter_count: 0,
@@ -423,7 +422,10 @@ pub(super) async fn frozen(operator: Operator, parameters: Parameters) -> Result
         prefix_hex: String,
     }
     let space = operator.space(parameters.text("namespace"), Rights::LIST)?;
-    let shown = |prefix: &[u8]| Prefix { prefix: keys::shown(space.kind, prefix), prefix_hex: hex(prefix) };
+    let shown = |prefix: &[u8]| Prefix {
+        prefix: keys::shown(space.kind, prefix),
+        prefix_hex: Hex(prefix).to_string(),
+    };
     let prefixes = frozen_prefixes(space.number, space.access.as_ref(), shown);
     Ok(json(Frozen { prefixes }))
 }
