@@ -104,8 +104,7 @@ async fn multi_key_path_and_permit_claims_can_run_work() {
 async fn work_longer_than_its_lease_fails_even_without_a_loss_event() {
     let server = server!();
     let relay = Relay::to(server.url()).await;
-    let builder = Client::builder().connect_timeout(Duration::from_millis(50));
-    let client = soon(builder.connect(relay.url())).await.unwrap();
+    let client = soon(Client::connect(relay.url())).await.unwrap();
     let lease = Duration::from_millis(500);
     let work = client.multi(["a", "b"]).lease(lease).run(async |_| {
         drop(relay);

@@ -1,6 +1,6 @@
 //! The binary protocol, with requests without end.
 
-use super::bystander::{Delay, ask_idle, assert_abuse_delays, assert_delayed};
+use super::bystander::{Delay, assert_abuse_delays, assert_idle_delays};
 use super::fill::{Unsent, skip_input};
 use super::server;
 use crate::harness::Server;
@@ -15,8 +15,7 @@ fn endless_requests_barely_delay_other_clients() {
 /// Shows that the measurement finds no delay without a flood.
 #[test]
 fn without_a_flood_nobody_is_delayed_by_a_call() {
-    let server = server();
-    assert_delayed(&server, &ask_idle(&server), Delay::of_all_kinds(1, 4));
+    assert_idle_delays(&server(), Delay::of_all_kinds(1, 4));
 }
 
 /// Shows that the measurement sees a flood: a request waits for the flood in front of it.
