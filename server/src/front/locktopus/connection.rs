@@ -407,6 +407,7 @@ mod tests {
             let (mut client, socket) = test_socket(&[]).await;
             let mut serving = pin!(serve_messages(PING.to_vec(), socket));
             let mut connection = pin!(in_turns(poll_fn(|context| {
+                local.front_turn.borrow_mut().stop_clock();
                 assert!(serving.as_mut().poll(context).is_pending());
                 local.front_turn.borrow_mut().use_up();
                 serving.as_mut().poll(context)
