@@ -25,13 +25,13 @@ fn assert_closed_after_limit(what: &str, server: &Server, socket: &mut TcpStream
     let begun = Instant::now();
     let mut rest = bytes;
     while write_until_stuck(socket, bytes, &mut rest) {
-        let unread_len = unread_len(socket);
+        let len_before = unread_len(socket);
         // If the socket takes or brings more after all, the limit begins again, and so does the witness.
         let mut witness = server.witness(2 * LIMIT);
         witness.assert_before_end(&format!("{what}: the end of a connection that takes nothing"), || {
             match socket.write(rest) {
                 Ok(len) => rest = if len < rest.len() { &rest[len..] } else { bytes },
-                Err(error) if is_nothing_yet(&error) => return self::unread_len(socket) != unread_len,
+                Err(error) if is_nothing_yet(&error) => return unread_len(socket) != len_before,
                 // The connection was cut; the next write fails too.
                 Err(_) => {}
             }
