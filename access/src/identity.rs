@@ -27,6 +27,8 @@ pub enum Proof {
         /// Digest of the key and the settings that verified the token.
         trust: JwtTrust,
     },
+    /// A signature with the access key of this id.
+    AccessKey(Arc<str>),
     /// A client certificate.
     Certificate,
     /// The user id of the process at the other end of a Unix socket.

@@ -3,6 +3,7 @@
 //! Everything here is a pure function of bytes and of the time that the caller passes. The server reads the files and asks; `waymaker-ctl`
 //! writes them.
 
+mod access_key;
 mod hex;
 mod identity;
 mod jwt;
@@ -12,17 +13,20 @@ mod quotas;
 mod record;
 mod rules;
 mod secret;
+mod signature;
 mod timestamp;
 mod token;
 mod token_file;
 mod token_table;
 mod who;
 
+pub use access_key::{AccessKeys, AccessKeysError};
 pub use identity::{Identity, Proof};
 pub use jwt::{JwksError, JwtRefusal, JwtTrust, JwtVerifier};
 pub use record::{RecordProblem, TokenRecord};
 pub use rules::{AccessFileError, JwtOptions, Rules};
 pub use secret::{Secret, SecretDigest};
+pub use signature::{SignatureRefusal, SignedRequest};
 pub use timestamp::Timestamp;
 pub use token::{Token, TokenId};
 pub use token_file::{TokenFileError, TokenFileProblem, is_token_file, parse_token_file, token_table_text};

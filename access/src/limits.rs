@@ -26,3 +26,5 @@ pub const ACCESS_FILE_LEN_MAX: usize = 1 << 20;
 pub const RULE_COUNT_MAX: usize = 1_000;
 /// Largest number of quotas in an access file. Each new connection looks at all of them.
 pub const QUOTA_COUNT_MAX: usize = 1_000;
+/// Largest number of access keys.
+pub const ACCESS_KEY_COUNT_MAX: usize = 10_000;

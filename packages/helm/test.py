@@ -16,7 +16,7 @@ CHART = HERE / "waymaker"
 NAMESPACE = "locks"
 # Options that other values of the chart decide, or that it does not offer. The schema refuses them in `config`.
 DECIDED = {
-    *("listen", "unix", "grpc_listen", "http_listen", "locktopus_listen", "insecure", "data_dir", "drain", "tokens", "access"),
+    *("listen", "unix", "grpc_listen", "http_listen", "locktopus_listen", "dynamodb_listen", "insecure", "data_dir", "drain", "tokens", "access", "dynamodb_keys"),
     *("tls_cert", "tls_key", "tls_client_ca", "tls_client_crl"),
     *("quorum.password", "quorum.ca", "quorum.cert", "quorum.key"),
 }

@@ -2,6 +2,7 @@
 //!
 //! Only the feature `fuzzing` compiles this module. No program of the server enables that feature.
 
+pub use crate::front::dynamodb_fuzzing::read as read_dynamodb;
 pub use crate::front::locktopus_fuzzing::{decode_message, note_frames};
 
 use crate::driver;
@@ -10,8 +11,8 @@ use crate::front::FrontConfig;
 use crate::options::{Configuration, Options, OptionsError};
 use std::sync::{Arc, LazyLock};
 
-static FRONTS: LazyLock<Arc<FrontConfig>> =
-    LazyLock::new(|| Arc::new(FrontConfig::new(&Options::default()).expect("the contracts are valid")));
+static FRONTS: LazyLock<FrontConfig> =
+    LazyLock::new(|| FrontConfig::new(&Options::default()).expect("the contracts are valid"));
 
 /// Serves one connection of a front end: sends these pieces one after the other, then closes its side, and returns the
 /// output of the server. A new worker serves the connection, in virtual time, without a network.
@@ -19,7 +20,7 @@ static FRONTS: LazyLock<Arc<FrontConfig>> =
 /// # Panics
 /// If the server panics, if the connection does not end, or if the shard breaks an invariant.
 pub fn serve(port: Port, pieces: &[&[u8]]) -> Vec<u8> {
-    driver::fuzzing::serve(&FRONTS, port, pieces)
+    driver::fuzzing::serve(&Arc::new(FRONTS.of_another_server()), port, pieces)
 }
 
 /// Parses a configuration file and completes it with the defaults.

@@ -168,6 +168,8 @@ pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
 pub const GRPC_PING_MS: u64 = 10_000;
 /// How long an HTTP connection may take for the head of its next request, idle or in the middle of it.
 pub const HTTP_HEAD_MS: u64 = 10_000;
+/// The same for clients of DynamoDB, whose SDKs keep idle connections for a minute.
+pub const DYNAMODB_HEAD_MS: u64 = 75_000;
 /// Bytes that an HTTP connection buffers, and so the longest head of a request.
 pub const HTTP_BUFFER_LEN: usize = 8 << 10;
 /// Bytes of a long answer that an HTTP connection sends at once.
@@ -175,6 +177,8 @@ pub const HTTP_PIECE_LEN: usize = 16 << 10;
 /// Requests of HTTP/1 that a connection begins in one turn. After 16 of them the library ends the turn by itself, but has its task run again
 /// before the sockets of others are looked at.
 pub const HTTP_REQUESTS_PER_TURN: u32 = 8;
+/// Most tables that clients of DynamoDB create.
+pub const DYNAMODB_TABLES_MAX: usize = 1_000;
 /// Bytes that a WebSocket buffers while nothing longer comes.
 pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
 /// Bytes of answers to pings that a WebSocket keeps for a client that does not read them; there is room for an answer more.

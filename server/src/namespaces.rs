@@ -9,10 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Ticket, Time};
 use waymaker_protocol::NamespaceKind;
 
+/// Namespace of the tables that clients of DynamoDB created. Only the server itself opens it.
+pub(crate) const DYNAMODB_TABLES: &str = "registry/dynamodb";
+
 /// Namespaces of the front ends. Each name has its kind before its first use, and there is always room for it.
-const BUILT_IN: [(&[u8], NamespaceKind); 8] = [
+const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
     (b"waymaker", NamespaceKind::Flat),
     (b"registry/locket", NamespaceKind::Registry),
+    (DYNAMODB_TABLES.as_bytes(), NamespaceKind::Registry),
     (b"default", NamespaceKind::Flat),
     (b"tree/default", NamespaceKind::Tree),
     (b"registry/default", NamespaceKind::Registry),

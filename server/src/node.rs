@@ -11,7 +11,7 @@ use crate::mail::{Batch, Mail};
 use crate::memory::MemoryUse;
 use crate::metrics::NodeMetrics;
 use crate::milliseconds::Milliseconds;
-use crate::namespaces::Namespaces;
+use crate::namespaces::{NamespaceUse, Namespaces};
 use crate::options::{DeclaredNamespace, LimitOptions};
 use crate::quorum::port::QuorumPort;
 use crate::traces::Traces;
@@ -220,6 +220,13 @@ impl Node {
     /// The number and the kind of the namespace with this name, if there is one.
     pub fn find_namespace(&self, name: &[u8]) -> Option<(u16, NamespaceKind)> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).find(name)
+    }
+
+    /// Begins a use of the namespace with this name, if there is one.
+    pub fn use_namespace(&self, name: &[u8]) -> Option<NamespaceUse> {
+        let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, _) = namespaces.find(name)?;
+        namespaces.use_of(number)
     }
 
     /// How many acceptors there are.

@@ -265,12 +265,13 @@ fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
 
 /// Where to listen on TCP, each with the option that says so.
 fn tcp_ports(options: &Options) -> impl Iterator<Item = (&'static str, &str, Port)> {
-    let Options { listen, grpc_listen, http_listen, locktopus_listen, .. } = options;
+    let Options { listen, grpc_listen, http_listen, locktopus_listen, dynamodb_listen, .. } = options;
     let ports = [
         ("--listen", Some(listen), Port::Binary),
         ("--grpc-listen", grpc_listen.as_ref(), Port::Grpc),
         ("--http-listen", http_listen.as_ref(), Port::Http),
         ("--locktopus-listen", locktopus_listen.as_ref(), Port::Locktopus),
+        ("--dynamodb-listen", dynamodb_listen.as_ref(), Port::Dynamodb),
     ];
     ports.into_iter().filter_map(|(option, address, port)| Some((option, address?.as_str(), port)))
 }
@@ -303,33 +304,38 @@ fn cannot_listen_on(path: &Path) -> String {
 }
 
 /// Returns the TCP addresses that other machines can reach, each with its option.
-fn open_addresses(options: &Options) -> impl Iterator<Item = anyhow::Result<(&'static str, &str)>> {
-    tcp_ports(options).filter_map(|(option, address, _)| match is_loopback(option, address) {
+fn open_addresses(options: &Options) -> impl Iterator<Item = anyhow::Result<(&'static str, &str, Port)>> {
+    tcp_ports(options).filter_map(|(option, address, port)| match is_loopback(option, address) {
         Ok(true) => None,
-        Ok(false) => Some(Ok((option, address))),
+        Ok(false) => Some(Ok((option, address, port))),
         Err(error) => Some(Err(error)),
     })
 }
 
 /// What is not encrypted, or asks nobody who they are, stays on this machine, unless told otherwise.
 fn refuse_open_addresses(
-    open: &[(&str, &str)],
+    open: &[(&str, &str, Port)],
     insecure: bool,
     tls: Option<&TlsOptions>,
     policy: &Policy,
 ) -> anyhow::Result<()> {
     let has_certificates = tls.is_some_and(|tls| tls.client_ca.is_some());
-    let has_identities = has_certificates || policy.has_credentials();
-    let (problem, remedy) = match (tls, has_identities) {
-        (Some(_), true) => return Ok(()),
-        (Some(_), false) => ("clients are not authenticated", "set --tokens or --tls-client-ca"),
-        (None, true) => ("traffic is not encrypted", "set --tls-cert and --tls-key"),
-        (None, false) => (
-            "traffic is not encrypted and clients are not authenticated",
-            "set --tls-cert and --tls-key, and --tokens or --tls-client-ca",
-        ),
-    };
-    for (option, address) in open {
+    for (option, address, port) in open {
+        let (has_credentials, credentials) = match port {
+            Port::Dynamodb => (policy.has_access_keys(), "--dynamodb-keys"),
+            _ => (policy.has_credentials(), "--tokens"),
+        };
+        let (problem, remedy) = match (tls, has_certificates || has_credentials) {
+            (Some(_), true) => continue,
+            (Some(_), false) => {
+                ("clients are not authenticated", format!("set {credentials} or --tls-client-ca"))
+            }
+            (None, true) => ("traffic is not encrypted", "set --tls-cert and --tls-key".to_owned()),
+            (None, false) => (
+                "traffic is not encrypted and clients are not authenticated",
+                format!("set --tls-cert and --tls-key, and {credentials} or --tls-client-ca"),
+            ),
+        };
         anyhow::ensure!(
             insecure,
             "{option}: {address} is not a loopback address, and {problem}; {remedy}, listen on loopback, or set \
@@ -366,8 +372,13 @@ fn start_event(options: &Options, addresses: &str) -> AuditEvent {
         ("http_origins", Detail::List(browsers.origins.iter().map(ToString::to_string).collect())),
     ];
     let tls = [("tls_cert", &tls.cert), ("tls_client_ca", &tls.client_ca)];
-    let AccessOptions { access, tokens } = &options.access;
-    let files = [("data_dir", &options.data_dir), ("tokens", tokens), ("access", access)];
+    let AccessOptions { access, tokens, dynamodb_keys } = &options.access;
+    let files = [
+        ("data_dir", &options.data_dir),
+        ("tokens", tokens),
+        ("access", access),
+        ("dynamodb_keys", dynamodb_keys),
+    ];
     let given = tls
         .into_iter()
         .chain(files)

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use waymaker_access::limits::FILE_LEN_MAX;
 use waymaker_access::{
-    AccessFileError, JwksError, JwtOptions, JwtVerifier, Rules, TokenFileError, TokenTable, is_token_file,
+    AccessFileError, AccessKeys, AccessKeysError, JwksError, JwtOptions, JwtVerifier, Rules, TokenFileError,
+    TokenTable, is_token_file,
 };
 
 /// Files that say who may do what.
@@ -39,6 +40,16 @@ pub struct AccessOptions {
         value_parser = PathBufValueParser::new().map(path_or_none)
     )]
     pub access: OrNone<PathBuf>,
+    /// TOML file with the access keys of DynamoDB clients, a `[[key]]` table for each. With it every request to --dynamodb-listen
+    /// must be signed with one of the keys, and has its identity. The server reads the file again after SIGHUP
+    #[arg(
+        long,
+        env = "WAYMAKER_DYNAMODB_KEYS",
+        value_name = "FILE",
+        default_value = "none",
+        value_parser = PathBufValueParser::new().map(path_or_none)
+    )]
+    pub dynamodb_keys: OrNone<PathBuf>,
 }
 
 /// Why the files cannot be used.
@@ -81,6 +92,14 @@ pub enum AccessOptionsError {
         /// What is wrong.
         error: Box<JwksError>,
     },
+    /// The file of access keys is wrong.
+    #[error("--dynamodb-keys: {path}: {error}")]
+    BadAccessKeys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: AccessKeysError,
+    },
     /// A file of tokens is wrong.
     #[error("--tokens: {0}")]
     BadTokens(#[from] TokenFileError),
@@ -95,7 +114,8 @@ impl AccessOptions {
         let rules = self.access.as_deref().map(read_rules).transpose()?.unwrap_or_default();
         let tokens = self.tokens.as_deref().map(read_tokens).transpose()?;
         let jwt = rules.jwt().map(read_jwks).transpose()?;
-        Ok(Policy { rules, tokens, jwt, ..Policy::default() })
+        let access_keys = self.dynamodb_keys.as_deref().map(read_access_keys).transpose()?;
+        Ok(Policy { rules, tokens, jwt, access_keys, ..Policy::default() })
     }
 }
 
@@ -115,11 +135,11 @@ impl PolicyFiles {
 
 impl Reload for PolicyFiles {
     fn subject(&self) -> &'static str {
-        "tokens and access rules"
+        "tokens, access keys and access rules"
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let AccessOptions { access, tokens } = &self.options;
+        let AccessOptions { access, tokens, dynamodb_keys } = &self.options;
         // A file that appears in a directory, or goes from there, changes the directory.
         let tokens = tokens.iter().flat_map(|path| {
             let files = token_files(path).unwrap_or_default();
@@ -127,7 +147,7 @@ impl Reload for PolicyFiles {
         });
         let policy = self.access.policy();
         let jwks = policy.jwks().map(Path::to_owned);
-        access.iter().cloned().chain(tokens).chain(jwks).collect()
+        access.iter().chain(dynamodb_keys.iter()).cloned().chain(tokens).chain(jwks).collect()
     }
 
     fn reload(&mut self) -> Result<(), ReloadError> {
@@ -151,6 +171,12 @@ fn read_jwks(options: &JwtOptions) -> Result<JwtVerifier, AccessOptionsError> {
     let text = read(jwks, "--access: jwt.jwks")?;
     JwtVerifier::from_jwks(text.as_bytes(), issuer, audience, identity_claim, groups_claim.as_deref())
         .map_err(|error| AccessOptionsError::BadJwks { path: jwks.clone(), error: Box::new(error) })
+}
+
+fn read_access_keys(path: &Path) -> Result<AccessKeys, AccessOptionsError> {
+    let text = read(path, "--dynamodb-keys")?;
+    AccessKeys::parse(&text)
+        .map_err(|error| AccessOptionsError::BadAccessKeys { path: path.to_owned(), error })
 }
 
 fn read_tokens(path: &Path) -> Result<TokenTable, AccessOptionsError> {

@@ -26,7 +26,7 @@ use accounts::AccountBook;
 use logins::Logins;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use waymaker_access::Identity;
+use waymaker_access::{Identity, SignatureRefusal, SignedRequest};
 use waymaker_engine::{Access, Accounts, Rights, Time};
 use waymaker_protocol::{NamespaceKind, Quoted};
 
@@ -66,6 +66,19 @@ pub(crate) enum NotIdentified {
     },
 }
 
+/// The reason why the client of a request that should be signed is not identified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotSigned {
+    /// Its signature is missing or not valid.
+    Refused {
+        refusal: SignatureRefusal,
+        /// The pause of its address that begins with this failure.
+        pause: Option<Pause>,
+    },
+    /// No client has to sign, and it is refused for another reason; or its address is paused.
+    NotIdentified(NotIdentified),
+}
+
 impl AccessControl {
     /// Begins with this policy.
     pub fn new(policy: Policy, login_limits: LoginLimits) -> Self {
@@ -98,6 +111,37 @@ impl AccessControl {
             let pause = if is_login { self.logins.note_failure(evidence, now) } else { None };
             NotIdentified::Unauthenticated { reason, pause }
         })
+    }
+
+    /// Identifies the client of a request that is signed if the server has access keys. Without keys it is identified as if it had shown
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`AccessControl::identify`].
+    pub(crate) fn identify_signed(
+        &self,
+        evidence: &Evidence,
+        request: &SignedRequest<'_>,
+        now: Time,
+        now_unix_s: u64,
+    ) -> Result<Option<Arc<Identity>>, NotSigned> {
+        let policy = self.policy();
+        let Some(keys) = &policy.access_keys else {
+            return self.identify(evidence, b"", now, now_unix_s).map_err(NotSigned::NotIdentified);
+        };
+        // A right signature passes during a pause too: another client of the address would end its heartbeats otherwise.
+        let identity = keys.verify(request, now_unix_s).map_err(|refusal| {
+            // All other signatures were made with the secret, or none was made.
+            let is_guess = matches!(refusal, SignatureRefusal::UnknownKey | SignatureRefusal::Wrong);
+            if !is_guess {
+                return NotSigned::Refused { refusal, pause: None };
+            }
+            match self.logins.admit(evidence, now) {
+                Err(retry_ms) => NotSigned::NotIdentified(NotIdentified::Paused { retry_ms }),
+                Ok(()) => NotSigned::Refused { refusal, pause: self.logins.note_failure(evidence, now) },
+            }
+        })?;
+        Ok(Some(Arc::new(identity)))
     }
 
     /// Notes that the certificate of a client was refused in the handshake, which is a failed login. Returns the pause of its address
@@ -165,7 +209,7 @@ impl AccessControl {
 mod tests {
     use super::*;
     use crate::maximum::Maximum;
-    use waymaker_access::{Rules, TokenTable};
+    use waymaker_access::{AccessKeys, Proof, Rules, TokenTable};
 
     /// A server that knows one certificate and no token, and pauses an address after its first failed login.
     fn access() -> AccessControl {
@@ -231,5 +275,64 @@ mod tests {
             assert_eq!(identify(&access, &["known.example"], "", 0), Ok("known".to_owned()));
             assert_eq!(identify(&access, &[], "nonsense", 0), Err(failure.to_owned()));
         }
+    }
+
+    /// Returns the outcome of a request that was signed at 2026-11-29T21:00:00Z, with its signature as botocore computes it or another one.
+    fn identify_signed(access: &AccessControl, signature: &str, at_unix_s: u64) -> Result<String, String> {
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 Credential=WAYMAKERBILLING1/20261129/eu-west-1/dynamodb/aws4_request, \
+             SignedHeaders=host;x-amz-date;x-amz-target, Signature={signature}"
+        );
+        let headers = [
+            ("host", "localhost:8000"),
+            ("x-amz-date", "20261129T210000Z"),
+            ("x-amz-target", "DynamoDB_20120810.ListTables"),
+            ("authorization", &authorization),
+        ];
+        let request = SignedRequest { method: "POST", headers: &headers, body: b"{}" };
+        let evidence = with_certificate(&[]);
+        let identified = access.identify_signed(&evidence, &request, Time::from_millis(5), at_unix_s);
+        identified.map(|identity| identity.unwrap().name.to_string()).map_err(|refusal| match refusal {
+            NotSigned::Refused { refusal, pause } => format!("{refusal} {}", pause.is_some()),
+            NotSigned::NotIdentified(refusal) => refusal.to_string(),
+        })
+    }
+
+    #[test]
+    fn a_right_signature_passes_while_wrong_ones_pause_its_address() {
+        const SIGNED_S: u64 = 1_795_986_000;
+        const SIGNATURE: &str = "833c39e343dbe55d6161964cca0aae4a2a806e162bec55e8d6291101ac024d9a";
+        let keys = "[[key]]\naccess_key_id = \"WAYMAKERBILLING1\"\n\
+                    secret_access_key = \"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY\"\nidentity = \"billing\"\n";
+        let policy = Policy { access_keys: Some(AccessKeys::parse(keys).unwrap()), ..Policy::default() };
+        let limits = LoginLimits { failed_per_second: Maximum::new(1), include_loopback: false };
+        let access = AccessControl::new(policy, limits);
+        let (right, wrong) = (SIGNATURE, &"0".repeat(64));
+        let late = identify_signed(&access, right, SIGNED_S + 3600).unwrap_err();
+        assert!(late.contains("15 minutes") && late.ends_with("false"), "{late}");
+        assert_eq!(identify_signed(&access, right, SIGNED_S).as_deref(), Ok("billing"));
+        let first = identify_signed(&access, wrong, SIGNED_S).unwrap_err();
+        assert!(first.ends_with("true"), "{first}");
+        let second = identify_signed(&access, wrong, SIGNED_S).unwrap_err();
+        assert!(second.contains("logins"), "{second}");
+        assert_eq!(identify_signed(&access, right, SIGNED_S).as_deref(), Ok("billing"));
+    }
+
+    #[test]
+    fn an_identity_of_an_access_key_holds_as_long_as_its_key() {
+        let file = "[[key]]\naccess_key_id = \"WAYMAKERBILLING1\"\nsecret_access_key = \"wJalrXUtnFEMI/K7MDENG\"\nidentity = \"billing\"\n";
+        let policy =
+            |text| Policy { access_keys: Some(AccessKeys::parse(text).unwrap()), ..Policy::default() };
+        let proof = Proof::AccessKey("WAYMAKERBILLING1".into());
+        let identity = Arc::new(Identity { name: "billing".into(), groups: Vec::new(), proof });
+        let evidence = with_certificate(&[]);
+        assert!(policy(file).still_knows(Some(&identity), &evidence, 0));
+        assert!(!policy("").still_knows(Some(&identity), &evidence, 0));
+        assert!(!policy(&file.replace("\"billing\"", "\"other\"")).still_knows(
+            Some(&identity),
+            &evidence,
+            0
+        ));
+        assert!(!Policy::default().still_knows(Some(&identity), &evidence, 0));
     }
 }

@@ -4,7 +4,9 @@ use super::evidence::Evidence;
 use super::shared_grants::SharedGrants;
 use std::path::Path;
 use std::sync::Arc;
-use waymaker_access::{Identity, JwtRefusal, JwtVerifier, Proof, Rules, Token, TokenRefusal, TokenTable};
+use waymaker_access::{
+    AccessKeys, Identity, JwtRefusal, JwtVerifier, Proof, Rules, Token, TokenRefusal, TokenTable,
+};
 use waymaker_engine::{Access, Holder, Quotas, Rights};
 use waymaker_protocol::NamespaceKind;
 
@@ -34,6 +36,8 @@ pub struct Policy {
     pub(super) rules: Rules,
     pub(super) tokens: Option<TokenTable>,
     pub(super) jwt: Option<JwtVerifier>,
+    /// Keys of clients that sign their requests.
+    pub(super) access_keys: Option<AccessKeys>,
     pub(super) shared: SharedGrants,
 }
 
@@ -79,6 +83,11 @@ impl Policy {
             None if evidence.needs_identity || !self.rules.is_empty() => Err(Unauthenticated::Missing),
             None => Ok(None),
         }
+    }
+
+    /// Returns whether clients of DynamoDB have to sign their requests.
+    pub fn has_access_keys(&self) -> bool {
+        self.access_keys.is_some()
     }
 
     /// Returns whether a client shows credentials that the server looks at: a token or a certificate.
@@ -128,6 +137,9 @@ impl Policy {
             Proof::Jwt { expires, trust } => {
                 now_unix_s < *expires && self.jwt.as_ref().is_some_and(|jwt| jwt.trusts(trust))
             }
+            Proof::AccessKey(id) => {
+                self.access_keys.as_ref().is_some_and(|keys| keys.still_knows(id, identity, now_unix_s))
+            }
             Proof::Certificate | Proof::User(_) => true,
             Proof::Anonymous => self.rules.anonymous().is_some_and(|name| *name == identity.name),
         }
@@ -141,7 +153,7 @@ impl Policy {
         now_unix_s: u64,
     ) -> bool {
         if let Some(identity) = identity
-            && matches!(identity.proof, Proof::Token(_) | Proof::Jwt { .. })
+            && matches!(identity.proof, Proof::Token(_) | Proof::Jwt { .. } | Proof::AccessKey(_))
         {
             return self.is_current(identity, now_unix_s);
         }

@@ -24,6 +24,10 @@ pub enum Act {
     Thaw,
     /// An operator removed a namespace.
     RemoveNamespace,
+    /// A client of DynamoDB created a table.
+    CreateTable,
+    /// A client of DynamoDB deleted a table, with its locks.
+    DeleteTable,
     /// A client set the capacity of a pool.
     SetCapacity,
     /// A client showed credentials that the server does not accept.
@@ -57,6 +61,8 @@ impl Act {
             Self::Freeze => "freeze",
             Self::Thaw => "thaw",
             Self::RemoveNamespace => "remove-namespace",
+            Self::CreateTable => "create-table",
+            Self::DeleteTable => "delete-table",
             Self::SetCapacity => "set-capacity",
             Self::Authenticate => "authenticate",
             Self::PauseLogins => "pause-logins",

@@ -11,11 +11,13 @@ pub enum Port {
     Http,
     /// WebSocket, of Locktopus alone.
     Locktopus,
+    /// HTTP, as DynamoDB speaks it.
+    Dynamodb,
 }
 
 impl Port {
     /// All ports, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] = [Self::Binary, Self::Grpc, Self::Http, Self::Locktopus];
+    pub(crate) const ALL: [Self; 5] = [Self::Binary, Self::Grpc, Self::Http, Self::Locktopus, Self::Dynamodb];
 
     /// Its name in the line that says that the server is ready.
     pub fn name(self) -> &'static str {
@@ -24,6 +26,7 @@ impl Port {
             Self::Grpc => "grpc",
             Self::Http => "http",
             Self::Locktopus => "locktopus",
+            Self::Dynamodb => "dynamodb",
         }
     }
 
@@ -33,7 +36,7 @@ impl Port {
         match self {
             Self::Binary => &[],
             Self::Grpc => &[b"h2"],
-            Self::Http | Self::Locktopus => &[b"http/1.1"],
+            Self::Http | Self::Locktopus | Self::Dynamodb => &[b"http/1.1"],
         }
     }
 }

@@ -54,7 +54,9 @@ fn begin(local: &Rc<Local>, intake: Intake) {
     local.barrier().note_newcomer();
     match intake.port {
         Port::Binary => spawn_local(connection::serve(Rc::clone(local), intake)),
-        Port::Grpc | Port::Http | Port::Locktopus => spawn_local(front::serve(Rc::clone(local), intake)),
+        Port::Grpc | Port::Http | Port::Locktopus | Port::Dynamodb => {
+            spawn_local(front::serve(Rc::clone(local), intake))
+        }
     };
 }
 

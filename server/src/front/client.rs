@@ -1,12 +1,12 @@
 //! Who is on the other side of a connection of a front end.
 
-use crate::access::{Evidence, NotIdentified, audit_failed_login, no_right_in};
+use crate::access::{Evidence, NotIdentified, NotSigned, Pause, audit_failed_login, no_right_in};
 use crate::audit::{Act, AuditEvent, Caller};
 use crate::driver::{Local, Port};
 use crate::worker::{Client, KnownAs};
 use http::header::{AUTHORIZATION, HeaderMap};
 use std::sync::Arc;
-use waymaker_access::Identity;
+use waymaker_access::{Identity, SignedRequest};
 use waymaker_engine::{Access, Counted, QuotaReached, Rights};
 use waymaker_protocol::{ErrorCode, NamespaceKind};
 
@@ -35,27 +35,53 @@ impl FrontClient {
     /// # Errors
     /// If the request has to come from an identity, and does not.
     pub(super) fn identify(&self, credentials: &[u8]) -> Result<FrontCaller, NotIdentified> {
-        let front_end = self.port.name();
         let identified = Local::with(|local| {
             let node = &local.node;
             node.access.identify(&self.evidence, credentials, node.clock.now(), node.unix_seconds())
         });
-        let address = Some(Arc::clone(&self.peer));
-        match identified {
-            Ok(identity) => {
-                let evidence = Some(Arc::clone(&self.evidence));
-                Ok(FrontCaller { identity, evidence, address, front_end: Some(front_end) })
-            }
-            Err(refusal) => {
-                if let NotIdentified::Unauthenticated { reason, pause } = &refusal {
-                    let caller = Caller { address, front_end: Some(front_end), ..Caller::default() };
-                    Local::with(|local| {
-                        audit_failed_login(&local.node.audit, caller, reason.to_string(), *pause);
-                    });
-                }
-                Err(refusal)
-            }
+        identified.map(|identity| self.caller(identity)).inspect_err(|refusal| self.audit(refusal))
+    }
+
+    /// The port to which it is connected.
+    pub(super) fn port(&self) -> Port {
+        self.port
+    }
+
+    /// Finds out who signed a request.
+    ///
+    /// # Errors
+    /// If the request has to be signed and is not, or if it has to come from an identity and does not.
+    pub(super) fn identify_signed(&self, request: &SignedRequest<'_>) -> Result<FrontCaller, NotSigned> {
+        let identified = Local::with(|local| {
+            let node = &local.node;
+            node.access.identify_signed(&self.evidence, request, node.clock.now(), node.unix_seconds())
+        });
+        identified.map(|identity| self.caller(identity)).inspect_err(|refusal| match refusal {
+            NotSigned::Refused { refusal, pause } => self.audit_failed(refusal.to_string(), *pause),
+            NotSigned::NotIdentified(refusal) => self.audit(refusal),
+        })
+    }
+
+    fn caller(&self, identity: Option<Arc<Identity>>) -> FrontCaller {
+        FrontCaller {
+            identity,
+            evidence: Some(Arc::clone(&self.evidence)),
+            address: Some(Arc::clone(&self.peer)),
+            front_end: Some(self.port.name()),
         }
+    }
+
+    fn audit(&self, refusal: &NotIdentified) {
+        // A pause is written once, when it begins.
+        if let NotIdentified::Unauthenticated { reason, pause } = refusal {
+            self.audit_failed(reason.to_string(), *pause);
+        }
+    }
+
+    fn audit_failed(&self, reason: String, pause: Option<Pause>) {
+        let (address, front_end) = (Some(Arc::clone(&self.peer)), Some(self.port.name()));
+        let caller = Caller { address, front_end, ..Caller::default() };
+        Local::with(|local| audit_failed_login(&local.node.audit, caller, reason, pause));
     }
 }
 
@@ -95,6 +121,22 @@ impl FrontCaller {
         }
     }
 
+    /// Refuses a client without this right for every key of a namespace, whether there is such a namespace or not.
+    ///
+    /// # Errors
+    /// The message of the refusal.
+    pub(super) fn check_right_everywhere(&self, namespace: &[u8], right: Rights) -> Result<(), String> {
+        // No rule is for one kind of namespace alone.
+        match self.access(namespace, NamespaceKind::Flat) {
+            Some(access) if !access.everywhere().contains(right) => {
+                let message = no_right_in(access.identity(), right, namespace);
+                self.note_denied(namespace, &message);
+                Err(message)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a client that may not read the metrics.
     ///
     /// # Errors
@@ -108,14 +150,19 @@ impl FrontCaller {
         Err(message)
     }
 
-    /// Writes to the audit log that a request was refused for want of a right.
-    pub(crate) fn note_denied(&self, namespace: &[u8], message: &str) {
-        let caller = Caller {
+    /// As the audit log has it.
+    pub(super) fn audit_caller(&self) -> Caller {
+        Caller {
             identity: self.identity.as_ref().map(|identity| Arc::clone(&identity.name)),
             address: self.address.clone(),
             front_end: self.front_end,
             owner: None,
-        };
+        }
+    }
+
+    /// Writes to the audit log that a request was refused for want of a right.
+    pub(crate) fn note_denied(&self, namespace: &[u8], message: &str) {
+        let caller = self.audit_caller();
         let code = ErrorCode::Unauthorized.name();
         let event = AuditEvent::refused(Act::Deny, caller, code, message.to_owned());
         let namespace = (!namespace.is_empty()).then(|| namespace.into());

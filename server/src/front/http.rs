@@ -7,10 +7,12 @@ use super::long_text::LongText;
 use super::metrics::{self, Metrics};
 use super::probes::{healthz, readyz};
 use super::socket::FrontSocket;
-use crate::access::NotIdentified;
-use crate::driver::Local;
+use crate::access::{NotIdentified, NotSigned};
 use crate::driver::front_turn::next_turn;
-use crate::limits::{HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS};
+use crate::driver::{Local, Port};
+use crate::limits::{
+    DYNAMODB_HEAD_MS, HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS,
+};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -30,6 +32,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tonic::codegen::Service as _;
+use waymaker_access::SignedRequest;
 
 /// A connection once it speaks no HTTP any more.
 #[derive(Debug)]
@@ -113,6 +116,11 @@ impl Connection {
     /// Finds out who makes a request with these headers.
     pub(super) fn caller(&self, headers: &HeaderMap) -> Result<FrontCaller, NotIdentified> {
         self.client.identify(bearer(headers))
+    }
+
+    /// Finds out who signed a request.
+    pub(super) fn identify_signed(&self, request: &SignedRequest<'_>) -> Result<FrontCaller, NotSigned> {
+        self.client.identify_signed(request)
     }
 
     /// Finds out who makes a request with these headers, or with this token of its URL.
@@ -217,6 +225,7 @@ async fn serve_requests(
     connection: &Connection,
     router: &Router,
 ) -> hyper::Result<()> {
+    let head_ms = if connection.client.port() == Port::Dynamodb { DYNAMODB_HEAD_MS } else { HTTP_HEAD_MS };
     let begun = Cell::new(Begun::default());
     let service = service_fn(|mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(connection.clone());
@@ -232,7 +241,7 @@ async fn serve_requests(
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(HTTP_HEAD_MS))
+        .header_read_timeout(Duration::from_millis(head_ms))
         .max_buf_size(HTTP_BUFFER_LEN)
         .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();

@@ -9,6 +9,7 @@ mod client;
 mod closing;
 mod console;
 mod contracts;
+mod dynamodb;
 mod grpc;
 mod health;
 mod http;
@@ -37,6 +38,8 @@ mod waymaker;
 
 pub use browser::{AllowedHost, AllowedOrigin, BadHost, BadOrigin, BrowserConfig};
 pub(crate) use client::FrontCaller;
+#[cfg(feature = "fuzzing")]
+pub(crate) use dynamodb::fuzzing as dynamodb_fuzzing;
 pub(crate) use locket::{LOCKET_TYPES, NAMESPACE as LOCKET_NAMESPACE};
 pub use locket::{LocketCompatibility, LocketConfig};
 #[cfg(feature = "fuzzing")]
@@ -63,7 +66,7 @@ use tokio::time::timeout;
 use tonic::service::Routes;
 
 /// What front ends are told.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FrontConfig {
     locket: LocketConfig,
     metrics: Arc<Metrics>,
@@ -78,6 +81,9 @@ pub struct FrontConfig {
     reserved: Router,
     /// What is served on the port of Locktopus alone.
     locktopus: Router,
+    /// The paths of the port for clients of DynamoDB.
+    dynamodb: Router,
+    dynamodb_tables: Arc<dynamodb::ServerTables>,
 }
 
 impl FrontConfig {
@@ -100,10 +106,18 @@ impl FrontConfig {
             http: guard(http::router(&locktopus, &metrics), http_rule.clone()),
             reserved: guard(http::reserved_router(&metrics), http_rule),
             locktopus: guard(locktopus::router(&locktopus), locktopus_rule),
+            dynamodb: guard(dynamodb::router(), rule(&options.dynamodb_listen)),
+            dynamodb_tables: Arc::default(),
             metrics,
             closing: Arc::default(),
             lists: Arc::new(Lists::new(options.limits.lists_memory as usize)),
         })
+    }
+
+    /// The same for another server, which knows no tables.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn of_another_server(&self) -> Self {
+        Self { dynamodb_tables: Arc::default(), ..self.clone() }
     }
 
     /// Counts a refused connection, by the place of its label in `REFUSAL_LABELS`.
@@ -155,6 +169,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
                 Port::Locktopus => {
                     in_turns(http::serve(&local, socket, client, &local.fronts.locktopus)).await
                 }
+                Port::Dynamodb => in_turns(http::serve(&local, socket, client, &local.fronts.dynamodb)).await,
                 Port::Binary => None,
             }
         }

@@ -99,8 +99,9 @@ Start:
 
 Signals:
   SIGTERM, SIGINT  drain, then stop; a second signal stops at once (see --drain)
-  SIGHUP           read the files of --tls-cert, --tls-key, --tls-client-ca, --tls-client-crl, --tokens and --access again,
-                   as the server also does by itself a few seconds after they change, and open the file of --audit again
+  SIGHUP           read the files of --tls-cert, --tls-key, --tls-client-ca, --tls-client-crl, --tokens, --dynamodb-keys and
+                   --access again, as the server also does by itself a few seconds after they change, and open the file of
+                   --audit again
 
 Exit codes:
   0    stopped by a signal
@@ -169,6 +170,17 @@ pub struct Options {
         help_heading = heading::LISTENING
     )]
     pub locktopus_listen: OrNone<String>,
+    /// Listen address for clients of DynamoDB that use it for locks as Clever's `lock` does, or `none`; such clients use port 8000 of
+    /// local servers
+    #[arg(
+        long,
+        env = "WAYMAKER_DYNAMODB_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "none",
+        value_parser = address_or_none,
+        help_heading = heading::LISTENING
+    )]
+    pub dynamodb_listen: OrNone<String>,
     /// Names and web pages that may use the HTTP ports.
     #[command(flatten)]
     pub browsers: BrowserConfig,

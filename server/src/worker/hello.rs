@@ -11,7 +11,7 @@ use crate::access::{NotIdentified, Unauthenticated};
 use crate::limits::{LANES_PER_SESSION_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
 use crate::memory;
-use crate::namespaces::{NamespaceRefusal, NamespaceUse};
+use crate::namespaces::{DYNAMODB_TABLES, NamespaceRefusal, NamespaceUse};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Access, Accounts, QuotaReached, Resource, Rights};
@@ -179,6 +179,11 @@ impl State {
             return Ok(Next::Move(worker));
         }
         let access = self.identify(node, key, &hello)?;
+        let is_client = self.lanes.of(key).is_some_and(|lane| lane.client.evidence.is_some());
+        if is_client && hello.namespace == DYNAMODB_TABLES.as_bytes() {
+            let message = "the server itself uses this namespace";
+            return Err(HelloRefusal::bad_input("namespace", 0, message));
+        }
         let namespace = open_namespace(node, &hello, access.as_deref())?;
         let joined = self.join_session(node, key, namespace, access, &hello);
         settle_namespace(node, &hello, joined.is_err());

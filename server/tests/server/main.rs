@@ -15,6 +15,7 @@ mod contradictions;
 mod crowded;
 mod declared;
 mod durable;
+mod dynamodb;
 #[path = "../../../engine/tests/log/fixture.rs"]
 mod fixture;
 mod graceful_restarts;

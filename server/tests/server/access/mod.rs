@@ -106,7 +106,7 @@ impl Office {
     }
 
     /// The arguments of a server that has this office.
-    pub(super) fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let text = |path: &Path| path.to_str().expect("a path of text").to_owned();
         ["--access".to_owned(), text(&self.rules()), "--tokens".to_owned(), text(&self.tokens())].into()
     }

@@ -1,0 +1,16 @@
+//! For the targets of `fuzz/`.
+
+use super::request::Request;
+use super::row::row_of;
+use waymaker_protocol::Entry;
+
+/// Reads a request, and an entry whose value has these bytes.
+pub fn read(target: &[u8], body: &[u8]) {
+    match Request::read(target, body) {
+        Ok(request) => drop(request),
+        Err(problem) => drop(problem.body()),
+    }
+    let entry =
+        Entry { key: b"k", owner: b"o", value: body, type_name: super::row::TYPE_NAME, ..Entry::default() };
+    row_of(&entry, 0);
+}

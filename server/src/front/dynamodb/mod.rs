@@ -1,0 +1,151 @@
+//! DynamoDB, as far as locks need it: Clever's `lock` and clients like it work unchanged. `docs/reference/compatibility.md` lists the
+//! similarities and the differences.
+//!
+//! A table is the namespace `lazy/clever/TABLE`, and a row is an entry of it, so our own clients see the same locks.
+//!
+//! ```text
+//!   body -> request (members, expression, meaning) -> lock, table -> Space -> Worker
+//!   body <- answer  (row, problem)                 <-             <- Reply <-
+//! ```
+//!
+//! `request` and everything that it uses decide without I/O. `lock` and `table` ask the worker.
+
+mod answer;
+mod attribute;
+mod expression;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+mod instant;
+mod lock;
+mod meaning;
+mod members;
+mod problem;
+mod request;
+mod row;
+mod space;
+mod table;
+mod tables;
+mod write;
+
+pub(super) use table::ServerTables;
+
+use crate::access::NotSigned;
+use crate::front::FrontCaller;
+use crate::front::http::Connection;
+use crate::front::probes::{healthz, readyz};
+use crate::front::trace_context;
+use answer::answer;
+use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
+use axum::extract::Request as HttpRequest;
+use axum::response::Response;
+use axum::routing::{any, post};
+use axum::{Extension, Router};
+use http::request::Parts;
+use http_body_util::LengthLimitError;
+use problem::{Kind, Problem};
+use request::Request;
+use std::time::Duration;
+use tokio::time::timeout;
+use waymaker_access::{SignatureRefusal, SignedRequest};
+use waymaker_protocol::TraceParent;
+
+/// Maximum length of the body of a request. A row of the maximum length fits, also from an SDK that escapes each character of it.
+const BODY_LEN_MAX: usize = 16 << 10;
+/// Time in which the body of a request has to arrive.
+const BODY_TIME: Duration = Duration::from_secs(10);
+const TARGET: &str = "x-amz-target";
+
+/// Everything that is served on the port for DynamoDB.
+pub(super) fn router() -> Router {
+    Router::new()
+        .route("/", post(serve))
+        .route("/healthz", any(healthz))
+        .route("/readyz", any(readyz))
+        .method_not_allowed_fallback(not_served)
+        .fallback(not_served)
+}
+
+async fn not_served() -> Response {
+    let message = "this server serves POST / for clients of DynamoDB, and /healthz and /readyz";
+    answer(Err(Problem::new(Kind::UnknownOperation, message)))
+}
+
+async fn serve(Extension(connection): Extension<Connection>, request: HttpRequest) -> Response {
+    answer(respond(&connection, request).await)
+}
+
+async fn respond(connection: &Connection, request: HttpRequest) -> Result<String, Problem> {
+    let (parts, body) = request.into_parts();
+    if body.size_hint().lower() > BODY_LEN_MAX as u64 {
+        // A client that asked for a 100 Continue sends nothing then.
+        return Err(too_large());
+    }
+    let body = read(body).await?;
+    let caller = identify(connection, &parts, &body)?;
+    let target = parts.headers.get(TARGET).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    let request = Request::read(target, &body)?;
+    perform(&caller, request, trace_context::of_headers(&parts.headers)).await
+}
+
+/// Reads a body, which has to arrive in time.
+async fn read(body: Body) -> Result<Bytes, Problem> {
+    let read = timeout(BODY_TIME, to_bytes(body, BODY_LEN_MAX)).await;
+    let late = |_| Problem::new(Kind::LateBody, "the body did not arrive in time");
+    read.map_err(late)?.map_err(|error| {
+        if error.into_inner().is::<LengthLimitError>() {
+            Problem::new(
+                Kind::BodyTooLarge,
+                format!("the body is too long; the maximum is {BODY_LEN_MAX} bytes"),
+            )
+        } else {
+            Problem::new(Kind::Serialization, "the body could not be read")
+        }
+    })
+}
+
+fn too_large() -> Problem {
+    Problem::new(Kind::BodyTooLarge, format!("the body is too long; the maximum is {BODY_LEN_MAX} bytes"))
+}
+
+/// Finds out who makes a request.
+fn identify(connection: &Connection, parts: &Parts, body: &[u8]) -> Result<FrontCaller, Problem> {
+    let headers: Vec<_> = parts
+        .headers
+        .iter()
+        // A value that is not text is signed by no client.
+        .map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()))
+        .collect();
+    let request = SignedRequest { method: parts.method.as_str(), headers: &headers, body };
+    connection.identify_signed(&request).map_err(|refusal| match refusal {
+        NotSigned::Refused { refusal, .. } => Problem::new(kind_of(&refusal), refusal.to_string()),
+        NotSigned::NotIdentified(refusal) => Problem::from(refusal),
+    })
+}
+
+fn kind_of(refusal: &SignatureRefusal) -> Kind {
+    match refusal {
+        SignatureRefusal::Missing => Kind::MissingAuthenticationToken,
+        SignatureRefusal::Incomplete(_) => Kind::IncompleteSignature,
+        SignatureRefusal::UnknownKey | SignatureRefusal::ExpiredKey => Kind::UnrecognizedClient,
+        SignatureRefusal::Wrong | SignatureRefusal::Scope(_) | SignatureRefusal::Skewed(_) => {
+            Kind::InvalidSignature
+        }
+    }
+}
+
+/// Returns the body of the answer.
+async fn perform(
+    caller: &FrontCaller,
+    request: Request,
+    traceparent: Option<TraceParent>,
+) -> Result<String, Problem> {
+    match request {
+        Request::Put(put) => lock::put(caller, &put, traceparent.as_ref()).await,
+        Request::Delete(delete) => lock::delete(caller, &delete).await,
+        Request::Get(get) => lock::get(caller, &get).await,
+        Request::CreateTable(table) => table::create(caller, &table).await,
+        Request::DescribeTable(table) => table::describe(caller, &table).await,
+        Request::DeleteTable(table) => table::delete(caller, &table).await,
+        Request::ListTables(list) => table::list(caller, &list).await,
+    }
+}

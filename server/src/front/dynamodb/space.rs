@@ -1,0 +1,50 @@
+//! A lane into one namespace, for one request.
+
+use super::problem::Problem;
+use crate::driver::{Inlet, Reply};
+use crate::front::FrontCaller;
+use waymaker_protocol::{NamespaceKind, Request, Response};
+
+/// Beginning of the namespaces of tables: what our own clients call the lazy entries of `clever/TABLE`.
+const PREFIX: &str = "lazy/clever/";
+
+/// Returns the namespace of a table.
+pub(super) fn namespace(table: &str) -> String {
+    format!("{PREFIX}{table}")
+}
+
+/// Returns the table of a namespace.
+pub(super) fn table(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix(PREFIX)
+}
+
+/// A lane into one namespace. Registrations outlive it.
+#[derive(Debug)]
+pub(super) struct Space(Inlet);
+
+impl Space {
+    /// Opens a lane for the requests of a caller.
+    pub(super) fn open(kind: NamespaceKind, namespace: &str, caller: &FrontCaller) -> Result<Self, Problem> {
+        let owner = caller.address.as_deref().unwrap_or_default().as_bytes();
+        let inlet = Inlet::open(kind, namespace.as_bytes(), owner, caller);
+        inlet.map(Self).map_err(|reply| Problem::from(&reply))
+    }
+
+    /// Asks, and reads the response. An error of the worker is a problem.
+    pub(super) async fn ask<T>(
+        &self,
+        request: Request<'_>,
+        read: impl FnOnce(Response<'_>) -> Option<T>,
+    ) -> Result<T, Problem> {
+        let reply = self.reply(request).await?;
+        match reply.response() {
+            Response::Error(error) => Err(Problem::from(&error)),
+            response => read(response).ok_or_else(Problem::unexpected),
+        }
+    }
+
+    /// Asks, and returns the response, which may be an error.
+    pub(super) async fn reply(&self, request: Request<'_>) -> Result<Reply, Problem> {
+        Ok(self.0.ask(|number, out| request.encode(number, out)).await?)
+    }
+}

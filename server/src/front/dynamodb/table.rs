@@ -1,0 +1,357 @@
+//! The operations on tables. A table is a namespace of locks that a client created, or that the configuration declares.
+//!
+//! The server knows its tables in memory ([`Tables`]). With a data directory each table that a client created is an entry of a registry too,
+//! so it outlives locks and restarts.
+
+use super::members::Members;
+use super::problem::{Kind, Problem};
+use super::space::{Space, namespace};
+use super::tables::{Table, Tables};
+use crate::audit::{Act, AuditEvent, Outcome};
+use crate::driver::Local;
+use crate::driver::front_turn::next_turn;
+use crate::front::FrontCaller;
+use crate::front::shown::{now_ms, unix_ms};
+use crate::namespaces::DYNAMODB_TABLES;
+use futures_util::future::try_join_all;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::OnceCell;
+use tokio::task::{spawn_local, yield_now};
+use waymaker_engine::Rights;
+use waymaker_engine::limits::REGISTRY_LEASE_MAX_MS;
+use waymaker_protocol::{ErrorCode, ListEntries, NamespaceKind, Register, Request, Response, Unregister};
+
+const OWNER: &[u8] = b"waymaker";
+/// Locks that DeleteTable releases at once, and tables whose rights ListTables compares at once.
+const PAGE_LEN: u16 = 64;
+/// Longest list of tables in one response, as in DynamoDB.
+const LIST_LEN_MAX: i64 = 100;
+/// Rights of a client that releases all locks of a table.
+const RIGHTS_TO_DELETE: [Rights; 4] = [Rights::ADMIN, Rights::LIST, Rights::INSPECT, Rights::RELEASE_OTHERS];
+
+/// The tables of this server.
+#[derive(Debug, Default)]
+pub(in crate::front) struct ServerTables {
+    tables: Mutex<Tables>,
+    is_restored: OnceCell<()>,
+}
+
+impl ServerTables {
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the tables that the configuration declares, and the tables of an earlier server.
+    async fn restore(&self) -> Result<(), Problem> {
+        Local::with(|local| {
+            let mut tables = self.lock();
+            let lazy = local.node.declared.iter().filter(|namespace| namespace.kind == NamespaceKind::Lazy);
+            lazy.filter_map(|lazy| super::space::table(&lazy.name)).for_each(|table| tables.declare(table));
+        });
+        if !is_durable() {
+            return Ok(());
+        }
+        let registry = registry()?;
+        let mut cursor = 0;
+        loop {
+            let (next, entries) = page(&registry, cursor).await?;
+            for entry in entries.iter().filter(|entry| *entry.owner == *OWNER) {
+                let created_ms = unix_ms(now_ms()).saturating_sub_unsigned(entry.age_ms);
+                if let Ok(name) = std::str::from_utf8(&entry.key)
+                    && !self.lock().restore(name, created_ms)
+                {
+                    return Ok(());
+                }
+            }
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+}
+
+/// Returns the tables of this server. The first call reads them.
+async fn tables() -> Result<Arc<ServerTables>, Problem> {
+    let tables = Local::with(|local| Arc::clone(&local.fronts.dynamodb_tables));
+    tables.is_restored.get_or_try_init(|| tables.restore()).await?;
+    Ok(tables)
+}
+
+/// Returns whether there is a data directory for the registry of tables.
+fn is_durable() -> bool {
+    Local::with(|local| local.node.log.is_some())
+}
+
+/// Opens the registry of tables, for the server itself.
+fn registry() -> Result<Space, Problem> {
+    Space::open(NamespaceKind::Registry, DYNAMODB_TABLES, &FrontCaller::default())
+}
+
+/// Refuses a table whose locks cannot be used.
+pub(super) async fn require(table: &str) -> Result<(), Problem> {
+    tables().await?.lock().require(table)
+}
+
+/// Keeps the namespace of a table, which a lane just opened, for as long as there is the table.
+pub(super) fn keep_namespace(table: &str) {
+    Local::with(|local| {
+        let find = || local.node.use_namespace(namespace(table).as_bytes());
+        local.fronts.dynamodb_tables.lock().keep(table, find);
+    });
+}
+
+/// Refuses a client without one of these rights for every key of a table, whether there is such a table or not.
+fn check_everywhere(caller: &FrontCaller, table: &str, rights: &[Rights]) -> Result<(), Problem> {
+    let check = |right: &Rights| caller.check_right_everywhere(namespace(table).as_bytes(), *right);
+    rights.iter().try_for_each(check).map_err(|message| Problem::new(Kind::AccessDenied, message))
+}
+
+/// Writes to the audit log how a change of a table ended.
+fn audit(caller: &FrontCaller, act: Act, table: &str, result: Result<(), &Problem>) {
+    let outcome = match result {
+        Ok(()) => Outcome::Done,
+        Err(problem) => Outcome::Refused { code: problem.name(), message: problem.message.clone() },
+    };
+    let namespace = Some(namespace(table).into_bytes().into());
+    let event = AuditEvent { outcome, namespace, ..AuditEvent::new(act, caller.audit_caller()) };
+    Local::with(|local| local.node.audit.record(&event));
+}
+
+/// Serves CreateTable.
+pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, Problem> {
+    check_everywhere(caller, table, &[Rights::ADMIN])?;
+    let tables = tables().await?;
+    tables.lock().begin_creation(table)?;
+    let (caller, name) = (caller.clone(), table.to_owned());
+    // A task, because the creation has to end even if the client leaves.
+    let created = spawn_local(async move {
+        let created = make(&caller, &name).await;
+        tables.lock().end_creation(&name, created.as_ref().ok().copied());
+        audit(&caller, Act::CreateTable, &name, created.as_ref().map(|_| ()));
+        created
+    });
+    let created_ms = created.await.map_err(|_| Problem::stopping())??;
+    let table = description(table, Table { created_ms: Some(created_ms), is_deleting: false });
+    Ok(json!({ "TableDescription": table }).to_string())
+}
+
+/// Makes the namespace of a table and its entry. Returns the time of day in milliseconds since 1970.
+async fn make(caller: &FrontCaller, table: &str) -> Result<i64, Problem> {
+    // Refuses a namespace of another kind, or one for which there is no room.
+    let _locks = Space::open(NamespaceKind::Lazy, &namespace(table), caller)?;
+    keep_namespace(table);
+    if !is_durable() {
+        return Ok(unix_ms(now_ms()));
+    }
+    let register = Register {
+        lease_ms: REGISTRY_LEASE_MAX_MS,
+        key: table.as_bytes(),
+        owner: OWNER,
+        ..Register::default()
+    };
+    let read = |response: Response<'_>| match response {
+        Response::Registered(registered) => Some(unix_ms(registered.stamp_ms)),
+        _ => None,
+    };
+    registry()?.ask(Request::Register(register), read).await
+}
+
+/// Serves DescribeTable.
+pub(super) async fn describe(caller: &FrontCaller, name: &str) -> Result<String, Problem> {
+    let may = caller.check_right(namespace(name).as_bytes(), Rights::INSPECT);
+    may.map_err(|message| Problem::new(Kind::AccessDenied, message))?;
+    let table = tables().await?.lock().find(name)?;
+    Ok(json!({ "Table": description(name, table) }).to_string())
+}
+
+/// Serves DeleteTable: releases all locks of the table.
+pub(super) async fn delete(caller: &FrontCaller, table: &str) -> Result<String, Problem> {
+    check_everywhere(caller, table, &RIGHTS_TO_DELETE)?;
+    let tables = tables().await?;
+    let created_ms = tables.lock().begin_deletion(table)?;
+    let (caller, name) = (caller.clone(), table.to_owned());
+    // A task, because the deletion has to end even if the client leaves: until then the table cannot be created again.
+    let deleted = spawn_local(async move {
+        let deleted = remove(&name).await;
+        tables.lock().end_deletion(&name, deleted.is_ok());
+        audit(&caller, Act::DeleteTable, &name, deleted.as_ref().copied());
+        deleted
+    });
+    deleted.await.map_err(|_| Problem::stopping())??;
+    let table = description(table, Table { created_ms: Some(created_ms), is_deleting: true });
+    Ok(json!({ "TableDescription": table }).to_string())
+}
+
+/// Releases all locks of a table, and takes its entry out. A write that found the table before its deletion began can still take a lock, which
+/// stays held.
+async fn remove(table: &str) -> Result<(), Problem> {
+    let namespace = namespace(table);
+    let found = Local::with(|local| local.node.find_namespace(namespace.as_bytes()));
+    if found.is_some_and(|(_, kind)| kind == NamespaceKind::Lazy) {
+        // The client has all rights for this. Rules that change meanwhile leave no half of a table.
+        release_all(&Space::open(NamespaceKind::Lazy, &namespace, &FrontCaller::default())?).await?;
+    }
+    if is_durable() {
+        let entry = Unregister { key: table.as_bytes(), owner: OWNER };
+        unregister_all(&registry()?, [entry]).await?;
+    }
+    Ok(())
+}
+
+/// Releases all locks. Others run after each page.
+async fn release_all(locks: &Space) -> Result<(), Problem> {
+    let mut cursor = 0;
+    loop {
+        let (next, entries) = page(locks, cursor).await?;
+        let entries = entries.iter().map(|entry| Unregister { key: &entry.key, owner: &entry.owner });
+        unregister_all(locks, entries).await?;
+        if next == 0 {
+            return Ok(());
+        }
+        cursor = next;
+        yield_now().await;
+    }
+}
+
+/// Takes out entries. Entries that are gone already are no problem.
+async fn unregister_all(
+    space: &Space,
+    entries: impl IntoIterator<Item = Unregister<'_>>,
+) -> Result<(), Problem> {
+    let asked = entries.into_iter().map(|entry| async move {
+        let reply = space.reply(Request::Unregister(entry)).await?;
+        match reply.response() {
+            Response::Unregistered(_) => Ok(()),
+            Response::Error(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::NotOwner) => {
+                Ok(())
+            }
+            Response::Error(error) => Err(Problem::from(&error)),
+            _ => Err(Problem::unexpected()),
+        }
+    });
+    try_join_all(asked).await.map(drop)
+}
+
+/// An entry of a page.
+struct Listed {
+    key: Box<[u8]>,
+    owner: Box<[u8]>,
+    age_ms: u64,
+}
+
+/// Returns a page of entries, and where the next page begins; 0 after the last one.
+async fn page(space: &Space, cursor: u64) -> Result<(u64, Vec<Listed>), Problem> {
+    let list = ListEntries { cursor, count_max: PAGE_LEN, any_type: true, type_name: b"" };
+    let read = |response: Response<'_>| match response {
+        Response::EntriesListed(page) => {
+            let entries = page.entries.iter().map(|entry| Listed {
+                key: entry.key.into(),
+                owner: entry.owner.into(),
+                age_ms: entry.age_ms,
+            });
+            Some((page.next, entries.collect()))
+        }
+        _ => None,
+    };
+    space.ask(Request::ListEntries(list), read).await
+}
+
+/// Reads the body of an operation that names only a table.
+pub(super) fn read_name(mut members: Members) -> Result<String, Problem> {
+    let table = members.table_name()?;
+    members.finish()?;
+    Ok(table)
+}
+
+/// Reads the body of CreateTable.
+pub(super) fn read_create(mut members: Members) -> Result<String, Problem> {
+    let table = members.table_name()?;
+    let schema = members.list("KeySchema")?;
+    let definitions = members.list("AttributeDefinitions")?;
+    // They change nothing about a lock.
+    for name in [
+        "BillingMode",
+        "ProvisionedThroughput",
+        "OnDemandThroughput",
+        "Tags",
+        "TableClass",
+        "SSESpecification",
+    ] {
+        members.ignore(name);
+    }
+    members.only_false("DeletionProtectionEnabled")?;
+    members.off("StreamSpecification", "StreamEnabled")?;
+    members.finish()?;
+    let is_schema = schema == [json!({"AttributeName": "key", "KeyType": "HASH"})]
+        && definitions == [json!({"AttributeName": "key", "AttributeType": "S"})];
+    if is_schema {
+        return Ok(table);
+    }
+    Err(Problem::validation(
+        "KeySchema, AttributeDefinitions: a table of locks has the one key attribute `key` of type S with the key type HASH",
+    ))
+}
+
+/// A part of the list of tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct List {
+    after: Option<String>,
+    len_max: usize,
+}
+
+impl List {
+    /// Reads the body of ListTables.
+    pub(super) fn read(mut members: Members) -> Result<Self, Problem> {
+        let after = members.text("ExclusiveStartTableName")?;
+        let len_max = members.number("Limit")?.unwrap_or(LIST_LEN_MAX);
+        members.finish()?;
+        if !(1..=LIST_LEN_MAX).contains(&len_max) {
+            return Err(Problem::validation(format!("Limit: must be 1 to {LIST_LEN_MAX}; it is {len_max}")));
+        }
+        Ok(Self { after, len_max: len_max as usize })
+    }
+}
+
+/// Serves ListTables.
+pub(super) async fn list(caller: &FrontCaller, list: &List) -> Result<String, Problem> {
+    let tables = tables().await?;
+    let policy = Local::with(|local| local.node.access.policy());
+    let allows = policy.allowing(caller.identity.as_ref(), Rights::INSPECT);
+    let mut last = list.after.clone().unwrap_or_default();
+    let mut names = Vec::new();
+    // One more than fits, to know whether there is more.
+    while names.len() <= list.len_max {
+        let page = tables.lock().names_after(&last, PAGE_LEN.into());
+        let Some(end) = page.last() else { break };
+        last.clone_from(end);
+        names.extend(page.into_iter().filter(|name| allows(namespace(name).as_bytes())));
+        next_turn().await;
+    }
+    let has_more = names.len() > list.len_max;
+    names.truncate(list.len_max);
+    let mut answer = BTreeMap::from([("TableNames", json!(names))]);
+    if let Some(last) = names.last().filter(|_| has_more) {
+        answer.insert("LastEvaluatedTableName", json!(last));
+    }
+    Ok(json!(answer).to_string())
+}
+
+/// Describes a table as DynamoDB does.
+fn description(name: &str, table: Table) -> Value {
+    let mut description = json!({
+        "TableName": name,
+        "TableStatus": if table.is_deleting { "DELETING" } else { "ACTIVE" },
+        "TableArn": format!("arn:aws:dynamodb:local:000000000000:table/{name}"),
+        "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
+        "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
+        "BillingModeSummary": {"BillingMode": "PAY_PER_REQUEST"},
+        "ProvisionedThroughput": {"NumberOfDecreasesToday": 0, "ReadCapacityUnits": 0, "WriteCapacityUnits": 0},
+    });
+    if let (Some(created_ms), Some(members)) = (table.created_ms, description.as_object_mut()) {
+        members.insert("CreationDateTime".to_owned(), json!(created_ms as f64 / 1_000.0));
+    }
+    description
+}

@@ -1,0 +1,279 @@
+//! The tables of a server, and which of them are being created or deleted. [`Tables`] decides without I/O.
+//!
+//! A table that is being created or deleted belongs to one request, so two requests never change the same table at once. Its locks can be
+//! taken only before a deletion begins, and again after a later creation.
+
+use super::members::is_table_name;
+use super::problem::{Kind, Problem};
+use super::space::namespace;
+use crate::limits::DYNAMODB_TABLES_MAX;
+use crate::namespaces::NamespaceUse;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// All tables by name.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    by_name: BTreeMap<Box<str>, State>,
+    /// Keeps the namespaces of tables that were used, because a number of a namespace is never given again.
+    namespaces: BTreeMap<Box<str>, NamespaceUse>,
+    /// Tables that the configuration does not declare.
+    own_count: usize,
+}
+
+/// The state of a table, with the time of its creation in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The configuration declares it.
+    Declared,
+    Creating,
+    Active {
+        created_ms: i64,
+    },
+    Deleting {
+        created_ms: i64,
+    },
+}
+
+/// A table as clients see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Table {
+    /// In milliseconds since 1970. `None`: the configuration declares it.
+    pub(super) created_ms: Option<i64>,
+    pub(super) is_deleting: bool,
+}
+
+impl Tables {
+    /// Adds a table that the configuration declares. A name that no client could send is left out.
+    pub(super) fn declare(&mut self, name: &str) {
+        if is_table_name(name) {
+            self.by_name.insert(name.into(), State::Declared);
+        }
+    }
+
+    /// Adds a table that an earlier server had. Returns whether there is room for another one.
+    pub(super) fn restore(&mut self, name: &str, created_ms: i64) -> bool {
+        if is_table_name(name) && self.own_count < DYNAMODB_TABLES_MAX && !self.by_name.contains_key(name) {
+            self.by_name.insert(name.into(), State::Active { created_ms });
+            self.own_count += 1;
+        }
+        self.own_count < DYNAMODB_TABLES_MAX
+    }
+
+    /// Returns a table that is there, or is being deleted.
+    pub(super) fn find(&self, name: &str) -> Result<Table, Problem> {
+        match self.by_name.get(name) {
+            Some(State::Declared) => Ok(Table { created_ms: None, is_deleting: false }),
+            Some(State::Active { created_ms }) => {
+                Ok(Table { created_ms: Some(*created_ms), is_deleting: false })
+            }
+            Some(State::Deleting { created_ms }) => {
+                Ok(Table { created_ms: Some(*created_ms), is_deleting: true })
+            }
+            Some(State::Creating) | None => Err(Problem::no_table(name)),
+        }
+    }
+
+    /// Refuses a table whose locks cannot be used.
+    pub(super) fn require(&self, name: &str) -> Result<(), Problem> {
+        self.find(name)?.is_deleting.then(|| Problem::no_table(name)).map_or(Ok(()), Err)
+    }
+
+    /// A client begins to create a table. The caller has to end that with [`Tables::end_creation`].
+    pub(super) fn begin_creation(&mut self, name: &str) -> Result<(), Problem> {
+        let message = match self.by_name.get(name) {
+            Some(State::Declared | State::Active { .. }) => format!("Table already exists: {name}"),
+            Some(State::Creating) => format!("Table is being created: {name}"),
+            Some(State::Deleting { .. }) => format!("Table is being deleted: {name}"),
+            None if self.own_count >= DYNAMODB_TABLES_MAX => {
+                let message = format!(
+                    "the server has {} tables, the maximum; delete one, or declare namespaces in its configuration",
+                    self.own_count
+                );
+                return Err(Problem::new(Kind::LimitExceeded, message));
+            }
+            None => {
+                self.by_name.insert(name.into(), State::Creating);
+                self.own_count += 1;
+                return Ok(());
+            }
+        };
+        Err(Problem::new(Kind::ResourceInUse, message))
+    }
+
+    /// The table was created at this time, or was not created.
+    pub(super) fn end_creation(&mut self, name: &str, created_ms: Option<i64>) {
+        match created_ms {
+            Some(created_ms) => drop(self.by_name.insert(name.into(), State::Active { created_ms })),
+            None => self.remove(name),
+        }
+    }
+
+    /// A client begins to delete a table. Returns the time of its creation. The caller has to end the deletion with
+    /// [`Tables::end_deletion`].
+    pub(super) fn begin_deletion(&mut self, name: &str) -> Result<i64, Problem> {
+        let message = match self.by_name.get(name) {
+            None => return Err(Problem::no_table(name)),
+            Some(State::Active { created_ms }) => {
+                let created_ms = *created_ms;
+                self.by_name.insert(name.into(), State::Deleting { created_ms });
+                return Ok(created_ms);
+            }
+            Some(State::Declared) => {
+                format!(
+                    "the configuration of the server declares the namespace {}; remove it there",
+                    namespace(name)
+                )
+            }
+            Some(State::Creating) => format!("Table is being created: {name}"),
+            Some(State::Deleting { .. }) => format!("Table is being deleted: {name}"),
+        };
+        Err(Problem::new(Kind::ResourceInUse, message))
+    }
+
+    /// The table was deleted, or stays.
+    pub(super) fn end_deletion(&mut self, name: &str, is_deleted: bool) {
+        if is_deleted {
+            return self.remove(name);
+        }
+        if let Some(state) = self.by_name.get_mut(name)
+            && let State::Deleting { created_ms } = *state
+        {
+            *state = State::Active { created_ms };
+        }
+    }
+
+    /// Keeps the namespace of a table for as long as there is the table.
+    pub(super) fn keep(&mut self, name: &str, find: impl FnOnce() -> Option<NamespaceUse>) {
+        if self.by_name.contains_key(name)
+            && !self.namespaces.contains_key(name)
+            && let Some(found) = find()
+        {
+            self.namespaces.insert(name.into(), found);
+        }
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.namespaces.remove(name);
+        if self.by_name.remove(name).is_some() {
+            self.own_count -= 1;
+        }
+    }
+
+    /// Returns the next names behind this one, in their order.
+    pub(super) fn names_after(&self, after: &str, count_max: usize) -> Vec<String> {
+        let range = self.by_name.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        let names = range.filter(|(_, state)| **state != State::Creating).map(|(name, _)| name.to_string());
+        names.take(count_max).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXISTS: &str = "Table already exists: jobs";
+    const DELETES: &str = "Table is being deleted: jobs";
+    const CREATES: &str = "Table is being created: jobs";
+
+    fn with_table() -> Tables {
+        let mut tables = Tables::default();
+        tables.begin_creation("jobs").unwrap();
+        tables.end_creation("jobs", Some(7));
+        tables
+    }
+
+    fn message<T: std::fmt::Debug>(result: Result<T, Problem>) -> String {
+        result.unwrap_err().message
+    }
+
+    #[test]
+    fn a_table_is_there_once_it_was_created() {
+        let mut tables = Tables::default();
+        tables.begin_creation("jobs").unwrap();
+        tables.require("jobs").unwrap_err();
+        tables.find("jobs").unwrap_err();
+        assert_eq!(tables.names_after("", 10), [""; 0]);
+        assert_eq!(message(tables.begin_creation("jobs")), CREATES);
+        assert_eq!(message(tables.begin_deletion("jobs")), CREATES);
+        tables.end_creation("jobs", Some(7));
+        tables.require("jobs").unwrap();
+        assert_eq!(tables.find("jobs"), Ok(Table { created_ms: Some(7), is_deleting: false }));
+        assert_eq!(message(tables.begin_creation("jobs")), EXISTS);
+    }
+
+    #[test]
+    fn a_table_that_could_not_be_created_can_be_created_again() {
+        let mut tables = Tables::default();
+        tables.begin_creation("jobs").unwrap();
+        tables.end_creation("jobs", None);
+        assert!(message(tables.begin_deletion("jobs")).contains("not found"));
+        tables.begin_creation("jobs").unwrap();
+    }
+
+    /// Otherwise the end of a deletion would release the locks of a new table.
+    #[test]
+    fn a_table_is_created_again_only_after_its_deletion() {
+        let mut tables = with_table();
+        assert_eq!(tables.begin_deletion("jobs"), Ok(7));
+        tables.require("jobs").unwrap_err();
+        assert_eq!(tables.find("jobs"), Ok(Table { created_ms: Some(7), is_deleting: true }));
+        assert_eq!(message(tables.begin_creation("jobs")), DELETES);
+        assert_eq!(message(tables.begin_deletion("jobs")), DELETES);
+        tables.end_deletion("jobs", true);
+        tables.find("jobs").unwrap_err();
+        tables.begin_creation("jobs").unwrap();
+    }
+
+    #[test]
+    fn a_table_stays_if_its_deletion_failed() {
+        let mut tables = with_table();
+        tables.begin_deletion("jobs").unwrap();
+        tables.end_deletion("jobs", false);
+        tables.require("jobs").unwrap();
+        assert_eq!(tables.begin_deletion("jobs"), Ok(7));
+    }
+
+    #[test]
+    fn a_declared_table_stays() {
+        let mut tables = Tables::default();
+        tables.declare("jobs");
+        tables.declare("no name");
+        assert_eq!(tables.find("jobs"), Ok(Table { created_ms: None, is_deleting: false }));
+        assert!(message(tables.begin_deletion("jobs")).contains("lazy/clever/jobs"));
+        assert_eq!(message(tables.begin_creation("jobs")), EXISTS);
+        assert_eq!(tables.names_after("", 10), ["jobs"]);
+    }
+
+    #[test]
+    fn tables_have_a_maximum_that_includes_those_that_are_being_created() {
+        let mut tables = Tables::default();
+        tables.declare("declared");
+        for number in 1..DYNAMODB_TABLES_MAX {
+            assert!(tables.restore(&format!("t-{number}"), 1));
+        }
+        tables.begin_creation("last").unwrap();
+        assert!(message(tables.begin_creation("more")).contains("1000 tables, the maximum"));
+        tables.end_creation("last", None);
+        tables.begin_creation("more").unwrap();
+        tables.end_creation("more", Some(1));
+        tables.begin_deletion("more").unwrap();
+        message(tables.begin_creation("last"));
+        tables.end_deletion("more", true);
+        assert!(!tables.restore("restored", 1));
+        assert!(!tables.restore("too-many", 1));
+        tables.find("too-many").unwrap_err();
+    }
+
+    #[test]
+    fn names_are_listed_in_their_order() {
+        let mut tables = Tables::default();
+        for name in ["c-3", "a-1", "b-2"] {
+            tables.restore(name, 1);
+        }
+        assert_eq!(tables.names_after("", 2), ["a-1", "b-2"]);
+        assert_eq!(tables.names_after("a-1", 2), ["b-2", "c-3"]);
+        assert_eq!(tables.names_after("b", 2), ["b-2", "c-3"]);
+        assert_eq!(tables.names_after("c-3", 2), [""; 0]);
+    }
+}
