@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	command := exec.Command(os.Getenv("WAYMAKER_SERVER"), "--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0",
-		"--http-listen=127.0.0.1:0", "--data-dir=none")
+		"--http-listen=127.0.0.1:0", "--dynamodb-listen=127.0.0.1:0", "--data-dir=none")
 	command.Stderr = os.Stderr
 	stdout, err := command.StdoutPipe()
 	if err == nil {

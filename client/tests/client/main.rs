@@ -10,6 +10,7 @@ mod cancelling_at_random;
 mod connecting;
 mod cut_everywhere;
 mod dialect;
+mod dynamodb;
 mod examples;
 mod fake;
 mod joining;

@@ -2,6 +2,7 @@
 
 use nix::sys::signal::Signal;
 
+use crate::dynamodb::{PORT, Table};
 use crate::fake::FakeServer;
 use crate::program::{Running, ctl, eventually, output, stderr, stdout};
 use crate::real::{RealServer, server};
@@ -481,4 +482,26 @@ fn the_status_of_a_server_has_its_version_capabilities_and_counts() {
     assert!(capabilities.contains(&"ping".into()) && !capabilities.contains(&"scope_local".into()));
     let pools = status["kinds"].as_array().unwrap().iter().find(|kind| kind["kind"] == "pool").unwrap();
     assert_eq!(pools["held"], 1);
+}
+
+#[test]
+fn locks_of_dynamodb_clients_are_listed_and_taken_like_others() {
+    let server = server!(None, &PORT);
+    let table = Table::create(server.listener("dynamodb"), "jobs");
+    let registry = |words: &[&str]| {
+        let all = [&["--namespace", "clever/jobs", "registry"], words, &["--lazy"]].concat();
+        run(&server, &all)
+    };
+    assert!(table.acquire("k", "go"));
+    assert!(stdout(&registry(&["list"])).contains("go"), "{}", stdout(&registry(&["list"])));
+    let entry: serde_json::Value = serde_json::from_str(&stdout(&registry(&["get", "k", "--json"]))).unwrap();
+    assert_eq!((&entry["owner"], &entry["type"]), (&"go".into(), &"dynamodb-row".into()));
+    let set = ["set", "k", "--value", "v", "--owner", "ctl"];
+    assert_eq!(registry(&set).status.code(), Some(120));
+    assert_eq!(registry(&["remove", "k", "--owner", "go"]).status.code(), Some(0));
+    assert_eq!(registry(&set).status.code(), Some(0));
+    assert!(!table.acquire("k", "go"));
+    assert!(table.current("k").contains(r#""owner":{"S":"ctl"}"#), "{}", table.current("k"));
+    assert!(!table.release("k", "go"));
+    assert!(table.release("k", "ctl"));
 }

@@ -8,6 +8,8 @@ mod backup;
 mod certificates;
 mod complaints;
 mod completions;
+#[path = "../../../client/tests/client/dynamodb.rs"]
+mod dynamodb;
 mod edges;
 mod elect;
 mod fake;

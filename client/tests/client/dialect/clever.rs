@@ -8,6 +8,7 @@ use waymaker_client::dialect::clever::{
 };
 use waymaker_client::{Client, NamespaceKind};
 
+use crate::dynamodb::{PORT, Table};
 use crate::manual_clock::ManualClock;
 use crate::patience::{HOUR, eventually, patient, soon};
 use crate::real::{RealServer, server};
@@ -543,4 +544,22 @@ async fn the_grpc_interface_shows_the_same_locks_of_a_table() {
     let question = v1::GetCurrentLockRequest { table: "table".to_owned(), key: "key".to_owned() };
     let found = grpc.get_current_lock(question).await.unwrap().into_inner().lock.unwrap();
     assert_eq!((&found.owner[..], found.fence), ("owner1", lock.fence));
+}
+
+/// The Go package and a program in Rust share the locks of a table.
+#[tokio::test]
+async fn a_client_of_dynamodb_uses_the_same_locks() {
+    let server = server!(None, &PORT);
+    let table = Table::create(server.listener("dynamodb"), "table");
+    let locker = locker(&server).await;
+    assert!(table.acquire("key", "go"));
+    assert!(matches!(acquire(&locker, "key", "rust").await, Err(Error::Unavailable(_))));
+    let found = soon(locker.get_current_lock("key")).await.unwrap().unwrap();
+    assert_eq!((&*found.key, &*found.owner), ("key", "go"));
+    assert!(table.release("key", "go"));
+    let lock = acquire(&locker, "key", "rust").await.unwrap();
+    assert!(table.current("key").contains(r#""owner":{"S":"rust"}"#), "{}", table.current("key"));
+    assert!(!table.acquire("key", "go") && !table.release("key", "go"));
+    soon(locker.release_lock(&lock)).await.unwrap();
+    assert!(table.acquire("key", "go"));
 }
