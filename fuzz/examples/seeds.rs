@@ -20,6 +20,7 @@ fn main() {
     write(&folder, "log_reader", logs());
     write(&folder, "grpc", calls());
     write(&folder, "web_socket", web_sockets());
+    write(&folder, "dynamodb", dynamodb());
     write(&folder, "configuration", configurations());
 }
 
@@ -227,6 +228,39 @@ fn web_sockets() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// The requests of Clever's package, alone and after each other.
+fn dynamodb() -> Vec<Vec<u8>> {
+    let take = r##""ConditionExpression":"(attribute_not_exists (#0)) OR (#1 < :0) OR (#2 = :1)","ExpressionAttributeNames":{"#0":"key","#1":"leasedUntil","#2":"owner"},"ExpressionAttributeValues":{":0":{"S":"2026-11-29T21:00:00.5Z"},":1":{"S":"o"}}"##;
+    let keep = r##""ConditionExpression":"#0 = :0","ExpressionAttributeNames":{"#0":"owner"},"ExpressionAttributeValues":{":0":{"S":"o"}}"##;
+    let other = r##""ConditionExpression":"NOT (attribute_exists(key) AND owner <> :o AND leasedUntil >= :t)","ExpressionAttributeValues":{":t":{"S":"2026-11-29T21:00:00.5Z"},":o":{"S":"o"}}"##;
+    let item = r#""Item":{"key":{"S":"k"},"owner":{"S":"o"},"leasedUntil":{"S":"2096-11-29T21:00:00+01:00"},"n":{"L":[{"NS":["1"]},{"M":{"a":{"B":"AA=="}}}]}}"#;
+    let key = r#""Key":{"key":{"S":"k"}}"#;
+    let table = r#""TableName":"locks""#;
+    let requests = [
+        (0, format!("{{{table},{item},{take}}}")),
+        (0, format!("{{{table},{item},{keep}}}")),
+        (0, format!("{{{table},{item},{other}}}")),
+        (1, format!("{{{table},{key},{take}}}")),
+        (2, format!("{{{table},{key},\"ConsistentRead\":true}}")),
+        (4, format!("{{{table}}}")),
+        (5, format!("{{{table}}}")),
+        (6, r#"{"Limit":2,"ExclusiveStartTableName":"a"}"#.to_owned()),
+    ];
+    let mut seeds = Vec::new();
+    let mut all = vec![2];
+    for (operation, body) in requests {
+        seeds.push([&[0, operation], body.as_bytes()].concat());
+        all.push(operation);
+        put_piece(&mut all, body.as_bytes());
+    }
+    seeds.push(all);
+    seeds.push(b"\x01POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 2\r\n\r\n{}".to_vec());
+    let scope = "Credential=WAYMAKERBILLING1/20261129/eu-west-1/dynamodb/aws4_request";
+    let signature = "0".repeat(64);
+    seeds.push(format!("\x03AWS4-HMAC-SHA256 {scope}, SignedHeaders=host;x-amz-date, Signature={signature}\n20261129T210000Z").into_bytes());
+    seeds
+}
+
 /// The examples of the documents, and a file with all options.
 fn configurations() -> Vec<Vec<u8>> {
     let text = std::fs::read_to_string(project().join("docs/reference/configuration.md")).expect("text");
@@ -236,6 +270,7 @@ fn configurations() -> Vec<Vec<u8>> {
 grpc_listen = "none"
 http_listen = "[::1]:7422"
 locktopus_listen = "none"
+dynamodb_listen = "none"
 locktopus_abandon_timeout = "1m 30s"
 workers = 2
 pin = false

@@ -1,10 +1,10 @@
-//! Configuration files of the server, files of rules and files of tokens.
+//! Configuration files of the server, files of rules, of tokens and of access keys.
 //!
 //! The input is the text of a file. Each parser gets it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use waymaker_access::{Rules, Token, parse_token_file};
+use waymaker_access::{AccessKeys, Rules, Token, parse_token_file};
 use waymaker_fuzz::memory;
 use waymaker_server::fuzzing::read_configuration;
 
@@ -19,6 +19,9 @@ fuzz_target!(|input: &[u8]| {
         }
         let Ok(text) = std::str::from_utf8(input) else { return };
         if let Err(error) = Rules::parse(text) {
+            assert!(!error.to_string().is_empty(), "an error says what is wrong");
+        }
+        if let Err(error) = AccessKeys::parse(text) {
             assert!(!error.to_string().is_empty(), "an error says what is wrong");
         }
         match read_configuration(text) {
