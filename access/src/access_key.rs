@@ -126,11 +126,14 @@ impl AccessKeys {
         }
         // The error as a whole quotes the line, which may be a secret.
         let file: File = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            AccessKeysError::Syntax(format!(
-                "line {line}: {}",
-                error.message().trim_end().replace('\n', "; ")
-            ))
+            let before = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = 1 + text.as_bytes()[..before].iter().filter(|byte| **byte == b'\n').count();
+            // The message about a wrong type quotes the value.
+            let message = match error.message().rsplit_once(", expected ") {
+                Some((found, expected)) if found.starts_with("invalid ") => format!("expected {expected}"),
+                _ => error.message().trim_end().replace('\n', "; "),
+            };
+            AccessKeysError::Syntax(format!("line {line}: {message}"))
         })?;
         if file.key.len() > ACCESS_KEY_COUNT_MAX {
             return Err(AccessKeysError::TooManyKeys(file.key.len()));

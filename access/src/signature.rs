@@ -91,7 +91,6 @@ impl<'a> Signature<'a> {
                 .ok_or_else(|| incomplete(format!("Authorization header requires '{wanted}' parameter.")))
         };
         let credential = part("Credential")?;
-        // From the end: an id may have slashes.
         let mut scope = credential.rsplitn(5, '/');
         let (Some("aws4_request"), Some(service), Some(region), Some(day), Some(access_key_id)) =
             (scope.next(), scope.next(), scope.next(), scope.next(), scope.next())

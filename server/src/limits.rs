@@ -168,8 +168,8 @@ pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
 pub const GRPC_PING_MS: u64 = 10_000;
 /// How long an HTTP connection may take for the head of its next request, idle or in the middle of it.
 pub const HTTP_HEAD_MS: u64 = 10_000;
-/// The same for clients of DynamoDB, whose SDKs keep idle connections for a minute.
-pub const DYNAMODB_HEAD_MS: u64 = 75_000;
+/// How long an HTTP connection of a DynamoDB client may take for the head of its next request. SDKs keep idle connections for 90 seconds.
+pub const DYNAMODB_HEAD_MS: u64 = 100_000;
 /// Bytes that an HTTP connection buffers, and so the longest head of a request.
 pub const HTTP_BUFFER_LEN: usize = 8 << 10;
 /// Bytes of a long answer that an HTTP connection sends at once.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Ticket, Time};
 use waymaker_protocol::NamespaceKind;
 
-/// Namespace of the tables that clients of DynamoDB created. Only the server itself opens it.
+/// Registry with an entry for each table that clients of DynamoDB created. Only the server itself opens it.
 pub(crate) const DYNAMODB_TABLES: &str = "registry/dynamodb";
 
 /// Namespaces of the front ends. Each name has its kind before its first use, and there is always room for it.

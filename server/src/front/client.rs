@@ -3,12 +3,16 @@
 use crate::access::{Evidence, NotIdentified, NotSigned, Pause, audit_failed_login, no_right_in};
 use crate::audit::{Act, AuditEvent, Caller};
 use crate::driver::{Local, Port};
+use crate::front::shown::cut;
 use crate::worker::{Client, KnownAs};
 use http::header::{AUTHORIZATION, HeaderMap};
 use std::sync::Arc;
 use waymaker_access::{Identity, SignedRequest};
 use waymaker_engine::{Access, Counted, QuotaReached, Rights};
 use waymaker_protocol::{ErrorCode, NamespaceKind};
+
+/// Longest reason of a failed login in the audit log, as it can quote the request.
+const REASON_CHARS_MAX: usize = 512;
 
 /// The client of a connection, as the connection shows it.
 #[derive(Clone, Debug)]
@@ -79,6 +83,7 @@ impl FrontClient {
     }
 
     fn audit_failed(&self, reason: String, pause: Option<Pause>) {
+        let reason = cut(reason, REASON_CHARS_MAX);
         let (address, front_end) = (Some(Arc::clone(&self.peer)), Some(self.port.name()));
         let caller = Caller { address, front_end, ..Caller::default() };
         Local::with(|local| audit_failed_login(&local.node.audit, caller, reason, pause));

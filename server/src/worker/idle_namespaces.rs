@@ -97,7 +97,7 @@ fn refusal(reason: StaysBecause) -> Refusal {
             Refusal::bad_input("namespace", 0, message)
         }
         StaysBecause::Used(count) => {
-            let message = format!("{count} connections or sessions use the namespace");
+            let message = format!("{count} connections, sessions or DynamoDB tables use the namespace");
             Refusal::bad_input("connections", count, message)
         }
         StaysBecause::NotEmpty => {

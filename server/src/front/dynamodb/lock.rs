@@ -23,7 +23,7 @@ async fn open(caller: &FrontCaller, table: &str, right: Rights) -> Result<Space,
     may.map_err(|message| Problem::new(Kind::AccessDenied, message))?;
     table::require(table).await?;
     let space = Space::open(NamespaceKind::Lazy, &namespace, caller)?;
-    table::keep_namespace(table);
+    table::pin_namespace(table);
     Ok(space)
 }
 

@@ -16,7 +16,7 @@ pub(super) enum Meaning {
     Keep,
 }
 
-/// The rows that there can be. `Own` is a row of the owner that the condition names; `Over` is a row whose lease is over.
+/// The rows that there can be. `Own` is the row of the owner that the condition names, and `Other` that of another one; the lease of `OwnOver` and `OtherOver` is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     Absent,
@@ -59,7 +59,7 @@ pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meani
     let [absent, own, own_over, other, other_over] = rows;
     let rows = [absent?, own?, own_over?, other?, other_over?];
     let found = MEANINGS.iter().find(|(_, true_for)| *true_for == rows).map(|(meaning, _)| *meaning);
-    // No condition that tells owners apart leaves the owner out.
+    // A condition with one of these meanings compares the owner, so the reader has it.
     found
         .zip(reader.owner)
         .ok_or_else(|| format!("the ConditionExpression has no meaning for a lock: {SUPPORTED}"))
@@ -133,15 +133,17 @@ impl<'a> Reader<'a, '_> {
 
     /// The server has its own clock, so it needs no instant of the client. But two instants, or none, are a mistake.
     fn is_instant(&mut self, instant: &'a str) -> Result<(), String> {
-        if instant::parse_ms(instant).is_none() {
-            return Err(format!(
+        match self.instant {
+            Some(known) if known == instant => Ok(()),
+            Some(_) => Err("the condition compares `leasedUntil` with two instants".to_owned()),
+            None if instant::parse_ms(instant).is_some() => {
+                self.instant = Some(instant);
+                Ok(())
+            }
+            None => Err(format!(
                 "`leasedUntil` is compared with {instant:?}; a time has the form 2026-11-27T17:00:00Z"
-            ));
+            )),
         }
-        if *self.instant.get_or_insert(instant) == instant {
-            return Ok(());
-        }
-        Err("the condition compares `leasedUntil` with two instants".to_owned())
     }
 }
 

@@ -77,7 +77,7 @@ async fn serve(Extension(connection): Extension<Connection>, request: HttpReques
 async fn respond(connection: &Connection, request: HttpRequest) -> Result<String, Problem> {
     let (parts, body) = request.into_parts();
     if body.size_hint().lower() > BODY_LEN_MAX as u64 {
-        // A client that asked for a 100 Continue sends nothing then.
+        // Before the body is read, so a client with `Expect: 100-continue` does not send it.
         return Err(too_large());
     }
     let body = read(body).await?;
@@ -93,10 +93,7 @@ async fn read(body: Body) -> Result<Bytes, Problem> {
     let late = |_| Problem::new(Kind::LateBody, "the body did not arrive in time");
     read.map_err(late)?.map_err(|error| {
         if error.into_inner().is::<LengthLimitError>() {
-            Problem::new(
-                Kind::BodyTooLarge,
-                format!("the body is too long; the maximum is {BODY_LEN_MAX} bytes"),
-            )
+            too_large()
         } else {
             Problem::new(Kind::Serialization, "the body could not be read")
         }

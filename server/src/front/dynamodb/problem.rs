@@ -98,7 +98,7 @@ impl Problem {
         )
     }
 
-    /// The answer of the worker is none to its request.
+    /// The response of the worker does not match the request.
     pub(super) fn unexpected() -> Self {
         Self::new(Kind::InternalServerError, "the server produced a response that does not match the request")
     }

@@ -7,7 +7,7 @@ use super::members::Members;
 use super::problem::{Kind, Problem};
 use super::space::{Space, namespace};
 use super::tables::{Table, Tables};
-use crate::audit::{Act, AuditEvent, Outcome};
+use crate::audit::{Act, AuditEvent, Detail, Outcome};
 use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
 use crate::front::FrontCaller;
@@ -17,7 +17,7 @@ use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 use tokio::task::{spawn_local, yield_now};
 use waymaker_engine::Rights;
 use waymaker_engine::limits::REGISTRY_LEASE_MAX_MS;
@@ -36,6 +36,8 @@ const RIGHTS_TO_DELETE: [Rights; 4] = [Rights::ADMIN, Rights::LIST, Rights::INSP
 pub(in crate::front) struct ServerTables {
     tables: Mutex<Tables>,
     is_restored: OnceCell<()>,
+    /// One deletion at a time reads all claims of the server.
+    deleting: AsyncMutex<()>,
 }
 
 impl ServerTables {
@@ -59,16 +61,17 @@ impl ServerTables {
             let (next, entries) = page(&registry, cursor).await?;
             for entry in entries.iter().filter(|entry| *entry.owner == *OWNER) {
                 let created_ms = unix_ms(now_ms()).saturating_sub_unsigned(entry.age_ms);
-                if let Ok(name) = std::str::from_utf8(&entry.key)
-                    && !self.lock().restore(name, created_ms)
-                {
-                    return Ok(());
+                if let Ok(name) = std::str::from_utf8(&entry.key) {
+                    self.lock().restore(name, created_ms);
+                    pin_namespace(name);
                 }
             }
             if next == 0 {
                 return Ok(());
             }
             cursor = next;
+            // Each page is a look at many claims of the server.
+            yield_now().await;
         }
     }
 }
@@ -76,7 +79,13 @@ impl ServerTables {
 /// Returns the tables of this server. The first call reads them.
 async fn tables() -> Result<Arc<ServerTables>, Problem> {
     let tables = Local::with(|local| Arc::clone(&local.fronts.dynamodb_tables));
-    tables.is_restored.get_or_try_init(|| tables.restore()).await?;
+    let restore = async || {
+        let tables = Arc::clone(&tables);
+        // A task, because it lets others run between two pages.
+        let restored = spawn_local(async move { tables.restore().await });
+        restored.await.unwrap_or_else(|_| Err(Problem::stopping()))
+    };
+    tables.is_restored.get_or_try_init(restore).await?;
     Ok(tables)
 }
 
@@ -95,11 +104,11 @@ pub(super) async fn require(table: &str) -> Result<(), Problem> {
     tables().await?.lock().require(table)
 }
 
-/// Keeps the namespace of a table, which a lane just opened, for as long as there is the table.
-pub(super) fn keep_namespace(table: &str) {
+/// Keeps the namespace of a table, if there is one, for as long as there is the table.
+pub(super) fn pin_namespace(table: &str) {
     Local::with(|local| {
         let find = || local.node.use_namespace(namespace(table).as_bytes());
-        local.fronts.dynamodb_tables.lock().keep(table, find);
+        local.fronts.dynamodb_tables.lock().pin_namespace(table, find);
     });
 }
 
@@ -110,13 +119,19 @@ fn check_everywhere(caller: &FrontCaller, table: &str, rights: &[Rights]) -> Res
 }
 
 /// Writes to the audit log how a change of a table ended.
-fn audit(caller: &FrontCaller, act: Act, table: &str, result: Result<(), &Problem>) {
+fn audit(
+    caller: &FrontCaller,
+    act: Act,
+    table: &str,
+    result: Result<(), &Problem>,
+    details: Vec<(&'static str, Detail)>,
+) {
     let outcome = match result {
         Ok(()) => Outcome::Done,
         Err(problem) => Outcome::Refused { code: problem.name(), message: problem.message.clone() },
     };
     let namespace = Some(namespace(table).into_bytes().into());
-    let event = AuditEvent { outcome, namespace, ..AuditEvent::new(act, caller.audit_caller()) };
+    let event = AuditEvent { outcome, namespace, details, ..AuditEvent::new(act, caller.audit_caller()) };
     Local::with(|local| local.node.audit.record(&event));
 }
 
@@ -130,7 +145,7 @@ pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, 
     let created = spawn_local(async move {
         let created = make(&caller, &name).await;
         tables.lock().end_creation(&name, created.as_ref().ok().copied());
-        audit(&caller, Act::CreateTable, &name, created.as_ref().map(|_| ()));
+        audit(&caller, Act::CreateTable, &name, created.as_ref().map(|_| ()), Vec::new());
         created
     });
     let created_ms = created.await.map_err(|_| Problem::stopping())??;
@@ -142,7 +157,7 @@ pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, 
 async fn make(caller: &FrontCaller, table: &str) -> Result<i64, Problem> {
     // Refuses a namespace of another kind, or one for which there is no room.
     let _locks = Space::open(NamespaceKind::Lazy, &namespace(table), caller)?;
-    keep_namespace(table);
+    pin_namespace(table);
     if !is_durable() {
         return Ok(unix_ms(now_ms()));
     }
@@ -175,9 +190,13 @@ pub(super) async fn delete(caller: &FrontCaller, table: &str) -> Result<String, 
     let (caller, name) = (caller.clone(), table.to_owned());
     // A task, because the deletion has to end even if the client leaves: until then the table cannot be created again.
     let deleted = spawn_local(async move {
-        let deleted = remove(&name).await;
+        let mut released_count = 0;
+        let turn = tables.deleting.lock().await;
+        let deleted = remove(&name, &mut released_count).await;
+        drop(turn);
         tables.lock().end_deletion(&name, deleted.is_ok());
-        audit(&caller, Act::DeleteTable, &name, deleted.as_ref().copied());
+        let details = vec![("released", Detail::Number(released_count))];
+        audit(&caller, Act::DeleteTable, &name, deleted.as_ref().copied(), details);
         deleted
     });
     deleted.await.map_err(|_| Problem::stopping())??;
@@ -185,29 +204,33 @@ pub(super) async fn delete(caller: &FrontCaller, table: &str) -> Result<String, 
     Ok(json!({ "TableDescription": table }).to_string())
 }
 
-/// Releases all locks of a table, and takes its entry out. A write that found the table before its deletion began can still take a lock, which
-/// stays held.
-async fn remove(table: &str) -> Result<(), Problem> {
+/// Releases all locks of a table, and takes its entry out. It counts the locks. A write that found the table before its deletion began can still
+/// take a lock, which stays held.
+async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
     let namespace = namespace(table);
+    let registry = is_durable().then(registry).transpose()?;
     let found = Local::with(|local| local.node.find_namespace(namespace.as_bytes()));
     if found.is_some_and(|(_, kind)| kind == NamespaceKind::Lazy) {
         // The client has all rights for this. Rules that change meanwhile leave no half of a table.
-        release_all(&Space::open(NamespaceKind::Lazy, &namespace, &FrontCaller::default())?).await?;
+        let locks = Space::open(NamespaceKind::Lazy, &namespace, &FrontCaller::default())?;
+        release_all(&locks, released_count).await?;
     }
-    if is_durable() {
-        let entry = Unregister { key: table.as_bytes(), owner: OWNER };
-        unregister_all(&registry()?, [entry]).await?;
+    match registry {
+        Some(registry) => {
+            unregister_all(&registry, [Unregister { key: table.as_bytes(), owner: OWNER }]).await
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// Releases all locks. Others run after each page.
-async fn release_all(locks: &Space) -> Result<(), Problem> {
+/// Releases all locks, and counts them. Others run after each page.
+async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Problem> {
     let mut cursor = 0;
     loop {
         let (next, entries) = page(locks, cursor).await?;
-        let entries = entries.iter().map(|entry| Unregister { key: &entry.key, owner: &entry.owner });
-        unregister_all(locks, entries).await?;
+        let locked = entries.iter().map(|entry| Unregister { key: &entry.key, owner: &entry.owner });
+        unregister_all(locks, locked).await?;
+        *released_count += entries.len() as u64;
         if next == 0 {
             return Ok(());
         }

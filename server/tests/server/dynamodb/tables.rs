@@ -276,23 +276,33 @@ fn tables_have_a_maximum_and_a_declared_one_is_listed_once() {
     assert_eq!(names, json!(["t0000", "t0001"]));
 }
 
-/// A number of a namespace is never given again, so a table keeps its own while it has no locks.
+/// A server can make a limited number of namespaces until its next start, so a table keeps its own while it has no locks.
 #[test]
-fn an_idle_table_keeps_its_namespace() {
-    let server = Server::start(&[&PORT[..], &["--limits-namespace-idle=1s"]].concat());
-    let mut table = Table::create(&server);
+fn idle_tables_keep_their_namespaces() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = format!("--data-dir={}", directory.path().display());
+    let arguments = [&PORT[..], &[&data, "--limits-namespace-idle=1s"]].concat();
+    let server = Server::start(&arguments);
+    Table::create(&server);
+    drop(server);
+    let server = Server::start(&arguments);
+    let mut table = Table::connect(&server);
+    table.ask("CreateTable", &create("fresh")).ok();
     let mut idle = server.stranger();
     idle.open(Hello { namespace: b"idle", ..default_hello() });
     drop(idle);
     let mut native = server.stranger();
     native.open(default_hello());
-    let mut names = || {
+    let mut has = |name: &str| {
         let listed = native.ask(Request::Namespaces(Namespaces::default()));
         let Response::NamespacesListed(listed) = listed.response() else { panic!("{listed:?}") };
-        listed.namespaces.iter().map(|namespace| namespace.name.to_vec()).collect::<Vec<_>>()
+        listed.namespaces.iter().any(|namespace| namespace.name == name.as_bytes())
     };
-    wait_until("the idle namespace is gone", || !names().contains(&b"idle".to_vec()));
-    assert!(names().contains(&b"lazy/clever/locks".to_vec()));
-    table.ask("DeleteTable", &json!({"TableName": TABLE})).ok();
-    wait_until("the namespace of the table is gone", || !names().contains(&b"lazy/clever/locks".to_vec()));
+    wait_until("the idle namespace is gone", || !has("idle"));
+    for name in [TABLE, "fresh"] {
+        let namespace = format!("lazy/clever/{name}");
+        assert!(has(&namespace));
+        table.ask("DeleteTable", &json!({"TableName": name})).ok();
+        wait_until("the namespace of the table is gone", || !has(&namespace));
+    }
 }
