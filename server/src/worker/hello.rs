@@ -178,12 +178,12 @@ impl State {
         if let Some(worker) = self.elsewhere(node, key, &hello)? {
             return Ok(Next::Move(worker));
         }
-        let access = self.identify(node, key, &hello)?;
         let is_client = self.lanes.of(key).is_some_and(|lane| lane.client.evidence.is_some());
         if is_client && hello.namespace == DYNAMODB_TABLES.as_bytes() {
             let message = "the server itself uses this namespace";
             return Err(HelloRefusal::bad_input("namespace", 0, message));
         }
+        let access = self.identify(node, key, &hello)?;
         let namespace = open_namespace(node, &hello, access.as_deref())?;
         let joined = self.join_session(node, key, namespace, access, &hello);
         settle_namespace(node, &hello, joined.is_err());
