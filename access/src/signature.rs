@@ -3,10 +3,10 @@
 use ring::digest::{SHA256, digest};
 use ring::hmac::{HMAC_SHA256, Key, sign, verify};
 use std::fmt::Write as _;
-use std::time::UNIX_EPOCH;
 use waymaker_protocol::Hex;
 
 use crate::hex;
+use crate::timestamp::Timestamp;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// The service that requests have to be signed for.
@@ -210,8 +210,8 @@ fn parse_date(text: &str) -> Option<u64> {
     let part = |begin: usize, len: usize| &text[begin..begin + len];
     let (year, month, day) = (part(0, 4), part(4, 2), part(6, 2));
     let (hour, minute, second) = (part(9, 2), part(11, 2), part(13, 2));
-    let time = humantime::parse_rfc3339(&format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z")).ok()?;
-    Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+    let time = format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z").parse::<Timestamp>().ok()?;
+    Some(time.unix_seconds())
 }
 
 #[cfg(test)]

@@ -309,8 +309,12 @@ impl Namespaces {
 
     /// The user of a namespace that an earlier server knew.
     pub fn use_of(&self, number: u16) -> Option<NamespaceUse> {
-        let entry = self.by_name.get(self.names.get(&number)?)?;
-        Some(NamespaceUse(Arc::clone(&entry.namespace)))
+        self.use_named(self.names.get(&number)?)
+    }
+
+    /// Another user of the namespace with this name, if there is one.
+    pub fn use_named(&self, name: &[u8]) -> Option<NamespaceUse> {
+        self.by_name.get(name).map(|entry| NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
     /// Restores a namespace that an earlier server knew. If a front end has its name for another kind, it gets the name

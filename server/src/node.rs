@@ -224,9 +224,7 @@ impl Node {
 
     /// Begins a use of the namespace with this name, if there is one.
     pub fn use_namespace(&self, name: &[u8]) -> Option<NamespaceUse> {
-        let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let (number, _) = namespaces.find(name)?;
-        namespaces.use_of(number)
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).use_named(name)
     }
 
     /// How many acceptors there are.

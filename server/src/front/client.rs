@@ -115,15 +115,7 @@ impl FrontCaller {
     /// # Errors
     /// The message of the refusal.
     pub(super) fn check_right(&self, namespace: &[u8], right: Rights) -> Result<(), String> {
-        // No rule is for one kind of namespace alone.
-        match self.access(namespace, NamespaceKind::Flat) {
-            Some(access) if !access.somewhere().contains(right) => {
-                let message = no_right_in(access.identity(), right, namespace);
-                self.note_denied(namespace, &message);
-                Err(message)
-            }
-            _ => Ok(()),
-        }
+        self.check(namespace, right, Access::somewhere)
     }
 
     /// Refuses a client without this right for every key of a namespace, whether there is such a namespace or not.
@@ -131,9 +123,13 @@ impl FrontCaller {
     /// # Errors
     /// The message of the refusal.
     pub(super) fn check_right_everywhere(&self, namespace: &[u8], right: Rights) -> Result<(), String> {
+        self.check(namespace, right, Access::everywhere)
+    }
+
+    fn check(&self, namespace: &[u8], right: Rights, rights: fn(&Access) -> Rights) -> Result<(), String> {
         // No rule is for one kind of namespace alone.
         match self.access(namespace, NamespaceKind::Flat) {
-            Some(access) if !access.everywhere().contains(right) => {
+            Some(access) if !rights(&access).contains(right) => {
                 let message = no_right_in(access.identity(), right, namespace);
                 self.note_denied(namespace, &message);
                 Err(message)

@@ -25,6 +25,7 @@ mod probes;
 mod rejection;
 mod response;
 mod served;
+mod short_body;
 mod shown;
 mod socket;
 mod streams;

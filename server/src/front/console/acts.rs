@@ -4,25 +4,19 @@ use super::keys;
 use super::operator::{Operator, Space};
 use super::problem::Problem;
 use super::questions::json;
+use crate::front::short_body::{self, BODY_LEN_MAX, NoBody};
 use crate::front::shown::{cut, text};
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::response::Response as Answer;
 use http::HeaderMap;
-use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
-use tokio::time::timeout;
 use waymaker_engine::Rights;
 use waymaker_protocol::limits::REASON_LEN_MAX;
 use waymaker_protocol::{
     DescribePool, ForceRelease, Freeze, NamespaceKind, PoolOrder, Request, Response, SetCapacity,
 };
 
-/// Maximum length of the body of an act.
-const BODY_LEN_MAX: usize = 16 * 1024;
-/// Time in which the body of an act has to arrive.
-const BODY_TIME: Duration = Duration::from_secs(10);
 /// Characters of a message about a body, which may quote the body.
 const PROBLEM_CHARS_MAX: usize = 200;
 /// A header that a page of another origin cannot send without the consent of this server.
@@ -30,18 +24,15 @@ const OWN_HEADER: &str = "x-waymaker-console";
 
 type Result<T> = std::result::Result<T, Problem>;
 
-/// Reads the body of an act, which has to arrive in time.
+/// Reads the body of an act.
 async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T> {
     if !headers.contains_key(OWN_HEADER) {
         return Err(Problem::bad_input(OWN_HEADER, "the header is required"));
     }
-    let bytes = timeout(BODY_TIME, to_bytes(body, BODY_LEN_MAX)).await;
-    let bytes = bytes.map_err(|_| Problem::late_body())?.map_err(|error| {
-        if error.into_inner().is::<LengthLimitError>() {
-            Problem::long_body(BODY_LEN_MAX)
-        } else {
-            Problem::bad_input("body", "could not be read")
-        }
+    let bytes = short_body::read(body).await.map_err(|problem| match problem {
+        NoBody::TooLong => Problem::long_body(BODY_LEN_MAX),
+        NoBody::Late => Problem::late_body(),
+        NoBody::Broken => Problem::bad_input("body", "could not be read"),
     })?;
     // Members by their places in a list would be read as well.
     if bytes.trim_ascii_start().first() != Some(&b'{') {

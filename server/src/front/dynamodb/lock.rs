@@ -1,7 +1,7 @@
 //! Rows of a table: take or keep a lock, release it, and look at it.
 
 use super::meaning::Meaning;
-use super::problem::{Kind, Problem};
+use super::problem::Problem;
 use super::row::{TYPE_NAME, row_of};
 use super::space::{Space, namespace};
 use super::table;
@@ -19,8 +19,7 @@ const NO_ANSWER: &str = "{}";
 async fn open(caller: &FrontCaller, table: &str, right: Rights) -> Result<Space, Problem> {
     let namespace = namespace(table);
     // A client without the right does not learn whether there is a table.
-    let may = caller.check_right(namespace.as_bytes(), right);
-    may.map_err(|message| Problem::new(Kind::AccessDenied, message))?;
+    caller.check_right(namespace.as_bytes(), right).map_err(Problem::denied)?;
     table::require(table).await?;
     let space = Space::open(NamespaceKind::Lazy, &namespace, caller)?;
     table::pin_namespace(table);

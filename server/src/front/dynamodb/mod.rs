@@ -33,26 +33,20 @@ use crate::access::NotSigned;
 use crate::front::FrontCaller;
 use crate::front::http::Connection;
 use crate::front::probes::{healthz, readyz};
+use crate::front::short_body::{self, BODY_LEN_MAX, NoBody};
 use crate::front::trace_context;
 use answer::answer;
-use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::Request as HttpRequest;
 use axum::response::Response;
 use axum::routing::{any, post};
 use axum::{Extension, Router};
 use http::request::Parts;
-use http_body_util::LengthLimitError;
 use problem::{Kind, Problem};
 use request::Request;
-use std::time::Duration;
-use tokio::time::timeout;
 use waymaker_access::{SignatureRefusal, SignedRequest};
 use waymaker_protocol::TraceParent;
 
-/// Maximum length of the body of a request. A row of the maximum length fits, also from an SDK that escapes each character of it.
-const BODY_LEN_MAX: usize = 16 << 10;
-/// Time in which the body of a request has to arrive.
-const BODY_TIME: Duration = Duration::from_secs(10);
 const TARGET: &str = "x-amz-target";
 
 /// Everything that is served on the port for DynamoDB.
@@ -76,10 +70,6 @@ async fn serve(Extension(connection): Extension<Connection>, request: HttpReques
 
 async fn respond(connection: &Connection, request: HttpRequest) -> Result<String, Problem> {
     let (parts, body) = request.into_parts();
-    if body.size_hint().lower() > BODY_LEN_MAX as u64 {
-        // Before the body is read, so a client with `Expect: 100-continue` does not send it.
-        return Err(too_large());
-    }
     let body = read(body).await?;
     let caller = identify(connection, &parts, &body)?;
     let target = parts.headers.get(TARGET).map(http::HeaderValue::as_bytes).unwrap_or_default();
@@ -87,21 +77,16 @@ async fn respond(connection: &Connection, request: HttpRequest) -> Result<String
     perform(&caller, request, trace_context::of_headers(&parts.headers)).await
 }
 
-/// Reads a body, which has to arrive in time.
+/// Reads a body. A row of the maximum length fits, also from an SDK that escapes each character of it.
 async fn read(body: Body) -> Result<Bytes, Problem> {
-    let read = timeout(BODY_TIME, to_bytes(body, BODY_LEN_MAX)).await;
-    let late = |_| Problem::new(Kind::LateBody, "the body did not arrive in time");
-    read.map_err(late)?.map_err(|error| {
-        if error.into_inner().is::<LengthLimitError>() {
-            too_large()
-        } else {
-            Problem::new(Kind::Serialization, "the body could not be read")
-        }
+    short_body::read(body).await.map_err(|problem| match problem {
+        NoBody::TooLong => Problem::new(
+            Kind::BodyTooLarge,
+            format!("the body is too long; the maximum is {BODY_LEN_MAX} bytes"),
+        ),
+        NoBody::Late => Problem::new(Kind::LateBody, "the body did not arrive in time"),
+        NoBody::Broken => Problem::new(Kind::Serialization, "the body could not be read"),
     })
-}
-
-fn too_large() -> Problem {
-    Problem::new(Kind::BodyTooLarge, format!("the body is too long; the maximum is {BODY_LEN_MAX} bytes"))
 }
 
 /// Finds out who makes a request.

@@ -1,5 +1,6 @@
 //! Why a request failed, with the names and the statuses of DynamoDB.
 
+use super::space::namespace;
 use crate::access::{NotIdentified, Unauthenticated};
 use crate::driver::{Closed, Reply};
 use crate::front::shown::{cut, text};
@@ -93,9 +94,15 @@ impl Problem {
             Kind::ResourceNotFound,
             format!(
                 "Requested resource not found: Table: {table} not found. Create it with CreateTable, or declare the \
-                 namespace lazy/clever/{table} of kind lazy in the configuration of the server"
+                 namespace {} of kind lazy in the configuration of the server",
+                namespace(table)
             ),
         )
+    }
+
+    /// The client has no right for it.
+    pub(super) fn denied(message: String) -> Self {
+        Self::new(Kind::AccessDenied, message)
     }
 
     /// The response of the worker does not match the request.

@@ -4,7 +4,7 @@
 //! so it outlives locks and restarts.
 
 use super::members::Members;
-use super::problem::{Kind, Problem};
+use super::problem::Problem;
 use super::space::{Space, namespace};
 use super::tables::{Table, Tables};
 use crate::audit::{Act, AuditEvent, Detail, Outcome};
@@ -115,7 +115,7 @@ pub(super) fn pin_namespace(table: &str) {
 /// Refuses a client without one of these rights for every key of a table, whether there is such a table or not.
 fn check_everywhere(caller: &FrontCaller, table: &str, rights: &[Rights]) -> Result<(), Problem> {
     let check = |right: &Rights| caller.check_right_everywhere(namespace(table).as_bytes(), *right);
-    rights.iter().try_for_each(check).map_err(|message| Problem::new(Kind::AccessDenied, message))
+    rights.iter().try_for_each(check).map_err(Problem::denied)
 }
 
 /// Writes to the audit log how a change of a table ended.
@@ -176,8 +176,7 @@ async fn make(caller: &FrontCaller, table: &str) -> Result<i64, Problem> {
 
 /// Serves DescribeTable.
 pub(super) async fn describe(caller: &FrontCaller, name: &str) -> Result<String, Problem> {
-    let may = caller.check_right(namespace(name).as_bytes(), Rights::INSPECT);
-    may.map_err(|message| Problem::new(Kind::AccessDenied, message))?;
+    caller.check_right(namespace(name).as_bytes(), Rights::INSPECT).map_err(Problem::denied)?;
     let table = tables().await?.lock().find(name)?;
     Ok(json!({ "Table": description(name, table) }).to_string())
 }

@@ -14,11 +14,20 @@ use std::ops::Bound;
 /// All tables by name.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    by_name: BTreeMap<Box<str>, State>,
-    /// Keeps the namespaces of tables while they are idle: a server has a limited number of namespaces that it can make until its next start.
-    namespaces: BTreeMap<Box<str>, NamespaceUse>,
-    /// Tables that the configuration does not declare.
-    own_count: usize,
+    by_name: BTreeMap<Box<str>, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    /// Keeps the namespace while it is idle: a server has a limited number of namespaces that it can make until its next start.
+    namespace: Option<NamespaceUse>,
+}
+
+impl From<State> for Entry {
+    fn from(state: State) -> Self {
+        Self { state, namespace: None }
+    }
 }
 
 /// The state of a table, with the time of its creation in milliseconds since 1970.
@@ -47,27 +56,41 @@ impl Tables {
     /// Adds a table that the configuration declares. A name that no client could send is left out.
     pub(super) fn declare(&mut self, name: &str) {
         if is_table_name(name) {
-            self.by_name.insert(name.into(), State::Declared);
+            self.by_name.insert(name.into(), State::Declared.into());
         }
     }
 
     /// Adds a table that an earlier server had.
     pub(super) fn restore(&mut self, name: &str, created_ms: i64) {
-        if is_table_name(name) && !self.by_name.contains_key(name) {
-            self.by_name.insert(name.into(), State::Active { created_ms });
-            self.own_count += 1;
+        if is_table_name(name) {
+            self.by_name.entry(name.into()).or_insert_with(|| State::Active { created_ms }.into());
         }
+    }
+
+    fn state(&self, name: &str) -> Option<State> {
+        self.by_name.get(name).map(|entry| entry.state)
+    }
+
+    fn set(&mut self, name: &str, state: State) {
+        if let Some(entry) = self.by_name.get_mut(name) {
+            entry.state = state;
+        }
+    }
+
+    /// Returns the number of tables that the configuration does not declare.
+    fn own_count(&self) -> usize {
+        self.by_name.values().filter(|entry| entry.state != State::Declared).count()
     }
 
     /// Returns a table that is there, or is being deleted.
     pub(super) fn find(&self, name: &str) -> Result<Table, Problem> {
-        match self.by_name.get(name) {
+        match self.state(name) {
             Some(State::Declared) => Ok(Table { created_ms: None, is_deleting: false }),
             Some(State::Active { created_ms }) => {
-                Ok(Table { created_ms: Some(*created_ms), is_deleting: false })
+                Ok(Table { created_ms: Some(created_ms), is_deleting: false })
             }
             Some(State::Deleting { created_ms }) => {
-                Ok(Table { created_ms: Some(*created_ms), is_deleting: true })
+                Ok(Table { created_ms: Some(created_ms), is_deleting: true })
             }
             Some(State::Creating) | None => Err(Problem::no_table(name)),
         }
@@ -75,25 +98,27 @@ impl Tables {
 
     /// Refuses a table whose locks cannot be used.
     pub(super) fn require(&self, name: &str) -> Result<(), Problem> {
-        self.find(name)?.is_deleting.then(|| Problem::no_table(name)).map_or(Ok(()), Err)
+        match self.find(name)? {
+            Table { is_deleting: false, .. } => Ok(()),
+            _ => Err(Problem::no_table(name)),
+        }
     }
 
     /// A client begins to create a table. The caller has to end that with [`Tables::end_creation`].
     pub(super) fn begin_creation(&mut self, name: &str) -> Result<(), Problem> {
-        let message = match self.by_name.get(name) {
+        let message = match self.state(name) {
             Some(State::Declared | State::Active { .. }) => format!("Table already exists: {name}"),
             Some(State::Creating) => format!("Table is being created: {name}"),
             Some(State::Deleting { .. }) => format!("Table is being deleted: {name}"),
-            None if self.own_count >= DYNAMODB_TABLES_MAX => {
-                let message = format!(
-                    "the server has {} tables, the maximum; delete one, or declare namespaces in its configuration",
-                    self.own_count
-                );
-                return Err(Problem::new(Kind::LimitExceeded, message));
-            }
             None => {
-                self.by_name.insert(name.into(), State::Creating);
-                self.own_count += 1;
+                let count = self.own_count();
+                if count >= DYNAMODB_TABLES_MAX {
+                    let message = format!(
+                        "the server has {count} tables, the maximum; delete one, or declare namespaces in its configuration"
+                    );
+                    return Err(Problem::new(Kind::LimitExceeded, message));
+                }
+                self.by_name.insert(name.into(), State::Creating.into());
                 return Ok(());
             }
         };
@@ -103,19 +128,18 @@ impl Tables {
     /// The table was created at this time, or was not created.
     pub(super) fn end_creation(&mut self, name: &str, created_ms: Option<i64>) {
         match created_ms {
-            Some(created_ms) => drop(self.by_name.insert(name.into(), State::Active { created_ms })),
-            None => self.remove(name),
+            Some(created_ms) => self.set(name, State::Active { created_ms }),
+            None => drop(self.by_name.remove(name)),
         }
     }
 
     /// A client begins to delete a table. Returns the time of its creation. The caller has to end the deletion with
     /// [`Tables::end_deletion`].
     pub(super) fn begin_deletion(&mut self, name: &str) -> Result<i64, Problem> {
-        let message = match self.by_name.get(name) {
+        let message = match self.state(name) {
             None => return Err(Problem::no_table(name)),
             Some(State::Active { created_ms }) => {
-                let created_ms = *created_ms;
-                self.by_name.insert(name.into(), State::Deleting { created_ms });
+                self.set(name, State::Deleting { created_ms });
                 return Ok(created_ms);
             }
             Some(State::Declared) => {
@@ -133,36 +157,24 @@ impl Tables {
     /// The table was deleted, or stays.
     pub(super) fn end_deletion(&mut self, name: &str, is_deleted: bool) {
         if is_deleted {
-            return self.remove(name);
-        }
-        if let Some(state) = self.by_name.get_mut(name)
-            && let State::Deleting { created_ms } = *state
-        {
-            *state = State::Active { created_ms };
+            self.by_name.remove(name);
+        } else if let Some(State::Deleting { created_ms }) = self.state(name) {
+            self.set(name, State::Active { created_ms });
         }
     }
 
     /// Keeps the namespace of a table for as long as there is the table.
     pub(super) fn pin_namespace(&mut self, name: &str, find: impl FnOnce() -> Option<NamespaceUse>) {
-        if self.by_name.contains_key(name)
-            && !self.namespaces.contains_key(name)
-            && let Some(found) = find()
-        {
-            self.namespaces.insert(name.into(), found);
-        }
-    }
-
-    fn remove(&mut self, name: &str) {
-        self.namespaces.remove(name);
-        if self.by_name.remove(name).is_some() {
-            self.own_count -= 1;
+        if let Some(entry @ Entry { namespace: None, .. }) = self.by_name.get_mut(name) {
+            entry.namespace = find();
         }
     }
 
     /// Returns the next names behind this one, in their order.
     pub(super) fn names_after(&self, after: &str, count_max: usize) -> Vec<String> {
         let range = self.by_name.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
-        let names = range.filter(|(_, state)| **state != State::Creating).map(|(name, _)| name.to_string());
+        let names =
+            range.filter(|(_, entry)| entry.state != State::Creating).map(|(name, _)| name.to_string());
         names.take(count_max).collect()
     }
 }

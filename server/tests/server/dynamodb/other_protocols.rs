@@ -1,22 +1,25 @@
 //! A lock is the same for every protocol.
 
 use super::client::{FAILED, MINUTE, PORT, TABLE, Table, assert_about, row};
-use crate::harness::{Server, default_hello};
+use crate::harness::{Client, Server, default_hello};
 use serde_json::{Value, json};
+use std::net::TcpStream;
 use waymaker_protocol::{
     ErrorCode, Freeze, Heartbeat, Hello, LookUp, NamespaceKind, Register, Request, Response, Unregister,
 };
 
-fn hello() -> Hello<'static> {
-    Hello { kind: NamespaceKind::Lazy, namespace: b"lazy/clever/locks", ..default_hello() }
+/// A client of the binary protocol in the namespace of the table.
+fn native(server: &Server) -> Client<TcpStream> {
+    let mut native = server.stranger();
+    native.open(Hello { kind: NamespaceKind::Lazy, namespace: b"lazy/clever/locks", ..default_hello() });
+    native
 }
 
 #[test]
 fn a_row_is_an_entry_of_the_binary_protocol() {
     let server = Server::start(&PORT);
     let mut table = Table::create(&server);
-    let mut native = server.stranger();
-    native.open(hello());
+    let mut native = native(&server);
     table.acquire("k", "me", MINUTE).ok();
     let found = native.ask(Request::LookUp(LookUp { key: b"k" }));
     let Response::LookedUp(found) = found.response() else { panic!("{found:?}") };
@@ -34,8 +37,7 @@ fn a_row_is_an_entry_of_the_binary_protocol() {
 fn an_entry_of_the_binary_protocol_is_a_row() {
     let server = Server::start(&PORT);
     let mut table = Table::create(&server);
-    let mut native = server.stranger();
-    native.open(hello());
+    let mut native = native(&server);
     let register = Register { lease_ms: 600_000, key: b"k", owner: b"me", ..Register::default() };
     native.ask(Request::Register(register));
     let found = table.current("k");
@@ -59,8 +61,7 @@ fn an_entry_of_the_binary_protocol_is_a_row() {
 fn a_value_that_is_no_row_is_not_shown() {
     let server = Server::start(&PORT);
     let mut table = Table::create(&server);
-    let mut native = server.stranger();
-    native.open(hello());
+    let mut native = native(&server);
     let other = row("other", "me", MINUTE).to_string();
     for value in ["", "{", "{\"key\": 1}", &other] {
         let register = Register {
@@ -80,8 +81,7 @@ fn a_value_that_is_no_row_is_not_shown() {
 #[test]
 fn a_namespace_of_another_protocol_is_no_table_until_it_is_created() {
     let server = Server::start(&PORT);
-    let mut native = server.stranger();
-    native.open(hello());
+    let mut native = native(&server);
     native.ask(Request::Register(Register {
         lease_ms: 600_000,
         key: b"k",
@@ -110,8 +110,7 @@ fn a_frozen_lock_is_unavailable_for_a_while() {
     let server = Server::start(&PORT);
     let mut table = Table::create(&server);
     table.acquire("held", "me", MINUTE).ok();
-    let mut native = server.stranger();
-    native.open(hello());
+    let mut native = native(&server);
     native.ask(Request::Freeze(Freeze::default()));
     let refused = table.acquire("k", "me", MINUTE);
     assert_eq!((refused.status, refused.error().as_str()), (503, "ServiceUnavailableException"));
