@@ -7,7 +7,7 @@
 use crate::keys::{key, shuffled};
 use crate::lane::Bench;
 use waymaker_engine::limits::PREFETCH_COUNT;
-use waymaker_engine::{ClaimId, Limits};
+use waymaker_engine::{ClaimId, ClaimIx, Limits};
 
 const LEASE_MS: u32 = 3_600_000;
 
@@ -107,7 +107,7 @@ impl Resident {
 
     /// Returns the record of the `index`-th claim to release.
     #[inline]
-    fn slot(&self, index: usize) -> u32 {
+    fn slot(&self, index: usize) -> ClaimIx {
         let at = self.next + index;
         let at = if at < self.ids.len() { at } else { at - self.ids.len() };
         ClaimId::slot_of(self.ids[at].place)

@@ -1,8 +1,9 @@
 //! One claim: 64 bytes for what every claim has, the rest out of line.
 
+use crate::handle::{ClaimIx, DetailIx, ItemIx, KeyIx, LaneIx};
 use crate::measure::FreedAt;
 use crate::shard::several::{KeySet, Several};
-use crate::slab::{NONE, Slab};
+use crate::slab::Slab;
 use crate::time::{NANOS_PER_MS, Nanos, Time};
 use crate::wheel::{Timers, WheelLinks};
 use std::sync::Arc;
@@ -57,16 +58,14 @@ pub(crate) struct Claim {
     pub(crate) deadline: Time,
     pub(crate) since: Nanos,
     /// Its key.
-    pub(crate) entry: u32,
+    pub(crate) entry: KeyIx,
     /// Who asked: a lane of this shard.
-    pub(crate) lane: u32,
-    /// Neighbours among the holders, or among the waiters, of the key. Of a set of paths: its first item, and its number of
-    /// paths.
-    pub(crate) next: u32,
-    pub(crate) previous: u32,
+    pub(crate) lane: LaneIx,
+    /// Position among the claims of the key, or in its tree.
+    pub(crate) position: Position,
     pub(crate) wheel: WheelLinks,
     /// What most claims do not have, or `NONE`.
-    pub(crate) detail: u32,
+    pub(crate) detail: DetailIx,
     /// Rises with each use of the record.
     pub(crate) generation: u16,
     pub(crate) flags: u16,
@@ -81,12 +80,11 @@ impl Default for Claim {
             fence: 0,
             deadline: Time::NEVER,
             since: Nanos::ZERO,
-            entry: NONE,
-            lane: NONE,
-            next: NONE,
-            previous: NONE,
+            entry: KeyIx::NONE,
+            lane: LaneIx::NONE,
+            position: Position::NOWHERE,
             wheel: WheelLinks::UNSET,
-            detail: NONE,
+            detail: DetailIx::NONE,
             generation: 0,
             flags: 0,
         }
@@ -106,14 +104,62 @@ impl Claim {
     }
 }
 
-impl Timers for Slab<Claim> {
+/// Position of a claim: its neighbours in a list of its key, or its items in a tree. The kind of the key says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position([u32; 2]);
+
+impl Position {
+    /// Position of a claim that is in no list and no tree.
+    pub(crate) const NOWHERE: Self = Self([u32::MAX; 2]);
+
+    /// Position of a set of paths: its first item in the tree, and the number of its paths beside the first.
+    pub(crate) fn of_set(first_item: ItemIx, more_path_count: u32) -> Self {
+        Self([first_item.number(), more_path_count])
+    }
+
+    /// Returns the claim behind this one among the holders or waiters of a key or pool, or `NONE`.
     #[inline]
-    fn links(&mut self, timer: u32) -> &mut WheelLinks {
+    pub(crate) fn next(self) -> ClaimIx {
+        ClaimIx::new(self.0[0])
+    }
+
+    /// Returns the claim before this one, or `NONE`.
+    #[inline]
+    pub(crate) fn previous(self) -> ClaimIx {
+        ClaimIx::new(self.0[1])
+    }
+
+    #[inline]
+    pub(crate) fn set_next(&mut self, next: ClaimIx) {
+        self.0[0] = next.number();
+    }
+
+    #[inline]
+    pub(crate) fn set_previous(&mut self, previous: ClaimIx) {
+        self.0[1] = previous.number();
+    }
+
+    /// Returns the first item of a set of paths.
+    #[inline]
+    pub(crate) fn first_item(self) -> ItemIx {
+        ItemIx::new(self.0[0])
+    }
+
+    /// Returns the number of paths of a set beside the first.
+    #[inline]
+    pub(crate) fn more_path_count(self) -> u32 {
+        self.0[1]
+    }
+}
+
+impl Timers for Slab<ClaimIx, Claim> {
+    #[inline]
+    fn links(&mut self, timer: ClaimIx) -> &mut WheelLinks {
         &mut self[timer].wheel
     }
 
     #[inline]
-    fn deadline(&self, timer: u32) -> Time {
+    fn deadline(&self, timer: ClaimIx) -> Time {
         self[timer].deadline
     }
 }
@@ -168,8 +214,8 @@ pub(crate) struct RegisteredAs {
 #[derive(Debug)]
 pub(crate) struct Detail {
     /// Neighbours in the list of the lane.
-    pub(crate) lane_next: u32,
-    pub(crate) lane_previous: u32,
+    pub(crate) lane_next: ClaimIx,
+    pub(crate) lane_previous: ClaimIx,
     pub(crate) order: OrderKey,
     /// The number of its acquire, to which its answer goes.
     pub(crate) number: u32,
@@ -222,8 +268,8 @@ pub(crate) const MOVED_BESIDE_RECORDS: u64 = u64::MAX;
 impl Default for Detail {
     fn default() -> Self {
         Self {
-            lane_next: NONE,
-            lane_previous: NONE,
+            lane_next: ClaimIx::NONE,
+            lane_previous: ClaimIx::NONE,
             order: OrderKey::default(),
             number: 0,
             asked: 0,

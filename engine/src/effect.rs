@@ -1,5 +1,6 @@
 //! What a turn answers. One request may answer several others on other workers, so answers are not return values.
 
+use crate::handle::ClaimIx;
 use crate::limiter::Allowance;
 use crate::log::Record;
 use crate::measure::Measure;
@@ -41,8 +42,11 @@ pub struct ClaimId {
 impl ClaimId {
     /// The id of the claim in this slot.
     #[inline]
-    pub fn new(shard: u16, slot: u32, generation: u16, secret: u64) -> Self {
-        Self { place: u64::from(slot) | u64::from(generation) << 32 | u64::from(shard) << 48, secret }
+    pub fn new(shard: u16, slot: ClaimIx, generation: u16, secret: u64) -> Self {
+        Self {
+            place: u64::from(slot.number()) | u64::from(generation) << 32 | u64::from(shard) << 48,
+            secret,
+        }
     }
 
     /// The shard that a place lies in. Places come from outside: there may be no such shard.
@@ -53,8 +57,8 @@ impl ClaimId {
 
     /// The slot that a place names.
     #[inline]
-    pub fn slot_of(place: u64) -> u32 {
-        place as u32
+    pub fn slot_of(place: u64) -> ClaimIx {
+        ClaimIx::new(place as u32)
     }
 
     /// The generation that a place names.
@@ -224,7 +228,7 @@ pub struct Reserved {
     /// Where its answer goes.
     pub lane: LaneAddress,
     /// Its place in the shard.
-    pub slot: u32,
+    pub slot: ClaimIx,
     /// Tells it from others in that place.
     pub secret: u64,
     /// The fence that it begins with.

@@ -1,17 +1,18 @@
 //! The keys of a shard: each known key's counter and what hangs on it.
 
 use crate::effect::Scope;
-use crate::index::KeyIndex;
+use crate::handle::{ClaimIx, KeyIx, PoolIx, QueueIx, TreeIx};
+use crate::index::HashIndex;
 use crate::key::{LongKeys, StoredKey, hash};
 use crate::limits::{CLOCK_HAND_STEPS, Limits};
-use crate::slab::{NONE, Slab};
+use crate::slab::Slab;
 use ahash::RandomState;
 
 /// Bits of [`Entry::flags`].
 pub(crate) mod flag {
     /// The record is in use.
     pub(crate) const LIVE: u8 = 1 << 0;
-    /// `head` is a queue, or what `TREE` or `POOL` says; otherwise the one holder, or `NONE`.
+    /// `head` is a queue, or what `TREE` or `POOL` says; otherwise the only holder, or `FREE`.
     pub(crate) const QUEUED: u8 = 1 << 1;
     /// Used since the clock hand last came by.
     pub(crate) const USED: u8 = 1 << 2;
@@ -32,13 +33,31 @@ pub(crate) struct Entry {
     key: StoredKey,
     pub(crate) flags: u8,
     pub(crate) namespace: u16,
-    /// A holder, a queue, or `NONE`, as the flags say.
-    pub(crate) head: u32,
+    /// Number of the holder, queue, tree or pool, as the flags say; `FREE` without any.
+    head: u32,
     /// The fence of the newest grant.
     pub(crate) fence: u64,
 }
 
 const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
+
+/// In [`Entry::head`]: nobody holds the key or waits for it.
+const FREE: u32 = u32::MAX;
+
+/// The record that has the claims of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Occupancy {
+    /// Nobody holds the key or waits for it.
+    Free,
+    /// One claim holds the key, and nobody waits for it.
+    Held(ClaimIx),
+    /// Several claims hold the key or wait for it.
+    Queued(QueueIx),
+    /// The key record stands for a whole tree namespace.
+    Tree(TreeIx),
+    /// The key names a pool.
+    Pool(PoolIx),
+}
 
 /// What an entry stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +79,7 @@ impl Entry {
     /// Nobody holds it or waits for it, and a grant of it needs neither log nor cluster.
     #[inline]
     pub(crate) fn is_free_and_ephemeral(&self) -> bool {
-        self.head == NONE && !self.has(flag::LOCAL | flag::QUORUM)
+        self.is_free() && !self.has(flag::LOCAL | flag::QUORUM)
     }
 
     /// How durable its counter is.
@@ -86,6 +105,90 @@ impl Entry {
         }
     }
 
+    /// Returns the record that has the claims of the key.
+    #[inline]
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        if !self.has(flag::QUEUED) {
+            let holder = self.holder();
+            return if holder.is_none() { Occupancy::Free } else { Occupancy::Held(holder) };
+        }
+        match self.kind() {
+            Kind::Flat => Occupancy::Queued(self.queue()),
+            Kind::Tree => Occupancy::Tree(self.tree()),
+            Kind::Pool => Occupancy::Pool(self.pool()),
+        }
+    }
+
+    /// Whether nobody holds the key or waits for it.
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.head == FREE
+    }
+
+    /// Returns the only holder of a key without a queue, or `NONE`.
+    #[inline]
+    pub(crate) fn holder(&self) -> ClaimIx {
+        debug_assert!(!self.has(flag::QUEUED));
+        ClaimIx::new(self.head)
+    }
+
+    /// Returns the queue of a contended key.
+    #[inline]
+    pub(crate) fn queue(&self) -> QueueIx {
+        debug_assert!(self.flags & (flag::QUEUED | flag::TREE | flag::POOL) == flag::QUEUED);
+        QueueIx::new(self.head)
+    }
+
+    /// Returns the tree of a tree namespace.
+    #[inline]
+    pub(crate) fn tree(&self) -> TreeIx {
+        debug_assert!(self.has(flag::TREE));
+        TreeIx::new(self.head)
+    }
+
+    /// Returns the pool that the key names.
+    #[inline]
+    pub(crate) fn pool(&self) -> PoolIx {
+        debug_assert!(self.has(flag::POOL));
+        PoolIx::new(self.head)
+    }
+
+    /// Notes the only holder of a key that had no queue.
+    #[inline]
+    pub(crate) fn set_holder(&mut self, holder: ClaimIx) {
+        debug_assert!(!self.has(flag::QUEUED));
+        self.head = holder.number();
+    }
+
+    /// Replaces the only holder by a queue that has it.
+    pub(crate) fn set_queue(&mut self, queue: QueueIx) {
+        self.head = queue.number();
+        self.flags |= flag::QUEUED;
+    }
+
+    /// Replaces a queue by its only holder, or by `NONE`.
+    pub(crate) fn end_queue(&mut self, holder: ClaimIx) {
+        self.flags &= !flag::QUEUED;
+        self.head = holder.number();
+    }
+
+    /// Makes a free key record stand for a tree namespace.
+    pub(crate) fn set_tree(&mut self, tree: TreeIx) {
+        self.head = tree.number();
+        self.flags |= flag::QUEUED | flag::TREE;
+    }
+
+    /// Makes a free key name a pool.
+    pub(crate) fn set_pool(&mut self, pool: PoolIx) {
+        self.head = pool.number();
+        self.flags |= flag::QUEUED | flag::POOL;
+    }
+
+    /// Makes the key name no pool.
+    pub(crate) fn end_pool(&mut self) {
+        self.flags &= !(flag::QUEUED | flag::POOL);
+    }
+
     #[inline]
     fn is(&self, namespace: u16, key: &[u8], long_keys: &LongKeys) -> bool {
         self.namespace == namespace && self.has(flag::LIVE) && self.key.is(key, long_keys)
@@ -99,8 +202,8 @@ impl Entry {
 /// **floor**, from which every key that is not known starts. So a fence may jump up, never back.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
-    pub(crate) entries: Slab<Entry>,
-    index: KeyIndex,
+    pub(crate) entries: Slab<KeyIx, Entry>,
+    index: HashIndex<KeyIx>,
     long_keys: LongKeys,
     hasher: RandomState,
     /// Not below any fence of a key that is no longer known.
@@ -109,7 +212,7 @@ pub(crate) struct KeyTable {
     pub(crate) folded: Vec<(u16, Box<[u8]>)>,
     idle_count: u32,
     idle_count_max: u32,
-    hand: u32,
+    hand: KeyIx,
 }
 
 impl KeyTable {
@@ -123,14 +226,14 @@ impl KeyTable {
         Self {
             // Every claim may have a key of its own, beside the idle ones.
             entries: Slab::with_capacity(limits.claim_count_max.saturating_add(idle_count_max)),
-            index: KeyIndex::new(limits.claim_count_max as usize + idle_count_max as usize),
+            index: HashIndex::new(limits.claim_count_max as usize + idle_count_max as usize),
             long_keys: LongKeys::default(),
             hasher,
             floor: 0,
             folded: Vec::new(),
             idle_count: 0,
             idle_count_max,
-            hand: 0,
+            hand: KeyIx::new(0),
         }
     }
 
@@ -155,31 +258,31 @@ impl KeyTable {
 
     /// The entry of a key, or `NONE`.
     #[inline]
-    pub(crate) fn find(&self, namespace: u16, key: &[u8], hash: u64) -> u32 {
-        self.index.find(hash, |index| self.is(index, namespace, key)).unwrap_or(NONE)
+    pub(crate) fn find(&self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
+        self.index.find(hash, |index| self.is(index, namespace, key)).unwrap_or(KeyIx::NONE)
     }
 
     /// Whether this entry is that of the key.
     #[inline]
-    fn is(&self, index: u32, namespace: u16, key: &[u8]) -> bool {
+    fn is(&self, index: KeyIx, namespace: u16, key: &[u8]) -> bool {
         self.entries.get(index).is_some_and(|entry| entry.is(namespace, key, &self.long_keys))
     }
 
     /// A new entry for a key that has none. It counts as idle until someone holds it.
     #[cold]
-    pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> u32 {
+    pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> KeyIx {
         self.evict_some();
         self.insert_beside(namespace, key, hash_of_key)
     }
 
     /// Like [`KeyTable::insert`], but forgets no other key: whoever inserts several has found some that are idle still.
-    pub(crate) fn insert_beside(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> u32 {
+    pub(crate) fn insert_beside(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> KeyIx {
         let index = self.entries.allocate();
         self.entries[index] = Entry {
             key: self.long_keys.store(key),
             flags: flag::LIVE | flag::USED,
             namespace,
-            head: NONE,
+            head: FREE,
             fence: self.floor,
         };
         self.idle_count += 1;
@@ -191,7 +294,7 @@ impl KeyTable {
         index
     }
 
-    pub(crate) fn key(&self, index: u32) -> &[u8] {
+    pub(crate) fn key(&self, index: KeyIx) -> &[u8] {
         self.entries[index].key.bytes(&self.long_keys)
     }
 
@@ -203,10 +306,10 @@ impl KeyTable {
 
     /// Nobody holds the key or waits for it any more.
     #[inline]
-    pub(crate) fn become_idle(&mut self, index: u32) {
+    pub(crate) fn become_idle(&mut self, index: KeyIx) {
         let entry = &mut self.entries[index];
         debug_assert!(!entry.has(flag::QUEUED));
-        entry.head = NONE;
+        entry.head = FREE;
         entry.flags |= flag::USED;
         self.idle_count += 1;
     }
@@ -218,9 +321,10 @@ impl KeyTable {
             if self.idle_count == 0 || self.idle_count < self.idle_count_max {
                 return;
             }
-            self.hand = if self.hand + 1 < self.entries.end() { self.hand + 1 } else { 0 };
+            let next = self.hand.number() + 1;
+            self.hand = KeyIx::new(if next < self.entries.end() { next } else { 0 });
             let entry = &mut self.entries[self.hand];
-            if !entry.has(flag::LIVE) || entry.head != NONE {
+            if !entry.has(flag::LIVE) || !entry.is_free() {
                 continue;
             }
             if entry.has(flag::USED) {
@@ -233,20 +337,20 @@ impl KeyTable {
 
     /// Forgets the key in this slot, if there is one in a namespace that this concerns and it is idle. Returns the namespace if
     /// the key is not idle.
-    pub(crate) fn forget(&mut self, slot: u32, concerns: impl FnOnce(u16) -> bool) -> Option<u16> {
+    pub(crate) fn forget(&mut self, slot: KeyIx, concerns: impl FnOnce(u16) -> bool) -> Option<u16> {
         let entry = self.entries.get(slot).filter(|entry| entry.has(flag::LIVE))?;
         let Entry { namespace, head, .. } = *entry;
         if !concerns(namespace) {
             return None;
         }
-        if head != NONE {
+        if head != FREE {
             return Some(namespace);
         }
         self.evict(slot);
         None
     }
 
-    fn evict(&mut self, index: u32) {
+    fn evict(&mut self, index: KeyIx) {
         let hash = self.hash(self.entries[index].namespace, self.key(index));
         self.index.remove(hash, index);
         let entry = &mut self.entries[index];

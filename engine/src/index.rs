@@ -1,7 +1,9 @@
-//! From the hash of a record to its number.
+//! From the hash of a record to its handle.
 
 use crate::growing::make_room;
+use crate::handle::Handle;
 use crate::prefetch::prefetch;
+use std::marker::PhantomData;
 
 /// Entries of one group.
 const GROUP_LEN: usize = 12;
@@ -39,10 +41,10 @@ const _: () = assert!(size_of::<Group>() == 64);
 ///
 /// # Lookups of a batch
 ///
-/// The three steps of a lookup can be done for many hashes at once, so that their misses overlap: [`KeyIndex::prefetch`]
-/// brings the group, [`KeyIndex::candidate`] names the entry to bring, [`KeyIndex::find`] compares.
+/// The three steps of a lookup can be done for many hashes at once, so that their misses overlap: [`HashIndex::prefetch`]
+/// brings the group, [`HashIndex::candidate`] names the entry to bring, [`HashIndex::find`] compares.
 #[derive(Debug)]
-pub(crate) struct KeyIndex {
+pub(crate) struct HashIndex<Ix> {
     groups: Vec<Group>,
     /// The bits of a hash that choose its group: one less than the number of groups, rounded up to a power of two.
     mask: usize,
@@ -51,14 +53,22 @@ pub(crate) struct KeyIndex {
     grow_at: usize,
     /// Address space is set aside for this many groups once there are many.
     group_count_max: usize,
+    handles: PhantomData<Ix>,
 }
 
-impl KeyIndex {
+impl<Ix: Handle> HashIndex<Ix> {
     /// An empty index for up to `entry_count_max` entries. Memory grows with the entries that there are.
     pub(crate) fn new(entry_count_max: usize) -> Self {
         // The index has the most groups for its entries when it has just doubled, with `FILL_MAX + 1` entries for two groups.
         let group_count_max = 2 * (entry_count_max / FILL_MAX + 1);
-        Self { groups: vec![Group::default()], mask: 0, count: 0, grow_at: FILL_MAX, group_count_max }
+        Self {
+            groups: vec![Group::default()],
+            mask: 0,
+            count: 0,
+            grow_at: FILL_MAX,
+            group_count_max,
+            handles: PhantomData,
+        }
     }
 
     /// Number of entries.
@@ -91,25 +101,25 @@ impl KeyIndex {
 
     /// Step two: an entry that may be the one of this hash, most likely it.
     #[inline]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
-        self.groups[self.home(hash)].find(tag(hash), |_| true).map(|(_, entry)| entry)
+    pub(crate) fn candidate(&self, hash: u64) -> Option<Ix> {
+        self.groups[self.home(hash)].find(tag(hash), |_| true).map(|(_, entry)| Ix::new(entry))
     }
 
     /// Step three: the entry of this hash for which `is` holds.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, is: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u64, is: impl FnMut(Ix) -> bool) -> Option<Ix> {
         self.place_of(hash, is).map(|(_, _, entry)| entry)
     }
 
     /// The entry of this hash for which `is` holds: its group, its place there and its number.
     #[inline]
-    fn place_of(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<(usize, usize, u32)> {
+    fn place_of(&self, hash: u64, mut is: impl FnMut(Ix) -> bool) -> Option<(usize, usize, Ix)> {
         let home = self.home(hash);
         let mut number = home;
         loop {
             let group = &self.groups[number];
-            if let Some((at, entry)) = group.find(tag(hash), &mut is) {
-                return Some((number, at, entry));
+            if let Some((at, entry)) = group.find(tag(hash), |entry| is(Ix::new(entry))) {
+                return Some((number, at, Ix::new(entry)));
             }
             if group.overflow == 0 {
                 return None;
@@ -123,7 +133,7 @@ impl KeyIndex {
 
     /// Adds an entry that is not there. `hash_of` returns the hash of any entry that is there, for when the index grows.
     #[inline]
-    pub(crate) fn insert(&mut self, hash: u64, entry: u32, hash_of: impl Fn(u32) -> u64) {
+    pub(crate) fn insert(&mut self, hash: u64, entry: Ix, hash_of: impl Fn(Ix) -> u64) {
         if self.count >= self.grow_at {
             self.add_group(hash_of);
         }
@@ -132,13 +142,13 @@ impl KeyIndex {
     }
 
     #[inline]
-    fn place_entry(&mut self, hash: u64, entry: u32) {
+    fn place_entry(&mut self, hash: u64, entry: Ix) {
         let mut number = self.home(hash);
         loop {
             let group = &mut self.groups[number];
             if let Some(at) = group.free_place() {
                 group.tags[at] = tag(hash);
-                group.entries[at] = entry;
+                group.entries[at] = entry.number();
                 return;
             }
             group.overflow = (group.overflow + 1).min(OVERFLOW_MAX);
@@ -149,7 +159,7 @@ impl KeyIndex {
     /// Adds the next group and divides the entries of another one between both.
     #[cold]
     #[inline(never)]
-    fn add_group(&mut self, hash_of: impl Fn(u32) -> u64) {
+    fn add_group(&mut self, hash_of: impl Fn(Ix) -> u64) {
         let added = self.groups.len();
         let mask = (added + 1).next_power_of_two() - 1;
         let split = added & mask >> 1;
@@ -178,13 +188,13 @@ impl KeyIndex {
         &mut self,
         mut number: usize,
         is_wanted: impl Fn(usize, usize) -> bool,
-        hash_of: impl Fn(u32) -> u64,
-        taken: &mut Vec<(u64, u32)>,
+        hash_of: impl Fn(Ix) -> u64,
+        taken: &mut Vec<(u64, Ix)>,
     ) {
         for _ in 0..self.groups.len() {
             for at in 0..GROUP_LEN {
                 let Group { tags, entries, .. } = &self.groups[number];
-                let (is_used, entry) = (tags[at] != 0, entries[at]);
+                let (is_used, entry) = (tags[at] != 0, Ix::new(entries[at]));
                 if is_used {
                     let hash = hash_of(entry);
                     let home = self.home(hash);
@@ -203,7 +213,7 @@ impl KeyIndex {
 
     /// Removes an entry. Without effect if it is not there.
     #[inline]
-    pub(crate) fn remove(&mut self, hash: u64, entry: u32) {
+    pub(crate) fn remove(&mut self, hash: u64, entry: Ix) {
         if let Some((number, at, _)) = self.place_of(hash, |other| other == entry) {
             self.take_out(self.home(hash), number, at);
             self.count -= 1;
@@ -229,13 +239,13 @@ impl KeyIndex {
     ///
     /// # Panics
     /// If that does not hold.
-    pub(crate) fn verify(&self, hash_of: impl Fn(u32) -> u64) {
+    pub(crate) fn verify(&self, hash_of: impl Fn(Ix) -> u64) {
         let mut overflows = vec![0_u32; self.groups.len()];
         let mut count = 0;
         for (number, group) in self.groups.iter().enumerate() {
             for (at, entry) in group.iter() {
                 count += 1;
-                let hash = hash_of(entry);
+                let hash = hash_of(Ix::new(entry));
                 assert_eq!(group.tags[at], tag(hash), "tag of entry {entry}");
                 let mut passed = self.home(hash);
                 while passed != number {
@@ -335,7 +345,7 @@ mod tests {
     fn entries_are_found_until_they_are_removed() {
         for which in 0..2 {
             let hash = |entry: u32| hashes(u64::from(entry))[which];
-            let mut index = KeyIndex::new(1);
+            let mut index = HashIndex::<u32>::new(1);
             let mut model = BTreeMap::new();
             let mut random = 1_u64;
             for step in 0..20_000 {
@@ -372,7 +382,7 @@ mod tests {
             asked.set(asked.get() + 1);
             hash(entry)
         };
-        let mut index = KeyIndex::new(1_000_000);
+        let mut index = HashIndex::<u32>::new(1_000_000);
         let (mut dearest, mut sum) = (0, 0_u64);
         for entry in 0..1_000_000 {
             asked.set(0);
@@ -389,7 +399,7 @@ mod tests {
 
     #[test]
     fn groups_are_aligned_to_cache_lines() {
-        let mut index = KeyIndex::new(10_000);
+        let mut index = HashIndex::<u32>::new(10_000);
         for entry in 0..10_000 {
             index.insert(hashes(u64::from(entry))[1], entry, |entry| hashes(u64::from(entry))[1]);
             assert_eq!(index.groups.as_ptr() as usize % 64, 0);

@@ -1,9 +1,15 @@
 //! Keys as the tables keep them: short ones in the record itself, longer ones out of line.
 
+use crate::handle::handle;
 use crate::limits::KEY_LEN_MAX;
 use crate::slab::Slab;
 use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
+
+handle! {
+    /// A key that does not fit into its record.
+    pub(crate) LongKeyIx
+}
 
 /// Longest key that is kept in its record.
 const INLINE_LEN: usize = 16;
@@ -42,15 +48,15 @@ impl StoredKey {
     }
 
     /// The number of a key that lies out of line.
-    fn number(&self) -> u32 {
-        u32::from_le_bytes([self.bytes[0], self.bytes[1], self.bytes[2], self.bytes[3]])
+    fn number(&self) -> LongKeyIx {
+        LongKeyIx::new(u32::from_le_bytes([self.bytes[0], self.bytes[1], self.bytes[2], self.bytes[3]]))
     }
 }
 
 /// The keys of a table that do not fit into their records.
 #[derive(Debug, Default)]
 pub(crate) struct LongKeys {
-    keys: Slab<Box<[u8]>>,
+    keys: Slab<LongKeyIx, Box<[u8]>>,
 }
 
 impl LongKeys {
@@ -68,7 +74,7 @@ impl LongKeys {
         let number = self.keys.allocate();
         self.keys[number] = key.into();
         let mut bytes = [0; INLINE_LEN];
-        bytes[..4].copy_from_slice(&number.to_le_bytes());
+        bytes[..4].copy_from_slice(&number.number().to_le_bytes());
         StoredKey { bytes, len: LONG }
     }
 

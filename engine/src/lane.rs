@@ -4,10 +4,11 @@ use crate::access::Access;
 use crate::account::{Accounts, Resource};
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::LaneAddress;
-use crate::index::KeyIndex;
+use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
+use crate::index::HashIndex;
 use crate::log::SessionTag;
 use crate::shard::WorkNumber;
-use crate::slab::{NONE, Slab};
+use crate::slab::Slab;
 use crate::time::Time;
 use ahash::RandomState;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ pub(crate) struct Lane {
     /// It was made for what an earlier server had granted: whose it is, is known when its session comes back.
     pub(crate) is_restored: bool,
     /// Keys that it watches, by the number of the watch.
-    pub(crate) watches: Vec<(u32, u32)>,
+    pub(crate) watches: Vec<(u32, KeyIx)>,
 }
 
 impl Lane {
@@ -141,13 +142,13 @@ impl Counts {
 /// A list of claims that is linked through their details.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkedClaims {
-    pub(crate) first: u32,
-    last: u32,
+    pub(crate) first: ClaimIx,
+    last: ClaimIx,
 }
 
 impl Default for LinkedClaims {
     fn default() -> Self {
-        Self { first: NONE, last: NONE }
+        Self { first: ClaimIx::NONE, last: ClaimIx::NONE }
     }
 }
 
@@ -157,8 +158,8 @@ const LANE_COUNT_MAX: usize = 1 << 24;
 /// The lanes of a shard, by number and by address.
 #[derive(Debug)]
 pub(crate) struct LaneTable {
-    pub(crate) lanes: Slab<Lane>,
-    index: KeyIndex,
+    pub(crate) lanes: Slab<LaneIx, Lane>,
+    index: HashIndex<LaneIx>,
     hasher: RandomState,
 }
 
@@ -169,15 +170,15 @@ impl LaneTable {
     }
 
     pub(crate) fn new(hasher: RandomState) -> Self {
-        Self { lanes: Slab::default(), index: KeyIndex::new(LANE_COUNT_MAX), hasher }
+        Self { lanes: Slab::default(), index: HashIndex::new(LANE_COUNT_MAX), hasher }
     }
 
-    pub(crate) fn find(&self, address: LaneAddress) -> Option<u32> {
+    pub(crate) fn find(&self, address: LaneAddress) -> Option<LaneIx> {
         let hash = self.hasher.hash_one(address);
         self.index.find(hash, |index| self.lanes[index].address == address)
     }
 
-    pub(crate) fn open(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> u32 {
+    pub(crate) fn open(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> LaneIx {
         if let Some(index) = self.find(address) {
             return index;
         }
@@ -196,7 +197,7 @@ impl LaneTable {
 
     /// One claim of this lane is over.
     #[inline]
-    pub(crate) fn drop_claim(&mut self, index: u32) {
+    pub(crate) fn drop_claim(&mut self, index: LaneIx) {
         let lane = &mut self.lanes[index];
         lane.claim_count -= 1;
         if lane.claim_count == 0 && lane.state == LaneState::Closed {
@@ -206,7 +207,7 @@ impl LaneTable {
 
     /// Forgets a lane that is closed and has no claims.
     #[cold]
-    pub(crate) fn remove(&mut self, index: u32) {
+    pub(crate) fn remove(&mut self, index: LaneIx) {
         let address = self.lanes[index].address;
         debug_assert!(self.lanes[index].linked_count == 0 && self.lanes[index].claim_count == 0);
         self.index.remove(self.hasher.hash_one(address), index);
@@ -215,7 +216,12 @@ impl LaneTable {
     }
 
     /// Hangs a claim on its lane.
-    pub(crate) fn link(&mut self, claims: &mut Slab<Claim>, details: &mut Slab<Detail>, claim: u32) {
+    pub(crate) fn link(
+        &mut self,
+        claims: &mut Slab<ClaimIx, Claim>,
+        details: &mut Slab<DetailIx, Detail>,
+        claim: ClaimIx,
+    ) {
         if claims[claim].has(flag::LINKED) {
             return;
         }
@@ -226,7 +232,12 @@ impl LaneTable {
     }
 
     /// Takes a claim off its lane. Without effect where it does not hang on it.
-    pub(crate) fn unlink(&mut self, claims: &mut Slab<Claim>, details: &mut Slab<Detail>, claim: u32) {
+    pub(crate) fn unlink(
+        &mut self,
+        claims: &mut Slab<ClaimIx, Claim>,
+        details: &mut Slab<DetailIx, Detail>,
+        claim: ClaimIx,
+    ) {
         if !claims[claim].has(flag::LINKED) {
             return;
         }
@@ -246,22 +257,27 @@ impl LaneTable {
                 list.last = previous;
             }
         }
-        if previous != NONE {
+        if previous.is_some() {
             details[claims[previous].detail].lane_next = next;
         }
-        if next != NONE {
+        if next.is_some() {
             details[claims[next].detail].lane_previous = previous;
         }
     }
 
     /// The state of the lane changed: everything that hangs on it has to be looked at again.
-    pub(crate) fn unsettle(&mut self, claims: &Slab<Claim>, details: &mut Slab<Detail>, lane: u32) {
+    pub(crate) fn unsettle(
+        &mut self,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &mut Slab<DetailIx, Detail>,
+        lane: LaneIx,
+    ) {
         let lane = &mut self.lanes[lane];
         let settled = std::mem::take(&mut lane.settled);
-        if settled.first == NONE {
+        if settled.first.is_none() {
             return;
         }
-        if lane.unsettled.first == NONE {
+        if lane.unsettled.first.is_none() {
             lane.unsettled = settled;
             return;
         }
@@ -271,7 +287,12 @@ impl LaneTable {
     }
 
     /// This claim, which is still linked, is in line with the state of its lane.
-    pub(crate) fn settle(&mut self, claims: &mut Slab<Claim>, details: &mut Slab<Detail>, claim: u32) {
+    pub(crate) fn settle(
+        &mut self,
+        claims: &mut Slab<ClaimIx, Claim>,
+        details: &mut Slab<DetailIx, Detail>,
+        claim: ClaimIx,
+    ) {
         self.unlink(claims, details, claim);
         claims[claim].flags |= flag::LINKED;
         let lane = &mut self.lanes[claims[claim].lane];
@@ -281,10 +302,15 @@ impl LaneTable {
 }
 
 impl LinkedClaims {
-    fn push_front(&mut self, claims: &Slab<Claim>, details: &mut Slab<Detail>, claim: u32) {
+    fn push_front(
+        &mut self,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &mut Slab<DetailIx, Detail>,
+        claim: ClaimIx,
+    ) {
         let detail = &mut details[claims[claim].detail];
-        (detail.lane_previous, detail.lane_next) = (NONE, self.first);
-        if self.first == NONE {
+        (detail.lane_previous, detail.lane_next) = (ClaimIx::NONE, self.first);
+        if self.first.is_none() {
             self.last = claim;
         } else {
             details[claims[self.first].detail].lane_previous = claim;

@@ -15,6 +15,7 @@ mod effect;
 mod entry;
 mod fifo;
 mod growing;
+mod handle;
 mod index;
 mod key;
 mod lane;
@@ -49,6 +50,7 @@ pub use effect::{
     Registration, RegistrationPage, Reserved, ReservedEnd, ReservedTogether, RevokeReason, Scope, Ticket,
     Verified, WaitingClaim, WhenDurable,
 };
+pub use handle::{ClaimIx, LaneIx};
 pub use limiter::{Allowance, Throttle};
 pub use limits::Limits;
 pub use mailbox::Mailbox;
@@ -59,7 +61,6 @@ pub use shard::{
     Lease, NamespaceCounters, PageBounds, Register, SeveralThrottle, Shard, ShardConfig, ShardState,
     TableMemory, Terms, TreeStatistics, several, throttle_several,
 };
-pub use slab::NONE;
 pub use time::{Nanos, Reading, Time};
 pub use tree::TreeItem;
 pub use turn::{HandedOver, Pass, Turn, TurnCell};

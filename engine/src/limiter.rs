@@ -1,11 +1,17 @@
 //! The limiter: how much may be taken from a bucket of tokens, and when again.
 
 use crate::effect::Refusal;
-use crate::index::KeyIndex;
+use crate::handle::handle;
+use crate::index::HashIndex;
 use crate::key::{LongKeys, StoredKey, hash};
 use crate::limits::{BUCKET_SWEEP_STEPS, BUCKET_SWEEP_STEPS_FULL, KEY_LEN_MAX, Limits};
 use crate::slab::Slab;
 use ahash::RandomState;
+
+handle! {
+    /// A bucket of a shard.
+    pub(crate) BucketIx
+}
 
 /// The longest time in nanoseconds, for instants, periods, and for how long a bucket takes to fill: 292 years. The sum
 /// of two still fits.
@@ -125,8 +131,8 @@ const _: () = assert!(size_of::<Bucket>() == 32, "two buckets to a cache line");
 /// soon would cost more than keeping it.
 #[derive(Debug)]
 pub(crate) struct BucketTable {
-    buckets: Slab<Bucket>,
-    index: KeyIndex,
+    buckets: Slab<BucketIx, Bucket>,
+    index: HashIndex<BucketIx>,
     long_names: LongKeys,
     hasher: RandomState,
     bucket_count_max: u32,
@@ -135,7 +141,7 @@ pub(crate) struct BucketTable {
     full_memory: Option<u64>,
     /// The latest instant that was seen.
     now_ns: u64,
-    hand: u32,
+    hand: BucketIx,
 }
 
 impl BucketTable {
@@ -149,14 +155,14 @@ impl BucketTable {
         let Limits { bucket_count_max, kept_bucket_count, .. } = *limits;
         Self {
             buckets: Slab::with_capacity(bucket_count_max),
-            index: KeyIndex::new(bucket_count_max as usize),
+            index: HashIndex::new(bucket_count_max as usize),
             long_names: LongKeys::default(),
             hasher,
             bucket_count_max,
             kept_bucket_count,
             full_memory: None,
             now_ns: 0,
-            hand: 0,
+            hand: BucketIx::new(0),
         }
     }
 
@@ -279,7 +285,7 @@ impl BucketTable {
     /// if the bucket is not full.
     pub(crate) fn forget_full(
         &mut self,
-        slot: u32,
+        slot: BucketIx,
         now_ns: u64,
         concerns: impl FnOnce(u16) -> bool,
     ) -> Option<u16> {
@@ -301,7 +307,7 @@ impl BucketTable {
     }
 
     #[inline]
-    fn find(&self, namespace: u16, throttle: &Throttle<'_>) -> Option<u32> {
+    fn find(&self, namespace: u16, throttle: &Throttle<'_>) -> Option<BucketIx> {
         self.index.find(throttle.hash, |bucket| {
             self.buckets.get(bucket).is_some_and(|bucket| {
                 bucket.namespace == namespace && bucket.name.is(throttle.name, &self.long_names)
@@ -338,7 +344,8 @@ impl BucketTable {
     /// Moves the hand over so many records, and forgets the full buckets among them.
     fn sweep(&mut self, steps: u32) {
         for _ in 0..steps.min(self.buckets.end()) {
-            self.hand = if self.hand + 1 < self.buckets.end() { self.hand + 1 } else { 0 };
+            let next = self.hand.number() + 1;
+            self.hand = BucketIx::new(if next < self.buckets.end() { next } else { 0 });
             let bucket = &self.buckets[self.hand];
             if !bucket.name.is_empty() && bucket.full_at_ns <= self.now_ns {
                 self.forget(self.hand);
@@ -346,7 +353,7 @@ impl BucketTable {
         }
     }
 
-    fn forget(&mut self, bucket: u32) {
+    fn forget(&mut self, bucket: BucketIx) {
         let Bucket { name, namespace, .. } = &mut self.buckets[bucket];
         let hash = hash(&self.hasher, *namespace, name.bytes(&self.long_names));
         self.index.remove(hash, bucket);

@@ -1,8 +1,9 @@
 //! Waiters of one sort, in order.
 
-use crate::claim::{Claim, Detail, OrderKey};
+use crate::claim::{Claim, Detail, OrderKey, Position};
+use crate::handle::{ClaimIx, DetailIx};
 use crate::list::ClaimList;
-use crate::slab::{NONE, Slab};
+use crate::slab::Slab;
 use std::collections::BTreeMap;
 use std::iter;
 
@@ -11,7 +12,7 @@ use std::iter;
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     listed: ClaimList,
-    preferred: BTreeMap<OrderKey, u32>,
+    preferred: BTreeMap<OrderKey, ClaimIx>,
 }
 
 impl Line {
@@ -22,13 +23,13 @@ impl Line {
 
     /// The first waiter, or `NONE`.
     #[inline]
-    pub(crate) fn first(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+    pub(crate) fn first(&self, claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>) -> ClaimIx {
         let preferred = self.preferred.first_key_value().map(|(order, waiter)| (*order, *waiter));
         earlier(claims, details, self.listed.first, preferred)
     }
 
     /// The first waiter of the list, or `NONE`.
-    pub(crate) fn first_listed(&self) -> u32 {
+    pub(crate) fn first_listed(&self) -> ClaimIx {
         self.listed.first
     }
 
@@ -36,11 +37,11 @@ impl Line {
     #[inline]
     pub(crate) fn first_from(
         &self,
-        claims: &Slab<Claim>,
-        details: &Slab<Detail>,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
         from: OrderKey,
-        listed: u32,
-    ) -> u32 {
+        listed: ClaimIx,
+    ) -> ClaimIx {
         let preferred = self.preferred.range(from..).next().map(|(order, waiter)| (*order, *waiter));
         earlier(claims, details, listed, preferred)
     }
@@ -48,17 +49,22 @@ impl Line {
     /// Whether all waiters stand behind this place.
     pub(crate) fn begins_behind(
         &self,
-        claims: &Slab<Claim>,
-        details: &Slab<Detail>,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
         order: OrderKey,
     ) -> bool {
         let first = self.first(claims, details);
-        first == NONE || order_of(claims, details, first) > order
+        first.is_none() || order_of(claims, details, first) > order
     }
 
     /// Whether no waiter stands behind this place.
-    pub(crate) fn ends_by(&self, claims: &Slab<Claim>, details: &Slab<Detail>, order: OrderKey) -> bool {
-        let is_by = |waiter: u32| waiter == NONE || order_of(claims, details, waiter) <= order;
+    pub(crate) fn ends_by(
+        &self,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+        order: OrderKey,
+    ) -> bool {
+        let is_by = |waiter: ClaimIx| waiter.is_none() || order_of(claims, details, waiter) <= order;
         is_by(self.listed.last) && self.preferred.last_key_value().is_none_or(|(last, _)| *last <= order)
     }
 
@@ -66,12 +72,12 @@ impl Line {
     #[inline]
     pub(crate) fn add(
         &mut self,
-        claims: &mut Slab<Claim>,
-        details: &Slab<Detail>,
-        index: u32,
+        claims: &mut Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+        index: ClaimIx,
         order: OrderKey,
     ) -> bool {
-        let is_listed = self.listed.last == NONE || order > order_of(claims, details, self.listed.last);
+        let is_listed = self.listed.last.is_none() || order > order_of(claims, details, self.listed.last);
         if is_listed {
             self.listed.push_back(claims, index);
         } else {
@@ -82,10 +88,15 @@ impl Line {
 
     /// Takes a waiter out, wherever it stands.
     #[inline]
-    pub(crate) fn remove(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
+    pub(crate) fn remove(
+        &mut self,
+        claims: &mut Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+        index: ClaimIx,
+    ) {
         // A waiter of the list has a neighbour, or is alone in it.
-        let Claim { next, previous, .. } = claims[index];
-        if next != NONE || previous != NONE || self.listed.first == index {
+        let position = claims[index].position;
+        if position != Position::NOWHERE || self.listed.first == index {
             self.listed.remove(claims, index);
         } else {
             let removed = self.preferred.remove(&order_of(claims, details, index));
@@ -96,20 +107,20 @@ impl Line {
     /// The waiters in order, and their places.
     pub(crate) fn walk(
         &self,
-        claims: &Slab<Claim>,
-        details: &Slab<Detail>,
-    ) -> impl Iterator<Item = (OrderKey, u32)> {
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+    ) -> impl Iterator<Item = (OrderKey, ClaimIx)> {
         let mut listed = self.listed.first;
         let mut preferred = self.preferred.iter().map(|(order, waiter)| (*order, *waiter)).peekable();
         iter::from_fn(move || {
             let next = earlier(claims, details, listed, preferred.peek().copied());
-            if next == NONE {
+            if next.is_none() {
                 return None;
             }
             if next != listed {
                 return preferred.next();
             }
-            listed = claims[next].next;
+            listed = claims[next].position.next();
             Some((order_of(claims, details, next), next))
         })
     }
@@ -117,33 +128,36 @@ impl Line {
     /// Checks that `listed` is the first waiter of the list from a place on. For tests.
     pub(crate) fn verify_from(
         &self,
-        claims: &Slab<Claim>,
-        details: &Slab<Detail>,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
         from: OrderKey,
-        listed: u32,
+        listed: ClaimIx,
     ) {
-        let first = Some(self.listed.first).filter(|first| *first != NONE);
-        let mut all =
-            iter::successors(first, |waiter| Some(claims[*waiter].next).filter(|next| *next != NONE));
+        let first = self.listed.first.some();
+        let mut all = iter::successors(first, |waiter| claims[*waiter].position.next().some());
         let expected = all.find(|waiter| order_of(claims, details, *waiter) >= from);
-        assert_eq!(listed, expected.unwrap_or(NONE), "the first waiter of the list from {from:?} on");
+        assert_eq!(
+            listed,
+            expected.unwrap_or(ClaimIx::NONE),
+            "the first waiter of the list from {from:?} on"
+        );
     }
 }
 
 #[inline]
 fn earlier(
-    claims: &Slab<Claim>,
-    details: &Slab<Detail>,
-    listed: u32,
-    preferred: Option<(OrderKey, u32)>,
-) -> u32 {
+    claims: &Slab<ClaimIx, Claim>,
+    details: &Slab<DetailIx, Detail>,
+    listed: ClaimIx,
+    preferred: Option<(OrderKey, ClaimIx)>,
+) -> ClaimIx {
     match preferred {
-        Some((order, waiter)) if listed == NONE || order < order_of(claims, details, listed) => waiter,
+        Some((order, waiter)) if listed.is_none() || order < order_of(claims, details, listed) => waiter,
         _ => listed,
     }
 }
 
 #[inline]
-fn order_of(claims: &Slab<Claim>, details: &Slab<Detail>, waiter: u32) -> OrderKey {
+fn order_of(claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>, waiter: ClaimIx) -> OrderKey {
     details[claims[waiter].detail].order
 }

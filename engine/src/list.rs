@@ -1,49 +1,50 @@
 //! A list of claims, linked through the claims themselves.
 
-use crate::claim::Claim;
-use crate::slab::{NONE, Slab};
+use crate::claim::{Claim, Position};
+use crate::handle::ClaimIx;
+use crate::slab::Slab;
 
 /// Holders of a key, or its waiters in order of arrival. A claim is in at most one list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimList {
-    pub(crate) first: u32,
-    pub(crate) last: u32,
+    pub(crate) first: ClaimIx,
+    pub(crate) last: ClaimIx,
     pub(crate) count: u32,
 }
 
 impl Default for ClaimList {
     fn default() -> Self {
-        Self { first: NONE, last: NONE, count: 0 }
+        Self { first: ClaimIx::NONE, last: ClaimIx::NONE, count: 0 }
     }
 }
 
 impl ClaimList {
-    pub(crate) fn push_back(&mut self, claims: &mut Slab<Claim>, index: u32) {
-        claims[index].next = NONE;
-        claims[index].previous = self.last;
-        if self.last == NONE {
+    pub(crate) fn push_back(&mut self, claims: &mut Slab<ClaimIx, Claim>, index: ClaimIx) {
+        let position = &mut claims[index].position;
+        position.set_next(ClaimIx::NONE);
+        position.set_previous(self.last);
+        if self.last.is_none() {
             self.first = index;
         } else {
-            claims[self.last].next = index;
+            claims[self.last].position.set_next(index);
         }
         self.last = index;
         self.count += 1;
     }
 
-    pub(crate) fn remove(&mut self, claims: &mut Slab<Claim>, index: u32) {
-        let (next, previous) = (claims[index].next, claims[index].previous);
-        if previous == NONE {
+    pub(crate) fn remove(&mut self, claims: &mut Slab<ClaimIx, Claim>, index: ClaimIx) {
+        let position = std::mem::replace(&mut claims[index].position, Position::NOWHERE);
+        let (next, previous) = (position.next(), position.previous());
+        if previous.is_none() {
             self.first = next;
         } else {
-            claims[previous].next = next;
+            claims[previous].position.set_next(next);
         }
-        if next == NONE {
+        if next.is_none() {
             self.last = previous;
         } else {
-            claims[next].previous = previous;
+            claims[next].position.set_previous(previous);
         }
-        claims[index].next = NONE;
-        claims[index].previous = NONE;
         self.count -= 1;
     }
 }

@@ -1,6 +1,7 @@
 //! The rules of one pool of permits: who is granted, and when.
 
 use crate::effect::Refusal;
+use crate::handle::ClaimIx;
 use std::collections::BTreeMap;
 
 /// In which order a pool serves its waiters.
@@ -25,7 +26,7 @@ pub(crate) struct PoolKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolWaiter {
     pub(crate) key: PoolKey,
-    pub(crate) claim: u32,
+    pub(crate) claim: ClaimIx,
     pub(crate) permits: u64,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Pool {
     is_set: bool,
     order: PoolOrder,
     held: u64,
-    waiting: BTreeMap<PoolKey, (u32, u64)>,
+    waiting: BTreeMap<PoolKey, (ClaimIx, u64)>,
     /// The capacity was lowered, and the waiters from this one on have not been compared with it yet.
     uncompared: Option<PoolKey>,
 }
@@ -135,7 +136,7 @@ impl Pool {
     }
 
     /// Adds a waiter.
-    pub(crate) fn wait(&mut self, key: PoolKey, claim: u32, permits: u64) {
+    pub(crate) fn wait(&mut self, key: PoolKey, claim: ClaimIx, permits: u64) {
         let before = self.waiting.insert(key, (claim, permits));
         debug_assert!(before.is_none(), "two claims have one key");
     }
@@ -247,14 +248,14 @@ mod tests {
             if self.pool.fits_newcomer(key, permits) {
                 self.hold(claim, permits);
             } else {
-                self.pool.wait(key, claim, permits);
+                self.pool.wait(key, ClaimIx::new(claim), permits);
             }
         }
 
         fn grant(&mut self) {
             while let Some(first) = self.pool.first_that_fits() {
                 assert_eq!(self.pool.remove_waiter(first.key), Some(first));
-                self.hold(first.claim, first.permits);
+                self.hold(first.claim.number(), first.permits);
             }
         }
 
@@ -264,7 +265,7 @@ mod tests {
                 self.pool.end_hold(permits);
                 self.events.push(format!("-{claim}"));
             }
-            let waiter = self.pool.waiters().find(|waiter| waiter.claim == claim);
+            let waiter = self.pool.waiters().find(|waiter| waiter.claim.number() == claim);
             if let Some(waiter) = waiter {
                 self.leave(waiter);
             }
@@ -293,7 +294,7 @@ mod tests {
         }
 
         fn waiting(&self) -> Vec<u32> {
-            self.pool.waiters().map(|waiter| waiter.claim).collect()
+            self.pool.waiters().map(|waiter| waiter.claim.number()).collect()
         }
     }
 
@@ -328,7 +329,7 @@ mod tests {
             driven.hold(*claim, *permits);
         }
         for (claim, permits) in waiters {
-            driven.pool.wait(driven.pool.key(0, u64::from(*claim)), *claim, *permits);
+            driven.pool.wait(driven.pool.key(0, u64::from(*claim)), ClaimIx::new(*claim), *permits);
         }
         driven.said();
         driven
@@ -417,10 +418,10 @@ mod tests {
         for (arrival, claim) in [(1, 11), (2, 12), (3, 13)] {
             let key = pool.key(7, arrival);
             assert!(!pool.fits_newcomer(key, 1));
-            pool.wait(key, claim, 1);
+            pool.wait(key, ClaimIx::new(claim), 1);
         }
         pool.end_hold(1);
-        assert_eq!(pool.first_that_fits().map(|first| first.claim), Some(11));
+        assert_eq!(pool.first_that_fits().map(|first| first.claim.number()), Some(11));
         assert!(!pool.fits_newcomer(pool.key(7, 4), 1), "those who wait stand before it");
     }
 
@@ -584,7 +585,7 @@ mod tests {
                     if pool.fits_newcomer(key, permits) {
                         pool.hold(permits);
                     } else {
-                        pool.wait(key, number as u32, permits);
+                        pool.wait(key, ClaimIx::new(number as u32), permits);
                     }
                 }
                 Step::Remove(_) if live.is_empty() => continue,
@@ -624,7 +625,7 @@ mod tests {
             let waiting = live.iter().filter(|claim| !claim.held).map(|claim| claim.order.1 as u32);
             prop_assert_eq!(u128::from(pool.held()), held);
             prop_assert_eq!(
-                pool.waiters().map(|waiter| waiter.claim).collect::<Vec<_>>(),
+                pool.waiters().map(|waiter| waiter.claim.number()).collect::<Vec<_>>(),
                 waiting.collect::<Vec<_>>()
             );
             prop_assert_eq!(

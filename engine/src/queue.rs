@@ -1,10 +1,11 @@
 //! The holders and waiters of a contended key.
 
 use crate::claim::{Claim, Detail, OrderKey, flag};
+use crate::handle::{ClaimIx, DetailIx};
 use crate::line::Line;
 use crate::list::ClaimList;
 use crate::measure::FreedAt;
-use crate::slab::{NONE, Slab};
+use crate::slab::Slab;
 
 /// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
 ///
@@ -26,11 +27,11 @@ pub(crate) struct Queue {
     /// Reading stubs.
     stubs: Line,
     /// The waiter in front, or `NONE`.
-    front: u32,
+    front: ClaimIx,
     /// Place before which all waiters are announced reading stubs.
     announced_end: OrderKey,
     /// First listed waiter of `stubs` from `announced_end` on, or `NONE`.
-    next_unannounced: u32,
+    next_unannounced: ClaimIx,
     /// Whether the waiter in front is a writing stub that was announced.
     front_announced: bool,
     /// The number of the work item that stands ready to go on with the grants of this key; 0 without one.
@@ -51,9 +52,9 @@ impl Default for Queue {
             writers: Line::default(),
             readers: Line::default(),
             stubs: Line::default(),
-            front: NONE,
+            front: ClaimIx::NONE,
             announced_end: OrderKey::FIRST,
-            next_unannounced: NONE,
+            next_unannounced: ClaimIx::NONE,
             front_announced: false,
             granting: 0,
             freed_at: FreedAt::NEVER,
@@ -70,12 +71,16 @@ impl Queue {
 
     /// The waiter in front, or `NONE`.
     #[inline]
-    pub(crate) fn first_waiter(&self) -> u32 {
+    pub(crate) fn first_waiter(&self) -> ClaimIx {
         self.front
     }
 
     /// The waiters in order.
-    pub(crate) fn waiters(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> impl Iterator<Item = u32> {
+    pub(crate) fn waiters(
+        &self,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+    ) -> impl Iterator<Item = ClaimIx> {
         let mut walks = self.lines().map(|line| line.walk(claims, details).peekable());
         std::iter::from_fn(move || {
             let places = walks.iter_mut().filter_map(|walk| Some((walk.peek()?.0, walk)));
@@ -97,7 +102,7 @@ impl Queue {
     }
 
     /// Whether a claim of this mode conflicts with no holder.
-    pub(crate) fn is_open_to(&self, shared: bool, claims: &Slab<Claim>) -> bool {
+    pub(crate) fn is_open_to(&self, shared: bool, claims: &Slab<ClaimIx, Claim>) -> bool {
         // Holders are one exclusive claim or any number of shared ones, so the first tells for all.
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
@@ -121,8 +126,8 @@ impl Queue {
     /// Whether all waiters before this place are readers.
     pub(crate) fn only_readers_before(
         &self,
-        claims: &Slab<Claim>,
-        details: &Slab<Detail>,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
         order: OrderKey,
     ) -> bool {
         self.writers.begins_behind(claims, details, order)
@@ -131,8 +136,8 @@ impl Queue {
     /// Whether all waiters before this place are reading stubs, which let readers pass.
     pub(crate) fn only_clear_readers_before(
         &self,
-        claims: &Slab<Claim>,
-        details: &Slab<Detail>,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
         order: OrderKey,
     ) -> bool {
         let lines = [&self.writers, &self.readers];
@@ -141,7 +146,11 @@ impl Queue {
 
     /// The first waiter that is no announced stub, with which grants go on, or `NONE`.
     #[inline]
-    pub(crate) fn next_to_grant(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+    pub(crate) fn next_to_grant(
+        &self,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+    ) -> ClaimIx {
         if self.announced_end == OrderKey::FIRST && !self.front_announced {
             return self.front;
         }
@@ -149,14 +158,18 @@ impl Queue {
     }
 
     #[inline(never)]
-    fn next_behind_announced(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+    fn next_behind_announced(
+        &self,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+    ) -> ClaimIx {
         if self.front_announced {
             // A writing stub keeps out all waiters behind it, though it holds nothing yet.
-            return NONE;
+            return ClaimIx::NONE;
         }
-        let earlier = |one: u32, other: u32| match (one, other) {
-            (one, NONE) => one,
-            (NONE, other) => other,
+        let earlier = |one: ClaimIx, other: ClaimIx| match (one, other) {
+            (one, ClaimIx::NONE) => one,
+            (ClaimIx::NONE, other) => other,
             (one, other) if order_of(claims, details, one) < order_of(claims, details, other) => one,
             (_, other) => other,
         };
@@ -164,19 +177,28 @@ impl Queue {
         earlier(plain, self.first_unannounced_stub(claims, details))
     }
 
-    fn first_unannounced_stub(&self, claims: &Slab<Claim>, details: &Slab<Detail>) -> u32 {
+    fn first_unannounced_stub(
+        &self,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+    ) -> ClaimIx {
         self.stubs.first_from(claims, details, self.announced_end, self.next_unannounced)
     }
 
     /// Notes that this stub was announced. All stubs before it were.
-    pub(crate) fn note_announced(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>, stub: u32) {
+    pub(crate) fn note_announced(
+        &mut self,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+        stub: ClaimIx,
+    ) {
         if !claims[stub].has(flag::SHARED) {
             debug_assert_eq!(stub, self.front, "a clear writing stub is the first waiter");
             self.front_announced = true;
         } else if self.first_unannounced_stub(claims, details) == stub {
             self.announced_end = order_of(claims, details, stub).next();
             if self.next_unannounced == stub {
-                self.next_unannounced = claims[stub].next;
+                self.next_unannounced = claims[stub].position.next();
             }
         }
     }
@@ -200,19 +222,19 @@ impl Queue {
     #[inline]
     pub(crate) fn is_before_all(
         &self,
-        claims: &Slab<Claim>,
-        details: &Slab<Detail>,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
         order: OrderKey,
     ) -> bool {
-        self.front == NONE || order < order_of(claims, details, self.front)
+        self.front.is_none() || order < order_of(claims, details, self.front)
     }
 
     /// Adds a waiter. The claim of a clear stub knows already that it is clear.
     pub(crate) fn add_waiter(
         &mut self,
-        claims: &mut Slab<Claim>,
-        details: &Slab<Detail>,
-        index: u32,
+        claims: &mut Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+        index: ClaimIx,
         is_clear_stub: bool,
     ) {
         let order = order_of(claims, details, index);
@@ -229,7 +251,7 @@ impl Queue {
             }
             return;
         }
-        if is_listed && is_shared && is_stub && self.next_unannounced == NONE {
+        if is_listed && is_shared && is_stub && self.next_unannounced.is_none() {
             self.next_unannounced = index;
         }
         if is_clear_stub {
@@ -240,9 +262,9 @@ impl Queue {
     /// How many stand before a waiter, counted up to `position_max` unless it is the last.
     pub(crate) fn position_of(
         &self,
-        claims: &Slab<Claim>,
-        details: &Slab<Detail>,
-        index: u32,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+        index: ClaimIx,
         position_max: usize,
     ) -> usize {
         let order = order_of(claims, details, index);
@@ -254,9 +276,14 @@ impl Queue {
     }
 
     /// Takes a waiter out, wherever it stands.
-    pub(crate) fn remove_waiter(&mut self, claims: &mut Slab<Claim>, details: &Slab<Detail>, index: u32) {
+    pub(crate) fn remove_waiter(
+        &mut self,
+        claims: &mut Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+        index: ClaimIx,
+    ) {
         if self.next_unannounced == index {
-            self.next_unannounced = claims[index].next;
+            self.next_unannounced = claims[index].position.next();
         }
         self.line_of(&claims[index]).remove(claims, details, index);
         if self.front == index {
@@ -266,7 +293,7 @@ impl Queue {
     }
 
     #[inline]
-    fn find_front(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
+    fn find_front(&mut self, claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>) {
         if self.readers.count() == 0 && self.stubs.count() == 0 {
             self.front = self.writers.first(claims, details);
         } else {
@@ -275,10 +302,10 @@ impl Queue {
     }
 
     #[inline(never)]
-    fn find_front_of_lines(&mut self, claims: &Slab<Claim>, details: &Slab<Detail>) {
+    fn find_front_of_lines(&mut self, claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>) {
         let firsts = self.lines().map(|line| line.first(claims, details));
-        let mut waiting = firsts.into_iter().filter(|first| *first != NONE);
-        let mut front = waiting.next().unwrap_or(NONE);
+        let mut waiting = firsts.into_iter().filter(|first| first.is_some());
+        let mut front = waiting.next().unwrap_or(ClaimIx::NONE);
         for first in waiting {
             if order_of(claims, details, first) < order_of(claims, details, front) {
                 front = first;
@@ -288,13 +315,13 @@ impl Queue {
     }
 
     /// Checks the counts and the announced stubs. For tests.
-    pub(crate) fn verify(&self, claims: &Slab<Claim>, details: &Slab<Detail>) {
-        let waiters: Vec<u32> = self.waiters(claims, details).collect();
+    pub(crate) fn verify(&self, claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>) {
+        let waiters: Vec<ClaimIx> = self.waiters(claims, details).collect();
         assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");
-        assert_eq!(self.front, waiters.first().copied().unwrap_or(NONE), "the first waiter");
-        let order = |waiter: u32| order_of(claims, details, waiter);
+        assert_eq!(self.front, waiters.first().copied().unwrap_or(ClaimIx::NONE), "the first waiter");
+        let order = |waiter: ClaimIx| order_of(claims, details, waiter);
         assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "the waiters are sorted");
-        let is_stub = |waiter: u32, shared: bool| {
+        let is_stub = |waiter: ClaimIx, shared: bool| {
             claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED) == shared
         };
         let reading_stub_count = waiters.iter().filter(|waiter| is_stub(**waiter, true)).count();
@@ -311,6 +338,6 @@ impl Queue {
 }
 
 #[inline]
-fn order_of(claims: &Slab<Claim>, details: &Slab<Detail>, waiter: u32) -> OrderKey {
+fn order_of(claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>, waiter: ClaimIx) -> OrderKey {
     details[claims[waiter].detail].order
 }

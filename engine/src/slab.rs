@@ -1,12 +1,10 @@
-//! Records of one type, found by number.
+//! Records of one type, found by handle.
 
 use crate::growing::{make_room, set_aside};
+use crate::handle::Handle;
 use crate::prefetch::prefetch;
 #[cfg(debug_assertions)]
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Stands where there is no record.
-pub const NONE: u32 = u32::MAX;
 
 /// Address space for this many records is set aside by a slab that was made without a number.
 const RECORD_COUNT_MAX: u32 = 1 << 24;
@@ -15,10 +13,10 @@ const RECORD_COUNT_MAX: u32 = 1 << 24;
 /// come, so growth copies nothing. A slab that was made without a number sets the address space aside when it has some
 /// thousand records. (If the system refuses so much, growth copies.)
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub(crate) struct Slab<Ix, T> {
     records: Vec<T>,
     /// Records that were given back. Kept apart from the records, so that the next ones can be brought near.
-    free: Vec<u32>,
+    free: Vec<Ix>,
     /// Address space is set aside for this many records.
     count_max: u32,
     /// How often a record was looked at, in builds for tests.
@@ -26,7 +24,7 @@ pub(crate) struct Slab<T> {
     touched: AtomicU64,
 }
 
-impl<T> Default for Slab<T> {
+impl<Ix, T> Default for Slab<Ix, T> {
     fn default() -> Self {
         Self {
             records: Vec::new(),
@@ -39,7 +37,7 @@ impl<T> Default for Slab<T> {
 }
 
 #[cfg(debug_assertions)]
-impl<T> Slab<T> {
+impl<Ix, T> Slab<Ix, T> {
     /// How often a record was looked at since the slab was made, and how many cache lines were copied. Tests limit it for
     /// requests and turns, so they find every walk over many records.
     pub(crate) fn touched(&self) -> u64 {
@@ -47,7 +45,7 @@ impl<T> Slab<T> {
     }
 }
 
-impl<T: Default> Slab<T> {
+impl<Ix: Handle, T> Slab<Ix, T> {
     /// A slab with room for so many records.
     pub(crate) fn with_capacity(capacity: u32) -> Self {
         let mut slab = Self { count_max: capacity, ..Self::default() };
@@ -65,17 +63,24 @@ impl<T: Default> Slab<T> {
 
     /// A record to fill in. It holds whatever the last user left.
     #[inline]
-    pub(crate) fn allocate(&mut self) -> u32 {
+    pub(crate) fn allocate(&mut self) -> Ix
+    where
+        T: Default,
+    {
         match self.free.pop() {
             Some(index) => index,
-            None => {
-                if self.records.len() == self.records.capacity() {
-                    self.grow();
-                }
-                self.records.push(T::default());
-                self.end() - 1
-            }
+            None => self.add(T::default()),
         }
+    }
+
+    /// Adds a record behind all others.
+    #[inline]
+    pub(crate) fn add(&mut self, record: T) -> Ix {
+        if self.records.len() == self.records.capacity() {
+            self.grow();
+        }
+        self.records.push(record);
+        Ix::new(self.end() - 1)
     }
 
     #[cold]
@@ -94,7 +99,7 @@ impl<T: Default> Slab<T> {
 
     /// Gives a record back.
     #[inline]
-    pub(crate) fn release(&mut self, index: u32) {
+    pub(crate) fn release(&mut self, index: Ix) {
         self.free.push(index);
     }
 
@@ -108,7 +113,7 @@ impl<T: Default> Slab<T> {
 
     /// Brings a record near, if there is one of this number.
     #[inline]
-    pub(crate) fn prefetch(&self, index: u32) {
+    pub(crate) fn prefetch(&self, index: Ix) {
         if let Some(record) = self.get(index) {
             prefetch(record);
         }
@@ -116,9 +121,9 @@ impl<T: Default> Slab<T> {
 
     /// The record, if there ever was one of this number.
     #[inline]
-    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+    pub(crate) fn get(&self, index: Ix) -> Option<&T> {
         self.touch();
-        self.records.get(index as usize)
+        self.records.get(index.number() as usize)
     }
 
     /// How many records are in use.
@@ -129,17 +134,32 @@ impl<T: Default> Slab<T> {
 
     /// Memory of the records that were ever in use.
     pub(crate) fn len_bytes(&self) -> usize {
-        self.records.len() * size_of::<T>() + self.free.len() * size_of::<u32>()
+        self.records.len() * size_of::<T>() + self.free.len() * size_of::<Ix>()
     }
 
-    /// Records have numbers below this.
+    /// Returns the number of records that were ever in use. Their handles have lower numbers.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
         self.records.len() as u32
     }
+
+    /// Returns all records that were ever in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.records.iter()
+    }
+
+    /// Returns the handles of all records that were ever in use.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = Ix> + Clone + use<Ix, T> {
+        self.handles_from(Ix::new(0))
+    }
+
+    /// Returns the handles of all records from this one on that were ever in use.
+    pub(crate) fn handles_from(&self, from: Ix) -> impl Iterator<Item = Ix> + Clone + use<Ix, T> {
+        (from.number()..self.end()).map(Ix::new)
+    }
 }
 
-impl<T> Slab<T> {
+impl<Ix, T> Slab<Ix, T> {
     #[inline(always)]
     fn touch(&self) {
         #[cfg(debug_assertions)]
@@ -148,21 +168,21 @@ impl<T> Slab<T> {
     }
 }
 
-impl<T> std::ops::Index<u32> for Slab<T> {
+impl<Ix: Handle, T> std::ops::Index<Ix> for Slab<Ix, T> {
     type Output = T;
 
     #[inline]
-    fn index(&self, index: u32) -> &T {
+    fn index(&self, index: Ix) -> &T {
         self.touch();
-        &self.records[index as usize]
+        &self.records[index.number() as usize]
     }
 }
 
-impl<T> std::ops::IndexMut<u32> for Slab<T> {
+impl<Ix: Handle, T> std::ops::IndexMut<Ix> for Slab<Ix, T> {
     #[inline]
-    fn index_mut(&mut self, index: u32) -> &mut T {
+    fn index_mut(&mut self, index: Ix) -> &mut T {
         self.touch();
-        &mut self.records[index as usize]
+        &mut self.records[index.number() as usize]
     }
 }
 
@@ -181,7 +201,7 @@ mod tests {
             steps in prop::collection::vec(prop::option::weighted(0.5, 0..10_000_usize), 1..200),
             many in 1..200_u32,
         ) {
-            let mut slab = Slab::<u32>::default();
+            let mut slab = Slab::<u32, u32>::default();
             let mut live = BTreeMap::new();
             let mut value = 0;
             for step in steps {

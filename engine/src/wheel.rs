@@ -1,12 +1,12 @@
 //! Deadlines in a hierarchical timing wheel.
 
-use crate::slab::NONE;
+use crate::handle::ClaimIx;
 use crate::time::Time;
 
 const LEVEL_COUNT: usize = 7;
 const SLOT_BITS: u32 = 6;
 const SLOT_COUNT: usize = 1 << SLOT_BITS;
-/// In `previous`: what follows is the number of a slot, not of a timer.
+/// In [`Previous`]: the other bits are the number of a slot, not of a timer.
 const SLOT_MARK: u32 = 1 << 31;
 /// The last instant of the wheel, after 139 years of uptime. No deadline is later, so no slot is ever used twice.
 const HORIZON_MS: u64 = (1 << (SLOT_BITS * LEVEL_COUNT as u32)) - 1;
@@ -14,40 +14,57 @@ const HORIZON_MS: u64 = (1 << (SLOT_BITS * LEVEL_COUNT as u32)) - 1;
 /// Links of one timer, kept inside the record that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WheelLinks {
-    next: u32,
-    previous: u32,
+    next: ClaimIx,
+    previous: Previous,
+}
+
+/// The link before a timer: another timer, or the slot whose first timer it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Previous(u32);
+
+impl Previous {
+    /// The timer is not set.
+    const UNSET: Self = Self(u32::MAX);
+
+    fn timer(timer: ClaimIx) -> Self {
+        Self(timer.number())
+    }
+
+    fn slot(level: usize, slot: usize) -> Self {
+        Self(SLOT_MARK | (level * SLOT_COUNT + slot) as u32)
+    }
 }
 
 impl WheelLinks {
     /// Links of a timer that is not set.
-    pub const UNSET: Self = Self { next: NONE, previous: NONE };
+    pub const UNSET: Self = Self { next: ClaimIx::NONE, previous: Previous::UNSET };
 
-    /// The timer behind this one, or no timer's number.
+    /// Returns the timer behind this one, or `NONE`.
     #[inline]
-    pub(crate) fn next(self) -> u32 {
+    pub(crate) fn next(self) -> ClaimIx {
         self.next
     }
 
-    /// The timer before this one, or no timer's number.
+    /// Returns the timer before this one, or a handle that no timer has.
     #[inline]
-    pub(crate) fn previous(self) -> u32 {
-        self.previous
+    pub(crate) fn previous(self) -> ClaimIx {
+        ClaimIx::new(self.previous.0)
     }
 
     /// Whether the timer is in the wheel.
     #[inline]
     pub fn is_set(self) -> bool {
-        self.previous != NONE
+        self.previous != Previous::UNSET
     }
 }
 
 /// Gives the wheel its timers: a timer is the number of a record that has links and a deadline.
 pub trait Timers {
     /// The links of this timer.
-    fn links(&mut self, timer: u32) -> &mut WheelLinks;
+    fn links(&mut self, timer: ClaimIx) -> &mut WheelLinks;
     /// Its deadline as it stands now. One that was put off since it was set goes straight to its new place when the
     /// wheel next touches it; one that was brought forward must be cleared and set again.
-    fn deadline(&self, timer: u32) -> Time;
+    fn deadline(&self, timer: ClaimIx) -> Time;
 }
 
 /// What [`Wheel::pop`] found.
@@ -56,7 +73,7 @@ pub enum Popped {
     /// This timer was set for `at`; its deadline may have been put off since.
     Timer {
         /// The timer, no longer in the wheel.
-        timer: u32,
+        timer: ClaimIx,
         /// When it was due.
         at: Time,
     },
@@ -83,7 +100,7 @@ pub struct Wheel {
     occupied: [u64; LEVEL_COUNT],
     /// A bit for each level with such a slot.
     levels: u8,
-    heads: [[u32; SLOT_COUNT]; LEVEL_COUNT],
+    heads: [[ClaimIx; SLOT_COUNT]; LEVEL_COUNT],
     /// Level 0 slots were popped at `elapsed` since the last `EndOfInstant`.
     instant_open: bool,
 }
@@ -95,29 +112,28 @@ impl Wheel {
             elapsed: start.as_millis(),
             occupied: [0; LEVEL_COUNT],
             levels: 0,
-            heads: [[NONE; SLOT_COUNT]; LEVEL_COUNT],
+            heads: [[ClaimIx::NONE; SLOT_COUNT]; LEVEL_COUNT],
             instant_open: false,
         }
     }
 
     /// Sets a timer that is not set. A deadline that has passed already is due at the next instant.
     #[inline]
-    pub fn set(&mut self, timers: &mut impl Timers, timer: u32, deadline: Time) {
+    pub fn set(&mut self, timers: &mut impl Timers, timer: ClaimIx, deadline: Time) {
         let at = deadline.as_millis().clamp(self.elapsed + 1, HORIZON_MS);
         self.insert(timers, timer, at);
     }
 
     #[inline]
-    fn insert(&mut self, timers: &mut impl Timers, timer: u32, at: u64) {
+    fn insert(&mut self, timers: &mut impl Timers, timer: ClaimIx, at: u64) {
         // The last group is or-ed in so that equal instants give level 0.
         let differing = (at ^ self.elapsed) | (SLOT_COUNT as u64 - 1);
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
         let slot = (at >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
         let head = self.heads[level][slot];
-        *timers.links(timer) =
-            WheelLinks { next: head, previous: SLOT_MARK | (level * SLOT_COUNT + slot) as u32 };
-        if head != NONE {
-            timers.links(head).previous = timer;
+        *timers.links(timer) = WheelLinks { next: head, previous: Previous::slot(level, slot) };
+        if head.is_some() {
+            timers.links(head).previous = Previous::timer(timer);
         }
         self.heads[level][slot] = timer;
         self.occupied[level] |= 1 << slot;
@@ -127,19 +143,19 @@ impl Wheel {
     /// Clears a timer. Without effect where it is not set.
     // Calls from every release and every grant would cost more than the function.
     #[inline(always)]
-    pub fn clear(&mut self, timers: &mut impl Timers, timer: u32) {
+    pub fn clear(&mut self, timers: &mut impl Timers, timer: ClaimIx) {
         let links = std::mem::replace(timers.links(timer), WheelLinks::UNSET);
-        if links.next != NONE {
+        if links.next.is_some() {
             timers.links(links.next).previous = links.previous;
         }
-        if links.previous == NONE {
+        if links.previous == Previous::UNSET {
             // It was not set.
-        } else if links.previous & SLOT_MARK == 0 {
-            timers.links(links.previous).next = links.next;
+        } else if links.previous.0 & SLOT_MARK == 0 {
+            timers.links(ClaimIx::new(links.previous.0)).next = links.next;
         } else {
             let (level, slot) = Self::position(links.previous);
             self.heads[level][slot] = links.next;
-            if links.next == NONE {
+            if links.next.is_none() {
                 self.occupied[level] &= !(1 << slot);
                 if self.occupied[level] == 0 {
                     self.levels &= !(1 << level);
@@ -212,8 +228,8 @@ impl Wheel {
         Some((level, slot, above | (slot as u64) << group))
     }
 
-    fn position(mark: u32) -> (usize, usize) {
-        let index = (mark & !SLOT_MARK) as usize;
+    fn position(mark: Previous) -> (usize, usize) {
+        let index = (mark.0 & !SLOT_MARK) as usize;
         (index / SLOT_COUNT, index % SLOT_COUNT)
     }
 }
@@ -231,11 +247,11 @@ mod tests {
     struct Table(Vec<Timer>);
 
     impl Timers for Table {
-        fn links(&mut self, timer: u32) -> &mut WheelLinks {
-            &mut self.0[timer as usize].links
+        fn links(&mut self, timer: ClaimIx) -> &mut WheelLinks {
+            &mut self.0[timer.number() as usize].links
         }
-        fn deadline(&self, timer: u32) -> Time {
-            self.0[timer as usize].deadline
+        fn deadline(&self, timer: ClaimIx) -> Time {
+            self.0[timer.number() as usize].deadline
         }
     }
 
@@ -245,7 +261,7 @@ mod tests {
     }
 
     fn set_all(wheel: &mut Wheel, table: &mut Table) {
-        for timer in 0..table.0.len() as u32 {
+        for timer in (0..table.0.len() as u32).map(ClaimIx::new) {
             let deadline = table.deadline(timer);
             wheel.set(table, timer, deadline);
         }
@@ -256,7 +272,7 @@ mod tests {
         let mut due = Vec::new();
         loop {
             match wheel.pop(table, Time::from_millis(until)) {
-                Popped::Timer { timer, at } => due.push((timer, at.as_millis())),
+                Popped::Timer { timer, at } => due.push((timer.number(), at.as_millis())),
                 Popped::Moved | Popped::EndOfInstant => {}
                 Popped::Nothing => return due,
             }
@@ -291,11 +307,11 @@ mod tests {
     fn a_cleared_timer_never_fires_and_its_neighbours_still_fire() {
         let (mut wheel, mut table) = (Wheel::new(Time::from_millis(1000)), table(&[5000; 5]));
         set_all(&mut wheel, &mut table);
-        for timer in [0, 2, 4] {
+        for timer in [0, 2, 4].map(ClaimIx::new) {
             wheel.clear(&mut table, timer);
             assert!(!table.links(timer).is_set());
         }
-        wheel.clear(&mut table, 2);
+        wheel.clear(&mut table, ClaimIx::new(2));
         let mut found = due(&mut wheel, &mut table, 5000);
         found.sort_unstable();
         assert_eq!(found, [(1, 5000), (3, 5000)]);

@@ -5,6 +5,7 @@ use crate::access::{Access, Rights};
 use crate::claim::Claim;
 use crate::effect::{ActOnOther, ClaimAct, Effects, LaneAddress, Refusal};
 use crate::entry::Kind;
+use crate::handle::{ClaimIx, LaneIx};
 use crate::limits::COMPARED_PATH_COUNT_MAX;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
 impl Shard {
     /// Sets the identity and the rights of a lane. `None`: no identity, and all rights.
-    pub fn note_access(&mut self, lane: u32, access: Option<&Arc<Access>>) {
+    pub fn note_access(&mut self, lane: LaneIx, access: Option<&Arc<Access>>) {
         let known = &mut self.lanes.lanes[lane].access;
         if known.as_ref().map(Arc::as_ptr) != access.map(Arc::as_ptr) {
             *known = access.cloned();
@@ -29,14 +30,14 @@ impl Shard {
     }
 
     /// The identity that took a claim, if it is known.
-    pub(super) fn identity_of(&self, claim: u32) -> Option<&Arc<str>> {
+    pub(super) fn identity_of(&self, claim: ClaimIx) -> Option<&Arc<str>> {
         let Claim { lane, detail, .. } = self.claims[claim];
         let kept = self.details.get(detail).and_then(|detail| detail.identity.as_ref());
         kept.or_else(|| Some(self.lanes.lanes[lane].access.as_ref()?.identity()))
     }
 
     /// Returns whether a lane may act on a claim: its own identity took it, or it has this right for all its keys.
-    pub(super) fn may(&self, lane: u32, claim: u32, right: Rights) -> bool {
+    pub(super) fn may(&self, lane: LaneIx, claim: ClaimIx, right: Rights) -> bool {
         let Some(access) = self.access_of(lane) else { return true };
         access.everywhere().contains(right)
             || self.identity_of(claim) == Some(access.identity())
@@ -44,7 +45,7 @@ impl Shard {
     }
 
     /// Returns whether a lane has this right for all keys of a claim, whoever took it.
-    pub(super) fn has_right(&self, lane: u32, claim: u32, right: Rights) -> bool {
+    pub(super) fn has_right(&self, lane: LaneIx, claim: ClaimIx, right: Rights) -> bool {
         self.access_of(lane).is_none_or(|access| {
             access.everywhere().contains(right)
                 || access.somewhere().contains(right) && self.covers_all_keys(access, claim, right)
@@ -52,7 +53,7 @@ impl Shard {
     }
 
     /// Returns whether a lane may list a claim. Adds the cost of comparing the rights for its paths to `looked`.
-    pub(super) fn may_list(&self, lane: u32, claim: u32, looked: &mut u32) -> bool {
+    pub(super) fn may_list(&self, lane: LaneIx, claim: ClaimIx, looked: &mut u32) -> bool {
         let is_compared = self.access_of(lane).is_some_and(|access| {
             !access.everywhere().contains(Rights::LIST | Rights::INSPECT)
                 && self.keys.entries[self.claims[claim].entry].kind() == Kind::Tree
@@ -64,18 +65,18 @@ impl Shard {
     }
 
     /// Returns the rights of a lane. `None`: all rights.
-    pub(super) fn access_of(&self, lane: u32) -> Option<&Access> {
+    pub(super) fn access_of(&self, lane: LaneIx) -> Option<&Access> {
         self.lanes.lanes[lane].access.as_deref()
     }
 
-    fn covers_all_keys(&self, access: &Access, claim: u32, right: Rights) -> bool {
-        let Claim { entry, next, detail, .. } = self.claims[claim];
+    fn covers_all_keys(&self, access: &Access, claim: ClaimIx, right: Rights) -> bool {
+        let Claim { entry, position, detail, .. } = self.claims[claim];
         if self.details.get(detail).is_some_and(|detail| detail.several().is_some()) {
             // It waits for other keys too, which this shard may not know.
             return false;
         }
         if self.keys.entries[entry].kind() == Kind::Tree {
-            let mut paths = self.tree_of(claim).paths(next);
+            let mut paths = self.tree_of(claim).paths(position.first_item());
             // The rest is not walked: a set has as many paths as fit in a frame.
             return paths.by_ref().take(COMPARED_PATH_COUNT_MAX).all(|(path, _)| access.covers(right, &path))
                 && paths.next().is_none();
@@ -85,7 +86,7 @@ impl Shard {
 
     /// Refuses a request about a claim as if there were no such claim, unless [`Shard::may`] allows it.
     #[cold]
-    pub(super) fn check_access(&self, caller: &Caller, claim: u32, right: Rights) -> Result<(), Refusal> {
+    pub(super) fn check_access(&self, caller: &Caller, claim: ClaimIx, right: Rights) -> Result<(), Refusal> {
         if self.may(caller.lane, claim, right) { Ok(()) } else { Err(Refusal::NotFound) }
     }
 
@@ -94,7 +95,7 @@ impl Shard {
     pub(super) fn check_release(
         &self,
         caller: &Caller,
-        claim: u32,
+        claim: ClaimIx,
         effects: &mut impl Effects,
     ) -> Result<(), Refusal> {
         self.check_access(caller, claim, Rights::RELEASE_OTHERS)?;
@@ -108,7 +109,7 @@ impl Shard {
     /// Reports an act of a lane on the claim of another lane, if another identity took the claim. The claim must still belong to the other
     /// lane, and nothing may refuse the act any more.
     #[cold]
-    pub(super) fn report_act(&self, lane: u32, claim: u32, act: ClaimAct, effects: &mut impl Effects) {
+    pub(super) fn report_act(&self, lane: LaneIx, claim: ClaimIx, act: ClaimAct, effects: &mut impl Effects) {
         let Some(access) = self.access_of(lane) else { return };
         // No client knows the ids of the other keys of a claim that waits: its first key has the only line.
         if self.identity_of(claim) == Some(access.identity()) || self.is_far(claim) {
@@ -126,7 +127,7 @@ impl Shard {
     }
 
     /// Returns the owner of a claim, or an empty one for a lane that may not know it.
-    pub(super) fn owner_if(&self, is_known: bool, claim: u32) -> Arc<[u8]> {
+    pub(super) fn owner_if(&self, is_known: bool, claim: ClaimIx) -> Arc<[u8]> {
         if is_known { Arc::clone(self.owner_of(claim)) } else { Arc::from([]) }
     }
 }

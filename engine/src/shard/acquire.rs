@@ -5,15 +5,17 @@ use super::quota::{MovedClaims, NewClaims};
 use super::several::KeySet;
 use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
+use crate::claim::Position;
 use crate::claim::{Claim, Detail, MOVED_BESIDE_RECORDS, OrderKey, flag};
 use crate::effect::{
     Answer, CancelReason, ClaimAct, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason,
     Scope, Ticket, WhenDurable,
 };
 use crate::entry::{self, Kind};
+use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
 use crate::limits::POSITION_COUNT_MAX;
 use crate::measure::Measure;
-use crate::slab::{NONE, Slab};
+use crate::slab::Slab;
 use crate::time::Time;
 use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -92,7 +94,7 @@ impl Shard {
         };
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
         let plain = acquire.options.is_none() && !acquire.session_lease && !self.careful;
-        if plain && entry != NONE && self.keys.entries[entry].is_free_and_ephemeral() {
+        if plain && entry.is_some() && self.keys.entries[entry].is_free_and_ephemeral() {
             if let Err(refusal) = self.has_room(caller.lane, || NewClaims::of_key(acquire.key)) {
                 return effects.answer_acquire(caller.ticket, Answer::Refused(refusal));
             }
@@ -146,7 +148,11 @@ impl Shard {
 
     /// Whether the limits and the accounts of a lane allow one more claim.
     #[inline]
-    pub(super) fn has_room(&mut self, lane: u32, counted: impl FnOnce() -> NewClaims) -> Result<(), Refusal> {
+    pub(super) fn has_room(
+        &mut self,
+        lane: LaneIx,
+        counted: impl FnOnce() -> NewClaims,
+    ) -> Result<(), Refusal> {
         self.has_room_for(lane, 1, counted)
     }
 
@@ -154,7 +160,7 @@ impl Shard {
     #[inline]
     pub(super) fn has_room_for(
         &mut self,
-        lane: u32,
+        lane: LaneIx,
         count: u32,
         counted: impl FnOnce() -> NewClaims,
     ) -> Result<(), Refusal> {
@@ -170,7 +176,7 @@ impl Shard {
         &mut self,
         caller: &Caller,
         acquire: &Acquire<'_>,
-        entry: u32,
+        entry: KeyIx,
         lease_ms: u32,
         clamped: bool,
         effects: &mut impl Effects,
@@ -188,7 +194,7 @@ impl Shard {
         &mut self,
         caller: &Caller,
         acquire: &Acquire<'_>,
-        known: u32,
+        known: KeyIx,
         lease_ms: u32,
         clamped: bool,
         effects: &mut impl Effects,
@@ -210,7 +216,7 @@ impl Shard {
         let order = self.order_of_newcomer(options.priority);
         let frozen = self.meets_freeze(caller, acquire.key);
         let contended =
-            known != NONE && !self.is_newcomer_clear(known, acquire.shared, acquire.wait_ms, order);
+            known.is_some() && !self.is_newcomer_clear(known, acquire.shared, acquire.wait_ms, order);
         let waits = contended || frozen;
         let mut depth = 0;
         if waits {
@@ -226,8 +232,11 @@ impl Shard {
         if links || waits {
             self.has_room_on_lane(caller.lane, 1)?;
         }
-        let entry =
-            if known == NONE { self.insert_key(caller.namespace, acquire.key, acquire.hash) } else { known };
+        let entry = if known.is_none() {
+            self.insert_key(caller.namespace, acquire.key, acquire.hash)
+        } else {
+            known
+        };
         let claim = self.new_claim(caller.lane, entry, acquire.claim_flags(clamped));
         self.note_options(claim, caller.ticket.number, lease_ms, &options, order, links || waits);
         if !waits {
@@ -256,7 +265,7 @@ impl Shard {
     /// answer comes later.
     pub(super) fn begin(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         lease_ms: u32,
         wait_ms: u32,
         effects: &mut impl Effects,
@@ -266,32 +275,32 @@ impl Shard {
             self.reserve(claim, effects);
             return None;
         }
-        if self.claims[claim].detail != NONE {
+        if self.claims[claim].detail.is_some() {
             self.drop_idle_detail(claim);
         }
         Some(self.start_lease(claim, lease_ms))
     }
 
     /// A claim that is about to be reserved waits for that no longer than for its turn. A try waits as long as it takes.
-    pub(super) fn reserve_newcomer(&mut self, claim: u32, wait_ms: u32) {
+    pub(super) fn reserve_newcomer(&mut self, claim: ClaimIx, wait_ms: u32) {
         if wait_ms > 0 {
             self.claims[claim].deadline = self.wait_end(wait_ms);
         }
     }
 
     /// Checks that one more claim of a lane may wait at a key. Returns the number of waiters with it.
-    pub(super) fn has_room_for_waiter(&self, lane: u32, entry: u32) -> Result<u32, Refusal> {
+    pub(super) fn has_room_for_waiter(&self, lane: LaneIx, entry: KeyIx) -> Result<u32, Refusal> {
         self.may_have_waiter(lane)?;
         let limit = self.limits.waiter_count_per_key_max;
-        let waiter_count = if entry == NONE { 0 } else { self.waiter_count(entry) };
-        if entry == NONE || waiter_count < limit {
+        let waiter_count = if entry.is_none() { 0 } else { self.waiter_count(entry) };
+        if entry.is_none() || waiter_count < limit {
             return Ok(waiter_count + 1);
         }
         Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) })
     }
 
     /// Whether so many more claims may hang on a lane.
-    pub(super) fn has_room_on_lane(&self, lane: u32, count: u32) -> Result<(), Refusal> {
+    pub(super) fn has_room_on_lane(&self, lane: LaneIx, count: u32) -> Result<(), Refusal> {
         let limit = self.limits.linked_claim_count_per_lane_max;
         if count == 0 || self.lanes.lanes[lane].linked_count + count <= limit {
             return Ok(());
@@ -300,7 +309,7 @@ impl Shard {
     }
 
     /// Tells the lane of a waiter that it waits.
-    pub(super) fn queued_event(&self, claim: u32, position: usize, effects: &mut impl Effects) {
+    pub(super) fn queued_event(&self, claim: ClaimIx, position: usize, effects: &mut impl Effects) {
         let Ticket { lane, number } = self.ticket(claim);
         let ticket = self.details[self.claims[claim].detail].order.arrival;
         let position = position as u32;
@@ -317,12 +326,18 @@ impl Shard {
 
     /// Whether a newcomer with this place among the waiters is clear. A try has no place: it is clear only if it conflicts
     /// with nobody.
-    pub(super) fn is_newcomer_clear(&self, entry: u32, shared: bool, wait_ms: u32, order: OrderKey) -> bool {
+    pub(super) fn is_newcomer_clear(
+        &self,
+        entry: KeyIx,
+        shared: bool,
+        wait_ms: u32,
+        order: OrderKey,
+    ) -> bool {
         let record = &self.keys.entries[entry];
         if wait_ms == 0 || !record.has(entry::flag::QUEUED) {
             return self.is_clear(entry, shared);
         }
-        let queue = &self.queues[record.head];
+        let queue = &self.queues[record.queue()];
         queue.is_open_to(shared, &self.claims)
             && (queue.is_before_all(&self.claims, &self.details, order)
                 || shared && queue.only_clear_readers_before(&self.claims, &self.details, order))
@@ -330,7 +345,7 @@ impl Shard {
 
     /// A claim that stands nowhere yet.
     #[inline(always)]
-    pub(super) fn new_claim(&mut self, lane: u32, entry: u32, flags: u16) -> u32 {
+    pub(super) fn new_claim(&mut self, lane: LaneIx, entry: KeyIx, flags: u16) -> ClaimIx {
         let secret = self.next_secret();
         let index = self.claims.allocate();
         let claim = &mut self.claims[index];
@@ -340,8 +355,8 @@ impl Shard {
         claim.fence = 0;
         claim.since = self.nanos;
         claim.deadline = Time::NEVER;
-        (claim.next, claim.previous) = (NONE, NONE);
-        claim.detail = NONE;
+        claim.position = Position::NOWHERE;
+        claim.detail = DetailIx::NONE;
         claim.flags = flags;
         let lane = &mut self.lanes.lanes[lane];
         lane.claim_count += 1;
@@ -354,7 +369,7 @@ impl Shard {
     /// Writes down what does not fit the claim itself.
     pub(super) fn note_options(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         number: u32,
         lease_ms: u32,
         options: &AcquireOptions<'_>,
@@ -389,7 +404,7 @@ impl Shard {
     }
 
     /// Puts a claim among the waiters of its key. Its creator knows whether it is a stub that is clear.
-    pub(super) fn enqueue(&mut self, claim: u32, is_clear_stub: bool) {
+    pub(super) fn enqueue(&mut self, claim: ClaimIx, is_clear_stub: bool) {
         let entry = self.claims[claim].entry;
         let queue = self.queue_of(entry);
         self.queues[queue].add_waiter(&mut self.claims, &self.details, claim, is_clear_stub);
@@ -400,20 +415,20 @@ impl Shard {
     }
 
     /// A claim that arrived now holds the key: stubs that waited before it was there may be clear no longer.
-    pub(super) fn note_newcomer_holds(&mut self, holder: u32) {
+    pub(super) fn note_newcomer_holds(&mut self, holder: ClaimIx) {
         let Claim { entry, flags, .. } = self.claims[holder];
-        let queue = self.keys.entries[entry].head;
+        let queue = self.keys.entries[entry].queue();
         self.queues[queue].note_newcomer_holds(flags & flag::SHARED != 0);
     }
 
     /// A claim that was put among waiters is found by its ticket from here on, and waits no longer than so long.
-    pub(super) fn wait_until(&mut self, claim: u32, wait_ms: u32) {
+    pub(super) fn wait_until(&mut self, claim: ClaimIx, wait_ms: u32) {
         self.time_wait(claim, wait_ms);
         self.remember_waiting(claim);
     }
 
     /// Ends the wait of a claim this long from now.
-    pub(super) fn time_wait(&mut self, claim: u32, wait_ms: u32) {
+    pub(super) fn time_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
         let deadline = self.wait_end(wait_ms);
         if deadline != Time::NEVER {
             self.claims[claim].deadline = deadline;
@@ -426,7 +441,7 @@ impl Shard {
         if wait_ms == u32::MAX { Time::NEVER } else { self.now.after_ms(u64::from(wait_ms)) }
     }
 
-    pub(super) fn remember_waiting(&mut self, claim: u32) {
+    pub(super) fn remember_waiting(&mut self, claim: ClaimIx) {
         let hash = self.ticket_hash(self.ticket(claim));
         let Self { waiting, claims, details, lanes, hasher, .. } = self;
         waiting.insert(hash, claim, |other| hasher.hash_one(ticket_of(claims, details, lanes, other)));
@@ -437,11 +452,11 @@ impl Shard {
     }
 
     /// The waiting claim of this request, if it still waits.
-    pub(super) fn find_waiting(&self, ticket: Ticket) -> Option<u32> {
+    pub(super) fn find_waiting(&self, ticket: Ticket) -> Option<ClaimIx> {
         self.waiting.find(self.ticket_hash(ticket), |claim| self.ticket(claim) == ticket)
     }
 
-    pub(super) fn forget_waiting(&mut self, claim: u32) {
+    pub(super) fn forget_waiting(&mut self, claim: ClaimIx) {
         if self.claims[claim].has(flag::UNKNOWN) {
             // Its ticket was forgotten when its outcome became unknown.
             self.claims[claim].flags &= !flag::UNKNOWN;
@@ -456,7 +471,7 @@ impl Shard {
         &mut self,
         caller: &Caller,
         (shared, session_lease, notify_queued): (bool, bool, bool),
-        claim: u32,
+        claim: ClaimIx,
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
         self.check_repeated(claim, shared, session_lease)?;
@@ -481,7 +496,7 @@ impl Shard {
     /// and its outcome must not be unknown. No lost record may have ended it and granted the key to another client.
     pub(super) fn check_repeated(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         shared: bool,
         session_lease: bool,
     ) -> Result<(), Refusal> {
@@ -506,7 +521,7 @@ impl Shard {
     /// answers wait until the records of all its keys are durable. Otherwise a crash could grant the claim to the refused request.
     pub(super) fn supersede(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         caller: &Caller,
         are_others_recorded: bool,
         effects: &mut impl Effects,
@@ -531,8 +546,8 @@ impl Shard {
     /// Moves a claim that is not held yet to the lane of a newer request. Returns whether it is in the log, and so the move too.
     pub(super) fn move_reserved(
         &mut self,
-        claim: u32,
-        lane: u32,
+        claim: ClaimIx,
+        lane: LaneIx,
         number: u32,
         effects: &mut impl Effects,
     ) -> bool {
@@ -543,7 +558,7 @@ impl Shard {
     }
 
     /// Records to which request a claim has moved, if the claim is in the log. Returns whether it is.
-    fn record_move(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
+    fn record_move(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
         let is_recorded = self.claims[claim].has(flag::LOCAL) && self.claims[claim].has(flag::HELD);
         if is_recorded {
             self.record_hold(claim, effects);
@@ -554,27 +569,33 @@ impl Shard {
 
     /// Notes that other keys of a claim have moved to another request and are in the log. If this key is not, no client may hear of it
     /// before the answer to that request all the same.
-    pub(super) fn note_moved_beside_records(&mut self, claim: u32) {
+    pub(super) fn note_moved_beside_records(&mut self, claim: ClaimIx) {
         if !self.claims[claim].has(flag::LOCAL) {
             self.detail_mut(claim).moved_record = MOVED_BESIDE_RECORDS;
         }
     }
 
     /// How many waiters stand before this one, counted up to a limit.
-    pub(super) fn position_of(&self, claim: u32) -> usize {
+    pub(super) fn position_of(&self, claim: ClaimIx) -> usize {
         let entry = &self.keys.entries[self.claims[claim].entry];
         match entry.kind() {
             Kind::Flat => {
-                self.queues[entry.head].position_of(&self.claims, &self.details, claim, POSITION_COUNT_MAX)
+                self.queues[entry.queue()].position_of(&self.claims, &self.details, claim, POSITION_COUNT_MAX)
             }
             Kind::Pool => self.position_in_pool(claim),
-            Kind::Tree => self.trees[entry.head as usize].waiter_count as usize - 1,
+            Kind::Tree => self.trees[entry.tree()].waiter_count as usize - 1,
         }
     }
 
     /// A claim whose request came again from another lane belongs to that lane from here on. If another identity took the claim, the act
     /// is reported.
-    pub(super) fn move_to_lane(&mut self, claim: u32, lane: u32, act: ClaimAct, effects: &mut impl Effects) {
+    pub(super) fn move_to_lane(
+        &mut self,
+        claim: ClaimIx,
+        lane: LaneIx,
+        act: ClaimAct,
+        effects: &mut impl Effects,
+    ) {
         let from = self.claims[claim].lane;
         if from == lane {
             return;
@@ -584,13 +605,13 @@ impl Shard {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         self.set_lane(claim, lane);
         // From here on it is the identity of this lane that has it.
-        if self.claims[claim].detail != NONE {
+        if self.claims[claim].detail.is_some() {
             let detail = self.claims[claim].detail;
             self.details[detail].identity = None;
         }
         self.lanes.lanes[lane].claim_count += 1;
         if self.keys.entries[self.claims[claim].entry].kind() == Kind::Tree {
-            let path_count = self.claims[claim].previous;
+            let path_count = self.claims[claim].position.more_path_count();
             self.lanes.lanes[from].path_count -= path_count;
             self.lanes.lanes[lane].path_count += path_count;
         }
@@ -606,8 +627,8 @@ impl Shard {
     /// durable.
     pub(super) fn move_hold(
         &mut self,
-        claim: u32,
-        lane: u32,
+        claim: ClaimIx,
+        lane: LaneIx,
         number: u32,
         effects: &mut impl Effects,
     ) -> bool {
@@ -622,9 +643,9 @@ impl Shard {
         self.record_move(claim, effects)
     }
 
-    fn request_id_hash(hasher: &RandomState, entry: u32, owner: &[u8], request_id: &[u8]) -> u64 {
+    fn request_id_hash(hasher: &RandomState, entry: KeyIx, owner: &[u8], request_id: &[u8]) -> u64 {
         let mut state = hasher.build_hasher();
-        state.write_u32(entry);
+        state.write_u32(entry.number());
         state.write_usize(owner.len());
         state.write(owner);
         state.write(request_id);
@@ -634,17 +655,17 @@ impl Shard {
     /// The claim that a request id of this lane names: of a request for this key alone, or for these keys, of which it is one.
     pub(super) fn find_request_id(
         &self,
-        lane: u32,
-        entry: u32,
+        lane: LaneIx,
+        entry: KeyIx,
         owner: &[u8],
         request_id: &[u8],
         keys: Option<&KeySet>,
-    ) -> Option<u32> {
-        if entry == NONE {
+    ) -> Option<ClaimIx> {
+        if entry.is_none() {
             return None;
         }
         let hash = Self::request_id_hash(&self.hasher, entry, owner, request_id);
-        let names = |claim: u32| {
+        let names = |claim: ClaimIx| {
             let detail = &self.details[self.claims[claim].detail];
             self.claims[claim].entry == entry
                 && self.owner_of(claim).as_ref() == owner
@@ -655,12 +676,17 @@ impl Shard {
         self.request_ids.find(hash, names)
     }
 
-    pub(super) fn request_id_hash_of(&self, claim: u32) -> u64 {
+    pub(super) fn request_id_hash_of(&self, claim: ClaimIx) -> u64 {
         Self::hash_of_named(&self.hasher, &self.claims, &self.details, claim)
     }
 
     /// The hash of a claim that is found by its request id, so its detail has the owner.
-    fn hash_of_named(hasher: &RandomState, claims: &Slab<Claim>, details: &Slab<Detail>, claim: u32) -> u64 {
+    fn hash_of_named(
+        hasher: &RandomState,
+        claims: &Slab<ClaimIx, Claim>,
+        details: &Slab<DetailIx, Detail>,
+        claim: ClaimIx,
+    ) -> u64 {
         let Claim { entry, detail, .. } = claims[claim];
         let Detail { owner, request_id, .. } = &details[detail];
         let (owner, request_id) =
@@ -668,7 +694,7 @@ impl Shard {
         Self::request_id_hash(hasher, entry, owner, request_id)
     }
 
-    pub(super) fn remember_request_id(&mut self, claim: u32) {
+    pub(super) fn remember_request_id(&mut self, claim: ClaimIx) {
         // The owner must stay what the hash was made with, also when the claim moves to another lane.
         if self.detail_mut(claim).owner.is_none() {
             let owner = Arc::clone(&self.lanes.lanes[self.claims[claim].lane].owner);
@@ -679,51 +705,51 @@ impl Shard {
         request_ids.insert(hash, claim, |other| Self::hash_of_named(hasher, claims, details, other));
     }
 
-    pub(super) fn forget_request_id(&mut self, claim: u32) {
+    pub(super) fn forget_request_id(&mut self, claim: ClaimIx) {
         let hash = self.request_id_hash_of(claim);
         self.request_ids.remove(hash, claim);
     }
 
-    pub(super) fn owner_of(&self, claim: u32) -> &Arc<[u8]> {
+    pub(super) fn owner_of(&self, claim: ClaimIx) -> &Arc<[u8]> {
         let claim = &self.claims[claim];
         let own = self.details.get(claim.detail).and_then(|d| d.owner.as_ref());
         own.unwrap_or(&self.lanes.lanes[claim.lane].owner)
     }
 
     /// Whether a claim of this mode conflicts with no holder and no waiter of the key.
-    pub(super) fn is_clear(&self, entry: u32, shared: bool) -> bool {
+    pub(super) fn is_clear(&self, entry: KeyIx, shared: bool) -> bool {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
-            let queue = &self.queues[entry.head];
+            let queue = &self.queues[entry.queue()];
             queue.is_open_to(shared, &self.claims)
                 && (queue.waiter_count() == 0 || shared && queue.is_readable_behind_waiters())
         } else {
-            entry.head == NONE || shared && self.claims[entry.head].has(flag::SHARED)
+            entry.is_free() || shared && self.claims[entry.holder()].has(flag::SHARED)
         }
     }
 
-    pub(super) fn waiter_count(&self, entry: u32) -> u32 {
+    pub(super) fn waiter_count(&self, entry: KeyIx) -> u32 {
         let record = &self.keys.entries[entry];
         match record.kind() {
-            Kind::Flat if record.has(entry::flag::QUEUED) => self.queues[record.head].waiter_count(),
+            Kind::Flat if record.has(entry::flag::QUEUED) => self.queues[record.queue()].waiter_count(),
             Kind::Flat => 0,
             Kind::Pool => self.pool_waiter_count(entry),
-            Kind::Tree => self.trees[record.head as usize].waiter_count,
+            Kind::Tree => self.trees[record.tree()].waiter_count,
         }
     }
 
     /// Tells the lane of a hold that the acquire of this number has it no longer.
-    fn taken_up_event(&self, claim: u32, number: u32, effects: &mut impl Effects) {
+    fn taken_up_event(&self, claim: ClaimIx, number: u32, effects: &mut impl Effects) {
         self.tell_holder(claim, Event::TakenUp { number, id: self.id(claim) }, effects);
     }
 
     /// Tells the lane of a hold that it ended without its doing.
-    pub(super) fn revoke_event(&self, claim: u32, reason: RevokeReason, effects: &mut impl Effects) {
+    pub(super) fn revoke_event(&self, claim: ClaimIx, reason: RevokeReason, effects: &mut impl Effects) {
         self.tell_holder(claim, Event::Revoked { id: self.id(claim), reason }, effects);
     }
 
     /// Sends an event to the lane of a hold, if the lane is open, and never before the answer that grants the hold.
-    pub(super) fn tell_holder(&self, claim: u32, event: Event, effects: &mut impl Effects) {
+    pub(super) fn tell_holder(&self, claim: ClaimIx, event: Event, effects: &mut impl Effects) {
         let lane = &self.lanes.lanes[self.claims[claim].lane];
         if lane.state != crate::lane::LaneState::Open {
             return;
@@ -736,7 +762,7 @@ impl Shard {
     }
 
     /// Whether the answer to the request that a hold moved to may still wait for the log.
-    pub(super) fn is_move_pending(&self, claim: u32) -> bool {
+    pub(super) fn is_move_pending(&self, claim: ClaimIx) -> bool {
         let detail = self.details.get(self.claims[claim].detail);
         detail.is_some_and(|detail| detail.moved_record > self.durable)
     }

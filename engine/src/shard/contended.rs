@@ -2,9 +2,10 @@
 
 use super::Shard;
 use crate::claim::Claim;
-use crate::entry::{self, Kind};
+use crate::entry::Kind;
+use crate::entry::Occupancy;
+use crate::handle::ClaimIx;
 use crate::limits::{COMPARED_WAITER_COUNT_MAX, KEY_LEN_MAX};
-use crate::slab::NONE;
 
 /// The keys of a shard with the most waits in the newest minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,18 +34,18 @@ pub struct ContendedKey {
 impl Shard {
     /// Counts that this claim waits.
     #[inline]
-    pub(super) fn note_wait(&mut self, claim: u32) {
+    pub(super) fn note_wait(&mut self, claim: ClaimIx) {
         if self.top_waits.note(self.now) {
             self.count_wait(claim);
         }
     }
 
     #[cold]
-    fn count_wait(&mut self, claim: u32) {
-        let Claim { entry, next, .. } = self.claims[claim];
+    fn count_wait(&mut self, claim: ClaimIx) {
+        let Claim { entry, position, .. } = self.claims[claim];
         let namespace = self.keys.entries[entry].namespace;
         if self.keys.entries[entry].kind() == Kind::Tree {
-            let path = self.tree_of(claim).first_path(next, KEY_LEN_MAX);
+            let path = self.tree_of(claim).first_path(position.first_item(), KEY_LEN_MAX);
             self.top_waits.count(namespace, &path, self.now);
         } else {
             self.top_waits.count(namespace, self.keys.key(entry), self.now);
@@ -65,24 +66,24 @@ impl Shard {
     fn waiters_now(&self, namespace: u16, key: &[u8]) -> (Option<u32>, Option<u64>) {
         let find = |key: &[u8]| self.keys.find(namespace, key, self.hash(namespace, key));
         let entry = find(key);
-        if entry == NONE {
+        if entry.is_none() {
             let whole = find(b"");
-            let is_tree = whole != NONE && self.keys.entries[whole].kind() == Kind::Tree;
+            let is_tree = whole.is_some() && self.keys.entries[whole].kind() == Kind::Tree;
             return ((!is_tree).then_some(0), None);
         }
         let record = &self.keys.entries[entry];
-        let oldest = |waiters: &mut dyn Iterator<Item = u32>| {
+        let oldest = |waiters: &mut dyn Iterator<Item = ClaimIx>| {
             waiters.take(COMPARED_WAITER_COUNT_MAX).map(|claim| self.age_ms(&self.claims[claim])).max()
         };
-        match record.kind() {
-            Kind::Pool => (Some(self.waiter_count(entry)), oldest(&mut self.pool_waiters(entry))),
-            Kind::Flat if record.has(entry::flag::QUEUED) => {
-                let mut waiters = self.queues[record.head].waiters(&self.claims, &self.details);
+        match record.occupancy() {
+            Occupancy::Free | Occupancy::Held(_) => (Some(0), None),
+            Occupancy::Queued(queue) => {
+                let mut waiters = self.queues[queue].waiters(&self.claims, &self.details);
                 (Some(self.waiter_count(entry)), oldest(&mut waiters))
             }
-            Kind::Flat => (Some(0), None),
+            Occupancy::Pool(_) => (Some(self.waiter_count(entry)), oldest(&mut self.pool_waiters(entry))),
             // The path of the whole tree.
-            Kind::Tree => (None, None),
+            Occupancy::Tree(_) => (None, None),
         }
     }
 }

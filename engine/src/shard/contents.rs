@@ -11,7 +11,7 @@ impl Shard {
     /// holds, as they are in the log.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         put(&Record::Floor { fence: self.keys.floor() });
-        for index in 0..self.keys.entries.end() {
+        for index in self.keys.entries.handles() {
             let entry = &self.keys.entries[index];
             if !entry.has(entry::flag::LIVE) {
                 continue;
@@ -26,7 +26,7 @@ impl Shard {
                 put(&Record::PoolSet { namespace, capacity, by_timestamp, name: key });
             }
         }
-        for claim in 0..self.claims.end() {
+        for claim in self.claims.handles() {
             if self.claims[claim].has(flag::HELD) {
                 self.with_hold(claim, |hold| put(&Record::Held(hold)));
             }

@@ -2,6 +2,7 @@
 
 use super::Shard;
 use crate::claim::{Claim, flag};
+use crate::handle::{ClaimIx, LaneIx};
 use crate::limits::LANE_SCAN_COUNT_MAX;
 
 /// What is, and was, in one namespace of one shard.
@@ -38,7 +39,7 @@ impl Shard {
     pub fn count_claims_of_lanes(&self, from: u32, namespaces: &[u16], held: &mut [u64]) -> Option<u32> {
         let end = self.lanes.lanes.end();
         let next = end.min(from.saturating_add(LANE_SCAN_COUNT_MAX));
-        for lane in (from..next).map(|index| &self.lanes.lanes[index]) {
+        for lane in (from..next).map(|index| &self.lanes.lanes[LaneIx::new(index)]) {
             // A lane asks about one namespace, so what it has is counted without looking at every claim.
             if lane.claim_count > 0
                 && let Ok(place) = namespaces.binary_search(&lane.namespace)
@@ -71,12 +72,12 @@ impl Shard {
     }
 
     #[inline]
-    pub(super) fn namespace_of(&self, claim: u32) -> u16 {
+    pub(super) fn namespace_of(&self, claim: ClaimIx) -> u16 {
         self.keys.entries[self.claims[claim].entry].namespace
     }
 
     /// One part of a claim, waiting or reserved, that another shard decides about.
-    pub(super) fn is_far(&self, claim: u32) -> bool {
+    pub(super) fn is_far(&self, claim: ClaimIx) -> bool {
         let Claim { detail, .. } = self.claims[claim];
         self.claims[claim].has(flag::STUB | flag::RESERVED)
             && self.details[detail].several().is_some_and(|several| several.id() != self.id(claim))

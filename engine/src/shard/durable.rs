@@ -8,6 +8,7 @@ use crate::effect::{
     Refusal, Reserved, ReservedEnd, Scope, Ticket, WhenDurable, remaining_ms,
 };
 use crate::entry::{self, Kind};
+use crate::handle::{ClaimIx, KeyIx};
 use crate::lane::LaneState;
 use crate::log::{Hold, Item, Record};
 use crate::time::{Nanos, Time};
@@ -29,18 +30,18 @@ impl Shard {
 
     /// Whether the fence of this claim has to be durable before anybody learns of it, in the log or in a cluster.
     #[inline]
-    pub(super) fn must_be_reserved(&self, claim: u32) -> bool {
+    pub(super) fn must_be_reserved(&self, claim: ClaimIx) -> bool {
         let Claim { entry, flags, .. } = self.claims[claim];
         flags & flag::LOCAL != 0 || self.keys.entries[entry].has(entry::flag::LOCAL | entry::flag::QUORUM)
     }
 
     /// Whether a cluster counts this claim.
-    pub(super) fn is_counted(&self, claim: u32) -> bool {
+    pub(super) fn is_counted(&self, claim: ClaimIx) -> bool {
         self.scope_of(claim) == Scope::Quorum
     }
 
     /// How durable the fence of this claim is, or will be.
-    fn scope_of(&self, claim: u32) -> Scope {
+    fn scope_of(&self, claim: ClaimIx) -> Scope {
         let Claim { entry, flags, detail, .. } = self.claims[claim];
         let of_key = self.keys.entries[entry].scope();
         if self.details.get(detail).is_some_and(|detail| detail.wants_quorum) {
@@ -54,23 +55,23 @@ impl Shard {
 
     /// The scope of a claim of this scope at an entry, which is `NONE` if the key is not known.
     #[inline]
-    pub(super) fn raised_scope(&self, entry: u32, scope: Scope) -> Scope {
+    pub(super) fn raised_scope(&self, entry: KeyIx, scope: Scope) -> Scope {
         self.keys.entries.get(entry).map_or(scope, |entry| entry.scope().max(scope))
     }
 
     /// Whether such a claim is reserved before it is held.
-    pub(super) fn is_reserved_first(&self, entry: u32, scope: Scope) -> bool {
+    pub(super) fn is_reserved_first(&self, entry: KeyIx, scope: Scope) -> bool {
         self.raised_scope(entry, scope) != Scope::Ephemeral
     }
 
     /// Whether log and cluster take a grant of this claim.
     #[inline]
-    pub(super) fn may_count_claim(&self, claim: u32) -> Result<(), Refusal> {
+    pub(super) fn may_count_claim(&self, claim: ClaimIx) -> Result<(), Refusal> {
         if self.must_be_reserved(claim) { self.may_count_in(self.scope_of(claim)) } else { Ok(()) }
     }
 
     /// Whether log and cluster take a grant of this scope at an entry, which is `NONE` if the key is not known.
-    pub(super) fn may_count(&self, entry: u32, scope: Scope) -> Result<(), Refusal> {
+    pub(super) fn may_count(&self, entry: KeyIx, scope: Scope) -> Result<(), Refusal> {
         self.may_count_in(self.raised_scope(entry, scope))
     }
 
@@ -98,7 +99,7 @@ impl Shard {
 
     /// Makes a claim that stands among the holders one of them as far as others are concerned. It is held once its fence is
     /// durable.
-    pub(super) fn reserve(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn reserve(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         self.stand_reserved(claim, effects);
         let member = self.quorum_member(claim);
         if member.counter.is_some() {
@@ -110,7 +111,7 @@ impl Shard {
 
     /// The first half of [`Shard::reserve`]: the fence is given and recorded. Until the claim is held it can be given up as
     /// a waiter can: it hangs on its lane, is found by its ticket, and its wait may end.
-    pub(super) fn stand_reserved(&mut self, index: u32, effects: &mut impl Effects) {
+    pub(super) fn stand_reserved(&mut self, index: ClaimIx, effects: &mut impl Effects) {
         let scope = self.scope_of(index);
         let is_recorded = scope.is_durable() && self.log_state != LogState::Absent;
         if scope == Scope::Quorum {
@@ -154,7 +155,7 @@ impl Shard {
     }
 
     /// A grant that is reserved.
-    pub(super) fn quorum_member(&self, claim: u32) -> QuorumMember {
+    pub(super) fn quorum_member(&self, claim: ClaimIx) -> QuorumMember {
         let Claim { secret, lane, entry, fence, .. } = self.claims[claim];
         let lane = self.lanes.lanes[lane].address;
         let is_counted_elsewhere = self.scope_of(claim) == Scope::Quorum;
@@ -315,25 +316,25 @@ impl Shard {
         }
     }
 
-    fn is_reserved(&self, claim: u32, secret: u64) -> bool {
+    fn is_reserved(&self, claim: ClaimIx, secret: u64) -> bool {
         self.claims.get(claim).is_some_and(|claim| claim.has(flag::RESERVED) && claim.secret == secret)
     }
 
     /// Answers the acquire of a claim that waits or is reserved.
-    pub(super) fn answer_reserved(&self, claim: u32, answer: Answer, effects: &mut impl Effects) {
+    pub(super) fn answer_reserved(&self, claim: ClaimIx, answer: Answer, effects: &mut impl Effects) {
         if !self.claims[claim].has(flag::UNKNOWN) {
             answer_acquire(self.ticket(claim), self.has_waited(claim), answer, effects);
         }
     }
 
     /// Whether the client of a waiting or reserved claim may know that its acquire waits.
-    pub(super) fn has_waited(&self, claim: u32) -> bool {
+    pub(super) fn has_waited(&self, claim: ClaimIx) -> bool {
         let Claim { detail, .. } = self.claims[claim];
         self.details[detail].waited || !self.claims[claim].has(flag::RESERVED)
     }
 
     /// Ends a claim that is reserved, whose acquire was answered. Its fence is spent.
-    pub(super) fn end_reserved(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn end_reserved(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let several = self.details[self.claims[claim].detail].several().cloned();
         self.give_up_reserved(claim);
         self.end_hold(claim, effects);
@@ -344,7 +345,7 @@ impl Shard {
 
     /// A claim that is reserved ends. If it was to be the first of its key that a cluster counts, and nobody came after it,
     /// there is none.
-    pub(super) fn give_up_reserved(&mut self, claim: u32) {
+    pub(super) fn give_up_reserved(&mut self, claim: ClaimIx) {
         let Claim { entry, detail, fence, .. } = self.claims[claim];
         let entry = &mut self.keys.entries[entry];
         if self.details[detail].raises_scope && entry.fence == fence {
@@ -354,7 +355,7 @@ impl Shard {
     }
 
     /// A claim that is reserved can be given up no longer: it begins, or ends.
-    pub(super) fn leave_reserved(&mut self, claim: u32) {
+    pub(super) fn leave_reserved(&mut self, claim: ClaimIx) {
         self.stop_waiting(claim);
         self.claims[claim].flags &= !flag::RESERVED;
         self.count_reserved(claim, false);
@@ -362,11 +363,11 @@ impl Shard {
 
     /// Counts a holder that becomes reserved, or ceases to be. A key without a queue has one holder, whose flags tell the
     /// count.
-    fn count_reserved(&mut self, claim: u32, is_reserved: bool) {
+    fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
         let entry = &self.keys.entries[self.claims[claim].entry];
         match entry.kind() {
             Kind::Flat if entry.has(entry::flag::QUEUED) => {
-                let count = &mut self.queues[entry.head].reserved_count;
+                let count = &mut self.queues[entry.queue()].reserved_count;
                 *count = if is_reserved { *count + 1 } else { *count - 1 };
             }
             Kind::Pool => self.count_reserved_permits(claim, is_reserved),
@@ -395,20 +396,20 @@ impl Shard {
     }
 
     /// Records that a hold exists, with the lease that it has.
-    pub(super) fn record_hold(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn record_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let number = self.next_record();
         self.with_hold(claim, |hold| effects.record(self.number, number, &Record::Held(hold)));
     }
 
     #[cold]
-    pub(super) fn record_end(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn record_end(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         self.record(&Record::Ended { id: self.id(claim) }, effects);
     }
 
     /// Records the end of the lease that a hold has now.
     pub(super) fn record_lease(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         deadline: Time,
         lease_ms: u32,
         effects: &mut impl Effects,
@@ -419,7 +420,7 @@ impl Shard {
 
     /// The entry of a key that has none. Counters that had to make room for it are recorded by a later turn: until then the
     /// log has them exactly.
-    pub(super) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> u32 {
+    pub(super) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
         self.keys.insert(namespace, key, hash)
     }
 
@@ -433,7 +434,7 @@ impl Shard {
     /// Records what only a clean stop carries over: holds and counters that are not in the log.
     pub fn record_ephemeral(&mut self, effects: &mut impl Effects) {
         self.record(&Record::Floor { fence: self.keys.floor() }, effects);
-        for index in 0..self.keys.entries.end() {
+        for index in self.keys.entries.handles() {
             let entry = &self.keys.entries[index];
             let (namespace, fence) = (entry.namespace, entry.fence);
             if entry.has(entry::flag::LIVE) && !entry.has(entry::flag::LOCAL) && fence > 0 {
@@ -443,7 +444,7 @@ impl Shard {
                 effects.record(self.number, number, &counter);
             }
         }
-        for claim in 0..self.claims.end() {
+        for claim in self.claims.handles() {
             // One that is reserved is a part of a claim that begins with what is recorded here.
             if self.claims[claim].has(flag::HELD) && !self.claims[claim].has(flag::LOCAL) {
                 self.record_hold(claim, effects);
@@ -452,7 +453,7 @@ impl Shard {
     }
 
     /// Hands a claim that stands among the holders to `put` as the log has it.
-    pub(super) fn with_hold(&self, index: u32, put: impl FnOnce(Hold<'_>)) {
+    pub(super) fn with_hold(&self, index: ClaimIx, put: impl FnOnce(Hold<'_>)) {
         let claim = &self.claims[index];
         let none = Detail::default();
         let detail = self.details.get(claim.detail).unwrap_or(&none);
@@ -461,7 +462,7 @@ impl Shard {
         let paths: Vec<_>;
         let item = match (self.keys.entries[claim.entry].kind(), &detail.extra) {
             (Kind::Tree, _) => {
-                paths = self.tree_of(index).paths(claim.next).collect();
+                paths = self.tree_of(index).paths(claim.position.first_item()).collect();
                 Item::Paths(paths.iter().map(|(path, write)| (&**path, *write)).collect())
             }
             (Kind::Pool, _) => {

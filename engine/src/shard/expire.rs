@@ -7,6 +7,7 @@ use super::Shard;
 use super::work::WorkNumber;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
+use crate::handle::{ClaimIx, KeyIx};
 use crate::measure::{LossReason, Measure};
 use crate::time::Time;
 use crate::wheel::Popped;
@@ -14,7 +15,7 @@ use crate::wheel::Popped;
 /// A claim whose wait ended while earlier grants of its key were left over: one of those may be its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LateWait {
-    claim: u32,
+    claim: ClaimIx,
     /// Tells the claim from a later one with the same number.
     secret: u64,
     /// The number of those grants.
@@ -42,7 +43,7 @@ impl Shard {
         }
     }
 
-    fn timer_fired(&mut self, claim: u32, at: Time, effects: &mut impl Effects) {
+    fn timer_fired(&mut self, claim: ClaimIx, at: Time, effects: &mut impl Effects) {
         let deadline = self.claims[claim].deadline;
         self.cause = at.into();
         if deadline > at {
@@ -118,7 +119,7 @@ impl Shard {
         }
     }
 
-    fn end_wait_in_vain(&mut self, claim: u32, effects: &mut impl Effects) {
+    fn end_wait_in_vain(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let refusal = Refusal::Timeout(Box::new(self.contention_at_end(claim)));
         self.answer_reserved(claim, Answer::Refused(refusal), effects);
         self.counters_of(self.namespace_of(claim)).timeouts += 1;
@@ -126,12 +127,12 @@ impl Shard {
     }
 
     /// Whether grants of an entry are left over since before the instant was complete whose waits end now.
-    fn is_granting_since_before(&self, entry: u32) -> bool {
+    fn is_granting_since_before(&self, entry: KeyIx) -> bool {
         (1..=self.granting_before).contains(&self.grants_left(entry))
     }
 
     /// Whether a waiter may not be granted because its wait is over.
-    pub(super) fn is_wait_over(&self, claim: u32) -> bool {
+    pub(super) fn is_wait_over(&self, claim: ClaimIx) -> bool {
         let Claim { entry, flags, .. } = self.claims[claim];
         self.ending_waits && flags & flag::WAIT_OVER != 0 && !self.is_granting_since_before(entry)
     }

@@ -3,6 +3,8 @@
 use super::Shard;
 use super::work::Work;
 use crate::effect::Effects;
+use crate::handle::KeyIx;
+use crate::limiter::BucketIx;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -45,9 +47,10 @@ impl Shard {
                 return self.work.push(Work::Forget(slot));
             }
             let in_use = if slot < key_end {
-                self.keys.forget(slot, |namespace| walk.concerns(namespace))
+                self.keys.forget(KeyIx::new(slot), |namespace| walk.concerns(namespace))
             } else {
-                self.buckets.forget_full(slot - key_end, now_ns, |namespace| walk.concerns(namespace))
+                self.buckets
+                    .forget_full(BucketIx::new(slot - key_end), now_ns, |namespace| walk.concerns(namespace))
             };
             walk.in_use.extend(in_use);
         }

@@ -5,6 +5,7 @@ use super::{Caller, Shard};
 use crate::claim::flag;
 use crate::effect::Effects;
 use crate::entry::Kind;
+use crate::handle::{ClaimIx, KeyIx};
 use crate::limits::FREEZE_COUNT_MAX;
 use crate::measure::FreedAt;
 
@@ -126,7 +127,7 @@ impl Shard {
 
     /// Whether nothing may be granted at this entry.
     #[inline]
-    pub(super) fn is_entry_frozen(&self, entry: u32) -> bool {
+    pub(super) fn is_entry_frozen(&self, entry: KeyIx) -> bool {
         self.careful && self.is_frozen(self.keys.entries[entry].namespace, self.keys.key(entry))
     }
 
@@ -136,16 +137,16 @@ impl Shard {
     }
 
     /// Grants what a key kept back, the first time that one of its waiters comes by.
-    fn thaw_queue(&mut self, entry: u32, effects: &mut impl Effects) {
-        let queue = self.keys.entries[entry].head;
+    fn thaw_queue(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let queue = self.keys.entries[entry].queue();
         if std::mem::replace(&mut self.queues[queue].thawed, self.freezes.version) < self.freezes.version {
             self.grant_from_head(entry, FreedAt::NEVER, effects);
         }
     }
 
     /// Sees to it that what a tree kept back is granted, the first time that one of its waiters comes by.
-    fn thaw_tree(&mut self, entry: u32) {
-        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+    fn thaw_tree(&mut self, entry: KeyIx) {
+        let space = &mut self.trees[self.keys.entries[entry].tree()];
         if std::mem::replace(&mut space.thawed, self.freezes.version) < self.freezes.version
             && space.thaw.ask()
         {
@@ -154,8 +155,8 @@ impl Shard {
     }
 
     /// Grants the sets that a thawed tree kept back, in order of arrival, as far as the budget goes.
-    pub(super) fn go_on_thawing_sets(&mut self, entry: u32, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].head as usize;
+    pub(super) fn go_on_thawing_sets(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].tree();
         while let Some((arrival, claim)) = self.trees[space].tree.first_clear(self.trees[space].thaw.next) {
             if !self.steps.take() {
                 return self.work.push(Work::ThawSets(entry));
@@ -176,7 +177,7 @@ impl Shard {
             if !self.steps.take() {
                 return self.work.push(Work::Thaw);
             }
-            let record = &self.claims[self.thaw.next as u32];
+            let record = &self.claims[ClaimIx::new(self.thaw.next as u32)];
             self.thaw.next += 1;
             if record.has(flag::LIVE) && !record.has(flag::HELD) {
                 let entry = record.entry;

@@ -7,16 +7,17 @@ use super::Shard;
 use crate::access::Rights;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
+use crate::entry::Occupancy;
 use crate::entry::{self, Kind};
+use crate::handle::{ClaimIx, KeyIx, LaneIx, QueueIx};
 use crate::measure::{FreedAt, Measure};
 use crate::queue::Queue;
-use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
 
 impl Grant {
     #[inline]
-    fn of(claim: &Claim, shard: u16, slot: u32, now: Time) -> Self {
+    fn of(claim: &Claim, shard: u16, slot: ClaimIx, now: Time) -> Self {
         Self {
             id: ClaimId::new(shard, slot, claim.generation, claim.secret),
             fence: claim.fence,
@@ -32,19 +33,19 @@ impl Grant {
 impl Shard {
     /// Makes a claim the one holder of its free key.
     #[inline(always)]
-    pub(super) fn hold_alone(&mut self, claim: u32, lease_ms: u32) -> Grant {
+    pub(super) fn hold_alone(&mut self, claim: ClaimIx, lease_ms: u32) -> Grant {
         let entry = self.claims[claim].entry;
-        debug_assert!(self.keys.entries[entry].head == NONE);
-        self.keys.entries[entry].head = claim;
+        debug_assert!(self.keys.entries[entry].is_free());
+        self.keys.entries[entry].set_holder(claim);
         self.keys.leave_idle();
         self.start_lease(claim, lease_ms)
     }
 
     /// Puts a claim that stands nowhere among the holders of its key, which is open to it.
-    pub(super) fn join_holders(&mut self, claim: u32) {
+    pub(super) fn join_holders(&mut self, claim: ClaimIx) {
         let entry = self.claims[claim].entry;
-        if self.keys.entries[entry].head == NONE {
-            self.keys.entries[entry].head = claim;
+        if self.keys.entries[entry].is_free() {
+            self.keys.entries[entry].set_holder(claim);
             return self.keys.leave_idle();
         }
         let queue = self.queue_of(entry);
@@ -54,7 +55,7 @@ impl Shard {
 
     /// The next fence and the lease: a claim is held from here on. A claim that has waited has its new start already.
     #[inline(always)]
-    pub(super) fn start_lease(&mut self, index: u32, lease_ms: u32) -> Grant {
+    pub(super) fn start_lease(&mut self, index: ClaimIx, lease_ms: u32) -> Grant {
         let now = self.now;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
@@ -72,43 +73,42 @@ impl Shard {
     }
 
     #[inline]
-    pub(super) fn grant_of(&self, index: u32) -> Grant {
+    pub(super) fn grant_of(&self, index: ClaimIx) -> Grant {
         Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
     }
 
     /// The queue of a key, made from its one holder if it has none.
-    pub(super) fn queue_of(&mut self, entry_index: u32) -> u32 {
-        let entry = &mut self.keys.entries[entry_index];
+    pub(super) fn queue_of(&mut self, entry_index: KeyIx) -> QueueIx {
+        let entry = &self.keys.entries[entry_index];
         if entry.has(entry::flag::QUEUED) {
-            return entry.head;
+            return entry.queue();
         }
         let queue = self.queues.allocate();
         self.queues[queue] = Queue::default();
-        if entry.head == NONE {
+        if entry.is_free() {
             self.keys.leave_idle();
         } else {
-            self.queues[queue].holders.push_back(&mut self.claims, entry.head);
-            self.queues[queue].reserved_count = u32::from(self.claims[entry.head].has(flag::RESERVED));
+            let holder = entry.holder();
+            self.queues[queue].holders.push_back(&mut self.claims, holder);
+            self.queues[queue].reserved_count = u32::from(self.claims[holder].has(flag::RESERVED));
         }
-        let entry = &mut self.keys.entries[entry_index];
-        entry.head = queue;
-        entry.flags |= entry::flag::QUEUED;
+        self.keys.entries[entry_index].set_queue(queue);
         queue
     }
 
     /// Grants from the head of the queue up to the first waiter that is not clear, as far as the budget goes. One key of
     /// a claim over several is not granted here: whoever decides about the claim is told that it has become clear.
-    pub(super) fn grant_from_head(&mut self, entry: u32, freed_at: FreedAt, effects: &mut impl Effects) {
+    pub(super) fn grant_from_head(&mut self, entry: KeyIx, freed_at: FreedAt, effects: &mut impl Effects) {
         if !self.keys.entries[entry].has(entry::flag::QUEUED) {
             return;
         }
-        let queue = self.keys.entries[entry].head;
+        let queue = self.keys.entries[entry].queue();
         if self.is_entry_frozen(entry) {
             return self.simplify(entry);
         }
         loop {
             let waiter = self.queues[queue].next_to_grant(&self.claims, &self.details);
-            if waiter == NONE {
+            if waiter.is_none() {
                 break;
             }
             let claim = &self.claims[waiter];
@@ -146,7 +146,7 @@ impl Shard {
 
     /// Whether a waiter that is clear may be granted. If not it was answered, as far as anybody listens, and has to go.
     #[inline]
-    pub(super) fn may_begin(&mut self, claim: u32, effects: &mut impl Effects) -> bool {
+    pub(super) fn may_begin(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
         if listens && !self.is_wait_over(claim) && !self.stopping && self.may_count_claim(claim).is_ok() {
             return true;
@@ -157,7 +157,7 @@ impl Shard {
 
     /// Answers a waiter that would be granted, and is not.
     #[cold]
-    fn answer_instead(&mut self, claim: u32, effects: &mut impl Effects) {
+    fn answer_instead(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.is_asker_there(claim) {
             // Whoever asked is gone: a hold that nobody knows of must not begin.
             return self.answer_lost(claim, effects);
@@ -173,7 +173,7 @@ impl Shard {
 
     /// Begins the hold of a claim that waited and stands among the holders now, and answers its acquire.
     #[inline]
-    pub(super) fn begin_hold(&mut self, claim: u32, freed_at: FreedAt, effects: &mut impl Effects) {
+    pub(super) fn begin_hold(&mut self, claim: ClaimIx, freed_at: FreedAt, effects: &mut impl Effects) {
         if self.must_be_reserved(claim) {
             let detail = &mut self.details[self.claims[claim].detail];
             (detail.waited, detail.freed_at) = (true, freed_at);
@@ -188,7 +188,7 @@ impl Shard {
 
     /// Measures the wait of a claim that is granted after it waited, and the time since its key became free.
     #[inline]
-    pub(super) fn measure_grant(&self, claim: u32, freed_at: FreedAt, effects: &mut impl Effects) {
+    pub(super) fn measure_grant(&self, claim: ClaimIx, freed_at: FreedAt, effects: &mut impl Effects) {
         effects.measure(Measure::Waited { nanos: self.nanos.since(self.claims[claim].since) });
         if let Some(handed_over) = freed_at.handed_over(self.nanos) {
             effects.measure(handed_over);
@@ -197,7 +197,7 @@ impl Shard {
 
     /// Measures a hold that ends now, unless it is a registration.
     #[inline]
-    pub(super) fn measure_hold(&self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn measure_hold(&self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.claims[claim].has(flag::REGISTERED) {
             self.measure_end(claim, effects);
         }
@@ -205,7 +205,7 @@ impl Shard {
 
     /// Measures a hold that ends now and is no registration.
     #[inline]
-    pub(super) fn measure_end(&self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn measure_end(&self, claim: ClaimIx, effects: &mut impl Effects) {
         effects.hold_ended(self.nanos.since(self.claims[claim].since));
     }
 
@@ -217,7 +217,7 @@ impl Shard {
 
     /// Starts the lease of a claim that waited, and lets go of what only waiters need.
     #[inline]
-    pub(super) fn start_lease_of_waiter(&mut self, claim: u32) -> Grant {
+    pub(super) fn start_lease_of_waiter(&mut self, claim: ClaimIx) -> Grant {
         let nanos = self.nanos;
         let record = &mut self.claims[claim];
         let waiting_since = std::mem::replace(&mut record.since, nanos);
@@ -230,7 +230,7 @@ impl Shard {
 
     /// Lets go of what only a claim that is not answered yet needs.
     #[inline]
-    pub(super) fn forget_wait(&mut self, claim: u32) {
+    pub(super) fn forget_wait(&mut self, claim: ClaimIx) {
         let detail = &self.details[self.claims[claim].detail];
         if detail.release_after_ms.is_some() || self.claims[claim].has(flag::SESSION_LEASE) {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
@@ -242,15 +242,15 @@ impl Shard {
 
     /// Takes a waiter out of its queue, off its timer and out of the table of tickets. It stands nowhere then, but still
     /// hangs on its lane.
-    pub(super) fn leave_queue(&mut self, claim: u32) {
-        let queue = self.keys.entries[self.claims[claim].entry].head;
+    pub(super) fn leave_queue(&mut self, claim: ClaimIx) {
+        let queue = self.keys.entries[self.claims[claim].entry].queue();
         self.queues[queue].remove_waiter(&mut self.claims, &self.details, claim);
         self.stop_waiting(claim);
     }
 
     /// Takes a waiter off its timer and out of the table of tickets.
     #[inline]
-    pub(super) fn stop_waiting(&mut self, claim: u32) {
+    pub(super) fn stop_waiting(&mut self, claim: ClaimIx) {
         let is_far = self.is_far(claim);
         if !is_far {
             self.forget_waiting(claim);
@@ -263,28 +263,27 @@ impl Shard {
     }
 
     /// A queue that one claim, or none, can stand for goes away.
-    pub(super) fn simplify(&mut self, entry_index: u32) {
+    pub(super) fn simplify(&mut self, entry_index: KeyIx) {
         let entry = &mut self.keys.entries[entry_index];
         if !entry.has(entry::flag::QUEUED) {
             return;
         }
-        let queue = entry.head;
+        let queue = entry.queue();
         let Queue { holders, watched, .. } = self.queues[queue];
         if self.queues[queue].waiter_count() > 0 || holders.count > 1 || watched {
             return;
         }
         let holder = holders.first;
-        entry.flags &= !entry::flag::QUEUED;
-        entry.head = holder;
+        entry.end_queue(holder);
         self.queues.release(queue);
-        if holder == NONE {
+        if holder.is_none() {
             self.keys.become_idle(entry_index);
         }
     }
 
     /// Takes a holder off its key, and lets the next ones in.
     #[inline]
-    pub(super) fn end_hold(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn end_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::LOCAL) {
             self.record_end(claim, effects);
         }
@@ -293,7 +292,7 @@ impl Shard {
 
     /// The same for a hold that is not in the durable log, or of which that was told.
     #[inline(always)]
-    pub(super) fn end_ephemeral_hold(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn end_ephemeral_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         self.wheel.clear(&mut self.claims, claim);
         let entry = self.claims[claim].entry;
         if self.keys.entries[entry].has(entry::flag::QUEUED) {
@@ -305,13 +304,13 @@ impl Shard {
     }
 
     #[inline(never)]
-    fn end_contended_hold(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+    fn end_contended_hold(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         match self.keys.entries[entry].kind() {
             Kind::Tree => return self.end_set(entry, claim, effects),
             Kind::Pool => return self.end_permits(entry, claim, effects),
             Kind::Flat => {}
         }
-        let queue = self.keys.entries[entry].head;
+        let queue = self.keys.entries[entry].queue();
         self.queues[queue].holders.remove(&mut self.claims, claim);
         self.free_claim(claim);
         if self.queues[queue].holders.count > 0 {
@@ -323,7 +322,7 @@ impl Shard {
     }
 
     /// Ends a claim that waits, and lets in whom it kept out.
-    pub(super) fn end_wait(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn end_wait(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::RESERVED) {
             return self.end_reserved(claim, effects);
         }
@@ -333,7 +332,7 @@ impl Shard {
             Kind::Pool => return self.end_permits_wait(entry, claim, effects),
             Kind::Flat => {}
         }
-        let queue = &self.queues[self.keys.entries[entry].head];
+        let queue = &self.queues[self.keys.entries[entry].queue()];
         // Behind clear stubs somebody may have become clear though another than the first one left.
         let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
         let several = self.details[self.claims[claim].detail].several().cloned();
@@ -350,27 +349,27 @@ impl Shard {
     }
 
     /// Who stands in front of a claim of this lane and mode: the holder it conflicts with, else the waiter at the head.
-    pub(super) fn contention(&self, lane: u32, entry: u32, shared: bool) -> Contention {
+    pub(super) fn contention(&self, lane: LaneIx, entry: KeyIx, shared: bool) -> Contention {
         self.contention_with(lane, entry, self.in_front(entry, shared))
     }
 
-    fn in_front(&self, index: u32, shared: bool) -> u32 {
-        let entry = &self.keys.entries[index];
-        if !entry.has(entry::flag::QUEUED) {
-            return entry.head;
+    fn in_front(&self, entry: KeyIx, shared: bool) -> ClaimIx {
+        let record = &self.keys.entries[entry];
+        if !record.has(entry::flag::QUEUED) {
+            return record.holder();
         }
-        if entry.kind() == Kind::Pool {
-            return self.in_front_of_pool(index);
+        if record.kind() == Kind::Pool {
+            return self.in_front_of_pool(entry);
         }
-        let queue = &self.queues[entry.head];
+        let queue = &self.queues[record.queue()];
         let conflicts = !queue.is_open_to(shared, &self.claims);
         if conflicts { queue.holders.first } else { queue.first_waiter() }
     }
 
     /// Who stands in front of a waiter whose wait ends.
-    pub(super) fn contention_at_end(&self, claim: u32) -> Contention {
+    pub(super) fn contention_at_end(&self, claim: ClaimIx) -> Contention {
         if self.claims[claim].has(flag::RESERVED) {
-            return self.contention_with(self.claims[claim].lane, self.claims[claim].entry, NONE);
+            return self.contention_with(self.claims[claim].lane, self.claims[claim].entry, ClaimIx::NONE);
         }
         let mut contention = self.contention_of_waiter(claim);
         contention.waiter_count -= 1;
@@ -378,27 +377,29 @@ impl Shard {
     }
 
     /// Who stands in front of a waiter.
-    fn contention_of_waiter(&self, claim: u32) -> Contention {
+    fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
         let entry = self.claims[claim].entry;
-        let head = self.keys.entries[entry].head;
-        let kind = self.keys.entries[entry].kind();
-        let in_front = match kind {
-            Kind::Tree => self.tree_of(claim).blocker_of(self.claims[claim].next).unwrap_or(NONE),
-            Kind::Flat | Kind::Pool => self.in_front(entry, self.claims[claim].has(flag::SHARED)),
+        let Claim { position, .. } = self.claims[claim];
+        let occupancy = self.keys.entries[entry].occupancy();
+        let in_front = match occupancy {
+            Occupancy::Tree(tree) => {
+                self.trees[tree].tree.blocker_of(position.first_item()).unwrap_or(ClaimIx::NONE)
+            }
+            _ => self.in_front(entry, self.claims[claim].has(flag::SHARED)),
         };
-        // Nobody keeps it out: its time is over in the instant in which it would have been granted.
-        let in_front = match kind {
-            Kind::Flat if in_front == claim => self.queues[head].holders.first,
-            Kind::Pool if in_front == claim => self.first_permit_holder(head),
+        // If no claim keeps the waiter out, its wait ends in the millisecond in which it would have been granted.
+        let in_front = match occupancy {
+            Occupancy::Queued(queue) if in_front == claim => self.queues[queue].holders.first,
+            Occupancy::Pool(pool) if in_front == claim => self.first_permit_holder(pool),
             _ => in_front,
         };
         self.contention_with(self.claims[claim].lane, entry, in_front)
     }
 
     /// What a lane is told of the claim in front, or of nobody where it is `NONE`.
-    pub(super) fn contention_with(&self, lane: u32, entry: u32, in_front: u32) -> Contention {
+    pub(super) fn contention_with(&self, lane: LaneIx, entry: KeyIx, in_front: ClaimIx) -> Contention {
         let waiter_count = self.waiter_count(entry);
-        if in_front == NONE {
+        if in_front.is_none() {
             let owner = Arc::from([]);
             return Contention {
                 held: false,
@@ -421,7 +422,7 @@ impl Shard {
     }
 
     /// What is left of a lease or a wait, for display: of a session's lease, what is certain.
-    pub(super) fn shown_remaining_ms(&self, index: u32) -> u32 {
+    pub(super) fn shown_remaining_ms(&self, index: ClaimIx) -> u32 {
         let claim = &self.claims[index];
         if claim.has(flag::LAZY) {
             // Below the number that means that there is no end, however long the lease is.

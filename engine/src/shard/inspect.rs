@@ -7,8 +7,8 @@ use crate::effect::{
     Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
 };
 use crate::entry::{self, Kind};
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
-use crate::slab::NONE;
 
 /// How large a page may be.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Shard {
         }
     }
 
-    fn claim_status(&self, index: u32) -> ClaimStatus {
+    fn claim_status(&self, index: ClaimIx) -> ClaimStatus {
         let claim = &self.claims[index];
         ClaimStatus {
             held: claim.is_held(),
@@ -54,24 +54,24 @@ impl Shard {
     }
 
     /// The key of a claim, as it is shown to people.
-    pub(super) fn shown_key(&self, claim: u32) -> Vec<u8> {
-        let Claim { entry, next, .. } = self.claims[claim];
+    pub(super) fn shown_key(&self, claim: ClaimIx) -> Vec<u8> {
+        let Claim { entry, position, .. } = self.claims[claim];
         if self.keys.entries[entry].kind() == Kind::Tree {
             // Of a set its first path, as much of it as fits where a key does.
-            return self.tree_of(claim).first_path(next, KEY_LEN_MAX);
+            return self.tree_of(claim).first_path(position.first_item(), KEY_LEN_MAX);
         }
         self.keys.key(entry).to_vec()
     }
 
-    fn priority(&self, claim: u32) -> u32 {
+    fn priority(&self, claim: ClaimIx) -> u32 {
         let detail = self.claims[claim].detail;
-        if detail == NONE { 0 } else { self.details[detail].priority }
+        if detail.is_none() { 0 } else { self.details[detail].priority }
     }
 
     /// Says who holds a key and how many wait for it.
     pub fn inspect(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let entry = self.entry_about(caller, key);
-        let status = if entry == NONE {
+        let status = if entry.is_none() {
             KeyStatus { fence: self.keys.floor(), ..KeyStatus::default() }
         } else if self.keys.entries[entry].kind() == Kind::Tree {
             self.path_status(caller.lane, entry, key)
@@ -81,19 +81,19 @@ impl Shard {
         effects.answer(caller.ticket, Answer::Inspected(Box::new(status)));
     }
 
-    fn key_status(&self, lane: u32, index: u32) -> KeyStatus {
+    fn key_status(&self, lane: LaneIx, index: KeyIx) -> KeyStatus {
         let entry = &self.keys.entries[index];
         let (first, holder_count, waiter_count) = if entry.has(entry::flag::QUEUED) {
-            let queue = &self.queues[entry.head];
+            let queue = &self.queues[entry.queue()];
             (queue.holders.first, queue.holders.count, queue.waiter_count())
         } else {
-            (entry.head, u32::from(entry.head != NONE), 0)
+            (entry.holder(), u32::from(!entry.is_free()), 0)
         };
         let holder_count = holder_count - self.reserved_count(index);
         let holders =
             self.shown_holders(first, holder_count).map(|claim| self.held_lock(lane, claim)).collect();
         let waiters = if entry.has(entry::flag::QUEUED) {
-            let queue = &self.queues[entry.head];
+            let queue = &self.queues[entry.queue()];
             let waiters = queue.waiters(&self.claims, &self.details).take(INSPECT_HOLDER_COUNT_MAX);
             waiters.map(|claim| self.waiting_claim(lane, claim)).collect()
         } else {
@@ -106,24 +106,23 @@ impl Shard {
     ///
     /// Claims become durable in the order in which they were granted, so reserved holders mostly stand behind all others. If
     /// very many reserved holders come first, the response names none.
-    pub(super) fn shown_holders(&self, first: u32, count: u32) -> impl Iterator<Item = u32> {
-        let existing = |claim: u32| Some(claim).filter(|claim| *claim != NONE);
-        let holders = std::iter::successors(existing(first), move |claim| existing(self.claims[*claim].next));
+    pub(super) fn shown_holders(&self, first: ClaimIx, count: u32) -> impl Iterator<Item = ClaimIx> {
+        let holders = std::iter::successors(first.some(), |claim| self.claims[*claim].position.next().some());
         let scanned = holders.take(LIST_SCAN_COUNT_MAX as usize);
         let shown = scanned.filter(|claim| self.claims[*claim].is_held());
         shown.take(INSPECT_HOLDER_COUNT_MAX.min(count as usize))
     }
 
     /// Number of holders of a flat key that are reserved, which no response shows.
-    pub(super) fn reserved_count(&self, entry: u32) -> u32 {
+    pub(super) fn reserved_count(&self, entry: KeyIx) -> u32 {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
-            return self.queues[entry.head].reserved_count;
+            return self.queues[entry.queue()].reserved_count;
         }
-        u32::from(entry.head != NONE && self.claims[entry.head].has(flag::RESERVED))
+        u32::from(!entry.is_free() && self.claims[entry.holder()].has(flag::RESERVED))
     }
 
-    fn waiting_claim(&self, lane: u32, index: u32) -> WaitingClaim {
+    fn waiting_claim(&self, lane: LaneIx, index: ClaimIx) -> WaitingClaim {
         let claim = &self.claims[index];
         let is_known = self.may(lane, index, Rights::INSPECT);
         WaitingClaim {
@@ -138,17 +137,17 @@ impl Shard {
     }
 
     /// The entry that knows about a key, or `NONE`. In a tree namespace it is the one of the namespace, whatever the path.
-    fn entry_about(&self, caller: &Caller, key: &[u8]) -> u32 {
+    fn entry_about(&self, caller: &Caller, key: &[u8]) -> KeyIx {
         let find = |key: &[u8]| self.keys.find(caller.namespace, key, self.hash(caller.namespace, key));
         let whole = find(b"");
-        if whole != NONE && self.keys.entries[whole].kind() == Kind::Tree { whole } else { find(key) }
+        if whole.is_some() && self.keys.entries[whole].kind() == Kind::Tree { whole } else { find(key) }
     }
 
     /// Who holds, and who waits for, what overlaps a path.
-    fn path_status(&self, lane: u32, entry: u32, path: &[u8]) -> KeyStatus {
+    fn path_status(&self, lane: LaneIx, entry: KeyIx, path: &[u8]) -> KeyStatus {
         let (holders, holder_count) = self.overlapping(entry, path, true);
         let (waiters, waiter_count) = self.overlapping(entry, path, false);
-        let listed = |claims: Vec<u32>| claims.into_iter().take(INSPECT_HOLDER_COUNT_MAX);
+        let listed = |claims: Vec<ClaimIx>| claims.into_iter().take(INSPECT_HOLDER_COUNT_MAX);
         KeyStatus {
             fence: self.keys.entries[entry].fence,
             holder_count,
@@ -160,7 +159,7 @@ impl Shard {
 
     /// The sets that hold, or wait for, what overlaps a path, and their number. If there are too many paths to look at, those
     /// of the first ones, and the number of paths.
-    fn overlapping(&self, entry: u32, path: &[u8], held: bool) -> (Vec<u32>, u32) {
+    fn overlapping(&self, entry: KeyIx, path: &[u8], held: bool) -> (Vec<ClaimIx>, u32) {
         let tree = self.tree_at(entry);
         let (mut claims, is_complete) = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
         if if held { tree.is_granting() } else { tree.is_entering() } {
@@ -186,7 +185,7 @@ impl Shard {
     }
 
     /// A hold as a lane sees it: without its id and what its holder said of it, unless the lane may know both.
-    fn held_lock(&self, lane: u32, index: u32) -> HeldLock {
+    fn held_lock(&self, lane: LaneIx, index: ClaimIx) -> HeldLock {
         let claim = &self.claims[index];
         let is_known = self.may(lane, index, Rights::INSPECT);
         let detail = self.details.get(claim.detail).filter(|_| is_known);
@@ -220,7 +219,7 @@ impl Shard {
         page: &PageBounds,
         effects: &mut impl Effects,
     ) {
-        let wanted = |slot: u32, looked: &mut u32| {
+        let wanted = |slot: ClaimIx, looked: &mut u32| {
             self.is_listed(slot, waiting)
                 && self.namespace_of(slot) == caller.namespace
                 && self.has_key_prefix(slot, prefix, looked)
@@ -236,13 +235,13 @@ impl Shard {
         // Mostly the lane has nothing here, and nobody has to look for it.
         let any = self.lanes.lanes[caller.lane].claim_count > 0;
         let wanted =
-            |slot: u32, _: &mut u32| self.is_listed(slot, false) && self.claims[slot].lane == caller.lane;
+            |slot: ClaimIx, _: &mut u32| self.is_listed(slot, false) && self.claims[slot].lane == caller.lane;
         let page = if any { self.page_of(caller.lane, from, page, wanted) } else { Page::default() };
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
     /// Returns whether a list of waiting claims, or of holds, has this live claim.
-    fn is_listed(&self, slot: u32, waiting: bool) -> bool {
+    fn is_listed(&self, slot: ClaimIx, waiting: bool) -> bool {
         let claim = &self.claims[slot];
         if waiting { !claim.has(flag::HELD) } else { claim.is_held() }
     }
@@ -250,10 +249,10 @@ impl Shard {
     /// Shows a lane the claims that are wanted. `wanted` adds to its second argument how much it looked at beside the claim.
     fn page_of(
         &self,
-        lane: u32,
+        lane: LaneIx,
         from: u32,
         bounds: &PageBounds,
-        wanted: impl Fn(u32, &mut u32) -> bool,
+        wanted: impl Fn(ClaimIx, &mut u32) -> bool,
     ) -> Page {
         let mut page = Page::default();
         let mut bytes = 0;
@@ -271,11 +270,12 @@ impl Shard {
 
     /// Shows live claims from this slot on to `visit`, until it has seen enough or a turn's share was looked at. Says
     /// where to go on, if anything is left.
-    pub(super) fn scan(&self, from: u32, mut visit: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(super) fn scan(&self, from: u32, mut visit: impl FnMut(ClaimIx) -> bool) -> Option<u32> {
         let end = self.claims.end().min(from.saturating_add(LIST_SCAN_COUNT_MAX));
         let mut slot = from;
         while slot < end {
-            let go_on = !self.claims[slot].has(flag::LIVE) || visit(slot);
+            let claim = ClaimIx::new(slot);
+            let go_on = !self.claims[claim].has(flag::LIVE) || visit(claim);
             slot += 1;
             if !go_on {
                 break;
@@ -284,10 +284,10 @@ impl Shard {
         (slot < self.claims.end()).then_some(slot)
     }
 
-    fn has_key_prefix(&self, claim: u32, prefix: &[u8], looked: &mut u32) -> bool {
-        let Claim { entry, next, .. } = self.claims[claim];
+    fn has_key_prefix(&self, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool {
+        let Claim { entry, position, .. } = self.claims[claim];
         if self.keys.entries[entry].kind() == Kind::Tree {
-            return self.tree_of(claim).paths(next).any(|(path, _)| {
+            return self.tree_of(claim).paths(position.first_item()).any(|(path, _)| {
                 // Of each segment at least its length was looked at.
                 *looked += 1 + path.len() as u32 / 2;
                 path.starts_with(prefix)
@@ -308,10 +308,10 @@ impl Shard {
     fn verified(&self, caller: &Caller, key: &[u8], fence: u64) -> Result<Verified, Refusal> {
         let entry = self.entry_about(caller, key);
         // A counter that was folded into the floor is not above it.
-        let newest_fence = if entry == NONE { self.keys.floor() } else { self.keys.entries[entry].fence };
+        let newest_fence = if entry.is_none() { self.keys.floor() } else { self.keys.entries[entry].fence };
         let newest = newest_fence == fence && fence > 0;
-        if entry == NONE || self.keys.entries[entry].kind() != Kind::Tree {
-            let held = newest && entry != NONE && self.is_fence_held(entry, fence);
+        if entry.is_none() || self.keys.entries[entry].kind() != Kind::Tree {
+            let held = newest && entry.is_some() && self.is_fence_held(entry, fence);
             return Ok(Verified { newest_fence, newest, held });
         }
         // One counter serves all paths: what is still held is what nobody was granted over.
@@ -326,9 +326,9 @@ impl Shard {
     }
 
     /// Whether a set with this fence holds a path that overlaps this one. Returns nothing if too many paths do.
-    fn is_held_with_fence(&self, entry: u32, path: &[u8], fence: u64) -> Option<bool> {
+    fn is_held_with_fence(&self, entry: KeyIx, path: &[u8], fence: u64) -> Option<bool> {
         let tree = self.tree_at(entry);
-        let is_it = |claim: u32| {
+        let is_it = |claim: ClaimIx| {
             let claim = &self.claims[claim];
             claim.fence == fence && claim.is_held()
         };
@@ -341,14 +341,17 @@ impl Shard {
         held
     }
 
-    fn is_fence_held(&self, entry: u32, fence: u64) -> bool {
+    fn is_fence_held(&self, entry: KeyIx, fence: u64) -> bool {
         // The newest grant is the last among the holders.
         let record = &self.keys.entries[entry];
         if record.kind() == Kind::Pool {
-            return self.is_permit_fence_held(record.head, fence);
+            return self.is_permit_fence_held(record.pool(), fence);
         }
-        let last =
-            if record.has(entry::flag::QUEUED) { self.queues[record.head].holders.last } else { record.head };
-        last != NONE && self.claims[last].fence == fence && self.claims[last].is_held()
+        let last = if record.has(entry::flag::QUEUED) {
+            self.queues[record.queue()].holders.last
+        } else {
+            record.holder()
+        };
+        last.is_some() && self.claims[last].fence == fence && self.claims[last].is_held()
     }
 }

@@ -4,16 +4,16 @@ use super::Shard;
 use super::WorkNumber;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
+use crate::handle::{ClaimIx, LaneIx};
 use crate::lane::LaneState;
 use crate::log::SessionTag;
 use crate::measure::{LossReason, Measure};
-use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
 
 impl Shard {
     /// The number of a lane in this shard, which the lane keeps until it is closed.
-    pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> u32 {
+    pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> LaneIx {
         let lane = self.lanes.open(address, owner, namespace);
         if self.has_terms() {
             self.account_for(lane);
@@ -26,13 +26,13 @@ impl Shard {
     }
 
     /// The session of this lane, as the durable log names it.
-    pub fn note_session(&mut self, lane: u32, session: SessionTag) {
+    pub fn note_session(&mut self, lane: LaneIx, session: SessionTag) {
         self.lanes.lanes[lane].session = Some(session);
     }
 
     /// Notes that the session of this lane lives at least until then. For display.
     #[inline]
-    pub fn note_session_end(&mut self, lane: u32, session_end: Time) {
+    pub fn note_session_end(&mut self, lane: LaneIx, session_end: Time) {
         self.lanes.lanes[lane].session_end = session_end;
     }
 
@@ -78,11 +78,11 @@ impl Shard {
     }
 
     /// Brings the claims that hang on a lane in line with its state, as far as the budget goes.
-    pub(super) fn settle_lane(&mut self, lane: u32, effects: &mut impl Effects) {
+    pub(super) fn settle_lane(&mut self, lane: LaneIx, effects: &mut impl Effects) {
         let (state, session_ended) = (self.lanes.lanes[lane].state, self.lanes.lanes[lane].session_ended);
         // Counted as a claim of its own, the lane outlives the end of its last one.
         self.lanes.lanes[lane].claim_count += 1;
-        while self.lanes.lanes[lane].unsettled.first != NONE {
+        while self.lanes.lanes[lane].unsettled.first.is_some() {
             if !self.steps.take() {
                 self.work.push_lane(lane, &mut self.lanes.lanes[lane].settling);
                 break;
@@ -95,7 +95,7 @@ impl Shard {
     }
 
     /// Goes on where the budget ended, if that is still the same lane.
-    pub(super) fn go_on_with_lane(&mut self, lane: u32, number: WorkNumber, effects: &mut impl Effects) {
+    pub(super) fn go_on_with_lane(&mut self, lane: LaneIx, number: WorkNumber, effects: &mut impl Effects) {
         let record = &mut self.lanes.lanes[lane];
         if record.settling == number {
             record.settling = 0;
@@ -105,7 +105,7 @@ impl Shard {
 
     fn settle_claim(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         state: LaneState,
         session_ended: bool,
         effects: &mut impl Effects,
@@ -131,21 +131,21 @@ impl Shard {
 
     /// Whether the connection that asked for a waiter is still there.
     #[inline]
-    pub(super) fn is_asker_there(&self, claim: u32) -> bool {
+    pub(super) fn is_asker_there(&self, claim: ClaimIx) -> bool {
         let Claim { lane, detail, .. } = self.claims[claim];
         let lane = &self.lanes.lanes[lane];
         lane.state == LaneState::Open && self.details[detail].asked >= lane.lost_arrivals
     }
 
     /// Answers the acquire of a waiter whose connection was lost, if its lane may come back and ask for the answer.
-    pub(super) fn answer_lost(&self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn answer_lost(&self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Closed {
             let refusal = Refusal::Cancelled(CancelReason::ConnectionLost);
             self.answer_reserved(claim, Answer::Refused(refusal), effects);
         }
     }
 
-    fn start_releasing(&mut self, index: u32, release_after_ms: u32, effects: &mut impl Effects) {
+    fn start_releasing(&mut self, index: ClaimIx, release_after_ms: u32, effects: &mut impl Effects) {
         if release_after_ms == 0 {
             effects.measure(Measure::Lost(LossReason::ConnectionLost));
             self.measure_hold(index, effects);
@@ -160,7 +160,7 @@ impl Shard {
     }
 
     /// Sets the end that the loss of its lane gives a hold, or takes it back.
-    fn time_release(&mut self, index: u32) {
+    fn time_release(&mut self, index: ClaimIx) {
         let lane = &self.lanes.lanes[self.claims[index].lane];
         let lost_at = if lane.state == LaneState::Open { Time::NEVER } else { lane.lost_at };
         let detail = self.detail_mut(index);
@@ -173,7 +173,7 @@ impl Shard {
 
     /// Whether a hold whose timer fired at `at` ends. Its lane may have come back, and been lost again, since the timer was
     /// set, and what follows from that may still be left over: then the timer is set anew.
-    pub(super) fn is_released_at(&mut self, index: u32, at: Time) -> bool {
+    pub(super) fn is_released_at(&mut self, index: ClaimIx, at: Time) -> bool {
         self.time_release(index);
         let is_over = self.claims[index].deadline <= at;
         if !is_over && !self.claims[index].wheel.is_set() {
@@ -183,7 +183,7 @@ impl Shard {
         is_over
     }
 
-    pub(super) fn stop_releasing(&mut self, index: u32) {
+    pub(super) fn stop_releasing(&mut self, index: ClaimIx) {
         if self.claims[index].has(flag::RELEASING) {
             self.claims[index].flags &= !flag::RELEASING;
             let lease_end = self.detail_mut(index).lease_end;

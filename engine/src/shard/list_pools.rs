@@ -3,8 +3,8 @@
 use super::{Caller, PageBounds, Shard};
 use crate::access::{Access, Rights};
 use crate::effect::{Answer, Effects, ListedPool, PoolPage};
+use crate::handle::PoolIx;
 use crate::limits::LIST_SCAN_COUNT_MAX;
-use crate::slab::NONE;
 
 impl Shard {
     /// Lists pools of the namespace whose names begin with `prefix`, from the pool number `from` on. A page looks at
@@ -24,7 +24,7 @@ impl Shard {
         let end = self.pools.end().min(from.saturating_add(LIST_SCAN_COUNT_MAX));
         let mut space = from;
         while space < end && page.pools.len() < bounds.count_max && bytes < bounds.bytes_max {
-            if let Some(pool) = self.listed_pool(space, caller.namespace, access, prefix) {
+            if let Some(pool) = self.listed_pool(PoolIx::new(space), caller.namespace, access, prefix) {
                 bytes += 64 + pool.name.len();
                 page.pools.push(pool);
             }
@@ -38,13 +38,13 @@ impl Shard {
     /// by this access.
     fn listed_pool(
         &self,
-        space: u32,
+        space: PoolIx,
         namespace: u16,
         access: Option<&Access>,
         prefix: &[u8],
     ) -> Option<ListedPool> {
         let entry = self.pools[space].entry;
-        if entry == NONE || self.keys.entries[entry].namespace != namespace {
+        if entry.is_none() || self.keys.entries[entry].namespace != namespace {
             return None;
         }
         let name = self.keys.key(entry);

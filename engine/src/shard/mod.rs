@@ -1,5 +1,6 @@
 //! One part of the keys, with its own claims, timers and counters.
 
+use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx, PoolIx, QueueIx, TreeIx};
 mod access;
 mod acquire;
 mod contended;
@@ -45,13 +46,13 @@ use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{ClaimId, Effects, LogState, QuorumState, Refusal, Ticket};
 use crate::entry::KeyTable;
 use crate::fifo::Fifo;
-use crate::index::KeyIndex;
+use crate::index::HashIndex;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
 use crate::limits::{Limits, WORK_PER_TURN_MIN};
 use crate::queue::Queue;
 use crate::registrations::Registrations;
-use crate::slab::{NONE, Slab};
+use crate::slab::Slab;
 use crate::steps::Steps;
 use crate::time::{Nanos, Reading, Time};
 use crate::top_waits::TopWaits;
@@ -86,7 +87,7 @@ pub struct ShardConfig {
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// From [`Shard::lane`].
-    pub lane: u32,
+    pub lane: LaneIx,
     /// Where the answer goes.
     pub ticket: Ticket,
     /// The namespace of the lane.
@@ -132,13 +133,13 @@ pub struct Shard {
     /// Arrivals so far: the ticket of the next waiter.
     arrivals: u64,
     keys: KeyTable,
-    claims: Slab<Claim>,
-    details: Slab<Detail>,
-    queues: Slab<Queue>,
-    trees: Vec<TreeSpace>,
+    claims: Slab<ClaimIx, Claim>,
+    details: Slab<DetailIx, Detail>,
+    queues: Slab<QueueIx, Queue>,
+    trees: Slab<TreeIx, TreeSpace>,
     /// Nodes of all trees.
     node_count: u32,
-    pools: Slab<PoolSpace>,
+    pools: Slab<PoolIx, PoolSpace>,
     /// Number of pools whose capacity was set.
     set_pool_count: u32,
     buckets: BucketTable,
@@ -146,12 +147,12 @@ pub struct Shard {
     wheel: Wheel,
     hasher: RandomState,
     /// Waiting claims by lane and number.
-    waiting: KeyIndex,
+    waiting: HashIndex<ClaimIx>,
     /// Claims by entry, owner and request id.
-    request_ids: KeyIndex,
+    request_ids: HashIndex<ClaimIx>,
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being worked off.
-    waits_over: Fifo<u32>,
+    waits_over: Fifo<ClaimIx>,
     /// Claims whose wait ended while earlier grants of their key were left over.
     late_waits: Fifo<LateWait>,
     /// All of that instant are known and are being told so: none of them is granted any more as another one leaves.
@@ -179,7 +180,7 @@ pub struct Shard {
     thaw: freeze::Thaw,
     /// Stopping, freezing or recovering: nothing is granted before it was looked at closely.
     careful: bool,
-    watchers: BTreeMap<u32, Vec<Watcher>>,
+    watchers: BTreeMap<KeyIx, Vec<Watcher>>,
     /// Number of events for watchers.
     told_count: u32,
     /// By namespace.
@@ -194,7 +195,7 @@ pub struct Shard {
     lengthened: u64,
     registrations: Registrations,
     /// Claims that an earlier server granted, by the ids that it gave them.
-    restored: BTreeMap<ClaimId, u32>,
+    restored: BTreeMap<ClaimId, ClaimIx>,
     /// Terms of the namespaces that have any.
     terms: BTreeMap<u16, Terms>,
     top_waits: TopWaits,
@@ -223,7 +224,7 @@ impl Shard {
             claims: Slab::with_capacity(config.limits.claim_count_max),
             details: Slab::with_capacity(config.limits.claim_count_max),
             queues: Slab::default(),
-            trees: Vec::new(),
+            trees: Slab::default(),
             node_count: 0,
             pools: Slab::default(),
             set_pool_count: 0,
@@ -231,8 +232,8 @@ impl Shard {
             lanes: LaneTable::new(hasher.clone()),
             wheel: Wheel::new(config.start),
             hasher,
-            waiting: KeyIndex::new(config.limits.claim_count_max as usize),
-            request_ids: KeyIndex::new(config.limits.claim_count_max as usize),
+            waiting: HashIndex::new(config.limits.claim_count_max as usize),
+            request_ids: HashIndex::new(config.limits.claim_count_max as usize),
             secrets: ChaCha8Rng::from_seed(config.secret_seed),
             waits_over: Fifo::default(),
             late_waits: Fifo::default(),
@@ -366,7 +367,7 @@ impl Shard {
 
     /// Pass one for an id: brings the claim near.
     #[inline]
-    pub fn prefetch_claim(&self, slot: u32) {
+    pub fn prefetch_claim(&self, slot: ClaimIx) {
         self.claims.prefetch(slot);
     }
 
@@ -378,7 +379,7 @@ impl Shard {
 
     /// Pass two for an id: brings the entry of the claim near, and its neighbours in the wheel.
     #[inline]
-    pub fn prefetch_around(&self, slot: u32) {
+    pub fn prefetch_around(&self, slot: ClaimIx) {
         if let Some(claim) = self.claims.get(slot) {
             self.keys.entries.prefetch(claim.entry);
             self.claims.prefetch(claim.wheel.next());
@@ -394,7 +395,7 @@ impl Shard {
         }
         self.stopping = true;
         self.careful = true;
-        self.work.push(Work::RefuseWaiters(0));
+        self.work.push(Work::RefuseWaiters(ClaimIx::new(0)));
     }
 
     /// Whether [`Shard::stop`] was called.
@@ -444,7 +445,7 @@ impl Shard {
         Ok(())
     }
 
-    fn id(&self, claim: u32) -> ClaimId {
+    fn id(&self, claim: ClaimIx) -> ClaimId {
         let Claim { generation, secret, detail, .. } = self.claims[claim];
         let id = ClaimId::new(self.number, claim, generation, secret);
         let restored_place = self.details.get(detail).and_then(|detail| detail.restored_place);
@@ -453,7 +454,7 @@ impl Shard {
 
     /// The live claim that an id from outside names, if it is one of this namespace and, where given, of this key.
     #[inline]
-    fn claim_of(&self, id: ClaimId, namespace: u16, key: Option<&[u8]>) -> Result<u32, Refusal> {
+    fn claim_of(&self, id: ClaimId, namespace: u16, key: Option<&[u8]>) -> Result<ClaimIx, Refusal> {
         let mut slot = ClaimId::slot_of(id.place);
         let mut generation = ClaimId::generation_of(id.place);
         if !self.restored.is_empty() {
@@ -472,13 +473,13 @@ impl Shard {
         self.secrets.next_u64()
     }
 
-    fn ticket(&self, claim: u32) -> Ticket {
+    fn ticket(&self, claim: ClaimIx) -> Ticket {
         ticket_of(&self.claims, &self.details, &self.lanes, claim)
     }
 
     /// The detail of a claim, made if it has none.
-    fn detail_mut(&mut self, claim: u32) -> &mut Detail {
-        if self.claims[claim].detail == NONE {
+    fn detail_mut(&mut self, claim: ClaimIx) -> &mut Detail {
+        if self.claims[claim].detail.is_none() {
             // As `drop_detail` left it, or new: empty.
             self.claims[claim].detail = self.details.allocate();
         }
@@ -487,15 +488,15 @@ impl Shard {
 
     /// Lets go of the detail of a claim that is held, or is about to be, if nothing in it is needed any more.
     #[inline]
-    fn drop_idle_detail(&mut self, claim: u32) {
+    fn drop_idle_detail(&mut self, claim: ClaimIx) {
         if !self.claims[claim].has(flag::LINKED) && !self.details[self.claims[claim].detail].outlives_wait() {
             self.drop_detail(claim);
         }
     }
 
-    fn drop_detail(&mut self, claim: u32) {
-        let detail = std::mem::replace(&mut self.claims[claim].detail, NONE);
-        if detail != NONE {
+    fn drop_detail(&mut self, claim: ClaimIx) {
+        let detail = std::mem::replace(&mut self.claims[claim].detail, DetailIx::NONE);
+        if detail.is_some() {
             self.details[detail] = Detail::default();
             self.details.release(detail);
         }
@@ -503,10 +504,10 @@ impl Shard {
 
     /// Frees the record of a claim that stands nowhere any more.
     #[inline(always)]
-    fn free_claim(&mut self, index: u32) {
+    fn free_claim(&mut self, index: ClaimIx) {
         let claim = &self.claims[index];
         let (lane, entry) = (claim.lane, claim.entry);
-        let counted_len = if claim.detail == NONE { 0 } else { self.free_detail(index) };
+        let counted_len = if claim.detail.is_none() { 0 } else { self.free_detail(index) };
         let claim = &mut self.claims[index];
         claim.flags = 0;
         claim.secret = 0;
@@ -521,7 +522,7 @@ impl Shard {
     }
 
     /// Returns the bytes of the claim beside its key that accounts count.
-    fn free_detail(&mut self, claim: u32) -> u32 {
+    fn free_detail(&mut self, claim: ClaimIx) -> u32 {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         let detail = self.claims[claim].detail;
         let Detail { restored_place, request_id, counted_len, extra, .. } = &self.details[detail];
@@ -536,14 +537,19 @@ impl Shard {
         if is_named {
             self.forget_request_id(claim);
         }
-        self.claims[claim].detail = NONE;
+        self.claims[claim].detail = DetailIx::NONE;
         self.details[detail] = Detail::default();
         self.details.release(detail);
         counted_len
     }
 }
 
-fn ticket_of(claims: &Slab<Claim>, details: &Slab<Detail>, lanes: &LaneTable, claim: u32) -> Ticket {
+fn ticket_of(
+    claims: &Slab<ClaimIx, Claim>,
+    details: &Slab<DetailIx, Detail>,
+    lanes: &LaneTable,
+    claim: ClaimIx,
+) -> Ticket {
     let Claim { lane, detail, .. } = claims[claim];
     Ticket { lane: lanes.lanes[lane].address, number: details[detail].number }
 }

@@ -7,12 +7,12 @@ use crate::access::Rights;
 use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, ClaimId, Effects, Grant, LogState, PermitHolder, PoolStatus, Refusal};
 use crate::entry::{self, Kind};
+use crate::handle::{ClaimIx, KeyIx, LaneIx, PoolIx};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
 use crate::list::ClaimList;
 use crate::log::Record;
 use crate::measure::{FreedAt, Measure};
 use crate::pool::{Pool, PoolKey, PoolOrder, TooBig};
-use crate::slab::NONE;
 
 /// Asks for permits of one pool.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub struct AcquirePermits<'a> {
 #[derive(Debug)]
 pub(super) struct PoolSpace {
     /// The entry of the pool; `NONE` in a space without a pool.
-    pub(super) entry: u32,
+    pub(super) entry: KeyIx,
     pool: Pool,
     holders: ClaimList,
     /// Number of holders that are reserved, which no response shows, and the sum of their permits.
@@ -59,7 +59,7 @@ pub(super) struct PoolSpace {
 impl Default for PoolSpace {
     fn default() -> Self {
         Self {
-            entry: NONE,
+            entry: KeyIx::NONE,
             pool: Pool::new(0, PoolOrder::Arrival),
             holders: ClaimList::default(),
             reserved_count: 0,
@@ -95,7 +95,7 @@ impl Shard {
     pub fn describe_pool(&self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
         let entry = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
         let unknown = || PoolStatus { fence: self.keys.floor(), ..PoolStatus::default() };
-        let status = if entry == NONE { unknown() } else { self.pool_status(caller.lane, entry) };
+        let status = if entry.is_none() { unknown() } else { self.pool_status(caller.lane, entry) };
         effects.answer(caller.ticket, Answer::PoolDescribed(Box::new(status)));
     }
 
@@ -133,7 +133,7 @@ impl Shard {
         name: &[u8],
         capacity: u64,
         order: PoolOrder,
-    ) -> Result<(u32, u64), Refusal> {
+    ) -> Result<(KeyIx, u64), Refusal> {
         let hash = self.hash(caller.namespace, name);
         let known = self.keys.find(caller.namespace, name, hash);
         let limit = self.limits.set_pool_count_max;
@@ -155,8 +155,8 @@ impl Shard {
         Ok((entry, previous))
     }
 
-    pub(super) fn set_capacity_of(&mut self, entry: u32, capacity: u64) {
-        let pool = &mut self.pools[self.keys.entries[entry].head].pool;
+    pub(super) fn set_capacity_of(&mut self, entry: KeyIx, capacity: u64) {
+        let pool = &mut self.pools[self.keys.entries[entry].pool()].pool;
         self.set_pool_count += u32::from(!pool.is_set());
         pool.set_capacity(capacity);
     }
@@ -168,7 +168,7 @@ impl Shard {
         let Some(pool) = self.pool_at(known) else {
             return self.answer_durably(caller.ticket, Answer::CapacitySet { previous: 0 }, effects);
         };
-        let (previous, space) = (pool.capacity(), self.keys.entries[known].head);
+        let (previous, space) = (pool.capacity(), self.keys.entries[known].pool());
         if pool.is_in_use() || self.pools[space].working != 0 {
             let busy = Refusal::Busy(Box::new(self.contention(caller.lane, known, false)));
             return effects.answer(caller.ticket, Answer::Refused(busy));
@@ -184,35 +184,35 @@ impl Shard {
     }
 
     /// Forgets a pool without claims and without a set capacity.
-    fn forget_unused_pool(&mut self, entry: u32) {
-        let space = self.keys.entries[entry].head;
+    fn forget_unused_pool(&mut self, entry: KeyIx) {
+        let space = self.keys.entries[entry].pool();
         if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
-            self.keys.entries[entry].flags &= !(entry::flag::QUEUED | entry::flag::POOL);
+            self.keys.entries[entry].end_pool();
             self.keys.become_idle(entry);
             // Listings look at every space, also at a released space.
-            self.pools[space].entry = NONE;
+            self.pools[space].entry = KeyIx::NONE;
             self.pools.release(space);
         }
     }
 
     /// Checks the number of pools, and the number of pools whose capacity was set. For tests.
     pub(super) fn verify_pool_counts(&self) {
-        let listed_count = (0..self.pools.end()).filter(|space| self.pools[*space].entry != NONE).count();
+        let listed_count = self.pools.handles().filter(|space| self.pools[*space].entry.is_some()).count();
         assert_eq!(listed_count, self.pools.live_count() as usize, "spaces that have a pool");
-        let is_set = |entry: &u32| self.pool_at(*entry).is_some_and(Pool::is_set);
-        let count = (0..self.keys.entries.end()).filter(is_set).count();
+        let is_set = |entry: &KeyIx| self.pool_at(*entry).is_some_and(Pool::is_set);
+        let count = self.keys.entries.handles().filter(is_set).count();
         assert_eq!(count, self.set_pool_count as usize, "pools whose capacity was set");
     }
 
     /// How many permits a pool has, and whether its waiters stand in the order of their timestamps.
-    pub(super) fn pool_terms(&self, entry: u32) -> (u64, bool) {
-        let pool = &self.pools[self.keys.entries[entry].head].pool;
+    pub(super) fn pool_terms(&self, entry: KeyIx) -> (u64, bool) {
+        let pool = &self.pools[self.keys.entries[entry].pool()].pool;
         (pool.capacity(), pool.order() == PoolOrder::Timestamp)
     }
 
     /// The same of a pool whose capacity was set by itself; `None` of others.
-    pub(super) fn set_pool_terms(&self, entry: u32) -> Option<(u64, bool)> {
-        let pool = &self.pools[self.keys.entries[entry].head].pool;
+    pub(super) fn set_pool_terms(&self, entry: KeyIx) -> Option<(u64, bool)> {
+        let pool = &self.pools[self.keys.entries[entry].pool()].pool;
         pool.is_set().then(|| self.pool_terms(entry))
     }
 
@@ -273,7 +273,7 @@ impl Shard {
             self.has_room_on_lane(caller.lane, 1)?;
         }
         let entry = self.pool_entry(caller.namespace, acquire.name, hash, known, capacity, acquire.order);
-        let space = self.keys.entries[entry].head;
+        let space = self.keys.entries[entry].pool();
         let flags = flag::LIVE
             | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
             | if clamped { flag::CLAMPED } else { 0 }
@@ -301,7 +301,7 @@ impl Shard {
     }
 
     /// The capacity of the pool that a request is about, which must agree with what the request says of it.
-    fn checked_pool(&self, known: u32, acquire: &AcquirePermits<'_>) -> Result<u64, Refusal> {
+    fn checked_pool(&self, known: KeyIx, acquire: &AcquirePermits<'_>) -> Result<u64, Refusal> {
         if let Some(capacity) = acquire.capacity {
             checked_capacity(capacity)?;
         }
@@ -323,9 +323,9 @@ impl Shard {
         Ok(capacity)
     }
 
-    pub(super) fn pool_at(&self, entry: u32) -> Option<&Pool> {
+    pub(super) fn pool_at(&self, entry: KeyIx) -> Option<&Pool> {
         let entry = self.keys.entries.get(entry).filter(|entry| entry.has(entry::flag::POOL))?;
-        Some(&self.pools[entry.head].pool)
+        Some(&self.pools[entry.pool()].pool)
     }
 
     /// The entry of a pool, made if it is new.
@@ -334,31 +334,29 @@ impl Shard {
         namespace: u16,
         name: &[u8],
         hash: u64,
-        known: u32,
+        known: KeyIx,
         capacity: u64,
         order: PoolOrder,
-    ) -> u32 {
-        let entry = if known == NONE { self.insert_key(namespace, name, hash) } else { known };
-        if self.keys.entries[entry].head == NONE {
+    ) -> KeyIx {
+        let entry = if known.is_none() { self.insert_key(namespace, name, hash) } else { known };
+        if self.keys.entries[entry].is_free() {
             let space = self.pools.allocate();
             self.pools[space] = PoolSpace { entry, pool: Pool::new(capacity, order), ..PoolSpace::default() };
-            let record = &mut self.keys.entries[entry];
-            record.head = space;
-            record.flags |= entry::flag::QUEUED | entry::flag::POOL;
+            self.keys.entries[entry].set_pool(space);
             self.keys.leave_idle();
         }
         entry
     }
 
-    pub(super) fn hold_permits(&mut self, space: u32, claim: u32, permits: u64) {
+    pub(super) fn hold_permits(&mut self, space: PoolIx, claim: ClaimIx, permits: u64) {
         self.pools[space].pool.hold(permits);
         self.pools[space].holders.push_back(&mut self.claims, claim);
     }
 
     /// Counts a holder of a pool that becomes reserved, or ceases to be.
-    pub(super) fn count_reserved_permits(&mut self, claim: u32, is_reserved: bool) {
+    pub(super) fn count_reserved_permits(&mut self, claim: ClaimIx, is_reserved: bool) {
         let permits = self.permits_of(claim);
-        let space = &mut self.pools[self.keys.entries[self.claims[claim].entry].head];
+        let space = &mut self.pools[self.keys.entries[self.claims[claim].entry].pool()];
         if is_reserved {
             space.reserved_count += 1;
             space.reserved_permits += permits;
@@ -368,18 +366,18 @@ impl Shard {
         }
     }
 
-    fn permits_of(&self, claim: u32) -> u64 {
+    fn permits_of(&self, claim: ClaimIx) -> u64 {
         self.details[self.claims[claim].detail].permits().unwrap_or(0)
     }
 
-    fn pool_key_of(&self, claim: u32) -> PoolKey {
-        let pool = &self.pools[self.keys.entries[self.claims[claim].entry].head].pool;
+    fn pool_key_of(&self, claim: ClaimIx) -> PoolKey {
+        let pool = &self.pools[self.keys.entries[self.claims[claim].entry].pool()].pool;
         key_of(pool, self.details[self.claims[claim].detail].order)
     }
 
     /// Ends a hold of permits, and lets in whoever fits now.
-    pub(super) fn end_permits(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
-        let (space, permits) = (self.keys.entries[entry].head, self.permits_of(claim));
+    pub(super) fn end_permits(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
+        let (space, permits) = (self.keys.entries[entry].pool(), self.permits_of(claim));
         self.pools[space].pool.end_hold(permits);
         self.pools[space].freed_at = FreedAt::at(self.cause);
         self.pools[space].holders.remove(&mut self.claims, claim);
@@ -388,22 +386,22 @@ impl Shard {
     }
 
     /// Ends a wait for permits, and lets in whom it kept out.
-    pub(super) fn end_permits_wait(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn end_permits_wait(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         self.leave_pool(claim);
         self.free_claim(claim);
         self.grant_permits(entry, effects);
     }
 
-    fn leave_pool(&mut self, claim: u32) {
-        let (space, key) = (self.keys.entries[self.claims[claim].entry].head, self.pool_key_of(claim));
+    fn leave_pool(&mut self, claim: ClaimIx) {
+        let (space, key) = (self.keys.entries[self.claims[claim].entry].pool(), self.pool_key_of(claim));
         self.stop_waiting(claim);
         self.pools[space].pool.remove_waiter(key);
     }
 
     /// Grants from the head of the pool's waiters as many as fit, as far as the budget goes. A pool that nobody uses and
     /// nobody set goes.
-    pub(super) fn grant_permits(&mut self, entry: u32, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].head;
+    pub(super) fn grant_permits(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].pool();
         if !self.is_entry_frozen(entry) {
             while let Some(first) = self.pools[space].pool.first_that_fits() {
                 if !self.steps.take() {
@@ -425,8 +423,8 @@ impl Shard {
 
     /// Refuses the waiters for which the pool has become too small, as far as the budget goes, then grants: who is too big
     /// would keep out those behind it.
-    pub(super) fn go_on_with_pool(&mut self, entry: u32, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].head;
+    pub(super) fn go_on_with_pool(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].pool();
         let capacity = self.pools[space].pool.capacity();
         loop {
             let too_big = self.pools[space].pool.next_too_big();
@@ -448,45 +446,45 @@ impl Shard {
     }
 
     /// The claims that wait for permits, in the order in which they are served.
-    pub(super) fn pool_waiters(&self, entry: u32) -> impl Iterator<Item = u32> {
-        self.pools[self.keys.entries[entry].head].pool.waiters().map(|waiter| waiter.claim)
+    pub(super) fn pool_waiters(&self, entry: KeyIx) -> impl Iterator<Item = ClaimIx> {
+        self.pools[self.keys.entries[entry].pool()].pool.waiters().map(|waiter| waiter.claim)
     }
 
     /// Number of claims that wait for permits of a pool.
-    pub(super) fn pool_waiter_count(&self, entry: u32) -> u32 {
-        self.pools[self.keys.entries[entry].head].pool.waiter_count() as u32
+    pub(super) fn pool_waiter_count(&self, entry: KeyIx) -> u32 {
+        self.pools[self.keys.entries[entry].pool()].pool.waiter_count() as u32
     }
 
     /// Who stands in front of a claim for permits: the first waiter, else the first holder.
-    pub(super) fn in_front_of_pool(&self, entry: u32) -> u32 {
-        let space = &self.pools[self.keys.entries[entry].head];
+    pub(super) fn in_front_of_pool(&self, entry: KeyIx) -> ClaimIx {
+        let space = &self.pools[self.keys.entries[entry].pool()];
         space.pool.waiters().next().map_or(space.holders.first, |waiter| waiter.claim)
     }
 
     /// Whether the newest grant of a pool, if it has this fence, is still held.
-    pub(super) fn is_permit_fence_held(&self, space: u32, fence: u64) -> bool {
+    pub(super) fn is_permit_fence_held(&self, space: PoolIx, fence: u64) -> bool {
         let last = self.pools[space].holders.last;
-        last != NONE && self.claims[last].fence == fence && self.claims[last].is_held()
+        last.is_some() && self.claims[last].fence == fence && self.claims[last].is_held()
     }
 
     /// The first holder of a pool, or `NONE`.
-    pub(super) fn first_permit_holder(&self, space: u32) -> u32 {
+    pub(super) fn first_permit_holder(&self, space: PoolIx) -> ClaimIx {
         self.pools[space].holders.first
     }
 
     /// How many stand before a claim that waits for permits.
-    pub(super) fn position_in_pool(&self, claim: u32) -> usize {
-        let space = self.keys.entries[self.claims[claim].entry].head;
+    pub(super) fn position_in_pool(&self, claim: ClaimIx) -> usize {
+        let space = self.keys.entries[self.claims[claim].entry].pool();
         self.pools[space].pool.position_of(self.pool_key_of(claim), POSITION_COUNT_MAX)
     }
 
-    fn pool_status(&self, lane: u32, entry: u32) -> PoolStatus {
+    fn pool_status(&self, lane: LaneIx, entry: KeyIx) -> PoolStatus {
         let record = &self.keys.entries[entry];
         if record.kind() != Kind::Pool {
             return PoolStatus { fence: record.fence, ..PoolStatus::default() };
         }
         let numbers = self.pool_numbers(entry);
-        let PoolSpace { pool, holders, .. } = &self.pools[record.head];
+        let PoolSpace { pool, holders, .. } = &self.pools[record.pool()];
         let shown = self.shown_holders(holders.first, numbers.holder_count);
         PoolStatus {
             holders: shown.map(|claim| self.permit_holder(lane, claim)).collect(),
@@ -500,9 +498,9 @@ impl Shard {
     }
 
     /// Returns the state of a pool without the lists of holders and waiters.
-    pub(super) fn pool_numbers(&self, entry: u32) -> PoolStatus {
+    pub(super) fn pool_numbers(&self, entry: KeyIx) -> PoolStatus {
         let record = &self.keys.entries[entry];
-        let PoolSpace { pool, holders, reserved_count, reserved_permits, .. } = &self.pools[record.head];
+        let PoolSpace { pool, holders, reserved_count, reserved_permits, .. } = &self.pools[record.pool()];
         PoolStatus {
             capacity: pool.capacity(),
             held: pool.held() - reserved_permits,
@@ -516,7 +514,7 @@ impl Shard {
         }
     }
 
-    fn permit_holder(&self, lane: u32, index: u32) -> PermitHolder {
+    fn permit_holder(&self, lane: LaneIx, index: ClaimIx) -> PermitHolder {
         let claim = &self.claims[index];
         let detail = &self.details[claim.detail];
         let is_known = self.may(lane, index, Rights::INSPECT);
@@ -531,7 +529,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn verify_pool(&self, entry: u32) {
+    pub(super) fn verify_pool(&self, entry: KeyIx) {
         let PoolSpace {
             entry: own_entry,
             pool,
@@ -540,11 +538,11 @@ impl Shard {
             reserved_permits,
             working,
             freed_at: _,
-        } = &self.pools[self.keys.entries[entry].head];
+        } = &self.pools[self.keys.entries[entry].pool()];
         assert_eq!(*own_entry, entry, "entry of pool {entry}");
-        let step = |claim: &u32| Some(self.claims[*claim].next).filter(|next| *next != NONE);
-        let first = Some(holders.first).filter(|first| *first != NONE);
-        let claims: Vec<u32> = std::iter::successors(first, step).collect();
+        let step = |claim: &ClaimIx| Some(self.claims[*claim].position.next()).filter(|next| next.is_some());
+        let first = Some(holders.first).filter(|first| first.is_some());
+        let claims: Vec<ClaimIx> = std::iter::successors(first, step).collect();
         assert_eq!(claims.len() as u32, holders.count, "holders of pool {entry}");
         let held: u64 = claims.iter().map(|claim| self.permits_of(*claim)).sum();
         assert_eq!(held, pool.held(), "permits held of pool {entry}");

@@ -12,6 +12,7 @@ use super::Shard;
 use crate::account::{Accounts, QuotaReached, Resource};
 use crate::claim::Claim;
 use crate::effect::Refusal;
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::lane::Lane;
 
 impl From<QuotaReached> for Refusal {
@@ -57,7 +58,7 @@ pub(super) fn as_u32(len: usize) -> u32 {
 
 impl Shard {
     /// Sets the accounts of a lane.
-    pub(super) fn set_accounts(&mut self, lane: u32, accounts: Accounts) {
+    pub(super) fn set_accounts(&mut self, lane: LaneIx, accounts: Accounts) {
         self.has_accounts |= !accounts.is_empty();
         self.set_room_at_once();
         self.lanes.lanes[lane].set_accounts(accounts);
@@ -82,7 +83,7 @@ impl Shard {
     #[cold]
     pub(super) fn has_room_and_quota(
         &mut self,
-        lane: u32,
+        lane: LaneIx,
         count: u32,
         counted: NewClaims,
     ) -> Result<(), Refusal> {
@@ -91,7 +92,7 @@ impl Shard {
     }
 
     /// Looks whether the accounts of a lane allow these claims.
-    pub(super) fn has_quota(&mut self, lane: u32, counted: NewClaims) -> Result<(), Refusal> {
+    pub(super) fn has_quota(&mut self, lane: LaneIx, counted: NewClaims) -> Result<(), Refusal> {
         let accounts = &self.lanes.lanes[lane].accounts;
         accounts.have_room(Resource::Claims, counted.count as u64)?;
         accounts.have_room(Resource::Bytes, (counted.keys + counted.more) as u64)?;
@@ -100,7 +101,7 @@ impl Shard {
     }
 
     /// Looks whether the accounts of a lane allow so many more bytes. Without more bytes they do, even if they count too many.
-    pub(super) fn has_quota_for_bytes(&self, lane: u32, more: usize) -> Result<(), Refusal> {
+    pub(super) fn has_quota_for_bytes(&self, lane: LaneIx, more: usize) -> Result<(), Refusal> {
         if more > 0 {
             self.lanes.lanes[lane].accounts.have_room(Resource::Bytes, more as u64)?;
         }
@@ -109,18 +110,18 @@ impl Shard {
 
     /// Looks whether one more claim of a lane may wait.
     #[inline]
-    pub(super) fn may_have_waiter(&self, lane: u32) -> Result<(), Refusal> {
+    pub(super) fn may_have_waiter(&self, lane: LaneIx) -> Result<(), Refusal> {
         if self.has_accounts { self.has_quota_to_wait(lane) } else { Ok(()) }
     }
 
     #[cold]
-    fn has_quota_to_wait(&self, lane: u32) -> Result<(), Refusal> {
+    fn has_quota_to_wait(&self, lane: LaneIx) -> Result<(), Refusal> {
         Ok(self.lanes.lanes[lane].accounts.have_room(Resource::Waiters, 1)?)
     }
 
     /// Counts a new claim, if its lane is counted.
     #[cold]
-    pub(super) fn count_new_claim(&mut self, claim: u32) {
+    pub(super) fn count_new_claim(&mut self, claim: ClaimIx) {
         if !self.lanes.lanes[self.claims[claim].lane].is_counted {
             return;
         }
@@ -131,7 +132,7 @@ impl Shard {
         self.count_claim(claim);
     }
 
-    fn count_claim(&mut self, claim: u32) {
+    fn count_claim(&mut self, claim: ClaimIx) {
         let Claim { lane, entry, .. } = self.claims[claim];
         let len = self.counted_len(entry, self.len_beside_key(claim));
         let lane = &mut self.lanes.lanes[lane];
@@ -140,7 +141,7 @@ impl Shard {
     }
 
     /// A claim is over, or leaves its lane. `more` are its bytes beside its key.
-    fn uncount_claim(&mut self, lane: u32, entry: u32, more: u32) {
+    fn uncount_claim(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
         let len = self.counted_len(entry, more);
         let lane = &mut self.lanes.lanes[lane];
         lane.subtract(Resource::Claims, 1);
@@ -148,17 +149,17 @@ impl Shard {
     }
 
     /// Returns the bytes beside its key that accounts count of a claim.
-    fn len_beside_key(&self, claim: u32) -> u32 {
+    fn len_beside_key(&self, claim: ClaimIx) -> u32 {
         self.details.get(self.claims[claim].detail).map_or(0, |detail| detail.counted_len)
     }
 
-    fn counted_len(&self, entry: u32, more: u32) -> u64 {
+    fn counted_len(&self, entry: KeyIx, more: u32) -> u64 {
         self.keys.key(entry).len() as u64 + u64::from(more)
     }
 
     /// The last step of the end of a claim whose lane [needs care](crate::lane::Lane::needs_care).
     #[cold]
-    pub(super) fn drop_claim_with_care(&mut self, lane: u32, entry: u32, more: u32) {
+    pub(super) fn drop_claim_with_care(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
         self.uncount_claim(lane, entry, more);
         let record = &mut self.lanes.lanes[lane];
         record.is_late &= record.claim_count > 1;
@@ -167,14 +168,14 @@ impl Shard {
 
     /// Sets the bytes of a claim beside its key, if its lane is counted.
     #[inline]
-    pub(super) fn count_len(&mut self, claim: u32, len: usize) {
+    pub(super) fn count_len(&mut self, claim: ClaimIx, len: usize) {
         if self.lanes.lanes[self.claims[claim].lane].is_counted {
             self.set_counted_len(claim, len);
         }
     }
 
     #[cold]
-    fn set_counted_len(&mut self, claim: u32, len: usize) {
+    fn set_counted_len(&mut self, claim: ClaimIx, len: usize) {
         let len = as_u32(len);
         let before = std::mem::replace(&mut self.detail_mut(claim).counted_len, len);
         let lane = &mut self.lanes.lanes[self.claims[claim].lane];
@@ -184,7 +185,7 @@ impl Shard {
 
     /// Counts a claim that begins to wait. Of a claim over several keys only its home counts.
     #[inline]
-    pub(super) fn count_waiter(&mut self, claim: u32) {
+    pub(super) fn count_waiter(&mut self, claim: ClaimIx) {
         if self.has_accounts && !self.is_far(claim) {
             self.lane_of(claim).add(Resource::Waiters, 1);
         }
@@ -192,21 +193,26 @@ impl Shard {
 
     /// A claim waits no longer.
     #[inline]
-    pub(super) fn uncount_waiter(&mut self, claim: u32, is_far: bool) {
+    pub(super) fn uncount_waiter(&mut self, claim: ClaimIx, is_far: bool) {
         if self.has_accounts && !is_far {
             self.lane_of(claim).subtract(Resource::Waiters, 1);
         }
     }
 
     #[cold]
-    fn lane_of(&mut self, claim: u32) -> &mut Lane {
+    fn lane_of(&mut self, claim: ClaimIx) -> &mut Lane {
         &mut self.lanes.lanes[self.claims[claim].lane]
     }
 
     /// Refuses to give a claim to a lane whose accounts have no room for it and for the claims that the request has moved before. An account
     /// that counts the claim already has room.
     #[inline]
-    pub(super) fn may_move_to(&self, claim: u32, lane: u32, moved: &mut MovedClaims) -> Result<(), Refusal> {
+    pub(super) fn may_move_to(
+        &self,
+        claim: ClaimIx,
+        lane: LaneIx,
+        moved: &mut MovedClaims,
+    ) -> Result<(), Refusal> {
         if !self.has_accounts {
             return Ok(());
         }
@@ -217,8 +223,8 @@ impl Shard {
     #[cold]
     pub(super) fn has_quota_for_move(
         &self,
-        claim: u32,
-        lane: u32,
+        claim: ClaimIx,
+        lane: LaneIx,
         more: u32,
         moved: &mut MovedClaims,
     ) -> Result<(), Refusal> {
@@ -235,12 +241,12 @@ impl Shard {
         Ok(())
     }
 
-    fn is_waiter(&self, claim: u32) -> bool {
+    fn is_waiter(&self, claim: ClaimIx) -> bool {
         !self.claims[claim].is_held() && !self.is_far(claim)
     }
 
     /// Gives a claim to another lane, and with it what it counts.
-    pub(super) fn set_lane(&mut self, claim: u32, lane: u32) {
+    pub(super) fn set_lane(&mut self, claim: ClaimIx, lane: LaneIx) {
         if !self.has_accounts {
             self.claims[claim].lane = lane;
             return;

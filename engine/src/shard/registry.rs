@@ -12,8 +12,8 @@ use crate::effect::{
     Answer, ClaimAct, ClaimId, Effects, LogState, Refusal, Registered, Registration, RegistrationPage, Scope,
 };
 use crate::entry;
+use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
 use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
-use crate::slab::NONE;
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Shard {
     fn answer_registered(
         &self,
         caller: &Caller,
-        registered: Result<(u32, bool), Refusal>,
+        registered: Result<(ClaimIx, bool), Refusal>,
         effects: &mut impl Effects,
     ) {
         match registered {
@@ -98,7 +98,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         let claim = self.registered_claim(caller.namespace, key);
-        let answer = if claim == NONE {
+        let answer = if claim.is_none() {
             Answer::Refused(Refusal::NotFound)
         } else if self.is_registered_by(caller, claim, owner) {
             if self.claims[claim].lane != caller.lane {
@@ -124,7 +124,7 @@ impl Shard {
     /// Says what is registered under a key, also where its lease is over.
     pub fn look_up(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let claim = self.registered_claim(caller.namespace, key);
-        let found = (claim != NONE).then(|| Box::new(self.registration(caller.lane, claim)));
+        let found = (claim.is_some()).then(|| Box::new(self.registration(caller.lane, claim)));
         self.answer_durably(caller.ticket, Answer::LookedUp(found), effects);
     }
 
@@ -140,7 +140,7 @@ impl Shard {
         let mut page = RegistrationPage::default();
         let mut bytes = 0;
         page.next = self.scan(from, |claim| {
-            let own_type = |detail: u32| self.details[detail].registration().map(|own| &*own.type_name);
+            let own_type = |detail: DetailIx| self.details[detail].registration().map(|own| &*own.type_name);
             let wanted = self.claims[claim].has(flag::REGISTERED)
                 && self.namespace_of(claim) == caller.namespace
                 && self.may(caller.lane, claim, Rights::LIST)
@@ -161,19 +161,19 @@ impl Shard {
         caller: &Caller,
         register: &Register<'_>,
         effects: &mut impl Effects,
-    ) -> Result<(u32, bool), Refusal> {
+    ) -> Result<(ClaimIx, bool), Refusal> {
         let end_ms = self.checked_end_ms(register)?;
         let hash = self.hash(caller.namespace, register.key);
         let known = self.keys.find(caller.namespace, register.key, hash);
         let is_durable = self.is_registered_durably(caller.namespace, known, register)?;
         let claim = self.registered_claim(caller.namespace, register.key);
-        if claim != NONE && self.is_registered_by(caller, claim, register.owner) {
+        if claim.is_some() && self.is_registered_by(caller, claim, register.owner) {
             self.may_grow(claim, caller.lane, register)?;
             self.raise_scope(claim, is_durable)?;
             self.renew_registration(claim, caller, register, end_ms, effects);
             return Ok((claim, true));
         }
-        if claim != NONE && !(register.lazy && self.claims[claim].has(flag::OVERDUE)) {
+        if claim.is_some() && !(register.lazy && self.claims[claim].has(flag::OVERDUE)) {
             let entry = self.claims[claim].entry;
             return Err(Refusal::Busy(Box::new(self.contention(caller.lane, entry, false))));
         }
@@ -187,13 +187,14 @@ impl Shard {
         if is_durable {
             self.may_count_in(Scope::Local)?;
         }
-        if claim == NONE {
+        if claim.is_none() {
             self.has_room(caller.lane, || register.counted())?;
         } else {
             self.has_quota(caller.lane, register.counted())?;
             self.end_hold(claim, effects);
         }
-        let entry = if known == NONE { self.insert_key(caller.namespace, register.key, hash) } else { known };
+        let entry =
+            if known.is_none() { self.insert_key(caller.namespace, register.key, hash) } else { known };
         let lazy = if register.lazy { flag::LAZY } else { 0 };
         let claim = self.new_claim(caller.lane, entry, flag::LIVE | flag::ENDLESS | flag::REGISTERED | lazy);
         if is_durable {
@@ -216,10 +217,10 @@ impl Shard {
         caller: &Caller,
         register: &Register<'_>,
         effects: &mut impl Effects,
-    ) -> Result<(u32, bool), Refusal> {
+    ) -> Result<(ClaimIx, bool), Refusal> {
         let end_ms = self.checked_end_ms(register)?;
         let claim = self.registered_claim(caller.namespace, register.key);
-        if claim == NONE {
+        if claim.is_none() {
             return Err(Refusal::NotFound);
         }
         if !self.is_registered_by(caller, claim, register.owner) {
@@ -233,12 +234,17 @@ impl Shard {
     /// Refuses a renewal with more bytes than the accounts of its lane allow. A renewal that is no longer than what it renews is not refused:
     /// a registration may be older than its quota.
     #[inline]
-    fn may_grow(&self, claim: u32, lane: u32, register: &Register<'_>) -> Result<(), Refusal> {
+    fn may_grow(&self, claim: ClaimIx, lane: LaneIx, register: &Register<'_>) -> Result<(), Refusal> {
         if self.has_accounts { self.has_quota_to_grow(claim, lane, register) } else { Ok(()) }
     }
 
     #[cold]
-    fn has_quota_to_grow(&self, claim: u32, lane: u32, register: &Register<'_>) -> Result<(), Refusal> {
+    fn has_quota_to_grow(
+        &self,
+        claim: ClaimIx,
+        lane: LaneIx,
+        register: &Register<'_>,
+    ) -> Result<(), Refusal> {
         let len = register.counted_len();
         self.has_quota_for_move(claim, lane, as_u32(len), &mut MovedClaims::default())?;
         let detail = &self.details[self.claims[claim].detail];
@@ -249,7 +255,7 @@ impl Shard {
     }
 
     /// Returns whether this owner registered a claim, and the caller may speak for it.
-    fn is_registered_by(&self, caller: &Caller, claim: u32, owner: &[u8]) -> bool {
+    fn is_registered_by(&self, caller: &Caller, claim: ClaimIx, owner: &[u8]) -> bool {
         self.owner_of(claim).as_ref() == owner && self.may(caller.lane, claim, Rights::RELEASE_OTHERS)
     }
 
@@ -260,7 +266,7 @@ impl Shard {
     fn is_registered_durably(
         &self,
         namespace: u16,
-        entry: u32,
+        entry: KeyIx,
         register: &Register<'_>,
     ) -> Result<bool, Refusal> {
         let scope_min = self.scope_in(namespace, Scope::Ephemeral);
@@ -276,7 +282,7 @@ impl Shard {
     }
 
     /// What was ephemeral has to be durable from here on, if it is to be.
-    fn raise_scope(&mut self, claim: u32, is_durable: bool) -> Result<(), Refusal> {
+    fn raise_scope(&mut self, claim: ClaimIx, is_durable: bool) -> Result<(), Refusal> {
         if !is_durable || self.claims[claim].has(flag::LOCAL) {
             return Ok(());
         }
@@ -304,18 +310,18 @@ impl Shard {
         i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX)
     }
 
-    fn registered_claim(&self, namespace: u16, key: &[u8]) -> u32 {
+    fn registered_claim(&self, namespace: u16, key: &[u8]) -> ClaimIx {
         let entry = self.keys.find(namespace, key, self.hash(namespace, key));
-        if entry == NONE {
-            return NONE;
+        if entry.is_none() {
+            return ClaimIx::NONE;
         }
         let entry = &self.keys.entries[entry];
-        if entry.has(entry::flag::QUEUED) { self.queues[entry.head].holders.first } else { entry.head }
+        if entry.has(entry::flag::QUEUED) { self.queues[entry.queue()].holders.first } else { entry.holder() }
     }
 
     fn renew_registration(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         caller: &Caller,
         register: &Register<'_>,
         end_ms: i64,
@@ -343,7 +349,7 @@ impl Shard {
     }
 
     /// Returns the name of the type that a registration, which may be new, gets.
-    fn type_name_for(&mut self, claim: u32, type_name: &[u8]) -> Arc<[u8]> {
+    fn type_name_for(&mut self, claim: ClaimIx, type_name: &[u8]) -> Arc<[u8]> {
         let namespace = self.namespace_of(claim);
         if let Some(registered) = self.details[self.claims[claim].detail].registration() {
             if *registered.type_name == *type_name {
@@ -357,7 +363,7 @@ impl Shard {
     /// A registration is about to be freed.
     #[cold]
     #[inline(never)]
-    pub(super) fn end_registration(&mut self, claim: u32) {
+    pub(super) fn end_registration(&mut self, claim: ClaimIx) {
         if let Some(registered) = self.details[self.claims[claim].detail].registration() {
             let namespace = self.namespace_of(claim);
             self.registrations.end(namespace, &registered.type_name);
@@ -370,7 +376,7 @@ impl Shard {
     }
 
     /// Sets the timer at which others may take what is registered lazily.
-    pub(super) fn time_lazy(&mut self, claim: u32) {
+    pub(super) fn time_lazy(&mut self, claim: ClaimIx) {
         let registered = self.details[self.claims[claim].detail].registration();
         let end_ms = registered.map_or(0, |registered| registered.end_ms);
         let overdue_ms = end_ms.saturating_add(LAZY_GRACE_MS).saturating_add(1);
@@ -382,7 +388,7 @@ impl Shard {
     }
 
     /// From here on others may take it. Who knows its owner may still renew it, until it is forgotten.
-    pub(super) fn become_overdue(&mut self, claim: u32) {
+    pub(super) fn become_overdue(&mut self, claim: ClaimIx) {
         self.claims[claim].flags |= flag::OVERDUE;
         let registered = self.details[self.claims[claim].detail].registration();
         let end_ms = registered.map_or(0, |registered| registered.end_ms);
@@ -390,29 +396,29 @@ impl Shard {
     }
 
     /// What is left of the lease of what is registered; below zero where it is over.
-    pub(super) fn lazy_remaining_ms(&self, claim: u32) -> i64 {
+    pub(super) fn lazy_remaining_ms(&self, claim: ClaimIx) -> i64 {
         let registered = self.details[self.claims[claim].detail].registration();
         registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
     }
 
     /// Says that the lease of what is registered ended.
-    pub(super) fn tell_registration_expired(&self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn tell_registration_expired(&self, claim: ClaimIx, effects: &mut impl Effects) {
         if let Some(registered) = self.details[self.claims[claim].detail].registration() {
             effects.registration_expired(self.namespace_of(claim), &registered.type_name);
         }
     }
 
-    fn not_owner(&self, caller: &Caller, claim: u32) -> Refusal {
+    fn not_owner(&self, caller: &Caller, claim: ClaimIx) -> Refusal {
         Refusal::NotOwner(Box::new(self.contention(caller.lane, self.claims[claim].entry, false)))
     }
 
-    fn registered(&self, claim: u32, renewed: bool) -> Registered {
+    fn registered(&self, claim: ClaimIx, renewed: bool) -> Registered {
         let (id, fence) = (self.id(claim), self.claims[claim].fence);
         Registered { id, fence, remaining_ms: self.lazy_remaining_ms(claim), renewed }
     }
 
     /// A registration as a lane sees it: without its id, owner and value, unless the lane may know them.
-    fn registration(&self, lane: u32, index: u32) -> Registration {
+    fn registration(&self, lane: LaneIx, index: ClaimIx) -> Registration {
         let is_known = self.may(lane, index, Rights::INSPECT);
         let claim = &self.claims[index];
         let detail = &self.details[claim.detail];

@@ -7,9 +7,9 @@ use crate::effect::{
     Answer, CancelReason, ClaimAct, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason,
     WhenDurable, remaining_ms,
 };
+use crate::handle::ClaimIx;
 use crate::lane::{Lane, LaneState};
 use crate::measure::{LossReason, Measure};
-use crate::slab::NONE;
 use crate::time::{Nanos, Time};
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl Shard {
 
     /// Everything but the release of a hold that is neither in the durable log nor a registration.
     #[inline(never)]
-    fn release_with_care(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+    fn release_with_care(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_held() {
             self.release_durable(caller, claim, effects);
         } else {
@@ -77,7 +77,7 @@ impl Shard {
     /// Releases a hold that is in the durable log. The release of a hold without a lease must not be forgotten, and the
     /// release of a hold that moved must not be answered before the request that has it; others are answered at once, since
     /// the lease ends the hold if its release is lost.
-    fn release_durable(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+    fn release_durable(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].lane != caller.lane {
             self.tell_released_elsewhere(caller, claim, effects);
         }
@@ -92,7 +92,7 @@ impl Shard {
     }
 
     /// Tells the lane of a hold that another lane releases it. A client may have several lanes, and loses nothing then.
-    fn tell_released_elsewhere(&self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+    fn tell_released_elsewhere(&self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         let lanes = [self.claims[claim].lane, caller.lane].map(|lane| &self.lanes.lanes[lane]);
         let [holder, releaser] =
             lanes.map(|lane| (&lane.owner, lane.access.as_deref().map(Access::identity)));
@@ -102,7 +102,7 @@ impl Shard {
         self.revoke_event(claim, RevokeReason::ReleasedElsewhere, effects);
     }
 
-    fn release_waiter(&mut self, caller: &Caller, claim: u32, effects: &mut impl Effects) {
+    fn release_waiter(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.is_far(claim) {
             return effects.answer(caller.ticket, Answer::Refused(Refusal::NotFound));
         }
@@ -176,7 +176,7 @@ impl Shard {
     #[inline(never)]
     fn record_extended(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         before: Time,
         remaining_ms: u32,
         effects: &mut impl Effects,
@@ -196,7 +196,7 @@ impl Shard {
     fn tell_lease_moved(
         &self,
         caller: &Caller,
-        claim: u32,
+        claim: ClaimIx,
         remaining_ms: u32,
         waits: bool,
         effects: &mut impl Effects,
@@ -218,7 +218,7 @@ impl Shard {
         }
     }
 
-    fn move_lease(&mut self, index: u32, lease_ms: u32) -> Result<u32, Refusal> {
+    fn move_lease(&mut self, index: ClaimIx, lease_ms: u32) -> Result<u32, Refusal> {
         let claim = &mut self.claims[index];
         let waits = !claim.is_held();
         if waits && self.details[claim.detail].permits().is_none() {
@@ -246,7 +246,7 @@ impl Shard {
         }
         let end = self.now.after_ms(u64::from(lease_ms));
         let mut deadline = end;
-        if claim.detail != NONE {
+        if claim.detail.is_some() {
             let detail = &mut self.details[claim.detail];
             // The log may have to write the hold once more, and a reboot begins the lease that stands there anew.
             detail.lease_ms = lease_ms;
@@ -266,7 +266,7 @@ impl Shard {
     }
 
     /// Moves a deadline, timer and all.
-    pub(super) fn set_deadline(&mut self, claim: u32, deadline: Time) {
+    pub(super) fn set_deadline(&mut self, claim: ClaimIx, deadline: Time) {
         self.wheel.clear(&mut self.claims, claim);
         self.claims[claim].deadline = deadline;
         if deadline != Time::NEVER {
@@ -286,7 +286,7 @@ impl Shard {
     }
 
     /// Ends a claim that waits and answers its acquire.
-    fn give_up(&mut self, claim: u32, reason: CancelReason, effects: &mut impl Effects) {
+    fn give_up(&mut self, claim: ClaimIx, reason: CancelReason, effects: &mut impl Effects) {
         self.answer_reserved(claim, Answer::Refused(Refusal::Cancelled(reason)), effects);
         self.end_wait(claim, effects);
     }

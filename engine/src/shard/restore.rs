@@ -4,12 +4,12 @@ use super::Shard;
 use crate::claim::{Extra, RegisteredAs, flag};
 use crate::effect::{ClaimId, Effects, LaneAddress, Refusal, Scope};
 use crate::entry;
+use crate::handle::{ClaimIx, KeyIx};
 use crate::lane::LaneState;
 use crate::log::image::KeyCounter;
 use crate::log::{Hold, Item};
 use crate::pool::PoolOrder;
 use crate::registrations::Registrations;
-use crate::slab::NONE;
 use crate::time::Time;
 use crate::tree::TreeItem;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Shard {
         let KeyCounter { namespace, key, fence, scope } = *counter;
         let hash = self.hash(namespace, key);
         let mut entry = self.keys.find(namespace, key, hash);
-        if entry == NONE {
+        if entry.is_none() {
             if !self.keys.has_room_for_idle() {
                 return self.keys.raise_floor(fence);
             }
@@ -39,7 +39,7 @@ impl Shard {
         self.restore_fence(entry, fence, scope);
     }
 
-    fn restore_fence(&mut self, entry: u32, fence: u64, scope: Scope) {
+    fn restore_fence(&mut self, entry: KeyIx, fence: u64, scope: Scope) {
         let entry = &mut self.keys.entries[entry];
         entry.fence = entry.fence.max(fence);
         if scope.is_durable() {
@@ -56,7 +56,7 @@ impl Shard {
         self.set_capacity_of(entry, capacity);
     }
 
-    fn restored_pool(&mut self, namespace: u16, name: &[u8], capacity: u64, by_timestamp: bool) -> u32 {
+    fn restored_pool(&mut self, namespace: u16, name: &[u8], capacity: u64, by_timestamp: bool) -> KeyIx {
         let hash = self.hash(namespace, name);
         let known = self.keys.find(namespace, name, hash);
         let order = if by_timestamp { PoolOrder::Timestamp } else { PoolOrder::Arrival };
@@ -77,14 +77,14 @@ impl Shard {
         let name = hold.item.counter_name();
         let hash = self.hash(namespace, name);
         let known = self.keys.find(namespace, name, hash);
-        if known != NONE
-            && self.keys.entries[known].head != NONE
+        if known.is_some()
+            && !self.keys.entries[known].is_free()
             && self.keys.entries[known].kind() != kind_of(&hold.item)
         {
             return Err(Refusal::bad_input("hold", 0, "its key has holds of another kind"));
         }
         let entry = match &hold.item {
-            Item::Key(_) | Item::Registration { .. } if known == NONE => {
+            Item::Key(_) | Item::Registration { .. } if known.is_none() => {
                 self.keys.insert_beside(namespace, name, hash)
             }
             Item::Key(_) | Item::Registration { .. } => known,
@@ -145,17 +145,17 @@ impl Shard {
         Ok(())
     }
 
-    fn stand_where_it_was(&mut self, claim: u32, entry: u32, item: &Item<'_>) {
+    fn stand_where_it_was(&mut self, claim: ClaimIx, entry: KeyIx, item: &Item<'_>) {
         match item {
             Item::Key(_) | Item::Registration { .. } => self.join_holders(claim),
             Item::Permits { permits, .. } => {
-                self.hold_permits(self.keys.entries[entry].head, claim, *permits);
+                self.hold_permits(self.keys.entries[entry].pool(), claim, *permits);
             }
             Item::Paths(paths) => self.restore_set(entry, claim, &tree_items(paths)),
         }
     }
 
-    fn time_restored(&mut self, claim: u32, hold: &Hold<'_>) {
+    fn time_restored(&mut self, claim: ClaimIx, hold: &Hold<'_>) {
         if let Item::Registration { lazy: true, .. } = hold.item {
             return self.time_lazy(claim);
         }
@@ -174,7 +174,7 @@ impl Shard {
     /// Slot and generation of the claim with this id, which an earlier server may have granted.
     #[cold]
     #[inline(never)]
-    pub(super) fn restored_place(&self, id: ClaimId) -> (u32, u16) {
+    pub(super) fn restored_place(&self, id: ClaimId) -> (ClaimIx, u16) {
         match self.restored.get(&id) {
             Some(claim) => (*claim, self.claims[*claim].generation),
             None => (ClaimId::slot_of(id.place), ClaimId::generation_of(id.place)),

@@ -5,6 +5,7 @@
 use super::Shard;
 use crate::account::{Account, Accounts};
 use crate::effect::Scope;
+use crate::handle::LaneIx;
 use std::sync::Arc;
 
 /// Terms of one namespace. The default value changes nothing.
@@ -68,7 +69,7 @@ impl Shard {
     }
 
     /// Sets the accounts of a lane: the accounts of its client, and the account of its namespace.
-    pub(super) fn account_for(&mut self, lane: u32) {
+    pub(super) fn account_for(&mut self, lane: LaneIx) {
         let record = &self.lanes.lanes[lane];
         let own = record.access.as_ref().map_or(Accounts::NONE, |access| access.accounts().clone());
         let namespace = self.terms.get(&record.namespace).and_then(|terms| terms.account.clone());

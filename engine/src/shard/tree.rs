@@ -5,13 +5,14 @@ use super::freeze::Thaw;
 use super::quota::NewClaims;
 use super::{AcquireOptions, Caller, Shard};
 use crate::claim::Extra;
+use crate::claim::Position;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, Effects, Grant, Refusal, Ticket};
-use crate::entry::{self, Kind};
+use crate::entry::Kind;
 use crate::fifo::Fifo;
+use crate::handle::{ClaimIx, ItemIx, KeyIx, LaneIx, TreeIx};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::measure::{FreedAt, Measure};
-use crate::slab::NONE;
 use crate::tree::{Enters, Tree, TreeItem, Verdict, fingerprint, segment_count};
 
 /// Asks for one hold on a set of paths.
@@ -100,7 +101,7 @@ impl Shard {
         let asked_ms = if endless && !acquire.session_lease { 0 } else { acquire.lease_ms };
         let (lease_ms, clamped) = self.checked_terms(asked_ms, acquire.session_lease, options.scope)?;
         let entry = self.tree_entry(caller.namespace);
-        let space = self.keys.entries[entry].head as usize;
+        let space = self.keys.entries[entry].tree();
         if let Some(request_id) = options.request_id {
             let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
             if let Some(claim) = self.find_request_id(caller.lane, entry, owner, request_id, None) {
@@ -187,7 +188,7 @@ impl Shard {
 
     /// Returns true if a set enters its tree over several turns: if it has very many segments, or if another set enters already.
     #[inline]
-    fn enters_later(&self, space: usize, items: &[TreeItem<'_>]) -> bool {
+    fn enters_later(&self, space: TreeIx, items: &[TreeItem<'_>]) -> bool {
         self.trees[space].tree.is_entering() || items.len() > 1 && self.is_large_set(items)
     }
 
@@ -197,10 +198,10 @@ impl Shard {
     }
 
     /// A set that enters and may not wait was taken over: from here on it may wait as long as the new request.
-    fn let_wait(&mut self, claim: u32, wait_ms: u32) {
-        let Claim { entry, next, .. } = self.claims[claim];
-        let space = self.keys.entries[entry].head as usize;
-        if wait_ms > 0 && self.trees[space].tree.let_wait(next) {
+    fn let_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
+        let Claim { entry, position, .. } = self.claims[claim];
+        let space = self.keys.entries[entry].tree();
+        if wait_ms > 0 && self.trees[space].tree.let_wait(position.first_item()) {
             self.time_wait(claim, wait_ms);
         }
     }
@@ -210,7 +211,7 @@ impl Shard {
         &self,
         caller: &Caller,
         acquire: &AcquireSet<'_>,
-        entry: u32,
+        entry: KeyIx,
         later: bool,
     ) -> Result<(), Refusal> {
         if later {
@@ -224,25 +225,27 @@ impl Shard {
     }
 
     /// Why a set that is not clear, or may not be held, is refused. `blocker` is a claim in its way.
-    fn refusal_of_try(&self, lane: u32, entry: u32, blocker: Option<u32>) -> Refusal {
+    fn refusal_of_try(&self, lane: LaneIx, entry: KeyIx, blocker: Option<ClaimIx>) -> Refusal {
         match blocker {
             None if self.is_entry_frozen(entry) => Refusal::Frozen,
             // `NONE` if the items in the way belong to a claim that is over and are still being removed.
-            blocker => Refusal::Busy(Box::new(self.contention_with(lane, entry, blocker.unwrap_or(NONE)))),
+            blocker => {
+                Refusal::Busy(Box::new(self.contention_with(lane, entry, blocker.unwrap_or(ClaimIx::NONE))))
+            }
         }
     }
 
     /// The entry that stands for a tree namespace, made if it is new. It stays: its counter orders all grants in it.
-    pub(super) fn tree_entry(&mut self, namespace: u16) -> u32 {
+    pub(super) fn tree_entry(&mut self, namespace: u16) -> KeyIx {
         let hash = self.hash(namespace, b"");
         let known = self.keys.find(namespace, b"", hash);
-        if known != NONE && self.keys.entries[known].kind() == Kind::Tree {
+        if known.is_some() && self.keys.entries[known].kind() == Kind::Tree {
             return known;
         }
         // Of a counter that was restored the entry is there already.
-        let entry = if known == NONE { self.insert_key(namespace, b"", hash) } else { known };
+        let entry = if known.is_none() { self.insert_key(namespace, b"", hash) } else { known };
         let tree = Tree::new(self.hasher.clone());
-        self.trees.push(TreeSpace {
+        let tree = self.trees.add(TreeSpace {
             tree,
             waiter_count: 0,
             holder_count: 0,
@@ -254,23 +257,21 @@ impl Shard {
             thawed: 0,
             thaw: Thaw::default(),
         });
-        let record = &mut self.keys.entries[entry];
-        record.head = self.trees.len() as u32 - 1;
-        record.flags |= entry::flag::QUEUED | entry::flag::TREE;
+        self.keys.entries[entry].set_tree(tree);
         self.keys.leave_idle();
         entry
     }
 
     /// Notes the paths of a set that a request id names, so that a repetition is known without looking at each of them.
-    fn note_named_paths(&mut self, claim: u32, items: &[TreeItem<'_>]) {
+    fn note_named_paths(&mut self, claim: ClaimIx, items: &[TreeItem<'_>]) {
         if self.detail_mut(claim).request_id.is_some() {
             self.detail_mut(claim).extra = Extra::Paths(fingerprint(&self.hasher, items));
         }
     }
 
     /// A set that was held is held again.
-    pub(super) fn restore_set(&mut self, entry: u32, claim: u32, items: &[TreeItem<'_>]) {
-        let number = self.keys.entries[entry].head as usize;
+    pub(super) fn restore_set(&mut self, entry: KeyIx, claim: ClaimIx, items: &[TreeItem<'_>]) {
+        let number = self.keys.entries[entry].tree();
         let space = &mut self.trees[number];
         let first_item = space.tree.hold(claim, items);
         space.holder_count += 1;
@@ -280,7 +281,7 @@ impl Shard {
     }
 
     /// Whether a set of so many paths fits the tree, the shard and the lane.
-    fn has_room_for_paths(&self, lane: u32, space: usize, path_count: usize) -> Result<(), Refusal> {
+    fn has_room_for_paths(&self, lane: LaneIx, space: TreeIx, path_count: usize) -> Result<(), Refusal> {
         let Limits { path_count_per_lane_max, node_count_per_tree_max, node_count_max, .. } = self.limits;
         let full = |limit, value: u32| Err(Refusal::Overloaded { limit, value: u64::from(value) });
         // What has one path is limited as a claim is.
@@ -299,7 +300,7 @@ impl Shard {
     }
 
     /// Refuses a set for which the tree may have no room when all sets have entered.
-    fn has_room_to_enter(&self, entry: u32, acquire: &AcquireSet<'_>) -> Result<(), Refusal> {
+    fn has_room_to_enter(&self, entry: KeyIx, acquire: &AcquireSet<'_>) -> Result<(), Refusal> {
         if acquire.wait_ms == 0 && self.is_entry_frozen(entry) {
             return Err(Refusal::Frozen);
         }
@@ -312,13 +313,13 @@ impl Shard {
 
     /// Notes where the items of a new set stand, and what it adds.
     #[inline]
-    fn note_paths(&mut self, space: usize, claim: u32, first_item: u32) {
+    fn note_paths(&mut self, space: TreeIx, claim: ClaimIx, first_item: ItemIx) {
         let space_of_set = &self.trees[space];
         let more_paths = space_of_set.tree.item_count_of(first_item) - 1;
         let node_count = space_of_set.tree.node_count_to_come();
         let has_grown = node_count.abs_diff(space_of_set.node_count) >= NODE_COUNT_STEP;
         let record = &mut self.claims[claim];
-        (record.next, record.previous) = (first_item, more_paths);
+        record.position = Position::of_set(first_item, more_paths);
         if more_paths > 0 {
             self.lanes.lanes[record.lane].path_count += more_paths;
         }
@@ -329,60 +330,60 @@ impl Shard {
 
     /// Frees the claim of a set that was taken out of its tree.
     #[inline]
-    fn free_set(&mut self, claim: u32) {
-        let Claim { lane, previous, .. } = self.claims[claim];
-        if previous > 0 {
-            self.lanes.lanes[lane].path_count -= previous;
+    fn free_set(&mut self, claim: ClaimIx) {
+        let Claim { lane, position, .. } = self.claims[claim];
+        if position.more_path_count() > 0 {
+            self.lanes.lanes[lane].path_count -= position.more_path_count();
         }
         self.free_claim(claim);
     }
 
     /// Notes how many nodes a tree has now. Not every change is worth that: the limit of a shard is for millions of nodes.
     #[cold]
-    fn note_nodes(&mut self, space: usize) {
+    fn note_nodes(&mut self, space: TreeIx) {
         let space = &mut self.trees[space];
         let before = std::mem::replace(&mut space.node_count, space.tree.node_count_to_come());
         self.node_count = self.node_count - before + space.node_count;
     }
 
     /// The tree that a claim stands in.
-    pub(super) fn tree_of(&self, claim: u32) -> &Tree {
+    pub(super) fn tree_of(&self, claim: ClaimIx) -> &Tree {
         self.tree_at(self.claims[claim].entry)
     }
 
     /// The tree of an entry that stands for one.
-    pub(super) fn tree_at(&self, entry: u32) -> &Tree {
-        &self.trees[self.keys.entries[entry].head as usize].tree
+    pub(super) fn tree_at(&self, entry: KeyIx) -> &Tree {
+        &self.trees[self.keys.entries[entry].tree()].tree
     }
 
     /// Ends the hold of a set, and lets in whom it kept out.
-    pub(super) fn end_set(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].head as usize;
+    pub(super) fn end_set(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].tree();
         self.trees[space].holder_count -= 1;
-        self.trees[space].tree.remove(self.claims[claim].next, &mut self.steps);
+        self.trees[space].tree.remove(self.claims[claim].position.first_item(), &mut self.steps);
         self.trees[space].freed_at = FreedAt::at(self.cause);
         self.free_set(claim);
         self.settle_tree(entry, effects);
     }
 
     /// Ends the wait of a set, and lets in whom it kept out.
-    pub(super) fn end_set_wait(&mut self, entry: u32, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn end_set_wait(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         self.drop_waiting_set(claim);
         self.settle_tree(entry, effects);
     }
 
-    fn drop_waiting_set(&mut self, claim: u32) {
-        let space = self.keys.entries[self.claims[claim].entry].head as usize;
+    fn drop_waiting_set(&mut self, claim: ClaimIx) {
+        let space = self.keys.entries[self.claims[claim].entry].tree();
         self.stop_waiting(claim);
         self.trees[space].waiter_count -= 1;
-        self.trees[space].tree.remove_waiting(self.claims[claim].next, &mut self.steps);
+        self.trees[space].tree.remove_waiting(self.claims[claim].position.first_item(), &mut self.steps);
         self.free_set(claim);
     }
 
     /// Grants the sets that have become clear, as far as the budget goes. Sets that enter are left to [`Self::go_on_with_tree`]: otherwise the
     /// end of each lease or wait could use up the steps for all others.
-    pub(super) fn settle_tree(&mut self, entry: u32, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].head as usize;
+    pub(super) fn settle_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].tree();
         if self.trees[space].tree.is_settled() {
             // The hold that ended blocked no waiter.
             self.trees[space].freed_at = FreedAt::NEVER;
@@ -392,14 +393,20 @@ impl Shard {
     }
 
     /// Goes on with a tree that was left to later turns.
-    pub(super) fn go_on_with_tree(&mut self, entry: u32, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].head as usize;
+    pub(super) fn go_on_with_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].tree();
         let enters = if self.is_entry_frozen(entry) { Enters::AndWaits } else { Enters::AndHolds };
         self.settle_what_is_due(entry, space, enters, effects);
     }
 
     #[inline(never)]
-    fn settle_what_is_due(&mut self, entry: u32, space: usize, enters: Enters, effects: &mut impl Effects) {
+    fn settle_what_is_due(
+        &mut self,
+        entry: KeyIx,
+        space: TreeIx,
+        enters: Enters,
+        effects: &mut impl Effects,
+    ) {
         while let Some(verdict) = self.trees[space].tree.next_verdict(enters, &mut self.steps) {
             match verdict {
                 Verdict::Clear(claim) => self.grant_set_if_clear(claim, effects),
@@ -415,19 +422,19 @@ impl Shard {
     }
 
     /// Leaves it to later turns to go on with a tree.
-    fn leave_tree(&mut self, entry: u32) {
-        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+    fn leave_tree(&mut self, entry: KeyIx) {
+        let space = &mut self.trees[self.keys.entries[entry].tree()];
         self.work.push_tree(entry, space.tree.only_enters(), &mut space.settling);
     }
 
     /// Grants a waiting set if all of it is clear and nothing else keeps it back.
-    pub(super) fn grant_set_if_clear(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn grant_set_if_clear(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::HELD) {
             // Its tree has not heard of all of it yet.
             return;
         }
-        let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].next);
-        let space = self.keys.entries[entry].head as usize;
+        let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].position.first_item());
+        let space = self.keys.entries[entry].tree();
         if self.is_entry_frozen(entry) || !self.trees[space].tree.is_claim_clear(first_item) {
             return;
         }
@@ -442,9 +449,9 @@ impl Shard {
     }
 
     /// Answers a set that entered over several turns and may not wait.
-    fn refuse_set(&mut self, claim: u32, blocker: Option<u32>, effects: &mut impl Effects) {
+    fn refuse_set(&mut self, claim: ClaimIx, blocker: Option<ClaimIx>, effects: &mut impl Effects) {
         let Claim { entry, lane, .. } = self.claims[claim];
-        let space = self.keys.entries[entry].head as usize;
+        let space = self.keys.entries[entry].tree();
         let (ticket, listens) = (self.ticket(claim), self.is_asker_there(claim));
         if !listens {
             self.answer_lost(claim, effects);
@@ -460,35 +467,42 @@ impl Shard {
     pub(super) fn verify_trees(&self) {
         let node_counts = self.trees.iter().map(|space| space.node_count);
         assert_eq!(node_counts.sum::<u32>(), self.node_count, "nodes of all trees");
-        for (number, space) in self.trees.iter().enumerate() {
+        for number in self.trees.handles() {
+            let space = &self.trees[number];
             space.tree.verify();
             // Sets that went since the last one came are not noted yet, nor is the root of a tree that had none.
             assert!(
                 space.node_count == 0 || space.tree.node_count_to_come() < space.node_count + NODE_COUNT_STEP,
                 "nodes of tree {number}"
             );
-            let of_space = |claim: &u32| {
+            let of_space = |claim: &ClaimIx| {
                 let record = &self.claims[*claim];
                 let entry = &self.keys.entries[record.entry];
-                record.has(flag::LIVE) && entry.kind() == Kind::Tree && entry.head as usize == number
+                record.has(flag::LIVE) && entry.kind() == Kind::Tree && entry.tree() == number
             };
-            let claims: Vec<u32> = (0..self.claims.end())
-                .filter(|claim| self.claims[*claim].entry != NONE && of_space(claim))
+            let claims: Vec<ClaimIx> = self
+                .claims
+                .handles()
+                .filter(|claim| self.claims[*claim].entry.is_some() && of_space(claim))
                 .collect();
-            let waiting: Vec<u32> =
+            let waiting: Vec<ClaimIx> =
                 claims.iter().copied().filter(|claim| !self.claims[*claim].has(flag::HELD)).collect();
             assert_eq!(waiting.len() as u32, space.waiter_count, "waiters of tree {number}");
             let held = claims.len() - waiting.len();
             assert_eq!(held as u32, space.holder_count, "holders of tree {number}");
             for claim in claims {
-                let Claim { next, previous, .. } = self.claims[claim];
-                assert_eq!(space.tree.item_count_of(next), previous + 1, "paths of set {claim}");
+                let position = self.claims[claim].position;
+                assert_eq!(
+                    space.tree.item_count_of(position.first_item()),
+                    position.more_path_count() + 1,
+                    "paths of set {claim}"
+                );
             }
             let pending = space.settling != 0 || self.is_thawing();
             assert!(pending || space.tree.is_settled(), "no work continues with tree {number}");
             for claim in waiting {
                 self.verify_waiter(claim);
-                let clear = space.tree.is_claim_clear(self.claims[claim].next);
+                let clear = space.tree.is_claim_clear(self.claims[claim].position.first_item());
                 let frozen = self.is_entry_frozen(self.claims[claim].entry);
                 assert!(!clear || frozen || pending, "the waiting set {claim} could be granted");
             }

@@ -3,6 +3,7 @@
 use super::work::Work;
 use super::{Caller, Shard};
 use crate::effect::{Answer, Effects};
+use crate::handle::KeyIx;
 use crate::steps::Steps;
 
 /// Statistics of a tree namespace.
@@ -37,7 +38,7 @@ impl Shard {
         if let Some(statistics) = self.statistics_of_tree(entry, &mut Steps::new(COUNTED_AT_ONCE)) {
             return effects.answer(caller.ticket, Answer::TreeStatistics(Box::new(statistics)));
         }
-        let asked = &mut self.trees[self.keys.entries[entry].head as usize].statistics_asked;
+        let asked = &mut self.trees[self.keys.entries[entry].tree()].statistics_asked;
         // Bounded by the requests in flight of all lanes.
         asked.push_back(caller.ticket);
         if asked.len() == 1 {
@@ -46,8 +47,8 @@ impl Shard {
     }
 
     /// Goes on counting the segments of a tree, and then answers the questions for its statistics.
-    pub(super) fn go_on_with_statistics(&mut self, entry: u32, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].head as usize;
+    pub(super) fn go_on_with_statistics(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].tree();
         let mut steps = self.steps;
         let statistics = self.statistics_of_tree(entry, &mut steps);
         self.steps = steps;
@@ -63,8 +64,8 @@ impl Shard {
     }
 
     /// Returns the statistics of the tree of an entry, once all its segments are counted.
-    fn statistics_of_tree(&mut self, entry: u32, steps: &mut Steps) -> Option<TreeStatistics> {
-        let space = &mut self.trees[self.keys.entries[entry].head as usize];
+    fn statistics_of_tree(&mut self, entry: KeyIx, steps: &mut Steps) -> Option<TreeStatistics> {
+        let space = &mut self.trees[self.keys.entries[entry].tree()];
         let distinct_segment_count = space.tree.count_distinct_segments(steps)?;
         let counters = space.tree.counters();
         Some(TreeStatistics {

@@ -5,8 +5,8 @@ use super::work::Work;
 use crate::account::{Account, Resource};
 use crate::claim::{Detail, flag};
 use crate::entry::{self, Kind};
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::lane::{Counts, LaneState};
-use crate::slab::NONE;
 use std::sync::Arc;
 
 impl Shard {
@@ -18,7 +18,7 @@ impl Shard {
         assert_eq!(self.nanos.round_up(), self.now, "the two parts of the reading of the clock");
         let mut placed = vec![0_u32; self.claims.end() as usize];
         let mut idle_count = 0;
-        for index in 0..self.keys.entries.end() {
+        for index in self.keys.entries.handles() {
             let entry = &self.keys.entries[index];
             if !entry.has(entry::flag::LIVE) {
                 continue;
@@ -32,19 +32,19 @@ impl Shard {
                 // Verified below, with its claims.
             } else if entry.has(entry::flag::QUEUED) {
                 self.verify_queue(index, &mut placed);
-            } else if entry.head == NONE {
+            } else if entry.is_free() {
                 idle_count += 1;
             } else {
-                placed[entry.head as usize] += 1;
-                self.verify_holder(index, entry.head);
+                placed[entry.holder().at()] += 1;
+                self.verify_holder(index, entry.holder());
             }
         }
         assert_eq!(idle_count, self.keys.idle_count(), "idle keys");
-        for claim in 0..self.claims.end() {
+        for claim in self.claims.handles() {
             let record = &self.claims[claim];
             if record.has(flag::LIVE) && self.keys.entries[record.entry].kind() != Kind::Flat {
                 // Its pool or its tree says where it stands.
-                placed[claim as usize] += 1;
+                placed[claim.at()] += 1;
                 if record.has(flag::HELD) {
                     self.verify_holder(record.entry, claim);
                 }
@@ -71,14 +71,14 @@ impl Shard {
         self.lanes.verify_index();
         self.waiting.verify(|claim| self.ticket_hash(self.ticket(claim)));
         self.request_ids.verify(|claim| self.request_id_hash_of(claim));
-        for space in &self.trees {
+        for space in self.trees.iter() {
             space.tree.verify_index();
         }
     }
 
     fn verify_registrations(&self) {
-        let live = (0..self.claims.end()).filter(|claim| self.claims[*claim].has(flag::LIVE));
-        self.registrations.verify(live.filter(|claim| self.claims[*claim].detail != NONE).filter_map(
+        let live = self.claims.handles().filter(|claim| self.claims[*claim].has(flag::LIVE));
+        self.registrations.verify(live.filter(|claim| self.claims[*claim].detail.is_some()).filter_map(
             |claim| {
                 let registered = self.details[self.claims[claim].detail].registration()?;
                 Some((self.namespace_of(claim), &*registered.type_name))
@@ -86,35 +86,36 @@ impl Shard {
         ));
     }
 
-    fn verify_queue(&self, index: u32, placed: &mut [u32]) {
+    fn verify_queue(&self, index: KeyIx, placed: &mut [u32]) {
         let entry = &self.keys.entries[index];
-        let queue = &self.queues[entry.head];
+        let queue = &self.queues[entry.queue()];
         let mut holders = 0;
         let mut reserved_count = 0;
         let mut claim = queue.holders.first;
-        while claim != NONE {
+        while claim.is_some() {
             holders += 1;
-            placed[claim as usize] += 1;
+            placed[claim.at()] += 1;
             self.verify_holder(index, claim);
             reserved_count += u32::from(self.claims[claim].has(flag::RESERVED));
             let alone = queue.holders.count == 1;
             assert!(alone || self.claims[claim].has(flag::SHARED), "holders of entry {index} conflict");
-            claim = self.claims[claim].next;
+            claim = self.claims[claim].position.next();
         }
         assert_eq!(holders, queue.holders.count, "holders of entry {index}");
         assert_eq!(reserved_count, queue.reserved_count, "reserved holders of entry {index}");
-        let waiters: Vec<u32> = queue.waiters(&self.claims, &self.details).collect();
+        let waiters: Vec<ClaimIx> = queue.waiters(&self.claims, &self.details).collect();
         assert!(holders > 1 || !waiters.is_empty() || queue.watched, "entry {index} needs no queue");
         queue.verify(&self.claims, &self.details);
         for claim in &waiters {
-            placed[*claim as usize] += 1;
+            placed[claim.at()] += 1;
             let record = &self.claims[*claim];
             assert!(record.has(flag::LIVE) && !record.has(flag::HELD) && record.fence == 0, "waiter {claim}");
             assert_eq!(record.entry, index, "waiter {claim} names another key");
             self.verify_waiter(*claim);
         }
         // Behind clear stubs the next one counts as the first.
-        let only_readers = |before: &[u32]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
+        let only_readers =
+            |before: &[ClaimIx]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
         let clear = |place: usize, shared: bool| {
             queue.is_open_to(shared, &self.claims)
                 && (place == 0 || shared && only_readers(&waiters[..place]))
@@ -133,7 +134,7 @@ impl Shard {
     }
 
     /// What holds for every waiter, wherever it stands.
-    pub(super) fn verify_waiter(&self, claim: u32) {
+    pub(super) fn verify_waiter(&self, claim: ClaimIx) {
         let record = &self.claims[claim];
         if self.is_far(claim) {
             assert!(
@@ -151,7 +152,7 @@ impl Shard {
     }
 
     /// Whether the work item of this number for a queue or a pool stands ready. 0 stands for none.
-    pub(super) fn is_work_pending(&self, entry: u32, number: u64) -> bool {
+    pub(super) fn is_work_pending(&self, entry: KeyIx, number: u64) -> bool {
         let found = self.work.iter().filter(|work| **work == Work::Grant(entry, number)).count();
         assert_eq!(found, usize::from(number != 0), "work for entry {entry}");
         found > 0
@@ -164,7 +165,7 @@ impl Shard {
     /// Claims, waiters and bytes that an account counts of this shard. For tests.
     pub fn count_account(&self, account: &Arc<Account>) -> [u64; 3] {
         let mut sum = [0; 3];
-        for lane in (0..self.lanes.lanes.end()).map(|index| &self.lanes.lanes[index]) {
+        for lane in self.lanes.lanes.handles().map(|index| &self.lanes.lanes[index]) {
             if lane.accounts.iter().any(|own| Arc::ptr_eq(own, account)) {
                 let Counts { claims, waiters, bytes } = lane.counts;
                 sum = [sum[0] + claims, sum[1] + waiters, sum[2] + bytes];
@@ -174,9 +175,9 @@ impl Shard {
     }
 
     /// What the claims of a lane amount to.
-    fn recount(&self, lane: u32) -> Counts {
+    fn recount(&self, lane: LaneIx) -> Counts {
         let mut counts = Counts::default();
-        for index in (0..self.claims.end()).filter(|claim| self.claims[*claim].has(flag::LIVE)) {
+        for index in self.claims.handles().filter(|claim| self.claims[*claim].has(flag::LIVE)) {
             let claim = &self.claims[index];
             if claim.lane == lane {
                 let more = self.details.get(claim.detail).map_or(0, |detail| detail.counted_len);
@@ -190,7 +191,7 @@ impl Shard {
 
     /// Other shards may count in the same accounts, so each has at least what this shard counts.
     fn verify_accounts(&self) {
-        for index in 0..self.lanes.lanes.end() {
+        for index in self.lanes.lanes.handles() {
             let lane = &self.lanes.lanes[index];
             assert_eq!(lane.is_counted, !lane.accounts.is_empty(), "accounts of lane {index}");
             let needs_care = lane.is_counted || lane.state == LaneState::Closed;
@@ -215,7 +216,7 @@ impl Shard {
         }
         let room = if self.has_accounts { 0 } else { self.claim_room };
         assert_eq!(self.room_at_once, room, "claims for which there is room at once");
-        for index in (0..self.claims.end()).filter(|claim| self.claims[*claim].has(flag::LIVE)) {
+        for index in self.claims.handles().filter(|claim| self.claims[*claim].has(flag::LIVE)) {
             if let Some(detail) = self.details.get(self.claims[index].detail) {
                 self.verify_counted_len(index, detail);
             }
@@ -223,7 +224,7 @@ impl Shard {
     }
 
     /// An account counts no string that the claim does not have.
-    fn verify_counted_len(&self, index: u32, detail: &Detail) {
+    fn verify_counted_len(&self, index: ClaimIx, detail: &Detail) {
         let claim = &self.claims[index];
         if self.keys.entries[claim.entry].kind() == Kind::Tree {
             // Paths below other paths of the set count, and the tree does not keep them.
@@ -244,14 +245,14 @@ impl Shard {
         for (entry, watchers) in &self.watchers {
             let record = &self.keys.entries[*entry];
             assert!(record.has(entry::flag::QUEUED), "watched entry {entry} has no queue");
-            assert!(self.queues[record.head].watched && !watchers.is_empty(), "watchers of entry {entry}");
+            assert!(self.queues[record.queue()].watched && !watchers.is_empty(), "watchers of entry {entry}");
             watched += watchers.len();
         }
-        let watches = (0..self.lanes.lanes.end()).map(|lane| self.lanes.lanes[lane].watches.len());
+        let watches = self.lanes.lanes.handles().map(|lane| self.lanes.lanes[lane].watches.len());
         assert_eq!(watches.sum::<usize>(), watched, "watches of lanes");
     }
 
-    fn verify_holder(&self, entry: u32, index: u32) {
+    fn verify_holder(&self, entry: KeyIx, index: ClaimIx) {
         let claim = &self.claims[index];
         assert!(claim.has(flag::LIVE) && claim.has(flag::HELD), "holder {index} is not held");
         assert_eq!(claim.entry, entry, "holder {index} names another key");
@@ -271,27 +272,27 @@ impl Shard {
     fn verify_claims(&self, placed: &[u32]) {
         let mut live = 0;
         for (index, places) in placed.iter().enumerate() {
-            let claim = &self.claims[index as u32];
+            let claim = &self.claims[ClaimIx::new(index as u32)];
             let expected = u32::from(claim.has(flag::LIVE));
             live += expected;
             assert_eq!(*places, expected, "claim {index} was found {places} times instead of {expected}");
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
-        let near = |claim: &u32| self.claims[*claim].has(flag::LIVE) && !self.is_far(*claim);
-        let is_waiting = |claim: &u32| near(claim) && !self.claims[*claim].is_held();
-        let waiting = (0..self.claims.end()).filter(is_waiting);
+        let near = |claim: &ClaimIx| self.claims[*claim].has(flag::LIVE) && !self.is_far(*claim);
+        let is_waiting = |claim: &ClaimIx| near(claim) && !self.claims[*claim].is_held();
+        let waiting = self.claims.handles().filter(is_waiting);
         let found = waiting.clone().filter(|claim| !self.claims[*claim].has(flag::UNKNOWN)).count();
         assert_eq!(self.waiting.len(), found, "waiters that are found by their tickets");
-        let has_request_id = |claim: &u32| {
+        let has_request_id = |claim: &ClaimIx| {
             let detail = self.details.get(self.claims[*claim].detail);
             let is_findable = near(claim) || self.claims[*claim].has(flag::RESERVED);
             is_findable && detail.is_some_and(|detail| detail.request_id.is_some())
         };
-        let named = (0..self.claims.end()).filter(has_request_id).count();
+        let named = self.claims.handles().filter(has_request_id).count();
         assert_eq!(self.request_ids.len(), named, "claims that are found by their request ids");
         let counted: u64 = self.counters.iter().map(|counters| counters.waiting).sum();
         assert_eq!(counted, waiting.count() as u64, "counted waiters");
-        let far = (0..self.claims.end()).filter(|claim| self.is_far(*claim)).count();
+        let far = self.claims.handles().filter(|claim| self.is_far(*claim)).count();
         let counted: u64 = self.counters.iter().map(|counters| counters.far_stub_count).sum();
         assert_eq!(counted, far as u64, "counted stubs whose home is elsewhere");
     }
@@ -300,29 +301,29 @@ impl Shard {
         let mut counts = vec![0; self.lanes.lanes.end() as usize];
         let mut linked = vec![0; self.lanes.lanes.end() as usize];
         let mut path_counts = vec![0; self.lanes.lanes.end() as usize];
-        for index in 0..self.claims.end() {
+        for index in self.claims.handles() {
             let claim = &self.claims[index];
             if claim.has(flag::LIVE) {
-                counts[claim.lane as usize] += 1;
-                linked[claim.lane as usize] += u32::from(claim.has(flag::LINKED));
+                counts[claim.lane.at()] += 1;
+                linked[claim.lane.at()] += u32::from(claim.has(flag::LINKED));
                 if self.keys.entries[claim.entry].kind() == Kind::Tree {
-                    path_counts[claim.lane as usize] += claim.previous;
+                    path_counts[claim.lane.at()] += claim.position.more_path_count();
                 }
             }
         }
-        for (index, count) in counts.iter().enumerate() {
-            let lane = &self.lanes.lanes[index as u32];
-            assert_eq!(lane.claim_count, *count, "claims of lane {index}");
-            assert_eq!(lane.linked_count, linked[index], "linked claims of lane {index}");
-            assert_eq!(lane.path_count, path_counts[index], "paths of lane {index}");
-            let pending = self.work.iter().any(|work| *work == Work::Lane(index as u32, lane.settling));
+        for index in self.lanes.lanes.handles() {
+            let lane = &self.lanes.lanes[index];
+            assert_eq!(lane.claim_count, counts[index.at()], "claims of lane {index}");
+            assert_eq!(lane.linked_count, linked[index.at()], "linked claims of lane {index}");
+            assert_eq!(lane.path_count, path_counts[index.at()], "paths of lane {index}");
+            let pending = self.work.iter().any(|work| *work == Work::Lane(index, lane.settling));
             assert_eq!(lane.settling != 0, pending, "work for lane {index}");
             let mut walked = 0;
             for first in [lane.unsettled.first, lane.settled.first] {
                 let mut claim = first;
-                while claim != NONE {
+                while claim.is_some() {
                     assert_eq!(
-                        self.claims[claim].lane, index as u32,
+                        self.claims[claim].lane, index,
                         "claim {claim} is in the list of another lane"
                     );
                     let stays = self.claims[claim].is_held() || self.is_asker_there(claim);

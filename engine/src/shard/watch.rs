@@ -3,14 +3,14 @@
 use super::{Caller, Shard};
 use crate::effect::{Answer, Effects, Event, Refusal};
 use crate::entry;
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::limits::WATCH_COUNT_MAX;
-use crate::slab::NONE;
 use std::sync::Arc;
 
 /// One watch of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watcher {
-    lane: u32,
+    lane: LaneIx,
     number: u32,
 }
 
@@ -32,7 +32,7 @@ impl Shard {
         }
         let hash = self.hash(caller.namespace, key);
         let mut entry = self.keys.find(caller.namespace, key, hash);
-        if entry == NONE {
+        if entry.is_none() {
             entry = self.insert_key(caller.namespace, key, hash);
         }
         let watchers = self.watchers.entry(entry).or_default();
@@ -60,20 +60,20 @@ impl Shard {
     }
 
     /// The lane hears nothing any more.
-    pub(super) fn unwatch_all(&mut self, lane: u32) {
+    pub(super) fn unwatch_all(&mut self, lane: LaneIx) {
         for (number, entry) in std::mem::take(&mut self.lanes.lanes[lane].watches) {
             self.drop_watcher(entry, Watcher { lane, number });
         }
     }
 
-    fn drop_watcher(&mut self, entry: u32, watcher: Watcher) {
+    fn drop_watcher(&mut self, entry: KeyIx, watcher: Watcher) {
         let Some(watchers) = self.watchers.get_mut(&entry) else { return };
         if let Some(place) = watchers.iter().position(|other| *other == watcher) {
             watchers.swap_remove(place);
         }
         if watchers.is_empty() {
             self.watchers.remove(&entry);
-            let queue = self.keys.entries[entry].head;
+            let queue = self.keys.entries[entry].queue();
             self.queues[queue].watched = false;
             self.simplify(entry);
         }
@@ -81,7 +81,7 @@ impl Shard {
 
     /// Tells the watchers of a key that this claim holds it.
     #[inline]
-    pub(super) fn tell_held(&mut self, claim: u32, effects: &mut impl Effects) {
+    pub(super) fn tell_held(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.watchers.is_empty() {
             let fence = self.claims[claim].fence;
             let shared = self.claims[claim].has(crate::claim::flag::SHARED);
@@ -94,12 +94,12 @@ impl Shard {
     }
 
     /// Tells the watchers of a key that nobody holds it, if that is so.
-    pub(super) fn tell_freed(&mut self, entry: u32, effects: &mut impl Effects) {
+    pub(super) fn tell_freed(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let record = &self.keys.entries[entry];
         if self.watchers.is_empty() || !record.has(entry::flag::QUEUED) {
             return;
         }
-        if self.queues[record.head].holders.count == 0 {
+        if self.queues[record.queue()].holders.count == 0 {
             let fence = record.fence;
             self.tell_watchers(entry, effects, |number| Event::KeyFreed { number, fence });
         }
@@ -107,7 +107,7 @@ impl Shard {
 
     /// Tells the watchers of a key something. Each event counts as a step, so work that follows from a request leaves the rest to a later
     /// turn. Requests cannot, so the caller looks at [`Shard::told_count`] between them.
-    fn tell_watchers(&mut self, entry: u32, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
+    fn tell_watchers(&mut self, entry: KeyIx, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
         let Some(watchers) = self.watchers.get(&entry) else { return };
         for watcher in watchers {
             effects.event(self.lanes.lanes[watcher.lane].address, event(watcher.number));

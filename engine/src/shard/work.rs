@@ -3,8 +3,9 @@
 use super::Shard;
 use crate::claim::flag;
 use crate::effect::{Answer, Effects, Refusal};
-use crate::entry;
+use crate::entry::Occupancy;
 use crate::fifo::Fifo;
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::steps::Steps;
 use crate::time::Time;
 
@@ -17,19 +18,19 @@ pub(crate) type WorkNumber = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Go on with this key, or pool: grant the waiters at the head, and refuse those for which a pool became too small.
-    Grant(u32, WorkNumber),
+    Grant(KeyIx, WorkNumber),
     /// Go on looking which sets of this tree have become clear.
-    Tree(u32, WorkNumber),
+    Tree(KeyIx, WorkNumber),
     /// Go on with the claims that hang on this lane, which was detached, attached or closed.
-    Lane(u32, WorkNumber),
+    Lane(LaneIx, WorkNumber),
     /// Refuse the waiters among the claims from this slot on: the server is stopping.
-    RefuseWaiters(u32),
+    RefuseWaiters(ClaimIx),
     /// Look again at the waiters among the claims: a prefix was thawed.
     Thaw,
     /// Look again at the sets that wait in the tree of this entry: it was thawed.
-    ThawSets(u32),
+    ThawSets(KeyIx),
     /// Go on counting the segments of the tree of this entry, for its statistics.
-    TreeStatistics(u32),
+    TreeStatistics(KeyIx),
     /// Continue to forget the idle keys of namespaces, from this slot on.
     Forget(u32),
 }
@@ -48,7 +49,7 @@ pub(super) struct WorkList {
     others: Fifo<Work>,
     last_number: WorkNumber,
     /// The entry and the number of the grants that a turn goes on with right now. What they leave keeps the number.
-    resumed: Option<(u32, WorkNumber)>,
+    resumed: Option<(KeyIx, WorkNumber)>,
 }
 
 impl WorkList {
@@ -72,7 +73,7 @@ impl WorkList {
 
     /// Leaves the grants of a key or a pool to later turns, unless they are left to them already. `number` is kept by the
     /// queue or the pool; 0 stands for no item.
-    pub(super) fn push_grant(&mut self, entry: u32, number: &mut WorkNumber) {
+    pub(super) fn push_grant(&mut self, entry: KeyIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.number_for(entry);
             self.push(Work::Grant(entry, *number));
@@ -81,7 +82,7 @@ impl WorkList {
 
     /// The same for a tree. If the only work left is to enter sets, it gets a new number: that work grants no set that waits already, so
     /// no wait that is over has to last until it is done.
-    pub(super) fn push_tree(&mut self, entry: u32, only_enters: bool, number: &mut WorkNumber) {
+    pub(super) fn push_tree(&mut self, entry: KeyIx, only_enters: bool, number: &mut WorkNumber) {
         if *number == 0 {
             *number = if only_enters { self.new_number() } else { self.number_for(entry) };
             self.push(Work::Tree(entry, *number));
@@ -89,14 +90,14 @@ impl WorkList {
     }
 
     /// The same for a lane.
-    pub(super) fn push_lane(&mut self, lane: u32, number: &mut WorkNumber) {
+    pub(super) fn push_lane(&mut self, lane: LaneIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.new_number();
             self.push(Work::Lane(lane, *number));
         }
     }
 
-    fn number_for(&mut self, entry: u32) -> WorkNumber {
+    fn number_for(&mut self, entry: KeyIx) -> WorkNumber {
         match self.resumed {
             Some((resumed, number)) if resumed == entry => number,
             _ => self.new_number(),
@@ -173,38 +174,36 @@ impl Shard {
     }
 
     /// The number of the grants of an entry that are left over, or that this turn goes on with. 0 without any.
-    pub(super) fn grants_left(&self, entry: u32) -> WorkNumber {
+    pub(super) fn grants_left(&self, entry: KeyIx) -> WorkNumber {
         if let Some((resumed, number)) = self.work.resumed
             && resumed == entry
         {
             return number;
         }
         let record = &self.keys.entries[entry];
-        match record.kind() {
-            entry::Kind::Flat if record.has(entry::flag::QUEUED) => self.queues[record.head].granting,
-            entry::Kind::Flat => 0,
-            entry::Kind::Pool => self.pools[record.head].working,
-            entry::Kind::Tree => self.trees[record.head as usize].settling,
+        match record.occupancy() {
+            Occupancy::Free | Occupancy::Held(_) => 0,
+            Occupancy::Queued(queue) => self.queues[queue].granting,
+            Occupancy::Pool(pool) => self.pools[pool].working,
+            Occupancy::Tree(tree) => self.trees[tree].settling,
         }
     }
 
     /// Goes on granting where the budget ended, if that is still the same queue, pool or tree.
-    fn go_on_granting(&mut self, entry: u32, number: WorkNumber, effects: &mut impl Effects) {
-        let record = &self.keys.entries[entry];
-        let head = record.head;
-        match record.kind() {
-            entry::Kind::Pool if self.pools[head].working == number => {
-                self.pools[head].working = 0;
+    fn go_on_granting(&mut self, entry: KeyIx, number: WorkNumber, effects: &mut impl Effects) {
+        match self.keys.entries[entry].occupancy() {
+            Occupancy::Pool(pool) if self.pools[pool].working == number => {
+                self.pools[pool].working = 0;
                 self.go_on_with_pool(entry, effects);
             }
-            entry::Kind::Flat if record.has(entry::flag::QUEUED) && self.queues[head].granting == number => {
-                let queue = &mut self.queues[head];
+            Occupancy::Queued(queue) if self.queues[queue].granting == number => {
+                let queue = &mut self.queues[queue];
                 queue.granting = 0;
                 let freed_at = std::mem::take(&mut queue.freed_at);
                 self.grant_from_head(entry, freed_at, effects);
             }
-            entry::Kind::Tree if self.trees[head as usize].settling == number => {
-                self.trees[head as usize].settling = 0;
+            Occupancy::Tree(tree) if self.trees[tree].settling == number => {
+                self.trees[tree].settling = 0;
                 self.go_on_with_tree(entry, effects);
             }
             _ => {}
@@ -216,8 +215,8 @@ impl Shard {
         self.steps.asked()
     }
 
-    fn refuse_waiters(&mut self, from: u32, effects: &mut impl Effects) {
-        for claim in from..self.claims.end() {
+    fn refuse_waiters(&mut self, from: ClaimIx, effects: &mut impl Effects) {
+        for claim in self.claims.handles_from(from) {
             if !self.steps.take() {
                 return self.work.push(Work::RefuseWaiters(claim));
             }

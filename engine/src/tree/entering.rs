@@ -3,7 +3,7 @@
 use super::removal::NODES_PER_STEP;
 use super::segment::segments;
 use super::{Item, State, Tree, TreeItem, needed};
-use crate::slab::NONE;
+use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// All its items are clear. The caller grants it or removes it. If nothing may be held, it may also leave it waiting.
-    Clear(u32),
+    Clear(ClaimIx),
     /// It would have to wait, and must not. The caller removes it. Something of the second claim is in its way; there is none if
     /// that claim is over, or if nothing may be held.
-    Refused(u32, Option<u32>),
+    Refused(ClaimIx, Option<ClaimIx>),
 }
 
 /// What [`Tree::next_verdict`] does with the sets that enter.
@@ -50,10 +50,10 @@ enum Phase {
 /// A set with items that do not stand in the tree yet.
 #[derive(Debug)]
 struct EnteringSet {
-    claim: u32,
-    first_item: u32,
+    claim: ClaimIx,
+    first_item: ItemIx,
     /// The item that entered last in this phase, or `NONE`.
-    last_item: u32,
+    last_item: ItemIx,
     paths: Paths,
     phase: Phase,
     /// Number of items that this phase is done with.
@@ -130,24 +130,25 @@ impl Tree {
     /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals rise. Returns the number of the first item.
     pub(crate) fn enter_later(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         arrival: u64,
         items: &[TreeItem],
         may_wait: bool,
-    ) -> u32 {
+    ) -> ItemIx {
         let paths = Paths::needed_of(items);
         let first_item = self.items.allocate();
         // The rest is written when the item enters.
         self.items[first_item] = Item { arrival, blocked_count: 1, state: State::Outside, ..Item::default() };
         self.entering.segment_count += paths.segment_count;
         let phase = Phase::Checking;
-        let set = EnteringSet { claim, first_item, last_item: NONE, paths, phase, done_count: 0, may_wait };
+        let set =
+            EnteringSet { claim, first_item, last_item: ItemIx::NONE, paths, phase, done_count: 0, may_wait };
         self.entering.sets.insert(arrival, set);
         first_item
     }
 
     /// Lets a set wait that enters and may not. Returns whether it is such a set.
-    pub(crate) fn let_wait(&mut self, first_item: u32) -> bool {
+    pub(crate) fn let_wait(&mut self, first_item: ItemIx) -> bool {
         let arrival = self.items[first_item].arrival;
         let set = self.entering.sets.get_mut(&arrival).filter(|set| set.first_item == first_item);
         set.is_some_and(|set| !std::mem::replace(&mut set.may_wait, true))
@@ -217,9 +218,9 @@ impl Tree {
     /// Enters the next item, as held or as waiting. If it was held and has to wait after all, it waits from here on.
     fn enter_item(&mut self, arrival: u64, set: &mut EnteringSet, steps: &mut Steps) {
         let TreeItem { path, write } = set.paths.get(set.done_count);
-        let next = if set.last_item == NONE { set.first_item } else { self.items[set.last_item].next };
-        let number = if next == NONE { self.items.allocate() } else { next };
-        if next == NONE || self.items[next].state == State::Outside {
+        let next = if set.last_item.is_none() { set.first_item } else { self.items[set.last_item].next };
+        let number = if next.is_none() { self.items.allocate() } else { next };
+        if next.is_none() || self.items[next].state == State::Outside {
             let item = Item {
                 arrival,
                 claim: set.claim,
@@ -236,7 +237,7 @@ impl Tree {
             self.trie.count_held(self.items[number].node, write, false);
             self.enter_waiting(number, true);
         }
-        if set.last_item != NONE {
+        if set.last_item.is_some() {
             self.items[set.last_item].next = number;
         }
         set.last_item = number;
@@ -244,7 +245,7 @@ impl Tree {
     }
 
     /// Removes a claim that waits or enters.
-    pub(crate) fn remove_waiting(&mut self, first_item: u32, steps: &mut Steps) {
+    pub(crate) fn remove_waiting(&mut self, first_item: ItemIx, steps: &mut Steps) {
         if self.is_entering()
             && let Some(set) = self.entering.sets.remove(&self.items[first_item].arrival)
         {
@@ -263,18 +264,18 @@ impl Tree {
         self.items[set.first_item].blocked_count -= 1;
     }
 
-    fn entering_set(&self, first_item: u32) -> Option<&EnteringSet> {
+    fn entering_set(&self, first_item: ItemIx) -> Option<&EnteringSet> {
         // Items that never waited have an arrival that no set has.
         self.entering.sets.get(&self.items[first_item].arrival).filter(|set| set.first_item == first_item)
     }
 
     /// Number of items of a claim that enters, if it does.
-    pub(super) fn entering_item_count(&self, first_item: u32) -> Option<usize> {
+    pub(super) fn entering_item_count(&self, first_item: ItemIx) -> Option<usize> {
         self.entering_set(first_item).map(|set| set.paths.ends.len())
     }
 
     /// The items of a claim that enters, if it does: path key, and whether it writes.
-    pub(super) fn entering_paths(&self, first_item: u32) -> Option<impl Iterator<Item = (Vec<u8>, bool)>> {
+    pub(super) fn entering_paths(&self, first_item: ItemIx) -> Option<impl Iterator<Item = (Vec<u8>, bool)>> {
         let paths = &self.entering_set(first_item)?.paths;
         Some((0..paths.ends.len()).map(|index| {
             let TreeItem { path, write } = paths.get(index);
@@ -283,7 +284,7 @@ impl Tree {
     }
 
     /// The path key of the first item of a claim that enters, if it does.
-    pub(super) fn first_entering_path(&self, first_item: u32) -> Option<&[u8]> {
+    pub(super) fn first_entering_path(&self, first_item: ItemIx) -> Option<&[u8]> {
         self.entering_set(first_item).map(|set| set.paths.get(0).path)
     }
 }
@@ -292,6 +293,6 @@ impl EnteringSet {
     fn begin(&mut self, phase: Phase) {
         self.phase = phase;
         self.done_count = 0;
-        self.last_item = NONE;
+        self.last_item = ItemIx::NONE;
     }
 }

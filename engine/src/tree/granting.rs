@@ -2,7 +2,7 @@
 
 use super::{State, Tree};
 use crate::fifo::Fifo;
-use crate::slab::NONE;
+use crate::handle::ItemIx;
 use crate::steps::Steps;
 
 /// Number of items that are held with the grant, even if no steps are left. An ordinary set has no more.
@@ -11,10 +11,10 @@ const HELD_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 /// A granted claim with items that are not marked as held yet.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
-    first_item: u32,
+    first_item: ItemIx,
     /// Identifies the claim: a later claim may have the same first item.
     arrival: u64,
-    next_item: u32,
+    next_item: ItemIx,
 }
 
 /// Granted claims with items that are still marked as waiting and clear. Such items keep out the same claims as held items do: a later
@@ -32,7 +32,7 @@ impl Granting {
 
 impl Tree {
     /// Holds a claim that waited. All its items are clear. [`Tree::next_verdict`] goes on with the items of a large one.
-    pub(crate) fn grant(&mut self, first_item: u32, steps: &mut Steps) {
+    pub(crate) fn grant(&mut self, first_item: ItemIx, steps: &mut Steps) {
         debug_assert!(self.is_claim_clear(first_item), "a claim that is granted must be clear");
         if self.items[first_item].state == State::Held {
             // A large set that was clear when it came.
@@ -48,7 +48,7 @@ impl Tree {
         let mut item = first_item;
         for _ in 0..HELD_AT_ONCE {
             item = self.hold_one(item, steps);
-            if item == NONE {
+            if item.is_none() {
                 return;
             }
         }
@@ -65,7 +65,7 @@ impl Tree {
     pub(super) fn go_on_granting(&mut self, steps: &mut Steps) -> bool {
         while let Some(Granted { first_item, arrival, mut next_item }) = self.granting.claims.front().copied()
         {
-            while next_item != NONE && self.waits_in_part(first_item, arrival) {
+            while next_item.is_some() && self.waits_in_part(first_item, arrival) {
                 if !steps.take() {
                     return false;
                 }
@@ -80,20 +80,20 @@ impl Tree {
     }
 
     /// Returns true if the claim of this arrival still exists. No other claim that waited has the same arrival.
-    fn waits_in_part(&self, first_item: u32, arrival: u64) -> bool {
+    fn waits_in_part(&self, first_item: ItemIx, arrival: u64) -> bool {
         let first = &self.items[first_item];
-        first.state != State::Free && first.claim != NONE && first.arrival == arrival
+        first.state != State::Free && first.claim.is_some() && first.arrival == arrival
     }
 
     /// Holds an item of a claim that is granted, unless that was done. Returns the next item of the claim.
-    fn hold_one(&mut self, item: u32, steps: &mut Steps) -> u32 {
+    fn hold_one(&mut self, item: ItemIx, steps: &mut Steps) -> ItemIx {
         if self.items[item].state == State::Clear {
             self.hold_waiting(item, steps);
         }
         self.items[item].next
     }
 
-    fn hold_waiting(&mut self, item: u32, steps: &mut Steps) {
+    fn hold_waiting(&mut self, item: ItemIx, steps: &mut Steps) {
         self.leave_waiting(item);
         self.enter_held(item);
         let (node, write) = (self.items[item].node, self.items[item].write);
@@ -102,7 +102,7 @@ impl Tree {
     }
 
     /// Returns true if some items of this claim are held and others are not. For checks.
-    pub(super) fn is_held_in_part(&self, first_item: u32) -> bool {
+    pub(super) fn is_held_in_part(&self, first_item: ItemIx) -> bool {
         let is_of = |granted: &Granted| {
             granted.first_item == first_item && self.waits_in_part(first_item, granted.arrival)
         };

@@ -1,10 +1,10 @@
 //! What people ask of a tree: who is in the way, and what is held or awaited where.
 
-use super::node::{Node, Overlapping, Place, class};
+use super::node::{Node, NodeIx, Overlapping, Place, class};
 use super::waiting::{Order, Queues};
 use super::{Item, State, Tree, TreeItem};
+use crate::handle::{ClaimIx, ItemIx};
 use crate::limits::{OVERLAP_NODE_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
-use crate::slab::NONE;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::ControlFlow;
@@ -12,13 +12,13 @@ use std::ops::ControlFlow;
 impl Tree {
     /// A claim that keeps out a request which comes now: a holder that conflicts, else the first waiter in the way. None also
     /// if only items of a claim that is over do.
-    pub(crate) fn blocker(&self, items: &[TreeItem]) -> Option<u32> {
+    pub(crate) fn blocker(&self, items: &[TreeItem]) -> Option<ClaimIx> {
         let places = items.iter().map(|item| (self.trie.locate(item.path), item.write));
         self.blocker_of_places(places, u64::MAX)
     }
 
     /// The claim that blocks the first blocked item of a waiting claim: a holder that conflicts, else the first waiter in the way. Returns nothing if the claim has not entered.
-    pub(crate) fn blocker_of(&self, first_item: u32) -> Option<u32> {
+    pub(crate) fn blocker_of(&self, first_item: ItemIx) -> Option<ClaimIx> {
         if matches!(self.items[first_item].state, State::Outside | State::Held) {
             return None;
         }
@@ -34,7 +34,7 @@ impl Tree {
         &self,
         places: impl Iterator<Item = (Place, bool)> + Clone,
         arrival: u64,
-    ) -> Option<u32> {
+    ) -> Option<ClaimIx> {
         let holder = places.clone().find_map(|(place, write)| self.holder_against(place, write));
         let waiter = || {
             let first = places.filter_map(|(place, write)| self.waiter_against(place, write)).min();
@@ -44,17 +44,17 @@ impl Tree {
     }
 
     /// An item that is held and conflicts.
-    fn holder_against(&self, place: Place, write: bool) -> Option<u32> {
+    fn holder_against(&self, place: Place, write: bool) -> Option<ItemIx> {
         let at = self.trie.overlapping(place).find(|at| at.conflicts(write))?;
         Some(if at.with_below { self.holder_below(at.node, write) } else { at.node.held })
     }
 
     /// An item held at a node or below it that conflicts; there is one.
-    fn holder_below(&self, node: &Node, write: bool) -> u32 {
+    fn holder_below(&self, node: &Node, write: bool) -> ItemIx {
         let mut node = node;
         while !node.conflicts_here(write) {
             let [writes, reads, _] = node.children;
-            node = &self.trie.nodes[if writes == NONE { reads } else { writes }];
+            node = &self.trie.nodes[if writes.is_none() { reads } else { writes }];
         }
         node.held
     }
@@ -65,14 +65,12 @@ impl Tree {
         queues.filter_map(|queues| queues.first_in_the_way_of(write)).min()
     }
 
-    pub(super) fn items_of(&self, first_item: u32) -> impl Iterator<Item = u32> + Clone {
-        std::iter::successors(Some(first_item), |item| {
-            Some(self.items[*item].next).filter(|next| *next != NONE)
-        })
+    pub(super) fn items_of(&self, first_item: ItemIx) -> impl Iterator<Item = ItemIx> + Clone {
+        std::iter::successors(Some(first_item), |item| self.items[*item].next.some())
     }
 
     /// The path key of the first item of a claim: as many segments from its front as fit `len_max`.
-    pub(crate) fn first_path(&self, first_item: u32, len_max: usize) -> Vec<u8> {
+    pub(crate) fn first_path(&self, first_item: ItemIx, len_max: usize) -> Vec<u8> {
         // An item that has not entered has no node.
         let entering = self.first_entering_path(first_item);
         entering.map_or_else(
@@ -82,7 +80,7 @@ impl Tree {
     }
 
     /// The items of a claim, without redundant ones: path key, and whether it writes.
-    pub(crate) fn paths(&self, first_item: u32) -> impl Iterator<Item = (Vec<u8>, bool)> {
+    pub(crate) fn paths(&self, first_item: ItemIx) -> impl Iterator<Item = (Vec<u8>, bool)> {
         let entering = self.entering_paths(first_item);
         // The items of a set that enters have no nodes yet, or not all of them.
         let standing = entering.is_none().then(|| {
@@ -110,7 +108,7 @@ impl Tree {
 
     /// Claims that hold, or wait for, something that overlaps a path, each once. Only the first `limit` items count. Waiters come in their
     /// order. Says whether these are all.
-    pub(crate) fn overlapping(&self, path: &[u8], held: bool, limit: usize) -> (Vec<u32>, bool) {
+    pub(crate) fn overlapping(&self, path: &[u8], held: bool, limit: usize) -> (Vec<ClaimIx>, bool) {
         let place = self.trie.locate(path);
         let (items, is_complete) =
             if held { self.overlapping_held(place, limit) } else { self.overlapping_waiting(place, limit) };
@@ -121,7 +119,7 @@ impl Tree {
 
     /// Whether a claim for which `is_wanted` returns true holds something that overlaps a path. Returns nothing if too many items
     /// overlap it to look at all of them.
-    pub(crate) fn is_any_holder(&self, path: &[u8], is_wanted: impl Fn(u32) -> bool) -> Option<bool> {
+    pub(crate) fn is_any_holder(&self, path: &[u8], is_wanted: impl Fn(ClaimIx) -> bool) -> Option<bool> {
         let mut is_found = false;
         let is_complete = self.visit_held(self.trie.locate(path), OVERLAP_SCAN_COUNT_MAX, |item| {
             is_found = self.claim_of(item).is_some_and(&is_wanted);
@@ -130,7 +128,7 @@ impl Tree {
         if is_found || is_complete { Some(is_found) } else { None }
     }
 
-    fn overlapping_held(&self, place: Place, limit: usize) -> (Vec<u32>, bool) {
+    fn overlapping_held(&self, place: Place, limit: usize) -> (Vec<ItemIx>, bool) {
         let mut found = Vec::new();
         let is_complete = self.visit_held(place, limit, |item| {
             found.push(item);
@@ -141,7 +139,12 @@ impl Tree {
 
     /// Visits the held items that overlap a path, those above it first, until `visit` breaks off, or it has looked at `limit` items
     /// or enough nodes. Returns whether it has visited all of them.
-    fn visit_held(&self, place: Place, limit: usize, mut visit: impl FnMut(u32) -> ControlFlow<()>) -> bool {
+    fn visit_held(
+        &self,
+        place: Place,
+        limit: usize,
+        mut visit: impl FnMut(ItemIx) -> ControlFlow<()>,
+    ) -> bool {
         let mut left = limit;
         let mut visit_node = |node: &Node| {
             self.held_at(node.held).try_for_each(|item| {
@@ -166,8 +169,8 @@ impl Tree {
             }
             // Something is held at or below each node in these lists, so each way down leads to an item.
             let [writes, reads, _] = node.children;
-            let child = if reads == NONE { writes } else { reads };
-            match if child == NONE { self.next_holding(number, place.node) } else { Some(child) } {
+            let child = if reads.is_none() { writes } else { reads };
+            match if child.is_none() { self.next_holding(number, place.node) } else { Some(child) } {
                 Some(next) => number = next,
                 None => return true,
             }
@@ -176,15 +179,15 @@ impl Tree {
     }
 
     /// The node to visit after this one and all below it, in a walk over the nodes below `root` with something held at or below them.
-    fn next_holding(&self, number: u32, root: u32) -> Option<u32> {
+    fn next_holding(&self, number: NodeIx, root: NodeIx) -> Option<NodeIx> {
         let mut number = number;
         while number != root {
             let node = &self.trie.nodes[number];
-            if node.next != NONE {
+            if node.next.is_some() {
                 return Some(node.next);
             }
             let [writes, ..] = self.trie.nodes[node.parent].children;
-            if node.class() == class::READS && writes != NONE {
+            if node.class() == class::READS && writes.is_some() {
                 return Some(writes);
             }
             number = node.parent;
@@ -192,13 +195,12 @@ impl Tree {
         None
     }
 
-    fn held_at(&self, first: u32) -> impl Iterator<Item = u32> {
-        let next = |item: &u32| Some(self.items[*item].held_next).filter(|next| *next != NONE);
-        std::iter::successors(Some(first).filter(|first| *first != NONE), next)
+    fn held_at(&self, first: ItemIx) -> impl Iterator<Item = ItemIx> {
+        std::iter::successors(first.some(), |item| self.items[*item].held_next.some())
     }
 
     /// The first waiting items that overlap a path, in order of arrival, and whether these are all.
-    fn overlapping_waiting(&self, place: Place, limit: usize) -> (Vec<u32>, bool) {
+    fn overlapping_waiting(&self, place: Place, limit: usize) -> (Vec<ItemIx>, bool) {
         let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
         let mut lines: Vec<_> = queues.flat_map(Queues::lines).collect();
         let mut heads: BinaryHeap<Reverse<(Order, usize)>> = BinaryHeap::new();

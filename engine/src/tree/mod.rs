@@ -1,5 +1,7 @@
 //! The lock rules of one tree namespace: which sets of paths may be held together, and who is next.
 
+use self::node::NodeIx;
+use crate::handle::{ClaimIx, ItemIx};
 mod entering;
 mod granting;
 mod inspect;
@@ -12,7 +14,7 @@ mod tests;
 mod verify;
 mod waiting;
 
-use crate::slab::{NONE, Slab};
+use crate::slab::Slab;
 use crate::steps::Steps;
 use ahash::RandomState;
 use entering::Entering;
@@ -66,15 +68,15 @@ const NO_ARRIVAL: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Item {
     arrival: u64,
-    node: u32,
+    node: NodeIx,
     /// Of a first item: the claim, or `NONE` once it is over and its items are being removed.
-    claim: u32,
+    claim: ClaimIx,
     /// The first item of the claim, and the next one.
-    first: u32,
-    next: u32,
+    first: ItemIx,
+    next: ItemIx,
     /// Neighbours among those that are held at the node.
-    held_next: u32,
-    held_previous: u32,
+    held_next: ItemIx,
+    held_previous: ItemIx,
     /// Of a first item: how many items of the claim are blocked, and one more until all of them stand in the tree.
     blocked_count: u32,
     state: State,
@@ -85,12 +87,12 @@ impl Default for Item {
     fn default() -> Self {
         Self {
             arrival: 0,
-            node: NONE,
-            claim: NONE,
-            first: NONE,
-            next: NONE,
-            held_next: NONE,
-            held_previous: NONE,
+            node: NodeIx::NONE,
+            claim: ClaimIx::NONE,
+            first: ItemIx::NONE,
+            next: ItemIx::NONE,
+            held_next: ItemIx::NONE,
+            held_previous: ItemIx::NONE,
             blocked_count: 0,
             state: State::Free,
             write: false,
@@ -121,7 +123,7 @@ impl Item {
 #[derive(Debug)]
 pub(crate) struct Tree {
     trie: Trie,
-    items: Slab<Item>,
+    items: Slab<ItemIx, Item>,
     recheck: Recheck,
     removal: Removal,
     granting: Granting,
@@ -166,44 +168,44 @@ impl Tree {
         })
     }
 
-    fn is_item_clear(&self, item: u32) -> bool {
+    fn is_item_clear(&self, item: ItemIx) -> bool {
         let item = &self.items[item];
         self.is_open(Place { node: item.node, exact: true }, item.write, item.arrival)
     }
 
     /// Holds the items of a request if they are all clear, behind everybody who waits. Gives the number of the first one.
     #[inline]
-    pub(crate) fn try_hold(&mut self, claim: u32, items: &[TreeItem]) -> Option<u32> {
+    pub(crate) fn try_hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> Option<ItemIx> {
         if let [item] = items {
             let found = self.trie.search(item.path);
             let is_clear = self.is_open(found.0, item.write, u64::MAX);
-            return is_clear.then(|| self.place(claim, NONE, item, found, None));
+            return is_clear.then(|| self.place(claim, ItemIx::NONE, item, found, None));
         }
         self.is_clear(items).then(|| self.hold(claim, items))
     }
 
     /// Holds the items of a request, which are clear. Gives the number of the first one.
-    pub(crate) fn hold(&mut self, claim: u32, items: &[TreeItem]) -> u32 {
+    pub(crate) fn hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> ItemIx {
         debug_assert!(self.is_clear(items), "a claim that is held must be clear");
         self.place_all(claim, items, None)
     }
 
     /// Lets the items of a request wait. Arrivals rise. Gives the number of the first item.
-    pub(crate) fn wait(&mut self, claim: u32, arrival: u64, items: &[TreeItem]) -> u32 {
+    pub(crate) fn wait(&mut self, claim: ClaimIx, arrival: u64, items: &[TreeItem]) -> ItemIx {
         self.place_all(claim, items, Some(arrival))
     }
 
-    fn place_all(&mut self, claim: u32, items: &[TreeItem], arrival: Option<u64>) -> u32 {
+    fn place_all(&mut self, claim: ClaimIx, items: &[TreeItem], arrival: Option<u64>) -> ItemIx {
         debug_assert!(!items.is_empty(), "a claim has an item");
         if let [item] = items {
             let found = self.trie.search(item.path);
-            return self.place(claim, NONE, item, found, arrival);
+            return self.place(claim, ItemIx::NONE, item, found, arrival);
         }
-        let (mut first, mut last) = (NONE, NONE);
+        let (mut first, mut last) = (ItemIx::NONE, ItemIx::NONE);
         for index in needed(items) {
             let found = self.trie.search(items[index].path);
             let item = self.place(claim, first, &items[index], found, arrival);
-            if first == NONE {
+            if first.is_none() {
                 first = item;
             } else {
                 self.items[last].next = item;
@@ -217,17 +219,17 @@ impl Tree {
     #[inline]
     fn place(
         &mut self,
-        claim: u32,
-        first: u32,
+        claim: ClaimIx,
+        first: ItemIx,
         wanted: &TreeItem,
         found: (Place, &[u8]),
         arrival: Option<u64>,
-    ) -> u32 {
+    ) -> ItemIx {
         let number = self.items.allocate();
         let item = Item {
             arrival: arrival.unwrap_or(NO_ARRIVAL),
             claim,
-            first: if first == NONE { number } else { first },
+            first: if first.is_none() { number } else { first },
             write: wanted.write,
             ..Item::default()
         };
@@ -237,7 +239,7 @@ impl Tree {
 
     /// Puts an item into the tree, as held or as waiting. `found` is the result of a search for its path.
     #[inline]
-    fn stand(&mut self, number: u32, item: Item, found: (Place, &[u8]), held: bool) {
+    fn stand(&mut self, number: ItemIx, item: Item, found: (Place, &[u8]), held: bool) {
         let node = self.trie.enter(found.0, found.1, held.then_some(item.write));
         self.items[number] = Item { node, ..item };
         let node = &self.trie.nodes[node];
@@ -250,7 +252,7 @@ impl Tree {
         }
     }
 
-    fn enter_waiting(&mut self, number: u32, clear: bool) {
+    fn enter_waiting(&mut self, number: ItemIx, clear: bool) {
         let item = &mut self.items[number];
         item.state = if clear { State::Clear } else { State::Blocked };
         let first = item.first;
@@ -263,7 +265,7 @@ impl Tree {
         }
     }
 
-    fn leave_waiting(&mut self, number: u32) {
+    fn leave_waiting(&mut self, number: ItemIx) {
         let item = &self.items[number];
         let (first, clear) = (item.first, item.state == State::Clear);
         self.trie.leave_queues(item.node, Order { arrival: item.arrival, item: number }, item.kind());
@@ -276,31 +278,31 @@ impl Tree {
     }
 
     #[inline]
-    fn enter_held(&mut self, number: u32) {
+    fn enter_held(&mut self, number: ItemIx) {
         let item = &mut self.items[number];
         item.state = State::Held;
         let node = &mut self.trie.nodes[item.node];
         node.holds_write = item.write;
         let next = std::mem::replace(&mut node.held, number);
         item.held_next = next;
-        item.held_previous = NONE;
-        if next != NONE {
+        item.held_previous = ItemIx::NONE;
+        if next.is_some() {
             self.items[next].held_previous = number;
         }
         self.held_count += 1;
     }
 
     #[inline]
-    fn leave_held(&mut self, number: u32) {
+    fn leave_held(&mut self, number: ItemIx) {
         let Item { node, held_next, held_previous, .. } = self.items[number];
-        if held_previous == NONE {
+        if held_previous.is_none() {
             let node = &mut self.trie.nodes[node];
             node.held = held_next;
             node.holds_write = false;
         } else {
             self.items[held_previous].held_next = held_next;
         }
-        if held_next != NONE {
+        if held_next.is_some() {
             self.items[held_next].held_previous = held_previous;
         }
         self.held_count -= 1;
@@ -313,17 +315,17 @@ impl Tree {
 
     /// How many items a claim has.
     #[inline]
-    pub(crate) fn item_count_of(&self, first_item: u32) -> u32 {
+    pub(crate) fn item_count_of(&self, first_item: ItemIx) -> u32 {
         if self.is_entering()
             && let Some(count) = self.entering_item_count(first_item)
         {
             return count as u32;
         }
-        if self.items[first_item].next == NONE { 1 } else { self.items_of(first_item).count() as u32 }
+        if self.items[first_item].next.is_none() { 1 } else { self.items_of(first_item).count() as u32 }
     }
 
     /// Returns true if all items of a waiting claim are known to be clear. Also true for a claim that was granted since.
-    pub(crate) fn is_claim_clear(&self, first_item: u32) -> bool {
+    pub(crate) fn is_claim_clear(&self, first_item: ItemIx) -> bool {
         match self.items[first_item].blocked_count {
             0 => true,
             1 => self.offered_claim() == Some(first_item),

@@ -1,15 +1,22 @@
 //! The nodes of a tree: one for each path that an item names, and for each prefix of one.
 
+use super::recheck::RegionIx;
 use super::segment::{Segment, SegmentCounts, first_segment};
 use super::waiting::{Kind, Order, Queues};
-use crate::index::KeyIndex;
-use crate::slab::{NONE, Slab};
+use crate::handle::{ItemIx, handle};
+use crate::index::HashIndex;
+use crate::slab::Slab;
 use crate::steps::Steps;
 use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
 /// The node of the empty path. It is always there.
-pub(super) const ROOT: u32 = 0;
+pub(super) const ROOT: NodeIx = NodeIx::new(0);
+
+handle! {
+    /// A node of the trie.
+    pub(super) NodeIx
+}
 
 /// The lists of children of a node, by what is held at a child or below it: so a holder below is found without searching.
 pub(super) mod class {
@@ -22,20 +29,20 @@ pub(super) mod class {
 /// One path.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) parent: u32,
+    pub(super) parent: NodeIx,
     /// The first child of each class.
-    pub(super) children: [u32; class::COUNT],
+    pub(super) children: [NodeIx; class::COUNT],
     /// Neighbours in the list of the parent.
-    pub(super) next: u32,
-    pub(super) previous: u32,
+    pub(super) next: NodeIx,
+    pub(super) previous: NodeIx,
     /// Items here, held or waiting.
     pub(super) item_count: u32,
     /// The first item held here.
-    pub(super) held: u32,
+    pub(super) held: ItemIx,
     /// The items held here or below: reads, writes.
     pub(super) held_below: [u32; 2],
     /// The region that has to be examined again from here on.
-    pub(super) region: u32,
+    pub(super) region: RegionIx,
     /// Segments of the path.
     pub(super) depth: u16,
     /// What is held here is a write.
@@ -54,14 +61,14 @@ const _: () = assert!(size_of::<Node>() <= 96, "two nodes take three cache lines
 impl Default for Node {
     fn default() -> Self {
         Self {
-            parent: NONE,
-            children: [NONE; class::COUNT],
-            next: NONE,
-            previous: NONE,
+            parent: NodeIx::NONE,
+            children: [NodeIx::NONE; class::COUNT],
+            next: NodeIx::NONE,
+            previous: NodeIx::NONE,
             item_count: 0,
-            held: NONE,
+            held: ItemIx::NONE,
             held_below: [0; 2],
-            region: NONE,
+            region: RegionIx::NONE,
             depth: 0,
             holds_write: false,
             hash: 0,
@@ -95,7 +102,7 @@ impl Node {
     /// Whether something held here conflicts.
     #[inline]
     pub(super) fn conflicts_here(&self, write: bool) -> bool {
-        self.holds_write || write && self.held != NONE
+        self.holds_write || write && self.held.is_some()
     }
 
     /// Whether something held here or below conflicts.
@@ -106,14 +113,14 @@ impl Node {
 
     #[inline]
     fn is_used(&self) -> bool {
-        self.item_count > 0 || self.region != NONE || self.children != [NONE; class::COUNT]
+        self.item_count > 0 || self.region.is_some() || self.children != [NodeIx::NONE; class::COUNT]
     }
 }
 
 /// Where a path leads: to its node, or, if it has none, to the last node on the way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    pub(super) node: u32,
+    pub(super) node: NodeIx,
     pub(super) exact: bool,
 }
 
@@ -148,8 +155,8 @@ const NODES_COUNTED_PER_STEP: u32 = if cfg!(test) { 1 } else { 4 };
 /// The nodes, found by parent and segment. A node to which nothing refers is taken away at once.
 #[derive(Debug)]
 pub(super) struct Trie {
-    pub(super) nodes: Slab<Node>,
-    index: KeyIndex,
+    pub(super) nodes: Slab<NodeIx, Node>,
+    index: HashIndex<NodeIx>,
     hasher: RandomState,
     /// Kept from the first question for statistics on, because most trees are never asked.
     pub(super) segments: Option<SegmentCounts>,
@@ -160,20 +167,20 @@ impl Trie {
         let mut nodes = Slab::default();
         let root = nodes.allocate();
         debug_assert_eq!(root, ROOT);
-        Self { nodes, index: KeyIndex::new(NODE_COUNT_MAX), hasher, segments: None }
+        Self { nodes, index: HashIndex::new(NODE_COUNT_MAX), hasher, segments: None }
     }
 
     #[inline]
-    fn hash(&self, parent: u32, segment: &[u8]) -> u64 {
+    fn hash(&self, parent: NodeIx, segment: &[u8]) -> u64 {
         let mut state = self.hasher.build_hasher();
-        state.write_u32(parent);
+        state.write_u32(parent.number());
         state.write(segment);
         state.finish()
     }
 
     #[inline]
-    fn child(&self, parent: u32, segment: &[u8], hash: u64) -> Option<u32> {
-        let is = |number: u32| {
+    fn child(&self, parent: NodeIx, segment: &[u8], hash: u64) -> Option<NodeIx> {
+        let is = |number: NodeIx| {
             let node = &self.nodes[number];
             node.hash == hash && node.parent == parent && node.segment.is(segment)
         };
@@ -201,7 +208,7 @@ impl Trie {
     /// Adds an item to the node of a path; nodes that are missing are made. If it is held, `held` says whether it writes.
     /// The path was searched: it leads to `place`, with `rest` behind that. Gives the node.
     #[inline]
-    pub(super) fn enter(&mut self, place: Place, rest: &[u8], held: Option<bool>) -> u32 {
+    pub(super) fn enter(&mut self, place: Place, rest: &[u8], held: Option<bool>) -> NodeIx {
         let (mut number, mut rest) = (place.node, rest);
         if let Some(write) = held {
             self.count_held(number, write, true);
@@ -215,7 +222,7 @@ impl Trie {
     }
 
     #[inline]
-    fn add_child(&mut self, parent: u32, segment: &[u8], held: Option<bool>) -> u32 {
+    fn add_child(&mut self, parent: NodeIx, segment: &[u8], held: Option<bool>) -> NodeIx {
         let hash = self.hash(parent, segment);
         let depth = self.nodes[parent].depth + 1;
         let number = self.nodes.allocate();
@@ -240,7 +247,7 @@ impl Trie {
     /// Takes an item away from its node, and then every node to which nothing refers any more. If it was held, `held` says
     /// whether it wrote.
     #[inline]
-    pub(super) fn leave(&mut self, node: u32, held: Option<bool>) {
+    pub(super) fn leave(&mut self, node: NodeIx, held: Option<bool>) {
         self.nodes[node].item_count -= 1;
         let mut number = node;
         while number != ROOT && (held.is_some() || !self.nodes[number].is_used()) {
@@ -265,7 +272,7 @@ impl Trie {
     }
 
     /// Takes a node away if nothing refers to it, and then its parent in the same way.
-    pub(super) fn prune(&mut self, node: u32) {
+    pub(super) fn prune(&mut self, node: NodeIx) {
         let mut number = node;
         while number != ROOT && !self.nodes[number].is_used() {
             let parent = self.nodes[number].parent;
@@ -277,7 +284,7 @@ impl Trie {
 
     /// Forgets a node that stands in no list.
     #[inline]
-    fn remove(&mut self, number: u32) {
+    fn remove(&mut self, number: NodeIx) {
         let node = &mut self.nodes[number];
         self.index.remove(node.hash, number);
         if let Some(segments) = &mut self.segments
@@ -293,10 +300,10 @@ impl Trie {
 
     /// A node and its ancestors, up to the root.
     #[inline]
-    pub(super) fn spine(&self, node: u32) -> impl Iterator<Item = (u32, &Node)> {
+    pub(super) fn spine(&self, node: NodeIx) -> impl Iterator<Item = (NodeIx, &Node)> {
         let mut number = node;
         std::iter::from_fn(move || {
-            let node = (number != NONE).then(|| (number, &self.nodes[number]))?;
+            let node = (number.is_some()).then(|| (number, &self.nodes[number]))?;
             number = node.1.parent;
             Some(node)
         })
@@ -311,7 +318,7 @@ impl Trie {
 
     /// Counts an item as held at a node, or no longer.
     #[inline]
-    pub(super) fn count_held(&mut self, node: u32, write: bool, held: bool) {
+    pub(super) fn count_held(&mut self, node: NodeIx, write: bool, held: bool) {
         let mut number = node;
         while number != ROOT {
             self.count_one_held(number, write, held);
@@ -321,7 +328,7 @@ impl Trie {
     }
 
     #[inline]
-    fn count_one_held(&mut self, number: u32, write: bool, held: bool) {
+    fn count_one_held(&mut self, number: NodeIx, write: bool, held: bool) {
         let node = &mut self.nodes[number];
         let before = node.class();
         node.count_held(write, held);
@@ -334,37 +341,37 @@ impl Trie {
 
     /// Puts a node into a list of its parent.
     #[inline]
-    fn link(&mut self, number: u32, class: usize) {
+    fn link(&mut self, number: NodeIx, class: usize) {
         let parent = self.nodes[number].parent;
         let next = std::mem::replace(&mut self.nodes[parent].children[class], number);
-        if next != NONE {
+        if next.is_some() {
             self.nodes[next].previous = number;
         }
         let node = &mut self.nodes[number];
-        (node.next, node.previous) = (next, NONE);
+        (node.next, node.previous) = (next, NodeIx::NONE);
     }
 
     /// Takes a node out of a list of its parent.
     #[inline]
-    fn unlink(&mut self, number: u32, class: usize) {
+    fn unlink(&mut self, number: NodeIx, class: usize) {
         let Node { parent, next, previous, .. } = self.nodes[number];
-        if previous == NONE {
+        if previous.is_none() {
             self.nodes[parent].children[class] = next;
         } else {
             self.nodes[previous].next = next;
         }
-        if next != NONE {
+        if next.is_some() {
             self.nodes[next].previous = previous;
         }
     }
 
     /// Lets an item wait at a node.
-    pub(super) fn enter_queues(&mut self, node: u32, order: Order, kind: Kind) {
+    pub(super) fn enter_queues(&mut self, node: NodeIx, order: Order, kind: Kind) {
         self.for_queues(node, |queues| queues.get_or_insert_default().insert(order, kind));
     }
 
     /// Takes a waiting item out.
-    pub(super) fn leave_queues(&mut self, node: u32, order: Order, kind: Kind) {
+    pub(super) fn leave_queues(&mut self, node: NodeIx, order: Order, kind: Kind) {
         self.for_queues(node, |place| {
             if let Some(queues) = place {
                 queues.remove(order, kind);
@@ -377,11 +384,11 @@ impl Trie {
 
     /// All queues in which what waits at a node stands.
     #[inline]
-    fn for_queues(&mut self, node: u32, mut change: impl FnMut(&mut Option<Box<Queues>>)) {
+    fn for_queues(&mut self, node: NodeIx, mut change: impl FnMut(&mut Option<Box<Queues>>)) {
         let Node { waiting_here, parent, .. } = &mut self.nodes[node];
         change(waiting_here);
         let mut number = *parent;
-        while number != NONE {
+        while number.is_some() {
             let node = &mut self.nodes[number];
             change(&mut node.waiting_below);
             number = node.parent;
@@ -389,12 +396,12 @@ impl Trie {
     }
 
     /// The path key of a node.
-    pub(super) fn path(&self, node: u32) -> Vec<u8> {
+    pub(super) fn path(&self, node: NodeIx) -> Vec<u8> {
         self.path_within(node, usize::MAX)
     }
 
     /// As many segments from the front of the path key of a node as fit `len_max`.
-    pub(super) fn path_within(&self, node: u32, len_max: usize) -> Vec<u8> {
+    pub(super) fn path_within(&self, node: NodeIx, len_max: usize) -> Vec<u8> {
         let mut names = Vec::with_capacity(usize::from(self.nodes[node].depth) + 1);
         names.extend(self.spine(node).map(|(_, node)| node.segment.as_slice()));
         // The root has no name.
@@ -416,19 +423,19 @@ impl Trie {
     pub(super) fn count_segments(&mut self, steps: &mut Steps) -> Option<usize> {
         let Self { nodes, hasher, segments, .. } = self;
         let segments = segments.get_or_insert_with(|| SegmentCounts::new(hasher.clone()));
-        while segments.counted_end != NONE {
+        while let Some(counted_end) = segments.counted_end {
             if !steps.take() {
                 return None;
             }
-            let end = nodes.end().min(segments.counted_end + NODES_COUNTED_PER_STEP);
-            for number in segments.counted_end..end {
+            let end = nodes.end().min(counted_end + NODES_COUNTED_PER_STEP);
+            for number in (counted_end..end).map(NodeIx::new) {
                 // Removed nodes keep their last segment until they are used again.
                 let node = &nodes[number];
                 if number != ROOT && node.is_used() {
                     segments.add(node.segment.as_slice());
                 }
             }
-            segments.counted_end = if end == nodes.end() { NONE } else { end };
+            segments.counted_end = (end < nodes.end()).then_some(end);
         }
         Some(segments.len())
     }

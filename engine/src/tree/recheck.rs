@@ -1,17 +1,23 @@
 //! Examining again what a removal may have made clear.
 
 use super::entering::{Enters, Progress, Verdict};
-use super::node::{Overlapping, Place, ROOT};
+use super::node::{NodeIx, Overlapping, Place, ROOT};
 use super::waiting::Order;
 use super::{Item, State, Tree};
-use crate::slab::{NONE, Slab};
+use crate::handle::{ClaimIx, ItemIx, handle};
+use crate::slab::Slab;
 use crate::steps::Steps;
 use std::collections::BTreeSet;
+
+handle! {
+    /// A part of the trie whose waiting items are examined again.
+    pub(super) RegionIx
+}
 
 /// Everything that overlaps one node and waits at `cursor` or behind it has to be examined.
 #[derive(Debug, Default)]
 struct Region {
-    node: u32,
+    node: NodeIx,
     cursor: Option<Order>,
 }
 
@@ -28,12 +34,12 @@ struct Region {
 /// however many wait for the same path.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
-    regions: Slab<Region>,
+    regions: Slab<RegionIx, Region>,
     /// The cursor of each region, and its number. The earliest is worked on first, so claims become clear in their order.
-    agenda: BTreeSet<(Order, u32)>,
+    agenda: BTreeSet<(Order, RegionIx)>,
     /// The last item of the claim that [`Tree::next_verdict`] gave: clear, but written down as blocked until it is known what
     /// the caller does. Most are granted at once, and then leave their queues without having changed them.
-    pub(super) offered: Option<u32>,
+    pub(super) offered: Option<ItemIx>,
 }
 
 impl Recheck {
@@ -67,7 +73,7 @@ impl Tree {
     }
 
     /// Examines the items that a removal may have made clear, in order of arrival. Returns a waiting claim of which all items are clear.
-    fn next_clear(&mut self, steps: &mut Steps) -> Option<u32> {
+    fn next_clear(&mut self, steps: &mut Steps) -> Option<ClaimIx> {
         while steps.left() > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
             steps.take();
@@ -98,8 +104,8 @@ impl Tree {
     }
 
     /// The first claim, from this arrival on, of which an item is written down as clear; and its arrival. It waits, or was granted since.
-    pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, u32)> {
-        let mut from = Order { arrival: from, item: 0 };
+    pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, ClaimIx)> {
+        let mut from = Order { arrival: from, item: ItemIx::new(0) };
         loop {
             let everywhere = self.trie.overlapping(Place { node: ROOT, exact: true });
             let queues = everywhere.flat_map(Overlapping::queues);
@@ -112,14 +118,14 @@ impl Tree {
     }
 
     /// Writes down that a waiting item is clear.
-    fn turn_clear(&mut self, number: u32) {
+    fn turn_clear(&mut self, number: ItemIx) {
         self.leave_waiting(number);
         self.enter_waiting(number, true);
         self.recheck_behind(number);
     }
 
     /// Whatever a waiting item kept out for being blocked is to be examined, now that it is clear or held.
-    pub(super) fn recheck_behind(&mut self, number: u32) {
+    pub(super) fn recheck_behind(&mut self, number: ItemIx) {
         let Item { node, write, arrival, .. } = self.items[number];
         // Behind a write everybody stays blocked.
         if !write {
@@ -128,12 +134,12 @@ impl Tree {
     }
 
     /// The first item of the claim that [`Tree::next_verdict`] gave, with which nothing was done yet.
-    pub(super) fn offered_claim(&self) -> Option<u32> {
+    pub(super) fn offered_claim(&self) -> Option<ItemIx> {
         self.recheck.offered.map(|item| self.items[item].first)
     }
 
     /// Something is done with an item. Says whether it is the one that was offered; then from here on none is.
-    pub(super) fn take_offered(&mut self, item: u32) -> bool {
+    pub(super) fn take_offered(&mut self, item: ItemIx) -> bool {
         self.recheck.offered.take_if(|offered| *offered == item).is_some()
     }
 
@@ -143,13 +149,13 @@ impl Tree {
     }
 
     /// Whatever overlaps this node and waits at this place or behind it is to be examined.
-    pub(super) fn recheck_from(&mut self, node: u32, from: Order) {
+    pub(super) fn recheck_from(&mut self, node: NodeIx, from: Order) {
         if self.is_covered(node, from) || self.region_cursor(node).is_some_and(|cursor| cursor <= from) {
             return;
         }
         let Some(due) = self.next_due(node, from) else { return };
         let mut region = self.trie.nodes[node].region;
-        if region == NONE {
+        if region.is_none() {
             region = self.recheck.regions.allocate();
             self.recheck.regions[region].node = node;
             self.trie.nodes[node].region = region;
@@ -159,27 +165,27 @@ impl Tree {
         self.set_cursor(region, due);
     }
 
-    fn set_cursor(&mut self, region: u32, cursor: Order) {
+    fn set_cursor(&mut self, region: RegionIx, cursor: Order) {
         self.recheck.regions[region].cursor = Some(cursor);
         self.recheck.agenda.insert((cursor, region));
     }
 
-    fn end_region(&mut self, region: u32) {
+    fn end_region(&mut self, region: RegionIx) {
         let node = self.recheck.regions[region].node;
         self.recheck.regions[region].cursor = None;
         self.recheck.regions.release(region);
-        self.trie.nodes[node].region = NONE;
+        self.trie.nodes[node].region = RegionIx::NONE;
         self.trie.prune(node);
     }
 
     /// How far the region of a node has come.
-    pub(super) fn region_cursor(&self, node: u32) -> Option<Order> {
+    pub(super) fn region_cursor(&self, node: NodeIx) -> Option<Order> {
         let region = self.trie.nodes[node].region;
-        if region == NONE { None } else { self.recheck.regions[region].cursor }
+        if region.is_none() { None } else { self.recheck.regions[region].cursor }
     }
 
     /// Whether the region of an ancestor, to which all belongs that overlaps this node, has what follows before it.
-    fn is_covered(&self, node: u32, from: Order) -> bool {
+    fn is_covered(&self, node: NodeIx, from: Order) -> bool {
         self.trie
             .spine(node)
             .skip(1)
@@ -187,7 +193,7 @@ impl Tree {
     }
 
     /// The first blocked item that overlaps a node, from this place on, that nothing at the node or above it justifies.
-    fn next_due(&self, node: u32, from: Order) -> Option<Order> {
+    fn next_due(&self, node: NodeIx, from: Order) -> Option<Order> {
         let (mut read, mut write) = (Earliest::default(), Earliest::default());
         // Whoever came later than these is justified.
         let (mut read_horizon, mut write_horizon) = (Earliest::default(), Earliest::default());
@@ -196,7 +202,7 @@ impl Tree {
             if at.node.holds_write {
                 return None;
             }
-            reads_held |= at.node.held != NONE;
+            reads_held |= at.node.held.is_some();
             if let Some(queues) = &at.node.waiting_here {
                 read_horizon.take(queues.first_in_the_way_of(false));
                 write_horizon.take(queues.first_in_the_way_of(true));
@@ -217,17 +223,17 @@ impl Tree {
     }
 
     /// Whether a region has this place before it and overlaps this node. For checks.
-    pub(super) fn has_before_it(&self, node: u32, order: Order) -> bool {
-        let covers = |(cursor, region): &(Order, u32)| {
+    pub(super) fn has_before_it(&self, node: NodeIx, order: Order) -> bool {
+        let covers = |(cursor, region): &(Order, RegionIx)| {
             let other = self.recheck.regions[*region].node;
-            let above = |low: u32, high: u32| self.trie.spine(low).any(|(number, _)| number == high);
+            let above = |low: NodeIx, high: NodeIx| self.trie.spine(low).any(|(number, _)| number == high);
             *cursor <= order && (above(node, other) || above(other, node))
         };
         self.recheck.agenda.iter().any(covers)
     }
 
     /// The node, the cursor and the number of each region. For checks.
-    pub(super) fn regions(&self) -> impl Iterator<Item = (u32, Option<Order>, u32)> {
+    pub(super) fn regions(&self) -> impl Iterator<Item = (NodeIx, Option<Order>, RegionIx)> {
         self.recheck.agenda.iter().map(|(_, region)| {
             let Region { node, cursor } = self.recheck.regions[*region];
             (node, cursor, *region)

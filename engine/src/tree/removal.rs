@@ -1,9 +1,10 @@
 //! Taking the items of claims that are over out of a tree, some of them in each turn.
 
+use super::node::NodeIx;
 use super::waiting::Order;
 use super::{Item, State, Tree};
 use crate::fifo::Fifo;
-use crate::slab::NONE;
+use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 
 /// Nodes of a path that are looked at, or made, in one step.
@@ -15,7 +16,7 @@ const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 /// Claims that are over, by their first items. The items that are left keep out others until each is removed.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
-    leaving: Fifo<u32>,
+    leaving: Fifo<ItemIx>,
 }
 
 impl Removal {
@@ -28,12 +29,12 @@ impl Tree {
     /// Removes a claim, held or waiting. [`Tree::next_verdict`] removes the items of a large one, and finds the claims that
     /// become clear by that.
     #[inline]
-    pub(crate) fn remove(&mut self, first_item: u32, steps: &mut Steps) {
-        if self.items[first_item].next == NONE {
+    pub(crate) fn remove(&mut self, first_item: ItemIx, steps: &mut Steps) {
+        if self.items[first_item].next.is_none() {
             // Most sets have one path. It is removed by the request itself, so it costs the turn nothing.
             return self.remove_item(first_item);
         }
-        self.items[first_item].claim = NONE;
+        self.items[first_item].claim = ClaimIx::NONE;
         for _ in 0..REMOVED_AT_ONCE {
             if self.remove_one_of(first_item, steps) {
                 return;
@@ -57,15 +58,15 @@ impl Tree {
 
     /// Steps that it takes to enter or leave a node, and all nodes above it, beside the one of its item.
     #[inline]
-    pub(super) fn steps_at(&self, node: u32) -> u32 {
+    pub(super) fn steps_at(&self, node: NodeIx) -> u32 {
         u32::from(self.trie.nodes[node].depth) / NODES_PER_STEP
     }
 
     /// Removes one item of a claim, the first one last. Returns whether that was it.
     #[inline(never)]
-    fn remove_one_of(&mut self, first_item: u32, steps: &mut Steps) -> bool {
+    fn remove_one_of(&mut self, first_item: ItemIx, steps: &mut Steps) -> bool {
         let number = match self.items[first_item].next {
-            NONE => first_item,
+            ItemIx::NONE => first_item,
             next => next,
         };
         self.items[first_item].next = self.items[number].next;
@@ -75,7 +76,7 @@ impl Tree {
     }
 
     #[inline(always)]
-    fn remove_item(&mut self, number: u32) {
+    fn remove_item(&mut self, number: ItemIx) {
         let Item { node, state, write, arrival, .. } = self.items[number];
         let held = state == State::Held;
         let from = if held {
@@ -98,7 +99,7 @@ impl Tree {
     }
 
     /// The claim of an item, unless it is over.
-    pub(super) fn claim_of(&self, item: u32) -> Option<u32> {
-        Some(self.items[self.items[item].first].claim).filter(|claim| *claim != NONE)
+    pub(super) fn claim_of(&self, item: ItemIx) -> Option<ClaimIx> {
+        Some(self.items[self.items[item].first].claim).filter(|claim| claim.is_some())
     }
 }

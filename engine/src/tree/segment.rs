@@ -1,5 +1,6 @@
 //! The segments of paths.
 
+use super::node::NodeIx;
 use ahash::RandomState;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -77,18 +78,18 @@ pub(super) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub(super) struct SegmentCounts {
     counts: BTreeMap<u64, u32>,
     hasher: RandomState,
-    /// Nodes with numbers below this are counted. `NONE` once all nodes are counted.
-    pub(super) counted_end: u32,
+    /// Nodes with numbers below this are counted. `None` once all nodes are counted.
+    pub(super) counted_end: Option<u32>,
 }
 
 impl SegmentCounts {
     pub(super) fn new(hasher: RandomState) -> Self {
-        Self { counts: BTreeMap::new(), hasher, counted_end: 0 }
+        Self { counts: BTreeMap::new(), hasher, counted_end: Some(0) }
     }
 
     /// Whether nodes with this number are counted.
-    pub(super) fn is_counted(&self, node: u32) -> bool {
-        node < self.counted_end
+    pub(super) fn is_counted(&self, node: NodeIx) -> bool {
+        self.counted_end.is_none_or(|end| node.number() < end)
     }
 
     fn hash(&self, segment: &[u8]) -> u64 {

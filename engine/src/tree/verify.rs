@@ -1,16 +1,16 @@
 //! The invariants of a tree, walked in full. For tests: it takes time in proportion to the square of what there is.
 
-use super::node::{ROOT, class};
+use super::node::{NodeIx, ROOT, class};
 use super::waiting::{Order, Queues};
 use super::{NO_ARRIVAL, State, Tree, TreeCounters};
-use crate::slab::NONE;
+use crate::handle::ItemIx;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a node should count, told by the items.
 #[derive(Default)]
 struct Expected {
     item_count: u32,
-    held: BTreeSet<u32>,
+    held: BTreeSet<ItemIx>,
     held_below: [u32; 2],
     waiting_here: Queues,
     waiting_below: Queues,
@@ -27,8 +27,8 @@ impl Tree {
     /// # Panics
     /// If one does not hold; the message says which and where.
     pub(crate) fn verify(&self) {
-        let is_in = |item: &u32| !matches!(self.items[*item].state, State::Free | State::Outside);
-        let live: Vec<u32> = (0..self.items.end()).filter(is_in).collect();
+        let is_in = |item: &ItemIx| !matches!(self.items[*item].state, State::Free | State::Outside);
+        let live: Vec<ItemIx> = self.items.handles().filter(is_in).collect();
         self.verify_items(&live);
         self.verify_nodes(&live);
         for item in &live {
@@ -42,8 +42,8 @@ impl Tree {
         assert_eq!(self.regions().count(), self.region_count() as usize, "regions");
     }
 
-    fn verify_items(&self, live: &[u32]) {
-        let outside = (0..self.items.end()).filter(|item| self.items[*item].state == State::Outside);
+    fn verify_items(&self, live: &[ItemIx]) {
+        let outside = self.items.handles().filter(|item| self.items[*item].state == State::Outside);
         for first_item in outside.clone() {
             assert!(self.entering_item_count(first_item).is_some(), "item {first_item} never enters");
             assert_eq!(self.items[first_item].blocked_count, 1, "blocked items of claim at {first_item}");
@@ -51,12 +51,12 @@ impl Tree {
         let count = live.len() + outside.count();
         assert_eq!(count, self.items.live_count() as usize, "live items");
         let mut counters = TreeCounters { segment_count: 1, ..TreeCounters::default() };
-        let mut blocked_counts = BTreeMap::<u32, u32>::new();
+        let mut blocked_counts = BTreeMap::<ItemIx, u32>::new();
         let mut paths = BTreeSet::new();
         for number in live {
             let item = &self.items[*number];
             let first = &self.items[item.first];
-            let is_over = first.claim == NONE;
+            let is_over = first.claim.is_none();
             assert!(is_over || first.claim == item.claim, "claim of item {number}");
             assert_eq!(first.arrival, item.arrival, "arrival of item {number}");
             let held = item.state == State::Held;
@@ -80,7 +80,7 @@ impl Tree {
         assert_eq!(self.counters(), counters);
     }
 
-    fn verify_nodes(&self, live: &[u32]) {
+    fn verify_nodes(&self, live: &[ItemIx]) {
         let mut expected = BTreeMap::from([(ROOT, Expected::default())]);
         for number in live {
             let item = &self.items[*number];
@@ -122,7 +122,7 @@ impl Tree {
         assert_eq!(child_count, expected.len() - 1, "children");
     }
 
-    fn verify_node(&self, number: u32, expected: &Expected) {
+    fn verify_node(&self, number: NodeIx, expected: &Expected) {
         let node = &self.trie.nodes[number];
         let place = self.trie.locate(&self.trie.path(number));
         assert!(place.exact && place.node == number, "node {number} is not found by its path");
@@ -131,8 +131,8 @@ impl Tree {
         assert_eq!(node.held_below, expected.held_below, "held below node {number}");
         let mut held = BTreeSet::new();
         let mut item = node.held;
-        let mut previous = NONE;
-        while item != NONE {
+        let mut previous = ItemIx::NONE;
+        while item.is_some() {
             assert_eq!(self.items[item].held_previous, previous, "list of held items of node {number}");
             assert!(held.insert(item), "item {item} is held twice");
             (previous, item) = (item, self.items[item].held_next);
@@ -150,12 +150,12 @@ impl Tree {
         }
     }
 
-    fn verify_children(&self, number: u32) -> usize {
+    fn verify_children(&self, number: NodeIx) -> usize {
         let mut count = 0;
         for class in [class::WRITES, class::READS, class::IDLE] {
-            let mut previous = NONE;
+            let mut previous = NodeIx::NONE;
             let mut child = self.trie.nodes[number].children[class];
-            while child != NONE {
+            while child.is_some() {
                 let node = &self.trie.nodes[child];
                 assert_eq!(
                     (node.parent, node.previous),
@@ -171,7 +171,7 @@ impl Tree {
     }
 
     /// A mark is right, or will be put right.
-    fn verify_mark(&self, number: u32, live: &[u32]) {
+    fn verify_mark(&self, number: ItemIx, live: &[ItemIx]) {
         let item = &self.items[number];
         let path = self.trie.path(item.node);
         let order = Order { arrival: item.arrival, item: number };

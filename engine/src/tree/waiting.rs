@@ -1,21 +1,22 @@
 //! The waiting items of a node, in order of arrival.
 
+use crate::handle::ItemIx;
 use std::collections::BTreeSet;
 
 /// Where a waiting item stands: items of one claim have one arrival. A claim that arrives later has a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Order {
     pub(super) arrival: u64,
-    pub(super) item: u32,
+    pub(super) item: ItemIx,
 }
 
 impl Order {
     /// Before every item.
-    pub(super) const FIRST: Self = Self { arrival: 0, item: 0 };
+    pub(super) const FIRST: Self = Self { arrival: 0, item: ItemIx::new(0) };
 
     /// The first place behind this one.
     pub(super) fn next(self) -> Self {
-        Self { item: self.item + 1, ..self }
+        Self { item: ItemIx::new(self.item.number() + 1), ..self }
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
 use waymaker_engine::{
     Access, Account, Accounts, Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, Holder,
-    LaneAddress, Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register, Resource, Rights, Scope,
-    Shard, Ticket, Time, TreeItem,
+    LaneAddress, LaneIx, Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register, Resource, Rights,
+    Scope, Shard, Ticket, Time, TreeItem,
 };
 
 /// Requests after which lanes get other accounts.
@@ -51,7 +51,7 @@ impl Book {
     }
 
     /// Gives a lane its present accounts.
-    pub(crate) fn note(&self, shard: &mut Shard, lane: u32, address: LaneAddress) {
+    pub(crate) fn note(&self, shard: &mut Shard, lane: LaneIx, address: LaneAddress) {
         let place = (address.slot as usize + self.change_count) % self.accesses.len();
         shard.note_access(lane, self.accesses[place].as_ref());
     }

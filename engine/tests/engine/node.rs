@@ -8,7 +8,7 @@ use std::sync::Arc;
 use waymaker_engine::log::{Image, Item, SessionTag};
 use waymaker_engine::several::{self, Participant, Several};
 use waymaker_engine::{
-    Effects, LaneAddress, Limits, LogState, NONE, QuorumState, ReservedEnd, ReservedTogether, Shard,
+    Effects, LaneAddress, LaneIx, Limits, LogState, QuorumState, ReservedEnd, ReservedTogether, Shard,
     ShardConfig, Time, WhenDurable,
 };
 
@@ -212,7 +212,7 @@ impl Node {
         let wanted = shards.iter_mut().enumerate().filter(|(at, _)| numbers.contains(&(*at as u16)));
         wanted
             .map(|(_, shard)| {
-                let lane = asking.map_or(NONE, |(address, owner, namespace)| {
+                let lane = asking.map_or(LaneIx::NONE, |(address, owner, namespace)| {
                     let lane = shard.lane(address, owner, namespace);
                     book.note(shard, lane, address);
                     lane
@@ -229,7 +229,7 @@ impl Node {
         address: LaneAddress,
         owner: &Arc<[u8]>,
         namespace: u16,
-    ) -> u32 {
+    ) -> LaneIx {
         let shard = &mut self.shards[shard];
         let lane = shard.lane(address, owner, namespace);
         self.book.note(shard, lane, address);

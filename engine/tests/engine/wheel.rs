@@ -2,19 +2,19 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use waymaker_engine::{Popped, Time, Timers, Wheel, WheelLinks};
+use waymaker_engine::{ClaimIx, Popped, Time, Timers, Wheel, WheelLinks};
 
 const TIMER_COUNT: u32 = 24;
 
 struct Table(Vec<(WheelLinks, Time)>);
 
 impl Timers for Table {
-    fn links(&mut self, timer: u32) -> &mut WheelLinks {
-        &mut self.0[timer as usize].0
+    fn links(&mut self, timer: ClaimIx) -> &mut WheelLinks {
+        &mut self.0[timer.number() as usize].0
     }
 
-    fn deadline(&self, timer: u32) -> Time {
-        self.0[timer as usize].1
+    fn deadline(&self, timer: ClaimIx) -> Time {
+        self.0[timer.number() as usize].1
     }
 }
 
@@ -81,13 +81,13 @@ impl Pair {
         match *step {
             Step::Set(timer, distance) => {
                 let at = self.now + distance;
-                self.wheel.clear(&mut self.table, timer);
+                self.wheel.clear(&mut self.table, ClaimIx::new(timer));
                 self.table.0[timer as usize].1 = Time::from_millis(at);
-                self.wheel.set(&mut self.table, timer, Time::from_millis(at));
+                self.wheel.set(&mut self.table, ClaimIx::new(timer), Time::from_millis(at));
                 self.due.insert(timer, at);
             }
             Step::Clear(timer) => {
-                self.wheel.clear(&mut self.table, timer);
+                self.wheel.clear(&mut self.table, ClaimIx::new(timer));
                 self.due.remove(&timer);
             }
             Step::PutOff(timer, distance) => {
@@ -123,13 +123,13 @@ impl Pair {
                     let at = at.as_millis();
                     assert!(at >= last && at <= self.now, "{at} after {last} at {}", self.now);
                     last = at;
-                    let due = self.due[&timer];
+                    let due = self.due[&timer.number()];
                     if due > at {
                         // It was put off: whoever owns it sets it again.
                         self.wheel.set(&mut self.table, timer, Time::from_millis(due));
                     } else {
                         // What was set for the past is due at the next instant that the wheel comes to.
-                        self.due.remove(&timer);
+                        self.due.remove(&timer.number());
                     }
                 }
                 Popped::Moved | Popped::EndOfInstant => {}

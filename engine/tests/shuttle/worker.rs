@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use waymaker_engine::several::{self, Participant, Several};
-use waymaker_engine::{Answer, CancelReason, HandedOver, LaneAddress, NONE, Refusal, Ticket, Turn};
+use waymaker_engine::{Answer, CancelReason, HandedOver, LaneAddress, LaneIx, Refusal, Ticket, Turn};
 
 /// A worker that has served more batches than this for others passes the turn on, with the batches that are left.
 const BATCHES_PER_TURN: usize = 1;
@@ -446,7 +446,7 @@ impl<'n> Worker<'n> {
             let participants: Vec<_> = turns
                 .iter_mut()
                 .filter(|turn| of_claim(turn))
-                .map(|turn| Participant { shard: &mut turn.shard, lane: NONE })
+                .map(|turn| Participant { shard: &mut turn.shard, lane: LaneIx::NONE })
                 .collect();
             assert!(
                 pending || !several::is_grant_due(&participants, &several),
@@ -457,5 +457,5 @@ impl<'n> Worker<'n> {
 }
 
 fn participants<'a>(turns: &'a mut [ShardTurn<'_>]) -> Vec<Participant<'a>> {
-    turns.iter_mut().map(|turn| Participant { shard: &mut turn.shard, lane: NONE }).collect()
+    turns.iter_mut().map(|turn| Participant { shard: &mut turn.shard, lane: LaneIx::NONE }).collect()
 }

@@ -250,7 +250,7 @@ mod tests {
     use super::super::counters::Found;
     use super::super::port::QuorumPort;
     use super::*;
-    use waymaker_engine::{ClaimId, LaneAddress, QuorumMember, Reserved};
+    use waymaker_engine::{ClaimId, ClaimIx, LaneAddress, QuorumMember, Reserved};
 
     fn at(ms: u64) -> Time {
         Time::from_millis(1_000_000 + ms)
@@ -262,8 +262,15 @@ mod tests {
 
     fn question(key: &str) -> QuorumQuestion {
         let lane = LaneAddress { worker: 0, slot: 0, generation: 0 };
-        let reserved =
-            Reserved { shard: 0, lane, slot: 0, secret: 0, fence: 1, is_counted: true, since: Time::NEVER };
+        let reserved = Reserved {
+            shard: 0,
+            lane,
+            slot: ClaimIx::new(0),
+            secret: 0,
+            fence: 1,
+            is_counted: true,
+            since: Time::NEVER,
+        };
         let id = ClaimId { place: 0, secret: 0 };
         let member = QuorumMember { reserved, id, counter: Some(name(key)) };
         QuorumQuestion { at: Time::ZERO, members: Box::new([member]), several: None }

@@ -325,7 +325,7 @@ impl Counters {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use waymaker_engine::{ClaimId, LaneAddress, QuorumMember, Reserved};
+    use waymaker_engine::{ClaimId, ClaimIx, LaneAddress, QuorumMember, Reserved};
 
     const RUN: u64 = 7;
     const STEP_COUNT_MAX: usize = 127;
@@ -360,7 +360,7 @@ mod tests {
             reserved: Reserved {
                 shard: 0,
                 lane,
-                slot: 0,
+                slot: ClaimIx::new(0),
                 secret: 0,
                 fence: *fence,
                 is_counted: true,

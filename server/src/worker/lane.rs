@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_access::Identity;
 use waymaker_engine::log::SessionTag;
-use waymaker_engine::{Access, Counted, LaneAddress, NONE, Time};
+use waymaker_engine::{Access, Counted, LaneAddress, LaneIx, Time};
 use waymaker_protocol::NamespaceKind;
 
 /// The namespace of a restored lane that held nothing, so that nothing is known of it.
@@ -143,7 +143,7 @@ pub(crate) struct Lane {
     /// Acquires that wait in a queue. Below zero for a moment where an answer overtakes the word that it waits.
     pub(crate) waiting: i32,
     /// The lane's number in each shard that it has asked, `NONE` where it has not. Empty before `HELLO`.
-    pub(crate) shard_lanes: Vec<u32>,
+    pub(crate) shard_lanes: Vec<LaneIx>,
     /// Shards that know this lane, also those that others asked on its behalf.
     pub(crate) known_to: Vec<u16>,
     /// Bytes that were read and not served yet.
@@ -333,6 +333,6 @@ impl std::ops::IndexMut<u32> for Lanes {
 }
 
 /// A lane's numbers in shards that it has not asked yet.
-pub(crate) fn no_shard_lanes(shard_count: usize) -> Vec<u32> {
-    vec![NONE; shard_count]
+pub(crate) fn no_shard_lanes(shard_count: usize) -> Vec<LaneIx> {
+    vec![LaneIx::NONE; shard_count]
 }

@@ -4,7 +4,7 @@ use super::apply::{BatchClock, apply};
 use super::outbox::Outbox;
 use crate::limits::TOLD_PER_BATCH_MAX;
 use waymaker_engine::limits::PREFETCH_COUNT;
-use waymaker_engine::{ClaimId, LaneAddress, Shard};
+use waymaker_engine::{ClaimId, ClaimIx, LaneAddress, LaneIx, Shard};
 use waymaker_protocol as wire;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, NamespaceKind, Route, route};
@@ -41,7 +41,7 @@ impl Located {
 pub(crate) struct Sender {
     pub(crate) address: LaneAddress,
     /// Its number in the shard.
-    pub(crate) lane: u32,
+    pub(crate) lane: LaneIx,
     pub(crate) namespace: u16,
     pub(crate) kind: NamespaceKind,
     /// A claim may last as long as its session.
@@ -97,8 +97,8 @@ fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
                 shard.prefetch_bucket_index(located.target);
             }
             Route::Claim(id) => {
-                located.target = u64::from(ClaimId::slot_of(id.place));
-                shard.prefetch_claim(located.target as u32);
+                located.target = u64::from(ClaimId::slot_of(id.place).number());
+                shard.prefetch_claim(ClaimId::slot_of(id.place));
             }
             _ => {}
         }
@@ -107,7 +107,7 @@ fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
         match located.opcode {
             opcode::ACQUIRE => shard.prefetch_entry(located.target),
             opcode::THROTTLE => shard.prefetch_bucket(located.target),
-            opcode::RELEASE | opcode::EXTEND => shard.prefetch_around(located.target as u32),
+            opcode::RELEASE | opcode::EXTEND => shard.prefetch_around(ClaimIx::new(located.target as u32)),
             _ => {}
         }
     }

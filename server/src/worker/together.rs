@@ -13,7 +13,7 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
 use waymaker_engine::{
-    Answer, CancelReason, Effects, LaneAddress, NONE, Refusal, ReservedEnd, ReservedTogether,
+    Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, ReservedEnd, ReservedTogether,
     SeveralThrottle, Ticket, Time, throttle_several,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -268,7 +268,7 @@ impl State {
             return self.followed.give_up(ticket);
         }
         let (namespace, has_session) = (lane.namespace, lane.session.is_some());
-        let lanes: Vec<u32> = shards
+        let lanes: Vec<LaneIx> = shards
             .iter()
             .zip(turns.iter_mut())
             .map(|(shard, turn)| self.sender(node, turn, *shard, ticket.lane.slot).lane)
@@ -335,8 +335,8 @@ fn time_of(turns: &[ShardTurn<'_>]) -> Time {
 }
 
 /// The shards of these turns, and the numbers of the asking lane there; none if nobody asks.
-fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[u32]) -> Vec<Participant<'a>> {
-    let lanes = lanes.iter().copied().chain(std::iter::repeat(NONE));
+fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[LaneIx]) -> Vec<Participant<'a>> {
+    let lanes = lanes.iter().copied().chain(std::iter::repeat(LaneIx::NONE));
     turns.iter_mut().zip(lanes).map(|(turn, lane)| Participant { shard: &mut turn.shard, lane }).collect()
 }
 

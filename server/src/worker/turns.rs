@@ -10,7 +10,7 @@ use crate::limits::{BATCH_COST_MAX, SERVED_COST_MAX};
 use crate::mail::{Batch, LaneChange, LeftCost, Mail, RequestBatch};
 use crate::metrics::Contended;
 use crate::node::{Hosted, Node};
-use waymaker_engine::{HandedOver, LaneAddress, NONE, Pass, Time, Turn};
+use waymaker_engine::{HandedOver, LaneAddress, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
@@ -121,7 +121,7 @@ impl State {
             lane.shard_lanes = no_shard_lanes(node.shards.len());
         }
         let mut number = lane.shard_lanes[usize::from(shard)];
-        if number == NONE {
+        if number.is_none() {
             number = turn.shard.lane(lane.address, &lane.owner, lane.namespace);
             if let Some(session) = lane.session_tag {
                 turn.shard.note_session(number, session);

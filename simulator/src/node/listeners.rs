@@ -5,7 +5,7 @@ use super::thread::{Inner, Served};
 use super::{Seen, Server, leave};
 use crate::world::{Event, World};
 use std::sync::Arc;
-use waymaker_engine::{Answer, Caller, ClaimId, HeldLock, LaneAddress, PageBounds, Ticket};
+use waymaker_engine::{Answer, Caller, ClaimId, HeldLock, LaneAddress, LaneIx, PageBounds, Ticket};
 use waymaker_protocol::LockId;
 use waymaker_server::node::Node;
 
@@ -154,7 +154,7 @@ fn is_over(node: &Node, namespace: u16, LockId { place, secret }: LockId) -> boo
     let id = ClaimId { place, secret };
     let Some(cell) = node.shards.get(usize::from(node.shard_of_claim(id))) else { return true };
     let Some(turn) = cell.enter() else { return false };
-    let caller = Caller { lane: 0, ticket: Ticket::default(), namespace };
+    let caller = Caller { lane: LaneIx::new(0), ticket: Ticket::default(), namespace };
     let mut seen = Seen::default();
     turn.shard.status(&caller, id, None, &mut seen);
     leave(turn);

@@ -4,8 +4,8 @@
 use super::log::OPTIONS;
 use super::{Server, contents, leave};
 use crate::world::World;
-use waymaker_engine::TurnCell;
 use waymaker_engine::several::{Participant, Several, is_grant_due, reserved_together};
+use waymaker_engine::{LaneIx, TurnCell};
 use waymaker_protocol::LockId;
 
 impl Server {
@@ -44,8 +44,10 @@ impl Server {
                 None => all_here = false,
             }
         }
-        let participants: Vec<Participant<'_>> =
-            turns.iter_mut().map(|turn| Participant { shard: &mut turn.shard, lane: 0 }).collect();
+        let participants: Vec<Participant<'_>> = turns
+            .iter_mut()
+            .map(|turn| Participant { shard: &mut turn.shard, lane: LaneIx::new(0) })
+            .collect();
         let is_due = all_here && is_grant_due(&participants, several);
         for turn in turns {
             leave(turn);

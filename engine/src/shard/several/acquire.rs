@@ -7,11 +7,11 @@ use super::{
 use crate::claim::{Extra, OrderKey, flag};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, Ticket, WhenDurable};
 use crate::entry;
+use crate::handle::{ClaimIx, KeyIx};
 use crate::limits::ITEM_COUNT_MAX;
 use crate::measure::Measure;
 use crate::shard::quota::{MovedClaims, NewClaims};
 use crate::shard::{AcquireOptions, Caller};
-use crate::slab::NONE;
 use std::sync::Arc;
 
 /// Asks for one hold on each of several keys.
@@ -86,7 +86,7 @@ struct Located {
     /// Place among the participants.
     place: usize,
     hash: u64,
-    entry: u32,
+    entry: KeyIx,
 }
 
 impl<'a, 'p> Attempt<'a, 'p> {
@@ -143,7 +143,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     /// For each key the claim that the request id names, if there is one.
-    fn find_request_id(&mut self) -> Vec<Option<u32>> {
+    fn find_request_id(&mut self) -> Vec<Option<ClaimIx>> {
         let options = &self.request.options;
         let Some(request_id) = options.request_id else { return Vec::new() };
         let home = &self.participants[self.located[0].place];
@@ -166,7 +166,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     /// Lets go of claims whose home gave them up and whose shards have not heard of that yet. Returns true if there was one.
     ///
     /// The home of a claim hears last that it may begin, so if a member is still reserved and its home is over, the home never began.
-    fn withdraw_given_up(&mut self, found: &[Option<u32>], effects: &mut impl Effects) -> bool {
+    fn withdraw_given_up(&mut self, found: &[Option<ClaimIx>], effects: &mut impl Effects) -> bool {
         if found.first() != Some(&None) {
             return false;
         }
@@ -210,8 +210,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let AcquireSeveral { keys, wait_ms, .. } = *self.request;
         let is_clear = |((key, located), order): ((&SeveralKey<'_>, &Located), &OrderKey)| {
             let Participant { shard, lane } = &self.participants[located.place];
-            let contended =
-                located.entry != NONE && !shard.is_newcomer_clear(located.entry, key.shared, wait_ms, *order);
+            let contended = located.entry.is_some()
+                && !shard.is_newcomer_clear(located.entry, key.shared, wait_ms, *order);
             let frozen = shard.is_frozen(self.namespace, key.key);
             match (contended, frozen) {
                 (true, _) if wait_ms == 0 => {
@@ -266,7 +266,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let mut members = Vec::with_capacity(request.keys.len());
         for (number, (key, located)) in request.keys.iter().zip(&self.located).enumerate() {
             let Participant { shard, lane } = &mut self.participants[located.place];
-            let entry = if located.entry == NONE {
+            let entry = if located.entry.is_none() {
                 shard.keys.insert_beside(self.namespace, key.key, located.hash)
             } else {
                 located.entry
@@ -359,13 +359,13 @@ impl<'a, 'p> Attempt<'a, 'p> {
     /// The same request id once more: the claim that it named then is the answer, or is taken over.
     fn repeat(
         &mut self,
-        found: &[Option<u32>],
+        found: &[Option<ClaimIx>],
         effects: &mut impl Effects,
     ) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
         let home = &self.participants[self.located[0].place].shard;
         let waiting = found[0].filter(|claim| !home.claims[*claim].is_held());
         // While it waits only its home is found by the request id.
-        let claims: Option<Vec<u32>> = match waiting.map(|claim| home.claims[claim].detail) {
+        let claims: Option<Vec<ClaimIx>> = match waiting.map(|claim| home.claims[claim].detail) {
             Some(detail) => home.details[detail].several().and_then(|several| self.members_of(several)),
             None => found.iter().copied().collect(),
         };
@@ -401,7 +401,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     /// The claims of all members, if they are for the keys of this request and none of them is over.
-    fn members_of(&self, several: &Several) -> Option<Vec<u32>> {
+    fn members_of(&self, several: &Several) -> Option<Vec<ClaimIx>> {
         let member = |(member, located): (&Member, &Located)| {
             self.participants[located.place].shard.member_at(member, located.entry)
         };
@@ -410,7 +410,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     /// The waiting claim, stub by stub, is that of this request from now on.
-    fn supersede(&mut self, claims: &[u32], effects: &mut impl Effects) {
+    fn supersede(&mut self, claims: &[ClaimIx], effects: &mut impl Effects) {
         let mut is_recorded = false;
         for (claim, located) in claims.iter().zip(&self.located).skip(1) {
             let Participant { shard, lane } = &mut self.participants[located.place];

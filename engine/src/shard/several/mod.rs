@@ -1,5 +1,6 @@
 //! Claims over several keys, which may lie in several shards: granted as a whole, at one instant, or not at all.
 
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
 mod acquire;
 mod key_set;
 #[cfg(test)]
@@ -51,7 +52,7 @@ pub struct Several {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Member {
     shard: u16,
-    claim: u32,
+    claim: ClaimIx,
     id: ClaimId,
 }
 
@@ -78,7 +79,7 @@ pub struct Participant<'a> {
     /// The shard.
     pub shard: &'a mut Shard,
     /// The number of the asking lane there; of no meaning for [`recheck`].
-    pub lane: u32,
+    pub lane: LaneIx,
 }
 
 /// Grants a waiting claim if all of it is clear. `participants` are all its shards, rising, in a turn each. Does nothing
@@ -101,7 +102,7 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
     }
     let mut grants = Vec::with_capacity(places.len());
     let lane = |(member, place): (&Member, &usize)| participants[*place].shard.claims[member.claim].lane;
-    let lanes: Vec<u32> = several.members.iter().zip(&places).map(lane).collect();
+    let lanes: Vec<LaneIx> = several.members.iter().zip(&places).map(lane).collect();
     for (member, place) in several.members.iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         grants.push(shard.grant_stub(member.claim, member != &several.members[0], is_reserved, effects));
@@ -242,7 +243,7 @@ fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
     for member in &several.members {
         let shard = &mut participants[place_of(participants, member.shard)].shard;
         if shard.is_stub(member) && shard.is_entry_frozen(shard.claims[member.claim].entry) {
-            let queue = shard.keys.entries[shard.claims[member.claim].entry].head;
+            let queue = shard.keys.entries[shard.claims[member.claim].entry].queue();
             shard.queues[queue].forget_announced();
         }
     }
@@ -274,7 +275,7 @@ impl Shard {
                 self.end_granted_member(member.claim, effects);
             } else {
                 let entry = self.claims[member.claim].entry;
-                let matters = self.queues[self.keys.entries[entry].head].has_writers();
+                let matters = self.queues[self.keys.entries[entry].queue()].has_writers();
                 self.leave_queue(member.claim);
                 self.free_claim(member.claim);
                 if matters {
@@ -286,7 +287,7 @@ impl Shard {
         }
     }
 
-    fn end_granted_member(&mut self, claim: u32, effects: &mut impl Effects) {
+    fn end_granted_member(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::RESERVED) {
             self.give_up_reserved(claim);
         }
@@ -299,12 +300,12 @@ impl Shard {
     }
 
     fn several_at_home(&self, flag: u16) -> Vec<Arc<Several>> {
-        let home = |claim: u32| {
+        let home = |claim: ClaimIx| {
             let record = &self.claims[claim];
             let is_one = record.has(flag::LIVE) && record.has(flag) && self.is_home(claim);
             if is_one { self.details[record.detail].several().cloned() } else { None }
         };
-        (0..self.claims.end()).filter_map(home).collect()
+        self.claims.handles().filter_map(home).collect()
     }
 
     /// Whether this stub still waits.
@@ -314,16 +315,16 @@ impl Shard {
     }
 
     /// The claim of a member at this entry, unless it is over.
-    fn member_at(&self, member: &Member, entry: u32) -> Option<u32> {
+    fn member_at(&self, member: &Member, entry: KeyIx) -> Option<ClaimIx> {
         let claim = self.claims.get(member.claim)?;
         let is_same = claim.has(flag::LIVE) && claim.secret == member.id.secret && claim.entry == entry;
         is_same.then_some(member.claim)
     }
 
     /// Whether a stub would be granted now if it were alone.
-    fn is_stub_clear(&self, stub: u32, is_home: bool) -> bool {
+    fn is_stub_clear(&self, stub: ClaimIx, is_home: bool) -> bool {
         let claim = &self.claims[stub];
-        let queue = &self.queues[self.keys.entries[claim.entry].head];
+        let queue = &self.queues[self.keys.entries[claim.entry].queue()];
         let shared = claim.has(flag::SHARED);
         let order = self.details[claim.detail].order;
         let stands_free = || {
@@ -346,19 +347,19 @@ impl Shard {
     }
 
     /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
-    pub(super) fn is_home(&self, claim: u32) -> bool {
+    pub(super) fn is_home(&self, claim: ClaimIx) -> bool {
         let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
         several.is_some_and(|several| several.id() == self.id(claim))
     }
 
     /// The id by which a waiter is known: of a stub, that of its home.
-    pub(super) fn deciding_id(&self, claim: u32) -> ClaimId {
+    pub(super) fn deciding_id(&self, claim: ClaimIx) -> ClaimId {
         let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
         several.map_or_else(|| self.id(claim), |several| several.id())
     }
 
     /// Says that a stub has become clear.
-    pub(super) fn tell_clear(&self, stub: u32, effects: &mut impl Effects) {
+    pub(super) fn tell_clear(&self, stub: ClaimIx, effects: &mut impl Effects) {
         if let Some(several) = self.details[self.claims[stub].detail].several() {
             effects.recheck(several);
         }
@@ -366,7 +367,7 @@ impl Shard {
 
     /// A hold keeps the set of its siblings while it has a detail. A repeated request finds all of them by its request id, or, after a
     /// restart, by its number.
-    pub(super) fn keep_siblings(&mut self, claim: u32) {
+    pub(super) fn keep_siblings(&mut self, claim: ClaimIx) {
         let detail = self.detail_mut(claim);
         if let Some(keys) = detail.several().map(|several| Arc::clone(&several.keys)) {
             detail.extra = Extra::Sibling(keys);
@@ -376,12 +377,12 @@ impl Shard {
     /// Makes a stub a hold, or has it reserved.
     fn grant_stub(
         &mut self,
-        claim: u32,
+        claim: ClaimIx,
         is_far: bool,
         is_reserved: bool,
         effects: &mut impl Effects,
     ) -> KeyGrant {
-        let queue = self.keys.entries[self.claims[claim].entry].head;
+        let queue = self.keys.entries[self.claims[claim].entry].queue();
         self.leave_queue(claim);
         self.queues[queue].holders.push_back(&mut self.claims, claim);
         if is_far && self.detail_mut(claim).request_id.is_some() {
@@ -401,7 +402,7 @@ impl Shard {
         self.key_grant(claim, Grant { waited: true, ..grant })
     }
 
-    fn key_grant(&self, claim: u32, grant: Grant) -> KeyGrant {
+    fn key_grant(&self, claim: ClaimIx, grant: Grant) -> KeyGrant {
         let record = &self.claims[claim];
         KeyGrant { grant, shared: record.has(flag::SHARED), key: self.keys.key(record.entry).into() }
     }

@@ -2,6 +2,7 @@
 
 use super::{AcquireSeveral, Participant, Several, SeveralKey, acquire, key_set_number};
 use crate::effect::{Answer, Effects, Event, LaneAddress, LogState, Scope, Ticket};
+use crate::handle::{ClaimIx, LaneIx};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::log::Record;
 use crate::shard::{AcquireOptions, Caller, Shard, ShardConfig};
@@ -35,7 +36,7 @@ fn claims_of_one_request_share_their_strings_and_key_set() {
         let first = u32::from(key_is_held);
         assert_eq!(shard.claim_count(), first + 3, "the second request finds the claims of the first one");
         let details: Vec<_> = (first..first + 3)
-            .map(|claim| shard.details.get(shard.claims[claim].detail).expect("it has options"))
+            .map(|claim| shard.details.get(shard.claims[ClaimIx::new(claim)].detail).expect("it has options"))
             .collect();
         for detail in &details {
             let is_shared = |own: &Option<Arc<[u8]>>, of_first: &Option<Arc<[u8]>>| {
@@ -60,7 +61,7 @@ fn claims_of_one_request_share_their_strings_and_key_set() {
 
 /// Shards whose present is these instants, with a lane of one client in each.
 struct Shards {
-    shards: Vec<(Shard, u32)>,
+    shards: Vec<(Shard, LaneIx)>,
     heard: Heard,
 }
 
@@ -144,7 +145,7 @@ fn shards_with_different_clocks_grant_at_the_latest_time() {
     let mut shards = Shards::at(&[1000, 5000]);
     shards.acquire(1, &[key(b"a", false), SeveralKey { shard: 1, ..key(b"b", false) }]);
     for (shard, _) in &shards.shards {
-        let claim = &shard.claims[0];
+        let claim = &shard.claims[ClaimIx::new(0)];
         assert_eq!(
             (shard.reading(), claim.deadline, shard.age_ms(claim)),
             (Reading::from(Time::from_millis(5000)), Time::from_millis(7000), 0)

@@ -151,7 +151,11 @@ fn items_covered_by_another_item_of_the_request_are_dropped() {
         for held in [false, true] {
             let mut tree = tree();
             let (asked, needed) = (wanted(asked), wanted(needed));
-            let first = if held { tree.hold(1, &items(&asked)) } else { tree.wait(1, 1, &items(&asked)) };
+            let first = if held {
+                tree.hold(ClaimIx::new(1), &items(&asked))
+            } else {
+                tree.wait(ClaimIx::new(1), 1, &items(&asked))
+            };
             assert_eq!(tree.paths(first).collect::<Vec<_>>(), needed);
             assert_eq!(tree.first_path(first, usize::MAX), needed[0].0);
             tree.verify();
@@ -174,8 +178,8 @@ fn counters_count_items_paths_and_segments() {
         if asked_early {
             assert_eq!(distinct_segment_count(&mut tree), 1);
         }
-        let holder = tree.hold(1, &items(&wanted("R a/b, R a/b/c, W b")));
-        let waiter = tree.wait(2, 1, &items(&wanted("W a/b/d")));
+        let holder = tree.hold(ClaimIx::new(1), &items(&wanted("R a/b, R a/b/c, W b")));
+        let waiter = tree.wait(ClaimIx::new(2), 1, &items(&wanted("W a/b/d")));
         let counters = tree.counters();
         assert_eq!((counters.pending_item_count, counters.held_item_count), (1, 2));
         assert_eq!((counters.path_count, counters.segment_count), (3, 7));
@@ -192,13 +196,13 @@ fn counters_count_items_paths_and_segments() {
 #[test]
 fn a_holder_is_reported_as_blocker_before_a_waiter() {
     let world = world(&["W a", "W b", "W a, W c", "R c/1, W d"]);
-    let blocker = |text: &str| world.tree.blocker(&items(&wanted(text)));
+    let blocker = |text: &str| world.tree.blocker(&items(&wanted(text))).map(ClaimIx::number);
     assert_eq!(blocker("W c/2, R b/1"), Some(2));
     assert!(blocker("W []").is_some_and(|claim| claim <= 2));
     assert_eq!(blocker("W c/1/1"), Some(3));
     assert_eq!(blocker("R d"), Some(4));
     assert_eq!(blocker("R e"), None);
-    assert_eq!(world.tree.overlapping(&path("c"), false, 10).0, [3, 4]);
+    assert_eq!(world.tree.overlapping(&path("c"), false, 10).0, [3, 4].map(ClaimIx::new));
     assert_eq!(world.tree.overlapping(&path("[]"), true, 10).0.len(), 2);
 }
 
@@ -224,9 +228,9 @@ fn a_path_is_shown_up_to_the_last_segment_that_fits() {
     for enters in [false, true] {
         let mut tree = tree();
         let first_item = if enters {
-            tree.enter_later(1, 1, &items(&wanted), true)
+            tree.enter_later(ClaimIx::new(1), 1, &items(&wanted), true)
         } else {
-            tree.hold(1, &items(&wanted))
+            tree.hold(ClaimIx::new(1), &items(&wanted))
         };
         for (len_max, len) in [(0, 0), (6, 0), (7, 7), (9, 7), (10, 10), (14, 10), (15, 15), (16, 15)] {
             let shown = tree.first_path(first_item, len_max);

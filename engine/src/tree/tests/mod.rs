@@ -5,6 +5,7 @@ mod examples;
 mod slices;
 
 use super::{Enters, Tree, TreeItem, Verdict};
+use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 use ahash::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,13 +58,13 @@ enum Standing {
 
 #[derive(Debug)]
 struct Claim {
-    first_item: u32,
+    first_item: ItemIx,
     wanted: Vec<Wanted>,
     standing: Standing,
 }
 
 /// Removes a claim, and all of its items at once.
-fn remove_all(tree: &mut Tree, first_item: u32) {
+fn remove_all(tree: &mut Tree, first_item: ItemIx) {
     tree.remove(first_item, &mut Steps::new(0));
     assert!(tree.go_on_removing(&mut Steps::new(1_000_000)));
 }
@@ -103,14 +104,14 @@ impl World {
         assert!(blocker.is_none() || !clear, "{blocker:?} is in the way of {wanted:?}");
         assert!(blocker.is_some() || clear || !self.tree.is_settled(), "nobody is in the way of {wanted:?}");
         if let Some(blocker) = blocker {
-            self.assert_overlap(blocker, &wanted);
+            self.assert_overlap(blocker.number(), &wanted);
         }
         self.newest += 1;
         let (first_item, standing) = if clear && !self.frozen {
-            (self.tree.try_hold(self.newest, &items).unwrap(), Standing::Held)
+            (self.tree.try_hold(ClaimIx::new(self.newest), &items).unwrap(), Standing::Held)
         } else {
-            assert!(clear || self.tree.try_hold(self.newest, &items).is_none());
-            let first_item = self.tree.wait(self.newest, u64::from(self.newest), &items);
+            assert!(clear || self.tree.try_hold(ClaimIx::new(self.newest), &items).is_none());
+            let first_item = self.tree.wait(ClaimIx::new(self.newest), u64::from(self.newest), &items);
             assert_eq!(self.tree.is_claim_clear(first_item), clear);
             (first_item, if clear { Standing::Left } else { Standing::Waiting })
         };
@@ -122,7 +123,7 @@ impl World {
     fn ask_later(&mut self, wanted: Vec<Wanted>, may_wait: bool) {
         self.newest += 1;
         let arrival = u64::from(self.newest);
-        let first_item = self.tree.enter_later(self.newest, arrival, &items(&wanted), may_wait);
+        let first_item = self.tree.enter_later(ClaimIx::new(self.newest), arrival, &items(&wanted), may_wait);
         self.claims.insert(self.newest, Claim { first_item, wanted, standing: Standing::Enters });
     }
 
@@ -164,19 +165,21 @@ impl World {
         let enters = if may_hold { Enters::AndHolds } else { Enters::AndWaits };
         loop {
             match self.tree.next_verdict(enters, steps)? {
-                Verdict::Clear(number) => {
+                Verdict::Clear(claim) => {
+                    let number = claim.number();
                     let claim = self.claims.get_mut(&number).unwrap();
                     let is_decided = matches!(claim.standing, Standing::Held | Standing::Left);
                     assert!(!is_decided, "claim {number} was found before");
                     claim.standing = Standing::Left;
                     return Some(number);
                 }
-                Verdict::Refused(number, blocker) => {
+                Verdict::Refused(claim, blocker) => {
+                    let number = claim.number();
                     assert_eq!(self.claims[&number].standing, Standing::Enters);
                     assert!(!may_hold || !self.model().clear.contains(&number), "{number} is clear");
                     assert!(blocker.is_none() || may_hold);
                     if let Some(blocker) = blocker {
-                        self.assert_overlap(blocker, &self.claims[&number].wanted);
+                        self.assert_overlap(blocker.number(), &self.claims[&number].wanted);
                     }
                     self.remove(number);
                 }
@@ -246,7 +249,7 @@ impl World {
             );
             if claim.standing == Standing::Waiting && self.tree.is_settled() {
                 let blocker = self.tree.blocker_of(claim.first_item);
-                self.assert_overlap(blocker.expect("somebody is in the way"), &claim.wanted);
+                self.assert_overlap(blocker.expect("somebody is in the way").number(), &claim.wanted);
             }
         }
         for asked in ["[]", "a", "a/b", "b/a/a"].map(path) {
@@ -265,7 +268,7 @@ impl World {
                 if (claim.standing == Standing::Held) == held {
                     let paths = self.tree.paths(claim.first_item);
                     let overlapping = paths.filter(|(path, _)| overlap(path, asked)).count();
-                    expected.extend((overlapping > 0).then_some(*number));
+                    expected.extend((overlapping > 0).then_some(ClaimIx::new(*number)));
                     count += overlapping;
                 }
             }

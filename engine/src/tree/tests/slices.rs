@@ -3,24 +3,21 @@
 use super::*;
 
 /// Asks for one path, as holder or waiter.
-fn ask(tree: &mut Tree, claims: &mut Vec<u32>, text: &str) {
+fn ask(tree: &mut Tree, claims: &mut Vec<ItemIx>, text: &str) {
     let wanted = wanted(text);
     let items = items(&wanted);
-    let number = claims.len() as u32;
-    let first_item = if tree.is_clear(&items) {
-        tree.hold(number, &items)
-    } else {
-        tree.wait(number, u64::from(number), &items)
-    };
+    let (number, claim) = (claims.len() as u64, ClaimIx::new(claims.len() as u32));
+    let first_item =
+        if tree.is_clear(&items) { tree.hold(claim, &items) } else { tree.wait(claim, number, &items) };
     claims.push(first_item);
 }
 
 /// Examines within a budget and grants. Says how many were granted.
-fn examine(tree: &mut Tree, claims: &[u32], budget: u32) -> u32 {
+fn examine(tree: &mut Tree, claims: &[ItemIx], budget: u32) -> u32 {
     let (mut granted, mut left) = (0, Steps::new(budget));
     while let Some(verdict) = tree.next_verdict(Enters::AndHolds, &mut left) {
         let Verdict::Clear(claim) = verdict else { panic!("no set enters") };
-        tree.grant(claims[claim as usize], &mut Steps::new(0));
+        tree.grant(claims[claim.at()], &mut Steps::new(0));
         granted += 1;
     }
     granted
@@ -124,7 +121,7 @@ fn a_claim_that_ends_during_its_grant_holds_no_foreign_items() {
     ask(&mut tree, &mut claims, "W b, W c, W d");
     remove_all(&mut tree, claims[0]);
     let clear = tree.next_verdict(Enters::AndHolds, &mut Steps::new(10));
-    assert_eq!(clear, Some(Verdict::Clear(1)));
+    assert_eq!(clear, Some(Verdict::Clear(ClaimIx::new(1))));
     tree.grant(claims[1], &mut Steps::new(0));
     assert!(tree.is_granting(), "one item is held");
     tree.remove(claims[1], &mut Steps::new(0));
@@ -133,7 +130,7 @@ fn a_claim_that_ends_during_its_grant_holds_no_foreign_items() {
     while !tree.is_settled() {
         let verdict = tree.next_verdict(Enters::AndHolds, &mut Steps::new(1));
         tree.verify();
-        if verdict == Some(Verdict::Clear(2)) {
+        if verdict == Some(Verdict::Clear(ClaimIx::new(2))) {
             tree.grant(claims[2], &mut Steps::new(0));
         }
     }
@@ -143,10 +140,10 @@ fn a_claim_that_ends_during_its_grant_holds_no_foreign_items() {
 #[test]
 fn a_set_that_enters_only_to_wait_holds_nothing() {
     let mut tree = tree();
-    let first_item = tree.enter_later(1, 1, &items(&wanted("W a, W b, W c")), true);
+    let first_item = tree.enter_later(ClaimIx::new(1), 1, &items(&wanted("W a, W b, W c")), true);
     while tree.is_entering() {
         let verdict = tree.next_verdict(Enters::AndWaits, &mut Steps::new(1));
-        assert!(matches!(verdict, None | Some(Verdict::Clear(1))));
+        assert!(verdict.is_none_or(|verdict| verdict == Verdict::Clear(ClaimIx::new(1))));
         assert_eq!(tree.counters().held_item_count, 0);
     }
     assert!(tree.is_claim_clear(first_item));
@@ -160,9 +157,9 @@ fn entering_a_set_costs_steps_per_node_of_its_paths() {
     // The root has the only node that the paths share. Each of them has 32 segments.
     let text = |number: u32| format!("W {number}{}", "/s".repeat(31));
     let wanted = wanted(&(0..10).map(text).collect::<Vec<_>>().join(", "));
-    let first_item = tree.enter_later(1, 1, &items(&wanted), true);
+    let first_item = tree.enter_later(ClaimIx::new(1), 1, &items(&wanted), true);
     let mut steps = Steps::new(1000);
-    assert_eq!(tree.next_verdict(Enters::AndHolds, &mut steps), Some(Verdict::Clear(1)));
+    assert_eq!(tree.next_verdict(Enters::AndHolds, &mut steps), Some(Verdict::Clear(ClaimIx::new(1))));
     // A step to look at each path, and one to begin to hold them. Then each path takes one, four for its new nodes, and four for the
     // counts of these. The last step finds that all paths are held.
     assert_eq!(1000 - steps.left(), 10 + 1 + 10 * (1 + 4 + 4) + 1);

@@ -5,7 +5,9 @@ use super::{Lane, Run, SHARD_COUNT, WORKER_COUNT};
 use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
-use waymaker_engine::{Acquire, AcquireOptions, AcquirePermits, Caller, ClaimId, PoolOrder, Scope, Ticket};
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquirePermits, Caller, ClaimId, LaneIx, PoolOrder, Scope, Ticket,
+};
 
 /// Keys and the shards in which they lie.
 pub(super) const KEYS: [(&[u8], u16); 5] = [(b"a", 0), (b"b", 1), (b"c", 2), (b"d", 0), (b"e", 1)];
@@ -74,7 +76,7 @@ impl Run {
         Caller { lane: self.open_lane(lane, shard), ticket: self.ticket(lane), namespace: 0 }
     }
 
-    fn open_lane(&mut self, lane: usize, shard: u16) -> u32 {
+    fn open_lane(&mut self, lane: usize, shard: u16) -> LaneIx {
         let (lane, shard): (&Lane, _) = (&self.lanes[lane], usize::from(shard));
         let number = self.node.lane(shard, lane.address, &owner(), 0);
         self.node.shards[shard].note_session(number, lane.tag());
