@@ -1,0 +1,140 @@
+//! Responses.
+
+use super::{
+    ClaimId, ClaimStatus, ForceReleased, KeyStatus, Page, PoolPage, PoolStatus, Refusal, Registered,
+    Registration, RegistrationPage,
+};
+use crate::limiter::Allowance;
+use crate::shard::TreeStatistics;
+use crate::time::Time;
+
+/// Response to one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The claim is held.
+    Granted(Grant),
+    /// The multi-key claim is held. From now on each key has an independent hold, in the order of the keys.
+    GrantedSeveral(Box<[KeyGrant]>),
+    /// The claim ended.
+    Released {
+        /// Whether the claim was still waiting. Its acquire is then refused as cancelled.
+        was_waiting: bool,
+    },
+    /// The end of the lease was moved.
+    Extended {
+        /// Remaining lease.
+        remaining_ms: u32,
+        /// Whether the requested lease was longer than the maximum.
+        clamped: bool,
+    },
+    /// The cancellation was served.
+    Cancelled {
+        /// Whether the claim was still waiting. Its acquire is then refused as cancelled.
+        was_waiting: bool,
+    },
+    /// State of a claim.
+    Status(Box<ClaimStatus>),
+    /// State of a key.
+    Inspected(Box<KeyStatus>),
+    /// One page of claims.
+    Listed(Box<Page>),
+    /// The lane watches the key from now on.
+    Watching {
+        /// Newest fence of the key.
+        fence: u64,
+        /// Number of holders.
+        holder_count: u32,
+        /// Number of waiters.
+        waiter_count: u32,
+    },
+    /// The lane watches the key no longer.
+    Unwatched {
+        /// Whether the lane watched the key before.
+        was_watching: bool,
+    },
+    /// Whether a fence is still the newest of its key.
+    Verified(Verified),
+    /// An operator ended the claim.
+    ForceReleased(Box<ForceReleased>),
+    /// The prefix is frozen, or thawed.
+    Frozen {
+        /// Whether this request changed the state of the prefix.
+        changed: bool,
+        /// Number of frozen prefixes in the namespace.
+        frozen_count: u16,
+    },
+    /// The namespace was removed.
+    NamespaceRemoved,
+    /// State of a pool.
+    PoolDescribed(Box<PoolStatus>),
+    /// The pool has the requested capacity.
+    CapacitySet {
+        /// Capacity before; 0 for a pool that did not exist.
+        previous: u64,
+    },
+    /// One page of pools.
+    PoolsListed(Box<PoolPage>),
+    /// Whether the tokens may be taken from the bucket.
+    Throttled(Allowance),
+    /// The owner has the key.
+    Registered(Registered),
+    /// The owner no longer has the key.
+    Unregistered {
+        /// Whether the registration belonged to another owner whose lease had expired for longer than the grace period.
+        was_expired: bool,
+    },
+    /// Registration of a key.
+    LookedUp(Option<Box<Registration>>),
+    /// One page of registrations.
+    RegistrationsListed(Box<RegistrationPage>),
+    /// Counters of a tree namespace.
+    TreeStatistics(Box<TreeStatistics>),
+    /// The request was refused.
+    Refused(Refusal),
+}
+
+/// One grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Id of the claim.
+    pub id: ClaimId,
+    /// Fence: larger than that of every earlier grant of the key.
+    pub fence: u64,
+    /// Remaining lease. Without meaning if `session_lease` is set.
+    pub remaining_ms: u32,
+    /// Whether the requested lease was longer than the maximum.
+    pub clamped: bool,
+    /// Whether the claim waited.
+    pub waited: bool,
+    /// Whether the request id found a claim that was held before.
+    pub repeated: bool,
+    /// Whether the hold lasts as long as its session.
+    pub session_lease: bool,
+}
+
+/// One hold of a granted multi-key claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyGrant {
+    /// The hold.
+    pub grant: Grant,
+    /// Whether the hold is shared with other readers.
+    pub shared: bool,
+    /// Key of the hold.
+    pub key: Box<[u8]>,
+}
+
+/// Whether a fence is still the newest of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Newest fence; 0 if the key is unknown.
+    pub newest_fence: u64,
+    /// Whether the fence of the request is the newest one.
+    pub newest: bool,
+    /// Whether it is also still held.
+    pub held: bool,
+}
+
+/// Returns the time until `end` as responses say it: `u32::MAX` if there is no end.
+pub(crate) fn remaining_ms(end: Time, now: Time) -> u32 {
+    if end == Time::NEVER { u32::MAX } else { end.remaining_ms_since(now) }
+}

@@ -1,0 +1,119 @@
+//! Grants and responses that wait for the log or for the cluster.
+
+use super::{Answer, ClaimId, CounterName, Event, KeyGrant, LaneAddress, Ticket};
+use crate::handle::ClaimIx;
+use crate::time::Time;
+
+/// An effect that waits until everything that the turn recorded before it is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhenDurable {
+    /// Send the response to a request.
+    Answer(Ticket, Answer),
+    /// Send an event to a lane.
+    Tell(LaneAddress, Event),
+    /// Send the response to an acquire that waited, as [`Effects::answer_waiter`](super::Effects::answer_waiter) does.
+    AnswerWaiter(Ticket, Answer),
+    /// Begin the hold of a reserved claim, with [`Shard::end_reservation`](crate::Shard::end_reservation).
+    Begin(Reserved),
+    /// Begin the holds of a multi-key claim together, with [`several::end_reservation`](crate::several::end_reservation).
+    BeginTogether(Box<ReservedTogether>),
+}
+
+/// Grants that wait until a cluster has counted them. The grants of a multi-key claim begin together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuorumQuestion {
+    /// Time at which the grants were reserved.
+    pub at: Time,
+    /// The grants. The first one of a multi-key claim decides for all.
+    pub members: Box<[QuorumMember]>,
+    /// Response of a multi-key claim.
+    pub several: Option<Box<[KeyGrant]>>,
+}
+
+impl QuorumQuestion {
+    /// Returns the effects that wait until the grants are counted and durable.
+    pub fn begin(self) -> impl Iterator<Item = WhenDurable> {
+        let mut members: Vec<Reserved> = self.members.into_iter().map(|member| member.reserved).collect();
+        let together = self.several.map(|grants| {
+            let members = std::mem::take(&mut members).into();
+            WhenDurable::BeginTogether(Box::new(ReservedTogether { members, grants }))
+        });
+        members.into_iter().map(WhenDurable::Begin).chain(together)
+    }
+}
+
+/// One grant that waits for a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuorumMember {
+    /// The grant. Its fence is the smallest that it may get; the cluster may have counted further.
+    pub reserved: Reserved,
+    /// Id of the claim, under which it is in the log.
+    pub id: ClaimId,
+    /// Counter of the grant. `None` for a grant of another scope that only begins together with the others.
+    pub counter: Option<CounterName>,
+}
+
+/// Outcome of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservedEnd {
+    /// The claim has been held since this time.
+    Begins(Time),
+    /// The log failed, so it is unknown whether the claim will be held.
+    Unknown,
+    /// The cluster did not count the grant, so the claim ends.
+    NotCounted,
+}
+
+/// A claim that keeps others out and is held once the log, or the cluster of its counter, confirms it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Shard of the claim.
+    pub shard: u16,
+    /// Lane that gets the response.
+    pub lane: LaneAddress,
+    /// Place of the claim in the shard.
+    pub slot: ClaimIx,
+    /// Secret of the claim, which distinguishes it from others in the same place.
+    pub secret: u64,
+    /// Fence of the grant.
+    pub fence: u64,
+    /// Whether a cluster counts the grant.
+    pub is_counted: bool,
+    /// Latest beginning of the lease, which is also its beginning in the log.
+    pub since: Time,
+}
+
+/// All claims of a multi-key claim, which keep others out as [`Reserved`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedTogether {
+    /// The claims, in the order of the response. The first one decides for all.
+    pub members: Box<[Reserved]>,
+    /// The response.
+    pub grants: Box<[KeyGrant]>,
+}
+
+/// State of the durable log, as a shard knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogState {
+    /// The server has no log, so nothing is recorded.
+    #[default]
+    Absent,
+    /// The log accepts all records.
+    Ready,
+    /// The log has no room for new grants. It accepts ends and renewals.
+    NoSpace,
+    /// The log is too slow. No new grants until it has caught up.
+    Slow,
+}
+
+/// State of the cluster that keeps the counters of quorum scope, as a shard knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum QuorumState {
+    /// The server has no cluster.
+    #[default]
+    Absent,
+    /// The cluster counts grants.
+    Ready,
+    /// The cluster does not respond. No grants of quorum scope until it does.
+    Unavailable,
+}

@@ -1,0 +1,75 @@
+//! Events: messages to a lane that no request of the lane asked for.
+
+use super::ClaimId;
+use std::sync::Arc;
+
+/// A message to a lane that is no response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The claim of an acquire waits. Sent only if the acquire asked for this event.
+    Queued {
+        /// Number of the acquire.
+        number: u32,
+        /// The claim.
+        id: ClaimId,
+        /// Number of waiters before the claim. Counted up to a limit if waiters have priorities.
+        position: u32,
+        /// Place in the order of arrival of the shard.
+        ticket: u64,
+    },
+    /// The lease of a hold expired.
+    Expired {
+        /// The hold.
+        id: ClaimId,
+    },
+    /// Another lane that knew the id moved the end of the lease.
+    LeaseMoved {
+        /// The hold.
+        id: ClaimId,
+        /// Remaining lease.
+        remaining_ms: u32,
+    },
+    /// A hold ended without a request of its lane.
+    Revoked {
+        /// The hold.
+        id: ClaimId,
+        /// Why the hold ended.
+        reason: RevokeReason,
+    },
+    /// A request that repeated the request id took over a hold. The acquire that was granted the hold gets no more events about it.
+    TakenUp {
+        /// Number of the acquire that was granted the hold.
+        number: u32,
+        /// The hold.
+        id: ClaimId,
+    },
+    /// A watched key has a new holder.
+    KeyHeld {
+        /// Number of the watch.
+        number: u32,
+        /// Fence of the grant.
+        fence: u64,
+        /// Whether the hold is shared with other readers.
+        shared: bool,
+        /// Owner of the hold.
+        owner: Arc<[u8]>,
+    },
+    /// A watched key has no holder any more.
+    KeyFreed {
+        /// Number of the watch.
+        number: u32,
+        /// Newest fence of the key.
+        fence: u64,
+    },
+}
+
+/// Reason why a hold ended without a request of its lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RevokeReason {
+    /// Another lane that knew the id released the hold.
+    ReleasedElsewhere,
+    /// The connection was lost and did not resume in time.
+    ConnectionLost,
+    /// An operator released the hold, for this reason.
+    Forced(Arc<[u8]>),
+}

@@ -1,0 +1,148 @@
+//! Effects: the output of a turn. One request may cause responses to several others on other workers, so responses are effects, not
+//! return values.
+
+mod answer;
+mod durability;
+mod event;
+mod ids;
+mod refusal;
+mod status;
+
+pub(crate) use answer::remaining_ms;
+pub use answer::{Answer, Grant, KeyGrant, Verified};
+pub use durability::{
+    LogState, QuorumMember, QuorumQuestion, QuorumState, Reserved, ReservedEnd, ReservedTogether, WhenDurable,
+};
+pub use event::{Event, RevokeReason};
+pub use ids::{ClaimId, CounterName, LaneAddress, Scope, Ticket};
+pub use refusal::{CancelReason, Refusal};
+pub use status::{
+    ClaimStatus, Contention, ForceReleased, HeldLock, KeyStatus, ListedPool, Page, PermitHolder, PoolPage,
+    PoolStatus, Registered, Registration, RegistrationPage, WaitingClaim,
+};
+
+use crate::limiter::Allowance;
+use crate::log::Record;
+use crate::measure::Measure;
+use crate::shard::several::Several;
+use std::sync::Arc;
+
+/// Receiver of the effects of a turn, in the order in which they became true. The worker delivers them.
+pub trait Effects {
+    /// Sends the only response to a request.
+    fn answer(&mut self, ticket: Ticket, answer: Answer);
+    /// Sends the response to an acquire that was granted at once.
+    ///
+    /// Equal to [`Effects::answer`]. Half of all responses are of this kind, and most of an [`Answer`] is for rare ones, so this method
+    /// saves building it.
+    #[inline]
+    fn granted(&mut self, ticket: Ticket, grant: Grant) {
+        self.answer(ticket, Answer::Granted(grant));
+    }
+    /// Sends the response to the release of a hold. Separate for the same reason as [`Effects::granted`].
+    #[inline]
+    fn released(&mut self, ticket: Ticket) {
+        self.answer(ticket, Answer::Released { was_waiting: false });
+    }
+    /// Sends the response of the rate limiter. Separate for the same reason as [`Effects::granted`].
+    #[inline]
+    fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
+        self.answer(ticket, Answer::Throttled(allowance));
+    }
+    /// Sends the only response to an acquire that did not wait, if [`Effects::granted`] does not.
+    fn answer_acquire(&mut self, ticket: Ticket, answer: Answer) {
+        self.answer(ticket, answer);
+    }
+    /// Notes that the acquire of this ticket waits. [`Effects::answer_waiter`] sends its response later.
+    fn waits(&mut self, ticket: Ticket) {
+        let _ = ticket;
+    }
+    /// Sends the only response to an acquire that waited.
+    fn answer_waiter(&mut self, ticket: Ticket, answer: Answer) {
+        self.answer(ticket, answer);
+    }
+    /// Sends an event to a lane.
+    fn event(&mut self, lane: LaneAddress, event: Event);
+    /// Asks for a look at a waiting multi-key claim, because one of its keys has become clear. A worker that has the turns of all its
+    /// shards calls [`crate::several::recheck`], soon and outside of this turn.
+    fn recheck(&mut self, several: &Arc<Several>) {
+        let _ = several;
+    }
+    /// Notes that a waiting multi-key claim ended. The worker calls [`crate::Shard::withdraw`] for each of its shards.
+    fn withdraw(&mut self, several: &Arc<Several>) {
+        let _ = several;
+    }
+    /// Adds a record with this number of this shard to the durable log. Called only if [`crate::Shard::set_log_state`] reported a log.
+    fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
+        let _ = (shard, number, record);
+    }
+    /// Reports to the audit log that an identity acts on the claim of another identity, and that the act succeeds.
+    fn acted_on_other(&mut self, act: ActOnOther<'_>) {
+        let _ = act;
+    }
+    /// Measures the duration of a hold that ended. Separate from [`Effects::measure`], because each release calls it.
+    #[inline]
+    fn hold_ended(&mut self, held_nanos: u64) {
+        let _ = held_nanos;
+    }
+    /// Measures something for metrics.
+    #[inline]
+    fn measure(&mut self, measure: Measure) {
+        let _ = measure;
+    }
+    /// Counts a registration of this type that ended with its lease, in a namespace of kind registry.
+    fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
+        let _ = (namespace, type_name);
+    }
+    /// Reports that the shard has forgotten the idle keys in the namespaces of [`crate::Shard::forget_namespaces`] with this number.
+    /// Namespaces `in_use` stay.
+    fn namespaces_forgotten(&mut self, number: u64, in_use: Vec<u16>) {
+        let _ = (number, in_use);
+    }
+    /// Delays an effect until everything that this turn recorded so far is durable.
+    fn when_durable(&mut self, then: WhenDurable) {
+        let _ = then;
+    }
+    /// Asks the cluster to count grants. Called only if [`crate::Shard::set_quorum_state`] reported a cluster.
+    fn ask_quorum(&mut self, question: QuorumQuestion) {
+        let _ = question;
+    }
+}
+
+/// Kind of an act on the claim of another identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimAct {
+    /// The claim was ended.
+    Release,
+    /// The end of the lease was moved.
+    Extend {
+        /// Length of the lease from now on.
+        lease_ms: u32,
+    },
+    /// The registration was renewed or changed, and belongs to the acting identity from now on.
+    Register {
+        /// Length of the lease from now on; 0 if it has expired.
+        lease_ms: u64,
+    },
+    /// The request id of the claim was repeated. The claim belongs to the acting identity from now on.
+    TakeOver,
+}
+
+/// An act on a claim that another identity took.
+#[derive(Debug)]
+pub struct ActOnOther<'a> {
+    /// Kind of the act.
+    pub act: ClaimAct,
+    /// Lane that acts.
+    pub lane: LaneAddress,
+    /// Identity of this lane.
+    pub by: &'a Arc<str>,
+    /// Namespace of the claim.
+    pub namespace: u16,
+    /// Id of the claim.
+    pub id: ClaimId,
+    /// Key of the claim, as it is shown to people.
+    pub key: Vec<u8>,
+    /// Owner of the claim.
+    pub owner: &'a [u8],
+}

@@ -1,0 +1,83 @@
+//! Reasons to refuse a request.
+
+use super::{Contention, Scope};
+use std::borrow::Cow;
+
+/// Reason for a refusal: those rows of the closed table of errors that the engine decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The acquire may not wait, and another claim is in its way.
+    Busy(Box<Contention>),
+    /// The wait ended before the claim was granted.
+    Timeout(Box<Contention>),
+    /// The claim was given up while it waited.
+    Cancelled(CancelReason),
+    /// No claim has this id.
+    NotFound,
+    /// No namespace has this name.
+    NamespaceNotFound,
+    /// The claim still waits, and the request is for holds only.
+    NotHeld,
+    /// Another owner has the key.
+    NotOwner(Box<Contention>),
+    /// The pool has another capacity than the acquire says.
+    CapacityMismatch {
+        /// Capacity of the pool.
+        capacity: u64,
+    },
+    /// An operator froze a prefix of the key.
+    Frozen,
+    /// The request is malformed or contradicts itself.
+    BadInput {
+        /// Field of the request.
+        field: &'static str,
+        /// Limit that the field exceeds; 0 if it exceeds none.
+        limit: u64,
+        /// Description of the mistake.
+        message: Cow<'static, str>,
+    },
+    /// A table of the server is full.
+    Overloaded {
+        /// Name of the limit.
+        limit: &'static str,
+        /// Value of the limit.
+        value: u64,
+    },
+    /// This server does not offer the scope.
+    ScopeUnavailable(Scope),
+    /// The log has not confirmed its last write in time. New grants resume once it has.
+    LogStalled,
+    /// The disk of the log is full.
+    NoSpace,
+    /// The log failed. The outcome of the request is unknown until the server restarts.
+    Unknown,
+    /// The cluster that keeps the counters does not respond.
+    QuorumUnavailable,
+    /// Holds may have been lost from the log. Grants resume when the longest possible lease has expired.
+    Recovering {
+        /// Time until grants resume, in milliseconds.
+        remaining_ms: u64,
+    },
+    /// The server is stopping.
+    Shutdown,
+}
+
+impl Refusal {
+    /// Returns the refusal of a wrong field. `limit` is 0 if the field exceeds no limit.
+    pub fn bad_input(field: &'static str, limit: u64, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::BadInput { field, limit, message: message.into() }
+    }
+}
+
+/// Reason why a waiting claim was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelReason {
+    /// Its own lane cancelled or released it.
+    Asked,
+    /// A newer acquire with the same request id replaced it.
+    Superseded,
+    /// An operator ended it.
+    Forced,
+    /// Its connection was lost. If its session resumes, the client can send the acquire again.
+    ConnectionLost,
+}

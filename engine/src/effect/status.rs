@@ -1,0 +1,234 @@
+//! Claims, keys, pools and registrations as responses show them to people.
+
+use super::ClaimId;
+use std::sync::Arc;
+
+/// The claim in front of a request, and the number of waiters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contention {
+    /// Whether the claim in front holds the key; otherwise it is the first waiter.
+    pub held: bool,
+    /// Whether the claim in front is shared with other readers.
+    pub shared: bool,
+    /// Time for which it has been held or has waited.
+    pub age_ms: u64,
+    /// Remaining lease or wait.
+    pub remaining_ms: u32,
+    /// Number of claims that wait for the key.
+    pub waiter_count: u32,
+    /// Owner of the claim in front.
+    pub owner: Arc<[u8]>,
+}
+
+/// State of a live claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimStatus {
+    /// Whether the claim is held; otherwise it waits.
+    pub held: bool,
+    /// Whether the claim is shared with other readers.
+    pub shared: bool,
+    /// Whether the hold lasts as long as its session.
+    pub session_lease: bool,
+    /// Fence of the grant; 0 while the claim waits.
+    pub fence: u64,
+    /// Remaining lease or wait.
+    pub remaining_ms: u32,
+    /// Time for which the claim has been held or has waited.
+    pub age_ms: u64,
+    /// Priority of the acquire.
+    pub priority: u32,
+    /// Time for which the claim waited before its grant. 0 while it waits, and for a restored hold.
+    pub waited_ms: u64,
+    /// Key of the claim.
+    pub key: Vec<u8>,
+}
+
+/// State of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct KeyStatus {
+    /// Newest fence; 0 if the key is unknown.
+    pub fence: u64,
+    /// Number of holders.
+    pub holder_count: u32,
+    /// Number of waiters.
+    pub waiter_count: u32,
+    /// First holders.
+    pub holders: Vec<HeldLock>,
+    /// First waiters, in the order in which they are served.
+    pub waiters: Vec<WaitingClaim>,
+}
+
+/// One waiting claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingClaim {
+    /// Id of the claim. For a multi-key claim it is the id of the whole claim.
+    pub id: ClaimId,
+    /// Whether the claim would share the key with other readers.
+    pub shared: bool,
+    /// Place in the order of arrival.
+    pub ticket: u64,
+    /// Time for which the claim has waited.
+    pub age_ms: u64,
+    /// Remaining wait.
+    pub remaining_ms: u32,
+    /// Priority of the acquire.
+    pub priority: u32,
+    /// Owner of the claim.
+    pub owner: Arc<[u8]>,
+}
+
+/// One hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldLock {
+    /// Id of the hold.
+    pub id: ClaimId,
+    /// Whether the hold is shared with other readers.
+    pub shared: bool,
+    /// Fence of the grant.
+    pub fence: u64,
+    /// Time for which the lock has been held.
+    pub held_ms: u64,
+    /// Remaining lease.
+    pub remaining_ms: u32,
+    /// Priority of the acquire.
+    pub priority: u32,
+    /// Key of the hold.
+    pub key: Vec<u8>,
+    /// Owner of the hold.
+    pub owner: Arc<[u8]>,
+    /// Request id of the acquire.
+    pub request_id: Vec<u8>,
+    /// Metadata of the acquire.
+    pub metadata: Vec<u8>,
+}
+
+/// One page of the claims in one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Page {
+    /// Claims of this page.
+    pub locks: Vec<HeldLock>,
+    /// Number of the claim at which the next page begins; `None` after the last page of this shard.
+    pub next: Option<u32>,
+}
+
+/// A claim that an operator ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForceReleased {
+    /// Id of the claim.
+    pub id: ClaimId,
+    /// Whether the claim was still waiting.
+    pub was_waiting: bool,
+    /// Fence of the hold; 0 for a waiting claim.
+    pub fence: u64,
+    /// Key of the claim.
+    pub key: Vec<u8>,
+    /// Owner of the claim.
+    pub owner: Arc<[u8]>,
+    /// Owner of the lane that ended the claim.
+    pub by: Arc<[u8]>,
+    /// Reason that the operator gave.
+    pub reason: Arc<[u8]>,
+}
+
+/// Result of registering a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// Id of the hold.
+    pub id: ClaimId,
+    /// Fence, which rises when the owner changes.
+    pub fence: u64,
+    /// Remaining lease. Negative in a lazy namespace if the lease has expired.
+    pub remaining_ms: i64,
+    /// Whether the same owner had the key before.
+    pub renewed: bool,
+}
+
+/// One registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Id of the hold.
+    pub id: ClaimId,
+    /// Fence, which rises when the owner changes.
+    pub fence: u64,
+    /// Time since the key was registered or renewed.
+    pub age_ms: u64,
+    /// Remaining lease. Negative in a lazy namespace if the lease has expired.
+    pub remaining_ms: i64,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Owner of the key.
+    pub owner: Arc<[u8]>,
+    /// Registered value.
+    pub value: Vec<u8>,
+    /// Registered type.
+    pub type_name: Vec<u8>,
+}
+
+/// One page of the registrations in one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RegistrationPage {
+    /// Registrations of this page.
+    pub registrations: Vec<Registration>,
+    /// Number of the claim at which the next page begins; `None` after the last page of this shard.
+    pub next: Option<u32>,
+}
+
+/// State of a pool of permits.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PoolStatus {
+    /// Number of permits; 0 if there is no such pool.
+    pub capacity: u64,
+    /// Number of permits that are held.
+    pub held: u64,
+    /// Newest fence.
+    pub fence: u64,
+    /// Whether waiters are served in the order of their timestamps instead of their arrival.
+    pub by_timestamp: bool,
+    /// Whether an operator set the capacity. Such a pool stays without any claim.
+    pub is_set: bool,
+    /// Number of claims that hold permits.
+    pub holder_count: u32,
+    /// Number of claims that wait.
+    pub waiter_count: u32,
+    /// First holders.
+    pub holders: Vec<PermitHolder>,
+    /// First waiters.
+    pub waiters: Vec<PermitHolder>,
+}
+
+/// One pool of a page.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ListedPool {
+    /// Name of the pool.
+    pub name: Vec<u8>,
+    /// State of the pool, without the lists of holders and waiters.
+    pub status: PoolStatus,
+}
+
+/// One page of the pools in one shard.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PoolPage {
+    /// Pools of this page.
+    pub pools: Vec<ListedPool>,
+    /// Number of the pool at which the next page begins; `None` after the last page of this shard.
+    pub next: Option<u32>,
+}
+
+/// One claim for permits, held or waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermitHolder {
+    /// Id of the claim.
+    pub id: ClaimId,
+    /// Number of permits.
+    pub permits: u64,
+    /// Fence of the grant; 0 while the claim waits.
+    pub fence: u64,
+    /// Place in the order of arrival.
+    pub ticket: u64,
+    /// Time for which the permits have been held, or the claim has waited.
+    pub age_ms: u64,
+    /// Remaining lease or wait.
+    pub remaining_ms: u32,
+    /// Owner of the claim.
+    pub owner: Arc<[u8]>,
+}
