@@ -1,36 +1,37 @@
-//! The capabilities that client and server tell each other when a connection opens.
+//! The capabilities that client and server exchange when a connection opens.
 
 use std::fmt;
 
-/// A set of capabilities: in `HELLO` the ones that the client understands, in `WELCOME` the ones that the server offers.
+/// A set of capabilities. `HELLO` carries the set that the client understands, `WELCOME` the set that the server
+/// offers.
 ///
-/// Each bit stands for one optional part of the protocol, so client and server of neighbouring versions work together:
-/// both ignore bits that they do not know. A bit keeps its meaning for ever. `docs/reference/wire.md` lists all bits.
+/// Each bit stands for one optional part of the protocol. Both peers ignore unknown bits, so different versions work
+/// together. A bit never changes its meaning. `docs/reference/wire.md` lists all bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Capabilities(u64);
 
 impl Capabilities {
     /// The empty set.
     pub const NONE: Self = Self(0);
-    /// The server has a data directory and serves scope local.
+    /// The server has a data directory and supports the scope `local`.
     pub const SCOPE_LOCAL: Self = Self(1 << 0);
-    /// The server has a cluster configured that counts fences of scope quorum.
+    /// The server has a quorum cluster configured and supports the scope `quorum`.
     pub const SCOPE_QUORUM: Self = Self(1 << 1);
     /// The server serves `LIST_POOLS`.
     pub const LIST_POOLS: Self = Self(1 << 2);
     /// The server serves `REMOVE_NAMESPACE`.
     pub const REMOVE_NAMESPACE: Self = Self(1 << 3);
-    /// The server knows the flag `OWN` of `RELEASE` and `EXTEND`.
+    /// The server accepts the flag `OWN` of `RELEASE` and `EXTEND`.
     pub const OWN_CLAIM: Self = Self(1 << 4);
-    /// The client answers `PING`, and the server sends it to a client that is silent.
+    /// The client answers `PING`. The server sends `PING` to such a client after a time without frames from it.
     pub const PING: Self = Self(1 << 5);
     /// The server serves `SERVER_STATUS`.
     pub const SERVER_STATUS: Self = Self(1 << 6);
-    /// The server knows `reason` of `FREEZE` and `SET_CAPACITY`.
+    /// The server accepts `reason` in `FREEZE` and `SET_CAPACITY`.
     pub const REASON: Self = Self(1 << 7);
-    /// The server knows the flag `WAITING` of `LIST`.
+    /// The server accepts the flag `WAITING` of `LIST`.
     pub const LIST_WAITING: Self = Self(1 << 8);
-    /// The server knows `traceparent` of acquires.
+    /// The server accepts `traceparent` in acquires.
     pub const TRACEPARENT: Self = Self(1 << 9);
     /// Every capability that this version of the crate knows.
     pub const KNOWN: Self = Self(
@@ -65,7 +66,7 @@ impl Capabilities {
         Self(bits)
     }
 
-    /// Returns the bits as they stand on the wire.
+    /// Returns the bits as sent on the wire.
     pub const fn bits(self) -> u64 {
         self.0
     }
@@ -85,7 +86,7 @@ impl Capabilities {
         Self(self.0 | other.0)
     }
 
-    /// Returns whether the set has no bit at all, known or unknown.
+    /// Returns whether the set has no bits, known or unknown.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

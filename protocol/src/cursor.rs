@@ -1,10 +1,10 @@
-//! Reading and writing fields of a body, with the name of the field in every error.
+//! Reading and writing the fields of a body. Every error names the field.
 
 use crate::decode_error::DecodeError;
 use crate::frame::Frame;
 use crate::id::ID_LEN;
 
-/// Reads the fields of one frame from front to back.
+/// Reads the fields of one frame in order. Each method takes the name of its field for the error.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -13,7 +13,10 @@ pub struct Cursor<'a> {
 
 macro_rules! read_integer {
     ($($name:ident: $type:ty),*) => {$(
-        /// The next little-endian integer.
+        /// Reads a little-endian integer.
+        ///
+        /// # Errors
+        /// Returns [`DecodeError::Truncated`] if the bytes end inside the field.
         #[inline]
         pub fn $name(&mut self, field: &'static str) -> Result<$type, DecodeError> {
             Ok(<$type>::from_le_bytes(self.array(field)?))
@@ -22,13 +25,13 @@ macro_rules! read_integer {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the first byte of the body.
+    /// Returns a cursor at the first byte of the body.
     #[inline]
     pub fn new(frame: Frame<'a>) -> Self {
         Self { bytes: frame.bytes(), offset: crate::frame::HEADER_LEN }
     }
 
-    /// A cursor at the first of these bytes, which are no whole frame.
+    /// Returns a cursor at the first of these bytes, which need not be a whole frame.
     #[inline]
     pub fn over(bytes: &'a [u8]) -> Self {
         Self { bytes, offset: 0 }
@@ -36,19 +39,22 @@ impl<'a> Cursor<'a> {
 
     read_integer!(u8: u8, u16: u16, u32: u32, u64: u64, i64: i64);
 
-    /// How many bytes lie before the next field.
+    /// Returns the number of bytes before the next field.
     #[inline]
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The bytes that were read since the cursor stood at `offset`.
+    /// Returns the bytes read since the cursor was at `offset`.
     #[inline]
     pub fn read_since(&self, offset: usize) -> &'a [u8] {
         self.bytes.get(offset..self.offset).unwrap_or_default()
     }
 
-    /// The next `N` bytes.
+    /// Reads `N` bytes.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Truncated`] if the bytes end inside the field.
     #[inline]
     pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
         match self.bytes.get(self.offset..).and_then(|rest| rest.first_chunk::<N>()) {
@@ -60,7 +66,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// An id of sixteen bytes.
+    /// Reads an id of 16 bytes.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Truncated`] if the bytes end inside the field.
     #[inline]
     pub fn id<T>(
         &mut self,
@@ -70,7 +79,10 @@ impl<'a> Cursor<'a> {
         Ok(from_bytes(self.array(field)?))
     }
 
-    /// The next `len` bytes.
+    /// Reads `len` bytes.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Truncated`] if the bytes end inside the field.
     #[inline]
     pub fn slice(&mut self, field: &'static str, len: usize) -> Result<&'a [u8], DecodeError> {
         match self.bytes.get(self.offset..).and_then(|rest| rest.get(..len)) {
@@ -82,7 +94,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A length as u16 and then so many bytes, at most `limit`.
+    /// Reads a string: its length as u16, then its bytes.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::TooLong`] above `limit` bytes, and [`DecodeError::Truncated`] if the bytes end inside the
+    /// field.
     #[inline]
     pub fn string(&mut self, field: &'static str, limit: usize) -> Result<&'a [u8], DecodeError> {
         let len = usize::from(self.u16(field)?);
@@ -92,14 +108,20 @@ impl<'a> Cursor<'a> {
         self.slice(field, len)
     }
 
-    /// Like [`Cursor::string`], but not empty.
+    /// Reads a string like [`Cursor::string`] that must not be empty.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Empty`] for an empty string, and the errors of [`Cursor::string`].
     #[inline]
     pub fn non_empty_string(&mut self, field: &'static str, limit: usize) -> Result<&'a [u8], DecodeError> {
         let string = self.string(field, limit)?;
         if string.is_empty() { Err(DecodeError::Empty { field }) } else { Ok(string) }
     }
 
-    /// The next integer, which must not be 0.
+    /// Reads an integer that must not be 0.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::BadValue`] for 0, and [`DecodeError::Truncated`] if the bytes end inside the field.
     #[inline]
     pub fn positive_u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         match self.u32(field)? {
@@ -108,7 +130,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next integer, which must not be 0.
+    /// Reads an integer that must not be 0.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::BadValue`] for 0, and [`DecodeError::Truncated`] if the bytes end inside the field.
     #[inline]
     pub fn positive_u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
         match self.u64(field)? {
@@ -117,7 +142,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// One byte, 0 or 1.
+    /// Reads a boolean: one byte, 0 or 1.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::BadValue`] for another byte, and [`DecodeError::Truncated`] if there is no byte.
     #[inline]
     pub fn bool(&mut self, field: &'static str) -> Result<bool, DecodeError> {
         match self.u8(field)? {
@@ -127,14 +155,21 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A count as u16, at most `limit`.
+    /// Reads a number of items as u16.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::TooMany`] above `limit`, and [`DecodeError::Truncated`] if the bytes end inside the
+    /// field.
     #[inline]
     pub fn count(&mut self, field: &'static str, limit: usize) -> Result<usize, DecodeError> {
         let count = usize::from(self.u16(field)?);
         if count > limit { Err(DecodeError::TooMany { field, count, limit }) } else { Ok(count) }
     }
 
-    /// Succeeds when every byte was read.
+    /// Checks that every byte was read.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::TrailingBytes`] if bytes remain.
     #[inline]
     pub fn finish(self) -> Result<(), DecodeError> {
         match self.bytes.len() - self.offset {
@@ -149,7 +184,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Appends a length as u16 and the bytes. Strings longer than the length can say are cut; all limits are far below.
+/// Appends a string: its length as u16, then its bytes. Cuts a string above 65,535 bytes; the limits of all fields are
+/// lower.
 #[inline]
 pub fn put_string(out: &mut Vec<u8>, string: &[u8]) {
     let len = u16::try_from(string.len()).unwrap_or(u16::MAX);

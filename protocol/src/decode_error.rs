@@ -1,90 +1,90 @@
-//! Why a body could not be decoded.
+//! Reasons why a body cannot be decoded.
 
 use crate::error_code::ErrorCode;
 use crate::message::error::{ErrorAnswer, ErrorDetail};
 
-/// A malformed body. Each case names the field, so that whoever wrote the other side knows where to look.
+/// A malformed body. Each variant names the wrong field, so that the author of the sending peer can find the defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The body ends inside a field. `offset` counts from the start of the frame.
+    /// The body ends inside a field.
     #[error("{field}: the frame ends at byte {have}, but the field at offset {offset} needs {need} bytes")]
     Truncated {
-        /// The field that is cut.
+        /// Name of the truncated field.
         field: &'static str,
-        /// Where the field begins.
+        /// Offset of the field in bytes, counted from the start of the frame.
         offset: usize,
-        /// How long the field is.
+        /// Length of the field in bytes.
         need: usize,
-        /// How long the frame is.
+        /// Length of the frame in bytes.
         have: usize,
     },
     /// A field is longer than its limit.
     #[error("{field}: {actual} bytes; the maximum is {limit}")]
     TooLong {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its length.
+        /// Length of the field in bytes.
         actual: usize,
-        /// The most it may have.
+        /// Maximum length of the field in bytes.
         limit: usize,
     },
-    /// A list or a path has more parts than its limit.
+    /// A list or a path has more items than its limit.
     #[error("{field}: {count} items; the maximum is {limit}")]
     TooMany {
-        /// The field that counts them, or the path.
+        /// Name of the field that counts the items, or of the path.
         field: &'static str,
-        /// How many there are.
+        /// Number of items.
         count: usize,
-        /// The most there may be.
+        /// Maximum number of items.
         limit: usize,
     },
-    /// A field is no path key: its last segment is cut.
+    /// A field is not a path key: its last segment is truncated.
     #[error("{field}: not a path key: the segment at byte {offset} ends after the key")]
     BadPath {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Where in the path key the segment begins.
+        /// Offset of the truncated segment in the path key, in bytes.
         offset: usize,
     },
-    /// A field that must not be empty is.
+    /// A field is empty that must not be empty.
     #[error("{field}: must not be empty")]
     Empty {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
     },
-    /// A field holds a value that has no meaning.
+    /// A field has a value without a meaning.
     #[error("{field}: {value} is not a valid value")]
     BadValue {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What stands there.
+        /// Value of the field.
         value: u64,
     },
-    /// Flags are set that this message does not have.
+    /// The frame has flags that its message does not define.
     #[error("flags: unknown bits {bits:#06x}")]
     UnknownFlags {
-        /// The unknown ones.
+        /// Unknown flag bits.
         bits: u16,
     },
-    /// There is no such opcode in this direction.
+    /// The opcode is unknown in this direction.
     #[error("opcode: unknown opcode {opcode:#04x}")]
     UnknownOpcode {
-        /// What stands there.
+        /// Opcode of the frame.
         opcode: u8,
     },
-    /// The first bytes are not those of this protocol.
+    /// The first bytes are not the magic of this protocol.
     #[error("magic: the peer does not speak the Waymaker binary protocol")]
     BadMagic,
     /// Bytes follow the last field.
     #[error("body: {count} extra bytes after the last field")]
     TrailingBytes {
-        /// How many.
+        /// Number of extra bytes.
         count: usize,
     },
 }
 
 impl DecodeError {
-    /// The field that is wrong.
+    /// Returns the name of the wrong field.
     pub fn field(&self) -> &'static str {
         match self {
             Self::Truncated { field, .. }
@@ -100,7 +100,7 @@ impl DecodeError {
         }
     }
 
-    /// The limit that was passed, or 0 where there is none.
+    /// Returns the exceeded limit, or 0 if the error is about something else.
     pub fn limit(&self) -> u64 {
         match self {
             Self::TooLong { limit, .. } | Self::TooMany { limit, .. } => *limit as u64,
@@ -108,7 +108,7 @@ impl DecodeError {
         }
     }
 
-    /// What the peer is told; `message` is this error printed.
+    /// Returns the response that reports this error to the peer. `message` is the text of the error.
     pub fn answer<'a>(&self, message: &'a str) -> ErrorAnswer<'a> {
         ErrorAnswer {
             code: ErrorCode::BadInput,

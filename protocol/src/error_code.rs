@@ -2,11 +2,11 @@
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
-        /// What went wrong, as a number on the wire. A number of a newer peer is kept as it is.
+        /// An error code. [`ErrorCode::Other`] keeps the number of a code from a newer peer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ErrorCode {
             $($(#[$doc])* $variant,)*
-            /// A code that this version does not know.
+            /// A code that this version does not know, with its number.
             Other(u16),
         }
 
@@ -14,7 +14,7 @@ macro_rules! error_codes {
             /// All codes of this version, in the order of their numbers.
             pub const ALL: &[ErrorCode] = &[$(ErrorCode::$variant),*];
 
-            /// The number on the wire.
+            /// Returns the number on the wire.
             pub fn number(self) -> u16 {
                 match self {
                     $(ErrorCode::$variant => $number,)*
@@ -22,7 +22,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// The code with this number.
+            /// Returns the code with this number.
             pub fn from_number(number: u16) -> Self {
                 match number {
                     $($number => ErrorCode::$variant,)*
@@ -30,7 +30,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// The name used in documents, messages and metrics.
+            /// Returns the name used in documents, messages and metrics.
             pub fn name(self) -> &'static str {
                 match self {
                     $(ErrorCode::$variant => $name,)*
@@ -42,49 +42,50 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// A try met a holder or a waiter; the answer names who is in front.
+    /// The claim would have to wait, but the acquire allows no wait. The response describes the holder or waiter in
+    /// front.
     Busy = 1, "busy";
     /// The wait ended before the grant.
     Timeout = 2, "timeout";
     /// The claim was cancelled while it waited.
     Cancelled = 3, "cancelled";
-    /// There is no such claim, or it is over.
+    /// The claim does not exist, or has ended.
     NotFound = 4, "not_found";
-    /// The claim belongs to somebody else.
+    /// The claim belongs to another owner.
     NotOwner = 5, "not_owner";
-    /// The claim waits and is not held yet.
+    /// The claim is still waiting.
     NotHeld = 6, "not_held";
-    /// The lease is over.
+    /// The lease has expired.
     Expired = 7, "expired";
-    /// The hold was taken away.
+    /// The hold was revoked.
     Revoked = 8, "revoked";
-    /// The session has ended, or never was.
+    /// The session has ended, or never existed.
     SessionGone = 9, "session_gone";
-    /// The request is wrong; the answer names the field and the limit.
+    /// The request is invalid. The response names the field and the limit.
     BadInput = 10, "bad_input";
     /// The pool has another capacity.
     CapacityMismatch = 11, "capacity_mismatch";
-    /// The limiter says no; the answer says when to come again.
+    /// The limiter refuses the request. The response says how long to wait before a retry.
     Throttled = 12, "throttled";
     /// An operator froze this prefix.
     Frozen = 13, "frozen";
-    /// The disk is full: no new durable grants.
+    /// The disk is full: the server refuses new durable grants.
     NoSpace = 14, "no_space";
-    /// The cluster that keeps Quorum fences does not answer.
+    /// The cluster that counts quorum fences is unavailable.
     QuorumUnavailable = 15, "quorum_unavailable";
-    /// This server does not offer the scope that was asked for.
+    /// The server does not offer the requested scope.
     ScopeUnavailable = 16, "scope_unavailable";
-    /// A table is full; the answer names the limit.
+    /// A table is full. The response names the limit.
     Overloaded = 17, "overloaded";
-    /// The credentials do not allow this.
+    /// The credentials do not permit the request.
     Unauthorized = 18, "unauthorized";
-    /// The server is stopping.
+    /// The server is shutting down.
     Shutdown = 19, "shutdown";
-    /// Storage failed: whether the request took effect is not known.
+    /// Storage failed. The outcome of the request is unknown.
     Unknown = 20, "unknown";
-    /// A defect of the server.
+    /// The server has a defect.
     Internal = 21, "internal";
-    /// Holds may have been lost from the log: no new grants until they have expired.
+    /// The log may have lost holds. The server refuses new grants until those holds have expired.
     Recovering = 22, "recovering";
 }
 

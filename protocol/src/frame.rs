@@ -1,47 +1,50 @@
-//! Frames: what stands around every message.
+//! Frames: the header and the body of each message.
 //!
 //! ```text
 //! 0        4        8        9        10       12
 //! | length | number | opcode |  zero  | flags  | body ...
 //! ```
 //!
-//! `length` counts the bytes behind it. `number` is the sender's: an answer carries the number of its request, an
-//! event that answers no request carries 0.
+//! `length` counts the bytes after it. The sender of a request chooses `number`; the response repeats it. An event has
+//! the number of its request, or 0 if it belongs to none.
 
 use crate::decode_error::DecodeError;
 
-/// Bytes in front of the body.
+/// Length of the header in bytes.
 pub const HEADER_LEN: usize = 12;
-/// Bytes of the length field, which the length does not count.
+/// Length of the length field in bytes. The field does not count itself.
 pub const LENGTH_LEN: usize = 4;
 
-/// One whole frame, header included, borrowed from the receive buffer.
+/// One whole frame with its header, borrowed from the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     bytes: &'a [u8],
 }
 
-/// The stream of frames is broken: where the next one begins is not known, so the connection must close.
+/// The stream of frames is broken: the start of the next frame is unknown, so the connection must close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The length is above the limit.
+    /// The frame is longer than the limit.
     #[error("length: a frame of {len} bytes; the maximum is {limit}")]
     TooLong {
-        /// What the frame would have, the length field included.
+        /// Length of the frame in bytes, with the length field.
         len: u64,
-        /// The most it may have.
+        /// Maximum length of a frame in bytes.
         limit: usize,
     },
-    /// The length is below that of a header.
+    /// The frame is shorter than a header.
     #[error("length: {length} bytes are too few for a frame header")]
     TooShort {
-        /// What the length field says.
+        /// Value of the length field in bytes.
         length: u32,
     },
 }
 
-/// The first frame in `bytes`, or `None` where its end has not arrived. The length is judged as soon as it is there,
-/// before anyone buffers for it.
+/// Returns the first frame in `bytes`, or `None` if its end has not arrived. Checks the length as soon as the length
+/// field is complete, so that nobody buffers for a frame that is too long.
+///
+/// # Errors
+/// Returns a [`FrameError`] if the length is below that of a header or above `frame_len_max`.
 #[inline]
 pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>>, FrameError> {
     let Some(length) = bytes.first_chunk::<LENGTH_LEN>() else { return Ok(None) };
@@ -49,7 +52,7 @@ pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>
     if (length as usize) < HEADER_LEN - LENGTH_LEN {
         return Err(FrameError::TooShort { length });
     }
-    // In u64, since the sum may not fit a usize of 32 bits.
+    // The sum may exceed a usize of 32 bits.
     let len = u64::from(length) + LENGTH_LEN as u64;
     if len > frame_len_max as u64 {
         return Err(FrameError::TooLong { len, limit: frame_len_max });
@@ -58,44 +61,47 @@ pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>
 }
 
 impl<'a> Frame<'a> {
-    /// The frame with its header.
+    /// Returns the bytes of the frame with its header.
     #[inline]
     pub fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Length in bytes, the length field included.
+    /// Returns the length of the frame in bytes, with the length field.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a frame has a header and is never empty")]
     pub fn len(self) -> usize {
         self.bytes.len()
     }
 
-    /// The number that ties an answer to its request.
+    /// Returns the number that connects a response to its request.
     #[inline]
     pub fn number(self) -> u32 {
         u32::from_le_bytes([self.bytes[4], self.bytes[5], self.bytes[6], self.bytes[7]])
     }
 
-    /// Which message this is.
+    /// Returns the opcode of the message.
     #[inline]
     pub fn opcode(self) -> u8 {
         self.bytes[8]
     }
 
-    /// The flags, each message with its own.
+    /// Returns the flags. Each message defines its own.
     #[inline]
     pub fn flags(self) -> u16 {
         u16::from_le_bytes([self.bytes[10], self.bytes[11]])
     }
 
-    /// The bytes behind the header.
+    /// Returns the bytes after the header.
     #[inline]
     pub fn body(self) -> &'a [u8] {
         &self.bytes[HEADER_LEN..]
     }
 
-    /// The flags, if all of them are among `known` and the zero byte of the header is zero.
+    /// Returns the flags.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if a flag is not in `known`, or if the zero byte of the header is not zero.
     #[inline]
     pub fn checked_flags(self, known: u16) -> Result<u16, DecodeError> {
         if self.bytes[9] != 0 {
@@ -108,7 +114,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A header for a body of `body_len` bytes.
+/// Returns a header for a body of `body_len` bytes.
 #[inline]
 pub fn header(opcode: u8, flags: u16, number: u32, body_len: usize) -> [u8; HEADER_LEN] {
     let length = (HEADER_LEN - LENGTH_LEN + body_len) as u32;
@@ -120,7 +126,7 @@ pub fn header(opcode: u8, flags: u16, number: u32, body_len: usize) -> [u8; HEAD
     header
 }
 
-/// Appends a frame whose body is written by `body`; the length is filled in afterwards.
+/// Appends a frame whose body `body` writes, then sets its length.
 #[inline]
 pub fn put_frame(out: &mut Vec<u8>, opcode: u8, flags: u16, number: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();

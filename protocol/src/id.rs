@@ -1,6 +1,6 @@
-//! Ids that the server hands out and clients hand back unread.
+//! Ids that the server issues. Clients send them back unchanged and do not interpret them.
 
-/// Length of an id on the wire.
+/// Length of an id on the wire, in bytes.
 pub const ID_LEN: usize = 16;
 
 macro_rules! opaque_id {
@@ -8,14 +8,14 @@ macro_rules! opaque_id {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
         pub struct $name {
-            /// Where the server finds it again. Its layout is the server's own.
+            /// Location in the server. Only the server knows its layout.
             pub place: u64,
-            /// Random bits: whoever knows them may act.
+            /// Random bits that authorize: any client that knows them may use the id.
             pub secret: u64,
         }
 
         impl $name {
-            /// The id as it stands on the wire: place, then secret, little endian.
+            /// Returns the id as sent on the wire: place, then secret, little endian.
             #[inline]
             pub fn to_bytes(self) -> [u8; ID_LEN] {
                 let mut bytes = [0; ID_LEN];
@@ -24,7 +24,7 @@ macro_rules! opaque_id {
                 bytes
             }
 
-            /// The id that stands in these bytes.
+            /// Returns the id with these bytes.
             #[inline]
             pub fn from_bytes(bytes: [u8; ID_LEN]) -> Self {
                 let value = u128::from_le_bytes(bytes);
@@ -32,7 +32,7 @@ macro_rules! opaque_id {
             }
         }
 
-        /// 32 hexadecimal digits: place, then secret.
+        /// Writes 32 hexadecimal digits: place, then secret.
         impl std::fmt::Display for $name {
             fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let mut digits = [0; 2 * ID_LEN];
@@ -59,21 +59,21 @@ macro_rules! opaque_id {
 }
 
 opaque_id! {
-    /// One claim: its place in the server and 64 secret random bits. Never used again for another claim.
+    /// Id of a claim: its location in the server and 64 secret random bits. No other claim ever gets the same id.
     LockId
 }
 opaque_id! {
-    /// One session: its place in the server and 64 secret random bits. All zero where there is no session.
+    /// Id of a session: its location in the server and 64 secret random bits. All bits are zero without a session.
     SessionId
 }
 
-/// The text is not 32 hexadecimal digits.
+/// The text is not an id: an id has 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a lock id has 32 hexadecimal digits")]
 pub struct ParseIdError;
 
-// Front ends whose contracts have ids as text read and write one for each request, so these do without the standard library's
-// general way, which takes several times as long.
+// Some front ends parse and print an id for each request. The general functions of the standard library take several
+// times as long as these.
 
 fn put_digits(digits: &mut [u8; 2 * ID_LEN], value: u128) {
     for (pair, byte) in digits.chunks_exact_mut(2).zip(value.to_be_bytes()) {
@@ -82,7 +82,7 @@ fn put_digits(digits: &mut [u8; 2 * ID_LEN], value: u128) {
     }
 }
 
-/// The number that 32 hexadecimal digits show, of either case.
+/// Parses 32 hexadecimal digits of either case.
 fn parse_digits(text: &str) -> Option<u128> {
     let digits: &[u8; 2 * ID_LEN] = text.as_bytes().try_into().ok()?;
     let mut value = [0; ID_LEN];
@@ -97,7 +97,7 @@ fn parse_digits(text: &str) -> Option<u128> {
 
 const NO_DIGIT: u8 = 16;
 
-/// What each byte stands for as a digit.
+/// Value of each byte as a hexadecimal digit; `NO_DIGIT` for all other bytes.
 const DIGIT_VALUES: [u8; 256] = {
     let mut values = [NO_DIGIT; 256];
     let mut value = 0;

@@ -1,24 +1,27 @@
-//! Lists of a request: checked once, when they are decoded, then read in place.
+//! Lists in a request. Decoding checks a list once; after that its items are read in place.
 
 use std::marker::PhantomData;
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 
-/// One part of such a list.
+/// One item of a list.
 pub trait Item<'a>: Copy {
-    /// Most of them in one list.
+    /// Maximum number of items in a list.
     const COUNT_MAX: usize;
 
-    /// The next item.
+    /// Reads the next item.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the item is malformed.
     fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError>;
 
     /// Appends the item.
     fn encode(&self, out: &mut Vec<u8>);
 }
 
-/// A list with at least one item, as it stands on the wire. Every item in it was checked, so reading them cannot fail,
-/// and takes no memory however many there are. Only the default value is empty, and refused where it is sent.
+/// A list with at least one item, as encoded on the wire. All items were checked, so reading them cannot fail and
+/// allocates nothing. Only the default value is empty; a peer rejects it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Items<'a, T> {
     count: u16,
@@ -27,7 +30,10 @@ pub struct Items<'a, T> {
 }
 
 impl<'a, T: Item<'a>> Items<'a, T> {
-    /// The list of these items; `buffer` is overwritten with their bytes. Refused as the other side would refuse it.
+    /// Encodes these items into `buffer`, replacing its contents, and returns the list.
+    ///
+    /// # Errors
+    /// Returns the error with which the peer would reject the list.
     pub fn new(items: impl IntoIterator<Item = T>, buffer: &'a mut Vec<u8>) -> Result<Self, DecodeError> {
         buffer.clear();
         let mut count = 0;
@@ -38,7 +44,7 @@ impl<'a, T: Item<'a>> Items<'a, T> {
         Self::check(count, &mut Cursor::over(buffer))
     }
 
-    /// A count and so many items.
+    /// Reads a number of items, then the items.
     pub(crate) fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
         let count = usize::from(cursor.u16("count")?);
         Self::check(count, cursor)
@@ -58,7 +64,7 @@ impl<'a, T: Item<'a>> Items<'a, T> {
         Ok(Self { count: count as u16, bytes: cursor.read_since(start), items: PhantomData })
     }
 
-    /// The items in their order.
+    /// Returns an iterator over the items in their order.
     #[inline]
     pub fn iter(&self) -> Iter<'a, T> {
         Iter { left: self.len(), cursor: Cursor::over(self.bytes), items: PhantomData }
@@ -66,19 +72,19 @@ impl<'a, T: Item<'a>> Items<'a, T> {
 }
 
 impl<T> Items<'_, T> {
-    /// How many there are.
+    /// Returns the number of items.
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// Whether this is the default value.
+    /// Returns whether the list is empty. Only the default value is.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many bytes they have on the wire, without their count.
+    /// Returns the length of the items on the wire in bytes, without the count.
     #[inline]
     pub fn bytes_len(&self) -> usize {
         self.bytes.len()
@@ -113,7 +119,7 @@ impl<'a, T: Item<'a>> IntoIterator for Items<'a, T> {
     }
 }
 
-/// The items of a list in their order.
+/// Iterator over the items of a list in their order.
 #[derive(Clone, Debug)]
 pub struct Iter<'a, T> {
     left: usize,
@@ -127,7 +133,7 @@ impl<'a, T: Item<'a>> Iterator for Iter<'a, T> {
     #[inline]
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
-        // It decoded once, when the list was checked.
+        // Cannot fail: `Items::check` already decoded this item.
         T::decode(&mut self.cursor).ok()
     }
 

@@ -1,12 +1,12 @@
 //! The binary wire format of Waymaker.
 //!
-//! Everything on the wire is a [`Frame`]: a length, a request number, an opcode, flags and a body with fixed offsets,
-//! little endian. A client sends [`Request`]s, the server sends [`Response`]s; both are decoded in place, borrowing
-//! from the receive buffer, and encoded by appending to the send buffer. Nothing here reads a socket, a clock or a
-//! random number, and nothing here panics on bytes from outside.
+//! Client and server exchange [`Frame`]s. A frame has a length, a request number, an opcode, flags and a body with
+//! fixed offsets, little endian. A client sends [`Request`]s, the server sends [`Response`]s. Decoding borrows from the
+//! receive buffer; encoding appends to the send buffer. This crate reads no socket, clock or random number, and never
+//! panics on bytes from a peer.
 //!
-//! A message and its answer live in one file under `message/`. `docs/reference/wire.md` has every byte as a table, and the
-//! golden files under `tests/golden/` keep them so.
+//! Each file under `message/` has a message and its response. `docs/reference/wire.md` describes every byte; the golden
+//! files under `tests/golden/` pin the format.
 
 pub mod capabilities;
 pub mod cursor;
@@ -67,5 +67,5 @@ pub use trace_parent::{TraceParent, TraceParentBytes, TraceParentError};
 
 /// Oldest version of the protocol that this crate speaks.
 pub const VERSION_MIN: u16 = 1;
-/// Newest version of the protocol: version 1 with capabilities in `HELLO` and `WELCOME`.
+/// Newest version of the protocol that this crate speaks: version 1 plus capabilities in `HELLO` and `WELCOME`.
 pub const VERSION: u16 = 2;

@@ -1,28 +1,30 @@
-//! Every limit of the wire format, with what it protects.
+//! Every limit of the wire format, with its reason.
 
-/// Longest frame in either direction, in bytes, the length field included. Bounds every receive buffer.
+/// Longest frame in either direction, in bytes, with the length field. Bounds every receive buffer.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
-/// Longest frame before `HELLO` was accepted: a stranger may not make the server buffer more.
+/// Longest frame in bytes before the server accepts `HELLO`, so that an unknown client cannot make the server buffer
+/// more.
 pub const FRAME_LEN_BEFORE_HELLO_MAX: usize = 4 << 10;
-/// Longest key in bytes, also of a pool, a bucket and an entry. The shortest is one byte, that of an entry none.
+/// Longest key in bytes, and longest name of a pool or bucket. The shortest key has one byte; the key of a registration
+/// may be empty.
 pub const KEY_LEN_MAX: usize = 1024;
-/// Most segments of a path.
+/// Maximum number of segments in a path.
 pub const SEGMENT_COUNT_MAX: usize = 64;
-/// Longest segment of a path in bytes. The shortest is empty.
+/// Longest segment of a path in bytes. A segment may be empty.
 pub const SEGMENT_LEN_MAX: usize = 1024;
-/// Longest path key in bytes: what the length of a string can say.
+/// Longest path key in bytes: the maximum of the length field of a string.
 pub const PATH_KEY_LEN_MAX: usize = u16::MAX as usize;
-/// Most paths or keys in one acquire.
+/// Maximum number of paths or keys in one acquire.
 pub const ITEM_COUNT_MAX: usize = 1024;
-/// Longest list of keys of `ACQUIRE_KEYS` in bytes. The server hashes, keeps and repeats all of them in one step.
+/// Longest list of keys in `ACQUIRE_KEYS`, in bytes. The server hashes, stores and returns all of them in one step.
 pub const KEYS_BYTES_MAX: usize = 128 << 10;
-/// Most buckets in one `THROTTLE_ALL`.
+/// Maximum number of buckets in one `THROTTLE_ALL`.
 pub const BUCKET_COUNT_MAX: usize = 64;
-/// Longest reason of an operator in bytes.
+/// Longest reason that an operator gives, in bytes.
 pub const REASON_LEN_MAX: usize = 256;
-/// Longest value of an entry in bytes.
+/// Longest value of a registration in bytes.
 pub const VALUE_LEN_MAX: usize = 4096;
-/// Longest type of an entry in bytes.
+/// Longest type of a registration in bytes.
 pub const TYPE_LEN_MAX: usize = 256;
 /// Longest request id in bytes.
 pub const REQUEST_ID_LEN_MAX: usize = 256;
@@ -32,33 +34,33 @@ pub const OWNER_LEN_MAX: usize = 256;
 pub const METADATA_LEN_MAX: usize = 4096;
 /// Longest name of a namespace in bytes.
 pub const NAMESPACE_LEN_MAX: usize = 256;
-/// Longest credentials in bytes: a JSON web token with a long signature. With the other fields of `HELLO` they stay below
-/// `FRAME_LEN_BEFORE_HELLO_MAX`.
+/// Longest credentials in bytes. Leaves room for a JSON web token with a long signature. A `HELLO` with them stays
+/// below `FRAME_LEN_BEFORE_HELLO_MAX`.
 pub const CREDENTIALS_LEN_MAX: usize = 3_072;
-/// Most locks, entries, pools or namespaces in one page.
+/// Maximum number of locks, registrations, pools or namespaces in one page.
 pub const LIST_PAGE_MAX: u16 = 1024;
-/// Bytes after which the server closes a page, so that one more item of any size still fits a frame.
+/// Length in bytes after which the server ends a page. One more item of any size still fits the frame.
 pub const LIST_PAGE_BYTES_MAX: usize = 64 << 10;
-/// Most holders that one `INSPECTED` names; the count beside them is exact.
+/// Maximum number of holders that one `INSPECTED` lists. The number of holders beside the list is exact.
 pub const INSPECT_HOLDERS_MAX: usize = 64;
-/// Most holders, and most waiters, that one `POOL_DESCRIBED` names; the counts beside them are exact.
+/// Maximum number of holders, and of waiters, that one `POOL_DESCRIBED` lists. The numbers beside the lists are exact.
 pub const DESCRIBE_LISTED_MAX: usize = 64;
-/// Most requests of one connection that may be unanswered, apart from acquires that wait in a queue. Also the most
-/// answers a lane keeps for repeats.
+/// Maximum number of unanswered requests of one connection, without acquires that wait in a queue. Also the number of
+/// responses that a lane keeps for repeated requests.
 pub const IN_FLIGHT_MAX: u32 = 1024;
 /// `lease_ms` of an `ACQUIRE_SET` whose hold has no lease.
 pub const LEASE_NONE_MS: u32 = u32::MAX;
 /// `wait_ms` of an acquire that waits until it is cancelled.
 pub const WAIT_FOREVER_MS: u32 = u32::MAX;
-/// Longest version in `SERVER_STATUS_ANSWER`.
+/// Longest version in `SERVER_STATUS_ANSWER`, in bytes.
 pub const SERVER_VERSION_LEN_MAX: usize = 64;
-/// Longest list of addresses in `SERVER_STATUS_ANSWER`.
+/// Longest list of addresses in `SERVER_STATUS_ANSWER`, in bytes.
 pub const SERVER_ADDRESSES_LEN_MAX: usize = 2048;
-/// Most reasons in `SERVER_STATUS_ANSWER`.
+/// Maximum number of reasons in `SERVER_STATUS_ANSWER`.
 pub const SERVER_REASONS_MAX: usize = 16;
-/// Longest code of a reason in `SERVER_STATUS_ANSWER`.
+/// Longest code of a reason in `SERVER_STATUS_ANSWER`, in bytes.
 pub const REASON_CODE_LEN_MAX: usize = 64;
-/// Longest message of a reason in `SERVER_STATUS_ANSWER`.
+/// Longest message of a reason in `SERVER_STATUS_ANSWER`, in bytes.
 pub const REASON_MESSAGE_LEN_MAX: usize = 512;
 /// `worker` of a `HELLO` that has no preference.
 pub const ANY_WORKER: u16 = u16::MAX;

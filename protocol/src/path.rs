@@ -1,27 +1,33 @@
-//! Paths of a tree namespace, as bytes.
+//! Paths of a tree namespace as bytes.
 
 use crate::cursor::put_string;
 use crate::decode_error::DecodeError;
 use crate::limits::{PATH_KEY_LEN_MAX, SEGMENT_COUNT_MAX, SEGMENT_LEN_MAX};
 
-/// A path in its one form as bytes: for each segment its length as u16 and its bytes. No bytes at all are the path
-/// without segments, which is the whole namespace.
+/// A path in its only encoding: for each segment its length as u16, then its bytes. An empty path key is the path
+/// without segments, which means the whole namespace.
 ///
-/// Equal paths have equal path keys, and a path is an ancestor of another exactly when its path key is a prefix of the
-/// other's: a whole path key that is a prefix always ends where a segment does.
+/// Equal paths have equal path keys. A path is an ancestor of another path exactly if its path key is a prefix of the
+/// other path key. A path key that is such a prefix always ends at the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PathKey<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> PathKey<'a> {
-    /// The path with these bytes. Refused where a segment is cut, and above `PATH_KEY_LEN_MAX`, `SEGMENT_COUNT_MAX`
-    /// and `SEGMENT_LEN_MAX`; the error names the field `path`.
+    /// Checks a path key.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] for the field `path` if a segment is truncated, or above `PATH_KEY_LEN_MAX`,
+    /// `SEGMENT_COUNT_MAX` or `SEGMENT_LEN_MAX`.
     pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         Self::of_field("path", bytes)
     }
 
-    /// Like [`PathKey::new`], for a field with this name.
+    /// Checks a path key like [`PathKey::new`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`PathKey::new`] with the name `field`.
     pub fn of_field(field: &'static str, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         if bytes.len() > PATH_KEY_LEN_MAX {
             return Err(DecodeError::TooLong { field, actual: bytes.len(), limit: PATH_KEY_LEN_MAX });
@@ -44,8 +50,10 @@ impl<'a> PathKey<'a> {
         Ok(Self { bytes })
     }
 
-    /// Appends the path key of these segments. Beyond the limits nothing is appended, and the error names the field
-    /// `path`.
+    /// Appends the path key of these segments.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] for the field `path` if the path key is above a limit. `out` is then unchanged.
     pub fn append<S: AsRef<[u8]>>(
         segments: impl IntoIterator<Item = S>,
         out: &mut Vec<u8>,
@@ -64,20 +72,20 @@ impl<'a> PathKey<'a> {
         checked
     }
 
-    /// The bytes that were checked.
+    /// Returns the bytes of the path key.
     #[inline]
     pub fn as_bytes(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The segments from the root on.
+    /// Returns an iterator over the segments from the root on.
     #[inline]
     pub fn segments(self) -> Segments<'a> {
         Segments { rest: self.bytes }
     }
 }
 
-/// The segments of a path from the root on.
+/// Iterator over the segments of a path from the root on.
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     rest: &'a [u8],
@@ -94,7 +102,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// The first segment and what follows it; nothing where it is cut.
+/// Returns the first segment and the bytes after it, or `None` if the segment is truncated.
 #[inline]
 fn split_segment(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, behind) = bytes.split_first_chunk()?;

@@ -1,9 +1,10 @@
-//! Bytes from outside as text for people.
+//! Printing of bytes that come from a peer.
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-/// Bytes as text for people. UTF-8 is shown as it is. Control characters, marks that turn the direction of writing, and bytes that
-/// are not UTF-8 are escaped, so the text moves neither the cursor of a terminal nor the words around it.
+/// Displays bytes as text for people. Printable UTF-8 stays as it is. Control characters, marks that change the
+/// direction of writing, and invalid UTF-8 are escaped. The text therefore cannot move the cursor of a terminal or
+/// reorder the text around it.
 ///
 /// ```
 /// use waymaker_protocol::Readable;
@@ -14,12 +15,12 @@ use std::fmt::{Display, Formatter, Result, Write};
 #[derive(Clone, Copy, Debug)]
 pub struct Readable<'a>(pub &'a [u8]);
 
-/// Bytes as [`Readable`] shows them, between quotation marks. Quotation marks and backslashes are escaped too, so a program can tell
-/// where the text ends.
+/// Displays bytes like [`Readable`], between quotation marks. Quotation marks and backslashes are escaped too, so that
+/// a program can find the end of the text.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a [u8]);
 
-/// Bytes as two lower-case hexadecimal digits each.
+/// Displays each byte as two lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug)]
 pub struct Hex<'a>(pub &'a [u8]);
 
@@ -57,11 +58,11 @@ fn write_readable(bytes: &[u8], is_escaped: impl Fn(char) -> bool, formatter: &m
     Ok(())
 }
 
-/// Whether a terminal obeys this character instead of showing it.
+/// Returns whether a terminal would interpret this character instead of showing it.
 fn is_hidden(char: char) -> bool {
-    // Unicode's marks, embeddings, overrides and isolates of the direction of writing.
+    // Unicode's marks, embeddings, overrides and isolates for the direction of writing.
     let turns = matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    // A terminal may begin a new line at a separator.
+    // A terminal may start a new line at a line or paragraph separator.
     turns || char.is_control() || matches!(char, '\u{2028}' | '\u{2029}')
 }
 

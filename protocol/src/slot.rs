@@ -1,10 +1,12 @@
-//! Which of the 16,384 slots a key belongs to.
+//! The mapping of keys to 16,384 slots.
 
-/// How many slots there are. They outlive every layout of shards, workers and servers.
+/// Number of slots. It never changes, however many shards, workers and servers there are.
 pub const SLOT_COUNT: u16 = 1 << 14;
 
-/// The slot of a key: CRC-32C (Castagnoli, RFC 3720) of its bytes, modulo 16,384. Published and stable: clients use it
-/// to choose the best connection, and later the server. It only places; tables inside use a keyed hash.
+/// Returns the slot of a key: CRC-32C (Castagnoli, RFC 3720) of its bytes, modulo 16,384.
+///
+/// This function is published and stable: clients use it to choose a connection. A peer can choose keys with equal
+/// slots, so hash tables in the server use a keyed hash instead.
 #[inline]
 pub fn slot_of_key(key: &[u8]) -> u16 {
     (crc32c::crc32c(key) & u32::from(SLOT_COUNT - 1)) as u16

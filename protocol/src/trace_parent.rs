@@ -1,4 +1,4 @@
-//! The trace context of a request, as of the W3C recommendation Trace Context.
+//! The trace context of a request, as defined by the W3C recommendation Trace Context.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,20 +11,20 @@ const SAMPLED: u8 = 1 << 0;
 /// Length of the text form of version 00 in bytes.
 const TEXT_LEN: usize = 55;
 
-/// The span of the caller, to which the spans of the server for one request belong.
+/// The caller's span. The server's spans for a request become its children.
 ///
-/// Its text form is the header `traceparent`: `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`. On the wire it has
-/// [`TraceParent::LEN`] bytes. Neither id is all zeros.
+/// The text form is the header `traceparent`: `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`. On the wire it
+/// has [`TraceParent::LEN`] bytes. Neither id is all zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceParent {
     bytes: TraceParentBytes,
 }
 
-/// A trace context on the wire: trace id, span id, flags. Messages refer to these bytes, because nearly all have none, and a reference is
-/// cheaper to leave out than the whole context.
+/// A trace context on the wire: trace id, span id, flags. Messages hold a reference to these bytes: most messages have
+/// no trace context, and an absent reference costs less space.
 pub type TraceParentBytes = [u8; TraceParent::LEN];
 
-/// Why a text is no trace context.
+/// Reasons why a text or bytes are not a trace context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceParentError {
     /// The text does not have the form of the header.
@@ -32,7 +32,7 @@ pub enum TraceParentError {
         "a trace context has the form 00-TRACE_ID-SPAN_ID-FLAGS with 32, 16 and 2 lower-case hexadecimal digits"
     )]
     Form,
-    /// The version ff is forbidden.
+    /// The version is ff, which the recommendation forbids.
     #[error("a trace context must not have the version ff")]
     Version,
     /// The trace id or the span id is all zeros.
@@ -47,7 +47,7 @@ impl TraceParent {
     /// Returns the trace context with these ids and flags.
     ///
     /// # Errors
-    /// If an id is all zeros.
+    /// Returns [`TraceParentError::Zero`] if an id is all zeros.
     pub fn new(trace_id: [u8; 16], span_id: [u8; 8], flags: u8) -> Result<Self, TraceParentError> {
         let mut bytes = [0; Self::LEN];
         bytes[..16].copy_from_slice(&trace_id);
@@ -59,7 +59,7 @@ impl TraceParent {
     /// Returns the trace context with these bytes.
     ///
     /// # Errors
-    /// If an id is all zeros.
+    /// Returns [`TraceParentError::Zero`] if an id is all zeros.
     pub fn from_bytes(bytes: &TraceParentBytes) -> Result<Self, TraceParentError> {
         let parent = Self { bytes: *bytes };
         if parent.trace_id() == [0; 16] {
@@ -76,27 +76,27 @@ impl TraceParent {
         &self.bytes
     }
 
-    /// Returns the id of the trace.
+    /// Returns the trace id.
     pub fn trace_id(&self) -> [u8; 16] {
         std::array::from_fn(|index| self.bytes[index])
     }
 
-    /// Returns the id of the span of the caller.
+    /// Returns the id of the caller's span.
     pub fn span_id(&self) -> [u8; 8] {
         std::array::from_fn(|index| self.bytes[16 + index])
     }
 
-    /// Returns the flags. Bit 0 is the only one with a meaning here; see [`TraceParent::is_sampled`].
+    /// Returns the flags. Only bit 0 has a meaning here; see [`TraceParent::is_sampled`].
     pub const fn flags(&self) -> u8 {
         self.bytes[24]
     }
 
-    /// Returns whether the caller records the trace, so that spans of it are worth exporting.
+    /// Returns whether the caller records the trace, so that child spans are worth exporting.
     pub const fn is_sampled(&self) -> bool {
         self.flags() & SAMPLED != 0
     }
 
-    /// Reads and checks the field of a message.
+    /// Reads and checks the field `traceparent` of a message.
     #[cold]
     pub(crate) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<&'a TraceParentBytes, DecodeError> {
         const FIELD: &str = "traceparent";
@@ -109,7 +109,8 @@ impl TraceParent {
 impl FromStr for TraceParent {
     type Err = TraceParentError;
 
-    /// Reads the text form. A version above 00 may have further parts, which are ignored as the recommendation says.
+    /// Parses the text form. Ignores the additional parts that a version above 00 may have, as the recommendation
+    /// requires.
     fn from_str(text: &str) -> Result<Self, TraceParentError> {
         let bytes = text.as_bytes();
         let Some((head, rest)) = bytes.split_at_checked(TEXT_LEN) else { return Err(TraceParentError::Form) };
@@ -126,7 +127,7 @@ impl FromStr for TraceParent {
     }
 }
 
-/// Reads `2 * N` lower-case hexadecimal digits.
+/// Parses `2 * N` lower-case hexadecimal digits.
 fn hex<const N: usize>(digits: &[u8]) -> Result<[u8; N], TraceParentError> {
     let value = |digit: u8| match digit {
         b'0'..=b'9' => Ok(digit - b'0'),

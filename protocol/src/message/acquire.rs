@@ -1,4 +1,4 @@
-//! Acquire a key, and the grant.
+//! The acquire of one key, and its grant.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -8,93 +8,98 @@ use crate::limits::{KEY_LEN_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN
 use crate::message::opcode;
 use crate::trace_parent::{TraceParent, TraceParentBytes};
 
-/// Flags of `ACQUIRE`. Those that bring a field bring it in the order of their bits.
+/// Flags of `ACQUIRE`. Flags that add a field add it in the order of their bits.
 pub mod flag {
-    /// Shared with other readers; without it, exclusive.
+    /// The lock is shared with other readers. Without this flag it is exclusive.
     pub const SHARED: u16 = 1 << 0;
     /// The lease is the session's; `lease_ms` must be 0.
     pub const SESSION_LEASE: u16 = 1 << 1;
-    /// Send `QUEUED` when the claim has to wait.
+    /// Send `QUEUED` if the claim has to wait.
     pub const NOTIFY_QUEUED: u16 = 1 << 2;
-    /// Brings `release_after_ms`.
+    /// Adds `release_after_ms`.
     pub const RELEASE_AFTER: u16 = 1 << 3;
-    /// Brings `priority`.
+    /// Adds `priority`.
     pub const PRIORITY: u16 = 1 << 4;
-    /// Brings `scope`.
+    /// Adds `scope`.
     pub const SCOPE: u16 = 1 << 5;
-    /// Brings `request_id`.
+    /// Adds `request_id`.
     pub const REQUEST_ID: u16 = 1 << 6;
-    /// Brings `owner`.
+    /// Adds `owner`.
     pub const OWNER: u16 = 1 << 7;
-    /// Brings `metadata`.
+    /// Adds `metadata`.
     pub const METADATA: u16 = 1 << 8;
-    /// Brings `traceparent`.
+    /// Adds `traceparent`.
     pub const TRACEPARENT: u16 = 1 << 9;
-    /// Those that bring a field.
+    /// All flags that add a field.
     pub const OPTIONAL: u16 = RELEASE_AFTER | PRIORITY | SCOPE | REQUEST_ID | OWNER | METADATA | TRACEPARENT;
-    /// All there are.
+    /// All flags of `ACQUIRE`.
     pub const ALL: u16 = SHARED | SESSION_LEASE | NOTIFY_QUEUED | OPTIONAL;
 }
 
 /// Flags of `GRANTED`.
 pub mod granted_flag {
-    /// The lease asked for was above the cap; `remaining_ms` is what was given.
+    /// The requested lease was above the server's maximum; `remaining_ms` follows from the shorter lease.
     pub const CLAMPED: u16 = 1 << 0;
-    /// The claim had to wait: for others, or, as a set of very many segments, until the server had entered all of it.
+    /// The claim had to wait: for other claims, or until the server had entered all segments of a very large set.
     pub const WAITED: u16 = 1 << 1;
-    /// The request id named a claim that was held already.
+    /// The request id named a claim that was already held.
     pub const REPEATED: u16 = 1 << 2;
     /// The lease is the session's.
     pub const SESSION_LEASE: u16 = 1 << 3;
-    /// All there are.
+    /// All flags of `GRANTED`.
     pub const ALL: u16 = CLAMPED | WAITED | REPEATED | SESSION_LEASE;
 }
 
-/// Opcode of the grant.
+/// Opcode of the response to `ACQUIRE`.
 pub const GRANTED: u8 = opcode::ACQUIRE | opcode::ANSWER;
-/// Where `key_length` stands in the frame; the key follows it.
+/// Offset of `key_length` in the frame, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN + 8;
 
-/// Asks for one hold on one key.
+/// Requests one hold on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Acquire<'a> {
-    /// Length of the lease; 0 is the server's default. The server clamps what is above its cap and says so.
+    /// Length of the lease, in milliseconds; 0 is the server's default. The server shortens a lease above its maximum
+    /// and reports this in the grant.
     pub lease_ms: u32,
-    /// How long to wait for the grant; 0 is a try, `WAIT_FOREVER_MS` waits until cancelled.
+    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is cancelled.
     pub wait_ms: u32,
-    /// 1 to 1024 bytes.
+    /// Key, 1 to 1024 bytes long.
     pub key: &'a [u8],
-    /// Shared with other readers.
+    /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// The lease is the session's.
+    /// Whether the lease is the session's.
     pub session_lease: bool,
-    /// Send `QUEUED` when the claim has to wait.
+    /// Whether the server sends `QUEUED` if the claim has to wait.
     pub notify_queued: bool,
-    /// What most claims leave out.
+    /// Optional fields of the acquire.
     pub options: AcquireOptions<'a>,
 }
 
-/// The optional fields of an acquire; they cost bytes only where they are set.
+/// The optional fields of an acquire. An absent field takes no bytes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireOptions<'a> {
-    /// End the hold so long after its connection was lost. Without it the hold stays to the end of its lease.
+    /// Delay between the loss of the connection and the release of the hold, in milliseconds. If absent, the hold lasts
+    /// until its lease expires.
     pub release_after_ms: Option<u32>,
-    /// Larger is served earlier; 0 is the same as none.
+    /// Priority in the queue. Waiters with a larger value are served earlier; absent means 0.
     pub priority: Option<u32>,
     /// Durability of the fence counter: 0 and 1 ephemeral, 2 local, 3 quorum.
     pub scope: Option<u8>,
-    /// Names one logical acquire, so that its repetition finds the same claim.
+    /// Id of the logical acquire. A repeated acquire with the same id finds the same claim.
     pub request_id: Option<&'a [u8]>,
-    /// For whom the claim is, where that is not the connection's owner.
+    /// Owner of the claim, if it is not the owner of the connection.
     pub owner: Option<&'a [u8]>,
-    /// Shown to whoever inspects the key.
+    /// Data that the server shows to clients that inspect the claim.
     pub metadata: Option<&'a [u8]>,
-    /// The span of the caller, for traces of the server. The claim does not depend on it.
+    /// The caller's span, for traces of the server. It does not affect the claim.
     pub traceparent: Option<&'a TraceParentBytes>,
 }
 
 impl<'a> Acquire<'a> {
-    /// The acquire in this frame.
+    /// Parses the acquire from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(flag::ALL)?;
@@ -112,7 +117,7 @@ impl<'a> Acquire<'a> {
             options,
         };
         if flags & flag::OPTIONAL == 0 {
-            // A return of its own, so that no options are copied that are not there.
+            // A separate return, so that the common acquire without optional fields does not copy `AcquireOptions`.
             cursor.finish()?;
             return Ok(with(AcquireOptions::default()));
         }
@@ -187,24 +192,24 @@ impl<'a> AcquireOptions<'a> {
     }
 }
 
-/// The claim is held. The answer to an acquire, at once or after it waited.
+/// Grant of a claim: the response to an acquire, immediately or after a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Granted {
-    /// Shown at release and renewal. Whoever knows it may release.
+    /// Id of the hold, needed to release and renew it. Any client that knows it may release the hold.
     pub id: LockId,
-    /// Rises by one with each grant of the key; shown wherever the holder writes.
+    /// Fencing token. It rises by one with each grant of the key; the holder presents it with its writes.
     pub fence: u64,
-    /// What was left of the lease at `stamp_ms`.
+    /// Remaining lease at `stamp_ms`, in milliseconds.
     pub remaining_ms: u32,
-    /// The server's boot-time clock when this was decided.
+    /// Server's boot-time clock when the server decided this, in milliseconds.
     pub stamp_ms: u64,
-    /// The lease asked for was above the cap.
+    /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,
-    /// The claim had to wait: for others, or, as a set of very many segments, until the server had entered all of it.
+    /// Whether the claim had to wait: for other claims, or until the server had entered all segments of a very large set.
     pub waited: bool,
-    /// The request id named a claim that was held already.
+    /// Whether the request id named a claim that was already held.
     pub repeated: bool,
-    /// The lease is the session's.
+    /// Whether the lease is the session's.
     pub session_lease: bool,
 }
 
@@ -212,7 +217,10 @@ impl Granted {
     /// Length of the frame in bytes.
     pub const FRAME_LEN: usize = HEADER_LEN + 36;
 
-    /// The grant in this frame.
+    /// Parses the grant from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     #[inline]
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(granted_flag::ALL)?;

@@ -1,4 +1,4 @@
-//! Acquire several keys at once, each as a hold of its own.
+//! The acquire of several keys in one step. Each key gets its own hold.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -9,40 +9,43 @@ use crate::limits::{ITEM_COUNT_MAX, KEY_LEN_MAX, KEYS_BYTES_MAX};
 use crate::message::acquire::{AcquireOptions, flag, granted_flag};
 use crate::message::opcode;
 
-/// The flags of `ACQUIRE` that `ACQUIRE_KEYS` has too: what is shared is said key by key.
+/// The flags of `ACQUIRE` that `ACQUIRE_KEYS` accepts. Instead of `SHARED`, each key has its own mode.
 pub const FLAGS: u16 = flag::ALL & !flag::SHARED;
-/// Opcode of the grant.
+/// Opcode of the response to `ACQUIRE_KEYS`.
 pub const GRANTED_KEYS: u8 = opcode::ACQUIRE_KEYS | opcode::ANSWER;
 
-/// Asks for a hold on each of several keys of a flat namespace: all in one step, or none.
+/// Requests a hold on each of several keys of a flat namespace. The server grants all of them in one step, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireKeys<'a> {
-    /// Length of each lease; 0 is the server's default.
+    /// Length of each lease, in milliseconds; 0 is the server's default.
     pub lease_ms: u32,
-    /// How long to wait for the grant; 0 is a try, `WAIT_FOREVER_MS` waits until cancelled.
+    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is cancelled.
     pub wait_ms: u32,
-    /// The leases are the session's.
+    /// Whether the leases are the session's.
     pub session_lease: bool,
-    /// Send `QUEUED` when the claim has to wait.
+    /// Whether the server sends `QUEUED` if the claim has to wait.
     pub notify_queued: bool,
-    /// 1 to `ITEM_COUNT_MAX` keys in any order, together at most `KEYS_BYTES_MAX` on the wire. A key that stands here
-    /// twice counts once, and is exclusive if one of them is.
+    /// 1 to `ITEM_COUNT_MAX` keys in any order, at most `KEYS_BYTES_MAX` bytes on the wire together. A repeated key
+    /// counts once; it is exclusive if one of its items is.
     pub items: Items<'a, KeyItem<'a>>,
-    /// What most claims leave out.
+    /// Optional fields of the acquire.
     pub options: AcquireOptions<'a>,
 }
 
-/// One key of several.
+/// One key of a multi-key claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KeyItem<'a> {
-    /// Shared with other readers.
+    /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// 1 to 1024 bytes.
+    /// Key, 1 to 1024 bytes long.
     pub key: &'a [u8],
 }
 
 impl<'a> AcquireKeys<'a> {
-    /// The acquire in this frame.
+    /// Parses the acquire from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(FLAGS)?;
         let mut cursor = Cursor::new(frame);
@@ -100,40 +103,43 @@ impl<'a> Item<'a> for KeyItem<'a> {
     }
 }
 
-/// All keys are held, each by a hold that is released and renewed on its own.
+/// Grant of all keys. Each hold is released and renewed separately.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct GrantedKeys<'a> {
-    /// The server's boot-time clock when this was decided.
+    /// Server's boot-time clock when the server decided this, in milliseconds.
     pub stamp_ms: u64,
-    /// The lease asked for was above the cap.
+    /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,
-    /// The claim had to wait.
+    /// Whether the claim had to wait.
     pub waited: bool,
-    /// The request id named a claim whose keys were held already.
+    /// Whether the request id named a claim whose keys were already held.
     pub repeated: bool,
-    /// The leases are the session's.
+    /// Whether the leases are the session's.
     pub session_lease: bool,
-    /// One hold for each distinct key, in the order of their bytes.
+    /// The holds, one for each distinct key, sorted by key.
     pub keys: Vec<GrantedKey<'a>>,
 }
 
-/// The hold of one key of several.
+/// The hold on one key of a multi-key claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GrantedKey<'a> {
-    /// Shown at release and renewal.
+    /// Id of the hold, needed to release and renew it.
     pub id: LockId,
-    /// Rises by one with each grant of the key.
+    /// Fencing token, which rises by one with each grant of the key.
     pub fence: u64,
-    /// What was left of the lease at `stamp_ms`.
+    /// Remaining lease at `stamp_ms`, in milliseconds.
     pub remaining_ms: u32,
-    /// Shared with other readers.
+    /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// The key.
+    /// Key of the hold.
     pub key: &'a [u8],
 }
 
 impl<'a> GrantedKeys<'a> {
-    /// The grant in this frame.
+    /// Parses the grant from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(granted_flag::ALL)?;
         let mut cursor = Cursor::new(frame);

@@ -1,4 +1,4 @@
-//! Acquire permits of a pool.
+//! The acquire of permits from a pool.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -8,42 +8,46 @@ use crate::message::acquire::{AcquireOptions, flag};
 use crate::message::opcode;
 use crate::message::pool::PoolOrder;
 
-/// Flag: take the pool with whatever capacity it has.
+/// Flag: accept any capacity of the pool.
 pub const ANY_CAPACITY: u16 = 1 << 15;
-/// All there are: those of `ACQUIRE` without `SHARED` and `PRIORITY`, and `ANY_CAPACITY`.
+/// All flags: those of `ACQUIRE` without `SHARED` and `PRIORITY`, plus `ANY_CAPACITY`.
 pub const FLAGS: u16 = flag::ALL & !(flag::SHARED | flag::PRIORITY) | ANY_CAPACITY;
-/// Where the length of the name stands in the frame; the name follows it.
+/// Offset of the length of the name in the frame, in bytes. The name follows it.
 pub const NAME_OFFSET: usize = HEADER_LEN + 33;
 
-/// Asks for one hold on some permits of a pool. Answered with `GRANTED`.
+/// Requests one hold on permits of a pool. The response is `GRANTED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquirePermits<'a> {
-    /// Length of the lease; 0 is the server's default.
+    /// Length of the lease, in milliseconds; 0 is the server's default.
     pub lease_ms: u32,
-    /// How long to wait for the grant; 0 is a try, `WAIT_FOREVER_MS` waits until cancelled.
+    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is cancelled.
     pub wait_ms: u32,
-    /// How many permits the pool has, from 1 on. 0 only with `any_capacity`: then nothing is said about it.
+    /// Expected capacity of the pool, at least 1. It may be 0 only with `any_capacity`, which skips the comparison.
     pub capacity: u64,
-    /// How many of them to take, from 1 on.
+    /// Number of permits to take, at least 1.
     pub permits: u64,
-    /// In which order those who wait are served.
+    /// Order in which the waiters are served.
     pub order: PoolOrder,
-    /// The place in a pool that serves by timestamp: microseconds since 1970. 0 is the server's now.
+    /// Timestamp that orders the waiters of a pool with timestamp order, in microseconds since 1970. 0 is the server's
+    /// current time.
     pub timestamp_us: u64,
-    /// 1 to 1024 bytes: the pool.
+    /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],
-    /// The lease is the session's.
+    /// Whether the lease is the session's.
     pub session_lease: bool,
-    /// Send `QUEUED` when the claim has to wait.
+    /// Whether the server sends `QUEUED` if the claim has to wait.
     pub notify_queued: bool,
-    /// Take the pool with whatever capacity it has.
+    /// Whether any capacity of the pool is acceptable.
     pub any_capacity: bool,
-    /// What most claims leave out. There is no `priority`; one that is set is not sent.
+    /// Optional fields of the acquire. This request has no `priority`: a value set here is not sent.
     pub options: AcquireOptions<'a>,
 }
 
 impl<'a> AcquirePermits<'a> {
-    /// The acquire in this frame.
+    /// Parses the acquire from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(FLAGS)?;
         let any_capacity = flags & ANY_CAPACITY != 0;

@@ -1,4 +1,4 @@
-//! Acquire a set of paths as one hold.
+//! The acquire of a set of paths as one hold.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -9,37 +9,44 @@ use crate::message::acquire::{AcquireOptions, flag};
 use crate::message::opcode;
 use crate::path::PathKey;
 
-/// The flags of `ACQUIRE` that `ACQUIRE_SET` has too: what is shared is said path by path, and all wait in order.
+/// The flags of `ACQUIRE` that `ACQUIRE_SET` accepts. Each path has its own mode, and sets have no priority: they wait
+/// in order of arrival.
 pub const FLAGS: u16 = flag::ALL & !(flag::SHARED | flag::PRIORITY);
 
-/// Asks for one hold on several paths of a tree namespace, granted as a whole. Answered with `GRANTED`.
+/// Requests one hold on several paths of a tree namespace. The server grants all paths or none. The response is
+/// `GRANTED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireSet<'a> {
-    /// Length of the lease; 0 is the server's default, `LEASE_NONE_MS` is none, which needs `release_after_ms`.
+    /// Length of the lease, in milliseconds; 0 is the server's default. `LEASE_NONE_MS` means no lease and requires
+    /// `release_after_ms`.
     pub lease_ms: u32,
-    /// How long to wait for the grant; 0 is a try, `WAIT_FOREVER_MS` waits until cancelled.
+    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is cancelled.
     pub wait_ms: u32,
-    /// The lease is the session's.
+    /// Whether the lease is the session's.
     pub session_lease: bool,
-    /// Send `QUEUED` when the claim has to wait.
+    /// Whether the server sends `QUEUED` if the claim has to wait.
     pub notify_queued: bool,
-    /// 1 to `ITEM_COUNT_MAX` paths. They may overlap and repeat each other.
+    /// 1 to `ITEM_COUNT_MAX` paths. Paths may overlap or repeat.
     pub items: Items<'a, PathItem<'a>>,
-    /// What most claims leave out. There is no `priority`; one that is set is not sent.
+    /// Optional fields of the acquire. This request has no `priority`: a value set here is not sent.
     pub options: AcquireOptions<'a>,
 }
 
 /// One path of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PathItem<'a> {
-    /// Alone on the path and everything below it; without it, shared with other readers.
+    /// Whether the hold excludes all others from the path and everything below it. If not, it is shared with other
+    /// readers.
     pub write: bool,
-    /// The path; the one without segments is the whole namespace.
+    /// Path to hold. The path without segments is the whole namespace.
     pub path: PathKey<'a>,
 }
 
 impl<'a> AcquireSet<'a> {
-    /// The acquire in this frame.
+    /// Parses the acquire from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(FLAGS)?;
         let mut cursor = Cursor::new(frame);

@@ -1,4 +1,4 @@
-//! Give up an acquire that may still wait, by its number.
+//! The cancellation of a waiting acquire by its number.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -6,25 +6,29 @@ use crate::frame::{Frame, HEADER_LEN, header, put_frame};
 use crate::limits::PATH_KEY_LEN_MAX;
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `CANCEL`.
 pub const CANCELLED: u8 = opcode::CANCEL | opcode::ANSWER;
-/// Flag of `CANCELLED`: the acquire was waiting and is now answered `cancelled`.
+/// Flag of `CANCELLED`: the acquire was waiting; its response is now `cancelled`.
 pub const WAS_WAITING: u16 = 1 << 0;
-/// Where `key_length` stands in the frame; the key follows it.
+/// Offset of `key_length` in the frame, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN + 4;
 
-/// Takes back an acquire of the same connection. Without effect where it was answered already: whoever cancels must
-/// still release a grant that crosses the cancellation.
+/// Cancels an acquire of the same connection. It has no effect if the acquire already has its response. The grant may
+/// cross the cancellation on the wire; the client must then still release the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Cancel<'a> {
-    /// The number of the acquire.
+    /// Number of the acquire.
     pub acquire_number: u32,
-    /// The key of the acquire: of several keys the smallest, of permits the name of the pool, of a set of paths empty.
+    /// Key of the acquire. For several keys it is the smallest key, for permits the name of the pool, for a set of
+    /// paths it is empty.
     pub key: &'a [u8],
 }
 
 impl<'a> Cancel<'a> {
-    /// The cancellation in this frame.
+    /// Parses the cancellation from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -43,22 +47,25 @@ impl<'a> Cancel<'a> {
     }
 }
 
-/// The cancellation was served.
+/// Response to a cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Cancelled {
-    /// The acquire was waiting and is now answered `cancelled`. If not, its own answer says what became of it.
+    /// Whether the acquire was waiting; its response is then `cancelled`. If not, the acquire has its own response.
     pub was_waiting: bool,
 }
 
 impl Cancelled {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(WAS_WAITING)?;
         Cursor::new(frame).finish()?;
         Ok(Self { was_waiting: flags & WAS_WAITING != 0 })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&header(CANCELLED, if self.was_waiting { WAS_WAITING } else { 0 }, number, 0));
     }

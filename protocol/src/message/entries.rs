@@ -1,4 +1,4 @@
-//! Look up one entry of a registry, or list them page by page.
+//! The lookup of one registration, and the paged list of registrations.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -7,35 +7,36 @@ use crate::id::LockId;
 use crate::limits::{KEY_LEN_MAX, LIST_PAGE_MAX, OWNER_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX};
 use crate::message::opcode;
 
-/// Opcode of the answer to `LOOK_UP`.
+/// Opcode of the response to `LOOK_UP`.
 pub const LOOKED_UP: u8 = opcode::LOOK_UP | opcode::ANSWER;
-/// Opcode of the answer to `LIST_ENTRIES`.
+/// Opcode of the response to `LIST_ENTRIES`.
 pub const ENTRIES_LISTED: u8 = opcode::LIST_ENTRIES | opcode::ANSWER;
-/// Flag of `LOOKED_UP`: there is an entry.
+/// Flag of `LOOKED_UP`: the registration exists.
 pub const FOUND: u16 = 1 << 0;
-/// Flag of `LIST_ENTRIES`: entries of every type.
+/// Flag of `LIST_ENTRIES`: list registrations of every type.
 pub const ANY_TYPE: u16 = 1 << 0;
-/// Where the length of the key stands in `LOOK_UP`; the key follows it.
+/// Offset of the length of the key in `LOOK_UP`, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN;
 
-/// One entry of a registry.
+/// One registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Entry<'a> {
-    /// Id of the entry, the same as long as its owner is.
+    /// Id of the registration. It changes only with the owner.
     pub id: LockId,
-    /// The fence of its owner.
+    /// Fence of the registration, which rises by one with each new owner.
     pub fence: u64,
-    /// How long ago it was registered, or kept by a heartbeat.
+    /// Time since the registration or its last heartbeat, in milliseconds.
     pub age_ms: u64,
-    /// What is left of its lease; negative where it is over and nobody took the key yet.
+    /// Remaining lease, in milliseconds. It is negative if the lease has expired and no other owner has taken the key
+    /// yet.
     pub remaining_ms: i64,
-    /// Its key.
+    /// Key of the registration.
     pub key: &'a [u8],
-    /// Whose it is.
+    /// Owner of the registration.
     pub owner: &'a [u8],
-    /// As given.
+    /// Value from the request.
     pub value: &'a [u8],
-    /// As given.
+    /// Type from the request.
     pub type_name: &'a [u8],
 }
 
@@ -64,15 +65,18 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Asks for the entry of one key.
+/// Requests the registration of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LookUp<'a> {
-    /// Up to 1024 bytes.
+    /// Key, at most 1024 bytes long.
     pub key: &'a [u8],
 }
 
 impl<'a> LookUp<'a> {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -81,25 +85,28 @@ impl<'a> LookUp<'a> {
         Ok(Self { key })
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::LOOK_UP, 0, number, |out| put_string(out, self.key));
     }
 }
 
-/// The entry of one key.
+/// The registration of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LookedUp<'a> {
-    /// The server's boot-time clock when this was read.
+    /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
-    /// There is one.
+    /// Whether the key is registered.
     pub found: bool,
-    /// The entry; the default where there is none.
+    /// The registration; the default value if the key is not registered.
     pub entry: Entry<'a>,
 }
 
 impl<'a> LookedUp<'a> {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(FOUND)?;
         let mut cursor = Cursor::new(frame);
@@ -109,7 +116,7 @@ impl<'a> LookedUp<'a> {
         Ok(Self { stamp_ms, found: flags & FOUND != 0, entry })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, LOOKED_UP, if self.found { FOUND } else { 0 }, number, |out| {
             out.extend_from_slice(&self.stamp_ms.to_le_bytes());
@@ -118,21 +125,24 @@ impl<'a> LookedUp<'a> {
     }
 }
 
-/// Asks for one page of the entries of the namespace.
+/// Requests one page of the registrations of the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListEntries<'a> {
-    /// 0 for the first page, then what the page before said.
+    /// Position of the page: 0 for the first page, then `next` of the previous page.
     pub cursor: u64,
-    /// Most entries in the page; 0 is as many as fit.
+    /// Maximum number of registrations in the page; 0 is as many as fit.
     pub count_max: u16,
-    /// Entries of every type, whatever `type_name` is.
+    /// Whether to list registrations of every type and ignore `type_name`.
     pub any_type: bool,
-    /// Only entries of just this type.
+    /// Lists only registrations of exactly this type.
     pub type_name: &'a [u8],
 }
 
 impl<'a> ListEntries<'a> {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(ANY_TYPE)?;
         let mut cursor = Cursor::new(frame);
@@ -146,7 +156,7 @@ impl<'a> ListEntries<'a> {
         Ok(list)
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::LIST_ENTRIES, if self.any_type { ANY_TYPE } else { 0 }, number, |out| {
             out.extend_from_slice(&self.cursor.to_le_bytes());
@@ -156,17 +166,20 @@ impl<'a> ListEntries<'a> {
     }
 }
 
-/// One page. It may be empty although others follow, as with `LISTED`.
+/// One page of registrations. A page may be empty although other pages follow.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct EntriesListed<'a> {
-    /// The cursor of the next page; 0 after the last.
+    /// Cursor of the next page; 0 after the last page.
     pub next: u64,
-    /// The entries.
+    /// The registrations of this page.
     pub entries: Vec<Entry<'a>>,
 }
 
 impl<'a> EntriesListed<'a> {
-    /// The page in this frame.
+    /// Parses the page from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -177,7 +190,8 @@ impl<'a> EntriesListed<'a> {
         Ok(Self { next, entries })
     }
 
-    /// Appends the page as a frame. Entries beyond `LIST_PAGE_MAX` would be cut, so whoever fills a page stops there.
+    /// Appends the page as a frame. It cuts registrations beyond `LIST_PAGE_MAX`, so the caller must not add more to a
+    /// page.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, ENTRIES_LISTED, 0, number, |out| {
             let entries = &self.entries[..self.entries.len().min(usize::from(LIST_PAGE_MAX))];

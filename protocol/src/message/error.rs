@@ -1,4 +1,4 @@
-//! The answer to a request that was refused.
+//! The response to a refused request.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -8,53 +8,56 @@ use crate::limits::OWNER_LEN_MAX;
 use crate::message::opcode;
 use crate::readable::Readable;
 
-/// Longest name of a field and longest message in bytes.
+/// Maximum length of the name of a field, and of a message, in bytes.
 const TEXT_LEN_MAX: usize = 1024;
 
-/// A refusal. `busy`, `timeout` and `not_owner` say who is in front, all others say it in words.
+/// A refusal. `busy`, `timeout` and `not_owner` describe the conflicting claim; all other codes have a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorAnswer<'a> {
-    /// Which of the closed table.
+    /// Reason of the refusal.
     pub code: ErrorCode,
-    /// What else there is to know.
+    /// Details that depend on the code.
     pub detail: ErrorDetail<'a>,
 }
 
 /// The part of a refusal that depends on its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorDetail<'a> {
-    /// Of `busy`, `timeout` and `not_owner`.
+    /// The conflicting claim, for `busy`, `timeout` and `not_owner`.
     Contention(Contention<'a>),
-    /// Of all other codes.
+    /// A number and a text, for all other codes.
     Text {
-        /// A number that the code gives a meaning: of `throttled` the nanoseconds after which to come again, of
-        /// `capacity_mismatch` the capacity of the pool, of an acquire that was `cancelled` its [`CancelReason`], of others
-        /// the limit that was passed or the milliseconds after which to come again; 0 if there is none.
+        /// Number whose meaning depends on the code; 0 if there is none.
+        ///
+        /// - `throttled`: nanoseconds until a retry can succeed.
+        /// - `capacity_mismatch`: capacity of the pool.
+        /// - `cancelled`, for an acquire: its [`CancelReason`].
+        /// - All others: the exceeded limit, or the milliseconds to wait before a retry.
         value: u64,
-        /// The field or the limit; may be empty.
+        /// Name of the field or the limit; may be empty.
         field: &'a [u8],
-        /// For people.
+        /// Message for people.
         message: &'a [u8],
     },
 }
 
-/// Why an acquire was answered with `cancelled`.
+/// Reason for which the response to an acquire is `cancelled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
-    /// Somebody gave the claim up, by CANCEL or RELEASE.
+    /// A client cancelled or released the claim.
     Asked,
-    /// A newer acquire with the same request id took its place.
+    /// A newer acquire with the same request id replaced this one.
     Superseded,
-    /// Its connection was lost.
+    /// The connection of the acquire was lost.
     ConnectionLost,
-    /// An operator ended it.
+    /// An operator ended the claim.
     Forced,
-    /// A reason that this version does not know.
+    /// A reason that this version does not know, with its number.
     Other(u64),
 }
 
 impl CancelReason {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn number(self) -> u64 {
         match self {
             Self::Asked => 0,
@@ -65,7 +68,7 @@ impl CancelReason {
         }
     }
 
-    /// The reason with this number.
+    /// Returns the reason with this number.
     pub fn from_number(number: u64) -> Self {
         match number {
             0 => Self::Asked,
@@ -77,25 +80,25 @@ impl CancelReason {
     }
 }
 
-/// Who stands in front of a claim that was not granted.
+/// The claim in front of a claim that was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Contention<'a> {
-    /// True: `owner` holds the key. False: nobody who conflicts holds it, and `owner` is the waiter in front.
+    /// Whether `owner` holds the key. If not, the key has no conflicting holder, and `owner` is the waiter in front.
     pub held: bool,
-    /// That claim is shared.
+    /// Whether the claim in front is shared.
     pub shared: bool,
-    /// For how long it has been held, or has waited.
+    /// Time since the claim in front was granted or began to wait, in milliseconds.
     pub age_ms: u64,
-    /// What is left of its lease, or of its wait.
+    /// Remaining lease or wait of the claim in front, in milliseconds.
     pub remaining_ms: u32,
-    /// How many wait for the key.
+    /// Number of claims that wait for the key.
     pub waiter_count: u32,
-    /// Whose it is; empty if it never said.
+    /// Owner of the claim in front; empty if its client gave no owner.
     pub owner: &'a [u8],
 }
 
 fn has_contention(code: ErrorCode) -> bool {
-    // By number, because `Other` can hold that of a known code and is then read as that code.
+    // Compare numbers: `Other` can hold the number of a known code, and the peer reads that as the known code.
     matches!(
         ErrorCode::from_number(code.number()),
         ErrorCode::Busy | ErrorCode::Timeout | ErrorCode::NotOwner
@@ -103,7 +106,10 @@ fn has_contention(code: ErrorCode) -> bool {
 }
 
 impl<'a> ErrorAnswer<'a> {
-    /// The refusal in this frame.
+    /// Parses the refusal from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -128,7 +134,8 @@ impl<'a> ErrorAnswer<'a> {
         Ok(Self { code, detail })
     }
 
-    /// Appends the refusal as a frame. A detail that does not fit the code is replaced by an empty one of its kind.
+    /// Appends the refusal as a frame. If the detail does not fit the code, an empty detail of the right kind replaces
+    /// it.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::ERROR, 0, number, |out| {
             out.extend_from_slice(&self.code.number().to_le_bytes());

@@ -1,4 +1,4 @@
-//! What the server tells unasked.
+//! Messages that the server sends without a request.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -7,85 +7,85 @@ use crate::id::LockId;
 use crate::limits::{OWNER_LEN_MAX, REASON_LEN_MAX};
 use crate::message::opcode;
 
-/// Something happened to a claim, to the session of this connection, or to a key that it watches.
+/// An event of a claim, of the connection's session, or of a watched key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The acquire with the number of this frame waits. Sent only where the acquire asked for it.
+    /// The acquire with the number of this frame is waiting. The server sends this only if the acquire requested it.
     Queued {
-        /// The id that the claim will keep when it is granted.
+        /// Id of the claim. It stays the same after the grant.
         id: LockId,
-        /// How many waiters stood before it.
+        /// Number of waiters in front of the claim when it began to wait.
         position: u32,
-        /// Its place in the order of arrival of its shard; waiters of equal priority are served in this order.
+        /// Position in the order of arrival in the shard. Waiters of equal priority are served in this order.
         ticket: u64,
     },
-    /// The lease of a hold ended.
+    /// The lease of a hold expired.
     Expired {
-        /// The hold.
+        /// Id of the hold.
         id: LockId,
     },
-    /// A hold was taken away.
+    /// A hold was revoked.
     Revoked {
-        /// The hold.
+        /// Id of the hold.
         id: LockId,
-        /// By what.
+        /// Reason of the revocation.
         reason: RevokeReason,
-        /// What the operator wrote; empty where no operator did it.
+        /// Message from the operator; empty if no operator revoked the hold.
         message: &'a [u8],
     },
-    /// The session ended, and with it everything that hung on it.
+    /// The session ended, together with its claims.
     SessionExpired,
-    /// Another connection that knew the id moved the end of the lease.
+    /// Another connection that knew the id changed the end of the lease.
     LeaseMoved {
-        /// The hold.
+        /// Id of the hold.
         id: LockId,
-        /// What was left of the lease at `stamp_ms`.
+        /// Remaining lease at `stamp_ms`, in milliseconds.
         remaining_ms: u32,
-        /// The server's boot-time clock when this was decided.
+        /// Server's boot-time clock when the server decided this, in milliseconds.
         stamp_ms: u64,
     },
-    /// Somebody holds the key that the request with this number watches.
+    /// The watched key is held. The frame has the number of the watch.
     KeyHeld {
-        /// The fence of that grant.
+        /// Fence of the new hold.
         fence: u64,
-        /// Shared with other readers.
+        /// Whether the lock is shared with other readers.
         shared: bool,
-        /// For whom.
+        /// Owner of the hold.
         owner: &'a [u8],
     },
-    /// Nobody holds the key any more that the request with this number watches.
+    /// The watched key is free. The frame has the number of the watch.
     KeyFreed {
-        /// The newest fence of the key.
+        /// Newest fence of the key.
         fence: u64,
     },
-    /// The connection did not read, so events of the watch with this number were dropped.
+    /// The server dropped events of the watch with this number, because the connection did not read.
     Overrun,
-    /// A repetition of its request id took up the hold that the acquire with this number was granted: this connection
-    /// hears no more of it under that number. Sent only where HELLO asked for it.
+    /// An acquire with the same request id took over the hold that the acquire with this number was granted. This
+    /// connection gets no more events for that number. The server sends this only if `HELLO` requested it.
     TakenUp {
-        /// The hold.
+        /// Id of the hold.
         id: LockId,
     },
-    /// The client has sent nothing for a while; the server expects a [`Pong`](crate::Pong). Sent only to a client with the
-    /// capability `PING`.
+    /// The client has sent nothing for a while; the server expects a [`Pong`](crate::Pong). The server sends this only
+    /// to clients with the capability `PING`.
     Ping,
 }
 
-/// Why a hold was taken away.
+/// Reason for which a hold was revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RevokeReason {
-    /// Another connection that knew the id released it.
+    /// Another connection that knew the id released the hold.
     ReleasedElsewhere,
-    /// Its connection was lost and the time to come back ran out.
+    /// The connection of the hold was lost and did not resume in time.
     ConnectionLost,
-    /// An operator released it.
+    /// An operator released the hold.
     Forced,
-    /// A reason that this version does not know.
+    /// A reason that this version does not know, with its number.
     Other(u8),
 }
 
 impl RevokeReason {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn number(self) -> u8 {
         match self {
             Self::ReleasedElsewhere => 1,
@@ -95,7 +95,7 @@ impl RevokeReason {
         }
     }
 
-    /// The reason with this number.
+    /// Returns the reason with this number.
     pub fn from_number(number: u8) -> Self {
         match number {
             1 => Self::ReleasedElsewhere,
@@ -107,7 +107,10 @@ impl RevokeReason {
 }
 
 impl<'a> Event<'a> {
-    /// The event in this frame.
+    /// Parses the event from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -144,8 +147,8 @@ impl<'a> Event<'a> {
         Ok(event)
     }
 
-    /// Appends the event as a frame. `number` is that of the acquire for `Queued` and `TakenUp`, that of the watch for
-    /// `KeyHeld`, `KeyFreed` and `Overrun`, and 0 for the others.
+    /// Appends the event as a frame. `number` is the acquire's number for `Queued` and `TakenUp`. It is the watch's
+    /// number for `KeyHeld`, `KeyFreed` and `Overrun`, and 0 for all others.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         match self {
             Self::Queued { id, position, ticket } => put_frame(out, opcode::QUEUED, 0, number, |out| {

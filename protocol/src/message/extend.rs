@@ -1,4 +1,4 @@
-//! Renew the lease of a hold.
+//! The renewal of a hold's lease.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
@@ -7,26 +7,29 @@ use crate::id::LockId;
 use crate::message::opcode;
 use crate::message::release::{KEY_FLAG, OWN, claim_flags, optional_key, put_optional_key};
 
-/// Opcode of the answer.
+/// Opcode of the response to `EXTEND`.
 pub const EXTENDED: u8 = opcode::EXTEND | opcode::ANSWER;
-/// Flag of `EXTENDED`: the lease asked for was above the cap.
+/// Flag of `EXTENDED`: the requested lease was above the server's maximum and was shortened.
 pub const CLAMPED: u16 = 1 << 0;
 
-/// Sets the end of the lease to now + `lease_ms`. It may also shorten it.
+/// Sets the end of the lease to the current time plus `lease_ms`. The new end may be earlier than the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extend<'a> {
-    /// From the grant.
+    /// Id from the grant.
     pub id: LockId,
-    /// The new length, counted from now; 0 is the server's default.
+    /// New length of the lease from now, in milliseconds; 0 is the server's default.
     pub lease_ms: u32,
-    /// If set, the claim must be one of this key.
+    /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
-    /// Whether the claim must be this lane's, as in [`Release`](crate::Release).
+    /// Whether the claim must belong to this lane, as in [`Release`](crate::Release).
     pub own: bool,
 }
 
 impl<'a> Extend<'a> {
-    /// The renewal in this frame.
+    /// Parses the renewal from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(KEY_FLAG | OWN)?;
@@ -49,19 +52,22 @@ impl<'a> Extend<'a> {
     }
 }
 
-/// The lease was moved.
+/// Response to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extended {
-    /// What was left of the lease at `stamp_ms`.
+    /// Remaining lease at `stamp_ms`, in milliseconds.
     pub remaining_ms: u32,
-    /// The server's boot-time clock when this was decided.
+    /// Server's boot-time clock when the server decided this, in milliseconds.
     pub stamp_ms: u64,
-    /// The lease asked for was above the cap.
+    /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,
 }
 
 impl Extended {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     #[inline]
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(CLAMPED)?;
@@ -75,7 +81,7 @@ impl Extended {
         Ok(extended)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     #[inline]
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, EXTENDED, if self.clamped { CLAMPED } else { 0 }, number, |out| {

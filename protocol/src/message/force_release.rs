@@ -1,4 +1,4 @@
-//! An operator ends somebody's claim.
+//! The release of a claim by an operator.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -7,22 +7,25 @@ use crate::id::LockId;
 use crate::limits::{OWNER_LEN_MAX, PATH_KEY_LEN_MAX, REASON_LEN_MAX};
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `FORCE_RELEASE`.
 pub const FORCE_RELEASED: u8 = opcode::FORCE_RELEASE | opcode::ANSWER;
-/// Flag of the answer: the claim was still waiting.
+/// Flag of `FORCE_RELEASED`: the claim was still waiting.
 pub const WAS_WAITING: u16 = 1 << 0;
 
-/// Ends the claim with this id, and lets its holder know why.
+/// Ends the claim with this id and sends the reason to its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ForceRelease<'a> {
-    /// From a list, an inspection or a grant.
+    /// Id of the claim, from a list, an inspection or a grant.
     pub id: LockId,
-    /// For the holder and for whoever reads the server's log; up to 256 bytes, may be empty.
+    /// Reason for the holder and for the server's log; at most 256 bytes, may be empty.
     pub reason: &'a [u8],
 }
 
 impl<'a> ForceRelease<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -41,21 +44,24 @@ impl<'a> ForceRelease<'a> {
     }
 }
 
-/// The claim is over. What it was:
+/// Response to a forced release, which describes the ended claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ForceReleased<'a> {
-    /// The fence it was granted; 0 if it was waiting.
+    /// Fence of the claim; 0 if it was waiting.
     pub fence: u64,
-    /// Its key; the first of several paths.
+    /// Key of the claim; the first path of a set.
     pub key: &'a [u8],
-    /// For whom it was.
+    /// Owner of the claim.
     pub owner: &'a [u8],
-    /// It had not been granted yet; its acquire is answered `cancelled`.
+    /// Whether the claim was still waiting. Its acquire is then answered with `cancelled`.
     pub was_waiting: bool,
 }
 
 impl<'a> ForceReleased<'a> {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(WAS_WAITING)?;
         let mut cursor = Cursor::new(frame);
@@ -69,7 +75,7 @@ impl<'a> ForceReleased<'a> {
         Ok(released)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, FORCE_RELEASED, if self.was_waiting { WAS_WAITING } else { 0 }, number, |out| {
             out.extend_from_slice(&self.fence.to_le_bytes());

@@ -1,4 +1,4 @@
-//! An operator stops new grants below a prefix, and lets them go on.
+//! Stopping and resuming new grants below a prefix, for operators.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -6,28 +6,31 @@ use crate::frame::{Frame, put_frame};
 use crate::limits::{PATH_KEY_LEN_MAX, REASON_LEN_MAX};
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `FREEZE`.
 pub const FROZEN: u8 = opcode::FREEZE | opcode::ANSWER;
-/// Flag of `FREEZE`: let grants go on.
+/// Flag of `FREEZE`: resume grants.
 pub const THAW: u16 = 1 << 0;
-/// Flag of `FREEZE`: brings `reason`.
+/// Flag of `FREEZE`: adds `reason`.
 pub const REASON: u16 = 1 << 1;
-/// Flag of `FROZEN`: it was not so before.
+/// Flag of `FROZEN`: the request changed the state of the prefix.
 pub const CHANGED: u16 = 1 << 0;
 
-/// Stops new grants of keys with a prefix, or lets them go on. What is held stays held and can be renewed.
+/// Stops or resumes new grants of keys with a prefix. Existing holds stay and can be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Freeze<'a> {
-    /// The first bytes of the keys, or the path key of an ancestor in a tree namespace; empty is everything.
+    /// First bytes of the keys, or the path key of an ancestor in a tree namespace. The empty prefix matches all keys.
     pub prefix: &'a [u8],
-    /// Take back an earlier freeze of just this prefix.
+    /// Whether to end an earlier freeze of exactly this prefix.
     pub thaw: bool,
-    /// Why, for the audit log; empty without a reason.
+    /// Reason for the audit log; may be empty.
     pub reason: &'a [u8],
 }
 
 impl<'a> Freeze<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(THAW | REASON)?;
         let mut cursor = Cursor::new(frame);
@@ -50,17 +53,20 @@ impl<'a> Freeze<'a> {
     }
 }
 
-/// The prefix is frozen, or no longer so, in every shard.
+/// Response to a freeze. The change is in effect in every shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Frozen {
-    /// It was not so before.
+    /// Whether the request changed the state of the prefix.
     pub changed: bool,
-    /// How many prefixes of the namespace are frozen now.
+    /// Number of frozen prefixes in the namespace.
     pub frozen_count: u16,
 }
 
 impl Frozen {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(CHANGED)?;
         let mut cursor = Cursor::new(frame);
@@ -69,7 +75,7 @@ impl Frozen {
         Ok(Self { changed: flags & CHANGED != 0, frozen_count })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, FROZEN, if self.changed { CHANGED } else { 0 }, number, |out| {
             out.extend_from_slice(&self.frozen_count.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The first message of a connection: version, namespace, session, credentials; and the welcome.
+//! The first message of a connection, with version, namespace, session and credentials, and its response.
 
 use crate::capabilities::Capabilities;
 use crate::cursor::{Cursor, put_string};
@@ -8,22 +8,22 @@ use crate::id::SessionId;
 use crate::limits::{CREDENTIALS_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
 use crate::message::opcode;
 
-/// Opcode of the welcome.
+/// Opcode of the response to `HELLO`.
 pub const WELCOME: u8 = opcode::HELLO | opcode::ANSWER;
 /// The first bytes of the body of `HELLO`.
 pub const MAGIC: [u8; 8] = *b"WAYMAKER";
-/// Flag of `HELLO`: brings `attempt`.
+/// Flag of `HELLO`: adds `attempt`.
 pub const ATTEMPT: u16 = 1 << 0;
-/// Flag of `HELLO`: send `TAKEN_UP`.
+/// Flag of `HELLO`: request the event `TAKEN_UP`.
 pub const NOTIFY_TAKEN_UP: u16 = 1 << 1;
-/// Flag of `HELLO`: brings `capabilities`. Servers of version 1 refuse it.
+/// Flag of `HELLO`: adds `capabilities`. Servers of version 1 refuse this flag.
 pub const CAPABILITIES: u16 = 1 << 2;
-/// Flag of `WELCOME`: the session lived already.
+/// Flag of `WELCOME`: the session already existed.
 pub const RESUMED: u16 = 1 << 0;
-/// Flag of `WELCOME`: brings `capabilities`. Sent only to a client whose `HELLO` had them.
+/// Flag of `WELCOME`: adds `capabilities`. The server sends them only if `HELLO` had them.
 pub const WELCOME_CAPABILITIES: u16 = 1 << 1;
 
-/// What rules hold in a namespace. Fixed when it is first used.
+/// The rules of a namespace. Its first use fixes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[expect(missing_docs, reason = "described in docs/reference/wire.md")]
 pub enum NamespaceKind {
@@ -40,12 +40,12 @@ impl NamespaceKind {
     /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 6] = [Self::Flat, Self::Tree, Self::Registry, Self::Lazy, Self::Pool, Self::Limit];
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// The name used in messages.
+    /// Returns the name used in messages.
     pub fn name(self) -> &'static str {
         ["flat", "tree", "registry", "lazy", "pool", "limit"][self as usize]
     }
@@ -57,28 +57,28 @@ impl NamespaceKind {
     }
 }
 
-/// What the connection wants with sessions.
+/// The session that a connection requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SessionRequest {
-    /// No session: what the connection sends hangs on the connection.
+    /// No session: claims belong to the connection.
     #[default]
     None,
-    /// A new session with a lease of `lease_ms` (0: the server's default).
+    /// A new session.
     New {
-        /// How long it lives after the last frame.
+        /// Lease of the session after its last frame, in milliseconds; 0 is the server's default.
         lease_ms: u32,
     },
-    /// Take the place of a connection of this session that was lost. The server closes the old one, if it still is,
-    /// together with whatever it had not yet read from it, and answers repeated numbers as it did the first time.
+    /// Replaces a lost connection of a session. The server closes the old connection if it is still open, and discards
+    /// its unread input. It repeats the first response to a repeated request number.
     Resume {
-        /// From the welcome.
+        /// Session id from the welcome.
         id: SessionId,
-        /// From the welcome.
+        /// Lane from the welcome.
         lane: u16,
     },
-    /// One more connection for this session, with request numbers of its own.
+    /// Adds a connection with its own request numbers to a session.
     Join {
-        /// From the welcome.
+        /// Session id from the welcome.
         id: SessionId,
     },
 }
@@ -86,33 +86,38 @@ pub enum SessionRequest {
 /// Opens a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Hello<'a> {
-    /// Oldest version the client speaks.
+    /// Oldest version that the client speaks.
     pub version_min: u16,
-    /// Newest version the client speaks.
+    /// Newest version that the client speaks.
     pub version_max: u16,
-    /// Rules the client expects in the namespace.
+    /// Kind that the client expects of the namespace.
     pub kind: NamespaceKind,
-    /// With or without a session.
+    /// Session of the connection.
     pub session: SessionRequest,
-    /// The worker that should serve this connection, or `ANY_WORKER`.
+    /// Preferred worker for this connection, or `ANY_WORKER`.
     pub worker: u16,
-    /// 1 to 256 bytes.
+    /// Name of the namespace, 1 to 256 bytes long.
     pub namespace: &'a [u8],
-    /// Named in `busy` answers; may be empty.
+    /// Owner of the connection's claims, shown in `busy` responses; may be empty.
     pub owner: &'a [u8],
-    /// Kept for authentication; may be empty.
+    /// Credentials for authentication; may be empty.
     pub credentials: &'a [u8],
-    /// Rises with each attempt to take up a lane. One that resumes is refused where the same attempt, or a later one, has
-    /// taken up the lane already: it was given up and comes late.
+    /// Number of this attempt to take a lane; it rises with each attempt. The server refuses to resume if the same or a
+    /// later attempt already took the lane: the client has abandoned this attempt.
     pub attempt: Option<u32>,
-    /// Send `TAKEN_UP` where a repeated request id takes up a hold of this connection.
+    /// Whether the server sends `TAKEN_UP` if a repeated request id takes over a hold of this connection.
     pub notify_taken_up: bool,
     /// Capabilities that the client understands. `None` in the `HELLO` of version 1, which every server accepts.
     pub capabilities: Option<Capabilities>,
 }
 
 impl<'a> Hello<'a> {
-    /// The hello in this frame. The magic is judged first: whatever else speaks here by mistake learns so.
+    /// Parses the hello from this frame. Checks the magic first, so that a peer with another protocol gets a clear
+    /// error.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::BadMagic`] if the opcode or the magic is wrong, and another [`DecodeError`] if the body
+    /// is malformed.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(frame);
         if frame.opcode() != opcode::HELLO
@@ -191,50 +196,53 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// The connection is open.
+/// Response to a hello: the connection is open.
 ///
-/// The slot map of one server is regular, so it is three numbers: slot `s` lies in shard `s % shard_count`, and the
-/// home worker of shard `h` is `h % worker_count`.
+/// Three numbers describe the slot map of one server: slot `s` is in shard `s % shard_count`, and the home worker of
+/// shard `h` is `h % worker_count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Welcome {
-    /// The version both sides speak from here on.
+    /// Version that both peers use from now on.
     pub version: u16,
-    /// The worker that serves this connection.
+    /// Worker that serves this connection.
     pub worker: u16,
-    /// How many workers there are.
+    /// Number of workers.
     pub worker_count: u16,
-    /// How many shards there are, a power of two.
+    /// Number of shards, a power of two.
     pub shard_count: u16,
-    /// Rises whenever the slot map changes.
+    /// Version of the slot map, which rises with each change.
     pub slot_map_version: u32,
-    /// The session; zero without one.
+    /// Id of the session; zero without a session.
     pub session_id: SessionId,
-    /// Which connection of the session this is.
+    /// Number of this connection in the session.
     pub lane: u16,
-    /// How long the session lives after its last frame; 0 without one.
+    /// Lease of the session after its last frame, in milliseconds; 0 without a session.
     pub session_lease_ms: u32,
-    /// The server's boot-time clock when this was decided.
+    /// Server's boot-time clock when the server decided this, in milliseconds.
     pub stamp_ms: u64,
-    /// Another number for each start of a server.
+    /// Number that differs for each start of a server.
     pub server_id: u64,
-    /// The lease that a `lease_ms` of 0 asks for.
+    /// Lease granted for a `lease_ms` of 0, in milliseconds.
     pub lease_default_ms: u32,
-    /// The shortest lease.
+    /// Shortest lease, in milliseconds.
     pub lease_min_ms: u32,
-    /// The longest lease; what is above is clamped.
+    /// Longest lease, in milliseconds. The server shortens longer requests.
     pub lease_max_ms: u32,
-    /// Most requests that may be unanswered.
+    /// Maximum number of unanswered requests of the connection.
     pub in_flight_max: u32,
-    /// Longest frame in bytes.
+    /// Maximum length of a frame in bytes.
     pub frame_len_max: u32,
-    /// The session lived already.
+    /// Whether the session already existed.
     pub resumed: bool,
     /// Capabilities that the server offers. `None` from servers of version 1, and if `HELLO` had none.
     pub capabilities: Option<Capabilities>,
 }
 
 impl Welcome {
-    /// The welcome in this frame.
+    /// Parses the welcome from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(RESUMED | WELCOME_CAPABILITIES)?;
         let mut cursor = Cursor::new(frame);

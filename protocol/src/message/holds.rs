@@ -1,22 +1,24 @@
-//! The live holds of one connection, page by page. Answered with `LISTED`.
+//! The holds of one connection, page by page. The response is `LISTED`.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
 use crate::message::opcode;
 
-/// Asks for one page of the holds that the connection has, or its place in the session: what it held before it was lost
-/// and still holds.
+/// Requests one page of the connection's holds. After a resumed session these include the holds of the lost connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Holds {
-    /// 0 for the first page, then what the page before said.
+    /// Position of the page: 0 for the first page, then `next` of the previous page.
     pub cursor: u64,
-    /// Most holds in the page; 0 is as many as fit.
+    /// Maximum number of holds in the page; 0 is as many as fit.
     pub count_max: u16,
 }
 
 impl Holds {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -25,7 +27,7 @@ impl Holds {
         Ok(holds)
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::HOLDS, 0, number, |out| {
             out.extend_from_slice(&self.cursor.to_le_bytes());

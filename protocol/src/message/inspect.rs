@@ -1,4 +1,4 @@
-//! Who holds a key and how many wait.
+//! The holders and waiters of a key.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -7,20 +7,23 @@ use crate::id::LockId;
 use crate::limits::{INSPECT_HOLDERS_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX};
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `INSPECT`.
 pub const INSPECTED: u8 = opcode::INSPECT | opcode::ANSWER;
-/// Where `key_length` stands in the frame; the key follows it.
+/// Offset of `key_length` in the frame, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN;
 
-/// Asks about one key.
+/// Requests the state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Inspect<'a> {
-    /// A key, or a path key in a tree namespace.
+    /// Key, or path key in a tree namespace.
     pub key: &'a [u8],
 }
 
 impl<'a> Inspect<'a> {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -29,43 +32,43 @@ impl<'a> Inspect<'a> {
         Ok(Self { key })
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::INSPECT, 0, number, |out| put_string(out, self.key));
     }
 }
 
-/// One hold of the key.
+/// One hold on the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Holder<'a> {
     /// Id of the hold.
     pub id: LockId,
-    /// Shared with other readers.
+    /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// The fence it was granted.
+    /// Fence of the grant.
     pub fence: u64,
-    /// How long it has been held.
+    /// Time since the grant, in milliseconds.
     pub held_ms: u64,
-    /// What is left of its lease.
+    /// Remaining lease, in milliseconds.
     pub remaining_ms: u32,
-    /// For whom.
+    /// Owner of the claim.
     pub owner: &'a [u8],
 }
 
-/// The state of one key. A key nobody ever took has zeros everywhere.
+/// The state of one key. All fields are zero for a key that was never held.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Inspected<'a> {
-    /// The newest fence of the key.
+    /// Newest fence of the key.
     pub fence: u64,
-    /// The server's boot-time clock when this was read.
+    /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
-    /// How many hold it.
+    /// Number of holders.
     pub holder_count: u32,
-    /// How many wait.
+    /// Number of waiters.
     pub waiter_count: u32,
-    /// The first of them that hold it, at most `INSPECT_HOLDERS_MAX`.
+    /// The first holders, at most `INSPECT_HOLDERS_MAX`.
     pub holders: Vec<Holder<'a>>,
-    /// The first of them that wait, in the order in which they are served, at most as many.
+    /// The first waiters in the order in which they are served, at most `INSPECT_HOLDERS_MAX`.
     pub waiters: Vec<Waiter<'a>>,
 }
 
@@ -74,22 +77,25 @@ pub struct Inspected<'a> {
 pub struct Waiter<'a> {
     /// Id of the claim.
     pub id: LockId,
-    /// It would share the key with other readers.
+    /// Whether the claim would share the key with other readers.
     pub shared: bool,
-    /// Its place in the order of arrival of its shard.
+    /// Position in the order of arrival in the shard.
     pub ticket: u64,
-    /// How long it has waited.
+    /// Time since the claim began to wait, in milliseconds.
     pub age_ms: u64,
-    /// What is left of its wait; `u32::MAX` is without end.
+    /// Remaining wait, in milliseconds; `u32::MAX` if the wait has no limit.
     pub remaining_ms: u32,
-    /// The priority it was asked for with.
+    /// Priority that the acquire requested.
     pub priority: u32,
-    /// For whom.
+    /// Owner of the claim.
     pub owner: &'a [u8],
 }
 
 impl<'a> Inspected<'a> {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -105,7 +111,7 @@ impl<'a> Inspected<'a> {
         Ok(Self { fence, stamp_ms, holder_count, waiter_count, holders, waiters })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, INSPECTED, 0, number, |out| {
             out.extend_from_slice(&self.fence.to_le_bytes());

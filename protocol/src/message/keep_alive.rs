@@ -1,19 +1,22 @@
-//! Keep the session alive, however many claims hang on it; without a session, a ping.
+//! Keeping a session alive, with all its claims. Without a session the message is a ping.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, header, put_frame};
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `KEEP_ALIVE`.
 pub const KEPT_ALIVE: u8 = opcode::KEEP_ALIVE | opcode::ANSWER;
 
-/// Moves the deadline of the session to now + its lease, as every other frame does.
+/// Sets the deadline of the session to the current time plus its lease, as every other frame does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KeepAlive;
 
 impl KeepAlive {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         Cursor::new(frame).finish()?;
@@ -26,17 +29,20 @@ impl KeepAlive {
     }
 }
 
-/// The session lives on.
+/// Response to a keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KeptAlive {
-    /// What was left of the session at `stamp_ms`; 0 without a session.
+    /// Remaining session lease at `stamp_ms`, in milliseconds; 0 without a session.
     pub remaining_ms: u32,
-    /// The server's boot-time clock when this was decided.
+    /// Server's boot-time clock when the server decided this, in milliseconds.
     pub stamp_ms: u64,
 }
 
 impl KeptAlive {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -45,7 +51,7 @@ impl KeptAlive {
         Ok(answer)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, KEPT_ALIVE, 0, number, |out| {
             out.extend_from_slice(&self.remaining_ms.to_le_bytes());

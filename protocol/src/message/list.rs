@@ -1,4 +1,4 @@
-//! The locks that are held, or the claims that wait for one, page by page.
+//! The held locks or the waiting claims of a namespace, page by page.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -7,27 +7,31 @@ use crate::id::LockId;
 use crate::limits::{LIST_PAGE_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, PATH_KEY_LEN_MAX, REQUEST_ID_LEN_MAX};
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `LIST`.
 pub const LISTED: u8 = opcode::LIST | opcode::ANSWER;
 
-/// Flag of `LIST`: list claims that wait instead of locks that are held.
+/// Flag of `LIST`: list waiting claims instead of held locks.
 pub const WAITING: u16 = 1 << 0;
 
-/// Asks for one page of the locks held in the namespace, or of the claims that wait there.
+/// Requests one page of the namespace's held locks or waiting claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct List<'a> {
-    /// 0 for the first page, then what the page before said.
+    /// Position of the page: 0 for the first page, then `next` of the previous page.
     pub cursor: u64,
-    /// Most locks in the page; 0 is as many as fit.
+    /// Maximum number of locks in the page; 0 is as many as fit.
     pub count_max: u16,
-    /// Only keys that begin with these bytes; in a tree namespace only paths below this path key.
+    /// Lists only keys that begin with these bytes; in a tree namespace, only paths below this path key.
     pub prefix: &'a [u8],
-    /// List claims that wait. Their `held_ms` is the time for which they have waited, their `remaining_ms` the rest of the wait.
+    /// Whether to list waiting claims. Their `held_ms` is the time since the claim began to wait, and their
+    /// `remaining_ms` is the remaining wait.
     pub waiting: bool,
 }
 
 impl<'a> List<'a> {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(WAITING)?;
         let mut cursor = Cursor::new(frame);
@@ -41,7 +45,7 @@ impl<'a> List<'a> {
         Ok(list)
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         let flags = if self.waiting { WAITING } else { 0 };
         put_frame(out, opcode::LIST, flags, number, |out| {
@@ -52,43 +56,46 @@ impl<'a> List<'a> {
     }
 }
 
-/// One lock that is held.
+/// One held lock, or one waiting claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListedLock<'a> {
     /// Id of the hold.
     pub id: LockId,
-    /// Shared with other readers.
+    /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// The fence it was granted.
+    /// Fence of the grant.
     pub fence: u64,
-    /// How long it has been held.
+    /// Time since the grant, in milliseconds.
     pub held_ms: u64,
-    /// What is left of its lease.
+    /// Remaining lease, in milliseconds.
     pub remaining_ms: u32,
-    /// The priority it was asked for with.
+    /// Priority that the acquire requested.
     pub priority: u32,
-    /// Its key.
+    /// Key of the lock.
     pub key: &'a [u8],
-    /// For whom.
+    /// Owner of the claim.
     pub owner: &'a [u8],
-    /// The id of its request, if it had one.
+    /// Request id of the acquire; may be empty.
     pub request_id: &'a [u8],
-    /// As given at the acquire.
+    /// Metadata from the acquire.
     pub metadata: &'a [u8],
 }
 
-/// One page. It may be empty although others follow. A lock held from the first page to the last stands in exactly
-/// one; the order is the server's own.
+/// One page of locks. A page may be empty although other pages follow. A lock that is held from the first page to the
+/// last is in exactly one page. The order is the server's own.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Listed<'a> {
-    /// The cursor of the next page; 0 after the last.
+    /// Cursor of the next page; 0 after the last page.
     pub next: u64,
-    /// The locks.
+    /// The locks of this page.
     pub locks: Vec<ListedLock<'a>>,
 }
 
 impl<'a> Listed<'a> {
-    /// The page in this frame.
+    /// Parses the page from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -99,7 +106,7 @@ impl<'a> Listed<'a> {
         Ok(Self { next, locks })
     }
 
-    /// Appends the page as a frame. Locks beyond `LIST_PAGE_MAX` would be cut, so whoever fills a page stops there.
+    /// Appends the page as a frame. It cuts locks beyond `LIST_PAGE_MAX`, so the caller must not add more to a page.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, LISTED, 0, number, |out| {
             let locks = &self.locks[..self.locks.len().min(usize::from(LIST_PAGE_MAX))];

@@ -7,7 +7,7 @@ use crate::limits::{KEY_LEN_MAX, LIST_PAGE_MAX};
 use crate::message::opcode;
 use crate::message::pool::PoolOrder;
 
-/// Opcode of the response.
+/// Opcode of the response to `LIST_POOLS`.
 pub const POOLS_LISTED: u8 = opcode::LIST_POOLS | opcode::ANSWER;
 
 /// Requests one page of the pools of the namespace.
@@ -22,7 +22,10 @@ pub struct ListPools<'a> {
 }
 
 impl<'a> ListPools<'a> {
-    /// Parses the request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -56,7 +59,7 @@ pub struct ListedPool<'a> {
     pub fence: u64,
     /// Order in which the waiters are served.
     pub order: PoolOrder,
-    /// If true, `SET_CAPACITY` set the capacity. Such a pool also stays without holders and waiters.
+    /// Whether `SET_CAPACITY` set the capacity. Such a pool continues to exist without holders and waiters.
     pub is_set: bool,
     /// Number of holders.
     pub holder_count: u32,
@@ -77,7 +80,10 @@ pub struct PoolsListed<'a> {
 }
 
 impl<'a> PoolsListed<'a> {
-    /// Parses the page in this frame.
+    /// Parses the page from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);

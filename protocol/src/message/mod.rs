@@ -1,4 +1,4 @@
-//! The messages. A request, its answer and their codec stand in one file, with others that speak of the same thing.
+//! The messages. Each file has a request, its response and their encoding, or several related requests.
 
 pub mod acquire;
 pub mod acquire_keys;
@@ -35,8 +35,8 @@ use crate::LockId;
 use crate::decode_error::DecodeError;
 use crate::frame::Frame;
 
-/// The opcodes. An answer has the opcode of its request with the top bit set, unless the request shares the answer of an
-/// earlier one; 0xe0 and above are events and errors.
+/// The opcodes. A response has the opcode of its request with the top bit set; some requests share the response of an
+/// earlier request. Opcodes from 0xe0 on are events and errors.
 pub mod opcode {
     #![expect(missing_docs, reason = "each is documented at its message")]
     pub const HELLO: u8 = 0x01;
@@ -74,7 +74,7 @@ pub mod opcode {
     pub const LOOK_UP: u8 = 0x53;
     pub const LIST_ENTRIES: u8 = 0x54;
 
-    /// Set in the opcode of an answer.
+    /// Bit that is set in the opcode of a response.
     pub const ANSWER: u8 = 0x80;
 
     pub const QUEUED: u8 = 0xe0;
@@ -90,7 +90,7 @@ pub mod opcode {
     pub const ERROR: u8 = 0xff;
 }
 
-/// What a client sends.
+/// A message from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is its message")]
 pub enum Request<'a> {
@@ -131,7 +131,10 @@ pub enum Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the opcode is unknown or the body is malformed.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         match frame.opcode() {
@@ -143,7 +146,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Apart from the others, so that where those are decoded the code stays small.
+    /// Parses all other requests. Not inlined, to keep the code small where frequent requests are decoded.
     #[inline(never)]
     fn decode_rare(frame: Frame<'a>) -> Result<Self, DecodeError> {
         match frame.opcode() {
@@ -229,7 +232,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What the server sends: an answer with the number of its request, or an event.
+/// A message from the server: a response with the number of its request, or an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is its message")]
 pub enum Response<'a> {
@@ -266,7 +269,10 @@ pub enum Response<'a> {
 }
 
 impl<'a> Response<'a> {
-    /// The response in this frame.
+    /// Parses the message from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the opcode is unknown or the body is malformed.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         match frame.opcode() {
@@ -278,7 +284,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Apart from the others, so that where those are decoded the code stays small.
+    /// Parses all other messages. Not inlined, to keep the code small where frequent messages are decoded.
     #[inline(never)]
     fn decode_rare(frame: Frame<'a>) -> Result<Self, DecodeError> {
         match frame.opcode() {
@@ -322,7 +328,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Appends the response as a frame. Which number an event carries, [`event::Event::encode`] says.
+    /// Appends the message as a frame. [`event::Event::encode`] documents the number of an event.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         match self {
             Self::Welcome(message) => message.encode(number, out),
@@ -359,28 +365,29 @@ impl<'a> Response<'a> {
     }
 }
 
-/// Where a request must be served, read off without decoding it.
+/// The place that must serve a request, found without decoding the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
-    /// In the shard of this key.
+    /// The shard of this key.
     Key(&'a [u8]),
-    /// In the shard of the claim with this id: the one that its place names, unless an earlier server gave the id.
+    /// The shard of the claim with this id. The place in the id names the shard, unless an earlier process of the
+    /// server issued the id.
     Claim(LockId),
-    /// Wherever the cursor of a list points.
+    /// The shard that this cursor of a list refers to.
     Cursor(u64),
-    /// Where the namespace as a whole lies.
+    /// The shard of the whole namespace.
     Namespace,
-    /// In the shards of the several keys in it.
+    /// The shards of the request's several keys.
     Several,
-    /// In every shard.
+    /// All shards.
     Everywhere,
-    /// At the connection itself.
+    /// The connection itself.
     Connection,
-    /// Too short to tell, or unknown. Decoding it says what is wrong.
+    /// None: the frame is too short or its opcode is unknown. Decoding it returns the error.
     Malformed,
 }
 
-/// The route of a frame. It trusts nothing: a frame that routes may still fail to decode.
+/// Returns the route of a frame. A frame with a route may still fail to decode.
 #[inline]
 pub fn route(frame: Frame<'_>) -> Route<'_> {
     let route = match frame.opcode() {
@@ -392,7 +399,7 @@ pub fn route(frame: Frame<'_>) -> Route<'_> {
     route.unwrap_or(Route::Malformed)
 }
 
-/// The route of what is not asked a million times a second. Apart, so that the rest stays small.
+/// Returns the route of less frequent requests. A separate function keeps the code of `route` small.
 fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
     match frame.opcode() {
         opcode::STATUS | opcode::FORCE_RELEASE => id_at(frame, crate::frame::HEADER_LEN).map(Route::Claim),

@@ -7,20 +7,23 @@ use crate::limits::{LIST_PAGE_MAX, NAMESPACE_LEN_MAX};
 use crate::message::hello::NamespaceKind;
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `NAMESPACES`.
 pub const NAMESPACES_LISTED: u8 = opcode::NAMESPACES | opcode::ANSWER;
 
-/// Asks for one page of the namespaces of the server.
+/// Requests one page of the server's namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Namespaces {
-    /// 0 for the first page, then what the page before said.
+    /// Position of the page: 0 for the first page, then `next` of the previous page.
     pub cursor: u64,
-    /// Most namespaces in the page; 0 is as many as fit.
+    /// Maximum number of namespaces in the page; 0 is as many as fit.
     pub count_max: u16,
 }
 
 impl Namespaces {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -29,7 +32,7 @@ impl Namespaces {
         Ok(namespaces)
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::NAMESPACES, 0, number, |out| {
             out.extend_from_slice(&self.cursor.to_le_bytes());
@@ -38,36 +41,39 @@ impl Namespaces {
     }
 }
 
-/// One namespace, with what happened in it since the server began.
+/// One namespace with its counters since the start of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListedNamespace<'a> {
-    /// Its name.
+    /// Name of the namespace.
     pub name: &'a [u8],
-    /// Its rules.
+    /// Kind of the namespace.
     pub kind: NamespaceKind,
-    /// How many claims are held now.
+    /// Number of claims that are held.
     pub held: u64,
-    /// How many claims wait now.
+    /// Number of claims that are waiting.
     pub waiting: u64,
-    /// How many waits ended before the grant.
+    /// Number of waits that ended before the grant.
     pub timeouts: u64,
-    /// How many holds ended with their lease.
+    /// Number of holds that ended because their lease expired.
     pub expired: u64,
-    /// How many holds were taken away.
+    /// Number of holds that were revoked.
     pub revoked: u64,
 }
 
-/// One page. It may be empty although others follow.
+/// One page of namespaces. A page may be empty although other pages follow.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct NamespacesListed<'a> {
-    /// The cursor of the next page; 0 after the last.
+    /// Cursor of the next page; 0 after the last page.
     pub next: u64,
-    /// The namespaces.
+    /// The namespaces of this page.
     pub namespaces: Vec<ListedNamespace<'a>>,
 }
 
 impl<'a> NamespacesListed<'a> {
-    /// The page in this frame.
+    /// Parses the page from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -79,8 +85,8 @@ impl<'a> NamespacesListed<'a> {
         Ok(Self { next, namespaces })
     }
 
-    /// Appends the page as a frame. Namespaces beyond `LIST_PAGE_MAX` would be cut, so whoever fills a page stops
-    /// there.
+    /// Appends the page as a frame. It cuts namespaces beyond `LIST_PAGE_MAX`, so the caller must not add more to a
+    /// page.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, NAMESPACES_LISTED, 0, number, |out| {
             let namespaces = &self.namespaces[..self.namespaces.len().min(usize::from(LIST_PAGE_MAX))];

@@ -1,16 +1,19 @@
-//! The answer of a client to `PING`.
+//! The client's reply to `PING`.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, header};
 use crate::message::opcode;
 
-/// Shows a server that sent `PING` that the client is alive. The server does not answer it.
+/// Shows the server, after a `PING`, that the client is alive. The server sends no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Pong;
 
 impl Pong {
-    /// Returns the message in this frame.
+    /// Parses the message from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         Cursor::new(frame).finish()?;

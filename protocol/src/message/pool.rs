@@ -1,4 +1,4 @@
-//! Look at a pool, and set its capacity.
+//! The state of a pool, and setting its capacity.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -7,30 +7,30 @@ use crate::id::LockId;
 use crate::limits::{DESCRIBE_LISTED_MAX, KEY_LEN_MAX, OWNER_LEN_MAX, REASON_LEN_MAX};
 use crate::message::opcode;
 
-/// Opcode of the answer to `DESCRIBE_POOL`.
+/// Opcode of the response to `DESCRIBE_POOL`.
 pub const POOL_DESCRIBED: u8 = opcode::DESCRIBE_POOL | opcode::ANSWER;
-/// Opcode of the answer to `SET_CAPACITY`.
+/// Opcode of the response to `SET_CAPACITY`.
 pub const CAPACITY_SET: u8 = opcode::SET_CAPACITY | opcode::ANSWER;
-/// Where the length of the name stands in `DESCRIBE_POOL`; the name follows it.
+/// Offset of the length of the name in `DESCRIBE_POOL`, in bytes. The name follows it.
 pub const DESCRIBE_NAME_OFFSET: usize = HEADER_LEN;
-/// Where the length of the name stands in `SET_CAPACITY`; the name follows it.
+/// Offset of the length of the name in `SET_CAPACITY`, in bytes. The name follows it.
 pub const SET_NAME_OFFSET: usize = HEADER_LEN + 9;
 
-/// Flag of `SET_CAPACITY`: brings `reason`.
+/// Flag of `SET_CAPACITY`: adds `reason`.
 pub const SET_REASON: u16 = 1 << 0;
 
-/// In which order those who wait for a pool are served.
+/// Order in which a pool serves its waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PoolOrder {
-    /// As they arrived.
+    /// Order of arrival.
     #[default]
     Arrival,
-    /// By the timestamps that they brought.
+    /// Order of the timestamps in the acquires.
     Timestamp,
 }
 
 impl PoolOrder {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn number(self) -> u8 {
         self as u8
     }
@@ -44,15 +44,18 @@ impl PoolOrder {
     }
 }
 
-/// Asks about one pool.
+/// Requests the state of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DescribePool<'a> {
-    /// 1 to 1024 bytes.
+    /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],
 }
 
 impl<'a> DescribePool<'a> {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -61,73 +64,76 @@ impl<'a> DescribePool<'a> {
         Ok(Self { name })
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::DESCRIBE_POOL, 0, number, |out| put_string(out, self.name));
     }
 }
 
-/// The state of one pool. One that nobody ever used has zeros everywhere.
+/// The state of one pool. All fields are zero for a pool that was never used.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PoolDescribed<'a> {
-    /// How many permits it has; 0 if there is no such pool.
+    /// Number of permits of the pool; 0 if the pool does not exist.
     pub capacity: u64,
-    /// How many of them are held; more than the capacity after it was made smaller.
+    /// Number of permits that are held. It is above the capacity after the capacity was lowered.
     pub held: u64,
-    /// The newest fence of the pool.
+    /// Newest fence of the pool.
     pub fence: u64,
-    /// The server's boot-time clock when this was read.
+    /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
-    /// In which order those who wait are served.
+    /// Order in which the waiters are served.
     pub order: PoolOrder,
-    /// The capacity was set by `SET_CAPACITY`, not by the first who came.
+    /// Whether `SET_CAPACITY` set the capacity, rather than the first acquire.
     pub is_set: bool,
-    /// How many hold permits.
+    /// Number of holders.
     pub holder_count: u32,
-    /// How many wait.
+    /// Number of waiters.
     pub waiter_count: u32,
-    /// The first of the holders, at most `DESCRIBE_LISTED_MAX`.
+    /// The first holders, at most `DESCRIBE_LISTED_MAX`.
     pub holders: Vec<PermitHolder<'a>>,
-    /// The first of the waiters, at most `DESCRIBE_LISTED_MAX`.
+    /// The first waiters, at most `DESCRIBE_LISTED_MAX`.
     pub waiters: Vec<PermitWaiter<'a>>,
 }
 
-/// One hold of a pool.
+/// One hold on permits of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitHolder<'a> {
     /// Id of the hold.
     pub id: LockId,
-    /// How many permits.
+    /// Number of permits of the hold.
     pub permits: u64,
-    /// The fence it was granted.
+    /// Fence of the grant.
     pub fence: u64,
-    /// How long it has been held.
+    /// Time since the grant, in milliseconds.
     pub age_ms: u64,
-    /// What is left of its lease.
+    /// Remaining lease, in milliseconds.
     pub remaining_ms: u32,
-    /// For whom.
+    /// Owner of the claim.
     pub owner: &'a [u8],
 }
 
-/// One who waits for a pool.
+/// One claim that waits for permits of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitWaiter<'a> {
     /// Id of the claim.
     pub id: LockId,
-    /// How many permits.
+    /// Number of permits of the claim.
     pub permits: u64,
-    /// Its place in the order of arrival.
+    /// Position in the order of arrival.
     pub ticket: u64,
-    /// How long it has waited.
+    /// Time since the claim began to wait, in milliseconds.
     pub age_ms: u64,
-    /// What is left of its wait; `u32::MAX` is without end.
+    /// Remaining wait, in milliseconds; `u32::MAX` if the wait has no limit.
     pub remaining_ms: u32,
-    /// For whom.
+    /// Owner of the claim.
     pub owner: &'a [u8],
 }
 
 impl<'a> PoolDescribed<'a> {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -158,7 +164,7 @@ impl<'a> PoolDescribed<'a> {
         })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, POOL_DESCRIBED, 0, number, |out| {
             for value in [self.capacity, self.held, self.fence, self.stamp_ms] {
@@ -226,21 +232,24 @@ impl<'a> PermitWaiter<'a> {
     }
 }
 
-/// Sets the capacity of a pool and the order of those who wait for it, whoever holds permits of it.
+/// Sets the capacity of a pool and the order of its waiters. Current holders keep their permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SetCapacity<'a> {
-    /// From 1 on.
+    /// New capacity, at least 1.
     pub capacity: u64,
-    /// In which order those who wait are served.
+    /// Order in which the waiters are served.
     pub order: PoolOrder,
-    /// 1 to 1024 bytes.
+    /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],
-    /// Why, for the audit log; empty without a reason.
+    /// Reason for the audit log; may be empty.
     pub reason: &'a [u8],
 }
 
 impl<'a> SetCapacity<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(SET_REASON)?;
         let mut cursor = Cursor::new(frame);
@@ -268,15 +277,18 @@ impl<'a> SetCapacity<'a> {
     }
 }
 
-/// The pool has the capacity that was asked for.
+/// Response to `SET_CAPACITY`: the pool has the requested capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CapacitySet {
-    /// What it had before; 0 if there was no such pool.
+    /// Previous capacity; 0 if the pool did not exist.
     pub previous: u64,
 }
 
 impl CapacitySet {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -285,7 +297,7 @@ impl CapacitySet {
         Ok(Self { previous })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, CAPACITY_SET, 0, number, |out| out.extend_from_slice(&self.previous.to_le_bytes()));
     }

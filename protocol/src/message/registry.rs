@@ -1,4 +1,4 @@
-//! Register an entry, keep it, and take it out again.
+//! Registrations: their creation, renewal and removal.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -8,54 +8,59 @@ use crate::limits::{KEY_LEN_MAX, OWNER_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX};
 use crate::message::opcode;
 use crate::trace_parent::{TraceParent, TraceParentBytes};
 
-/// Opcode of the answer to `REGISTER` and `HEARTBEAT`.
+/// Opcode of the response to `REGISTER`.
 pub const REGISTERED: u8 = opcode::REGISTER | opcode::ANSWER;
-/// Opcode of the answer to `UNREGISTER`.
+/// Opcode of the response to `UNREGISTER`.
 pub const UNREGISTERED: u8 = opcode::UNREGISTER | opcode::ANSWER;
-/// Flag of `REGISTER` and `HEARTBEAT`: the lease is an instant, in milliseconds since 1970.
+/// Flag of `REGISTER` and `HEARTBEAT`: the lease is its end in milliseconds since 1970, not a length.
 pub const ABSOLUTE: u16 = 1 << 0;
-/// Flag of `REGISTER`: the entry need not outlive the server.
+/// Flag of `REGISTER`: the registration need not survive a restart of the server.
 pub const EPHEMERAL: u16 = 1 << 1;
-/// Flag of `REGISTER`: brings `traceparent`.
+/// Flag of `REGISTER`: adds `traceparent`.
 pub const TRACEPARENT: u16 = 1 << 2;
 const REGISTER_FLAGS: u16 = ABSOLUTE | EPHEMERAL | TRACEPARENT;
-/// Flag of `REGISTERED`: the entry was this owner's already.
+/// Flag of `REGISTERED`: the owner already had this registration.
 pub const RENEWED: u16 = 1 << 0;
-/// Flag of `UNREGISTERED`: the entry was somebody else's, whose time was over.
+/// Flag of `UNREGISTERED`: the registration belonged to another owner and had expired.
 pub const WAS_EXPIRED: u16 = 1 << 0;
-/// Where the length of the key stands in `REGISTER` and `HEARTBEAT`; the key follows it.
+/// Offset of the length of the key in `REGISTER` and `HEARTBEAT`, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN + 8;
-/// Where the length of the key stands in `UNREGISTER`; the key follows it.
+/// Offset of the length of the key in `UNREGISTER`, in bytes. The key follows it.
 pub const UNREGISTER_KEY_OFFSET: usize = HEADER_LEN;
 
-/// Makes `owner` the owner of a key, unless it has another. The same owner renews its lease and overwrites what it
-/// said.
+/// Registers a key for `owner`, unless it has another owner. The same owner renews its lease and replaces value and
+/// type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Register<'a> {
-    /// The lease in milliseconds: its length from now, or its end since 1970 with `absolute`.
+    /// Lease in milliseconds: its length from now, or its end since 1970 if `absolute` is set.
     pub lease_ms: i64,
-    /// `lease_ms` is the end of the lease.
+    /// Whether `lease_ms` is the end of the lease.
     pub absolute: bool,
-    /// It need not outlive the server, though that has a log. Not in `HEARTBEAT`, which changes nothing about that.
+    /// Whether the registration need not survive a restart of a server with a log. `HEARTBEAT` lacks this field and
+    /// does not change the setting.
     pub ephemeral: bool,
-    /// Up to 1024 bytes. Only namespaces of kind registry have an empty key.
+    /// Key, at most 1024 bytes long. Only namespaces of kind registry accept an empty key.
     pub key: &'a [u8],
-    /// 1 to 256 bytes: whose the entry is.
+    /// Owner of the registration, 1 to 256 bytes long.
     pub owner: &'a [u8],
-    /// Shown to whoever looks the entry up.
+    /// Value that lookups return.
     pub value: &'a [u8],
-    /// What kind of thing is registered; entries can be listed by it.
+    /// Type of the registration; `LIST_ENTRIES` can select by it.
     pub type_name: &'a [u8],
-    /// The span of the caller, for traces of the server. Not in `HEARTBEAT`.
+    /// The caller's span, for traces of the server. `HEARTBEAT` has no such field.
     pub traceparent: Option<&'a TraceParentBytes>,
 }
 
-/// Like `REGISTER`, for an entry that there is: refused with `not_found` or `not_owner` where it is not this owner's.
+/// Renews an existing registration like `REGISTER`. The server refuses it with `not_found` without a registration and
+/// with `not_owner` for another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Heartbeat<'a>(pub Register<'a>);
 
 impl<'a> Register<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         Self::decode_with(frame, REGISTER_FLAGS)
     }
@@ -102,7 +107,10 @@ impl<'a> Register<'a> {
 }
 
 impl<'a> Heartbeat<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         Register::decode_with(frame, ABSOLUTE).map(Self)
     }
@@ -113,23 +121,26 @@ impl<'a> Heartbeat<'a> {
     }
 }
 
-/// The entry is the caller's.
+/// Response to a registration or heartbeat: the caller owns the registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Registered {
-    /// Id of the entry, the same as long as its owner is.
+    /// Id of the registration. It changes only with the owner.
     pub id: LockId,
-    /// Rises by one with each new owner.
+    /// Fence of the registration, which rises by one with each new owner.
     pub fence: u64,
-    /// What was left of the lease at `stamp_ms`; negative where the lease that was given is over.
+    /// Remaining lease at `stamp_ms`, in milliseconds. It is negative if the requested lease has already expired.
     pub remaining_ms: i64,
-    /// The server's boot-time clock when this was decided.
+    /// Server's boot-time clock when the server decided this, in milliseconds.
     pub stamp_ms: u64,
-    /// The entry was this owner's already.
+    /// Whether the owner already had this registration.
     pub renewed: bool,
 }
 
 impl Registered {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(RENEWED)?;
         let mut cursor = Cursor::new(frame);
@@ -144,7 +155,7 @@ impl Registered {
         Ok(registered)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, REGISTERED, if self.renewed { RENEWED } else { 0 }, number, |out| {
             out.extend_from_slice(&self.id.to_bytes());
@@ -155,17 +166,20 @@ impl Registered {
     }
 }
 
-/// Takes out the entry of a key.
+/// Removes the registration of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Unregister<'a> {
-    /// Up to 1024 bytes.
+    /// Key, at most 1024 bytes long.
     pub key: &'a [u8],
-    /// Up to 256 bytes: who asks.
+    /// Owner that removes the registration, at most 256 bytes long.
     pub owner: &'a [u8],
 }
 
 impl<'a> Unregister<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -184,22 +198,25 @@ impl<'a> Unregister<'a> {
     }
 }
 
-/// The key has no entry any more.
+/// Response to `UNREGISTER`: the key is no longer registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Unregistered {
-    /// It was somebody else's, whose lease and grace were over.
+    /// Whether the registration belonged to another owner and its lease and grace period had expired.
     pub was_expired: bool,
 }
 
 impl Unregistered {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(WAS_EXPIRED)?;
         Cursor::new(frame).finish()?;
         Ok(Self { was_expired: flags & WAS_EXPIRED != 0 })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         let flags = if self.was_expired { WAS_EXPIRED } else { 0 };
         out.extend_from_slice(&header(UNREGISTERED, flags, number, 0));

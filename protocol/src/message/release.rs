@@ -1,4 +1,4 @@
-//! Release a hold, or give up a claim that still waits.
+//! The release of a hold or a waiting claim.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -7,11 +7,11 @@ use crate::id::LockId;
 use crate::limits::KEY_LEN_MAX;
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `RELEASE`.
 pub const RELEASED: u8 = opcode::RELEASE | opcode::ANSWER;
-/// Flag of `RELEASE`, `EXTEND` and `STATUS`: brings `key`, and the claim must be one of that key.
+/// Flag of `RELEASE`, `EXTEND` and `STATUS`: adds `key`, the key that the claim must belong to.
 pub const KEY_FLAG: u16 = 1 << 0;
-/// Flag of `RELEASE` and `EXTEND`: another lane's claim is left alone.
+/// Flag of `RELEASE` and `EXTEND`: act only on a claim of this lane.
 pub const OWN: u16 = 1 << 1;
 /// Flag of `RELEASED`: the claim was still waiting.
 pub const WAS_WAITING: u16 = 1 << 0;
@@ -19,17 +19,20 @@ pub const WAS_WAITING: u16 = 1 << 0;
 /// Ends the claim with this id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Release<'a> {
-    /// From the grant.
+    /// Id from the grant.
     pub id: LockId,
-    /// If set, the claim must be one of this key.
+    /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
-    /// Whether the claim must be this lane's. If another lane took it up, the server refuses the release as `cancelled`. Only a
-    /// server with the capability `OWN_CLAIM` knows the flag.
+    /// Whether the claim must belong to this lane. If another lane took over the claim, the server refuses the release
+    /// with `cancelled`. Only servers with the capability `OWN_CLAIM` accept this flag.
     pub own: bool,
 }
 
 impl<'a> Release<'a> {
-    /// The release in this frame.
+    /// Parses the release from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(KEY_FLAG | OWN)?;
@@ -72,15 +75,18 @@ pub(crate) fn put_optional_key(out: &mut Vec<u8>, key: Option<&[u8]>) {
     }
 }
 
-/// The claim is over.
+/// Response to a release: the claim has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Released {
-    /// It had not been granted yet; its acquire is answered `cancelled`.
+    /// Whether the claim was still waiting. Its acquire is then answered with `cancelled`.
     pub was_waiting: bool,
 }
 
 impl Released {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     #[inline]
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(WAS_WAITING)?;
@@ -88,7 +94,7 @@ impl Released {
         Ok(Self { was_waiting: flags & WAS_WAITING != 0 })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     #[inline]
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&header(RELEASED, if self.was_waiting { WAS_WAITING } else { 0 }, number, 0));

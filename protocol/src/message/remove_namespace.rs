@@ -1,4 +1,4 @@
-//! An operator removes a namespace in which there is nothing.
+//! The removal of an empty namespace by an operator.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -6,22 +6,25 @@ use crate::frame::{Frame, header, put_frame};
 use crate::limits::NAMESPACE_LEN_MAX;
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `REMOVE_NAMESPACE`.
 pub const NAMESPACE_REMOVED: u8 = opcode::REMOVE_NAMESPACE | opcode::ANSWER;
 
 /// Removes a namespace that is empty, unused and not built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RemoveNamespace<'a> {
-    /// The name of the namespace, at least one byte.
+    /// Name of the namespace, at least one byte long.
     pub name: &'a [u8],
 }
 
-/// The namespace is gone.
+/// Response to a removal: the namespace no longer exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NamespaceRemoved;
 
 impl<'a> RemoveNamespace<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -37,14 +40,17 @@ impl<'a> RemoveNamespace<'a> {
 }
 
 impl NamespaceRemoved {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         Cursor::new(frame).finish()?;
         Ok(Self)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&header(NAMESPACE_REMOVED, 0, number, 0));
     }

@@ -9,23 +9,23 @@ use crate::limits::{
 };
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `SERVER_STATUS`.
 pub const SERVER_STATUS_ANSWER: u8 = opcode::SERVER_STATUS | opcode::ANSWER;
 
-/// Asks for the state of the server.
+/// Requests the state of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ServerStatus;
 
-/// Whether a server serves new claims.
+/// The degree to which a server grants new claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Readiness {
-    /// Everything is served.
+    /// The server serves all requests.
     #[default]
     Ready = 0,
-    /// Some new claims are refused.
+    /// The server refuses some new claims.
     Degraded = 1,
-    /// All new claims are refused.
+    /// The server refuses all new claims.
     NotReady = 2,
 }
 
@@ -45,18 +45,21 @@ pub struct ServerReason<'a> {
 pub struct ServerStatusAnswer<'a> {
     /// Time since the start of the server, in milliseconds.
     pub uptime_ms: u64,
-    /// Whether the server serves new claims.
+    /// Readiness for new claims.
     pub readiness: Readiness,
     /// Version of the server.
     pub version: &'a [u8],
     /// Listeners with their addresses, separated by spaces: `binary=127.0.0.1:7420 grpc=127.0.0.1:7421`.
     pub addresses: &'a [u8],
-    /// All reasons against readiness.
+    /// All reasons why the server is not ready; empty if it is ready.
     pub reasons: Vec<ServerReason<'a>>,
 }
 
 impl ServerStatus {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         Cursor::new(frame).finish()?;
@@ -81,7 +84,10 @@ impl Readiness {
 }
 
 impl<'a> ServerStatusAnswer<'a> {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -95,7 +101,7 @@ impl<'a> ServerStatusAnswer<'a> {
         Ok(Self { uptime_ms, readiness, version, addresses, reasons })
     }
 
-    /// Appends the answer as a frame. Cuts strings and reasons beyond their limits.
+    /// Appends the response as a frame. Cuts strings and lists that are above their limits.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, SERVER_STATUS_ANSWER, 0, number, |out| {
             out.extend_from_slice(&self.uptime_ms.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What became of one claim.
+//! The state of one claim.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -8,27 +8,30 @@ use crate::limits::PATH_KEY_LEN_MAX;
 use crate::message::opcode;
 use crate::message::release::{KEY_FLAG, key_flag, optional_key, put_optional_key};
 
-/// Opcode of the answer.
+/// Opcode of the response to `STATUS`.
 pub const STATUS_ANSWER: u8 = opcode::STATUS | opcode::ANSWER;
-/// Flags of the answer.
+/// Flags of `STATUS_ANSWER`.
 pub mod flag {
-    /// Shared with other readers.
+    /// The lock is shared with other readers.
     pub const SHARED: u16 = 1 << 0;
     /// The lease is the session's.
     pub const SESSION_LEASE: u16 = 1 << 1;
 }
 
-/// Asks about the claim with this id.
+/// Requests the state of the claim with this id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Status<'a> {
-    /// From the grant or from `QUEUED`.
+    /// Id of the claim, from the grant or from `QUEUED`.
     pub id: LockId,
-    /// If set, the claim must be one of this key.
+    /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
 }
 
 impl<'a> Status<'a> {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(KEY_FLAG)?;
         let mut cursor = Cursor::new(frame);
@@ -38,7 +41,7 @@ impl<'a> Status<'a> {
         Ok(Self { id, key })
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::STATUS, key_flag(self.key), number, |out| {
             out.extend_from_slice(&self.id.to_bytes());
@@ -47,42 +50,47 @@ impl<'a> Status<'a> {
     }
 }
 
-/// Whether a claim waits or is held.
+/// The state of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
-    /// Queued.
+    /// The claim waits in a queue.
     Waiting,
-    /// Granted.
+    /// The claim is granted.
     Held,
 }
 
-/// The state of a live claim. One that is over is answered `not_found`.
+/// The state of a live claim. For a claim that has ended the response is the error `not_found`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusAnswer<'a> {
-    /// Waiting or held.
+    /// State of the claim.
     pub state: LockState,
-    /// Shared with other readers.
+    /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// The lease is the session's.
+    /// Whether the lease is the session's.
     pub session_lease: bool,
-    /// 0 while waiting.
+    /// Fence of the grant; 0 while the claim waits.
     pub fence: u64,
-    /// What was left at `stamp_ms`: of the lease if held, of the wait if waiting (`u32::MAX` is without end).
+    /// Remaining lease of a hold, or remaining wait of a waiter, at `stamp_ms` in milliseconds. `u32::MAX` is a wait
+    /// without a limit.
     pub remaining_ms: u32,
-    /// How long ago it was granted, or began to wait.
+    /// Time since the claim was granted or began to wait, in milliseconds.
     pub age_ms: u64,
-    /// The server's boot-time clock when this was decided.
+    /// Server's boot-time clock when the server decided this, in milliseconds.
     pub stamp_ms: u64,
-    /// The priority it was asked for with.
+    /// Priority that the acquire requested.
     pub priority: u32,
-    /// How long it had waited before its grant. 0 while it waits, and where the server was started after the grant.
+    /// Time from the acquire to the grant, in milliseconds. 0 while the claim waits, and if the server was restarted
+    /// after the grant.
     pub waited_ms: u64,
-    /// The key of the claim; the first of several paths.
+    /// Key of the claim; the first path of a set.
     pub key: &'a [u8],
 }
 
 impl<'a> StatusAnswer<'a> {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(flag::SHARED | flag::SESSION_LEASE)?;
         let mut cursor = Cursor::new(frame);
@@ -107,7 +115,7 @@ impl<'a> StatusAnswer<'a> {
         Ok(answer)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         let flags = if self.shared { flag::SHARED } else { 0 }
             | if self.session_lease { flag::SESSION_LEASE } else { 0 };

@@ -1,4 +1,4 @@
-//! Take tokens of one bucket or of several.
+//! Taking tokens from one rate-limit bucket, or from several.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -7,66 +7,70 @@ use crate::items::{Item, Items};
 use crate::limits::{BUCKET_COUNT_MAX, KEY_LEN_MAX};
 use crate::message::opcode;
 
-/// Opcode of the answer to both.
+/// Opcode of the response to `THROTTLE` and `THROTTLE_ALL`.
 pub const THROTTLED: u8 = opcode::THROTTLE | opcode::ANSWER;
-/// Flag of both: give the tokens back instead of taking them.
+/// Flag of `THROTTLE` and `THROTTLE_ALL`: refund the tokens instead of taking them.
 pub const REFUND: u16 = 1 << 0;
-/// Flag of the answer.
+/// Flag of `THROTTLED`: the tokens were taken.
 pub const ALLOWED: u16 = 1 << 0;
-/// Where the length of the name stands in `THROTTLE`; the name follows it.
+/// Offset of the length of the name in `THROTTLE`, in bytes. The name follows it.
 pub const NAME_OFFSET: usize = HEADER_LEN + 20;
-/// `retry_after_ns` where waiting does not help.
+/// Value of `retry_after_ns` if no retry can succeed.
 pub const RETRY_NEVER_NS: u64 = u64::MAX;
 
-/// One bucket, its rule, and what is asked of it. The rule comes with each request and is not kept.
+/// One bucket with its rule and the requested tokens. The server does not keep the rule; each request carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Bucket<'a> {
-    /// How many tokens come back in one period, from 1 on.
+    /// Number of tokens refilled in one period, at least 1.
     pub rate: u32,
-    /// How many tokens it holds when it is full, from 1 on.
+    /// Number of tokens in a full bucket, at least 1.
     pub burst: u32,
-    /// How many tokens to take; 0 looks without taking.
+    /// Number of tokens to take; 0 reads the state of the bucket.
     pub cost: u32,
-    /// Length of the period, from 1 on.
+    /// Length of the period in nanoseconds, at least 1.
     pub period_ns: u64,
-    /// 1 to 1024 bytes.
+    /// Name of the bucket, 1 to 1024 bytes long.
     pub name: &'a [u8],
 }
 
-/// Asks one bucket for tokens.
+/// Takes tokens from one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Throttle<'a> {
-    /// The bucket.
+    /// Bucket with its rule and the requested tokens.
     pub bucket: Bucket<'a>,
-    /// Give the tokens back instead of taking them.
+    /// Whether to refund the tokens instead of taking them.
     pub refund: bool,
 }
 
-/// Asks several buckets for tokens: all give them, or none loses any.
+/// Takes tokens from several buckets: from all of them, or from none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ThrottleAll<'a> {
-    /// 1 to `BUCKET_COUNT_MAX` buckets.
+    /// Buckets with their rules, 1 to `BUCKET_COUNT_MAX`.
     pub buckets: Items<'a, Bucket<'a>>,
-    /// Give the tokens back instead of taking them.
+    /// Whether to refund the tokens instead of taking them.
     pub refund: bool,
 }
 
-/// What the bucket says, or the tightest of several: that with the longest `retry_after_ns`, then with the fewest
-/// `remaining`.
+/// The state of the bucket after the request. For several buckets it is the state of the tightest: the one with the
+/// longest `retry_after_ns`, then with the fewest `remaining`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Throttled {
-    /// The tokens were taken; always for a cost of 0, and for a refund.
+    /// Whether the tokens were taken. Always true for a cost of 0 and for a refund.
     pub allowed: bool,
-    /// How many tokens are left.
+    /// Number of tokens in the bucket.
     pub remaining: u64,
-    /// After how long the same request would be allowed; 0 if it was, `RETRY_NEVER_NS` if the cost is above the burst.
+    /// Time after which the same request can succeed, in nanoseconds. 0 if it succeeded, `RETRY_NEVER_NS` if its cost
+    /// is above the burst.
     pub retry_after_ns: u64,
-    /// After how long the bucket is full again if nobody takes of it.
+    /// Time after which the bucket is full again if no further tokens are taken, in nanoseconds.
     pub reset_after_ns: u64,
 }
 
 impl<'a> Throttle<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(REFUND)?;
@@ -84,7 +88,10 @@ impl<'a> Throttle<'a> {
 }
 
 impl<'a> ThrottleAll<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(REFUND)?;
         let mut cursor = Cursor::new(frame);
@@ -125,10 +132,13 @@ impl<'a> Item<'a> for Bucket<'a> {
 }
 
 impl Throttled {
-    /// Length of its frame.
+    /// Length of the frame in bytes.
     pub const FRAME_LEN: usize = HEADER_LEN + 24;
 
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     #[inline]
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(ALLOWED)?;
@@ -143,7 +153,7 @@ impl Throttled {
         Ok(throttled)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     #[inline]
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         let flags = if self.allowed { ALLOWED } else { 0 };

@@ -1,55 +1,63 @@
-//! Counters of a tree namespace as a whole.
+//! Counters of a whole tree namespace.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, header, put_frame};
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `TREE_STATISTICS`.
 pub const TREE_STATISTICS_ANSWER: u8 = opcode::TREE_STATISTICS | opcode::ANSWER;
 
-/// Asks how much is held and awaited in the tree namespace of the connection.
+/// Requests the counters of the connection's tree namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TreeStatistics;
 
 impl TreeStatistics {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         Cursor::new(frame).finish()?;
         Ok(Self)
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&header(opcode::TREE_STATISTICS, 0, number, 0));
     }
 }
 
-/// The counters of a tree namespace. The paths of a set are counted without those that another path of the same set covers:
-/// one that is the same or lies above, where a write covers all and a read covers reads.
+/// The counters of a tree namespace.
+///
+/// A path that another path of the same set covers is not counted. A path covers equal paths and the paths below it: a
+/// write covers reads and writes, a read covers only reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TreeStatisticsAnswer {
-    /// Sets that were asked for since the start of the server and not refused, with those that it restored.
+    /// Sets requested since the start of the server and not refused, plus sets restored at the start.
     pub sets: u64,
-    /// Sets that wait.
+    /// Sets that are waiting.
     pub waiting_sets: u64,
     /// Sets that are held.
     pub held_sets: u64,
-    /// Paths of sets that wait.
+    /// Paths of waiting sets.
     pub waiting_paths: u64,
-    /// Paths of sets that are held.
+    /// Paths of held sets.
     pub held_paths: u64,
     /// Distinct paths of all sets.
     pub distinct_paths: u64,
-    /// Segments of the paths of all sets, each as often as it is there, and one for the namespace itself.
+    /// Segments of the paths of all sets, counted with repetitions, plus one for the namespace itself.
     pub segments: u64,
-    /// Distinct segments of the paths of all sets, and one for the namespace itself.
+    /// Distinct segments of the paths of all sets, plus one for the namespace itself.
     pub distinct_segments: u64,
 }
 
 impl TreeStatisticsAnswer {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -67,7 +75,7 @@ impl TreeStatisticsAnswer {
         Ok(answer)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, TREE_STATISTICS_ANSWER, 0, number, |out| {
             for value in [

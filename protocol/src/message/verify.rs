@@ -1,4 +1,4 @@
-//! Is a fence still the newest?
+//! The check whether a fence is still the newest of its key.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -6,29 +6,32 @@ use crate::frame::{Frame, HEADER_LEN, put_frame};
 use crate::limits::PATH_KEY_LEN_MAX;
 use crate::message::opcode;
 
-/// Opcode of the answer.
+/// Opcode of the response to `VERIFY`.
 pub const VERIFIED: u8 = opcode::VERIFY | opcode::ANSWER;
-/// Flags of the answer.
+/// Flags of `VERIFIED`.
 pub mod flag {
-    /// There was no later grant of the key.
+    /// The key has no later grant.
     pub const NEWEST: u16 = 1 << 0;
-    /// And that grant is still held.
+    /// The grant is the newest and is still held.
     pub const HELD: u16 = 1 << 1;
 }
-/// Where the length of the key stands in the frame; the key follows it.
+/// Offset of the length of the key in the frame, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN + 8;
 
-/// Asks whether a grant is the newest of its key.
+/// Checks whether a grant is the newest of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Verify<'a> {
-    /// The fence of the grant.
+    /// Fence of the grant.
     pub fence: u64,
-    /// A key, or a path key in a tree namespace.
+    /// Key, or path key in a tree namespace.
     pub key: &'a [u8],
 }
 
 impl<'a> Verify<'a> {
-    /// The question in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -38,7 +41,7 @@ impl<'a> Verify<'a> {
         Ok(Self { fence, key })
     }
 
-    /// Appends the question as a frame.
+    /// Appends the request as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, opcode::VERIFY, 0, number, |out| {
             out.extend_from_slice(&self.fence.to_le_bytes());
@@ -47,21 +50,24 @@ impl<'a> Verify<'a> {
     }
 }
 
-/// What became of the grant.
+/// Response to a check of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// There was no later grant of the key.
+    /// Whether the key has no later grant.
     pub newest: bool,
-    /// It is the newest and still held.
+    /// Whether the grant is the newest and is still held.
     pub held: bool,
-    /// The newest fence of the key.
+    /// Newest fence of the key.
     pub newest_fence: u64,
-    /// The server's boot-time clock when this was read.
+    /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
 }
 
 impl Verified {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(flag::NEWEST | flag::HELD)?;
         let mut cursor = Cursor::new(frame);
@@ -75,7 +81,7 @@ impl Verified {
         Ok(verified)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         let flags = if self.newest { flag::NEWEST } else { 0 } | if self.held { flag::HELD } else { 0 };
         put_frame(out, VERIFIED, flags, number, |out| {

@@ -1,4 +1,4 @@
-//! Be told when a key becomes held or free.
+//! Watches, which send events when a key becomes held or free.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -6,27 +6,30 @@ use crate::frame::{Frame, HEADER_LEN, header, put_frame};
 use crate::limits::PATH_KEY_LEN_MAX;
 use crate::message::opcode;
 
-/// Opcode of the answer to `WATCH`.
+/// Opcode of the response to `WATCH`.
 pub const WATCHING: u8 = opcode::WATCH | opcode::ANSWER;
-/// Opcode of the answer to `UNWATCH`.
+/// Opcode of the response to `UNWATCH`.
 pub const UNWATCHED: u8 = opcode::UNWATCH | opcode::ANSWER;
-/// Flag of `UNWATCHED`: there was such a watch.
+/// Flag of `UNWATCHED`: the watch existed.
 pub const WAS_WATCHING: u16 = 1 << 0;
-/// Where the length of the key stands in `WATCH`; the key follows it.
+/// Offset of the length of the key in `WATCH`, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN;
-/// Where the length of the key stands in `UNWATCH`; the key follows it.
+/// Offset of the length of the key in `UNWATCH`, in bytes. The key follows it.
 pub const UNWATCH_KEY_OFFSET: usize = HEADER_LEN + 4;
 
-/// Asks for an event whenever the key becomes held or free, until `UNWATCH` or the end of the connection. The events
+/// Requests an event whenever the key becomes held or free, until `UNWATCH` or the end of the connection. The events
 /// carry the number of this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Watch<'a> {
-    /// A key, or a path key in a tree namespace.
+    /// Key, or path key in a tree namespace.
     pub key: &'a [u8],
 }
 
 impl<'a> Watch<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -41,21 +44,24 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The key is watched. What changes from here on is told in events.
+/// Response to `WATCH`: the state of the key when the watch began. Events report later changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Watching {
-    /// The newest fence of the key.
+    /// Newest fence of the key.
     pub fence: u64,
-    /// The server's boot-time clock when this was read.
+    /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
-    /// How many hold it now.
+    /// Number of current holders.
     pub holder_count: u32,
-    /// How many wait now.
+    /// Number of current waiters.
     pub waiter_count: u32,
 }
 
 impl Watching {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -69,7 +75,7 @@ impl Watching {
         Ok(watching)
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, WATCHING, 0, number, |out| {
             out.extend_from_slice(&self.fence.to_le_bytes());
@@ -83,14 +89,17 @@ impl Watching {
 /// Ends a watch of the same connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Unwatch<'a> {
-    /// The number of the `WATCH`.
+    /// Number of the `WATCH`.
     pub watch_number: u32,
-    /// The key of the `WATCH`.
+    /// Key of the `WATCH`.
     pub key: &'a [u8],
 }
 
 impl<'a> Unwatch<'a> {
-    /// The request in this frame.
+    /// Parses the request from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         frame.checked_flags(0)?;
         let mut cursor = Cursor::new(frame);
@@ -109,22 +118,25 @@ impl<'a> Unwatch<'a> {
     }
 }
 
-/// No event of the watch follows this answer.
+/// Response to `UNWATCH`. No event of the watch follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Unwatched {
-    /// There was such a watch.
+    /// Whether the watch existed.
     pub was_watching: bool,
 }
 
 impl Unwatched {
-    /// The answer in this frame.
+    /// Parses the response from this frame.
+    ///
+    /// # Errors
+    /// Returns a [`DecodeError`] if the body is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'_>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(WAS_WATCHING)?;
         Cursor::new(frame).finish()?;
         Ok(Self { was_watching: flags & WAS_WATCHING != 0 })
     }
 
-    /// Appends the answer as a frame.
+    /// Appends the response as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         let flags = if self.was_watching { WAS_WATCHING } else { 0 };
         out.extend_from_slice(&header(UNWATCHED, flags, number, 0));
