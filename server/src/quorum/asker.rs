@@ -1,5 +1,5 @@
-//! Decides everything that the thread does that asks the cluster. It reads no clock and touches no network: the thread, or a simulator,
-//! carries out one act after the other and hands in what it hears.
+//! The decisions of the quorum thread. This module reads no clock and uses no network. The quorum thread, or a
+//! simulator, performs one act after the other and passes the results to the asker.
 
 use super::cluster::ClusterError;
 use super::counters::{Counters, Reply, Settled, Step};
@@ -12,61 +12,63 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::{CounterName, QuorumQuestion, QuorumState, Time};
 
-/// How often a failure is written down, in milliseconds: strangers cause some, and must not fill the log.
+/// Minimum time between two log messages about failures, in milliseconds. Clients can cause some failures and must not
+/// fill the log.
 const NOTE_MS: u64 = 1_000;
 
-/// What happens next in the thread.
+/// The next act of the quorum thread.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Wait for an order, an answer or a look, at most until this instant.
+    /// Wait for an order, or for the result of a transaction or probe, at most until this instant.
     Wait(Time),
-    /// Ask the cluster for these steps in one transaction. The answer goes to [`Asker::take_answer`].
+    /// Send these steps to the cluster in one transaction. The caller passes its result to [`Asker::take_answer`].
     Ask(Vec<Step>),
-    /// Read something of the cluster, to see whether it answers. The result goes to [`Asker::take_look`].
+    /// Probe the cluster with a read. The caller passes its result to [`Asker::take_look`].
     Look,
-    /// Tell workers, or the log, of a question that is over.
+    /// Deliver the result of a finished question to the workers or the log.
     Deliver(Settled),
-    /// Write down that the value of this counter is no counter.
+    /// Log that the value of this counter in etcd is malformed.
     NoteNonsense(CounterName),
 }
 
-/// The state of the thread.
+/// The state of the quorum thread.
 ///
 /// ```text
-/// questions -> Asker -> transactions, looks -> the cluster
-///                ^                                  |
-///                +------ answers, looks, time ------+
+/// questions -> Asker -> transactions, probes -> the cluster
+///                ^                                     |
+///                +------- results, probes, time -------+
 /// ```
 ///
-/// If the cluster answers nothing for too long, everybody who waits is refused, and nobody waits again until a look at the cluster
-/// succeeds.
+/// If the cluster answers nothing for too long, it counts as unavailable. The asker then refuses all open questions
+/// until a probe succeeds.
 #[derive(Debug)]
 pub struct Asker {
     counters: Counters,
     status: Arc<QuorumStatus>,
-    /// Acts that were decided and not begun.
+    /// Acts that are decided but not started.
     acts: VecDeque<Act>,
-    /// Transactions without an answer.
+    /// Number of transactions without a result.
     in_flight: usize,
-    /// After a failure nothing is asked before.
+    /// Earliest time of the next transaction, after a failure.
     retry_at: Option<Time>,
-    /// When the cluster last answered.
+    /// Time of the last answer from the cluster.
     answered_at: Time,
-    /// Steps of one transaction: fewer once etcd has said that it takes fewer.
+    /// Maximum number of steps in one transaction. It shrinks when etcd refuses a transaction as too large.
     step_count_max: usize,
-    /// When to look at the cluster; `None` while it answers, or a look is not over.
+    /// Time of the next probe; `None` while the cluster is available or a probe is running.
     look_at: Option<Time>,
     is_looking: bool,
-    /// Whether no look is over yet. The first one opens the connection, so that nobody waits for that.
+    /// Whether the first probe has not finished yet. The first probe opens the connection, so that no question has to
+    /// wait for that.
     is_first_look: bool,
-    /// How long to wait before the next look, in milliseconds.
+    /// Pause before the next probe, in milliseconds.
     look_pause_ms: u64,
-    /// When a failure was last written down.
+    /// Time of the last log message about a failure.
     noted_at: Option<Time>,
 }
 
 impl Asker {
-    /// An asker that knows no counter. `run` is another one for each start of a server.
+    /// Returns an asker without counters. `run` must differ for each start of a server.
     pub fn new(run: u64, status: Arc<QuorumStatus>, step_count_max: usize, now: Time) -> Self {
         Self {
             counters: Counters::new(run),
@@ -84,7 +86,7 @@ impl Asker {
         }
     }
 
-    /// Decides what comes next. The caller begins the act before it asks again.
+    /// Returns the next act. The caller starts the act before it calls `next` again.
     pub fn next(&mut self, now: Time) -> Act {
         if self.counters.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.expire(now);
@@ -110,12 +112,12 @@ impl Asker {
         Act::Wait(due.into_iter().flatten().fold(Time::NEVER, Time::min))
     }
 
-    /// Takes a question of a worker.
+    /// Accepts a question from a worker.
     pub fn ask(&mut self, question: QuorumQuestion, now: Time) {
         self.counters.ask(question, now.after_ms(QUORUM_ANSWER_MS));
     }
 
-    /// Takes the answer to a transaction.
+    /// Accepts the result of a transaction.
     pub fn take_answer(&mut self, steps: &[Step], answer: Result<Vec<Reply>, ClusterError>, now: Time) {
         self.in_flight -= 1;
         match answer {
@@ -135,11 +137,13 @@ impl Asker {
                     tracing::error!(%reason, "etcd refused to count fences; the grants are refused");
                 }
                 if steps.len() > 1 && is_too_large(&reason) {
-                    // The limit is an option of the members, so it does not grow again.
+                    // `--max-txn-ops` and `--max-request-bytes` are fixed while a member runs, so the limit does not
+                    // grow again.
                     self.step_count_max = self.step_count_max.min(steps.len() / 2);
                     steps.iter().for_each(|step| self.counters.lost(step));
                 } else if steps.len() > 1 {
-                    // A single counter may be the cause, and must not slow the others.
+                    // A single counter may have caused the refusal. Retry each step alone, so that this counter does
+                    // not delay the others.
                     steps.iter().for_each(|step| self.counters.suspected(step));
                 } else {
                     steps.iter().for_each(|step| self.counters.refused(step));
@@ -161,13 +165,13 @@ impl Asker {
         }
     }
 
-    /// Takes the result of a look. Any answer shows that the cluster is up, also the refusal to read the key. If etcd does not
-    /// accept the user, looks become rare: checking a password costs a member much.
+    /// Accepts the result of a probe. Any response shows that the cluster is up, even a refusal to read the key. If
+    /// etcd rejects the user, probes become less frequent, because a password check is expensive for a member.
     pub fn take_look(&mut self, look: Result<(), ClusterError>, now: Time) {
         self.is_looking = false;
         let is_first = std::mem::take(&mut self.is_first_look);
         if !is_first && !self.is_unavailable() {
-            // An answer has told more meanwhile.
+            // The result of a transaction has already made the cluster available again; it is newer information.
             return;
         }
         match look {
@@ -192,8 +196,8 @@ impl Asker {
         self.plan_look(now);
     }
 
-    /// Gives up what waited for too long. If nothing else was answered meanwhile either, nobody waits any more until the
-    /// cluster does.
+    /// Fails the questions whose deadline has passed. If the cluster has not answered anything else recently, it counts
+    /// as unavailable, and all questions fail.
     fn expire(&mut self, now: Time) {
         if self.counters.expire(now) && now.ms_since(self.answered_at) >= QUORUM_ATTEMPT_MS {
             self.give_up(now);
@@ -222,13 +226,13 @@ impl Asker {
         self.plan_look(now);
     }
 
-    /// Plans the next look, if the cluster does not answer.
+    /// Plans the next probe if the cluster is unavailable.
     fn plan_look(&mut self, now: Time) {
         let is_needed = self.is_unavailable() && !self.is_looking;
         self.look_at = is_needed.then(|| now.after_ms(self.look_pause_ms));
     }
 
-    /// Whether a failure is written down: one of each second.
+    /// Returns whether to log a failure now: at most once per `NOTE_MS`.
     fn is_noted(&mut self, now: Time) -> bool {
         let is_noted = self.noted_at.is_none_or(|at| now.ms_since(at) >= NOTE_MS);
         if is_noted {
@@ -238,7 +242,7 @@ impl Asker {
     }
 }
 
-/// Whether etcd says that a transaction has too many operations or bytes.
+/// Returns whether etcd refused a transaction because it has too many operations or bytes.
 fn is_too_large(reason: &str) -> bool {
     ["too many operations", "request is too large", "received message larger"]
         .iter()
@@ -276,7 +280,7 @@ mod tests {
         QuorumQuestion { at: Time::ZERO, members: Box::new([member]), several: None }
     }
 
-    /// An asker whose first look has succeeded.
+    /// Returns an asker whose first probe has succeeded.
     fn ready(step_count_max: usize) -> Asker {
         let (port, _orders) = QuorumPort::new();
         let mut asker = Asker::new(7, Arc::clone(port.status()), step_count_max, at(0));
@@ -285,7 +289,7 @@ mod tests {
         asker
     }
 
-    /// An asker of which `count` counters are asked.
+    /// Returns an asker with open questions for `count` counters.
     fn asked(step_count_max: usize, count: u64) -> Asker {
         let mut asker = ready(step_count_max);
         (0..count).for_each(|number| asker.ask(question(&format!("key-{number}")), at(0)));
@@ -324,7 +328,7 @@ mod tests {
             }
         }
 
-        /// Whether each question that is over was counted.
+        /// Returns whether the cluster counted, for each finished question.
         fn settled(&mut self, now: Time) -> Vec<bool> {
             let mut settled = Vec::new();
             loop {
@@ -332,7 +336,7 @@ mod tests {
                     Act::Deliver(over) => settled.push(over.fences.is_some()),
                     Act::Wait(_) => return settled,
                     other => {
-                        // It comes again.
+                        // Return the act to the queue.
                         self.acts.push_front(other);
                         return settled;
                     }
@@ -408,7 +412,7 @@ mod tests {
         asker.take_look(Ok(()), at(look_at));
         assert_eq!(asker.status.state(), QuorumState::Ready);
         assert_eq!(asker.next(at(look_at)), Act::Wait(Time::NEVER));
-        // A late answer is nobody's any more.
+        // The asker ignores a late result.
         asker.take_answer(&steps, Ok(written(&steps)), at(look_at));
         assert!(asker.settled(at(look_at)).is_empty());
     }
@@ -511,7 +515,7 @@ mod tests {
             asker.take_look(Err(stranger()), now);
         }
         assert_eq!(pauses, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
-        // It answers again, and later it does not: looks are as frequent as at first.
+        // etcd accepts the user and rejects it later: the probes are as frequent as at first.
         let Act::Wait(until) = asker.next(now) else { panic!("no pause") };
         assert_eq!(asker.next(until), Act::Look);
         asker.take_look(Err(refused()), until);

@@ -1,7 +1,7 @@
-//! One HTTP/2 connection that questions go through.
+//! One HTTP/2 connection to an etcd member.
 //!
-//! Unlike the library's own channel it never connects again by itself, and of a question that was lost it says whether it had
-//! been sent. It sends no pings: etcd lets nobody ping who asks nothing, and whoever asks something has a time-out.
+//! Unlike tonic's channel, it never reconnects. For a lost request it reports whether the request may have been sent.
+//! It sends no pings: etcd closes connections that ping without open requests, and every request has a timeout.
 
 use super::endpoint::Endpoint;
 use http::{Request, Response, Uri};
@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
 
-/// The sending end of a connection. It is over once all of them are dropped.
+/// The sending end of a connection. The connection closes when all clones are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     sender: SendRequest<Body>,
@@ -27,7 +27,8 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Connects and begins TLS and HTTP/2; no word of the other side was heard of the latter. Beside it, how it will end.
+    /// Connects and starts TLS and HTTP/2. It does not wait for the member's HTTP/2 settings. The [`Ending`] reports
+    /// how the connection ends.
     pub(crate) async fn open(endpoint: &Endpoint) -> io::Result<(Self, Ending)> {
         let socket = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
         socket.set_nodelay(true)?;
@@ -42,18 +43,18 @@ impl Channel {
         Ok((Self { sender, origin: endpoint.origin.clone() }, ending))
     }
 
-    /// What questions are addressed to.
+    /// Returns the origin that requests are addressed to.
     pub(crate) fn origin(&self) -> Uri {
         self.origin.clone()
     }
 
-    /// Nothing can be sent any more.
+    /// Returns whether the connection can send no more requests.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 }
 
-/// Begins HTTP/2.
+/// Starts HTTP/2 on a stream.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
 ) -> hyper::Result<(SendRequest<Body>, Ending)> {
@@ -62,12 +63,12 @@ async fn converse(
     Ok((sender, Ending(tokio::spawn(connection))))
 }
 
-/// How a connection ends. The questions that were in flight say less of it.
+/// The end of a connection. It explains a lost connection better than the errors of its requests.
 #[derive(Debug)]
 pub(crate) struct Ending(JoinHandle<hyper::Result<()>>);
 
 impl Ending {
-    /// What went wrong, if something did. Waits for the end.
+    /// Waits for the end of the connection. Returns its error, if it ended with one.
     pub(crate) async fn problem(self) -> Option<String> {
         self.0.await.ok()?.err().map(|error| explain(&error))
     }
@@ -86,7 +87,7 @@ impl Service<Request<Body>> for Channel {
         let answer = self.sender.try_send_request(request);
         Box::pin(async {
             answer.await.map_err(|mut error| {
-                // What the connection never took is handed back.
+                // hyper returns the message if the connection never took it.
                 let was_sent = error.take_message().is_none();
                 Lost { was_sent, problem: explain(error.error()) }
             })
@@ -94,16 +95,16 @@ impl Service<Request<Body>> for Channel {
     }
 }
 
-/// The connection was lost before an answer began.
+/// The connection was lost before a response began.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was lost: {problem}")]
 pub(crate) struct Lost {
-    /// The other side may have heard the question.
+    /// Whether the member may have received the request.
     pub(crate) was_sent: bool,
     problem: String,
 }
 
-/// An error with all that led to it; the library says of itself no more than where it was.
+/// Returns the text of an error with all its sources. hyper's own errors only say which step failed.
 pub(super) fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

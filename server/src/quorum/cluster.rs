@@ -1,11 +1,11 @@
-//! Asks the cluster, one member at a time.
+//! Requests to the cluster, sent to one member at a time.
 //!
-//! Any member will do: those that do not lead hand on what they are asked. So one connection is kept, to the member that was
-//! found last, and any number of questions are in flight over it. Where it fails the next member has its turn. A question
-//! that may have been heard is never asked again here: only who asked knows whether that does harm.
+//! Any member can serve a request: followers forward it to the leader. The server therefore keeps one connection to the
+//! last working member, with any number of requests in flight. After a failure it moves to the next member. This module
+//! never repeats a request that a member may have received: only the caller knows whether that is safe.
 //!
-//! A connection counts as open once the member has answered something over it. One that is stopped still accepts connections,
-//! and what is only then found out would leave the question in doubt.
+//! A connection counts as open after the member has answered a first request on it. A stopped process still accepts TCP
+//! connections. If only the real request discovered this, its outcome would be unknown.
 
 use super::channel::{Channel, explain};
 use super::endpoint::Endpoint;
@@ -24,38 +24,41 @@ use waymaker_proto::etcd::etcdserverpb::{
     AuthenticateRequest, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse,
 };
 
-/// Why there is no answer. All but what is refused may be asked again of this same cluster, which then asks another member;
-/// who does should wait a moment, since an election takes a while and is answered at once.
+/// Reasons why a request has no response. The caller may retry all errors except `Refused` and `Unauthenticated`; the
+/// retry goes to another member. It should pause first: an election takes time, and meanwhile members refuse requests
+/// immediately.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    /// It was certainly not applied and will not be: no member heard it, or the one that did could do nothing with it.
+    /// The request was certainly not applied and never will be. No member received it, or the member could not process
+    /// it.
     #[error("etcd did not receive the request: {reason}")]
     NotSent {
-        /// The member, and why not.
+        /// Member and cause.
         reason: String,
     },
-    /// It may have been applied, or may be later: the answer was lost or did not come in time.
+    /// The request may have been applied, or may be applied later. Its response was lost or did not arrive in time.
     #[error("the outcome of a request to etcd is unknown: {reason}")]
     Unknown {
-        /// The member, and why there is no answer.
+        /// Member and cause.
         reason: String,
     },
-    /// It was not applied, and will be refused again until somebody changes the options or the cluster.
+    /// The request was not applied. A retry fails until an operator changes the options or the cluster.
     #[error("etcd refused the request: {reason}")]
     Refused {
-        /// The member, and what it says.
+        /// Member and its message.
         reason: String,
     },
-    /// It was not sent: etcd does not accept the user or the password. A retry fails until one of them is changed.
+    /// The request was not sent: etcd rejects the user or the password. A retry fails until an operator changes one of
+    /// them.
     #[error("etcd rejected the user or the password: {reason}")]
     Unauthenticated {
-        /// The member, and what it says.
+        /// Member and its message.
         reason: String,
     },
 }
 
-/// A cluster as this process asks it. Copies are cheap, and share one connection, which lives on the runtime of whoever made
-/// it: all have to ask from one.
+/// A client of the cluster. Clones are cheap and share one connection. All clones must be used on the same runtime,
+/// which drives the connection.
 #[derive(Clone, Debug)]
 pub struct Cluster(Arc<Shared>);
 
@@ -64,30 +67,30 @@ struct Shared {
     endpoints: Vec<Endpoint>,
     credentials: Option<Credentials>,
     current: Mutex<Current>,
-    /// Only one connects; whoever else needs a connection waits for what becomes of it.
+    /// Lock of the only task that connects; other tasks wait for its result.
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// Whom is asked.
+/// The member in use.
 #[derive(Debug, Default)]
 struct Current {
-    /// Of the endpoint.
+    /// Index of its endpoint.
     index: usize,
-    /// Without one the next question connects.
+    /// Open connection. Without one, the next request connects.
     connection: Option<Arc<Connection>>,
 }
 
-/// A member that has answered.
+/// An open connection to a member that has answered.
 #[derive(Debug)]
 struct Connection {
     channel: Channel,
-    /// Which endpoint, for messages.
+    /// Index of the endpoint, for messages.
     index: usize,
-    /// Who we are, where etcd wants to know.
+    /// Authentication token, if etcd requires authentication.
     token: Option<Token>,
 }
 
-/// What etcd knows a user by for a while.
+/// A token that etcd issues to a user for a limited time.
 type Token = MetadataValue<Ascii>;
 
 struct Credentials {
@@ -102,10 +105,10 @@ impl fmt::Debug for Credentials {
 }
 
 impl Cluster {
-    /// Reads the files, and connects to nobody yet.
+    /// Reads the TLS files. Does not connect yet.
     ///
     /// # Errors
-    /// If an option cannot be used; the error names it.
+    /// Returns the first option that cannot be used.
     pub fn new(options: &QuorumOptions) -> Result<Self, QuorumOptionsError> {
         let incomplete = |given, missing| Err(QuorumOptionsError::Incomplete { given, missing });
         let credentials = match (options.user.clone(), options.password.clone()) {
@@ -123,18 +126,18 @@ impl Cluster {
         })))
     }
 
-    /// One transaction, asked of one member, and not again once it may have been sent.
+    /// Sends a transaction to one member. Does not repeat it if the member may have received it.
     ///
     /// # Errors
-    /// Says what is known of it, before the time is over.
+    /// Returns whether the transaction may have been applied, at the latest after `timeout`.
     pub async fn txn(&self, txn: TxnRequest, timeout: Duration) -> Result<TxnResponse, ClusterError> {
         self.ask(txn, timeout, |mut client, request| async move { client.txn(request).await }).await
     }
 
-    /// Reads, asking one member.
+    /// Reads from one member.
     ///
     /// # Errors
-    /// As [`Self::txn`].
+    /// Returns the same errors as [`Self::txn`].
     pub async fn range(&self, range: RangeRequest, timeout: Duration) -> Result<RangeResponse, ClusterError> {
         self.ask(range, timeout, |mut client, request| async move { client.range(request).await }).await
     }
@@ -149,7 +152,7 @@ impl Cluster {
         let deadline = Instant::now() + timeout;
         let mut token_was_renewed = false;
         loop {
-            // Half of the time, so that whoever does not get through can still ask another member.
+            // Connecting may take half of the time, so that the caller can still try another member afterwards.
             let connection = shared.connection(deadline, timeout / 2).await?;
             let endpoint = &shared.endpoints[connection.index];
             let mut request = addressed(question.clone());
@@ -158,7 +161,8 @@ impl Cluster {
             }
             let channel = connection.channel.clone();
             let client = KvClient::with_origin(channel.clone(), channel.origin());
-            // An answer that is too long for us would be one to a question that was heard.
+            // No limit on responses: a response above the limit would fail a request that the member has already
+            // applied.
             let client = client.max_decoding_message_size(usize::MAX);
             let status = match timeout_at(deadline, call(client, request)).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
@@ -169,8 +173,8 @@ impl Cluster {
                     return Err(ClusterError::Unknown { reason });
                 }
             };
-            // Nothing was done, and the next connection begins with another token. None is missing but where users are asked for
-            // only since this one began.
+            // The member did nothing, and the next connection gets a new token. A missing token means that
+            // authentication was enabled after this connection opened.
             let needs_token = is_stale_token(&status) || is_missing_token(&status);
             if needs_token && shared.credentials.is_some() && !token_was_renewed {
                 token_was_renewed = true;
@@ -186,7 +190,7 @@ impl Cluster {
     }
 }
 
-/// Whom to ask when a connection is given up.
+/// The member to use after a connection is given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     SameMember,
@@ -194,7 +198,7 @@ enum Next {
 }
 
 impl Shared {
-    /// The connection that is open, or one that is opened within this time.
+    /// Returns the open connection, or opens one within `connect_time_max`.
     async fn connection(
         &self,
         deadline: Instant,
@@ -210,7 +214,7 @@ impl Shared {
         if let Some(connection) = self.usable() {
             return Ok(connection);
         }
-        // Nobody else moves it while there is no connection.
+        // `index` cannot change now: only the holder of `connecting` changes it while there is no connection.
         let index = self.current().index;
         let endpoint = &self.endpoints[index];
         let opened = timeout_at(deadline.min(Instant::now() + connect_time_max), self.open(index)).await;
@@ -247,7 +251,8 @@ impl Shared {
             Err(status) => status,
         };
         if lost(&status).is_some() {
-            // Of a certificate that was not taken the connection alone knows, and not even that if it was reset in a hurry.
+            // Only the connection reports a rejected client certificate. Even that report is missing if the member
+            // reset the connection at once.
             drop(channel);
             let problem = ending.problem().await.unwrap_or_else(|| status.message().to_owned());
             let hint = match &endpoint.encryption {
@@ -258,7 +263,7 @@ impl Shared {
             };
             return Err(cannot(&format!("{problem}{hint}")));
         }
-        // The question itself was not sent, whatever became of the name.
+        // The request itself was not sent, so no outcome of the authentication leaves it in doubt.
         match verdict(&status, format!("{endpoint}: cannot authenticate: {}", status.message())) {
             ClusterError::Unknown { reason } => Err(ClusterError::NotSent { reason }),
             ClusterError::Refused { reason } => Err(ClusterError::Unauthenticated { reason }),
@@ -266,8 +271,8 @@ impl Shared {
         }
     }
 
-    /// Gives a connection up, for those who ask later. Those that are in flight over it go on, and only the first of those that
-    /// fail together comes here in time.
+    /// Gives up a connection for later requests; requests in flight continue. If several requests fail together, only
+    /// the first one changes the member.
     fn leave(&self, connection: &Arc<Connection>, next: Next) {
         let mut current = self.current();
         if current.connection.take_if(|current| Arc::ptr_eq(current, connection)).is_some()
@@ -282,17 +287,17 @@ impl Shared {
     }
 }
 
-/// Hears whether somebody is there, who needs no token.
+/// Checks that the member answers. This variant is for clusters without credentials.
 async fn greet(channel: Channel) -> Result<Option<Token>, Status> {
     let origin = channel.origin();
     match MaintenanceClient::with_origin(channel, origin).status(addressed(StatusRequest {})).await {
         Err(status) if lost(&status).is_some() => Err(status),
-        // Whatever else it says, it is there.
+        // Any other response, even an error, shows that the member is running.
         _ => Ok(None),
     }
 }
 
-/// A token, unless none is needed: whoever has a name may come in where nobody is asked for one.
+/// Returns a token, or `None` if the cluster has authentication disabled and needs no token.
 async fn authenticate(channel: Channel, credentials: &Credentials) -> Result<Option<Token>, Status> {
     let origin = channel.origin();
     let Credentials { user, password } = credentials;
@@ -309,7 +314,8 @@ async fn authenticate(channel: Channel, credentials: &Credentials) -> Result<Opt
     }
 }
 
-/// A member that knows no leader refuses this at once, instead of keeping it until there is one or the time is over.
+/// Returns a request that a member refuses at once if it knows no leader. Otherwise the member would hold the request
+/// until it has a leader or the time is over.
 fn addressed<Q>(question: Q) -> Request<Q> {
     let mut request = Request::new(question);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));

@@ -1,8 +1,10 @@
-//! Counters as etcd keeps them.
+//! The encoding of counters in etcd.
 //!
-//! The key is the prefix, the namespace, a slash and the key of the lock; the value is the fence in decimal, and behind a space
-//! who wrote it, so that people can read both. All steps of one batch are one transaction without a condition, in which each
-//! is a transaction of its own with its condition: so one that fails keeps no other back, and the members write once.
+//! The key is the prefix, the namespace, a slash and the key of the lock. The value is the fence in decimal, a space,
+//! and the attempt that wrote it. People can read both.
+//!
+//! All steps of a batch form one transaction without a condition. Inside it, each step is a nested transaction with its
+//! own condition. A failed step therefore does not stop the others, and the members write to disk once.
 
 use super::counters::{Attempt, Found, Reply, Step};
 use waymaker_engine::CounterName;
@@ -14,14 +16,16 @@ use waymaker_proto::etcd::etcdserverpb::{
     Compare, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse,
 };
 
-/// Steps of one transaction: etcd takes 128 operations by default, and the nested one counts as one more.
+/// Maximum number of steps in one transaction. etcd accepts 128 operations by default, and the outer transaction counts
+/// as one.
 pub(super) const STEP_COUNT_MAX: usize = 127;
 
-/// Fences from here on are refused: no server ever counted this far. The log takes numbers below [`NUMBER_LIMIT`], and needs room for
-/// the fences that follow, and for a floor above each.
+/// Lowest fence that is rejected as malformed; no server ever counts this far. The log accepts numbers below
+/// [`NUMBER_LIMIT`], and needs room for the fences that follow and for a floor above each.
 const FENCE_LIMIT: u64 = NUMBER_LIMIT / 2;
 
-/// The key of a counter. In the name of the namespace slashes are escaped, so no two counters have the same.
+/// Returns the etcd key of a counter. Slashes in the name of the namespace are escaped, so that different counters have
+/// different keys.
 pub fn etcd_key(prefix: &str, namespace: &[u8], name: &CounterName) -> Vec<u8> {
     let mut key = Vec::with_capacity(prefix.len() + namespace.len() + 1 + name.key.len());
     key.extend_from_slice(prefix.as_bytes());
@@ -50,7 +54,7 @@ fn parse_value(value: &[u8]) -> Option<(u64, Attempt)> {
     Some((fence, attempt))
 }
 
-/// The transaction of some steps, each with its key. One alone needs no other around it.
+/// Returns the transaction for these steps, each with its etcd key. A single step needs no outer transaction.
 pub fn txn_of<'a>(steps: impl Iterator<Item = (Vec<u8>, &'a Step)>) -> TxnRequest {
     let mut txns: Vec<TxnRequest> = steps.map(|(key, step)| txn_of_one(key, step)).collect();
     if txns.len() == 1 {
@@ -80,7 +84,7 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// What etcd says to each of so many steps. `None`: it makes no sense.
+/// Returns the reply to each of `step_count` steps, or `None` if the response is malformed.
 pub fn replies_of(response: &TxnResponse, step_count: usize) -> Option<Vec<Reply>> {
     let revision = response.header.as_ref()?.revision;
     if step_count == 1 {

@@ -1,99 +1,101 @@
-//! What the cluster is asked, and what its answers mean. No I/O and no clock: whoever has it hands on both.
+//! The protocol for counting fences in the cluster. This module uses no I/O and no clock; the caller passes the results
+//! and the time.
 
 use super::positions::{Position, Positions};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_engine::{CounterName, QuorumQuestion, Time};
 
-/// Counters that are remembered as suspects.
+/// Maximum number of counters that are remembered as suspects.
 const SUSPECT_COUNT_MAX: usize = 1024;
 
-/// Tells one attempt to count from all others of this server and of every other.
+/// Identifies one attempt to count, among all attempts of all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Another one for each start of a server.
+    /// Number that differs for each start of a server.
     pub run: u64,
-    /// Rises in it.
+    /// Number of the attempt, which rises during the run.
     pub number: u64,
 }
 
-/// One step of one counter: write this fence, unless the counter was written since this revision.
+/// One step of one counter: write this fence, unless the counter was written after this revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The counter.
+    /// Name of the counter.
     pub name: CounterName,
-    /// Stands beside the fence in what is written, so that who reads it knows whose it is.
+    /// Attempt stored beside the fence, so that a reader can recognize its own write.
     pub attempt: Attempt,
-    /// The revision of the cluster in which the counter was last written; 0: it is not there.
+    /// Last known revision that wrote the counter; 0 if the counter does not exist.
     pub since: i64,
-    /// The fence of the last grant that is counted by it.
+    /// Fence of the last grant that this step counts.
     pub fence: u64,
 }
 
-/// What the cluster says to one step.
+/// The reply of the cluster to one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It was written, in this revision.
+    /// The step was applied in this revision.
     Written {
-        /// Of the cluster.
+        /// Revision of the cluster.
         revision: i64,
     },
-    /// Nothing was written: this is there.
+    /// The step was not applied because the counter has another revision. `None` if the counter does not exist.
     Found(Option<Found>),
-    /// Nothing was written: what is there is no counter.
+    /// The step was not applied, and the stored value is not a counter.
     Nonsense,
 }
 
-/// A counter as the cluster has it.
+/// A counter as stored in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The revision in which it was written.
+    /// Revision that wrote the counter.
     pub revision: i64,
-    /// Its fence.
+    /// Stored fence.
     pub fence: u64,
-    /// Who wrote it.
+    /// Attempt that wrote the counter.
     pub attempt: Attempt,
 }
 
-/// A question that is over.
+/// A finished question.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// What was asked.
+    /// The question as asked.
     pub question: QuorumQuestion,
-    /// The fence of each of its grants. `None`: they were not counted, as far as anybody knows.
+    /// The fence of each grant of the question. `None` if they were not counted, as far as the server knows.
     pub fences: Option<Box<[u64]>>,
 }
 
-/// The counters that something is asked of.
+/// The counters with open questions.
 ///
-/// Each counter is written by one *step* at a time: a transaction that writes the next fence if nobody else wrote since we
-/// last looked. So all servers that ever count the same counter agree on its order, and a step that is applied late does
-/// nothing. Grants of one counter that were asked for meanwhile go together into its next step; steps of different counters go
-/// together into one transaction.
+/// Each counter has one *step* at a time: a transaction that writes the next fence if the counter has not changed since
+/// the last read. All servers that count with a counter therefore agree on its order, and a step that is applied late
+/// has no effect. Grants that arrive meanwhile go together into the next step of their counter. Steps of different
+/// counters go together into one transaction.
 ///
-/// A step whose answer is lost is asked once more as it was. Was it applied the first time, the second finds what was written,
-/// with its own attempt beside it, and that is the answer; was it not, it is now, and the first cannot be any more. Nothing is
-/// guessed, and nothing is counted twice.
+/// A step whose response is lost is repeated unchanged. If the first try was applied, the second finds the written
+/// value with its own attempt, which is the response. If not, the second try is applied, and the first cannot be
+/// applied any more. The server never guesses and never counts twice.
 #[derive(Debug)]
 pub struct Counters {
     run: u64,
     last_attempt: u64,
     positions: Positions,
     lines: BTreeMap<CounterName, Line>,
-    /// Counters that have something to ask and no step in flight.
+    /// Counters with waiting grants or a step to repeat, and without a step in flight.
     ready: VecDeque<CounterName>,
-    /// Counters that may have made etcd refuse a whole transaction. Each gets a transaction of its own until etcd answers it.
+    /// Counters that may have caused etcd to refuse a whole transaction. Each gets its own transaction until etcd
+    /// answers it.
     suspects: BTreeSet<CounterName>,
     questions: BTreeMap<u64, Open>,
     last_question: u64,
     settled: Vec<Settled>,
 }
 
-/// What is asked of one counter.
+/// The open grants of one counter.
 #[derive(Debug, Default)]
 struct Line {
-    /// A step that is in flight, or is to be asked again.
+    /// Step that is in flight or must be repeated, with the grants that it counts and their fences.
     step: Option<(Step, Vec<(Place, u64)>)>,
-    /// Grants that no step counts yet, with the least fence of each.
+    /// Grants without a step, with the minimum fence of each.
     waiting: Vec<(Place, u64)>,
 }
 
@@ -104,7 +106,7 @@ struct Place {
     member: usize,
 }
 
-/// A question that is not over.
+/// An unfinished question.
 #[derive(Debug)]
 struct Open {
     question: QuorumQuestion,
@@ -114,7 +116,7 @@ struct Open {
 }
 
 impl Counters {
-    /// Knows no counter. `run` is another one for each start of a server.
+    /// Returns an empty set of counters. `run` must differ for each start of a server.
     pub fn new(run: u64) -> Self {
         Self {
             run,
@@ -129,12 +131,12 @@ impl Counters {
         }
     }
 
-    /// Nothing is asked.
+    /// Returns whether no question is open.
     pub fn is_empty(&self) -> bool {
         self.questions.is_empty()
     }
 
-    /// Takes a question that has to be answered by then. Deadlines only rise.
+    /// Accepts a question that fails at `deadline`. Deadlines must not decrease.
     pub fn ask(&mut self, question: QuorumQuestion, deadline: Time) {
         self.last_question += 1;
         let number = self.last_question;
@@ -152,7 +154,7 @@ impl Counters {
         self.questions.insert(number, Open { question, fences, uncounted, deadline });
     }
 
-    /// The next steps, at most so many, all of different counters. A suspect is alone.
+    /// Returns the next steps, at most `count_max`, all of different counters. A suspect gets a list of its own.
     pub fn next_steps(&mut self, count_max: usize) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut has_suspect = false;
@@ -164,7 +166,7 @@ impl Counters {
             has_suspect = self.suspects.contains(&name);
             let Some(line) = self.lines.get_mut(&name) else { continue };
             if let Some((step, _)) = &line.step {
-                // Once more, as it was.
+                // Repeat the step unchanged: a new attempt could count twice.
                 steps.push(step.clone());
                 continue;
             }
@@ -183,7 +185,7 @@ impl Counters {
         steps
     }
 
-    /// The cluster has answered a step.
+    /// Accepts the reply of the cluster to a step.
     pub fn answered(&mut self, step: &Step, reply: Reply) {
         self.suspects.remove(&step.name);
         let written = match reply {
@@ -194,7 +196,7 @@ impl Counters {
         if let Some(revision) = written {
             self.positions.set(&step.name, Position { revision, fence: step.fence });
         } else if let Reply::Found(found) = reply {
-            // Where somebody removed it, it goes on from what we know.
+            // If the counter was deleted, continue from the last known fence, so that fences never fall.
             let fence = self.positions.get(&step.name).fence;
             let position =
                 found.map_or(Position { revision: 0, fence }, |Found { revision, fence, .. }| Position {
@@ -212,7 +214,7 @@ impl Counters {
             }
             Reply::Nonsense => counted.iter().for_each(|(place, _)| self.give_up(place.question)),
             _ => {
-                // Somebody else has counted: once more from there, in front of those that came later.
+                // Another server has counted. Retry from its fence, before the grants that arrived later.
                 if let Some(line) = self.lines.get_mut(&step.name) {
                     line.waiting.splice(0..0, counted);
                 }
@@ -221,7 +223,7 @@ impl Counters {
         self.go_on(&step.name);
     }
 
-    /// The answer to a step was lost, or it was not heard: it is asked once more.
+    /// Repeats a step whose response was lost, or that was not sent.
     pub fn lost(&mut self, step: &Step) {
         if let Some(line) = self.lines.get_mut(&step.name)
             && line.step.as_ref().is_some_and(|(own, _)| own.attempt == step.attempt)
@@ -239,7 +241,7 @@ impl Counters {
         self.lost(step);
     }
 
-    /// The cluster will never count this.
+    /// Fails the questions of a step that the cluster will never apply.
     pub fn refused(&mut self, step: &Step) {
         if let Some((_, counted)) = self.leave_flight(step) {
             counted.iter().for_each(|(place, _)| self.give_up(place.question));
@@ -247,7 +249,7 @@ impl Counters {
         }
     }
 
-    /// Gives up what was to be answered by now. Says whether there was anything.
+    /// Fails the questions whose deadline has passed. Returns whether there were any.
     pub fn expire(&mut self, now: Time) -> bool {
         let is_over = |open: &Open| open.deadline <= now;
         let mut any = false;
@@ -261,39 +263,40 @@ impl Counters {
         any
     }
 
-    /// Gives up everything that was asked.
+    /// Fails all open questions.
     pub fn give_up_all(&mut self) {
         while let Some((number, _)) = self.questions.first_key_value() {
             self.give_up(*number);
         }
-        // What is in flight is answered to nobody; a step that is applied all the same is found by the next one.
+        // Steps in flight lose their questions. If one is applied all the same, the next step of its counter finds the
+        // new value.
         self.lines.clear();
         self.ready.clear();
     }
 
-    /// By when the next question has to be answered.
+    /// Returns the deadline of the oldest open question.
     pub fn next_deadline(&self) -> Option<Time> {
         self.questions.first_key_value().map(|(_, open)| open.deadline)
     }
 
-    /// Questions that are over since this was last asked.
+    /// Returns the questions that have finished since the last call.
     pub fn take_settled(&mut self) -> Vec<Settled> {
         std::mem::take(&mut self.settled)
     }
 
-    /// The step of this attempt, and what it counts, if it is still waited for.
+    /// Removes and returns the step of this attempt with its grants, if it is still in flight.
     fn leave_flight(&mut self, step: &Step) -> Option<(Step, Vec<(Place, u64)>)> {
         let line = self.lines.get_mut(&step.name)?;
         line.step.take_if(|(own, _)| own.attempt == step.attempt)
     }
 
-    /// A counter whose step came back: it is asked again, or nothing is left to ask.
+    /// Continues a counter whose step has returned: queues it again, or removes it if nothing is left.
     fn go_on(&mut self, name: &CounterName) {
         let Some(line) = self.lines.get_mut(name) else { return };
         let questions = &self.questions;
         let is_open = |(place, _): &(Place, u64)| questions.contains_key(&place.question);
         line.waiting.retain(is_open);
-        // Nobody waits for it any more.
+        // All questions of the step are finished, so nobody needs its result.
         line.step.take_if(|(_, counted)| !counted.iter().any(is_open));
         if line.step.is_none() && line.waiting.is_empty() {
             self.lines.remove(name);
@@ -313,7 +316,7 @@ impl Counters {
         }
     }
 
-    /// What it waits for elsewhere is skipped there.
+    /// Fails a question. Lines of its other counters skip it later.
     fn give_up(&mut self, question: u64) {
         if let Some(Open { question, .. }) = self.questions.remove(&question) {
             self.settled.push(Settled { question, fences: None });
@@ -330,7 +333,7 @@ mod tests {
     const RUN: u64 = 7;
     const STEP_COUNT_MAX: usize = 127;
 
-    /// What a cluster does with steps.
+    /// A cluster that applies steps to counters in memory.
     #[derive(Default)]
     struct Cluster {
         revision: i64,
@@ -402,16 +405,16 @@ mod tests {
             assert_eq!(fences(&mut counters), [Some(vec![fence])]);
         }
         assert_eq!(cluster.revision, 3, "one write for each");
-        // Another server goes on where this one was, whatever it believes.
+        // Another server continues from the stored fence, whatever it believes.
         let mut other = Counters::new(RUN + 1);
         ask(&mut other, &[("k", 1)]);
         serve(&mut other, &mut cluster);
         assert_eq!(fences(&mut other), [Some(vec![4])]);
-        // And what this one knows is old now.
+        // The first server's position is now outdated.
         ask(&mut counters, &[("k", 4)]);
         serve(&mut counters, &mut cluster);
         assert_eq!(fences(&mut counters), [Some(vec![5])]);
-        // What a key had before its scope rose counts too.
+        // The fence from before the key had scope quorum counts too.
         ask(&mut counters, &[("k", 20)]);
         serve(&mut counters, &mut cluster);
         assert_eq!(fences(&mut counters), [Some(vec![20])]);

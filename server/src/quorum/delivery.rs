@@ -1,4 +1,4 @@
-//! What becomes of a question that is over.
+//! Delivery of the results of questions.
 
 use super::counters::Settled;
 use crate::log::port::LogBatch;
@@ -7,18 +7,18 @@ use crate::waiting::{Waiting, mails};
 use waymaker_engine::log::Record;
 use waymaker_engine::{QuorumMember, QuorumQuestion, ReservedEnd, Time};
 
-/// Who has to hear of it next.
+/// The receivers of a result.
 #[derive(Debug)]
 pub enum Delivery {
-    /// Workers.
+    /// Mail for workers.
     Workers(Vec<(u16, Mail)>),
-    /// The log, where a grant has to be in it first.
+    /// Records for the log. The grants begin after the log has synced them.
     Log(LogBatch),
 }
 
 impl Delivery {
-    /// Delivers a question that is over. With a log, a grant begins once the log says durably that the cluster counted it. Without
-    /// that record a restart drops the grant.
+    /// Prepares the delivery of a finished question. With a log, a grant begins after the log has durably recorded that
+    /// the cluster counted it. A restart drops grants without that record.
     pub fn new(settled: Settled, has_log: bool, now: Time) -> Self {
         let Settled { mut question, fences } = settled;
         let Some(fences) = fences else {
@@ -36,7 +36,7 @@ impl Delivery {
     }
 }
 
-/// Gives grants the fences that the cluster counted.
+/// Sets the fences of the grants to those that the cluster counted.
 fn give_fences(question: &mut QuorumQuestion, fences: &[u64]) {
     question.members.iter_mut().zip(fences).for_each(|(member, fence)| member.reserved.fence = *fence);
     let grants = question.several.iter_mut().flatten();

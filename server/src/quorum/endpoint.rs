@@ -1,4 +1,4 @@
-//! Where one member is.
+//! The address of one etcd member.
 
 use super::options::{QuorumOptions, QuorumOptionsError};
 use super::tls;
@@ -10,26 +10,26 @@ use rustls_pki_types::ServerName;
 use std::fmt;
 use std::sync::Arc;
 
-/// One member as it is reached.
+/// The address of one member, and its encryption.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// What its requests are addressed to.
+    /// Origin that requests are addressed to.
     pub(super) origin: Uri,
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) encryption: Option<Encryption>,
 }
 
-/// How connections to one member are encrypted.
+/// TLS settings for the connections to one member.
 #[derive(Clone, Debug)]
 pub(super) struct Encryption {
     pub(super) config: Arc<ClientConfig>,
-    /// What must stand in its certificate.
+    /// Name that the certificate of the member must contain.
     pub(super) name: ServerName<'static>,
 }
 
 impl Endpoint {
-    /// All members, at least one. Reads the files of TLS if a member needs them.
+    /// Parses all endpoints, at least one. Reads the TLS files if an endpoint needs them.
     pub(super) fn all(options: &QuorumOptions) -> Result<Vec<Self>, QuorumOptionsError> {
         if options.endpoints.is_empty() {
             return Err(QuorumOptionsError::NoEndpoint);
@@ -39,7 +39,8 @@ impl Endpoint {
         let files =
             [("--quorum-ca", &options.ca), ("--quorum-cert", &options.cert), ("--quorum-key", &options.key)];
         let given = files.iter().find(|(_, file)| file.is_some());
-        // Who gives files means all members, and a password is not to go to one of them in the clear.
+        // An operator who names TLS files expects TLS for all members. Also, a password must not go to a member in
+        // plain text.
         if let (Some((option, _)), Some(endpoint)) =
             (given, options.endpoints.iter().find(|text| !is_encrypted(text)))
         {
@@ -57,7 +58,7 @@ impl Endpoint {
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
         let authority: Authority = rest.strip_suffix('/').unwrap_or(rest).parse().ok()?;
         let port = authority.port_u16().filter(|port| *port != 0)?;
-        // An address of IPv6 stands in brackets there.
+        // The authority has an IPv6 address in brackets.
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if host.is_empty() || authority.as_str().contains('@') {
             return None;

@@ -1,8 +1,8 @@
-//! Fences of scope quorum: their counters live in an etcd cluster.
+//! Fences of scope quorum, whose counters are in an etcd cluster.
 //!
-//! Consensus is not ours. What must outlive this machine is asked of etcd, which keeps it on several; here is what asks.
-//! [`options`] says how to reach the cluster, [`cluster`] asks one member at a time and says what became of each question:
-//! it was answered, it was certainly not heard, or nobody knows.
+//! The server has no consensus of its own. State that must survive the loss of this machine is stored in etcd, which
+//! replicates it. [`options`] has the addresses of the cluster. [`cluster`] sends each request to one member and
+//! reports its outcome: answered, certainly not applied, or unknown.
 
 pub mod asker;
 mod channel;

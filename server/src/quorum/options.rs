@@ -1,4 +1,4 @@
-//! How to reach the cluster.
+//! Options for the etcd cluster.
 
 use crate::options::heading;
 use crate::tls::TlsError;
@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// Default of `--quorum-prefix`.
 const PREFIX: &str = "waymaker/";
 
-/// Members of the cluster, and how the server authenticates. Endpoints are tried in this order: the next once one has failed.
+/// Members of the cluster, and how the server authenticates. The server tries endpoints in this order and moves to the
+/// next one after a failure.
 #[derive(Clone, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::QUORUM)]
 pub struct QuorumOptions {
@@ -52,7 +53,7 @@ impl QuorumOptions {
     /// Returns these options, or `None` if they name no cluster.
     ///
     /// # Errors
-    /// If there are options of a cluster, but no members.
+    /// Returns [`QuorumOptionsError::Incomplete`] if other quorum options are set but no members.
     pub fn configured(&self) -> Result<Option<&Self>, QuorumOptionsError> {
         if !self.endpoints.is_empty() {
             return Ok(Some(self));
@@ -86,7 +87,7 @@ impl Default for QuorumOptions {
     }
 }
 
-/// Without the password.
+/// Omits the password.
 impl fmt::Debug for QuorumOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { endpoints, prefix, user, password: _, ca, cert, key } = self;
@@ -96,40 +97,40 @@ impl fmt::Debug for QuorumOptions {
     }
 }
 
-/// Why the options cannot be used.
+/// Reasons why the options cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum QuorumOptionsError {
-    /// No member is named.
+    /// The list of members is empty.
     #[error("--quorum-endpoints: the list is empty; name at least one member")]
     NoEndpoint,
-    /// What should name a member does not.
+    /// An endpoint is not an address.
     #[error(
         "--quorum-endpoints: {endpoint:?} is not an address; use http://HOST:PORT, https://HOST:PORT or HOST:PORT"
     )]
     BadEndpoint {
-        /// What it is.
+        /// The given text, without its password.
         endpoint: String,
     },
-    /// Files of TLS for a member that is reached without it.
+    /// There are TLS files, but a member without TLS.
     #[error("{option}: the member {endpoint} is reached without TLS; write its address with https://")]
     NotEncrypted {
-        /// What was given.
+        /// Option that names the TLS file.
         option: &'static str,
-        /// The member.
+        /// Member without TLS.
         endpoint: String,
     },
-    /// An option that does nothing without another.
+    /// An option needs another option that is missing.
     #[error("{given} needs {missing}")]
     Incomplete {
-        /// What was given.
+        /// The given option.
         given: &'static str,
-        /// What was not.
+        /// The missing option.
         missing: &'static str,
     },
-    /// The system believes nobody.
+    /// The system has no CA certificates.
     #[error("--quorum-ca: the system has no CA certificates; name a PEM file")]
     NoRoots,
-    /// A file of TLS cannot be used.
+    /// A TLS file cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }

@@ -1,58 +1,58 @@
-//! How workers reach the thread that asks the cluster.
+//! The channel from the workers to the quorum thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use waymaker_engine::{QuorumQuestion, QuorumState};
 
-/// What the thread is told.
+/// An order for the quorum thread.
 #[derive(Debug)]
 pub enum QuorumOrder {
-    /// Have these counted.
+    /// Count the fences of these questions.
     Count(Vec<QuorumQuestion>),
-    /// Nothing comes after this.
+    /// Stop the thread. No order may follow.
     Stop,
 }
 
-/// Where workers leave what the cluster is to count. Nobody ever waits here.
+/// The sending end for questions to the cluster. Sending never blocks.
 #[derive(Clone, Debug)]
 pub struct QuorumPort {
     sender: UnboundedSender<QuorumOrder>,
     status: Arc<QuorumStatus>,
 }
 
-/// What the thread says of the cluster.
+/// The availability of the cluster, as the quorum thread last saw it.
 #[derive(Debug, Default)]
 pub struct QuorumStatus {
     is_unavailable: AtomicBool,
 }
 
 impl QuorumPort {
-    /// A port, and its other end.
+    /// Returns a port and its receiving end.
     pub fn new() -> (Self, UnboundedReceiver<QuorumOrder>) {
         let (sender, receiver) = unbounded_channel();
         (Self { sender, status: Arc::default() }, receiver)
     }
 
-    /// Leaves questions behind what was recorded of them.
+    /// Sends questions to the quorum thread. With a log, the caller must first have recorded their reservations.
     pub fn ask(&self, questions: Vec<QuorumQuestion>) {
         self.tell(QuorumOrder::Count(questions));
     }
 
-    /// Tells the thread something.
+    /// Sends an order to the quorum thread.
     pub fn tell(&self, order: QuorumOrder) {
-        // The thread ends after all workers.
+        // Cannot fail: the quorum thread ends after all workers.
         let _ = self.sender.send(order);
     }
 
-    /// What the thread says of the cluster.
+    /// Returns the availability of the cluster.
     pub fn status(&self) -> &Arc<QuorumStatus> {
         &self.status
     }
 }
 
 impl QuorumStatus {
-    /// What may be expected of the cluster. Until the first question fails that is the best.
+    /// Returns the availability of the cluster. It is `Ready` until the first failure.
     #[inline]
     pub fn state(&self) -> QuorumState {
         if self.is_unavailable.load(Ordering::Relaxed) {
@@ -62,7 +62,7 @@ impl QuorumStatus {
         }
     }
 
-    /// Says whether it answers from here on.
+    /// Sets the availability of the cluster.
     pub fn set_unavailable(&self, is_unavailable: bool) {
         self.is_unavailable.store(is_unavailable, Ordering::Relaxed);
     }

@@ -1,20 +1,21 @@
-//! How far counters were when they were last seen.
+//! A bounded memory of the last known values of counters.
 
 use std::collections::BTreeMap;
 use waymaker_engine::CounterName;
 
-/// A counter when it was last seen. By default it is not there.
+/// The last known value of a counter. The default means that the counter does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// The revision of the cluster in which it was written; 0: it is not there.
+    /// Revision of the cluster that wrote the counter; 0 if the counter does not exist.
     pub(crate) revision: i64,
-    /// Its fence.
+    /// Fence of the counter.
     pub(crate) fence: u64,
 }
 
-/// Counters that were seen lately. One that is forgotten costs a round trip more, and nothing else.
+/// The last known values of recently used counters. A forgotten counter costs one more round trip to the cluster and
+/// nothing else.
 ///
-/// Two generations, of which the older is forgotten as a whole once the younger is full.
+/// There are two generations. When the younger one is full, it replaces the older one.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     young: BTreeMap<CounterName, Position>,
@@ -22,7 +23,7 @@ pub(crate) struct Positions {
     old: BTreeMap<CounterName, Position>,
 }
 
-/// Bytes of one generation.
+/// Maximum size of one generation in bytes.
 const GENERATION_LEN_MAX: usize = 64 << 20;
 /// Memory of one counter without its key, in bytes.
 const ENTRY_LEN: usize = 96;

@@ -1,4 +1,4 @@
-//! The thread that asks the cluster.
+//! The quorum thread, which sends requests to the cluster.
 
 use super::asker::{Act, Asker};
 use super::cluster::{Cluster, ClusterError};
@@ -21,12 +21,12 @@ use waymaker_engine::CounterName;
 use waymaker_proto::etcd::etcdserverpb::RangeRequest;
 use waymaker_protocol::Readable;
 
-/// How long a member has to answer.
+/// Timeout of one request to a member.
 const ATTEMPT: Duration = Duration::from_millis(QUORUM_ATTEMPT_MS);
-/// The thread wakes after this time at the latest.
+/// Longest sleep of the thread.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// The running thread. It alone asks the cluster, so workers never wait for a network.
+/// The running quorum thread. Only this thread uses the cluster, so workers never wait for its network.
 #[derive(Debug)]
 pub struct QuorumThread {
     thread: JoinHandle<()>,
@@ -34,10 +34,10 @@ pub struct QuorumThread {
 }
 
 impl QuorumThread {
-    /// Starts it. `wake` wakes a worker that slept when something was left for it.
+    /// Starts the thread. `wake` wakes a sleeping worker that has new mail.
     ///
     /// # Errors
-    /// If a thread cannot be made.
+    /// Returns an error if the runtime or the thread cannot be created.
     pub fn start(
         cluster: Cluster,
         prefix: String,
@@ -57,7 +57,7 @@ impl QuorumThread {
             in_flight: JoinSet::new(),
         };
         let thread = std::thread::Builder::new().name("quorum".to_owned());
-        // A task: whatever wakes what the runtime blocks on costs a system call.
+        // Use a task instead of blocking on the future: waking the future that `block_on` polls costs a system call.
         let thread = thread.spawn(move || {
             let task = runtime.spawn(async move { run.run(orders).await });
             runtime.block_on(task).expect("the task that asks the etcd cluster panicked");
@@ -65,23 +65,23 @@ impl QuorumThread {
         Ok(Self { thread, port })
     }
 
-    /// Ends it. Nobody may ask anything any more; what was asked is given up.
+    /// Stops the thread. Nobody may send questions any more; open questions get no result.
     pub fn stop(self) {
         self.port.tell(QuorumOrder::Stop);
-        // A panic ends the process.
+        // Ignore a panic here: the panic hook ends the process.
         let _ = self.thread.join();
     }
 }
 
-/// An answer of the cluster.
+/// The result of a request to the cluster.
 enum Answer {
-    /// To a transaction of these steps.
+    /// The result of a transaction with these steps.
     Counted(Vec<Step>, Result<Vec<Reply>, ClusterError>),
-    /// To a look.
+    /// The result of a probe.
     Seen(Result<(), ClusterError>),
 }
 
-/// Measures a request to the cluster, however it ends.
+/// Measures the duration of a request to the cluster, whatever its result.
 async fn timed<T>(node: &Node, request: impl Future<Output = T>) -> T {
     let began = node.clock.nanos();
     let answer = request.await;
@@ -89,14 +89,15 @@ async fn timed<T>(node: &Node, request: impl Future<Output = T>) -> T {
     answer
 }
 
-/// The thread, which carries out the acts of the asker.
+/// The state of the running thread, which performs the acts of the asker.
 struct Run<W> {
     asker: Asker,
     cluster: Cluster,
     prefix: String,
     node: Arc<Node>,
     wake: W,
-    /// Names of namespaces by their number. They stay after their namespaces: an answer may come late.
+    /// Names of namespaces by number. Entries stay after their namespace is removed, because a retried step may still
+    /// need the name.
     names: BTreeMap<u16, Box<[u8]>>,
     in_flight: JoinSet<Answer>,
 }
@@ -167,7 +168,7 @@ impl<W: Fn(u16)> Run<W> {
         });
     }
 
-    /// Reads one key of the cluster.
+    /// Probes the cluster: reads one key.
     fn look(&mut self) {
         let (cluster, node) = (self.cluster.clone(), Arc::clone(&self.node));
         let key = self.prefix.clone().into_bytes();
@@ -186,7 +187,7 @@ impl<W: Fn(u16)> Run<W> {
         etcd_key(&self.prefix, name, counter)
     }
 
-    /// Tells workers, or the log where a grant has to be in it first.
+    /// Delivers the result of a question to the workers, or to the log if the grant must be recorded first.
     fn deliver(&mut self, settled: Settled) {
         let log = self.node.log.as_ref();
         match Delivery::new(settled, log.is_some(), self.node.clock.now()) {

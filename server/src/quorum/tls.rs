@@ -1,4 +1,4 @@
-//! Encrypted members: whom to believe, and whom to be.
+//! TLS for connections to etcd members.
 
 use super::options::{QuorumOptions, QuorumOptionsError};
 use crate::tls::{TlsError, certificates, private_key, unusable};
@@ -6,12 +6,12 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 
-/// Returns how connections to a server are encrypted that the CAs of the system vouch for.
+/// Returns TLS settings that trust the CAs of the system.
 pub(crate) fn client_config() -> Result<Arc<ClientConfig>, QuorumOptionsError> {
     read(&QuorumOptions::default())
 }
 
-/// Reads the files.
+/// Returns the TLS settings for the cluster. Reads the files that the options name.
 pub(super) fn read(options: &QuorumOptions) -> Result<Arc<ClientConfig>, QuorumOptionsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -41,7 +41,7 @@ fn roots(options: &QuorumOptions) -> Result<RootCertStore, QuorumOptionsError> {
         }
         return Ok(roots);
     }
-    // Some of the system's may be old or odd; those do no harm.
+    // Skip certificates of the system that cannot be parsed; some systems have old or unusual ones.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() { Err(QuorumOptionsError::NoRoots) } else { Ok(roots) }
 }

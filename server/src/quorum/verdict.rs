@@ -1,30 +1,31 @@
-//! What became of a question that was not answered as asked.
+//! Classification of failed requests to etcd.
 //!
-//! etcd says little by codes, so its texts count. What is not known here may have been applied.
+//! etcd has few error codes, so the texts matter too. A request with an unknown error may have been applied.
 
 use super::channel::Lost;
 use super::cluster::ClusterError;
 use std::error::Error;
 use tonic::{Code, Status};
 
-/// What the answer says that a member gave, or that the connection to it gave in its place.
+/// Returns the outcome of a request that failed with this status. The status comes from the member or from the
+/// connection.
 pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
     let says = |text: &str| status.message().contains(text);
     match status.code() {
         _ if lost(status).is_some_and(|lost| !lost.was_sent) => ClusterError::NotSent { reason },
-        // What a member refuses before it looks at the question: it knows no leader (we ask to be told, see `cluster`), it has
-        // no vote, or it has only begun.
+        // A member refuses these before it looks at the request: it knows no leader (see `addressed` in `cluster`), it
+        // is a learner, or it has just started.
         Code::Unavailable if says("no leader") || says("for learner") || says("not capable") => {
             ClusterError::NotSent { reason }
         }
-        // The member is behind with what was agreed on before, and proposes nothing.
+        // The member has too many unapplied proposals and does not propose this one.
         Code::ResourceExhausted if says("too many requests") => ClusterError::NotSent { reason },
-        // What raft says that took no proposal, neither to keep nor to hand to its leader.
+        // Raft dropped the proposal: it neither stored it nor forwarded it to the leader.
         Code::Unknown if says("raft proposal dropped") => ClusterError::NotSent { reason },
-        // The rights of the user were not even looked at.
+        // The member rejected the token before it checked the rights of the user.
         _ if is_stale_token(status) => ClusterError::NotSent { reason },
-        // Looked at before it is applied, in the same order by every member: no space, a key in two places of one transaction,
-        // no permission, or keys that members disagree on. They say it again until somebody mends it.
+        // Every member checks these in the same order before it applies the request. Examples are missing space, a
+        // repeated key, missing permission, and a corrupt cluster. A retry fails until an operator corrects the cause.
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists
@@ -37,24 +38,24 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
         Code::ResourceExhausted if says("space exceeded") || says("received message larger") => {
             ClusterError::Refused { reason }
         }
-        // "request timed out", "server stopped": it was proposed, and may be applied yet. "leader changed" is said to readers
-        // only, as far as we know. A connection that was lost may have carried the question.
+        // "request timed out" and "server stopped": the member proposed the request, so it may still be applied.
+        // "leader changed" goes to readers only, as far as we know. A lost connection may have carried the request.
         _ => ClusterError::Unknown { reason },
     }
 }
 
-/// The token has expired, its member has forgotten it, or rights have changed since. A new one helps.
+/// Returns whether a new token helps: the token has expired, its member has forgotten it, or rights have changed since.
 pub(super) fn is_stale_token(status: &Status) -> bool {
     let texts = ["invalid auth token", "revision of auth store is old", "revision in header is old"];
     texts.iter().any(|text| status.message().contains(text))
 }
 
-/// Users are asked for who they are.
+/// Returns whether the member requires a token and the request had none.
 pub(super) fn is_missing_token(status: &Status) -> bool {
     status.code() == Code::InvalidArgument && status.message().contains("user name is empty")
 }
 
-/// Why there is no answer, if that is so.
+/// Returns the reason for which the connection gave no response, if that happened.
 pub(super) fn lost(status: &Status) -> Option<&Lost> {
     status.source().and_then(|source| source.downcast_ref())
 }
