@@ -1,24 +1,23 @@
-//! The one place that reads a clock.
+//! The clocks of the server. Only this module reads them.
 
 use waymaker_engine::{Nanos, Time};
 
-/// One reading of a clock, in whole milliseconds on both sides of it.
+/// One reading of a clock, rounded to whole milliseconds in both directions.
 ///
-/// The engine counts whole milliseconds. A lease that began with the millisecond before would end early, and a deadline
-/// that counts as passed in the millisecond before it comes would as well. So `now` is what leases, waits and sessions
-/// begin at, and `passed` is what their deadlines are compared with. Then none ends before its whole length.
+/// The engine counts whole milliseconds. Leases, waits and sessions start at `now`, and their deadlines are compared
+/// with `passed`. With one rounding for both, a lease could end up to one millisecond early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Moment {
-    /// The first whole millisecond that is not before the reading.
+    /// Reading rounded up to a whole millisecond.
     pub now: Time,
-    /// The last whole millisecond that is not after the reading.
+    /// Reading rounded down to a whole millisecond.
     pub passed: Time,
-    /// The reading itself, for measured durations.
+    /// Exact reading, for measured durations.
     pub nanos: Nanos,
 }
 
 impl Moment {
-    /// The moment of a reading in seconds and nanoseconds, the latter below one second.
+    /// Returns the moment of a reading in seconds and nanoseconds. `nanos` must be below one second.
     #[inline]
     pub fn of(seconds: u64, nanos: u32) -> Self {
         let passed_ms = seconds * 1000 + u64::from(nanos / 1_000_000);
@@ -29,7 +28,7 @@ impl Moment {
     }
 }
 
-/// A clock that knows whole milliseconds alone.
+/// The moment of a clock that counts whole milliseconds only.
 impl From<Time> for Moment {
     #[inline]
     fn from(time: Time) -> Self {
@@ -37,30 +36,30 @@ impl From<Time> for Moment {
     }
 }
 
-/// Where workers get the time from. A simulator hands in another.
+/// Source of the time. A simulator passes its own clock.
 pub trait Clock: std::fmt::Debug + Send + Sync {
-    /// Milliseconds since boot, suspended time included, rounded up: when something begins.
+    /// Returns the milliseconds since boot, including suspended time, rounded up: the start of a lease or wait.
     fn now(&self) -> Time;
-    /// The same reading, rounded both ways.
+    /// Returns the same reading rounded in both directions.
     #[inline]
     fn moment(&self) -> Moment {
         self.now().into()
     }
-    /// The same in nanoseconds, for rates.
+    /// Returns the nanoseconds since boot, for rates.
     fn nanos(&self) -> u64;
-    /// Microseconds since 1970: for instants that clients name, and for display.
+    /// Returns the microseconds since 1970, for instants in requests and for display.
     fn unix_micros(&self) -> i64;
 }
 
-/// The machine's boot-time clock. It goes on while the machine is suspended, so leases run out as they should.
+/// The boot-time clock of the machine. It continues while the machine is suspended, so leases expire on time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
 impl BootClock {
-    /// Names the boot of the machine from which its time counts.
+    /// Returns the id of the machine's current boot, which the boot-time clock counts from.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// Returns an error if `/proc` has no valid boot id.
     pub fn boot_id() -> std::io::Result<[u8; 16]> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();

@@ -1,4 +1,5 @@
-//! Checks that a file, socket or directory could be made. The checks make nothing, so that a check of the configuration leaves no trace.
+//! Checks whether a file, socket or directory could be created. The checks create nothing, so checking a configuration
+//! leaves no trace.
 
 use nix::unistd::{AccessFlags, access};
 use std::fs;
@@ -7,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
-/// Fails if a file could be neither made nor written.
+/// Returns an error if a file can be neither written nor created.
 pub(crate) fn file(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(about) if about.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -17,8 +18,8 @@ pub(crate) fn file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Fails if no Unix socket could be made at this path. The directory may be missing: a supervisor may make it together with the
-/// start, such as systemd a directory in `/run`.
+/// Returns an error if no Unix socket can be created at this path. The directory may be missing: a supervisor may
+/// create it at the start, as systemd does with a directory in `/run`.
 pub(crate) fn socket(path: &Path) -> io::Result<()> {
     SocketAddr::from_pathname(path)?;
     let possible = match fs::symlink_metadata(path) {
@@ -30,7 +31,7 @@ pub(crate) fn socket(path: &Path) -> io::Result<()> {
     possible.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
-/// Fails if a directory could be neither made, with those above it, nor written.
+/// Returns an error if a directory can be neither written nor created together with its parents.
 pub(crate) fn directory(path: &Path) -> io::Result<()> {
     for directory in path.ancestors().map(or_here) {
         match fs::metadata(directory) {
@@ -43,7 +44,7 @@ pub(crate) fn directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Fails if the directory of a path is missing or takes no files.
+/// Returns an error if the parent directory of a path is missing or not writable.
 fn entry(path: &Path) -> io::Result<()> {
     writable(path.parent().map_or(path, or_here))
 }

@@ -11,63 +11,64 @@ use waymaker_engine::log::BACKUP_SUPERBLOCK_NAME;
 const LOCK_TRIES: u32 = 5;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
-/// Why a data directory cannot be used.
+/// Reasons why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// The directory or its lock file cannot be made or written.
+    /// The directory or its lock file cannot be created or written.
     #[error("--data-dir: cannot write to {path}: {error}")]
     Unwritable {
-        /// Which.
+        /// Path of the directory or file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// It is a backup.
+    /// The directory is a backup.
     #[error("--data-dir: {0} is a backup, and a server on it would repeat fences; use waymaker-ctl restore")]
     Backup(PathBuf),
-    /// Another server uses it.
+    /// Another server uses the directory.
     #[error(
         "--data-dir: {path} is in use by another server ({owner}); stop that server, or use another directory"
     )]
     InUse {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// What that server wrote about itself.
+        /// Text in the lock file of the other server.
         owner: String,
     },
 }
 
-/// A data directory that is ours until this is dropped. The locks are the kernel's and end with the process, however it
-/// ends; what stands in the file only tells people who has it.
+/// A locked data directory. The kernel holds the locks until this value is dropped or the process ends. The text in the
+/// lock file only informs people.
 #[derive(Debug)]
 pub struct DataDir {
-    /// The file `LOCK`, which servers of every version lock.
+    /// File `LOCK`, which servers of every version lock.
     lock: File,
-    /// The directory itself, which is locked too: so a deleted `LOCK` lets no second server in.
+    /// The directory itself, locked too, so that deleting `LOCK` admits no second server.
     _directory: File,
     path: PathBuf,
 }
 
 impl DataDir {
-    /// Fails if [`DataDir::open`] would, but for another server. Changes nothing.
+    /// Checks whether [`DataDir::open`] would succeed, apart from other servers that use the directory. Changes
+    /// nothing.
     ///
     /// # Errors
-    /// If it is a backup or could not be written.
+    /// Returns an error if the directory is a backup or cannot be written.
     pub fn check(path: &Path) -> Result<(), DataDirError> {
         refuse_backup(path)?;
         creatable::directory(path).map_err(|error| unwritable(path, error))?;
         let lock = path.join("LOCK");
         if lock.exists() {
-            // Another user may have started a server here.
+            // The file may belong to another user who started a server here.
             creatable::file(&lock).map_err(|error| unwritable(&lock, error))?;
         }
         Ok(())
     }
 
-    /// Makes the directory if it is missing, and locks it.
+    /// Creates the directory if it is missing, and locks it.
     ///
     /// # Errors
-    /// If it is a backup, cannot be written, or another server has it.
+    /// Returns an error if the directory is a backup, cannot be written, or is locked by another server.
     pub fn open(path: &Path) -> Result<Self, DataDirError> {
         refuse_backup(path)?;
         DirBuilder::new()
@@ -77,7 +78,7 @@ impl DataDir {
             .map_err(|error| unwritable(path, error))?;
         let lock_path = path.join("LOCK");
         let directory = File::open(path).map_err(|error| unwritable(path, error))?;
-        // Some file systems, such as NFS, cannot lock a directory. There the file has to do.
+        // Some file systems, such as NFS, cannot lock a directory. The lock on the file must then suffice.
         if let Err(TryLockError::WouldBlock) = lock_soon(&directory) {
             let owner = match File::open(&lock_path) {
                 Ok(lock) => owner(&lock),
@@ -100,21 +101,21 @@ impl DataDir {
         let write = |lock: &mut File| {
             lock.set_len(0)?;
             lock.rewind()?;
-            // In one write, so that another server never reads a part of it.
+            // Use a single write, so that another server never reads a part of the text.
             lock.write_all(format!("pid {}", std::process::id()).as_bytes())
         };
         write(&mut lock).map_err(|error| unwritable(&lock_path, error))?;
         Ok(Self { lock, _directory: directory, path: path.to_owned() })
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Tells people, beside which process has it, where that serves.
+    /// Adds the server's addresses to the lock file, for people.
     pub fn note_addresses(&self, addresses: &str) {
-        // It helps, and nothing depends on it.
+        // Ignore errors: nothing depends on this text.
         let _ = (&self.lock).write_all(format!(", serving {addresses}").as_bytes());
     }
 }
@@ -130,7 +131,7 @@ fn refuse_backup(path: &Path) -> Result<(), DataDirError> {
     Ok(())
 }
 
-/// Locks a file, which an ended process may still have for a moment.
+/// Locks a file. Retries briefly, because a process that just ended may still hold the lock.
 fn lock_soon(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_TRIES {
         match file.try_lock() {

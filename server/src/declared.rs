@@ -1,4 +1,4 @@
-//! Namespaces that the configuration declares: they are there from the start, with their terms in every shard.
+//! Namespaces that the configuration declares. They exist from the start, and every shard has their terms.
 
 use crate::milliseconds::Milliseconds;
 use crate::namespaces::NamespaceRefusal;
@@ -8,34 +8,34 @@ use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Account, Holder, Terms};
 use waymaker_protocol::NamespaceKind;
 
-/// Why a declared namespace cannot be opened.
+/// Reasons why a declared namespace cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeclarationError {
-    /// It was created with another kind.
+    /// The data directory has the namespace with another kind.
     #[error(
         "namespace \"{name}\" has kind {logged} in the data directory, but the configuration declares kind {declared}; declare kind \
          {logged}, or start without the declaration and remove the namespace"
     )]
     OtherKind {
-        /// Its name.
+        /// Name of the namespace.
         name: String,
-        /// Its kind in the data directory.
+        /// Kind in the data directory.
         logged: &'static str,
-        /// Its kind in the configuration.
+        /// Kind in the configuration.
         declared: &'static str,
     },
-    /// All numbers of namespaces are in use.
+    /// All namespace numbers are in use.
     #[error(
         "namespace \"{name}\" cannot be opened: the data directory has as many namespaces as there are numbers"
     )]
     TooMany {
-        /// Its name.
+        /// Name of the namespace.
         name: String,
     },
 }
 
 impl DeclaredNamespace {
-    /// Fails if the data directory has the namespace with another kind.
+    /// Returns an error if the data directory has the namespace with another kind.
     pub(crate) fn check_kind(&self, logged: NamespaceKind) -> Result<(), DeclarationError> {
         if logged == self.kind { Ok(()) } else { Err(self.other_kind(logged)) }
     }
@@ -47,14 +47,14 @@ impl DeclaredNamespace {
 }
 
 impl Node {
-    /// Opens the declared namespaces, and tells every shard their terms. Must be called after the namespaces of the log are restored,
-    /// before anything in them is, and before any worker runs.
+    /// Opens the declared namespaces and sets their terms in every shard. Must be called after the namespaces of the
+    /// log are restored, before their contents are restored, and before any worker runs.
     ///
     /// # Errors
-    /// If the log has one of them with another kind.
+    /// Returns an error if the log has one of the namespaces with another kind, or if no number is left.
     ///
     /// # Panics
-    /// If a worker has a turn.
+    /// Panics if a worker has the turn of a shard.
     pub(crate) fn open_declared(&self) -> Result<(), DeclarationError> {
         self.declared.iter().try_for_each(|declared| self.open_one(declared))
     }

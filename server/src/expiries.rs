@@ -1,32 +1,33 @@
-//! How many entries of registries ended with their lease, for those who watch the server.
+//! Counters of expired registrations, for metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Types of one namespace that are counted one by one. Clients name them, so there must be a bound.
+/// Maximum number of types of one namespace with their own counter. Clients choose the types, so a bound is necessary.
 const TYPE_COUNT_MAX: usize = 64;
 
-/// Entries that ended with their lease since the start of the server. A lock does no harm: they do so rarely, and each is
-/// counted in no time.
+/// Registrations that have expired since the start of the server. A mutex suffices: registrations expire rarely, and
+/// counting one takes little time.
 #[derive(Debug, Default)]
 pub struct Expiries(Mutex<BTreeMap<u16, Types>>);
 
-/// The types of one namespace.
+/// Counts by type, for one namespace.
 type Types = BTreeMap<Box<[u8]>, u64>;
 
-/// How many entries of one type ended with their lease.
+/// Number of expired registrations of one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpiryCount {
-    /// The number of their namespace.
+    /// Number of the namespace.
     pub namespace: u16,
-    /// Their type. The empty one stands for entries without one, and for all types beyond the first 64 of a namespace.
+    /// Type of the registrations. The empty type stands for registrations without a type, and for all types beyond the
+    /// first 64 of a namespace.
     pub type_name: Box<[u8]>,
-    /// How many.
+    /// Number of expired registrations.
     pub count: u64,
 }
 
 impl Expiries {
-    /// One more entry of this type ended.
+    /// Counts one expired registration of this type.
     pub(crate) fn count(&self, namespace: u16, type_name: &[u8]) {
         let mut namespaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let types = namespaces.entry(namespace).or_default();
@@ -39,12 +40,12 @@ impl Expiries {
         *types.entry(Box::from(type_name)).or_default() += 1;
     }
 
-    /// A namespace is gone, and its number may stand for another one after a restart.
+    /// Removes the counts of a removed namespace: after a restart another namespace may have its number.
     pub(crate) fn forget(&self, namespace: u16) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&namespace);
     }
 
-    /// All counts, by namespace and type.
+    /// Returns all counts, sorted by namespace and type.
     pub fn read(&self) -> Vec<ExpiryCount> {
         let namespaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = Vec::new();

@@ -1,8 +1,8 @@
-//! The edge of Waymaker.
+//! The Waymaker server.
 //!
-//! [`worker`] is the logic of one worker without any I/O; [`driver`] feeds it from tokio, one thread and one runtime a
-//! worker. [`node`] is what the workers share. Everything about the binary front end's bytes is in
-//! `waymaker-protocol`, everything about locks in `waymaker-engine`; here the two meet.
+//! [`worker`] has the logic of one worker without any I/O. [`driver`] runs it on tokio, with one thread and one runtime
+//! per worker. [`node`] has the state that the workers share. The crate `waymaker-protocol` encodes the binary
+//! protocol, and `waymaker-engine` implements the locks; this crate connects them.
 
 pub mod access;
 pub mod audit;

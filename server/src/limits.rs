@@ -1,324 +1,345 @@
-//! Every limit of the edge in one place: what one connection, one session and one server may take.
+//! Every limit of the server: bounds for a connection, a session and the whole server.
 
 use waymaker_engine::limits as engine;
 use waymaker_protocol::limits as wire;
 
-/// Bytes of answers at which the server stops reading from a connection.
+/// Unsent output at which the server stops reading from a connection, in bytes.
 pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
-/// Bytes of answers at which questions with long answers are refused. Reading has paused long before; so many answers at
-/// once come only from requests that others served meanwhile.
+/// Unsent output at which the server refuses requests with long responses, in bytes. Reading has paused long before, so
+/// such output comes only from requests that other workers served meanwhile.
 pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
-/// Bytes of answers at which the server closes a connection: events keep coming although it does not read. The longest
-/// answer has room behind whatever was there before it.
+/// Unsent output at which the server closes a connection, in bytes: events continue although the client does not read.
+/// The longest response always fits.
 pub const OUTPUT_LEN_MAX: usize = OUTPUT_LEN_REFUSE + wire::FRAME_LEN_MAX;
-/// Most connections that `--limits-connections` allows. No process has more descriptors.
+/// Maximum of `--limits-connections`. No process has more descriptors.
 pub const CONNECTIONS_SET_MAX: u32 = 1_000_000;
-/// Bounds of the times that operators set for a handshake, `HELLO`, a frame and a write. The least is one look of the server.
+/// Minimum of the configured timeouts for a handshake, `HELLO`, a frame and a write, in milliseconds. It equals the
+/// interval of the checks.
 pub const TIMEOUT_MIN_MS: u64 = HOUSEKEEPING_MS;
-/// See [`TIMEOUT_MIN_MS`].
+/// Maximum of the configured timeouts for a handshake, `HELLO`, a frame and a write, in milliseconds.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
-/// Bounds of the time between two `PING`s that operators set.
+/// Minimum of the configured interval of `PING`, in milliseconds.
 pub const PING_SET_MIN_MS: u64 = 1_000;
-/// See [`PING_SET_MIN_MS`].
+/// Maximum of the configured interval of `PING`, in milliseconds.
 pub const PING_SET_MAX_MS: u64 = 600_000;
-/// Bounds of the times that operators set for idle sessions and namespaces.
+/// Minimum of the configured idle times of sessions and namespaces, in milliseconds.
 pub const IDLE_MIN_MS: u64 = 1_000;
-/// See [`IDLE_MIN_MS`].
+/// Maximum of the configured idle times of sessions and namespaces, in milliseconds.
 pub const IDLE_MAX_MS: u64 = 86_400_000;
-/// Bounds of the bytes that operators set for all lists without pages.
+/// Minimum of the configured memory for all lists without pages, in bytes.
 pub const LISTS_LEN_SET_MIN: u32 = 1 << 20;
-/// See [`LISTS_LEN_SET_MIN`].
+/// Maximum of the configured memory for all lists without pages, in bytes.
 pub const LISTS_LEN_SET_MAX: u32 = 1 << 30;
-/// Most waiting acquires of one connection that operators set. The engine links no more claims to one lane.
+/// Maximum of the configured number of waiting acquires of one connection. The engine links no more claims to one lane.
 pub const WAITING_SET_MAX: u32 = 100_000;
-/// Acquires of one connection that may wait in queues. Other requests are bounded by `IN_FLIGHT_MAX` of the wire.
+/// Default maximum of acquires of one connection that wait in queues. `IN_FLIGHT_MAX` of the protocol bounds other
+/// requests.
 pub const WAITING_MAX: u32 = 10_000;
-/// Requests of one connection in flight that all shards serve, such as `FREEZE`. If a worker has the turn of a shard, others leave them
-/// there, in front of later requests of other clients.
+/// Maximum of unanswered requests of one connection that all shards serve, such as `FREEZE`. While a worker has the
+/// turn of a shard, other workers queue such requests there, in front of later requests of other clients.
 pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
-/// Namespaces that one page of NAMESPACES skips because its client may not list them. Each is compared with the rules of the client.
+/// Maximum of namespaces that one page of `NAMESPACES` skips because the client may not list them. Each is compared
+/// with the client's rules.
 pub(crate) const HIDDEN_NAMESPACES_PER_PAGE_MAX: usize = 256;
-/// Cost of a request that counts as long.
+/// Cost from which a request counts as long.
 pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
-/// Cost of the requests of one connection that wait for the turn of a shard. Above it, long requests are refused. Ends of leases in that shard
-/// come after them.
+/// Cost of one connection's requests that wait for the turn of a shard. Above it, the server refuses long requests. The
+/// shard serves these requests before it expires leases.
 pub const LEFT_COST_MAX: u32 = 8 << 10;
-/// Cost of the batches that one worker serves for others before it passes the turn on to the next worker. The last batch may exceed it.
+/// Cost of the batches that one worker serves for others before it passes the turn to the next worker. The last batch
+/// may exceed it.
 pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
-/// Cost of the requests that are served together, in acquires of one key. After each batch the worker measures the output, and asks
-/// whether the time of the connection is used up.
+/// Cost of the requests that are served together, in acquires of one key. After each batch the worker measures the
+/// output and checks the connection's time.
 pub const BATCH_COST_MAX: usize = 256;
-/// Events for watchers after which no further request of a batch is served: the rest of it counts as a batch of its own. One request says
-/// up to 1,024.
+/// Number of events for watchers after which a batch ends; the rest becomes its own batch. A single request causes at
+/// most 1,024 events.
 pub const TOLD_PER_BATCH_MAX: u32 = 1024;
-/// Time for which a worker serves one connection before its other connections have their turn, in microseconds. The last batch may
-/// exceed it.
+/// Time that a worker serves one connection before it serves the others, in microseconds. The last batch may exceed it.
 pub const TURN_US: u64 = 250;
-/// The scratch buffer that a worker reads into, in bytes.
+/// Length of the buffer that a worker reads into, in bytes.
 pub const READ_LEN_MAX: usize = 64 << 10;
-/// Overhead of an encryption after which a read ends, in bytes. Changes of its keys have hardly any other bytes, and take 80 µs for each KiB (AMD
+/// TLS overhead after which a read ends, in bytes. Key updates are nearly all overhead and take 80 µs per KiB (AMD
 /// EPYC, 2026-11-26).
 pub const TLS_OVERHEAD_PER_READ: usize = 8 << 10;
-/// Most bytes of the configuration file.
+/// Maximum length of the configuration file, in bytes.
 pub const CONFIG_FILE_LEN_MAX: u64 = 1 << 20;
-/// Time for which a worker ends leases and does other work left over before its connections have their turns, in microseconds. It is
-/// longer than the turn of a connection, so a client cannot begin more leases than end.
+/// Time that a worker expires leases and does other deferred work before it serves connections, in microseconds. It is
+/// longer than the turn of a connection, so that a client cannot start leases faster than they expire.
 pub const WORK_US: u64 = 500;
-/// Time of a worker that a sweep grants a connection with much to read, in microseconds: enough for many times the requests that may be
-/// in flight. After that leases end although the connection has not caught up.
+/// Time that a sweep waits for a connection with much input, in microseconds of its worker. It suffices for many times
+/// the requests in flight. After that, leases expire although the connection has unread input.
 pub const SWEEP_TURNS_US: u64 = 5_000;
-/// The same for a connection of a front end. One such connection may renew hundreds of leases, each with a request of its own.
+/// Time that a sweep waits for a front-end connection with much input, in microseconds of its worker. Such a connection
+/// may renew hundreds of leases, each with its own request.
 pub const FRONT_SWEEP_TURNS_US: u64 = 10_000;
-/// How long an encrypted connection may take to shake hands.
+/// Timeout of a TLS handshake, in milliseconds.
 pub const TLS_HANDSHAKE_MS: u64 = 5_000;
-/// How long a new connection may take to say `HELLO`.
+/// Timeout of the `HELLO` of a new connection, in milliseconds.
 pub const HELLO_MS: u64 = 5_000;
-/// How long a frame that was begun may take to arrive whole.
+/// Time from the first byte of a frame until it must be complete, in milliseconds.
 pub const FRAME_MS: u64 = 10_000;
-/// How long a connection may take none of what is written to it.
+/// Time after which a connection that accepts no output is closed, in milliseconds.
 pub const WRITE_MS: u64 = 10_000;
-/// Silence of a connection after which the server sends `PING`, and then the time between two of them. Only clients with the
-/// capability are pinged.
+/// Silence of a connection after which the server sends `PING`, and the interval of further `PING`s, in milliseconds.
+/// Only clients with the capability get them.
 pub const PING_MS: u64 = 15_000;
-/// Unanswered `PING`s in a row after which the server closes a connection.
+/// Number of consecutive unanswered `PING`s after which the server closes a connection.
 pub const PINGS_MISSED_MAX: u8 = 3;
-/// How often connections are looked at for the limits above.
+/// Interval of the checks of connections for the timeouts above, in milliseconds.
 pub const HOUSEKEEPING_MS: u64 = 500;
-/// What the kernel may buffer for one connection, in bytes. Left alone it grows to megabytes for one that never reads.
+/// Length of the kernel's send buffer of one connection, in bytes. By default it grows to megabytes if the client never
+/// reads.
 pub const SEND_BUFFER_LEN: usize = 256 << 10;
-/// The lease of a session that asks for 0.
+/// Lease of a session that requests 0, in milliseconds.
 pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
-/// The shortest lease of a session.
+/// Shortest lease of a session, in milliseconds.
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
-/// The longest lease of a session; longer ones are clamped.
+/// Longest lease of a session, in milliseconds. The server shortens longer requests.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
-/// How long a session lives that has no connection, no hold and no waiter, if its lease is longer. Such sessions would otherwise keep others
-/// out for as long as the longest lease.
+/// Longest life of a session without connections, holds and waiters, in milliseconds. Without this limit such sessions
+/// could exclude others for the longest lease.
 pub const SESSION_VACANT_MS: u64 = 60_000;
-/// How many lanes of ended sessions a worker closes in shards before it does other work. A lane that several shards know counts several times.
+/// Number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts once for
+/// each shard that knows it.
 pub const LANE_ENDS_PER_TURN: usize = 256;
-/// Lanes of vacant sessions that a worker has looked up before it does other work. Each shard looks up all lanes of a session.
+/// Number of lanes of vacant sessions that a worker checks before it does other work. Each shard checks all lanes of a
+/// session.
 pub const VACANT_LANES_PER_TURN: usize = 256;
-/// Namespaces that one gRPC connection uses through `waymaker.v1`: each is two lanes.
+/// Maximum of namespaces that one gRPC connection uses through `waymaker.v1`. Each takes two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
-/// Connections whose identity a worker looks at in one step, to see whether it still holds.
+/// Maximum of connections whose identity a worker verifies again in one step.
 pub(crate) const REAUTHORIZED_PER_STEP_MAX: u32 = 32;
-/// Prefixes of rules, and quotas, that are compared meanwhile. The last connection may exceed it.
+/// Maximum of rule prefixes and quotas that a worker compares in one step of verifying identities again. The last
+/// connection may exceed it.
 pub(crate) const COMPARED_PER_STEP_MAX: usize = 1024;
-/// Identities that may make calls on one gRPC connection.
+/// Maximum of identities that make calls on one gRPC connection.
 pub(crate) const GRPC_IDENTITIES_MAX: usize = 64;
-/// Streams of one gRPC connection that have a lane of their own: watches, and acquires that end with their stream.
+/// Maximum of streams of one gRPC connection with their own lane: watches, and acquires that end with their stream.
 pub const GRPC_OWN_LANES_MAX: usize = 1024;
-/// Bytes that a gRPC connection must have sent within [`HELLO_MS`]: what HTTP/2 begins with and the head of its first frame.
+/// Bytes that a gRPC connection must have sent within [`HELLO_MS`]: the HTTP/2 preface and the head of its first frame.
 pub const GRPC_GREETING_LEN: usize = 33;
-/// The same of an HTTP connection: its shortest request line.
+/// Bytes that an HTTP connection must have sent within [`HELLO_MS`]: the shortest request line.
 pub const HTTP_GREETING_LEN: usize = 16;
-/// Events of a watch that a front end keeps for a client that does not read them.
+/// Maximum of watch events that a front end buffers for a client that does not read them.
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
-/// Bytes that a connection of a front end reads at once. After each read its time is measured: they may be dozens of requests.
+/// Maximum length of one read from a front-end connection, in bytes. The server measures time after each read, which
+/// may have dozens of requests.
 pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
-/// Bytes of a connection of a front end that are served as soon as they are read. Fewer wait until other connections have read: requests take less
-/// time together.
+/// Input of a front-end connection that is served immediately, in bytes. Shorter input waits until other connections
+/// have read, because requests take less time together.
 pub const FRONT_BATCH_LEN: usize = 512;
-/// Bytes that a connection of a front end reads in one turn: some hundred of the smallest frames, each of which is work.
+/// Input that a front-end connection reads in one turn, in bytes: some hundred of the smallest frames.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
-/// Turns of a gRPC connection in a row that may go by without reading and writing, because its requests use all of them.
+/// Number of consecutive turns in which a gRPC connection may skip reading and writing because its requests take all
+/// the time.
 pub const GRPC_TURNS_UNREAD_MAX: u32 = 16;
-/// Streams that are open at once on one gRPC connection: a held lock is one, so it must not keep its own release out.
+/// Maximum of open streams of one gRPC connection. A held lock can be a stream, so holds must not use up the streams
+/// for their release.
 pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
-/// Bytes that one stream of a gRPC connection may send ahead.
+/// Flow-control window of one gRPC stream, in bytes.
 pub const GRPC_STREAM_WINDOW_LEN: u32 = 64 << 10;
-/// Bytes that all streams of a gRPC connection together may send ahead.
+/// Flow-control window of all streams of a gRPC connection, in bytes.
 pub const GRPC_CONNECTION_WINDOW_LEN: u32 = 1 << 20;
-/// Bytes of one HTTP/2 frame.
+/// Maximum length of an HTTP/2 frame, in bytes.
 pub const GRPC_FRAME_LEN_MAX: u32 = 16 << 10;
-/// Bytes of the headers of one request.
+/// Maximum length of the headers of one request, in bytes.
 pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
-/// Bytes of one gRPC message from a client: as many keys of a batch as there may be, each as long as it may be, fit.
+/// Maximum length of one gRPC message from a client, in bytes. The largest batch of the longest keys fits.
 pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
-/// Bytes of one list of a contract without pages (`ListAcquiredLocks`, `FetchAll`): a million locks with short names fit.
+/// Maximum length of one list of a contract without pages (`ListAcquiredLocks`, `FetchAll`), in bytes. A million locks
+/// with short names fit.
 pub const LIST_LEN_MAX: usize = 128 << 20;
-/// Bytes of all such lists of a server that are being made or that clients have not taken.
+/// Maximum length of all lists without pages that the server builds or that clients have not read, in bytes.
 pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
-/// How long such a list is kept for its client although another list needs its room.
+/// Time that a list without pages is kept for its client although another list needs the memory, in milliseconds.
 pub const LIST_KEPT_MS: u64 = 30_000;
-/// Locks in one page of such a list: the connection has time left in its turn to read on.
+/// Number of locks in one step of building a list without pages, so that the connection can still read in its turn.
 pub const LIST_PAGE_COUNT: u16 = 256;
-/// Requests of one gRPC connection that have begun and did not arrive whole yet.
+/// Maximum of incomplete requests of one gRPC connection.
 pub const GRPC_AWAITED_MAX: usize = 1024;
-/// Bytes of these requests.
+/// Maximum length of all incomplete requests of one gRPC connection, in bytes.
 pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
-/// Pages of lists that one gRPC connection has begun and its client has not taken. The calls for more wait.
+/// Maximum of list pages of one gRPC connection that its client has not read. Further list calls wait.
 pub const GRPC_PAGES_MAX: usize = 16;
-/// Calls of lists that wait until others of the same gRPC connection were taken. More are refused.
+/// Maximum of list calls of one gRPC connection that wait for earlier pages. The server refuses further calls.
 pub const GRPC_LONG_WAITING_MAX: usize = 1024;
-/// Bytes of answers that the client of one gRPC connection has not taken. Beyond it calls are refused.
+/// Length of unread responses of one gRPC connection above which calls are refused, in bytes.
 pub const GRPC_UNTAKEN_LEN_MAX: usize = 8 << 20;
-/// Bytes of such an answer that leave at once: the library takes all of them as soon as the client takes one.
+/// Length of one piece of an unread gRPC response, in bytes. The HTTP/2 library takes a whole piece as soon as the client reads
+/// anything.
 pub const GRPC_PIECE_LEN: usize = 1 << 10;
-/// Length of a message whose encoder keeps little memory.
+/// Length of a message whose encoder keeps little memory, in bytes.
 pub const GRPC_SHORT_LEN: usize = 256;
-/// Calls of health and reflection that are open at once on one gRPC connection.
+/// Maximum of open calls of health and reflection on one gRPC connection.
 pub const GRPC_SIDE_CALLS_MAX: usize = 16;
-/// Streams that a client has reset and that were not looked at yet.
+/// Maximum of streams that a client has reset and that the server has not processed yet.
 pub const GRPC_PENDING_RESETS_MAX: usize = 20;
-/// Streams that the server has reset because of errors of the client.
+/// Maximum of streams that the server has reset because of errors of the client.
 pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
-/// How often a gRPC connection is asked for a sign of life, and how long that may take.
+/// Interval of pings on a gRPC connection, and timeout of their answer, in milliseconds.
 pub const GRPC_PING_MS: u64 = 10_000;
-/// How long an HTTP connection may take for the head of its next request, idle or in the middle of it.
+/// Time for the head of the next request of an HTTP connection, idle time included, in milliseconds.
 pub const HTTP_HEAD_MS: u64 = 10_000;
-/// How long an HTTP connection of a DynamoDB client may take for the head of its next request. SDKs keep idle connections for 90 seconds.
+/// Time for the head of the next request of a DynamoDB client, idle time included, in milliseconds. SDKs keep idle
+/// connections for 90 seconds.
 pub const DYNAMODB_HEAD_MS: u64 = 100_000;
-/// Bytes that an HTTP connection buffers, and so the longest head of a request.
+/// Length of the buffer of an HTTP connection, and so the longest head of a request, in bytes.
 pub const HTTP_BUFFER_LEN: usize = 8 << 10;
-/// Bytes of a long answer that an HTTP connection sends at once.
+/// Length of one piece of a long HTTP response, in bytes.
 pub const HTTP_PIECE_LEN: usize = 16 << 10;
-/// Requests of HTTP/1 that a connection begins in one turn. After 16 of them the library ends the turn by itself, but has its task run again
-/// before the sockets of others are looked at.
+/// Number of HTTP/1 requests that a connection starts in one turn. After 16 the library itself ends the turn, but its
+/// task then runs again before other connections are read.
 pub const HTTP_REQUESTS_PER_TURN: u32 = 8;
-/// Most tables that clients of DynamoDB create.
+/// Maximum of tables that DynamoDB clients create.
 pub const DYNAMODB_TABLES_MAX: usize = 1_000;
-/// Bytes that a WebSocket buffers while nothing longer comes.
+/// Length of the buffer of a WebSocket while it gets no longer messages, in bytes.
 pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
-/// Bytes of answers to pings that a WebSocket keeps for a client that does not read them; there is room for an answer more.
+/// Maximum length of buffered pongs of a WebSocket whose client does not read, in bytes. There is room for one more.
 pub const WEBSOCKET_OUTPUT_LEN_MAX: usize = 64 << 10;
-/// How often a WebSocket is asked for a sign of life.
+/// Interval of pings on a WebSocket, in milliseconds.
 pub const WEBSOCKET_PING_MS: u64 = 15_000;
-/// Pings without any answer after which a WebSocket is given up.
+/// Number of consecutive unanswered pings after which the server closes a WebSocket.
 pub const WEBSOCKET_PINGS_MISSED_MAX: u32 = 2;
-/// How long a WebSocket that the server closes may take to read why.
+/// Time that a closing WebSocket has to read the close frame, in milliseconds.
 pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
-/// Bytes that are read from it meanwhile and thrown away, so that the last words arrive.
+/// Input that the server reads and discards while a WebSocket closes, in bytes, so that the close frame arrives.
 pub const WEBSOCKET_LINGER_LEN_MAX: u64 = 1 << 20;
-/// Sessions of one server, a like share for each worker: they outlive their connections, so nothing else bounds them.
+/// Maximum of sessions of one server, with an equal share for each worker. Sessions survive their connections, so no
+/// other limit bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
-/// Bytes of long answers that a lane of a session keeps for repetitions, such as grants of many keys.
+/// Maximum length of long responses, such as grants of many keys, that a lane keeps for repeated requests, in bytes.
 pub const WINDOW_LEN_MAX: usize = 4 << 20;
-/// Bytes of long answers that a session keeps in all of its lanes.
+/// Maximum length of long responses that all lanes of a session keep, in bytes.
 pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
-/// Connections of one session.
+/// Maximum of connections of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
-/// How far a timestamp of a client, by which it wants to be served, may be from the server's clock, in microseconds.
+/// Maximum difference between the server's clock and the timestamp that orders a client's claim, in microseconds.
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
-/// Bytes of records for which a batch for the log has room at first: a grant, or some releases.
+/// Initial capacity of a batch of log records, in bytes: a grant or a few releases.
 pub(crate) const LOG_BATCH_LEN: usize = 256;
-/// Rows of the counts of acquires in one worker, after which it drops the rows that no connection uses. Each namespace has a row for each front
-/// end.
+/// Number of rows of acquire counters in one worker, above which it drops unused rows. Each namespace has a row for
+/// each front end.
 pub(crate) const ACQUIRE_ROW_COUNT_MAX: usize = 2 * NAMESPACE_COUNT_MAX;
-/// Namespaces of one server, beside the built-in ones.
+/// Maximum of namespaces of one server, without the built-in ones.
 pub const NAMESPACE_COUNT_MAX: usize = 4096;
-/// Namespaces that a configuration may declare.
+/// Maximum of namespaces that a configuration declares.
 pub const DECLARED_NAMESPACE_COUNT_MAX: usize = 1024;
-/// Idle time after which the server checks whether a namespace is empty and can be removed.
+/// Idle time after which the server checks whether a namespace is empty and can be removed, in milliseconds.
 pub const NAMESPACE_IDLE_MS: u64 = 60_000;
-/// How often the server looks which namespaces are idle.
+/// Interval of the check for idle namespaces, in milliseconds.
 pub const NAMESPACE_LOOK_MS: u64 = 5_000;
-/// Namespaces that one such look removes: all of them, so that shards go through their keys once.
+/// Maximum of namespaces that one check removes: all of them, so that each shard scans its keys once.
 pub const NAMESPACE_REMOVALS_MAX: usize = NAMESPACE_COUNT_MAX;
-/// Removals that operators wait for, while the shards look for others.
+/// Maximum of removals by operators that wait while the shards check other namespaces.
 pub const NAMESPACE_REMOVALS_WANTED_MAX: usize = 1024;
-/// Bytes of records after which a group of the log is closed: what arrives later is the next one.
+/// Length of records after which a log group is closed, in bytes. Later records go into the next group.
 pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
-/// How long after the last frame of the log one follows that says it to be durable.
+/// Time after the last frame of the log until a frame that confirms its durability, in milliseconds.
 pub const LOG_IDLE_MS: u64 = 500;
-/// Full segments of the log that are folded into a snapshot together.
+/// Number of full log segments that are compacted into a snapshot together.
 pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;
-/// How long after a failure old segments are folded again, unless room is reported or a segment becomes full before.
+/// Time between a failed compaction and the next try, in milliseconds. Reported free space or another full segment
+/// shortens it.
 pub const LOG_COMPACT_RETRY_MS: u64 = 60_000;
-/// How long the log waits between two groups while the disk is full, so that what is set aside lasts.
+/// Pause between two log groups while the disk is full, in milliseconds, so that the reserved space lasts.
 pub const LOG_NO_SPACE_PACE_MS: u64 = 50;
-/// How long frames for which the disk has no room wait until they are tried again, unless room is reported before.
+/// Time until the log retries frames that did not fit the disk, in milliseconds. Reported free space shortens it.
 pub const LOG_NO_ROOM_RETRY_MS: u64 = 1_000;
-/// How often the log looks whether a full disk has room again.
+/// Interval of the check whether a full disk has free space again, in milliseconds.
 pub const LOG_LOOK_MS: u64 = 1_000;
-/// How long a server that stops waits for room in its log before it ends without.
+/// Time that a stopping server waits for space in its log before it ends without it, in milliseconds.
 pub const LOG_STOP_GRACE_MS: u64 = 1_000;
-/// How long the workers of a server whose log failed get to say so to all who wait, before the process ends.
+/// Time that workers get to report a failed log to their clients before the process ends, in milliseconds.
 pub const LOG_LAST_WORDS_MS: u64 = 300;
-/// A sync that takes longer is written down.
+/// Duration of a sync above which the server logs it, in milliseconds.
 pub const LOG_SLOW_MS: u64 = 1_000;
-/// While a sync takes longer nothing new that is durable is granted.
+/// Duration of a running sync above which the server refuses durable grants, in milliseconds.
 pub const LOG_STALLED_MS: u64 = 10_000;
-/// Within this time a claim of scope Quorum is counted by the cluster, or refused.
+/// Time within which the cluster must count a claim of scope quorum, in milliseconds. After it the claim is refused.
 pub const QUORUM_ANSWER_MS: u64 = 1_800;
-/// Within this time one member of the cluster has answered, or another one is asked.
+/// Timeout of a request to one member of the cluster, in milliseconds. The next request goes to another member.
 pub const QUORUM_ATTEMPT_MS: u64 = 500;
-/// How long nothing is asked after a failure: an election takes a while, and is answered at once.
+/// Pause after a failed request to the cluster, in milliseconds. During an election members refuse requests
+/// immediately.
 pub const QUORUM_RETRY_MS: u64 = 25;
-/// How often a cluster that does not answer is looked at.
+/// Interval of probes of an unavailable cluster, in milliseconds.
 pub const QUORUM_PROBE_MS: u64 = 250;
-/// The same if the cluster does not accept the user, at most.
+/// Maximum interval of probes of a cluster that rejects the user, in milliseconds.
 pub const QUORUM_PROBE_MAX_MS: u64 = 30_000;
-/// Transactions in flight to the cluster.
+/// Maximum of transactions in flight to the cluster.
 pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
-/// Workers of one server: their number has to fit beside a "no preference".
+/// Maximum of workers of one server. Their numbers stay below `ANY_WORKER`.
 pub const WORKER_COUNT_MAX: usize = 1024;
-/// File descriptors kept free of connections, for logs and whoever comes to look.
+/// Number of file descriptors that are kept for logs and for operators.
 pub const SPARE_DESCRIPTORS: u64 = 128;
-/// Connections that the port for HTTP, and as many that the Unix socket may have at once beyond the limit of connections, out of
-/// [`SPARE_DESCRIPTORS`]. So a full server answers questions about health and metrics, and lets operators in.
+/// Number of connections that the HTTP port may have beyond the limit of connections, out of [`SPARE_DESCRIPTORS`]. The
+/// Unix socket may have as many more. A full server can therefore still report health and metrics and admit operators.
 pub const RESERVED_CONNECTION_COUNT_MAX: usize = 16;
-/// How long such a connection of the port for HTTP may last: it is answered once, and another client needs its place.
+/// Longest life of a connection of the HTTP port beyond the limit of connections, in milliseconds. It gets one response,
+/// and then another client can have its place.
 pub const RESERVED_CONNECTION_MS: u64 = 5_000;
-/// How long it may take for the head of its request.
+/// Time for the head of the request of a connection beyond the limit of connections, in milliseconds.
 pub const RESERVED_HEAD_MS: u64 = 1_000;
-/// Connections that a full server refuses before it rests for [`REFUSALS_REST_MS`]: whoever connects over and over must not
-/// keep it busy.
+/// Number of connections that a full server refuses before it pauses for [`REFUSALS_REST_MS`]. The pause keeps a client
+/// that reconnects continuously from occupying the server.
 pub const REFUSALS_PER_REST: u32 = 32;
-/// How long it rests then.
+/// Pause of a full server after [`REFUSALS_PER_REST`] refused connections, in milliseconds.
 pub const REFUSALS_REST_MS: u64 = 10;
-/// Source addresses whose connections are counted for the limits per address.
+/// Maximum of source addresses that the limits per address track.
 pub const TRACKED_ADDRESS_COUNT_MAX: usize = 1 << 16;
-/// Time within which failed logins of a source address count together.
+/// Time within which failed logins of a source address count together, in milliseconds.
 pub const LOGIN_SERIES_MS: u64 = 1_000;
-/// First pause of a source address with too many failed logins. Each further pause is twice as long.
+/// First pause of a source address with too many failed logins, in milliseconds. Each further pause is twice as long.
 pub const LOGIN_PAUSE_MIN_MS: u64 = 1_000;
-/// The longest such pause.
+/// Longest pause of a source address with failed logins, in milliseconds.
 pub const LOGIN_PAUSE_MAX_MS: u64 = 60_000;
-/// Time without a failed login after which the server forgets the failures of a source address.
+/// Time without a failed login after which the server forgets a source address, in milliseconds.
 pub const LOGIN_QUIET_MS: u64 = 600_000;
-/// Source addresses whose failed logins are counted.
+/// Maximum of source addresses with failed logins that the server tracks.
 pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
-/// How often the server looks whether files changed that it reads again, such as certificates. A change takes effect after two looks.
+/// Interval of the check for changed files, such as certificates, in milliseconds. A change takes effect after two
+/// checks.
 pub const RELOAD_LOOK_MS: u64 = 2_000;
-/// Longest time between two notices for the supervisor. A watchdog with less than four times this time shortens it.
+/// Longest interval of notices to the supervisor, in milliseconds. A watchdog below four times this interval shortens
+/// it.
 pub const SUPERVISOR_LOOK_MS: u64 = 1_000;
-/// Notices for the supervisor that wait for the thread that sends them.
+/// Maximum of notices that wait for the thread that sends them to the supervisor.
 pub const SUPERVISOR_NOTICES_MAX: usize = 16;
-/// Longest time between two looks whether new grants are served again.
+/// Longest interval of the check whether grants have resumed, in milliseconds.
 pub const RECOVERY_LOOK_MS: u64 = 1_000;
-/// Lines of the audit log that wait for the thread that writes them.
+/// Maximum of audit lines that wait for the thread that writes them.
 pub const AUDIT_LINE_COUNT_MAX: usize = 4096;
-/// Bytes of these lines.
+/// Maximum length of the audit lines that wait for the thread that writes them, in bytes.
 pub const AUDIT_QUEUE_LEN_MAX: usize = 4 << 20;
-/// Lines of one act in each second. More are dropped and counted.
+/// Maximum of lines of one act per second. The server drops and counts further lines.
 pub const AUDIT_LINES_PER_S_MAX: u32 = 1000;
-/// Time between two lines that report dropped lines, in milliseconds.
+/// Interval of lines that report dropped lines, in milliseconds.
 pub const AUDIT_REPORT_MS: u64 = 1000;
-/// Time for which a stopping server waits until the audit log is written, in milliseconds.
+/// Time that a stopping server waits for the audit log, in milliseconds.
 pub const AUDIT_STOP_MS: u64 = 2000;
-/// Characters of a key in a span.
+/// Maximum of characters of a key in a span.
 pub const SPAN_KEY_CHARS_MAX: usize = 128;
-/// Open spans of a worker, each below 2 KiB. Acquires beyond have no span. All of them may end at once, with one connection.
+/// Maximum of open spans of a worker, each below 2 KiB. Further acquires get no span. One closed connection may end all
+/// of them.
 pub const SPAN_OPEN_COUNT_MAX: usize = 1024;
-/// Ended spans that wait for the thread that exports them.
+/// Maximum of ended spans that wait for export.
 pub const SPAN_QUEUE_COUNT_MAX: usize = 8192;
-/// Spans of one request to the collector.
+/// Maximum of spans in one request to the collector.
 pub const SPAN_BATCH_COUNT_MAX: usize = 512;
-/// Time between two looks at the queue of spans, in milliseconds.
+/// Interval at which the exporter checks the queue of spans, in milliseconds.
 pub const SPAN_PAUSE_MS: u64 = 200;
-/// Time until the collector has to accept a batch, in milliseconds.
+/// Timeout of a request to the collector, in milliseconds.
 pub const SPAN_EXPORT_MS: u64 = 5_000;
-/// Shortest and longest time between two attempts to reach a collector that fails, in milliseconds. It doubles with each failure.
+/// Shortest pause between attempts to reach a failing collector, in milliseconds. It doubles with each failure.
 pub const SPAN_RETRY_MIN_MS: u64 = 1_000;
-/// See [`SPAN_RETRY_MIN_MS`].
+/// Longest pause between attempts to reach a failing collector, in milliseconds.
 pub const SPAN_RETRY_MAX_MS: u64 = 30_000;
-/// Characters of a text of the collector that go to the log.
+/// Maximum of characters of a collector's error text in the log.
 pub const SPAN_PROBLEM_CHARS_MAX: usize = 200;
-/// Time for which a stopping server tries to export the last spans, in milliseconds.
+/// Time that a stopping server tries to export the last spans, in milliseconds.
 pub const SPAN_STOP_MS: u64 = 2_000;
-/// Events of one poll of the operating system.
+/// Maximum of events from one poll of the operating system.
 pub const EVENTS_PER_POLL: usize = 4096;
 
 const _: () = {

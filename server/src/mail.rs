@@ -1,4 +1,4 @@
-//! What workers send each other.
+//! Messages between workers, and work that workers queue at shards.
 
 use crate::namespaces::Looking;
 use crate::worker::{ConnectionKey, CountedClaims, Everywhere, LaneClosing, Vacancy};
@@ -11,98 +11,98 @@ use waymaker_engine::{
 };
 use waymaker_protocol::NamespaceKind;
 
-/// A batch of one kind for one worker.
+/// A message to one worker.
 #[derive(Debug)]
 pub enum Mail {
-    /// For lanes of the worker that gets it.
+    /// Responses and events for lanes of the receiver.
     Letters(Vec<Letter>),
-    /// Serve what was left for this shard and give its turn back: whoever had it has served its share.
+    /// Serve the work that is queued for this shard, then give its turn back. The previous worker has served its share.
     Turn {
-        /// The shard.
+        /// Number of the shard.
         shard: u16,
-        /// The right to it.
+        /// Right to the turn.
         pass: Pass,
     },
-    /// Read your sockets, say when you did, and tell this worker: it wants to end what is due.
+    /// Read all sockets, publish the time, and answer with [`Mail::Drained`]. The asking worker wants to expire leases.
     Drain {
-        /// Who asks.
+        /// Worker that asks.
         asker: u16,
-        /// What is due then: reading that began before does not count.
+        /// Time of the deadlines; only reads that start after it count.
         due: Time,
     },
-    /// A worker that was asked to drain has done so.
+    /// A worker that was asked to drain has drained.
     Drained,
-    /// A connection that moved away with this number has served what was unread then.
+    /// A connection that moved to another worker with this number has served its unread input.
     Settled(u64),
     /// The server is stopping.
     Stop,
-    /// A turn that this worker wanted together with others was given back.
+    /// A turn that this worker needs together with others was given back.
     Knocked {
-        /// The shard.
+        /// Number of the shard.
         shard: u16,
     },
-    /// Go on with what wants several turns.
+    /// Retry the work that needs several turns.
     Untried,
-    /// Go on with claims over several keys that are over.
+    /// Continue to end multi-key claims.
     Withdraw,
-    /// Go on with the look whether the identities of connections still hold.
+    /// Continue to verify the identities of connections again.
     Reauthorize,
-    /// Count the claims that are left.
+    /// Count the remaining claims.
     Count,
-    /// No shard has a claim of a session of this worker that has no connection.
+    /// No shard has a claim of this session, which belongs to this worker and has no connection.
     Vacant(Arc<Vacancy>),
     /// Every shard has closed the lane of this connection.
     Closed(ConnectionKey),
-    /// What was reserved in a shard goes on.
+    /// Reservations of a shard are complete.
     Reserved {
-        /// The shard.
+        /// Number of the shard.
         shard: u16,
-        /// How.
+        /// Result of the reservations.
         end: ReservedEnd,
-        /// What was reserved.
+        /// The reservations.
         reserved: Vec<Reserved>,
     },
-    /// The keys of a claim over several keys go on together.
+    /// The reservations of a multi-key claim are complete.
     ReservedTogether(ReservedEnd, Box<ReservedTogether>),
-    /// Close every connection once its answers are written, then end.
+    /// Close every connection after its responses are written, then end the worker.
     Finish,
 }
 
-/// An answer or an event for a lane of another worker.
+/// A response or event for a lane of another worker.
 #[derive(Debug)]
 pub struct Letter {
-    /// The time of the turn in which it became true.
+    /// Time of the turn that produced it.
     pub stamp: Time,
-    /// The shard that said it.
+    /// Shard that produced it.
     pub shard: u16,
-    /// To whom and what.
+    /// Receiver and contents.
     pub content: Content,
 }
 
-/// What a letter says.
+/// The contents of a letter.
 #[derive(Debug)]
 pub enum Content {
-    /// The answer to a request.
+    /// Response to a request.
     Answer(Ticket, Answer),
-    /// The answer to an acquire that did not wait.
+    /// Response to an acquire that did not wait.
     AcquireAnswer(Ticket, Answer),
-    /// The acquire of this ticket waits.
+    /// The acquire with this ticket is waiting.
     Waits(Ticket),
-    /// The answer to an acquire that waited.
+    /// Response to an acquire that waited.
     WaiterAnswer(Ticket, Answer),
-    /// Something that a lane should know.
+    /// Event for a lane.
     Event(LaneAddress, Event),
-    /// The answer to a request, as a frame.
+    /// Response to a request, encoded as a frame.
     Frame(Ticket, Vec<u8>),
 }
 
-/// What a worker leaves for whoever has the turn of a shard. Whoever serves it may have looked at the clock long before it
-/// was left, so it brings its own time: nothing is decided at an instant before it was asked.
+/// Work that a worker queues at a shard for the worker with its turn. The serving worker may have read the clock long
+/// before, so each batch has its own time. Nothing is decided at a time before it was requested.
 #[derive(Debug)]
 pub enum Batch {
-    /// Requests of one lane, all for this shard.
+    /// Requests of one lane for this shard.
     Requests(RequestBatch),
-    /// Something happened to a lane, at that time.
+    /// A change of a lane at this time.
     Lane(LaneAddress, LaneChange, Reading),
     /// The server is stopping.
     Stop,
@@ -110,26 +110,26 @@ pub enum Batch {
     Count,
     /// Publish the state of the shard for metrics.
     Publish,
-    /// What was reserved goes on.
+    /// Reservations are complete.
     Reserved(ReservedEnd, Vec<Reserved>),
-    /// End what was due by then. Whatever workers had read by then was handed over before this was.
+    /// Expire the leases that were due by this time. Input that workers had read by then was queued before this batch.
     Expire {
-        /// Up to when every worker was known to have read its sockets.
+        /// Time up to which every worker had read its sockets.
         drained: Time,
     },
-    /// A waiting claim over several keys is over, since that time.
+    /// A waiting multi-key claim ended at this time.
     Withdraw(Arc<Several>, Reading),
-    /// Tell this worker that the turn was given back: it wants it together with others.
+    /// Notify this worker when the turn is given back; it needs the turn together with others.
     Knock(u16),
-    /// Say whether there is a claim of this session.
+    /// Report whether the shard has a claim of this session.
     Vacancy(Arc<Vacancy>),
     /// Check whether these namespaces are empty, and forget their idle keys.
     Forget(Looking),
-    /// A question that every shard has to answer, asked at that time, and how far this shard has come with it.
+    /// A request to every shard, its time, and the progress of this shard.
     Everywhere(Arc<Everywhere>, Reading, CountedClaims),
 }
 
-/// Cost of requests that one lane has left at shards.
+/// Cost of the queued requests of one lane at shards.
 #[derive(Debug)]
 pub struct LeftCost {
     of_lane: Arc<AtomicU32>,
@@ -137,7 +137,7 @@ pub struct LeftCost {
 }
 
 impl LeftCost {
-    /// Counts this cost for the lane until it is dropped.
+    /// Adds this cost to the lane until the value is dropped.
     #[must_use]
     pub fn new(of_lane: &Arc<AtomicU32>, cost: usize) -> Self {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
@@ -152,47 +152,47 @@ impl Drop for LeftCost {
     }
 }
 
-/// Whole frames of one lane, copied out of its receive buffer.
+/// Whole frames of one lane, copied from its receive buffer.
 #[derive(Debug)]
 pub struct RequestBatch {
-    /// Who asks.
+    /// Lane that sent the requests.
     pub lane: LaneAddress,
-    /// The owner of the lane.
+    /// Owner of the lane.
     pub owner: Arc<[u8]>,
-    /// What its client may do; `None`: everything.
+    /// Rights of the client; `None` allows everything.
     pub access: Option<Arc<Access>>,
-    /// The namespace of the lane.
+    /// Number of the lane's namespace.
     pub namespace: u16,
-    /// And its kind.
+    /// Kind of the namespace.
     pub kind: NamespaceKind,
-    /// The session of the lane, if it has one.
+    /// Session of the lane, if it has one.
     pub session: Option<SessionTag>,
-    /// It lives at least until then.
+    /// Earliest end of the session.
     pub session_end: Time,
-    /// When they were read.
+    /// Time at which the frames were read.
     pub at: Reading,
     /// Cost of serving the frames.
     pub cost: usize,
-    /// It counts for the lane until they are served.
+    /// The same cost, counted for the lane until the frames are served.
     pub counted: LeftCost,
-    /// The frames, one behind the other.
+    /// The frames, one after the other.
     pub frames: Vec<u8>,
 }
 
-/// What happened to a lane.
+/// A change of a lane.
 #[derive(Clone, Debug)]
 pub enum LaneChange {
-    /// Its connection was lost; its session may bring it back.
+    /// The connection was lost; its session may resume it.
     Detached,
-    /// It is back.
+    /// A connection resumed the lane.
     Attached,
-    /// Its client may do this from here on; `None`: everything.
+    /// The rights of the client changed; `None` allows everything.
     Access(Option<Arc<Access>>),
-    /// It is gone for ever.
+    /// The lane was closed for good.
     Closed {
-        /// And so is its session.
+        /// Whether the session has ended too.
         session_ended: bool,
-        /// Its connection, if that waits for the end.
+        /// Connection that waits until every shard has closed the lane.
         closing: Option<Arc<LaneClosing>>,
     },
 }

@@ -1,4 +1,4 @@
-//! `waymaker-server`: see `--help`.
+//! The program `waymaker-server`; its `--help` describes the options.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use waymaker_server::options::{Configuration, LogFormat, Options, OptionsError, unknown_variables};
 use waymaker_server::server::{self, AddressUnavailable};
 
-/// The exit code of a server that may start later without a change of its options, from sysexits.
+/// Exit code for failures that may disappear without a change of options, from sysexits.
 const EXIT_UNAVAILABLE: u8 = 69;
 
 #[global_allocator]
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     server::run(options).map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
 }
 
-/// Prints an error, or all errors of a file.
+/// Prints an error. A configuration file may have several, one per line.
 fn fail(error: &anyhow::Error) -> ExitCode {
     for line in format!("{error:#}").lines() {
         eprintln!("waymaker-server: {line}");
@@ -43,7 +43,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     if error.is::<AddressUnavailable>() { EXIT_UNAVAILABLE.into() } else { ExitCode::FAILURE }
 }
 
-/// Prints what would keep the server from starting.
+/// Prints every problem that would prevent the start of the server.
 fn check(options: &Options) -> ExitCode {
     let errors = server::errors(options);
     if errors.is_empty() {
@@ -57,7 +57,7 @@ fn check(options: &Options) -> ExitCode {
 }
 
 fn start_log(options: &Options) {
-    // Colours in a file or a journal are noise.
+    // Escape sequences for colours would clutter files and journals.
     let is_coloured =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let layer = tracing_subscriber::fmt::layer().with_ansi(is_coloured).with_writer(std::io::stderr);
@@ -68,8 +68,8 @@ fn start_log(options: &Options) {
     tracing_subscriber::registry().with(layer.with_filter(options.log.clone())).init();
 }
 
-/// The runtime would catch the panic of a task, and a server that lost one shard but still answers is worse than a dead
-/// one. Release builds abort anyway; this does so in all.
+/// Aborts the process after a panic. The runtime would catch a panic in a task, and a server without one shard that
+/// still responds is worse than a stopped one. Release builds abort anyway.
 fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

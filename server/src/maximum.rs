@@ -1,18 +1,18 @@
-//! A limit that an operator can disable.
+//! Limits that an operator can disable.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
 /// Value that disables a limit.
 const NONE: &str = "none";
-/// The largest limit. No process has more descriptors, so a larger limit would have no effect.
+/// Largest limit. No process has more descriptors, so a larger limit would have no effect.
 const LARGEST: u32 = 1_000_000;
 
-/// A number from 1 to 1,000,000, or no limit, which is the default.
+/// A number from 1 to 1,000,000, or no limit. The default is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Maximum(Option<NonZeroU32>);
 
-/// The error of a text or a number that is no [`Maximum`].
+/// A text or number is not a [`Maximum`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("use a number from 1 to {LARGEST}, or `{NONE}`")]
 pub struct BadMaximum;

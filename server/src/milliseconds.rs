@@ -1,29 +1,29 @@
-//! A time that an operator sets, in whole milliseconds.
+//! Durations in options, in whole milliseconds.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
-/// A number of milliseconds. It fits the fields of frames and log records.
+/// A number of milliseconds that fits the fields of frames and log records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Milliseconds(u32);
 
 impl Milliseconds {
-    /// Takes a number of milliseconds.
+    /// Returns this number of milliseconds.
     ///
     /// # Panics
-    /// If it is above 2^32 - 1.
+    /// Panics if the number is above 2^32 - 1.
     pub const fn new(ms: u64) -> Self {
         assert!(ms <= u32::MAX as u64, "the time is at most 49.7 days");
         Self(ms as u32)
     }
 
-    /// Returns the number.
+    /// Returns the number of milliseconds.
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns the number in the type of differences between times.
+    /// Returns the number of milliseconds as a u64, the type of differences between times.
     #[inline]
     pub const fn as_u64(self) -> u64 {
         self.0 as u64

@@ -1,4 +1,4 @@
-//! The namespaces there are: their names, kinds and numbers, who uses them, and how they end.
+//! The namespaces of a server: their names, kinds and numbers, their use, and their removal.
 
 use crate::limits::{
     NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, NAMESPACE_REMOVALS_MAX, NAMESPACE_REMOVALS_WANTED_MAX,
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Ticket, Time};
 use waymaker_protocol::NamespaceKind;
 
-/// Registry with an entry for each table that clients of DynamoDB created. Only the server itself opens it.
+/// Registry with a registration for each table that DynamoDB clients created. Only the server itself opens it.
 pub(crate) const DYNAMODB_TABLES: &str = "registry/dynamodb";
 
-/// Namespaces of the front ends. Each name has its kind before its first use, and there is always room for it.
+/// Namespaces of the front ends. The kind of each name is fixed before its first use, and no limit prevents opening it.
 const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
     (b"waymaker", NamespaceKind::Flat),
     (b"registry/locket", NamespaceKind::Registry),
@@ -24,47 +24,49 @@ const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
     (b"sem/default", NamespaceKind::Pool),
     (b"limit/default", NamespaceKind::Limit),
 ];
-/// Beginning of the names of Locktopus, which are trees.
+/// Prefix of the names of Locktopus namespaces, which are trees.
 const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 
-/// Most namespaces that one HELLO removes to make room.
+/// Maximum of namespaces that one `HELLO` removes to make room.
 const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 
 /// All namespaces of a server, by name.
 ///
-/// The first accepted HELLO for a name makes the namespace, which keeps its kind. It ends when no lane uses it and it is empty:
+/// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
+/// lane uses it and it is empty:
 ///
-/// - If no shard has ever heard of its number, it is removed at once, and the number is given to another.
+/// - If no shard knows its number, it is removed at once, and another namespace may get the number.
 /// - If the configuration declares it, it stays.
-/// - Otherwise a `Removal` lets every shard look whether it is empty and forget its idle keys. It ends only if no connection has opened
-///   it since it was found unused. Its number is not given again before the server starts anew: answers of a cluster may still name it.
+/// - Otherwise a `Removal` makes every shard check that it is empty and forget its idle keys. The namespace is removed
+/// unless a connection opened it since it was found unused. Its number is not used again before the next start, because
+/// late answers of a cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     by_name: BTreeMap<Box<[u8]>, Entry>,
-    /// The name of each number, so a page of a list costs its own length only.
+    /// Name of each number, so that a page of a list takes time for its own length only.
     names: BTreeMap<u16, Box<[u8]>>,
-    /// Numbers that were given and that no shard has heard of.
+    /// Numbers that were used and that no shard knows.
     spare_numbers: BTreeSet<u16>,
-    /// The first number that was never given.
+    /// Lowest number that was never used.
     next_number: u32,
-    /// The removal in progress.
+    /// Removal in progress.
     removal: Option<Removal>,
     removal_count: u64,
     /// Namespaces that operators want to remove, for the next removal.
     wanted: Vec<Wanted>,
     /// Number of declared namespaces that are not built in.
     declared_count: usize,
-    /// How often any namespace was opened.
+    /// Number of openings of all namespaces.
     opening_count: u64,
     limits: NamespaceLimits,
 }
 
-/// What bounds the namespaces of a server.
+/// Limits of the namespaces of a server.
 #[derive(Clone, Copy, Debug)]
 struct NamespaceLimits {
-    /// Most namespaces beside the built-in and the declared ones.
+    /// Maximum of namespaces without the built-in and the declared ones.
     count_max: usize,
-    /// Idle time after which an empty namespace is removed.
+    /// Idle time after which an empty namespace is removed, in milliseconds.
     idle_ms: u64,
 }
 
@@ -78,24 +80,24 @@ impl Default for NamespaceLimits {
 struct Entry {
     namespace: Arc<Used>,
     kind: NamespaceKind,
-    /// Number of the opening that was its last.
+    /// Number of the last opening of this namespace.
     last_opening: u64,
-    /// The first look at which no lane used it, since the last use.
+    /// Time of the first check without a lane since the last use.
     idle_since: Option<Time>,
     /// Whether the log has the namespace.
     is_recorded: bool,
-    /// Whether the configuration declares it.
+    /// Whether the configuration declares the namespace.
     is_declared: bool,
-    /// Counts it in the accounts of the client that made it.
+    /// Counts the namespace in the accounts of the client that created it.
     _counted: Option<Counted>,
 }
 
 #[derive(Debug)]
 struct Used {
     number: u16,
-    /// A shard may have heard of it.
+    /// Whether a shard may know the namespace.
     is_known: AtomicBool,
-    /// Lease of an acquire that asks for the default. `None`: the default of the server.
+    /// Default lease in milliseconds; `None` uses the default of the server.
     lease_default_ms: Option<u32>,
 }
 
@@ -104,56 +106,56 @@ struct Used {
 pub struct NamespaceUse(Arc<Used>);
 
 impl NamespaceUse {
-    /// The number of the namespace.
+    /// Returns the number of the namespace.
     pub fn number(&self) -> u16 {
         self.0.number
     }
 
-    /// The lease of an acquire that asks for the default. `None`: the default of the server.
+    /// Returns the default lease of the namespace in milliseconds. `None` means the default of the server.
     pub fn lease_default_ms(&self) -> Option<u32> {
         self.0.lease_default_ms
     }
 
-    /// Notes that a shard is about to hear of the namespace.
+    /// Notes that a shard is about to learn the number of the namespace.
     pub fn note_known(&self) {
         self.0.is_known.store(true, Ordering::Relaxed);
     }
 }
 
-/// A change that the log has to know.
+/// A change that the log must record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceChange<'a> {
-    /// The namespace is there from now on.
+    /// The namespace was created.
     Made {
-        /// Its number.
+        /// Number of the namespace.
         number: u16,
-        /// Its kind.
+        /// Kind of the namespace.
         kind: NamespaceKind,
-        /// Its name.
+        /// Name of the namespace.
         name: &'a [u8],
     },
-    /// The namespace with this number is gone.
+    /// The namespace with this number was removed.
     Removed(u16),
 }
 
-/// Why a namespace could not be opened.
+/// Reasons why a namespace cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceRefusal {
-    /// It exists, or is built in, and has this other kind.
+    /// The namespace has another kind, or its name is built in with another kind.
     OtherKind(NamespaceKind),
-    /// There are as many as there may be.
+    /// The server has the maximum number of namespaces.
     TooMany,
-    /// The client has made as many as its quota allows.
+    /// The client has created as many namespaces as its quota allows.
     Quota(QuotaReached),
 }
 
-/// Namespaces that end if no shard has anything in them.
+/// A removal of namespaces, which takes effect for those that are empty in every shard.
 #[derive(Debug)]
 struct Removal {
     number: u64,
-    /// By number: name, and the last opening of the namespace when no lane used it.
+    /// Candidates by number, with the name and the last opening before no lane used it.
     candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
-    /// Operators who wait for the end of namespaces.
+    /// Operators that wait for the removal.
     wanted: Vec<Wanted>,
     shards_left: usize,
 }
@@ -161,49 +163,49 @@ struct Removal {
 /// A namespace that an operator wants to remove.
 #[derive(Debug)]
 struct Wanted {
-    /// Where the answer goes.
+    /// Ticket of the response.
     ticket: Ticket,
     name: Box<[u8]>,
-    /// The last opening of the namespace when the operator asked. No lane used it then.
+    /// Last opening of the namespace at the request. No lane used it then.
     last_opening: u64,
 }
 
-/// Why a namespace is not removed.
+/// Reasons why a namespace is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StaysBecause {
-    /// There is none of this name.
+    /// There is no namespace with this name.
     Unknown,
-    /// It belongs to a front end.
+    /// The namespace belongs to a front end.
     BuiltIn,
-    /// The configuration declares it.
+    /// The configuration declares the namespace.
     Declared,
-    /// This number of lanes uses it.
+    /// This number of lanes uses the namespace.
     Used(u64),
-    /// There is something in it.
+    /// The namespace is not empty.
     NotEmpty,
-    /// This number of operators, the maximum, waits for removals.
+    /// This number of operators, the maximum, is already waiting for removals.
     TooManyWait(usize),
 }
 
-/// The end of a removal.
+/// The result of a removal.
 #[derive(Debug, Default)]
 pub struct Looked {
-    /// Numbers of the namespaces that are gone.
+    /// Numbers of the removed namespaces.
     pub removed: Vec<u16>,
-    /// The operators who wanted one of them gone, and what became of it.
+    /// Responses to the operators that requested removals.
     pub answers: Vec<(Ticket, Result<(), StaysBecause>)>,
 }
 
-/// What shards are to look for.
+/// Namespaces that the shards must check.
 #[derive(Clone, Debug)]
 pub struct Looking {
-    /// Of the removal.
+    /// Number of the removal.
     pub removal: u64,
-    /// The numbers of the namespaces, rising.
+    /// Numbers of the namespaces, in ascending order.
     pub namespaces: Arc<[u16]>,
 }
 
-/// Returns the kind that a name has before its first use, if it belongs to a front end.
+/// Returns the kind of a name that belongs to a front end, which is fixed before its first use.
 pub fn built_in_kind(name: &[u8]) -> Option<NamespaceKind> {
     if name.starts_with(LOCKTOPUS) {
         return Some(NamespaceKind::Tree);
@@ -216,13 +218,17 @@ fn is_built_in(name: &[u8]) -> bool {
 }
 
 impl Namespaces {
-    /// Sets the most namespaces beside the built-in and the declared ones, and the idle time after which an empty one is removed.
+    /// Sets the maximum of namespaces without the built-in and declared ones, and the idle time before removal in
+    /// milliseconds.
     pub(crate) fn limit(&mut self, count_max: usize, idle_ms: u64) {
         self.limits = NamespaceLimits { count_max, idle_ms };
     }
 
-    /// Opens the namespace, and makes it if it is new. Accounts of its client count what it makes. The caller has to call [`Namespaces::settle`] when it knows whether the lane
-    /// stays.
+    /// Opens the namespace, and creates it if it is new. The client's accounts count a namespace that it creates. The
+    /// caller must call [`Namespaces::settle`] when it knows whether the client is accepted.
+    ///
+    /// # Errors
+    /// Returns a [`NamespaceRefusal`] if the kind is wrong or a limit is reached.
     pub fn open(
         &mut self,
         name: &[u8],
@@ -256,8 +262,8 @@ impl Namespaces {
         Ok(NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
-    /// Opens a namespace that the configuration declares, and returns its number. It stays, and there is always room for it. To be called
-    /// before a lane uses it.
+    /// Opens a declared namespace and returns its number. No limit applies to it, and it is never removed. Must be
+    /// called before a lane uses the namespace.
     pub(crate) fn declare(
         &mut self,
         name: &[u8],
@@ -272,7 +278,7 @@ impl Namespaces {
         };
         let entry = self.insert(number, name, kind);
         entry.is_declared = true;
-        // Shards hear of its terms at once.
+        // `open_declared` sets the terms in the shards, so the shards know the number.
         entry.namespace = Arc::new(Used { number, is_known: AtomicBool::new(true), lease_default_ms });
         if !std::mem::replace(&mut entry.is_recorded, true) {
             tell(NamespaceChange::Made { number, kind, name });
@@ -281,7 +287,8 @@ impl Namespaces {
         Ok(number)
     }
 
-    /// Ends the opening of a namespace: the log learns of a new one, or it is gone again if its user was refused.
+    /// Completes the opening of a namespace. Records a new namespace in the log, or removes it if the client was
+    /// refused.
     pub fn settle(&mut self, name: &[u8], is_refused: bool, mut tell: impl FnMut(NamespaceChange<'_>)) {
         let Some(entry) = self.by_name.get_mut(name) else { return };
         if entry.is_recorded {
@@ -297,35 +304,35 @@ impl Namespaces {
         }
     }
 
-    /// The number and the kind of the namespace, if there is one.
+    /// Returns the number and the kind of the namespace, if it exists.
     pub fn find(&self, name: &[u8]) -> Option<(u16, NamespaceKind)> {
         self.by_name.get(name).map(|entry| (entry.namespace.number, entry.kind))
     }
 
-    /// The name of the namespace with this number.
+    /// Returns the name of the namespace with this number.
     pub fn name_of(&self, number: u16) -> Option<&[u8]> {
         self.names.get(&number).map(|name| &**name)
     }
 
-    /// The user of a namespace that an earlier server knew.
+    /// Returns a use of a restored namespace.
     pub fn use_of(&self, number: u16) -> Option<NamespaceUse> {
         self.use_named(self.names.get(&number)?)
     }
 
-    /// Another user of the namespace with this name, if there is one.
+    /// Returns a use of the namespace with this name, if it exists.
     pub fn use_named(&self, name: &[u8]) -> Option<NamespaceUse> {
         self.by_name.get(name).map(|entry| NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
-    /// Restores a namespace that an earlier server knew. If a front end has its name for another kind, it gets the name
-    /// that is returned.
+    /// Restores a namespace from the log. If a front end owns the name with another kind, the namespace gets another
+    /// name, which is returned.
     pub fn restore(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> Option<Box<[u8]>> {
         let is_foreign = built_in_kind(name).is_some_and(|own| own != kind);
         let renamed = is_foreign.then(|| self.free_name(name, kind));
         let entry = self.insert(number, renamed.as_deref().unwrap_or(name), kind);
         entry.is_recorded = true;
         entry.namespace.is_known.store(true, Ordering::Relaxed);
-        // Missing numbers belonged to namespaces that the log has forgotten.
+        // The log has forgotten the namespaces with the missing numbers.
         for between in self.next_number..u32::from(number) {
             self.spare_numbers.insert(between as u16);
         }
@@ -334,7 +341,7 @@ impl Namespaces {
         renamed
     }
 
-    /// A name for a namespace that lost its own to a front end.
+    /// Returns a free name for a namespace whose own name belongs to a front end.
     fn free_name(&self, name: &[u8], kind: NamespaceKind) -> Box<[u8]> {
         let name = [b"restored/", kind.name().as_bytes(), b"/", name].concat();
         let name = &name[..name.len().min(waymaker_protocol::limits::NAMESPACE_LEN_MAX)];
@@ -349,16 +356,16 @@ impl Namespaces {
         fitting.find(|name| !self.by_name.contains_key(&**name)).map(Into::into).unwrap_or_default()
     }
 
-    /// The namespaces with this number and larger ones, in the order of their numbers.
+    /// Returns the namespaces with this number or a higher one, in the order of their numbers.
     pub fn by_number(&self, from: u64) -> impl Iterator<Item = (u16, &[u8], NamespaceKind)> {
-        // No namespace has the last number.
+        // Clamping is harmless: no namespace has the number `u16::MAX`.
         let from = u16::try_from(from).unwrap_or(u16::MAX);
         let names = self.names.range(from..);
         names.filter_map(|(number, name)| Some((*number, &**name, self.by_name.get(name)?.kind)))
     }
 
-    /// Notes which namespaces are idle; to be called now and then. Removes namespaces that have been idle for long and
-    /// that no shard knows. For the other idle ones it returns a check that every shard has to make.
+    /// Updates which namespaces are idle; must be called regularly. Removes namespaces that have been idle for long and
+    /// that no shard knows. For the other idle namespaces it returns a check for every shard.
     pub fn look(
         &mut self,
         now: Time,
@@ -386,21 +393,24 @@ impl Namespaces {
             }
             is_known
         });
-        // The next look comes to the others, which go on counting as idle.
+        // The next call handles the others, which stay idle.
         if candidates.is_empty() || self.removal.is_some() {
             return None;
         }
         for (name, _) in candidates.values() {
             if let Some(entry) = self.by_name.get_mut(name) {
-                // If it is not empty, it is looked at again after as long.
+                // If the namespace is not empty, the next check follows after the same idle time.
                 entry.idle_since = Some(now);
             }
         }
         Some(self.begin(candidates, Vec::new(), shard_count))
     }
 
-    /// Removes a namespace because an operator wants it. `Ok(true)`: it is gone. `Ok(false)`: the shards have to look, which
-    /// [`Namespaces::begin_wanted`] makes them do, and the end of that look says what became of it.
+    /// Removes a namespace for an operator. `Ok(true)` means that it is removed. `Ok(false)` means that the shards must
+    /// check it first: [`Namespaces::begin_wanted`] starts that check, and its result has the response.
+    ///
+    /// # Errors
+    /// Returns the reason why the namespace stays.
     pub fn remove_wanted(
         &mut self,
         ticket: Ticket,
@@ -430,19 +440,20 @@ impl Namespaces {
         if self.wanted.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
             return Err(StaysBecause::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
         }
-        // A lane that opens it before the removal begins may leave something in a shard that has looked.
+        // A lane may open it before the check and leave claims in a shard. `last_opening` detects that.
         self.wanted.push(Wanted { ticket, name: name.into(), last_opening: entry.last_opening });
         Ok(false)
     }
 
-    /// Begins to look for the namespaces that operators want to remove, unless a removal is in progress. Its end begins this one.
+    /// Starts a check of the namespaces that operators want to remove, unless one is in progress. The end of that one
+    /// must call this again.
     pub fn begin_wanted(&mut self, shard_count: usize) -> Option<Looking> {
         if self.removal.is_some() || self.wanted.is_empty() {
             return None;
         }
         let wanted = std::mem::take(&mut self.wanted);
         let candidate = |Wanted { name, last_opening, .. }: &Wanted| {
-            // Another removal may have ended the namespace meanwhile.
+            // Another removal may have removed the namespace meanwhile.
             let entry = self.by_name.get(name)?;
             Some((entry.namespace.number, (name.clone(), *last_opening)))
         };
@@ -463,8 +474,8 @@ impl Namespaces {
         looking
     }
 
-    /// Notes that a shard has forgotten the idle keys of a removal, and that it found more than those in the namespaces `in_use`. The
-    /// last shard ends each namespace that is empty in every shard and that no lane has opened since it was found unused.
+    /// Notes that a shard has forgotten the idle keys of a removal and found claims in the namespaces `in_use`. After
+    /// the last shard, removes each namespace that is empty everywhere and that no lane has opened since.
     pub fn note_looked(
         &mut self,
         removal: u64,
@@ -505,13 +516,13 @@ impl Namespaces {
         self.by_name.len() - built_in_count - self.declared_count
     }
 
-    /// Returns a number for a new namespace. The last few numbers are kept for built-in namespaces.
+    /// Returns a number for a new namespace. The last few numbers are reserved for built-in namespaces.
     fn new_number(&mut self, is_built_in: bool) -> Option<u16> {
         if let Some(number) = self.spare_numbers.pop_first() {
             return Some(number);
         }
         let reserved = if is_built_in { 0 } else { BUILT_IN.len() as u32 };
-        // The last number stands for no namespace.
+        // `u16::MAX` is not a valid number.
         if self.next_number + reserved >= u32::from(u16::MAX) {
             return None;
         }
@@ -538,7 +549,7 @@ impl Namespaces {
         self.by_name.entry(name.into()).or_insert(entry)
     }
 
-    /// Removes some namespaces that no lane uses and no shard knows. The next ones are removed when there is no room again, so no HELLO
+    /// Removes some namespaces that no lane uses and no shard knows. It removes a limited number, so that no `HELLO`
     /// takes long.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
         let is_unknown = |entry: &Entry| !entry.is_used() && !entry.is_known() && !entry.is_declared;
@@ -562,15 +573,15 @@ impl Namespaces {
 }
 
 impl Entry {
-    /// Returns whether a lane uses it. No lane begins to without the lock of all namespaces.
+    /// Returns whether a lane uses the namespace. Lanes start a use only while they hold the lock of all namespaces.
     fn is_used(&self) -> bool {
         let is_used = Arc::strong_count(&self.namespace) > 1;
-        // Everything that the last lane did happened before.
+        // Everything that the last lane did must be visible before the namespace is removed.
         std::sync::atomic::fence(Ordering::Acquire);
         is_used
     }
 
-    /// Returns the number of lanes that use it.
+    /// Returns the number of lanes that use the namespace.
     fn lane_count(&self) -> u64 {
         Arc::strong_count(&self.namespace) as u64 - 1
     }
@@ -596,7 +607,7 @@ mod tests {
         Time::from_millis(ms)
     }
 
-    /// Everything that is idle at this time is looked for, and this shard finds those in use.
+    /// Checks all namespaces that are idle at this time; the only shard finds claims in `in_use`.
     fn look_for(namespaces: &mut Namespaces, now: Time, in_use: &[u16]) -> Vec<u16> {
         let Some(looking) = namespaces.look(now, 1, |_| false, |_| {}) else { return Vec::new() };
         namespaces.note_looked(looking.removal, in_use, |_| {}).removed
@@ -779,7 +790,7 @@ mod tests {
         assert_eq!(answer, Ok(()), "the namespace is gone");
     }
 
-    /// The lane may have left something in a shard that had looked before.
+    /// The lane may leave a claim in a shard that has already been checked.
     #[test]
     fn a_namespace_used_during_a_removal_by_an_operator_stays() {
         let mut namespaces = Namespaces::default();

@@ -3,16 +3,16 @@
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An IPv4 address, or the /64 network of an IPv6 address, because a single machine may use all addresses of it.
+/// An IPv4 address, or the /64 network of an IPv6 address. One machine may use all addresses of such a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Network {
     V4(u32),
-    /// The first 64 bits.
+    /// First 64 bits of the address.
     V6(u64),
 }
 
 impl Network {
-    /// Returns the network of an address. An IPv4 address that is mapped to IPv6 counts as IPv4.
+    /// Returns the network of an address. An IPv4 address mapped to IPv6 counts as IPv4.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address.to_bits()),
@@ -20,7 +20,7 @@ impl Network {
         }
     }
 
-    /// Returns the network of an address that has limits. Loopback addresses have limits only on request.
+    /// Returns the network of an address with limits. Loopback addresses have limits only if `include_loopback` is set.
     pub(crate) fn with_limits(address: IpAddr, include_loopback: bool) -> Option<Self> {
         (include_loopback || !address.to_canonical().is_loopback()).then(|| Self::of(address))
     }

@@ -1,4 +1,4 @@
-//! What the workers of one server share.
+//! State that the workers of a server share.
 
 use crate::access::AccessControl;
 use crate::audit::Audit;
@@ -24,51 +24,53 @@ use std::time::Duration;
 use waymaker_engine::{ClaimId, FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
 use waymaker_protocol::NamespaceKind;
 
-/// What a node is made from. Everything random about it is in here.
+/// The configuration of a node, with all its randomness.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// How many workers run it.
+    /// Number of workers.
     pub worker_count: usize,
-    /// How many accept connections for them.
+    /// Number of acceptors, which accept connections for the workers.
     pub acceptor_count: usize,
-    /// What bounds the node as a whole.
+    /// Limits of the whole node.
     pub limits: Limits,
-    /// How long a session lives that has no connection, no hold and no waiter.
+    /// Longest life of a session without connections, holds and waiters, in milliseconds.
     pub session_vacant_ms: u64,
-    /// The present.
+    /// Current time.
     pub start: Time,
-    /// Seeds of hashes and secrets.
+    /// Seed of all hashes and secrets.
     pub seed: [u8; 32],
-    /// For what is finer than the time that workers are handed: rates, and instants that clients name.
+    /// Clock for rates and for instants in requests, which need more precision than the time that workers are passed.
     pub clock: Arc<dyn Clock>,
-    /// How much memory is used, and its limit.
+    /// Memory use and its limit.
     pub memory: Arc<MemoryUse>,
-    /// Where records go, if there is a durable log. It knows as many shards as [`shard_count`] says.
+    /// Port of the durable log, if there is one. The log must have as many shards as [`shard_count`] returns.
     pub log: Option<LogPort>,
-    /// Where the counters of scope Quorum are, if there is a cluster.
+    /// Port of the quorum thread, if there is a cluster.
     pub quorum: Option<QuorumPort>,
 }
 
-/// How many shards so many workers have. Four for each: enough that two workers rarely want the same one, few enough to
-/// enter all of a batch. One worker never meets another, so one shard gives it the longest batches.
+/// Returns the number of shards for this many workers: four for each. With four, two workers rarely want the same
+/// shard, and a batch still touches few shards. A single worker gets one shard, which gives it the longest batches.
 pub fn shard_count(worker_count: usize) -> usize {
     if worker_count == 1 { 1 } else { (4 * worker_count).next_power_of_two() }
 }
 
-/// A shard, and when somebody will come by for its next deadline.
+/// A shard with the state of its turns.
 #[derive(Debug)]
 pub struct Hosted {
     /// The shard.
     pub shard: Shard,
-    /// A worker has armed a timer for this instant. Whoever makes the next deadline earlier arms another.
+    /// Instant of the timer that some worker has armed for this shard. A worker that makes the next deadline earlier
+    /// arms another timer.
     pub armed: Time,
-    /// Workers to tell when the turn is given back.
+    /// Workers to notify when the turn is given back.
     pub knocks: Vec<u16>,
-    /// Batches that were taken and not served yet, because the turn was passed on.
+    /// Batches that were taken but not served, because the turn was passed on.
     pub left: VecDeque<Batch>,
 }
 
-/// What the workers of one server share: the shards, a mailbox for each worker, and what each worker has read.
+/// State that the workers share: the shards, a mailbox for each worker, and the time up to which each worker has read
+/// its sockets.
 ///
 /// ```text
 ///   worker 0          worker 1                 worker n
@@ -81,60 +83,60 @@ pub struct Hosted {
 ///   mailbox 0         mailbox 1                mailbox n       answers for lanes of other workers
 /// ```
 pub struct Node {
-    /// The shards, a power of two of them.
+    /// The shards; their number is a power of two.
     pub shards: Box<[TurnCell<Hosted, Batch>]>,
-    /// One for each worker.
+    /// Mailboxes, one for each worker.
     pub mailboxes: Box<[Mailbox<Mail>]>,
     drained: Box<[CachePadded<AtomicU64>]>,
     accepted: Box<[AtomicU64]>,
-    /// Opened at `HELLO` alone, so a lock does no harm.
+    /// All namespaces. A mutex suffices, because only `HELLO` opens them.
     pub namespaces: Mutex<Namespaces>,
-    /// Who may do what.
+    /// Identities and rights.
     pub access: Arc<AccessControl>,
-    /// Takes the acts of operators. The node discards them until a server sets this.
+    /// Audit log. A new node discards its events until the server sets this field.
     pub audit: Audit,
-    /// Takes the spans of traced acquires. The node exports none until a server sets this.
+    /// Spans of traced acquires. A new node exports none until the server sets this field.
     pub traces: Traces,
-    /// What operators froze; every shard has a copy.
+    /// Frozen prefixes; every shard has a copy.
     pub freezes: Mutex<FreezeList>,
-    /// How much memory is used, and its limit.
+    /// Memory use and its limit.
     pub memory: Arc<MemoryUse>,
-    /// Entries of registries that ended with their lease.
+    /// Counters of expired registrations.
     pub expiries: Expiries,
     pub(crate) metrics: NodeMetrics,
-    /// Finer than the time that workers are handed.
+    /// Clock with more precision than the time that workers are passed.
     pub clock: Arc<dyn Clock>,
     /// Time of the start.
     pub start: Time,
-    /// Listeners with their addresses, as the line `ready` shows them. Empty until a server sets this.
+    /// Listeners with their addresses, as in the line `ready`. Empty until the server sets this field.
     pub addresses: String,
-    /// The time of day of what happened here.
+    /// Conversion of instants to the time of day.
     pub unix_time: UnixTime,
-    /// The limits that clients are told.
+    /// Limits that clients learn.
     pub limits: Limits,
-    /// Limits that an operator may set. `limits` has the limits of the engine.
+    /// Limits that an operator set. `limits` has the limits of the engine.
     pub set: LimitOptions,
-    /// Namespaces that the configuration declares. None until a server sets this.
+    /// Declared namespaces. Empty until the server sets this field.
     pub declared: Vec<DeclaredNamespace>,
-    /// Another one for each start of a server.
+    /// Random number that differs for each start of a server.
     pub server_id: u64,
     /// Seed of the secrets in session ids.
     pub session_seed: [u8; 32],
-    /// Where records go.
+    /// Port of the durable log.
     pub log: Option<LogPort>,
-    /// Where the counters of scope Quorum are.
+    /// Port of the quorum thread.
     pub quorum: Option<QuorumPort>,
-    /// What an earlier server left in its log.
+    /// State restored from the log of an earlier server.
     pub restored: Restored,
     stopping: AtomicBool,
-    /// No new grants before then: holds may have been lost.
+    /// Time from which grants are allowed; later than the start if the log may have lost holds.
     grants_from: Time,
-    /// Claims of each shard, counted on the way out.
+    /// Number of claims of each shard that a draining server waits for: all claims, or with a log only waiting ones.
     claim_counts: Box<[AtomicU64]>,
 }
 
 impl Node {
-    /// A node without connections.
+    /// Returns a node without connections.
     pub fn new(config: &NodeConfig) -> Self {
         use rand::rngs::StdRng;
         use rand::{Rng, SeedableRng};
@@ -212,33 +214,33 @@ impl Node {
         self.set = set;
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub fn worker_count(&self) -> usize {
         self.mailboxes.len()
     }
 
-    /// The number and the kind of the namespace with this name, if there is one.
+    /// Returns the number and the kind of the namespace with this name, if it exists.
     pub fn find_namespace(&self, name: &[u8]) -> Option<(u16, NamespaceKind)> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).find(name)
     }
 
-    /// Begins a use of the namespace with this name, if there is one.
+    /// Starts a use of the namespace with this name, if it exists.
     pub fn use_namespace(&self, name: &[u8]) -> Option<NamespaceUse> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).use_named(name)
     }
 
-    /// How many acceptors there are.
+    /// Returns the number of acceptors.
     pub fn acceptor_count(&self) -> usize {
         self.accepted.len()
     }
 
-    /// The shard of a key.
+    /// Returns the shard of a key.
     #[inline]
     pub fn shard_of_key(&self, key: &[u8]) -> u16 {
         waymaker_protocol::slot::slot_of_key(key) & (self.shards.len() - 1) as u16
     }
 
-    /// The shard of the claim with this id; there may be no such shard.
+    /// Returns the shard of the claim with this id. The id may be invalid, so that no such shard exists.
     #[inline]
     pub fn shard_of_claim(&self, id: ClaimId) -> u16 {
         let shard = ClaimId::shard_of(id.place);
@@ -248,50 +250,50 @@ impl Node {
         self.restored.claims.get(&id).copied().unwrap_or(shard)
     }
 
-    /// This worker had read its sockets empty at that instant, and whatever it mailed or handed over because of that is
-    /// where it belongs.
+    /// Notes that this worker had read its sockets empty at this instant. All mail and work from that input must
+    /// already be posted.
     pub fn publish_drained(&self, worker: usize, at: Time) {
-        // Release: who reads this finds the mail that was posted before.
+        // Release: a thread that reads this value also sees the mail posted before.
         self.drained[worker].store(at.as_millis(), Ordering::Release);
     }
 
-    /// Up to when this worker is known to have read its sockets.
+    /// Returns the time up to which this worker has read its sockets.
     pub fn drained_by(&self, worker: usize) -> Time {
         Time::from_millis(self.drained[worker].load(Ordering::Acquire))
     }
 
-    /// Up to when every worker is known to have read its sockets: what was due by then may end.
+    /// Returns the time up to which every worker has read its sockets. Leases that were due by then may expire.
     #[inline]
     pub fn drained(&self) -> Time {
         (0..self.drained.len()).map(|worker| self.drained_by(worker)).min().unwrap_or(Time::ZERO)
     }
 
-    /// This acceptor had accepted everything that had connected by that instant, and handed it to workers.
+    /// Notes that this acceptor had accepted all connections of this instant and handed them to workers.
     pub fn publish_accepted(&self, acceptor: usize, at: Time) {
-        // Release: who reads this finds what was handed over before.
+        // Release: a thread that reads this value also sees the connections handed over before.
         self.accepted[acceptor].store(at.as_millis(), Ordering::Release);
     }
 
-    /// Up to when whoever connected was accepted; always where the node has no acceptors.
+    /// Returns the time up to which all connections have been accepted; `Time::NEVER` without acceptors.
     pub fn accepted(&self) -> Time {
         let accepted = self.accepted.iter().map(|at| Time::from_millis(at.load(Ordering::Acquire)));
         accepted.min().unwrap_or(Time::NEVER)
     }
 
-    /// The server is on its way out.
+    /// Returns whether the server is stopping.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Sends the server on its way out; the workers are told by mail.
+    /// Marks the server as stopping. The workers learn it by mail.
     pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Refuses new grants for this time, because holds may have been lost. Must be called before any worker runs.
+    /// Refuses new grants for `wait`, because the log may have lost holds. Must be called before any worker runs.
     ///
     /// # Panics
-    /// If a worker has a turn.
+    /// Panics if a worker has the turn of a shard.
     pub fn refuse_grants_for(&mut self, wait: Duration) {
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         self.grants_from = self.clock.now().after_ms(wait_ms);
@@ -313,17 +315,18 @@ impl Node {
         u64::try_from(self.clock.unix_micros() / 1_000_000).unwrap_or(0)
     }
 
-    /// Returns the time until new grants resume after losses, in milliseconds; 0 if they are served.
+    /// Returns the time until grants resume after lost records, in milliseconds; 0 if grants are allowed.
     pub fn grants_refused_ms(&self) -> u64 {
         self.grants_from.ms_since(self.clock.now())
     }
 
-    /// How many claims there were when each shard was last counted.
+    /// Returns the number of claims that a draining server waits for, at the last count of each shard. With a log these are
+    /// only waiting claims, because holds survive a restart.
     pub fn claim_count(&self) -> u64 {
         self.claim_counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Notes how many claims a shard has.
+    /// Sets the number of claims of a shard that a draining server waits for.
     pub(crate) fn note_claim_count(&self, shard: u16, count: u32) {
         self.claim_counts[usize::from(shard)].store(u64::from(count), Ordering::Relaxed);
     }

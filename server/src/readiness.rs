@@ -1,7 +1,8 @@
-//! Readiness of the server, with every reason against it.
+//! Readiness of the server, with all reasons against it.
 //!
-//! Some reasons keep the server from serving at all, so that clients should wait or go elsewhere. Others only degrade it: it refuses some
-//! new claims, but holders still need it to renew and release. A load balancer must not take a degraded server out of service.
+//! Some reasons prevent service, so that clients should wait or use another server. Others only degrade it: the server
+//! refuses some new claims, but holders still need it to renew and release. A load balancer must keep a degraded server
+//! in service.
 
 use crate::log::port::LogPort;
 use crate::memory;
@@ -10,25 +11,25 @@ use serde::Serialize;
 use std::fmt;
 use waymaker_engine::{LogState, QuorumState};
 
-/// Facts that decide about readiness.
+/// The facts that determine readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Whether the server is draining.
     pub is_stopping: bool,
-    /// Time until new grants resume after lost holds, in milliseconds; 0 if they are served.
+    /// Time until grants resume after lost holds, in milliseconds; 0 if grants are allowed.
     pub refused_ms: u64,
     /// State of the durable log.
     pub log: LogState,
-    /// Reason for which old segments of the log cannot be folded into a snapshot.
+    /// Reason why old log segments cannot be compacted into a snapshot.
     pub compaction_failure: Option<String>,
-    /// The memory limit in bytes, if memory use has reached it.
+    /// Memory limit in bytes, if memory use has reached it.
     pub full_memory: Option<u64>,
     /// State of the etcd cluster.
     pub quorum: QuorumState,
 }
 
 impl Facts {
-    /// Returns the facts about a node at this moment.
+    /// Returns the current facts about a node.
     pub fn of(node: &Node) -> Self {
         let log = node.log.as_ref().map(LogPort::status);
         Self {
@@ -46,24 +47,24 @@ impl Facts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonCode {
-    /// The server drains.
+    /// The server is draining.
     Stopping,
-    /// New grants wait because holds may have been lost.
+    /// Grants are refused because holds may have been lost.
     Recovering,
     /// The disk of the log is full.
     DiskFull,
-    /// A write of the log takes too long.
+    /// A write to the log takes too long.
     LogStalled,
-    /// Old segments of the log cannot be folded into a snapshot.
+    /// Old log segments cannot be compacted into a snapshot.
     CompactionFailing,
     /// Memory use has reached its limit.
     MemoryFull,
-    /// The etcd cluster does not respond.
+    /// The etcd cluster is unavailable.
     QuorumDown,
 }
 
 impl ReasonCode {
-    /// Every code, in the order in which reasons are reported.
+    /// All codes, in the order in which reasons are reported.
     pub const ALL: [Self; 7] = [
         Self::Stopping,
         Self::Recovering,
@@ -87,20 +88,20 @@ impl ReasonCode {
         }
     }
 
-    /// Returns whether the server is not ready because of this.
+    /// Returns whether this reason makes the server not ready.
     pub fn prevents_service(self) -> bool {
         matches!(self, Self::Stopping | Self::Recovering)
     }
 }
 
-/// A reason for which the server is not ready, or degraded.
+/// A reason why the server is degraded or not ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reason {
     /// Code for programs.
     pub code: ReasonCode,
     /// Sentence for people.
     pub message: String,
-    /// Time until the reason is over, in milliseconds; `None` if the server does not know it.
+    /// Remaining time of the reason, in milliseconds; `None` if the server does not know it.
     pub remaining_ms: Option<u64>,
 }
 
@@ -110,29 +111,29 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Readiness in one word.
+/// Summary of readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyStatus {
-    /// Everything is served.
+    /// The server serves all requests.
     Ready,
-    /// Everything is served, except the claims that a reason names.
+    /// The server refuses the claims that a reason names, and serves all other requests.
     Degraded,
-    /// No new claims are served.
+    /// The server refuses all new claims.
     NotReady,
 }
 
 /// Readiness of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Readiness {
-    /// Readiness in one word.
+    /// Summary of readiness.
     pub status: ReadyStatus,
-    /// All reasons. Reasons that prevent service are first.
+    /// All reasons, those that prevent service first.
     pub reasons: Vec<Reason>,
 }
 
 impl Readiness {
-    /// Returns the readiness of a node at this moment.
+    /// Returns the current readiness of a node.
     pub fn of(node: &Node) -> Self {
         Self::from_facts(&Facts::of(node))
     }
@@ -148,13 +149,13 @@ impl Readiness {
         Self { status, reasons }
     }
 
-    /// Returns the time until all reasons that prevent service are over, in milliseconds, if the server knows it.
+    /// Returns the time until no reason prevents service, in milliseconds, if the server knows it.
     pub fn remaining_ms(&self) -> Option<u64> {
         let preventing = self.reasons.iter().filter(|reason| reason.code.prevents_service());
         preventing.map(|reason| reason.remaining_ms).max_by_key(|ms| ms.unwrap_or(u64::MAX)).flatten()
     }
 
-    /// Returns whether new claims are served.
+    /// Returns whether the server is not prevented from serving new claims.
     pub fn is_ready(&self) -> bool {
         self.status != ReadyStatus::NotReady
     }
@@ -172,7 +173,7 @@ impl fmt::Display for Readiness {
     }
 }
 
-/// Returns the reason with this code, if the facts are one.
+/// Returns the reason with this code, if the facts support it.
 fn reason(code: ReasonCode, facts: &Facts) -> Option<Reason> {
     let mut remaining_ms = None;
     let message = match code {
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!((recovering.status, recovering.remaining_ms()), (ReadyStatus::NotReady, Some(7)));
     }
 
-    /// Holders renew and release at a degraded server, so it must not lose its clients.
+    /// Holders still renew and release at a degraded server, so it must keep its clients.
     #[test]
     fn a_server_that_refuses_some_claims_is_degraded_and_ready() {
         for (facts, code) in [

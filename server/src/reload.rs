@@ -1,8 +1,9 @@
-//! Files that the server reads again while it runs: all of them on SIGHUP, and each when it changes.
+//! Files that the server reads again while it runs: all of them on SIGHUP, and each one after a change.
 //!
-//! A [`Reload`] is something made of files, such as the certificates. A [`Reloader`] has a list of them. It looks at the files every
-//! [`RELOAD_LOOK_MS`] and reads them only once they are unchanged between two looks: a certificate and its key are replaced one after
-//! the other. If a file cannot be used, the previous contents stay in use, and later looks try again.
+//! A [`Reload`] is an object with files, such as the certificates. A [`Reloader`] has a list of them and checks their
+//! files every [`RELOAD_LOOK_MS`]. It reads changed files once they stay the same between two checks, because operators
+//! replace a certificate and its key one after the other. If a file cannot be used, the previous contents stay in use,
+//! and later checks retry.
 
 use crate::audit::{Audit, AuditEvent};
 use crate::limits::RELOAD_LOOK_MS;
@@ -15,25 +16,25 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-/// The error of a file that cannot be used. Its text names the option and the file.
+/// The error of an unusable file. Its text names the option and the file.
 pub type ReloadError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Something made of files that can be read again.
+/// An object whose files can be read again.
 pub trait Reload: fmt::Debug + Send {
     /// Returns a plural noun for log lines, such as `certificates`.
     fn subject(&self) -> &'static str;
 
-    /// Returns the files.
+    /// Returns the paths of the files.
     fn files(&self) -> Vec<PathBuf>;
 
-    /// Reads the files and puts their contents in use. After an error the previous contents stay in use.
+    /// Reads the files and uses their contents from now on. After an error the previous contents stay in use.
     ///
     /// # Errors
-    /// If a file cannot be used.
+    /// Returns an error if a file cannot be used.
     fn reload(&mut self) -> Result<(), ReloadError>;
 }
 
-/// Everything that is read again.
+/// The objects whose files are watched.
 #[derive(Debug, Default)]
 pub struct Reloader {
     watched: Vec<Watched>,
@@ -42,20 +43,20 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// With nothing to read yet. The audit log has a line for each change, and the supervisor learns of each SIGHUP.
+    /// Returns a reloader without files. It writes changes to `audit` and reports each SIGHUP to `supervisor`.
     pub fn new(audit: Audit, supervisor: Supervisor) -> Self {
         Self { watched: Vec::new(), audit, supervisor }
     }
 
-    /// Adds something whose files have been read before.
+    /// Adds an object whose files have already been read.
     pub fn add(&mut self, subject: impl Reload + 'static) {
         self.watched.push(Watched::new(Box::new(subject)));
     }
 
-    /// Starts a task that reads files again, on SIGHUP and when they change. From now on SIGHUP does not end the process.
+    /// Starts a task that reads files again, on SIGHUP and after changes. From now on SIGHUP does not end the process.
     ///
     /// # Errors
-    /// If the signal cannot be listened for.
+    /// Returns an error if no handler can be installed for SIGHUP.
     pub fn start(self) -> std::io::Result<()> {
         let hangup = signal(SignalKind::hangup())?;
         tokio::spawn(self.run(hangup));
@@ -100,41 +101,41 @@ impl Reloader {
     }
 }
 
-/// Something that is read again, and the state of its files.
+/// An object and the state of its files.
 #[derive(Debug)]
 struct Watched {
     subject: Box<dyn Reload>,
-    /// State of the files at the last look.
+    /// State of the files at the last check.
     stamps: Vec<Option<Stamp>>,
     state: State,
 }
 
-/// Relation of the contents in use to the files.
+/// The relation between the contents in use and the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// The files may have changed between the start of the server and the first look.
+    /// The files may have changed between the start of the server and the first check.
     Unconfirmed,
-    /// The files changed.
+    /// The files have changed.
     Changed,
-    /// The contents in use come from the files as they are.
+    /// The contents in use match the files.
     Current,
-    /// The files cannot be used, with the reason that was logged.
+    /// The files cannot be used, for this reason, which was logged.
     Unusable(String),
 }
 
-/// State of a file. It differs if the file was written or replaced.
+/// State of a file, which differs after the file was written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     len: u64,
     modified: (i64, i64),
-    /// Time of the last change of contents or attributes. A copy that keeps the time of modification does not keep this one.
+    /// Time of the last change of contents or attributes. Unlike the modification time, a copy cannot preserve it.
     changed: (i64, i64),
 }
 
 impl Stamp {
-    /// Returns the state of a file, or of the file that a symbolic link leads to; `None` if it is missing.
+    /// Returns the state of a file, or of the target of a symbolic link; `None` if it is missing.
     fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(Self {
@@ -158,7 +159,7 @@ impl Watched {
         self.subject.files().iter().map(|path| Stamp::of(path)).collect()
     }
 
-    /// Reads the files if they changed before the previous look and not since, or could not be used.
+    /// Reads the files if they changed before the previous check and not since, or if they could not be used.
     fn look(&mut self, audit: &Audit) {
         let stamps = self.current_stamps();
         if stamps != self.stamps {
@@ -191,9 +192,9 @@ impl Watched {
         }
     }
 
-    /// Reads the files, whether they changed or not.
+    /// Reads the files, changed or not.
     fn reload(&mut self, audit: &Audit) {
-        // Before the files are read: a change meanwhile is found by the next look.
+        // Take the stamps before reading: the next check then finds a change that happens meanwhile.
         self.stamps = self.current_stamps();
         let subject = self.subject.subject();
         let reloaded = self.subject.reload();
@@ -258,7 +259,7 @@ mod tests {
         }
     }
 
-    /// A reloader whose file was confirmed, with the contents `before`.
+    /// Returns a reloader whose file was confirmed, with the contents `before`.
     fn reloader(directory: &tempfile::TempDir) -> (Reloader, Words) {
         let (path, in_use) = (directory.path().join("words"), Arc::new(Mutex::new("before".to_owned())));
         let words = Words { path, in_use, read_count: Arc::default() };
@@ -321,7 +322,7 @@ mod tests {
         std::fs::remove_file(&words.path).unwrap();
         (0..2).for_each(|_| reloader.look());
         assert!(matches!(state(&reloader), State::Unusable(_)));
-        // Under another name first, as a careful program replaces a file.
+        // Write another file first, then rename it, as careful programs replace a file.
         let new = directory.path().join("new");
         std::fs::write(&new, "after").unwrap();
         std::fs::rename(&new, &words.path).unwrap();

@@ -1,4 +1,4 @@
-//! A whole server, from its options to its end.
+//! The life of a whole server, from its options to its end.
 
 use crate::access::{AccessControl, AccessOptions, Policy, PolicyFiles};
 use crate::audit::{Act, Audit, AuditEvent, AuditThread, Caller, Detail};
@@ -33,13 +33,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use waymaker_engine::Time;
 
-/// How often a draining server looks whether anything is still held.
+/// Interval at which a draining server checks whether holds remain.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
-/// Runs a server until a signal ends it.
+/// Runs a server until a signal stops it.
 ///
 /// # Errors
-/// If it cannot start; the error names the option to change.
+/// Returns an error if the server cannot start; the error names the option to change.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     options.limits.check()?;
     check_declared(options)?;
@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let quorum = quorum.map(Cluster::new).transpose()?;
     let (audit, _audit_thread) = AuditThread::start(&options.audit)?;
     if options.data_dir.as_ref().is_some_and(|path| !path.exists()) {
-        // A server that cannot start leaves no new data directory behind.
+        // Check the addresses first, so that a server that cannot start leaves no new data directory behind.
         check_addresses(options)?;
     }
     let data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
@@ -63,16 +63,16 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The contents of the files that options name.
+/// The contents of the files that the options name.
 struct Read {
     policy: Policy,
     tls: Option<Tls>,
     quorum: Option<Cluster>,
-    /// Where spans are exported to.
+    /// Collector for spans.
     collector: Option<Endpoint>,
 }
 
-/// Returns all errors of the options and of the files that they name. Nothing is opened for clients, and nothing is written.
+/// Returns all errors in the options and in the files that they name. Opens no port for clients and writes nothing.
 pub fn errors(options: &Options) -> Vec<anyhow::Error> {
     let mut errors = Vec::new();
     note(&mut errors, options.limits.check().map_err(anyhow::Error::from));
@@ -110,7 +110,7 @@ fn check_declared(options: &Options) -> Result<(), LeaseAboveMaximum> {
     options.namespaces.iter().try_for_each(|namespace| namespace.check(options.limits.lease_max))
 }
 
-/// Keeps the error of a result.
+/// Collects the error of a result and returns its value.
 fn note<T>(errors: &mut Vec<anyhow::Error>, result: anyhow::Result<T>) -> Option<T> {
     result.map_err(|error| errors.push(error)).ok()
 }
@@ -134,7 +134,7 @@ async fn serve(
         reloader.add(PolicyFiles::new(options.access.clone(), Arc::clone(&access)));
     }
     reloader.start()?;
-    // Nobody is let in before it is known what is held.
+    // Read the log before listening: clients are admitted only when all holds are known.
     let log = data_dir.map(|data_dir| read_log(options, data_dir)).transpose()?;
     if terminate.came().await {
         tracing::info!("stopped before the start was complete");
@@ -210,7 +210,7 @@ async fn serve(
     }
     announce(&addresses);
     supervisor.note_ready(&Readiness::of(&node), &addresses);
-    // After the line `ready`, which is the first on standard output.
+    // Record the event after the line `ready`, which must be the first on standard output.
     audit.record(&start_event(options, &addresses));
     let watch =
         supervisor::watch(supervisor.clone(), Arc::clone(&node), Arc::clone(&workers.handles), addresses);
@@ -237,7 +237,7 @@ async fn serve(
         }
     }
     supervisor.note_stopping();
-    // Nobody comes in any more, so nobody needs to wait for that.
+    // No connection is accepted any more, so leases must not wait for the acceptors before they expire.
     (0..node.acceptor_count()).for_each(|acceptor| node.publish_accepted(acceptor, Time::NEVER));
     workers.tell(&node, || Mail::Drained);
     fronts.drain();
@@ -246,7 +246,7 @@ async fn serve(
     watch.abort();
     workers.tell(&node, || Mail::Finish);
     workers.join();
-    // No span ends any more.
+    // The workers have ended, so no further span ends.
     drop(trace_thread);
     if let Some(quorum) = quorum {
         quorum.stop();
@@ -263,7 +263,7 @@ fn read_log(options: &Options, data_dir: &DataDir) -> anyhow::Result<ReadLog> {
     ReadLog::open(data_dir.path(), options.log_segment_len, options.accept_damage, shard_count)
 }
 
-/// Where to listen on TCP, each with the option that says so.
+/// Returns the TCP addresses to listen on, each with its option.
 fn tcp_ports(options: &Options) -> impl Iterator<Item = (&'static str, &str, Port)> {
     let Options { listen, grpc_listen, http_listen, locktopus_listen, dynamodb_listen, .. } = options;
     let ports = [
@@ -276,7 +276,7 @@ fn tcp_ports(options: &Options) -> impl Iterator<Item = (&'static str, &str, Por
     ports.into_iter().filter_map(|(option, address, port)| Some((option, address?.as_str(), port)))
 }
 
-/// Refuses to start if a TCP address cannot be bound.
+/// Returns an error if a TCP address cannot be bound.
 fn check_addresses(options: &Options) -> anyhow::Result<()> {
     for (option, address, _) in tcp_ports(options) {
         Listening::check_tcp(address).with_context(|| cannot_listen(option, address))?;
@@ -284,7 +284,8 @@ fn check_addresses(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An address that the server cannot use now. It may be free, assigned to the machine or known to the name service later.
+/// The server cannot use an address now. Later the address may be free, assigned to the machine, or known to the name
+/// service.
 #[derive(Debug, thiserror::Error)]
 #[error("{option}: cannot {verb} {address}; {hint}")]
 pub struct AddressUnavailable {
@@ -312,7 +313,8 @@ fn open_addresses(options: &Options) -> impl Iterator<Item = anyhow::Result<(&'s
     })
 }
 
-/// What is not encrypted, or asks nobody who they are, stays on this machine, unless told otherwise.
+/// Refuses addresses that other machines can reach without encryption or without authentication, unless `insecure` is
+/// set.
 fn refuse_open_addresses(
     open: &[(&str, &str, Port)],
     insecure: bool,
@@ -360,7 +362,7 @@ fn is_loopback(option: &'static str, address: &str) -> anyhow::Result<bool> {
     Ok(addresses?.all(|address| address.ip().is_loopback()))
 }
 
-/// Returns the event of a start: the options that decide who can do what.
+/// Returns the audit event of a start, with the options that affect access.
 fn start_event(options: &Options, addresses: &str) -> AuditEvent {
     let Options { tls, insecure, browsers, .. } = options;
     let file = |path: &Path| path.display().to_string();
@@ -387,27 +389,27 @@ fn start_event(options: &Options, addresses: &str) -> AuditEvent {
     AuditEvent { details, ..AuditEvent::new(Act::Start, Caller::default()) }
 }
 
-/// Tells clients of gRPC when new grants are served again.
+/// Marks the gRPC health service as ready when grants resume.
 async fn note_recovery(node: Arc<Node>, fronts: Arc<FrontConfig>) {
     loop {
         let remaining_ms = node.grants_refused_ms();
         if remaining_ms == 0 {
             return fronts.set_ready(true);
         }
-        // The timer stands still while the machine is suspended; the clock of grants does not.
+        // The timer stops while the machine is suspended, but the clock of grants does not. So wake up now and then.
         tokio::time::sleep(Duration::from_millis(remaining_ms.min(RECOVERY_LOOK_MS))).await;
     }
 }
 
-/// The one line on standard output: whoever started the server waits for it.
+/// Prints the only line on standard output, for which the program that started the server may wait.
 fn announce(addresses: &str) {
     let mut out = std::io::stdout().lock();
-    // Whoever does not listen does not want to know.
+    // Ignore errors: the reader may have closed standard output.
     let _ = writeln!(out, "ready {addresses}").and_then(|()| out.flush());
 }
 
-/// Refuses waiters and new claims, and serves releases and renewals until nothing is held, time is over, or another
-/// signal comes. With a data directory what is held is carried over, so nobody has to let go of it.
+/// Refuses waiters and new claims, and serves releases and renewals. Ends when no hold remains, `drain` is over, or
+/// another signal arrives. With a data directory, holds survive the restart and do not count.
 async fn drain(node: &Arc<Node>, workers: &Workers, drain: Duration, terminate: &mut Signals) {
     tracing::info!(?drain, "draining: new claims are refused; a second signal stops the server at once");
     node.set_stopping();
@@ -427,7 +429,7 @@ async fn drain(node: &Arc<Node>, workers: &Workers, drain: Duration, terminate: 
     }
 }
 
-/// SIGTERM and SIGINT.
+/// Handlers of SIGTERM and SIGINT.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -435,17 +437,18 @@ struct Signals {
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        // Without a handler, a write beyond the limit on the length of files ends the process. With it, the write fails.
+        // Without a handler, a write beyond the file size limit ends the process. With a handler the write fails
+        // instead.
         drop(signal(SignalKind::from_raw(nix::libc::SIGXFSZ))?);
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Returns whether one came while the thread did something else.
+    /// Returns whether a signal arrived while the thread did other work.
     async fn came(&mut self) -> bool {
         tokio::select! {
             biased;
             () = self.next() => true,
-            // The runtime looks at signals meanwhile.
+            // Yield once, so that the runtime processes pending signals.
             () = tokio::task::yield_now() => false,
         }
     }

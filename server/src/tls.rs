@@ -1,11 +1,10 @@
-//! What encrypted listeners need: certificates, and who is let in by theirs.
+//! TLS for listeners: the server's certificate and the verification of clients' certificates.
 //!
-//! There is one [`Tls`] for a server and one [`TlsAcceptor`] for each listener, which differ in the protocols that they
-//! agree on. The files can be read again ([`crate::reload`]): connections that begin later use the new contents, and open
-//! connections continue. No session of the old contents can be resumed then, so a revoked client cannot avoid the check.
+//! A server has one [`Tls`], and each listener has its [`TlsAcceptor`] with its protocols. The files can be read again
+//! ([`crate::reload`]). New connections then use the new contents, and open connections continue. Sessions from before
+//! cannot be resumed, so a revoked client cannot avoid the check.
 //!
-//! Data before the end of the handshake is never taken, since whoever recorded it could send
-//! it again.
+//! The server accepts no early data: an attacker could record and replay it.
 
 use crate::reload::{Reload, ReloadError};
 use clap::ValueEnum;
@@ -17,7 +16,7 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The oldest version of TLS that is spoken.
+/// The oldest accepted version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TlsVersion {
     /// TLS 1.2, for clients of older systems.
@@ -29,40 +28,40 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// The files of a server that encrypts.
+/// The TLS files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The certificate of the server, followed by those that lead to a root.
+    /// Certificate of the server, followed by its chain to a root.
     pub cert: PathBuf,
-    /// The key of the certificate.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// Who signs the certificates of clients; without it none are asked for.
+    /// CA that signs client certificates; `None` requests no client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Certificates of clients that are no longer valid; without it none is checked for that.
+    /// Revocation lists for client certificates; `None` checks no revocation.
     pub client_crl: Option<PathBuf>,
-    /// The oldest version that is spoken.
+    /// Oldest accepted version of TLS.
     pub min_version: TlsVersion,
 }
 
-/// Why the files cannot be used.
+/// Reasons why the TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not there, or not PEM.
+    /// A file cannot be read, or is not PEM.
     #[error("{option}: cannot read {path}: {error}")]
     Unreadable {
-        /// Which option names it.
+        /// Name of the option.
         option: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the PEM parser.
         error: pem::Error,
     },
-    /// A file holds nothing of use.
+    /// A file has no certificate.
     #[error("{option}: {path} contains no certificate")]
     NoCertificate {
-        /// Which option names it.
+        /// Name of the option.
         option: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A file has no revocation list.
@@ -70,33 +69,33 @@ pub enum TlsError {
     NoRevocationList {
         /// Name of the option.
         option: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A certificate or key is malformed, or of a kind that is not supported.
+    /// A certificate or key is malformed, or of an unsupported kind.
     #[error("{option}: cannot use {path}: {error}")]
     Unusable {
-        /// Which option names it.
+        /// Name of the option.
         option: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error of the TLS library.
         error: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The key belongs to another certificate.
+    /// The key does not belong to the certificate.
     #[error("{option}: {key} does not belong to the certificate in {cert}")]
     OtherKey {
-        /// Which option names the key.
+        /// Name of the option for the key.
         option: &'static str,
-        /// The file of the key.
+        /// Path of the key.
         key: PathBuf,
-        /// The file of the certificate.
+        /// Path of the certificate.
         cert: PathBuf,
     },
 }
 
 impl TlsError {
-    /// A certificate and its key, named by these options, cannot be used together.
+    /// Returns the error of a certificate and key, given with these options, that cannot be used together.
     pub(crate) fn identity(
         options: [&'static str; 2],
         cert: &Path,
@@ -114,7 +113,7 @@ impl TlsError {
     }
 }
 
-/// The certificates of a server as they were read last.
+/// The certificates of a server as last read.
 #[derive(Clone, Debug)]
 pub struct Tls {
     options: TlsOptions,
@@ -122,16 +121,17 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the TLS files.
     ///
     /// # Errors
-    /// If one of them cannot be used; the error names it and its option.
+    /// Returns an error if a file cannot be used; the error names the file and its option.
     pub fn load(options: &TlsOptions) -> Result<Self, TlsError> {
         let current = Arc::new(RwLock::new(read(options)?));
         Ok(Self { options: options.clone(), current })
     }
 
-    /// For a listener that speaks these protocols (ALPN), the preferred first; none where there is nothing to agree on.
+    /// Returns an acceptor for a listener with these protocols (ALPN), preferred ones first. An empty list negotiates
+    /// no protocol.
     pub fn acceptor(&self, protocols: &[&[u8]]) -> TlsAcceptor {
         let protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         TlsAcceptor { current: Arc::clone(&self.current), protocols }
@@ -159,7 +159,7 @@ impl Reload for Tls {
     }
 }
 
-/// Begins encrypted connections of one listener.
+/// Starts TLS connections of one listener.
 #[derive(Clone, Debug)]
 pub struct TlsAcceptor {
     current: Arc<RwLock<ServerConfig>>,
@@ -167,12 +167,12 @@ pub struct TlsAcceptor {
 }
 
 impl TlsAcceptor {
-    /// The state of a connection that has yet to shake hands.
+    /// Returns the state of a connection before its handshake.
     ///
     /// # Errors
-    /// If there is no randomness.
+    /// Returns an error if the system provides no randomness.
     pub fn begin(&self) -> Result<ServerConnection, rustls::Error> {
-        // A copy shares all that is large, and the sessions that may be resumed.
+        // The copy shares all large parts and the cache of resumable sessions.
         let mut config = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
         config.alpn_protocols.clone_from(&self.protocols);
         ServerConnection::new(Arc::new(config))
@@ -213,7 +213,7 @@ fn client_verifier(
     match crl {
         None => verifier.build().map_err(unusable("--tls-client-ca", ca)),
         Some(crl) => {
-            // There are roots, so only a list can be wrong.
+            // The roots are valid here, so only a revocation list can be wrong.
             verifier.with_crls(revocation_lists(crl)?).build().map_err(unusable(CLIENT_CRL, crl))
         }
     }
@@ -232,7 +232,7 @@ fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'sta
     Ok(lists)
 }
 
-/// All certificates in a file, at least one.
+/// Returns all certificates in a file, at least one.
 pub(crate) fn certificates(
     option: &'static str,
     path: &Path,
@@ -246,7 +246,7 @@ pub(crate) fn certificates(
     Ok(certificates)
 }
 
-/// The key in a file.
+/// Returns the private key in a file.
 pub(crate) fn private_key(option: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(unreadable(option, path))
 }
@@ -255,7 +255,7 @@ fn unreadable(option: &'static str, path: &Path) -> impl FnOnce(pem::Error) -> T
     move |error| TlsError::Unreadable { option, path: path.to_owned(), error }
 }
 
-/// What is in a file cannot be used.
+/// Returns a function that makes the error of a file with unusable contents.
 pub(crate) fn unusable<E: std::error::Error + Send + Sync + 'static>(
     option: &'static str,
     path: &Path,

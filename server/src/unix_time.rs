@@ -1,29 +1,29 @@
-//! The time of day, for display.
+//! The time of day of server instants, for display.
 
 use crate::clock::Clock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How far the time of day may be from what is shown before that follows it.
+/// Maximum difference between the displayed and the current time of day, in milliseconds. Above it the offset changes.
 const TOLERANCE_MS: u64 = 100;
-/// Pairs of readings of both clocks, until they lie close enough together.
+/// Maximum of pairs of readings, until both clocks are read close enough together.
 const READINGS_MAX: usize = 5;
 
-/// Turns instants of the server's clock into milliseconds since 1970.
+/// Converts instants of the server's clock into milliseconds since 1970.
 ///
-/// What lies between the two is kept, so that one instant is shown as the same time whenever it is asked for. Only where
-/// the machine's time of day was set, or has drifted, is it taken anew.
+/// The offset between the two clocks is kept, so that an instant is always displayed as the same time. It changes only
+/// if the machine's time of day was set or has drifted.
 #[derive(Debug)]
 pub struct UnixTime {
     offset_ms: AtomicI64,
 }
 
 impl UnixTime {
-    /// As the clock has it now.
+    /// Returns the conversion for the current offset of the clocks.
     pub fn new(clock: &dyn Clock) -> Self {
         Self { offset_ms: AtomicI64::new(offset_ms(clock)) }
     }
 
-    /// Follows the clock, if it has moved away. To be called now and then.
+    /// Updates the offset if the time of day has moved. Must be called regularly.
     pub fn look(&self, clock: &dyn Clock) {
         let offset_ms = offset_ms(clock);
         if offset_ms.abs_diff(self.offset_ms.load(Ordering::Relaxed)) > TOLERANCE_MS {
@@ -31,17 +31,17 @@ impl UnixTime {
         }
     }
 
-    /// The time of day at this instant of the server's clock.
+    /// Returns the time of day at this instant of the server's clock, in milliseconds since 1970.
     pub fn unix_ms(&self, stamp_ms: u64) -> i64 {
         let stamp_ms = i64::try_from(stamp_ms).unwrap_or(i64::MAX);
         stamp_ms.saturating_add(self.offset_ms.load(Ordering::Relaxed))
     }
 }
 
-/// Returns the time of day less the time of the server's clock.
+/// Returns the time of day minus the time of the server's clock, in milliseconds.
 ///
-/// The two clocks cannot be read at once. If the thread does not run between the readings, the difference is wrong by that time, so
-/// the closest of a few pairs of readings counts.
+/// The two clocks cannot be read at the same instant. If the thread is interrupted between the readings, the difference
+/// is wrong by that time. The closest of a few pairs of readings therefore counts.
 fn offset_ms(clock: &dyn Clock) -> i64 {
     let mut closest = (u64::MAX, 0);
     for _ in 0..READINGS_MAX {

@@ -1,21 +1,21 @@
-//! What waits until something is durable, in the log or in a cluster, and what workers are told when it is.
+//! Work that waits until a record is durable in the log or counted by the cluster.
 
 use crate::mail::{Content, Letter, Mail};
 use crate::node::Node;
 use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, Time, WhenDurable};
 
-/// One thing that waits.
+/// One deferred response, event or grant.
 #[derive(Debug)]
 pub struct Waiting {
-    /// The time of the turn that said it.
+    /// Time of the turn that produced it.
     pub stamp: Time,
-    /// The shard of that turn.
+    /// Shard of that turn.
     pub shard: u16,
-    /// What is to be done.
+    /// Action to take once the record is durable.
     pub then: WhenDurable,
 }
 
-/// What workers are told of what waited, in order, when it ended like this.
+/// Returns the mail for workers about deferred work with this end, in order.
 pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u16, Mail)> {
     let is_durable = matches!(end, ReservedEnd::Begins(_));
     let mut mails: Vec<(u16, Mail)> = Vec::new();
@@ -46,7 +46,7 @@ pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u
     mails
 }
 
-/// Puts mail into the boxes of workers, and wakes those who slept.
+/// Posts mail to workers and wakes those that sleep.
 pub fn post(node: &Node, mails: Vec<(u16, Mail)>, mut wake: impl FnMut(u16)) {
     for (worker, mail) in mails {
         if let Some(mailbox) = node.mailboxes.get(usize::from(worker))
