@@ -1,4 +1,4 @@
-//! Access keys of clients that sign their requests as clients of AWS do.
+//! Access keys for clients that sign their requests as AWS clients do.
 //!
 //! ```toml
 //! region = "eu-west-1"
@@ -11,7 +11,7 @@
 //! expires = "2027-11-27T17:00:00Z"
 //! ```
 //!
-//! `region`, `groups` and `expires` may be absent. Any other member is an error.
+//! `region`, `groups` and `expires` are optional. Any other member is an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,16 +26,16 @@ use crate::record::{RecordProblem, check_name};
 use crate::signature::{Signature, SignatureRefusal, SignedRequest};
 use crate::timestamp::Timestamp;
 
-/// Lengths of an access key id in bytes, as AWS has them.
+/// Allowed lengths of an access key id in bytes, as in AWS.
 const ID_LENS: std::ops::RangeInclusive<usize> = 16..=128;
-/// Lengths of a secret in bytes.
+/// Allowed lengths of a secret in bytes.
 const SECRET_LENS: std::ops::RangeInclusive<usize> = 16..=256;
 
-/// All access keys that a server knows, by id.
+/// All access keys of a server, by id.
 #[derive(Clone, Debug, Default)]
 pub struct AccessKeys {
     keys: BTreeMap<Arc<str>, AccessKey>,
-    /// The only region that requests may be signed for; `None` allows every region.
+    /// Only region that requests may be signed for; `None` allows every region.
     region: Option<String>,
 }
 
@@ -119,16 +119,16 @@ impl AccessKeys {
     /// Parses a file of access keys.
     ///
     /// # Errors
-    /// The first problem of the file. No error quotes a secret.
+    /// Returns the first problem of the file. No error quotes a secret.
     pub fn parse(text: &str) -> Result<Self, AccessKeysError> {
         if text.len() > FILE_LEN_MAX {
             return Err(AccessKeysError::TooLarge(text.len()));
         }
-        // The error as a whole quotes the line, which may be a secret.
+        // Use only the message: the whole error quotes the line, which may contain a secret.
         let file: File = toml::from_str(text).map_err(|error| {
             let before = error.span().map_or(0, |span| span.start.min(text.len()));
             let line = 1 + text.as_bytes()[..before].iter().filter(|byte| **byte == b'\n').count();
-            // The message about a wrong type quotes the value.
+            // The message about a wrong type quotes the value, which may be a secret.
             let message = match error.message().rsplit_once(", expected ") {
                 Some((found, expected)) if found.starts_with("invalid ") => format!("expected {expected}"),
                 _ => error.message().trim_end().replace('\n', "; "),
@@ -152,7 +152,7 @@ impl AccessKeys {
     /// Returns the identity that signed a request.
     ///
     /// # Errors
-    /// The reason why the signature is refused.
+    /// Returns the reason why the signature is refused.
     pub fn verify(&self, request: &SignedRequest<'_>, now_unix_s: u64) -> Result<Identity, SignatureRefusal> {
         let signature = Signature::read(request)?;
         let (id, key) =
@@ -171,7 +171,7 @@ impl AccessKeys {
         Ok(Identity { name: Arc::clone(&key.identity), groups: key.groups.clone(), proof })
     }
 
-    /// Returns whether the access key with this id still stands for an identity.
+    /// Returns whether the access key with this id still belongs to this identity.
     pub fn still_knows(&self, id: &str, identity: &Identity, now_unix_s: u64) -> bool {
         self.keys.get(id).is_some_and(|key| {
             key.identity == identity.name && key.groups == identity.groups && !key.has_expired(now_unix_s)
@@ -304,7 +304,7 @@ expires = 2027-11-27T17:00:00Z
     /// 2026-11-29T21:00:00Z
     const NOW_S: u64 = 1_795_986_000;
 
-    /// Verifies a request that was signed for eu-west-1 with the secret of the file.
+    /// Verifies a request that was signed for eu-west-1 with the secret in the file.
     fn verified(from: &str, to: &str) -> Result<Identity, SignatureRefusal> {
         assert!(FILE.contains(from), "{from}");
         let authorization = "AWS4-HMAC-SHA256 Credential=WAYMAKERBILLING1/20261129/eu-west-1/dynamodb/aws4_request, \

@@ -1,6 +1,6 @@
-//! Lower-case hexadecimal digits as bytes. Not for secrets: the time depends on the digits.
+//! Parsing of lower-case hexadecimal digits. Not for secrets: the time depends on the digits.
 
-/// Returns the `N` bytes of exactly `2 * N` digits. Upper-case digits are rejected, so bytes have one form only.
+/// Returns the `N` bytes of exactly `2 * N` digits. Rejects upper-case digits, so that bytes have only one text.
 pub(crate) fn decode<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let (pairs, []) = text.as_chunks::<2>() else { return None };
     let mut bytes = [0; N];

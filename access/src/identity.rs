@@ -1,17 +1,17 @@
-//! Who is on the other side of a connection.
+//! The identity of a client.
 
 use crate::jwt::JwtTrust;
 use crate::token::TokenId;
 use std::sync::Arc;
 
-/// An identity that was verified, and the groups that it belongs to.
+/// A verified identity with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The name that rules, holds and the audit log use.
+    /// Name in rules, holds and the audit log.
     pub name: Arc<str>,
-    /// Groups in the record of its token. The access file may list more.
+    /// Groups from the credentials of the client. The access file may add more.
     pub groups: Vec<Arc<str>>,
-    /// The proof that the client showed.
+    /// Proof that the client presented.
     pub proof: Proof,
 }
 
@@ -22,7 +22,7 @@ pub enum Proof {
     Token(TokenId),
     /// A JSON web token.
     Jwt {
-        /// Time from which the token is refused, in seconds of Unix time.
+        /// Time from which the token is refused, in seconds since 1970.
         expires: u64,
         /// Digest of the key and the settings that verified the token.
         trust: JwtTrust,
@@ -31,8 +31,8 @@ pub enum Proof {
     AccessKey(Arc<str>),
     /// A client certificate.
     Certificate,
-    /// The user id of the process at the other end of a Unix socket.
+    /// The user id of the peer process of a Unix socket.
     User(u32),
-    /// Nothing: the access file names an identity for connections without credentials.
+    /// No proof: the access file has an identity for connections without credentials.
     Anonymous,
 }

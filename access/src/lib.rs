@@ -1,6 +1,7 @@
-//! Who may do what: identities, tokens, and rules.
+//! Access control: identities, tokens and rules.
 //!
-//! Everything here is a pure function of bytes and of the time that the caller passes. The server reads the files and asks; `waymaker-ctl`
+//! All functions are pure: they depend on bytes and on the time that the caller passes. The server reads the files and
+//! makes decisions with them; `waymaker-ctl` writes them.
 //! writes them.
 
 mod access_key;

@@ -1,8 +1,8 @@
-//! The namespaces that rules are for.
+//! The namespaces that a rule applies to.
 
 use waymaker_protocol::limits::NAMESPACE_LEN_MAX;
 
-/// Names of namespaces: one, or all that begin with a text.
+/// One namespace, or all namespaces whose names begin with a text.
 #[derive(Debug)]
 pub(crate) enum Namespaces {
     One(Box<[u8]>),
@@ -34,12 +34,12 @@ impl Namespaces {
     }
 }
 
-/// The namespaces of many rules. Whether it contains a name takes as long as a few comparisons.
+/// The namespaces of many rules. Testing a name takes only a few comparisons.
 #[derive(Debug)]
 pub(crate) struct NamespaceSet<'a> {
-    /// Sorted.
+    /// Names of single namespaces, sorted.
     names: Vec<&'a [u8]>,
-    /// Sorted, and none begins with another one.
+    /// Beginnings of names, sorted. No beginning begins with another one.
     beginnings: Vec<&'a [u8]>,
 }
 
@@ -54,13 +54,14 @@ impl<'a> NamespaceSet<'a> {
         }
         names.sort_unstable();
         beginnings.sort_unstable();
-        // What begins with another text follows it.
+        // In sorted order, a text follows directly after its beginning.
         beginnings.dedup_by(|later, earlier| later.starts_with(earlier));
         Self { names, beginnings }
     }
 
     pub(crate) fn contains(&self, name: &[u8]) -> bool {
-        // A text between a beginning of the name and the name would begin with it too.
+        // Only the last beginning up to the name can match: any text between a matching beginning and the name also
+        // begins with it.
         let place = self.beginnings.partition_point(|beginning| *beginning <= name);
         let begins = place.checked_sub(1).is_some_and(|last| name.starts_with(self.beginnings[last]));
         begins || self.names.binary_search(&name).is_ok()
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn a_set_contains_what_one_of_its_rules_is_for() {
         let texts = ["b", "b/", "b/*", "b/1*", "b/1/x*", "ba*", "c", "cc*", "d/1", "d/2*"];
-        // All sets of these rules.
+        // Test all sets of these rules.
         for chosen in 0..1_u32 << texts.len() {
             let chosen = texts.iter().enumerate().filter(|(place, _)| chosen >> place & 1 == 1);
             let rules: Vec<_> = chosen.map(|(_, text)| Namespaces::parse(text).unwrap()).collect();

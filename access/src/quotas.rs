@@ -6,7 +6,7 @@ use crate::who::{Groups, Member, Who};
 use serde::Deserialize;
 use waymaker_engine::{Holder, Quotas, Resource};
 
-/// A quota as it is written.
+/// A quota as written in the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QuotaText {
@@ -25,7 +25,7 @@ pub(crate) struct QuotaText {
     bytes: Option<u64>,
 }
 
-/// A quota.
+/// A parsed quota.
 #[derive(Debug)]
 pub(crate) struct Quota {
     who: Who,
@@ -34,7 +34,7 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// Checks a quota. `number` counts from 1.
+    /// Checks a quota. `number` is its position in the file, from 1.
     pub(crate) fn parse(number: usize, text: QuotaText) -> Result<Self, AccessFileError> {
         let place = format!("quota {number}");
         let who = Who::parse(&place, text.identity, text.group, text.everyone)?;
@@ -60,7 +60,8 @@ impl Quota {
     }
 }
 
-/// Returns the quotas of an identity, or of each source address of it. The first quota in the file counts that sets a limit.
+/// Returns the quotas of an identity, or of each of its source addresses. For each limit the first matching quota in
+/// the file counts.
 pub(crate) fn quotas_of(all: &[Quota], groups: &Groups, identity: &Identity, holder: Holder) -> Quotas {
     let mut quotas = Quotas::default();
     let member = Member::new(identity, groups);

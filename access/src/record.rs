@@ -1,26 +1,26 @@
-//! The record of a token: who has it, and until when it is valid.
+//! The record of a token: its identity and its validity.
 
 use crate::limits::{GROUP_COUNT_MAX, GROUP_LEN_MAX, IDENTITY_LEN_MAX, NOTE_LEN_MAX};
 use crate::secret::SecretDigest;
 use crate::timestamp::Timestamp;
 use crate::token::TokenId;
 
-/// Everything that is stored about a token. The secret is not.
+/// The stored data of a token. The secret is not stored.
 #[derive(Clone, Debug)]
 pub struct TokenRecord {
     /// Name of the token.
     pub id: TokenId,
-    /// Identity of the client that shows the token.
+    /// Identity of a client with this token.
     pub identity: String,
     /// Groups that the identity belongs to.
     pub groups: Vec<String>,
     /// Digest of the secret.
     pub secret_sha256: SecretDigest,
-    /// Time at which the token was made.
+    /// Time at which the token was created.
     pub created: Timestamp,
-    /// Time from which the token is refused; `None` for a token without an end.
+    /// Time from which the token is refused; `None` if it never expires.
     pub expires: Option<Timestamp>,
-    /// Text for operators; may be empty.
+    /// Note for operators; may be empty.
     pub note: String,
 }
 
@@ -40,10 +40,10 @@ pub enum RecordProblem {
         field: &'static str,
         /// Length of the text in bytes.
         len: usize,
-        /// Largest length in bytes.
+        /// Maximum length in bytes.
         max: usize,
     },
-    /// A text has a character that cannot be printed.
+    /// A text has a character that is not printable.
     #[error("{field} has the character {character:?}, which cannot be printed")]
     NotPrintable {
         /// Name of the field.
@@ -51,7 +51,7 @@ pub enum RecordProblem {
         /// The first such character.
         character: char,
     },
-    /// An identity or a group begins or ends with a blank.
+    /// An identity or a group begins or ends with white space.
     #[error("{field} begins or ends with a blank")]
     Blank {
         /// Name of the field.
@@ -79,7 +79,7 @@ impl RecordProblem {
 }
 
 impl TokenRecord {
-    /// Returns whether the token is refused at this time.
+    /// Returns whether the token has expired at this time.
     pub fn has_expired(&self, now_unix_seconds: u64) -> bool {
         self.expires.is_some_and(|expires| expires.unix_seconds() <= now_unix_seconds)
     }
@@ -88,7 +88,7 @@ impl TokenRecord {
     ///
     /// # Errors
     ///
-    /// The first field that breaks a rule.
+    /// Returns the first field that breaks a rule.
     pub fn check(&self) -> Result<(), RecordProblem> {
         check_name("identity", &self.identity, IDENTITY_LEN_MAX)?;
         if self.groups.len() > GROUP_COUNT_MAX {
@@ -118,8 +118,8 @@ fn check_text(field: &'static str, text: &str, max: usize) -> Result<(), RecordP
     }
 }
 
-/// Returns whether the standard library prints the character as it is. The library escapes control characters, marks of the direction of
-/// writing, and characters without a shape.
+/// Returns whether the standard library prints the character unchanged. The library escapes control characters, marks
+/// for the direction of writing, and characters without a glyph.
 fn is_printable(character: char) -> bool {
     matches!(character, '"' | '\'' | '\\') || character.escape_debug().len() == 1
 }

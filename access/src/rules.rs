@@ -1,4 +1,4 @@
-//! The access file: identities, groups, the rules that give them rights, and their quotas.
+//! The access file: identities, groups, rules that grant them rights, and quotas.
 //!
 //! ```toml
 //! [groups]
@@ -32,7 +32,7 @@ use waymaker_engine::{Access, Holder, Quotas, Resource, Rights};
 use waymaker_protocol::limits::KEY_LEN_MAX;
 use waymaker_protocol::{NamespaceKind, PathKey};
 
-/// The access file as it is written.
+/// The access file as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -50,20 +50,20 @@ struct File {
     quotas: Vec<QuotaText>,
 }
 
-/// How JSON web tokens are verified.
+/// Settings for the verification of JSON web tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JwtOptions {
-    /// The file with the public keys, a JWKS.
+    /// File with the public keys, a JWKS.
     pub jwks: PathBuf,
-    /// The issuer that each token has to name.
+    /// Issuer that each token must name.
     pub issuer: String,
-    /// The audience that each token has to name.
+    /// Audience that each token must name.
     pub audience: String,
-    /// The claim that has the name of the identity.
+    /// Claim with the name of the identity.
     #[serde(default = "subject")]
     pub identity_claim: String,
-    /// The claim that has the list of groups.
+    /// Claim with the list of groups.
     pub groups_claim: Option<String>,
 }
 
@@ -89,64 +89,64 @@ fn any_namespace() -> String {
     "*".to_owned()
 }
 
-/// Why an access file cannot be used.
+/// Reasons why an access file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessFileError {
-    /// It is too long.
+    /// The file is too long.
     #[error("the file has {0} bytes; the maximum is {ACCESS_FILE_LEN_MAX}")]
     TooLong(usize),
-    /// It is not TOML, or has an unknown member.
+    /// The file is not TOML, or has an unknown member.
     #[error(transparent)]
     Syntax(Box<toml::de::Error>),
-    /// It has too many rules.
+    /// The file has too many rules.
     #[error("the file has {0} rules; the maximum is {RULE_COUNT_MAX}")]
     TooManyRules(usize),
-    /// It has too many quotas.
+    /// The file has too many quotas.
     #[error("the file has {0} quotas; the maximum is {QUOTA_COUNT_MAX}")]
     TooManyQuotas(usize),
-    /// A rule or a quota names no client, or two.
+    /// A rule or a quota names no client, or several kinds of clients.
     #[error("{place}: needs exactly one of `identity`, `group` and `everyone = true`")]
     Who {
-        /// Which rule or quota, from 1 on.
+        /// Rule or quota, with its number from 1.
         place: String,
     },
-    /// A quota without a limit.
+    /// A quota sets no limit.
     #[error("quota {number}: sets no limit; use at least one of {}", quota_names())]
     NoQuota {
-        /// Which quota, from 1 on.
+        /// Number of the quota, from 1.
         number: usize,
     },
-    /// A right that does not exist.
+    /// A rule names an unknown right.
     #[error("rule {number}: unknown right {name:?} in `allow`; use one of {}", right_names())]
     UnknownRight {
-        /// Which rule, from 1 on.
+        /// Number of the rule, from 1.
         number: usize,
-        /// What it names.
+        /// Name of the unknown right.
         name: String,
     },
-    /// A rule without a right.
+    /// A rule grants no right.
     #[error("rule {number}: `allow` is empty; without a rule nothing is allowed, so leave the rule out")]
     NoRight {
-        /// Which rule, from 1 on.
+        /// Number of the rule, from 1.
         number: usize,
     },
-    /// A rule with a group that neither the file nor a token can have.
+    /// The name of an identity or group breaks the rules of names.
     #[error("{what} {name:?} is not a name: use 1 to {IDENTITY_LEN_MAX} bytes without control characters")]
     BadName {
-        /// Where it stands.
+        /// Place of the name in the file.
         what: String,
-        /// What stands there.
+        /// The invalid name.
         name: String,
     },
-    /// A namespace or prefix that is too long, or a `*` inside.
+    /// A namespace or prefix is too long, or has a `*` inside.
     #[error("rule {number}: {problem}")]
     BadPattern {
-        /// Which rule, from 1 on.
+        /// Number of the rule, from 1.
         number: usize,
-        /// What is wrong.
+        /// Description of the problem.
         problem: String,
     },
-    /// A user that is no number.
+    /// A user id is not a number.
     #[error("`users`: {0:?} is not a user id; use the number that `id -u` prints")]
     BadUser(String),
 }
@@ -168,7 +168,7 @@ struct Rule {
     allow: Rights,
 }
 
-/// Contents of an access file.
+/// The contents of an access file.
 #[derive(Debug, Default)]
 pub struct Rules {
     groups: Groups,
@@ -181,10 +181,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads an access file.
+    /// Parses an access file.
     ///
     /// # Errors
-    /// If it cannot be used; the error names the member or the rule.
+    /// Returns the first problem; the error names the member or the rule.
     pub fn parse(text: &str) -> Result<Self, AccessFileError> {
         if text.len() > ACCESS_FILE_LEN_MAX {
             return Err(AccessFileError::TooLong(text.len()));
@@ -234,28 +234,28 @@ impl Rules {
         })
     }
 
-    /// Returns whether there is no rule: then every identity may do everything.
+    /// Returns whether there are no rules. Every identity may then do everything.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The identity of connections without credentials, if they are let in.
+    /// Returns the identity of connections without credentials, if the file allows such connections.
     pub fn anonymous(&self) -> Option<&Arc<str>> {
         self.anonymous.as_ref()
     }
 
-    /// How JSON web tokens are verified, if they are.
+    /// Returns the settings for JSON web tokens, if the file has any.
     pub fn jwt(&self) -> Option<&JwtOptions> {
         self.jwt.as_ref()
     }
 
-    /// Returns the identity of a client process of this user at a Unix socket: the identity in the file, or `uid:N`.
+    /// Returns the identity of a Unix-socket peer with this user id: the identity in the file, or `uid:N`.
     pub fn identity_of_user(&self, uid: u32) -> Arc<str> {
         self.users.get(&uid).cloned().unwrap_or_else(|| format!("uid:{uid}").into())
     }
 
-    /// The identity of a client certificate with these names, the most specific first: the first one that the file maps, or the
-    /// first one itself if the file maps none at all.
+    /// Returns the identity of a client certificate with these names, of which the most specific is first. It is the
+    /// identity of the first name that the file maps. If the file maps no names at all, it is the first name itself.
     pub fn identity_of_certificate(&self, names: &[String]) -> Option<Arc<str>> {
         if self.certificates.is_empty() {
             return names.first().map(|name| Arc::from(name.as_str()));
@@ -272,7 +272,7 @@ impl Rules {
         let mut everywhere = Rights::NONE;
         let mut by_prefix = Vec::new();
         for rule in self.rules_of(identity).filter(|rule| rule.namespaces.contain(namespace)) {
-            // The right to read metrics is for no namespace, so it opens none.
+            // The right to read metrics does not depend on a namespace, so it opens none.
             let allow = rule.allow.without(Rights::METRICS);
             if rule.prefix.is_empty() {
                 everywhere = everywhere | allow;
@@ -293,17 +293,19 @@ impl Rules {
         self.quotas.len()
     }
 
-    /// Returns the quotas of an identity, or of each source address of it.
+    /// Returns the quotas of an identity, or of each of its source addresses.
     pub fn quotas(&self, identity: &Identity, holder: Holder) -> Quotas {
         quotas_of(&self.quotas, &self.groups, identity, holder)
     }
 
-    /// Returns in which namespaces an identity has this right for at least some keys. Cheaper than [`Rules::access`] for many namespaces.
+    /// Returns a function that tests whether an identity has this right for some keys of a namespace. For many
+    /// namespaces this is cheaper than [`Rules::access`].
     pub fn allowing(&self, identity: &Identity, right: Rights) -> impl Fn(&[u8]) -> bool {
         self.namespaces_with(identity, move |rights| rights.contains(right))
     }
 
-    /// Returns in which namespaces an identity has a right. Cheaper than [`Rules::access`] for many namespaces.
+    /// Returns a function that tests whether an identity has any right in a namespace. For many namespaces this is
+    /// cheaper than [`Rules::access`].
     pub fn reach(&self, identity: &Identity) -> impl Fn(&[u8]) -> bool {
         self.namespaces_with(identity, |rights| rights != Rights::METRICS)
     }
@@ -319,7 +321,7 @@ impl Rules {
         move |namespace| is_open || namespaces.contains(namespace)
     }
 
-    /// Returns whether an identity may read the metrics of the server: a rule for any namespace gives this right.
+    /// Returns whether an identity may read the metrics of the server. A rule for any namespace can grant this right.
     pub fn may_read_metrics(&self, identity: &Identity) -> bool {
         self.rules.is_empty() || self.rules_of(identity).any(|rule| rule.allow.contains(Rights::METRICS))
     }
@@ -356,7 +358,7 @@ impl Rule {
     }
 }
 
-/// The right, or all rights, with this name.
+/// Returns the right with this name; `all` stands for all rights.
 fn right(name: &str) -> Option<Rights> {
     if name == "all" {
         return Some(Rights::ALL);
@@ -364,14 +366,15 @@ fn right(name: &str) -> Option<Rights> {
     Rights::NAMED.iter().find(|(own, _)| *own == name).map(|(_, right)| *right)
 }
 
-/// A prefix as keys of this kind begin with it. In a tree it is a path whose segments are separated by `/`.
+/// Returns the prefix as the bytes that keys of this kind begin with. In a tree it is a path with `/` between its
+/// segments.
 fn prefix_bytes(prefix: &str, kind: NamespaceKind) -> Box<[u8]> {
     if kind != NamespaceKind::Tree {
         return prefix.as_bytes().into();
     }
     let mut path = Vec::new();
     let segments = prefix.trim_end_matches('/').split('/');
-    // A path with more or longer segments than there can be is the prefix of no path.
+    // A path above the limits is the prefix of no valid path.
     match PathKey::append(segments, &mut path) {
         Ok(()) => path.into(),
         Err(_) => vec![u8::MAX; KEY_LEN_MAX].into(),

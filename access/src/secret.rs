@@ -1,4 +1,4 @@
-//! The secret part of a token, and the digest that is stored instead of it.
+//! The secret part of a token, and its stored digest.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub(crate) const SECRET_TEXT_LEN: usize = 43;
 
 /// The secret of a token: 256 random bits. It cannot be printed or compared, and it is wiped when it is dropped.
 ///
-/// The bytes are in a box, because a move would leave a copy of them behind.
+/// The bytes are boxed, because a move would leave an unwiped copy behind.
 pub struct Secret(Box<[u8; SECRET_LEN]>);
 
 impl Secret {
@@ -25,7 +25,7 @@ impl Secret {
         Self(Box::new(*bytes))
     }
 
-    /// Parses the text of a secret. The time does not depend on the bits of the secret.
+    /// Parses the text of a secret. The time does not depend on the secret.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != SECRET_TEXT_LEN {
             return None;
@@ -40,7 +40,7 @@ impl Secret {
         Zeroizing::new(Base64UrlUnpadded::encode_string(self.0.as_slice()))
     }
 
-    /// Returns the digest that is stored instead of the secret.
+    /// Returns the digest, which is stored instead of the secret.
     pub fn digest(&self) -> SecretDigest {
         SecretDigest(Sha256::digest(self.0.as_slice()).into())
     }
@@ -54,12 +54,12 @@ impl Drop for Secret {
 
 impl ZeroizeOnDrop for Secret {}
 
-/// The SHA-256 of a secret. It is compared in constant time, and `Debug` does not show it.
+/// The SHA-256 of a secret. Comparison takes constant time, and `Debug` does not show it.
 #[derive(Clone, Copy)]
 pub struct SecretDigest([u8; 32]);
 
 impl SecretDigest {
-    /// The digest of no known secret.
+    /// Digest that no known secret has.
     pub(crate) const DUMMY: Self = Self([0; 32]);
 
     /// Parses 64 hexadecimal digits.
@@ -72,7 +72,7 @@ impl SecretDigest {
         Hex(&self.0).to_string()
     }
 
-    /// Returns whether this is the digest of the secret. The time does not depend on either.
+    /// Returns whether this is the digest of the secret. The time depends on neither.
     pub fn is_of(&self, secret: &Secret) -> bool {
         self.0.ct_eq(&secret.digest().0).into()
     }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn other_texts_are_rejected() {
         let text = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
-        // The last character has two bits that must be zero.
+        // Two bits of the last character must be zero.
         for other in [&text[1..], &format!("{text}="), &text.replace("h8", "h9"), &text.replace("AA", "A+")] {
             assert!(Secret::parse(other.as_bytes()).is_none(), "{other}");
         }

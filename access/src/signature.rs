@@ -9,25 +9,25 @@ use crate::hex;
 use crate::timestamp::Timestamp;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// The service that requests have to be signed for.
+/// Service that requests must be signed for.
 const SERVICE: &str = "dynamodb";
-/// Largest difference between the clocks of client and server in seconds.
+/// Maximum difference between the clocks of client and server, in seconds.
 const SKEW_MAX_S: u64 = 15 * 60;
-/// Most headers that a request may sign.
+/// Maximum number of headers that a request signs.
 const SIGNED_HEADERS_MAX: usize = 64;
 
-/// A request with what its signature is made of.
+/// A request with the parts that its signature covers.
 #[derive(Clone, Copy, Debug)]
 pub struct SignedRequest<'a> {
-    /// Method of HTTP.
+    /// HTTP method.
     pub method: &'a str,
-    /// All headers with their values, by lower-case name, in the order in which they arrived.
+    /// All headers with their values, by lower-case name, in the order of arrival.
     pub headers: &'a [(&'a str, &'a str)],
-    /// The body.
+    /// Body of the request.
     pub body: &'a [u8],
 }
 
-/// The reason why a signature is refused. Texts that clients show are worded as AWS does.
+/// The reason why a signature is refused. Texts for clients use the words of AWS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureRefusal {
     /// The request has no signature.
@@ -48,10 +48,10 @@ pub enum SignatureRefusal {
          method."
     )]
     Wrong,
-    /// The request was signed for something else: another day, region or service.
+    /// The request was signed for another day, region or service.
     #[error("{0}")]
     Scope(String),
-    /// The request was signed too long ago, or with a clock that is ahead.
+    /// The request was signed too long ago, or in the future.
     #[error(
         "Signature expired or not yet valid: the clocks of client and server differ by more than 15 minutes; the request was signed at \
          {0}"
@@ -59,23 +59,23 @@ pub enum SignatureRefusal {
     Skewed(String),
 }
 
-/// A signature with its parts.
+/// The parts of a signature.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signature<'a> {
     pub(crate) access_key_id: &'a str,
-    /// Day of the scope, as in `20261129`.
+    /// Day of the scope, such as `20261129`.
     day: &'a str,
     pub(crate) region: &'a str,
     service: &'a str,
-    /// Names of the signed headers with semicolons between them.
+    /// Names of the signed headers, separated by semicolons.
     signed_headers: &'a str,
     signature: [u8; 32],
-    /// Time at which the request was signed, as in `20261129T210000Z`.
+    /// Time of the signature, such as `20261129T210000Z`.
     signed_at: &'a str,
 }
 
 impl<'a> Signature<'a> {
-    /// Reads the headers `authorization` and `x-amz-date` of a request.
+    /// Parses the headers `authorization` and `x-amz-date` of a request.
     pub(crate) fn read(request: &SignedRequest<'a>) -> Result<Self, SignatureRefusal> {
         let mut authorizations = request.headers.iter().filter(|(name, _)| *name == "authorization");
         let (authorization, other) = (authorizations.next(), authorizations.next());
@@ -114,7 +114,7 @@ impl<'a> Signature<'a> {
         })
     }
 
-    /// Verifies that a client with this secret signed the request a short time ago.
+    /// Verifies that a client with this secret signed the request recently.
     pub(crate) fn verify(
         &self,
         request: &SignedRequest<'_>,
@@ -133,7 +133,7 @@ impl<'a> Signature<'a> {
             Key::new(HMAC_SHA256, sign(&key, part.as_bytes()).as_ref())
         });
         verify(&key, signed.as_bytes(), &self.signature).map_err(|_| SignatureRefusal::Wrong)?;
-        // Only a client with the secret learns more.
+        // Checked after the signature, so that only a client with the secret learns more.
         if self.service != SERVICE {
             return Err(SignatureRefusal::Scope(format!(
                 "Credential should be scoped to correct service: '{SERVICE}'."
@@ -151,13 +151,13 @@ impl<'a> Signature<'a> {
         Ok(())
     }
 
-    /// Refuses a signature without a header that selects the operation or the server.
+    /// Refuses a signature that does not cover a header which selects the operation or the server.
     fn check_signed_headers(&self, request: &SignedRequest<'_>) -> Result<(), SignatureRefusal> {
         let names = || self.signed_headers.split(';');
         if names().count() > SIGNED_HEADERS_MAX {
             return Err(incomplete(format!("SignedHeaders names more than {SIGNED_HEADERS_MAX} headers")));
         }
-        // So each header is hashed once.
+        // Sorted names are unique, so each header is hashed once.
         if !names().is_sorted_by(|name, next| name < next) {
             return Err(incomplete(
                 "SignedHeaders must have its names in alphabetical order, each once".to_owned(),
@@ -171,7 +171,7 @@ impl<'a> Signature<'a> {
         }
     }
 
-    /// The request as it is signed.
+    /// Returns the canonical request, which the signature covers.
     fn canonical(&self, request: &SignedRequest<'_>) -> String {
         let mut text = format!("{}\n/\n\n", request.method);
         for name in self.signed_headers.split(';') {

@@ -7,24 +7,24 @@ use std::time::{Duration, UNIX_EPOCH};
 /// The last second of the year 9999, the last year of RFC 3339.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// A point in time: whole seconds since 1970-01-01T00:00:00Z, until the end of the year 9999.
+/// A point in time: whole seconds since 1970-01-01T00:00:00Z, up to the end of the year 9999.
 ///
-/// As text it is in UTC, as in `2026-11-27T17:00:00Z`.
+/// Its text is in UTC, such as `2026-11-27T17:00:00Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(u64);
 
-/// The text is not a time in UTC as RFC 3339 writes it.
+/// The text is not an RFC 3339 time in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a time has the form 2026-11-27T17:00:00Z")]
 pub struct TimestampError;
 
 impl Timestamp {
-    /// Returns the point in time with this number of seconds since 1970 began. The latest is the end of the year 9999.
+    /// Returns the point in time with this number of seconds since 1970, at most the end of the year 9999.
     pub fn from_unix_seconds(seconds: u64) -> Self {
         Self(seconds.min(SECONDS_MAX))
     }
 
-    /// Returns the seconds since 1970 began.
+    /// Returns the seconds since 1970.
     pub fn unix_seconds(self) -> u64 {
         self.0
     }

@@ -16,7 +16,7 @@ const ID_TEXT_LEN: usize = 2 * ID_LEN;
 /// Length of a token as text.
 const TEXT_LEN: usize = Token::PREFIX.len() + ID_TEXT_LEN + 1 + SECRET_TEXT_LEN;
 
-/// Name of a token: 64 random bits, 16 lower-case hexadecimal digits as text. An id is no secret.
+/// Id of a token: 64 random bits, shown as 16 lower-case hexadecimal digits. An id is not secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId([u8; ID_LEN]);
 
@@ -41,19 +41,21 @@ impl Display for TokenId {
 
 /// A token as a client sends it. The text is `wm_`, the id, a dot, and the secret as base64url without padding.
 pub struct Token {
-    /// Name of the record that the secret is checked against.
+    /// Id of the record with the digest of the secret.
     pub id: TokenId,
-    /// Proves that the client may use the record.
+    /// Secret, which proves that the client may use the record.
     pub secret: Secret,
 }
 
 impl Token {
-    /// Beginning of every token, by which programs that search for leaked secrets recognize it. No JSON web token begins with it.
+    /// Beginning of every token. Programs that search for leaked secrets recognize it, and no JSON web token begins
+    /// with it.
     pub const PREFIX: &[u8] = b"wm_";
     /// Number of random bytes of a token.
     pub const RANDOM_LEN: usize = ID_LEN + SECRET_LEN;
 
-    /// Makes a token of random bytes. Their source must be cryptographically secure, and the caller wipes them.
+    /// Returns a token made from random bytes. The bytes must be cryptographically secure, and the caller must wipe
+    /// them.
     pub fn from_random(random: &[u8; Self::RANDOM_LEN]) -> Self {
         let mut id = [0; ID_LEN];
         let (first, rest) = random.split_at(ID_LEN);
@@ -62,7 +64,7 @@ impl Token {
         Self { id: TokenId(id), secret: secret.expect("the rest has the length of a secret") }
     }
 
-    /// Parses the text of a token. Each token has one text only.
+    /// Parses the text of a token. Each token has exactly one text.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != TEXT_LEN {
             return None;
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_text_is_not_moved_while_it_grows() {
-        // A string that grows leaves a copy of the secret behind.
+        // A growing string would leave a copy of the secret behind.
         assert_eq!(token().text().capacity(), TEXT_LEN);
     }
 

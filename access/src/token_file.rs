@@ -11,8 +11,8 @@
 //! note = "made for the invoice run"
 //! ```
 //!
-//! `groups`, `expires` and `note` may be absent. Any other member is an error: a misspelled `expires` must not make a token that is valid for
-//! ever.
+//! `groups`, `expires` and `note` are optional. Any other member is an error: a misspelled `expires` must not make a
+//! token that never expires.
 
 use std::error::Error;
 use std::ops::Range;
@@ -28,7 +28,7 @@ use crate::secret::SecretDigest;
 use crate::timestamp::Timestamp;
 use crate::token::TokenId;
 
-/// Returns whether a file of a directory has tokens: its name ends in `.toml`, and it is not hidden.
+/// Returns whether a file in a directory is a token file: its name ends in `.toml`, and it is not hidden.
 pub fn is_token_file(path: &Path) -> bool {
     let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     !is_hidden && path.extension().is_some_and(|extension| extension == "toml")
@@ -72,20 +72,20 @@ pub enum TokenFileProblem {
     /// A text breaks a rule of records.
     #[error(transparent)]
     Record(#[from] RecordProblem),
-    /// Two tables have the same id.
+    /// Two tables have the same token id.
     #[error("the token {id} is also in {other}")]
     Repeated {
-        /// The id.
+        /// Id of both tables.
         id: TokenId,
-        /// Name of the file that has the other table.
+        /// Name of the file with the other table.
         other: String,
     },
-    /// There are more tokens than allowed in all files together.
+    /// All files together have too many tokens.
     #[error("there are more than {TOKEN_COUNT_MAX} tokens")]
     TooManyTokens,
 }
 
-/// A record, and the line of its table.
+/// A record with the line of its table.
 pub(crate) struct Located {
     pub(crate) line: usize,
     pub(crate) record: TokenRecord,
@@ -95,12 +95,12 @@ pub(crate) struct Located {
 ///
 /// # Errors
 ///
-/// The first problem of the file.
+/// Returns the first problem of the file.
 pub fn parse_token_file(file: &str, bytes: &[u8]) -> Result<Vec<TokenRecord>, TokenFileError> {
     Ok(parse(file, bytes)?.into_iter().map(|located| located.record).collect())
 }
 
-/// Parses a token file and keeps the lines of its records.
+/// Parses a token file and returns its records with their lines.
 pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Located>, TokenFileError> {
     let error = |line, problem| TokenFileError { file: file.to_owned(), line, problem };
     if bytes.len() > FILE_LEN_MAX {
@@ -111,7 +111,7 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Located>, TokenFileE
         .map_err(|problem| error(lines.line(problem.valid_up_to()), TokenFileProblem::NotText))?;
     let raw: RawFile = toml::from_str(text).map_err(|problem| {
         let offset = problem.span().map_or(0, |span| span.start);
-        // The library explains some problems in several lines.
+        // The TOML library explains some problems in several lines.
         let message = problem.message().trim_end().replace('\n', "; ");
         error(lines.line(offset), TokenFileProblem::Syntax(message))
     })?;
@@ -129,7 +129,7 @@ pub(crate) fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Located>, TokenFileE
     Ok(records)
 }
 
-/// Returns the table of a record, to be appended to a token file.
+/// Returns the TOML table of a record, to be appended to a token file.
 pub fn token_table_text(record: &TokenRecord) -> String {
     let TokenRecord { id, identity, groups, secret_sha256, created, expires, note } = record;
     let table = WrittenToken {
@@ -144,7 +144,7 @@ pub fn token_table_text(record: &TokenRecord) -> String {
     toml::to_string(&WrittenFile { token: [table] }).expect("a record has texts only")
 }
 
-/// Counts lines up to rising offsets, each byte once.
+/// Counts lines up to ascending offsets, reading each byte once.
 struct Lines<'a> {
     rest: &'a [u8],
     offset: usize,
@@ -156,7 +156,7 @@ impl<'a> Lines<'a> {
         Self { rest: bytes, offset: 0, line: 1 }
     }
 
-    /// Returns the line of the byte at this offset, which is not below the previous one.
+    /// Returns the line of the byte at this offset, which must not be below the previous one.
     fn line(&mut self, offset: usize) -> usize {
         let (passed, rest) = self.rest.split_at(offset.saturating_sub(self.offset).min(self.rest.len()));
         self.line += passed.iter().filter(|byte| **byte == b'\n').count();
@@ -188,7 +188,7 @@ struct RawToken {
     note: Option<Spanned<String>>,
 }
 
-/// Place in the file, if it is a member and not the table, and the problem.
+/// A problem, with the offset of its member in the file if it concerns a member.
 type Failure = (Option<usize>, TokenFileProblem);
 
 impl RawToken {
@@ -224,7 +224,7 @@ fn value<T, V: FromStr<Err: Error>>(
     text.parse().map_err(|error: V::Err| failure(field, place, &error.to_string()))
 }
 
-/// Parses a time: a text, or the date-time of TOML without quotation marks.
+/// Parses a time: a text, or a TOML date-time without quotation marks.
 fn time(field: &'static str, time: &Spanned<toml::Value>) -> Result<Timestamp, Failure> {
     match time.get_ref() {
         toml::Value::String(text) => value(field, time, text),
@@ -236,7 +236,7 @@ fn failure<T>(field: &'static str, place: &Spanned<T>, reason: &str) -> Failure 
     (Some(place.span().start), TokenFileProblem::Field { field, reason: reason.to_owned() })
 }
 
-/// Returns the place of the member that the problem is about.
+/// Returns the offset of the member that the problem concerns.
 fn place(problem: &RecordProblem, places: &[(&str, Option<Range<usize>>)]) -> Option<usize> {
     let (_, span) = places.iter().find(|(field, _)| *field == problem.field())?;
     span.as_ref().map(|span| span.start)

@@ -1,4 +1,4 @@
-//! All tokens that a server knows, and the check of credentials.
+//! All tokens of a server, and the check of credentials.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::token_file::{self, TokenFileError, TokenFileProblem};
 
 /// The tokens of any number of files.
 ///
-/// The map is ordered: chosen ids cannot slow it down, and it needs no random seed. Ids are no secrets, so the time of a search may depend
-/// on them.
+/// The map is ordered: chosen ids cannot slow it down, and it needs no random seed. Ids are not secret, so the time of
+/// a search may depend on them.
 #[derive(Clone, Debug, Default)]
 pub struct TokenTable {
     tokens: BTreeMap<TokenId, Entry>,
@@ -27,29 +27,29 @@ struct Entry {
 
 /// The reason why credentials are refused.
 ///
-/// `Display` is the text for the client. It is the same for an unknown id and a wrong secret. [`TokenRefusal::name`] tells them apart, for
-/// logs and counters.
+/// `Display` is the text for the client. It is the same for an unknown id and a wrong secret. [`TokenRefusal::name`]
+/// distinguishes them for logs and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
     /// The credentials are not the text of a token.
     #[error("the credentials are not a token")]
     Malformed,
-    /// There is no token with this id.
+    /// No token has this id.
     #[error("the token is unknown")]
     Unknown {
-        /// The id.
+        /// Id from the credentials.
         id: TokenId,
     },
     /// The secret is wrong.
     #[error("the token is unknown")]
     WrongSecret {
-        /// The id.
+        /// Id of the token.
         id: TokenId,
     },
-    /// The token is no longer valid. Only a client with the right secret learns this.
+    /// The token has expired. Only a client with the right secret learns this.
     #[error("the token {id} expired at {expires}")]
     Expired {
-        /// The id.
+        /// Id of the token.
         id: TokenId,
         /// Time from which the token is refused.
         expires: Timestamp,
@@ -57,7 +57,7 @@ pub enum TokenRefusal {
 }
 
 impl TokenRefusal {
-    /// Returns a name of the reason for logs and counters. A client must not learn it.
+    /// Returns the name of the reason for logs and counters. Clients must not learn it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -67,7 +67,7 @@ impl TokenRefusal {
         }
     }
 
-    /// Returns the id that the client gave, if it gave one.
+    /// Returns the id in the credentials, if they have one.
     pub fn id(self) -> Option<TokenId> {
         match self {
             Self::Malformed => None,
@@ -81,7 +81,7 @@ impl TokenTable {
     ///
     /// # Errors
     ///
-    /// The first problem of the file; an id that is in the table already.
+    /// Returns the first problem of the file; an id that is already in the table is one.
     pub fn with_file(mut self, file: &str, bytes: &[u8]) -> Result<Self, TokenFileError> {
         let name: Arc<str> = file.into();
         for located in token_file::parse(file, bytes)? {
@@ -99,13 +99,14 @@ impl TokenTable {
         Ok(self)
     }
 
-    /// Returns the record of the token that the credentials are the text of, if the secret is right and the token has not expired.
+    /// Returns the record of a token, if its secret is right and it has not expired.
     ///
-    /// The secret is compared in constant time. An unknown id takes the same path: its secret is compared with the digest of no secret.
+    /// The secret is compared in constant time. An unknown id takes the same path: its secret is compared with the
+    /// digest of no secret.
     ///
     /// # Errors
     ///
-    /// The reason why the credentials are refused.
+    /// Returns the reason why the credentials are refused.
     pub fn check(&self, credentials: &[u8], now_unix_seconds: u64) -> Result<&TokenRecord, TokenRefusal> {
         let Token { id, secret } = Token::parse(credentials).ok_or(TokenRefusal::Malformed)?;
         let record = self.get(id);
@@ -123,17 +124,17 @@ impl TokenTable {
         }
     }
 
-    /// Returns the record with this id.
+    /// Returns the record of the token with this id.
     pub fn get(&self, id: TokenId) -> Option<&TokenRecord> {
         self.tokens.get(&id).map(|entry| &entry.record)
     }
 
-    /// Returns the name of the file that has the token with this id.
+    /// Returns the name of the file with this token.
     pub fn file_of(&self, id: TokenId) -> Option<&str> {
         self.tokens.get(&id).map(|entry| &*entry.file)
     }
 
-    /// Returns all records in the order of their ids.
+    /// Returns all records, sorted by id.
     pub fn records(&self) -> impl Iterator<Item = &TokenRecord> {
         self.tokens.values().map(|entry| &entry.record)
     }
@@ -143,7 +144,7 @@ impl TokenTable {
         self.tokens.len()
     }
 
-    /// Returns whether there is no token.
+    /// Returns whether the table has no tokens.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!((unknown.name(), wrong.name()), ("unknown", "wrong_secret"));
         assert_eq!(check(""), TokenRefusal::Malformed);
         assert_eq!(check("wm_x.y"), TokenRefusal::Malformed);
-        // A client without the secret does not learn that the token has expired.
+        // A client without the secret must not learn that the token has expired.
         let stolen_id = Token { id: token(2).id, secret: token(3).secret };
         let refusal = table.check(stolen_id.text().as_bytes(), 2_000).expect_err("a wrong secret");
         assert_eq!(refusal, TokenRefusal::WrongSecret { id: token(2).id });

@@ -1,11 +1,11 @@
-//! The identities that a rule or a quota is for.
+//! The identities that a rule or a quota applies to.
 
 use crate::identity::Identity;
 use crate::limits::IDENTITY_LEN_MAX;
 use crate::rules::AccessFileError;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Members of the groups in the access file.
+/// Members of each group in the access file.
 pub(crate) type Groups = BTreeMap<String, BTreeSet<String>>;
 
 /// The identities of a rule or a quota.
@@ -17,7 +17,7 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    /// Reads the three members that name identities. `place` is where they stand.
+    /// Parses the three members that select identities. `place` is their place in the file, for errors.
     pub(crate) fn parse(
         place: &str,
         identity: Option<String>,
@@ -36,7 +36,7 @@ impl Who {
         Ok(who)
     }
 
-    /// Returns whether a client is one of them.
+    /// Returns whether a client is selected.
     pub(crate) fn is(&self, member: &Member<'_>) -> bool {
         match self {
             Self::Identity(name) => name == member.name,
@@ -46,7 +46,7 @@ impl Who {
     }
 }
 
-/// An identity with all its groups, for many questions.
+/// An identity with all its groups, prepared for many comparisons.
 #[derive(Debug)]
 pub(crate) struct Member<'a> {
     name: &'a str,
@@ -54,7 +54,7 @@ pub(crate) struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// The token of the identity names its groups, and so does the file.
+    /// Collects the groups from the credentials and from the access file.
     pub(crate) fn new(identity: &'a Identity, groups: &'a Groups) -> Self {
         let of_file = groups.iter().filter(|(_, members)| members.contains(&*identity.name));
         let of_file = of_file.map(|(group, _)| group.as_str());

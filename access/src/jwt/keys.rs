@@ -1,4 +1,4 @@
-//! The public keys of an identity provider: a JWKS.
+//! The public keys of an identity provider, read from a JWKS.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Header};
@@ -7,16 +7,16 @@ use sha2::{Digest, Sha256};
 use super::JwtRefusal;
 use crate::limits::{JWK_COUNT_MAX, JWKS_LEN_MAX, RSA_BITS_MAX};
 
-/// The longest modulus of an RSA key in base64, without padding.
+/// Maximum length of an RSA modulus as base64 without padding.
 const RSA_TEXT_LEN_MAX: usize = (RSA_BITS_MAX / 8 * 4).div_ceil(3);
 
-/// A key set cannot be used.
+/// Reasons why a key set cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JwksError {
     /// The file is too long.
     #[error("the key set is {len} bytes long; the maximum is {JWKS_LEN_MAX}")]
     TooLong {
-        /// Length in bytes.
+        /// Length of the file in bytes.
         len: usize,
     },
     /// The file has too many keys.
@@ -31,17 +31,17 @@ pub enum JwksError {
     /// A key cannot be used.
     #[error("key {index} of the key set: {reason}")]
     Key {
-        /// Number of the key, from 0.
+        /// Index of the key, from 0.
         index: usize,
-        /// Problem of the key.
+        /// Description of the problem.
         reason: String,
     },
-    /// No key can verify a token.
+    /// The key set has no key that can verify a token.
     #[error("the key set has no key for RS256, RS384, RS512, PS256, PS384, PS512, ES256 or EdDSA signatures")]
     NoKey,
 }
 
-/// Digest of the key that verified a JSON web token, and of the settings for it: issuer, audience and names of claims.
+/// Digest of the key that verified a token, and of the settings: issuer, audience and names of claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JwtTrust([u8; 32]);
 
@@ -58,7 +58,7 @@ pub(super) struct Keys(Vec<Key>);
 #[derive(Debug)]
 pub(super) struct Key {
     id: Option<String>,
-    /// Algorithms that the key is for. All are of one family.
+    /// Algorithms of the key, all of one family.
     algorithms: Vec<Algorithm>,
     pub(super) key: DecodingKey,
     pub(super) trust: JwtTrust,
@@ -91,7 +91,7 @@ impl Keys {
         if keys.is_empty() { Err(JwksError::NoKey) } else { Ok(Self(keys)) }
     }
 
-    /// Returns the key that the header chooses: by its id, or the only key for the algorithm if the header has no id.
+    /// Returns the key that the header selects: by its id, or the only key for the algorithm if the header has no id.
     pub(super) fn find(&self, header: &Header) -> Result<&Key, JwtRefusal> {
         if header.alg.family() == AlgorithmFamily::Hmac {
             return Err(JwtRefusal::Algorithm);
@@ -114,7 +114,7 @@ impl Keys {
     }
 }
 
-/// Returns the length of the modulus of an RSA key, in base64.
+/// Returns the length of the modulus of an RSA key as base64.
 fn rsa_len(jwk: &Jwk) -> usize {
     if let AlgorithmParameters::RSA(key) = &jwk.algorithm { key.n.len() } else { 0 }
 }
@@ -125,20 +125,20 @@ fn is_for_signatures(jwk: &Jwk) -> bool {
     of_use && operations.is_none_or(|operations| operations.contains(&KeyOperations::Verify))
 }
 
-/// Returns the algorithms that a key is for: those of its type, or of these only the one that it names.
+/// Returns the algorithms of a key: all that fit its type, or only the one that it names.
 fn algorithms(jwk: &Jwk) -> Vec<Algorithm> {
     let of_type = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => AlgorithmFamily::Rsa.algorithms(),
         AlgorithmParameters::EllipticCurve(key) => match key.curve {
             EllipticCurve::P256 => &[Algorithm::ES256][..],
-            // ES384 takes five times as long, and the worker of the client waits for it.
+            // ES384 takes five times as long to verify, and the worker of the client waits for it.
             _ => &[],
         },
         AlgorithmParameters::OctetKeyPair(key) => match key.curve {
             EllipticCurve::Ed25519 => &[Algorithm::EdDSA][..],
             _ => &[],
         },
-        // Symmetric keys are among the others: the issuer shares them, so they could also sign.
+        // This excludes symmetric keys: the issuer shares them, so the other parties could sign too.
         _ => &[],
     };
     let named = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());

@@ -1,8 +1,8 @@
-//! JSON web tokens: identities that an identity provider signs.
+//! JSON web tokens: identities signed by an identity provider.
 //!
-//! Only asymmetric algorithms are accepted, and each key has its own: the header of a token chooses among the keys of the server, never how
-//! a key is used. The library `jsonwebtoken` parses the keys and the tokens. `provider` checks the signatures. Time is an argument, so the
-//! library does not check it.
+//! Only asymmetric algorithms are accepted, and each key has its own algorithms. The header of a token selects a key,
+//! but never how it is used. The library `jsonwebtoken` parses keys and tokens, and `provider` verifies signatures.
+//! Times are checked here, because the library would read the clock.
 
 mod keys;
 mod provider;
@@ -20,7 +20,7 @@ use crate::record::{RecordProblem, check_name};
 use keys::Keys;
 pub use keys::{JwksError, JwtTrust};
 
-/// Difference of the clocks of the server and of the identity provider that a token may have, in seconds.
+/// Allowed difference between the clocks of the server and the identity provider, in seconds.
 const LEEWAY_SECONDS: u64 = 60;
 
 /// Verifies JSON web tokens of one issuer.
@@ -33,16 +33,16 @@ pub struct JwtVerifier {
     groups_claim: Option<String>,
 }
 
-/// The reason why a JSON web token is refused. No reason tells a client how to make a valid token.
+/// The reason why a JSON web token is refused. No reason helps a client to forge a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwtRefusal {
-    /// The credentials are not a signed token, or it has a part that this server does not know.
+    /// The credentials are not a signed token, or the token uses an unsupported feature.
     #[error("the credentials are not a valid JSON web token")]
     Malformed,
-    /// The algorithm is none, symmetric, or not that of the key.
+    /// The algorithm is `none`, symmetric, or not an algorithm of the key.
     #[error("the algorithm of the JSON web token is not accepted")]
     Algorithm,
-    /// No key has the id of the header, or the header has no id and not exactly one key has the algorithm.
+    /// No key has the id in the header, or the header has no id and several keys or none fit the algorithm.
     #[error("the JSON web token names no key that this server knows")]
     UnknownKey,
     /// The signature is wrong.
@@ -63,19 +63,20 @@ pub enum JwtRefusal {
     /// The token is not valid yet.
     #[error("the JSON web token is not valid yet")]
     NotYetValid,
-    /// The identity or a group breaks a rule of names.
+    /// The identity or a group breaks the rules of names.
     #[error("the JSON web token: {0}")]
     Name(#[from] RecordProblem),
 }
 
 impl JwtVerifier {
-    /// Makes a verifier with the public keys of a JWKS. A claim that begins with `/` is a JSON pointer to a nested claim.
+    /// Returns a verifier with the public keys of a JWKS. A claim name that begins with `/` is a JSON pointer to a
+    /// nested claim.
     ///
-    /// Symmetric keys, keys for encryption, and keys of unknown kinds are left out.
+    /// Symmetric keys, encryption keys and keys of unknown kinds are ignored.
     ///
     /// # Errors
     ///
-    /// The text is no JWKS, is too long, or has no key that can verify a token.
+    /// Returns a [`JwksError`] if the text is not a JWKS, is too long, or has no key that can verify a token.
     pub fn from_jwks(
         jwks: &[u8],
         issuer: &str,
@@ -94,11 +95,11 @@ impl JwtVerifier {
         })
     }
 
-    /// Returns the identity that the token proves. The time of its proof includes the leeway.
+    /// Returns the identity that the token proves. Its time of expiry includes the leeway.
     ///
     /// # Errors
     ///
-    /// The reason why the token is refused.
+    /// Returns the reason why the token is refused.
     pub fn verify(&self, token: &[u8], now_unix_seconds: u64) -> Result<Identity, JwtRefusal> {
         if token.len() > JWT_LEN_MAX {
             return Err(JwtRefusal::Malformed);
@@ -112,7 +113,7 @@ impl JwtVerifier {
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         validation.set_issuer(&[&self.issuer]);
         validation.set_audience(&[&self.audience]);
-        // The library would read the clock.
+        // The library would read the clock; `check_times` checks the times instead.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         let claims = decode::<Map<String, Value>>(token, &key.key, &validation)
@@ -127,12 +128,12 @@ impl JwtVerifier {
         Ok(Identity { name: name.as_str().into(), groups: self.groups(&claims)?, proof })
     }
 
-    /// Returns whether the verifier has the key that verified a token earlier, with the same settings.
+    /// Returns whether the verifier still has the key and the settings that verified an earlier token.
     pub fn trusts(&self, trust: &JwtTrust) -> bool {
         self.keys.contain(trust)
     }
 
-    /// Returns the groups of the token: a list of texts, one text, or none without the claim.
+    /// Returns the groups of the token. The claim is a list of texts or one text; without the claim there are none.
     fn groups(&self, claims: &Value) -> Result<Vec<Arc<str>>, JwtRefusal> {
         let Some(name) = &self.groups_claim else { return Ok(Vec::new()) };
         let groups = match claim(claims, name) {
@@ -156,12 +157,13 @@ impl JwtVerifier {
     }
 }
 
-/// Returns whether the header demands something that this verifier does not do: critical extensions, encryption or compression.
+/// Returns whether the header requires a feature that this verifier lacks: critical extensions, encryption or
+/// compression.
 fn has_unknown_parts(header: &Header) -> bool {
     header.crit.is_some() || header.enc.is_some() || header.zip.is_some()
 }
 
-/// Checks the times of the token. Returns the time from which it is refused.
+/// Checks the times of the token. Returns the time from which it is refused, in seconds since 1970.
 fn check_times(claims: &Value, now_unix_seconds: u64) -> Result<u64, JwtRefusal> {
     let expires = seconds(claims, "exp")?.ok_or_else(|| JwtRefusal::Claim("exp".to_owned()))?;
     let expires = expires.saturating_add(LEEWAY_SECONDS);
@@ -176,7 +178,7 @@ fn check_times(claims: &Value, now_unix_seconds: u64) -> Result<u64, JwtRefusal>
     }
 }
 
-/// Returns a time claim in whole seconds. Fractions are cut.
+/// Returns a time claim in whole seconds since 1970. Fractions are truncated.
 fn seconds(claims: &Value, name: &str) -> Result<Option<u64>, JwtRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let fraction = || value.as_f64().filter(|seconds| *seconds >= 0.0 && *seconds < 1e15);

@@ -1,4 +1,4 @@
-//! Signatures of JSON web tokens, checked by `ring`, which the server also uses for TLS.
+//! Verification of the signatures of JSON web tokens with `ring`, which the server also uses for TLS.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result, new_error};
@@ -13,13 +13,13 @@ use ring::signature::{
 static PROVIDER: CryptoProvider = CryptoProvider {
     signer_factory: |_, _| Err(new_error(ErrorKind::UnsupportedAlgorithm)),
     verifier_factory: verifier,
-    // They are for private keys and thumbprints.
+    // The key utilities are for private keys and thumbprints, which are not used.
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes this provider the provider of the process.
+/// Installs this provider for the process.
 pub(super) fn install() {
-    // It is installed already, if this is not the first call: nothing else in the process installs one.
+    // Ignore the error: it means that an earlier call has installed the provider. No other code installs one.
     let _ = PROVIDER.install_default();
 }
 
@@ -61,7 +61,7 @@ fn curve(algorithm: Algorithm) -> Option<&'static dyn VerificationAlgorithm> {
     })
 }
 
-/// Verifies with an RSA key that is given by its modulus and exponent.
+/// Verifies with an RSA key, given by its modulus and exponent.
 struct RsaVerifier {
     algorithm: Algorithm,
     parameters: &'static RsaParameters,
@@ -81,7 +81,7 @@ impl JwtVerifier for RsaVerifier {
     }
 }
 
-/// Verifies with a key of an elliptic curve.
+/// Verifies with an elliptic-curve key.
 struct CurveVerifier {
     algorithm: Algorithm,
     parameters: &'static dyn VerificationAlgorithm,

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::*;
 use crate::limits::{JWK_COUNT_MAX, JWKS_LEN_MAX};
 
-/// Keys of the tests alone. `ring` makes no RSA keys.
+/// Keys for tests only. `ring` cannot generate RSA keys.
 const RSA_2048: &[u8] = include_bytes!("../../tests/keys/rsa2048.pk8");
 const RSA_4096: &[u8] = include_bytes!("../../tests/keys/rsa4096.pk8");
 
@@ -103,7 +103,7 @@ impl Key {
     }
 }
 
-/// Returns claims that are accepted, with these changes; a change to null removes a claim.
+/// Returns valid claims with these changes; a change to null removes a claim.
 fn claims(changes: Value) -> Value {
     let mut claims = json!({
         "iss": ISSUER, "aud": AUDIENCE, "sub": "billing", "exp": NOW + 300, "iat": NOW, "groups": ["writers", "ops"],
@@ -119,7 +119,7 @@ fn verifier(keys: &[Value]) -> JwtVerifier {
     JwtVerifier::from_jwks(jwks.as_bytes(), ISSUER, AUDIENCE, "sub", Some("groups")).expect("a key set")
 }
 
-/// Checks a token of a new key with these changes to its claims.
+/// Verifies a token of a new key with these changes to its claims.
 fn verify_with(changes: Value) -> Result<Identity, JwtRefusal> {
     let key = Key::p256();
     let token = key.token(&json!({ "alg": "ES256", "kid": "k" }), &claims(changes));
@@ -193,7 +193,7 @@ fn unsigned_and_symmetric_tokens_are_refused_always() {
             assert!(matches!(refusal, JwtRefusal::Malformed | JwtRefusal::Algorithm), "{refusal:?}");
         }
     }
-    // The classical attack: the public key as the secret of a MAC.
+    // The classic attack: the public key is used as the secret of a MAC.
     let header = encoded(json!({ "alg": "HS256", "kid": "k" }).to_string());
     let message = format!("{header}.{body}");
     let secret =
@@ -345,7 +345,7 @@ fn critical_extensions_encryption_and_compression_are_refused() {
         let token = key.token(&header, &claims(json!({})));
         assert_eq!(verifier.verify(token.as_bytes(), NOW), Err(JwtRefusal::Malformed), "{name}");
     }
-    // A key in the header is not trusted.
+    // A key in the header must not be trusted.
     let other = Key::p256();
     let token =
         other.token(&json!({ "alg": "ES256", "kid": "k", "jwk": other.jwk("k") }), &claims(json!({})));

@@ -1,4 +1,4 @@
-//! Messages of every kind with any content a peer may send.
+//! Messages of every kind with any contents that a peer may send.
 
 use proptest::collection::vec;
 use proptest::option::of;
@@ -27,17 +27,17 @@ use crate::direction::Message;
 
 const CASES: u32 = 4096;
 
-/// Enough cases to meet every kind of message many times, few enough to run at every change.
+/// Returns a number of cases that covers every kind of message many times and is fast enough to run after every change.
 pub(crate) fn config() -> ProptestConfig {
     ProptestConfig::with_cases(CASES)
 }
 
-/// Any message of either direction.
+/// Generates messages of both directions.
 pub(crate) fn message() -> impl Strategy<Value = Message<'static>> {
     prop_oneof![request().prop_map(Message::Request), response().prop_map(Message::Response)]
 }
 
-/// Any request.
+/// Generates requests.
 pub(crate) fn request() -> impl Strategy<Value = Request<'static>> {
     prop_oneof![
         hello().prop_map(Request::Hello),
@@ -127,7 +127,7 @@ fn request_of_watcher_or_operator() -> impl Strategy<Value = Request<'static>> {
     ]
 }
 
-/// Any response.
+/// Generates responses.
 pub(crate) fn response() -> impl Strategy<Value = Response<'static>> {
     prop_oneof![
         welcome().prop_map(Response::Welcome),
@@ -234,7 +234,8 @@ fn server_status_answer() -> impl Strategy<Value = ServerStatusAnswer<'static>> 
     )
 }
 
-/// Mostly short, sometimes of just the longest length. Messages borrow their strings, and a test may leak them.
+/// Generates strings, mostly short and sometimes of the maximum length. Leaks them, because messages borrow their
+/// strings.
 fn string(len_min: usize, len_max: usize) -> impl Strategy<Value = &'static [u8]> {
     let short = vec(any::<u8>(), len_min..24);
     let longest = any::<u8>().prop_map(move |byte| std::vec![byte; len_max]);
@@ -245,12 +246,12 @@ fn key() -> impl Strategy<Value = &'static [u8]> {
     string(1, KEY_LEN_MAX)
 }
 
-/// A key or a path key, depending on the namespace. The codec of most messages does not distinguish them.
+/// Generates a key or a path key. The codec of most messages does not distinguish them.
 fn key_or_path() -> impl Strategy<Value = &'static [u8]> {
     prop_oneof![7 => string(0, KEY_LEN_MAX), 3 => path().prop_map(PathKey::as_bytes)]
 }
 
-/// The key of an entry.
+/// Generates the key of a registration.
 fn entry_key() -> impl Strategy<Value = &'static [u8]> {
     string(0, KEY_LEN_MAX)
 }
@@ -317,7 +318,7 @@ fn hello() -> impl Strategy<Value = Hello<'static>> {
     )
 }
 
-/// Known and unknown bits, or no set at all.
+/// Generates known and unknown bits, or no set.
 fn capabilities() -> impl Strategy<Value = Option<Capabilities>> {
     of(any::<u64>().prop_map(Capabilities::from_bits))
 }

@@ -3,7 +3,7 @@
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{DecodeError, Frame, Request, Response, next_frame};
 
-/// Who sends a frame, and so which decoder reads it.
+/// The sender of a frame, which determines its decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Client,
@@ -42,7 +42,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The one frame that these bytes are.
+/// Returns the only frame in these bytes.
 pub(crate) fn only_frame(bytes: &[u8]) -> Frame<'_> {
     let frame =
         next_frame(bytes, FRAME_LEN_MAX).expect("the length is in range").expect("the frame is whole");

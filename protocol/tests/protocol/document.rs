@@ -1,4 +1,4 @@
-//! `docs/reference/wire.md` must describe the codec correctly, so that clients can be written from it.
+//! `docs/reference/wire.md` must describe the codec correctly, so that authors can write clients from it.
 
 use waymaker_protocol::frame::HEADER_LEN;
 use waymaker_protocol::message::opcode::ANSWER;
@@ -11,7 +11,7 @@ use crate::samples::sample;
 
 const DOCUMENT: &str = include_str!("../../../docs/reference/wire.md");
 
-/// Every section that describes a message, with a sample that has all of its fields.
+/// Each section that describes a message, with a sample that has all of its fields.
 const SECTIONS: [(&str, &str); 74] = [
     ("HELLO", "hello_capabilities"),
     ("WELCOME", "welcome_capabilities"),
@@ -95,7 +95,7 @@ fn every_message_has_the_fields_in_its_table() {
         let sample = sample(name);
         let bytes = sample.message.encode(sample.number);
         let mut fields = layout(sample.message.sender(), &bytes).split_off(HEADER.len());
-        // The table has the fields of a list item once.
+        // The table lists the fields of a list item once.
         let mut seen = Vec::new();
         fields.retain(|field| {
             let new = !seen.contains(&field.name);
@@ -159,7 +159,7 @@ fn every_message_has_the_opcode_in_the_table() {
         let opcode = u8::from_str_radix(&row[0][2..], 16).expect("an opcode");
         documented.push((row[0].to_owned(), row[1]));
         let answer = (row[2].to_owned(), row[3]);
-        // Some requests share the answer of an earlier one, and one has none.
+        // Some requests share the response of an earlier request, and one has none.
         if row[2] != "–" && !documented.contains(&answer) {
             assert_eq!(row[2], format!("{:#04x}", opcode | ANSWER), "the answer has the top bit set");
             documented.push(answer);
@@ -263,7 +263,7 @@ fn every_opcode_has_a_section() {
     }
 }
 
-/// The text behind this heading, up to the next of the same or a higher level.
+/// Returns the text after this heading, up to the next heading of the same or a higher level.
 fn part(heading: &str) -> &'static str {
     let (_, text) = DOCUMENT
         .split_once(&format!("\n{heading}\n"))

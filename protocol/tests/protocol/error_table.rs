@@ -1,4 +1,4 @@
-//! `docs/reference/errors.md` explains every error code, and no other.
+//! `docs/reference/errors.md` must explain exactly the error codes that exist.
 
 use waymaker_protocol::ErrorCode;
 

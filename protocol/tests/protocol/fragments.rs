@@ -1,4 +1,4 @@
-//! Frames out of a stream that arrives in pieces.
+//! Decoding of frames from a stream that arrives in pieces.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,23 +1,24 @@
-//! Golden files of released versions. Their bytes are read for ever, as old clients and servers send them.
+//! Golden files of released versions. All later versions must read their bytes, because old clients and servers send
+//! them.
 
 use std::path::PathBuf;
 
 use crate::frozen_folder::FrozenFolder;
 use crate::golden::folder;
 
-/// Every protocol version whose release added golden files, with the checksum of its list. An entry is never changed.
+/// Every protocol version whose release added golden files, with the checksum of its list. Never change an entry.
 const FROZEN: [(&str, u32); 2] = [("v1", 0x874c_69da), ("v2", 0x63e6_69ea)];
 
 fn frozen_folders() -> impl Iterator<Item = FrozenFolder> {
     FROZEN.into_iter().map(|(name, list_checksum)| FrozenFolder { path: folder().join(name), list_checksum })
 }
 
-/// Path of the frozen golden file with this name, if there is one.
+/// Returns the path of the frozen golden file with this name, if it exists.
 pub(crate) fn frozen_path(file: &str) -> Option<PathBuf> {
     frozen_paths().into_iter().find(|path| path.file_name().is_some_and(|name| name == file))
 }
 
-/// Paths of all frozen golden files.
+/// Returns the paths of all frozen golden files.
 pub(crate) fn frozen_paths() -> Vec<PathBuf> {
     let paths = |frozen: FrozenFolder| {
         let files = frozen.files().into_iter();
@@ -45,7 +46,7 @@ fn every_folder_of_golden_files_is_frozen() {
     }
 }
 
-/// Shows that the test above can fail.
+/// Shows that the previous test can fail.
 #[test]
 fn changed_added_and_removed_frozen_files_are_detected() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("frozen");

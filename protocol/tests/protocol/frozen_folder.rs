@@ -1,27 +1,27 @@
-//! A folder of test files that belong to a released version. Nothing changes, adds or drops one of them.
+//! A folder of test files from a released version. Its files are never changed, added or removed.
 //!
-//! This file is shared by the tests of the wire format and of the log format.
+//! The tests of the wire format and of the log format share this file.
 
 use std::path::{Path, PathBuf};
 
-/// The list of the folder: a CRC-32C and a file name in each line, in the order of the names.
+/// List of the folder: a CRC-32C and a file name in each line, sorted by name.
 const LIST: &str = "files.txt";
 
-/// The folder with its list.
+/// A folder with its list.
 pub(crate) struct FrozenFolder {
     pub(crate) path: PathBuf,
-    /// CRC-32C of the list, so that the list cannot be rewritten together with a file.
+    /// CRC-32C of the list, so that nobody rewrites the list together with a file.
     pub(crate) list_checksum: u32,
 }
 
 impl FrozenFolder {
-    /// The names of the files that were released.
+    /// Returns the names of the released files.
     pub(crate) fn files(&self) -> Vec<String> {
         let list = String::from_utf8(read(&self.path.join(LIST))).expect("text");
         list.lines().map(|line| line.split_once(' ').expect("a checksum and a name").1.to_owned()).collect()
     }
 
-    /// Asserts that every file is as it was released, and that none was added or dropped.
+    /// Asserts that every file is unchanged since the release, and that no file was added or removed.
     pub(crate) fn assert_unchanged(&self) {
         let folder = self.path.display();
         let line = |name: &String| format!("{:08x} {name}\n", crc32c::crc32c(&read(&self.path.join(name))));
@@ -41,7 +41,7 @@ impl FrozenFolder {
     }
 }
 
-/// The names of all files in a folder but its list, sorted.
+/// Returns the sorted names of all files in a folder except its list.
 fn file_names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("the frozen files are there");
     let name = |entry: std::io::Result<std::fs::DirEntry>| {

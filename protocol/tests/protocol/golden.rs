@@ -1,6 +1,6 @@
-//! The bytes of every sample, kept in files that people can read. A change of them breaks clients that exist.
+//! The bytes of every sample in files that people can read. A change of them breaks existing clients.
 //!
-//! Files of released versions lie in folders of their own and are frozen. Unreleased files lie beside these folders and
+//! Files of released versions are frozen, in one folder for each version. Unreleased files are beside these folders and
 //! may be rewritten.
 
 use std::fmt::Write as _;
@@ -70,7 +70,7 @@ fn acquire_and_granted_messages_stay_small() {
     assert!(granted.len() <= 48);
 }
 
-/// The folder of golden files that are not released yet, with a folder for each released version.
+/// Returns the folder of unreleased golden files, which has a folder for each released version.
 pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
@@ -80,7 +80,7 @@ fn path(name: &str) -> PathBuf {
     frozen_path(&file).unwrap_or_else(|| folder().join(file))
 }
 
-/// The text of a golden file.
+/// Returns the text of a golden file.
 pub(crate) fn read(name: &str) -> String {
     static REWRITTEN: Once = Once::new();
     if std::env::var_os(REWRITE).is_some() {
@@ -91,7 +91,7 @@ pub(crate) fn read(name: &str) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}; write it with {REWRITE}=1", path.display()))
 }
 
-/// Writes the files of all samples that are not released yet.
+/// Writes the files of all unreleased samples.
 fn rewrite() {
     for sample in samples() {
         let file = format!("{}.hex", sample.name);
@@ -102,13 +102,13 @@ fn rewrite() {
     }
 }
 
-/// The bytes of a golden file: hexadecimal digits; `#` begins a comment.
+/// Parses the bytes of a golden file: hexadecimal digits, with comments that start with `#`.
 pub(crate) fn parse(text: &str) -> Vec<u8> {
     let digits = text.lines().filter_map(|line| line.split('#').next()).flat_map(str::split_whitespace);
     digits.map(|digits| u8::from_str_radix(digits, 16).expect("two hexadecimal digits")).collect()
 }
 
-/// A golden file: a line that names the message, then a line for each field of the header and of the body.
+/// Returns a golden file: a line with the name of the message, then a line for each field of header and body.
 fn print(sample: &Sample, bytes: &[u8]) -> String {
     let mut text = format!("# {}\n", sample.about);
     for field in layout(sample.message.sender(), bytes) {

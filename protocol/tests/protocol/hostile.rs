@@ -24,7 +24,7 @@ proptest! {
     fn decoding_an_arbitrary_body_never_panics(header: [u8; 12], body in vec(any::<u8>(), 0..256)) {
         let mut bytes = [&header[..], &body].concat();
         patch_length(&mut bytes);
-        // Every opcode, so that every decoder sees these bytes.
+        // Use every opcode, so that every decoder parses these bytes.
         for opcode in 0..=u8::MAX {
             bytes[8] = opcode;
             decode_all(&bytes);
@@ -35,7 +35,7 @@ proptest! {
     fn the_text_of_a_trace_context_is_read_as_it_is_written(context in traceparent(), place in 0..55_usize, byte: char) {
         let text = context.to_string();
         prop_assert_eq!(text.parse(), Ok(context));
-        // Any text is read without a panic; a damaged one may still be a trace context.
+        // Parsing must not panic. The damaged text may still be a valid trace context.
         let damaged = format!("{}{byte}{}", &text[..place], &text[place + 1..]);
         if let Ok(read) = damaged.parse::<TraceParent>() {
             prop_assert_eq!(read.to_string()[2..].to_owned(), damaged[2..55].to_owned());
@@ -52,7 +52,7 @@ proptest! {
         let bytes = damaged(message.encode(1), &damage);
         let frame = only_frame(&bytes);
         match Message::decode(message.sender(), frame) {
-            // Fields that its session mode does not use are not kept.
+            // Decoding drops the fields that the session mode does not use.
             Ok(Message::Request(Request::Hello(_))) | Err(_) => {}
             Ok(decoded) => prop_assert_eq!(decoded.encode(frame.number()), bytes),
         }
@@ -65,7 +65,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)
 }
 
-/// The bytes of requests, some of them damaged, with a length field that is right.
+/// Generates the bytes of requests, some of them damaged, with a correct length field.
 pub(crate) fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
     (request(), damage()).prop_map(|(request, damage)| damaged(Message::Request(request).encode(1), &damage))
 }
@@ -79,7 +79,7 @@ fn damaged(mut bytes: Vec<u8>, damage: &Damage) -> Vec<u8> {
     bytes
 }
 
-/// Runs everything that reads bytes from outside, and prints every error: printing must not panic either.
+/// Runs everything that parses bytes from a peer, and prints every error, because printing must not panic either.
 fn decode_all(bytes: &[u8]) {
     let frame = only_frame(bytes);
     let _ = route(frame);

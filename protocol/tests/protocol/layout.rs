@@ -1,11 +1,11 @@
-//! Where the fields of a frame lie, learned from the decoder itself: cut anywhere, it names the field that is cut.
+//! The layout of a frame, learned from the decoder: for a frame truncated anywhere, it names the truncated field.
 
 use waymaker_protocol::DecodeError;
 use waymaker_protocol::frame::HEADER_LEN;
 
 use crate::direction::{Message, Sender, only_frame, patch_length};
 
-/// A field, a string together with its length.
+/// A field of a frame. A string includes its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
@@ -13,7 +13,7 @@ pub(crate) struct Field {
     pub(crate) len: usize,
 }
 
-/// The fields of the header, which no decoder can miss.
+/// The fields of the header. No decoder truncates these.
 pub(crate) const HEADER: [Field; 5] = [
     Field { name: "length", offset: 0, len: 4 },
     Field { name: "number", offset: 4, len: 4 },
@@ -22,7 +22,7 @@ pub(crate) const HEADER: [Field; 5] = [
     Field { name: "flags", offset: 10, len: 2 },
 ];
 
-/// All fields of a frame in order, without gap or overlap.
+/// Returns all fields of a frame in order, without gap or overlap.
 pub(crate) fn layout(sender: Sender, bytes: &[u8]) -> Vec<Field> {
     let mut fields = HEADER.to_vec();
     while let Some(field) = field_at_end_of(&fields, sender, bytes) {
@@ -49,13 +49,13 @@ fn field_at_end_of(fields: &[Field], sender: Sender, bytes: &[u8]) -> Option<Fie
             assert_eq!((offset, have), (cut, cut), "{field} begins where the field before it ends");
             Some(Field { name: field, offset, len: need })
         }
-        // The magic is judged before anything is trusted, so it names itself and nothing else.
+        // The decoder checks the magic before anything else, so its error names only the magic.
         DecodeError::BadMagic => Some(Field { name: "magic", offset: HEADER_LEN, len: 8 }),
         error => panic!("cut at {cut}: {error}"),
     }
 }
 
-/// Returns the error of the decoder for the frame without the bytes from `cut` on.
+/// Returns the decoder's error for the frame without the bytes from `cut` on.
 pub(crate) fn cut_error(sender: Sender, bytes: &[u8], cut: usize) -> DecodeError {
     let mut bytes = bytes[..cut].to_vec();
     patch_length(&mut bytes);

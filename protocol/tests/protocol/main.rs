@@ -1,4 +1,4 @@
-//! The wire format from the outside: that its bytes stay as they are documented, and that no bytes confuse it.
+//! Tests of the wire format: its bytes match the documentation, and no input breaks the decoder.
 
 mod arbitrary;
 mod direction;

@@ -1,4 +1,4 @@
-//! Frames that are wrong in one place, and the error that says where.
+//! Frames with one defect, and the error that names it.
 
 use waymaker_protocol::limits::{
     BUCKET_COUNT_MAX, CREDENTIALS_LEN_MAX, DESCRIBE_LISTED_MAX, INSPECT_HOLDERS_MAX, ITEM_COUNT_MAX,
@@ -51,7 +51,7 @@ const STRING_LIMITS: [(&str, usize); 30] = [
     ("message", 1024),
 ];
 
-/// The limit of every list, by the opcode of its message and the name of the field that counts it.
+/// Limit of each list, by the opcode of its message and the name of its count.
 const COUNT_LIMITS: [(u8, &str, usize); 13] = [
     (0x95, "listed_holders", INSPECT_HOLDERS_MAX),
     (0x95, "listed_waiters", INSPECT_HOLDERS_MAX),
@@ -96,7 +96,7 @@ fn an_unknown_flag_is_rejected_with_its_bit() {
     }
 }
 
-/// The flags of each message, as `docs/reference/wire.md` has them.
+/// Returns the flags of each message, as in `docs/reference/wire.md`.
 fn known_flags(opcode: u8) -> u16 {
     match opcode {
         opcode::ACQUIRE => 0b11_1111_1111,
@@ -157,7 +157,7 @@ fn a_string_above_its_limit_is_rejected_with_the_limit() {
                 continue;
             }
             let limit = if bytes[8] == opcode::REVOKED { REASON_LEN_MAX } else { limit };
-            // The length is judged before the bytes behind it, so they need not be there.
+            // The decoder checks the length before the bytes, so the bytes may be missing.
             let above = u16::try_from(limit + 1).expect("limits are short");
             let error = decode_changed(&bytes, sample.message.sender(), offset, &above.to_le_bytes());
             let expected = DecodeError::TooLong { field: name, actual: limit + 1, limit };
@@ -180,7 +180,7 @@ fn a_list_above_its_limit_is_rejected_with_the_limit() {
             let limit =
                 COUNT_LIMITS.into_iter().find(|(opcode, field, _)| (*opcode, *field) == (bytes[8], name));
             let Some((opcode, _, limit)) = limit else { continue };
-            // The count is judged before the items behind it, so they need not be there.
+            // The decoder checks the count before the items, so the items may be missing.
             let above = u16::try_from(limit + 1).expect("limits are short");
             let error = decode_changed(&bytes, sample.message.sender(), offset, &above.to_le_bytes());
             assert_eq!(
@@ -228,7 +228,7 @@ fn keys_are_rejected_if_their_grant_would_exceed_a_frame() {
             assert_eq!(decoded, Err(DecodeError::TooLong { field: "items", actual, limit: KEYS_BYTES_MAX }));
         }
     }
-    // The largest grant: as many keys as there may be, together as long as they may be.
+    // The largest grant: the maximum number of keys, with the maximum length together.
     let key = &key[..KEYS_BYTES_MAX / ITEM_COUNT_MAX - 3];
     let keys = vec![GrantedKey { key, ..GrantedKey::default() }; ITEM_COUNT_MAX];
     let granted = Response::GrantedKeys(GrantedKeys { keys, ..GrantedKeys::default() });
@@ -308,7 +308,7 @@ fn an_empty_required_string_is_rejected_with_its_field() {
         let bytes = sample.message.encode(sample.number);
         let fields = layout(Sender::Client, &bytes);
         let place = fields.iter().find(|found| found.name == field).expect("the sample has the field");
-        // Take the text out and leave its length, now 0.
+        // Remove the text and leave its length, now 0.
         let mut bytes = [&bytes[..place.offset], &[0, 0], &bytes[place.offset + place.len..]].concat();
         patch_length(&mut bytes);
         assert_eq!(decode_error(&bytes, Sender::Client), DecodeError::Empty { field }, "{name}");
@@ -424,11 +424,11 @@ fn a_bad_magic_is_reported_before_other_errors() {
         assert_eq!(error, DecodeError::BadMagic);
         assert_eq!(error.field(), "magic");
     }
-    // Wrong flags and a wrong magic: the magic is what matters.
+    // With wrong flags and a wrong magic, the error must name the magic.
     let mut bytes = bytes;
     bytes[10] = 0xff;
     assert_eq!(decode_changed(&bytes, Sender::Client, 12, b"!"), DecodeError::BadMagic);
-    // The first frame must be a HELLO, and a server reads it as one.
+    // The first frame must be a HELLO, so a server decodes it as a HELLO.
     let acquire = crate::samples::sample("acquire").message.encode(1);
     let error = waymaker_protocol::Hello::decode(only_frame(&acquire));
     assert_eq!(error, Err(DecodeError::BadMagic));
@@ -443,13 +443,13 @@ fn an_error_answer_has_the_field_the_limit_and_the_message() {
         detail: ErrorDetail::Text { value: 1024, field: b"key", message },
     };
     assert_eq!(error.answer(&words), answer(b"key: 1025 bytes; the maximum is 1024"));
-    // The golden file has the words of an earlier version.
+    // The golden file has the error text of an earlier version.
     let earlier = answer(b"key: 1025 bytes, the limit is 1024");
     let bytes = Message::Response(Response::Error(earlier)).encode(2);
     assert_eq!(bytes, sample("error_bad_input").message.encode(2));
 }
 
-/// The error of a frame in which some bytes were changed.
+/// Returns the decoder's error for a frame with some bytes changed.
 fn decode_changed(bytes: &[u8], sender: Sender, offset: usize, change: &[u8]) -> DecodeError {
     let mut bytes = bytes.to_vec();
     bytes[offset..offset + change.len()].copy_from_slice(change);

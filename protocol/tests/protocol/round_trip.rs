@@ -1,4 +1,4 @@
-//! Decoding an encoded message returns the same message.
+//! Encoding a message and decoding it returns the same message.
 
 use proptest::prelude::*;
 use waymaker_protocol::{Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};
@@ -33,7 +33,7 @@ proptest! {
 fn an_error_with_a_mismatched_detail_still_decodes() {
     let text = ErrorDetail::Text { value: 1, field: b"key", message: b"no" };
     let contention = ErrorDetail::Contention(Contention { held: true, ..Contention::default() });
-    // `Other` with the number of a known code is read as that code, and so must be written as it.
+    // Decoding turns `Other` with the number of a known code into that code, so encoding must write it as that code.
     for (code, detail) in [
         (ErrorCode::Busy, text),
         (ErrorCode::NotOwner, text),

@@ -1,4 +1,4 @@
-//! A route is a guess made without decoding; it must never be a wrong one.
+//! A route is found without decoding; it must match the decoded request.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! One message of every kind and of every variant worth seeing. The golden files hold their bytes.
+//! One sample of every kind of message and of its variants. The golden files have their bytes.
 
 use waymaker_protocol::items::Item;
 use waymaker_protocol::{
@@ -18,7 +18,7 @@ use waymaker_protocol::{
 
 use crate::direction::Message;
 
-/// A message with the name of its golden file.
+/// A message and the name of its golden file.
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -26,19 +26,19 @@ pub(crate) struct Sample {
     pub(crate) message: Message<'static>,
 }
 
-/// No two bytes of these ids are alike, so a golden file shows their order.
+/// An id whose bytes all differ, so that a golden file shows their order.
 pub(crate) const LOCK_ID: LockId = LockId { place: 0x0706_0504_0302_0100, secret: 0x0f0e_0d0c_0b0a_0908 };
 const SESSION_ID: SessionId = SessionId { place: 0x1716_1514_1312_1110, secret: 0x1f1e_1d1c_1b1a_1918 };
 const STAMP_MS: u64 = 123_456_789;
 
-/// A trace context. No two bytes of it are alike.
+/// Returns a trace context whose bytes all differ.
 fn traceparent() -> Option<&'static TraceParentBytes> {
     let bytes = std::array::from_fn(|index| 0x50 + index as u8);
     TraceParent::from_bytes(&bytes).expect("no id of zeros");
     Some(Box::leak(Box::new(bytes)))
 }
 
-/// All samples: requests first, each followed by its answers, then events and errors.
+/// Returns all samples: requests first, each followed by its responses, then events and errors.
 pub(crate) fn samples() -> Vec<Sample> {
     let mut samples = Vec::new();
     samples.extend(opening());
@@ -56,7 +56,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     samples
 }
 
-/// The sample with this name.
+/// Returns the sample with this name.
 pub(crate) fn sample(name: &str) -> Sample {
     let found = samples().into_iter().find(|sample| sample.name == name);
     found.unwrap_or_else(|| panic!("there is no sample {name}"))
@@ -70,12 +70,12 @@ fn response(name: &'static str, about: &'static str, number: u32, response: Resp
     Sample { name, about, number, message: Message::Response(response) }
 }
 
-/// A list of a request.
+/// Returns a list for a request.
 pub(crate) fn items<T: Item<'static>>(items: impl IntoIterator<Item = T>) -> Items<'static, T> {
     Items::new(items, Box::leak(Box::default())).expect("within the limits")
 }
 
-/// The path of these segments.
+/// Returns the path with these segments.
 pub(crate) fn path(segments: &[&str]) -> PathKey<'static> {
     let mut bytes = Vec::new();
     PathKey::append(segments, &mut bytes).expect("within the limits");

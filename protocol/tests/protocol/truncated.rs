@@ -1,4 +1,4 @@
-//! A body that ends too early.
+//! Bodies that end too early.
 
 use proptest::prelude::*;
 use waymaker_protocol::DecodeError;
