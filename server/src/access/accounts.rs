@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_access::Identity;
 use waymaker_engine::{Account, Accounts, Holder};
 
-/// All accounts that somebody uses.
+/// All accounts in use.
 ///
-/// An account lives as long as a connection, a session, a namespace or a claim is counted by it. The clients of one identity share it,
-/// whatever credentials they show, unless their tokens name other groups: these may have other quotas.
+/// An account exists while it counts a connection, a session, a namespace or a claim. The clients of one identity share
+/// an account, whatever credentials they use. Only if their tokens name other groups do they have another account,
+/// because other quotas may apply.
 #[derive(Debug, Default)]
 pub(super) struct AccountBook(Mutex<Book>);
 
@@ -20,7 +21,7 @@ struct Book {
     accounts: SharedValues<Key, Account>,
 }
 
-/// An identity with its groups, everywhere or at one source address.
+/// An identity with its groups, for the whole server or for one source address.
 type Key = (Arc<str>, Vec<Arc<str>>, Option<Network>);
 
 impl AccountBook {
@@ -32,7 +33,7 @@ impl AccountBook {
         address: Option<IpAddr>,
     ) -> Accounts {
         let mut book = self.lock();
-        // Under the lock, so that nobody applies an older policy later.
+        // Read the policy under the lock, so that no other thread applies an older policy later.
         let policy = policy();
         if policy.quota_count() == 0 && book.accounts.is_empty() {
             return Accounts::NONE;

@@ -1,13 +1,14 @@
-//! Which source addresses are paused because too many of their logins failed. A login is an attempt to identify with credentials.
+//! Pauses of source addresses with too many failed logins. A login is an attempt to identify with credentials.
 //!
-//! [`BackOff`] decides without I/O and without a clock. An address whose logins fail too often within a second is paused. Its pauses
-//! double up to a maximum, and begin small again after a quiet time without a failure.
+//! [`BackOff`] decides without I/O and without a clock. An address whose logins fail too often within a second is
+//! paused. Its pauses double up to a maximum, and start small again after a quiet time without a failure.
 //!
-//! A success resets nothing: a client that guesses credentials may own valid ones, and would use them between two guesses. A refused
-//! login during a pause does not count as a failure, so a client that tries again too early does not extend the pause.
+//! A successful login resets nothing: a client that guesses credentials may own valid ones and use them between two
+//! guesses. A login that is refused during a pause is not a failure, so a client that retries too early does not extend
+//! the pause.
 //!
-//! Memory is bounded: at most [`FAILING_ADDRESS_COUNT_MAX`] addresses are tracked. A new one displaces the address that has been quiet
-//! for the longest time.
+//! Memory is bounded: at most [`FAILING_ADDRESS_COUNT_MAX`] addresses are tracked. A new address replaces the one that
+//! has been quiet for the longest time.
 
 use crate::limits::{
     FAILING_ADDRESS_COUNT_MAX, LOGIN_PAUSE_MAX_MS, LOGIN_PAUSE_MIN_MS, LOGIN_QUIET_MS, LOGIN_SERIES_MS,
@@ -16,45 +17,45 @@ use crate::network::Network;
 use std::collections::{BTreeSet, HashMap};
 use waymaker_engine::Time;
 
-/// Quiet addresses that each failure forgets at most. More than one, so that the table shrinks again.
+/// Maximum number of quiet addresses that each failure removes. It is above one, so that the table can shrink.
 const FORGOTTEN_PER_FAILURE: usize = 4;
 
 /// Addresses with failed logins.
 #[derive(Debug)]
 pub(super) struct BackOff {
-    /// Failures within [`LOGIN_SERIES_MS`] that begin a pause.
+    /// Number of failures within [`LOGIN_SERIES_MS`] that start a pause.
     failure_count_max: u32,
     tracked: HashMap<Network, Tracked>,
-    /// All tracked networks. The first one has been quiet for the longest time.
+    /// All tracked networks, in the order of their last failure.
     by_failure: BTreeSet<(Time, Network)>,
 }
 
-/// One address.
+/// The failures of one address.
 #[derive(Clone, Copy, Debug)]
 struct Tracked {
     failed_at: Time,
-    /// First failure of the series.
+    /// Time of the first failure of the series.
     series_begun: Time,
-    /// Failures of the series; 0 after a pause.
+    /// Number of failures of the series; 0 after a pause.
     series_len: u32,
-    /// End of the newest pause.
+    /// End of the latest pause.
     pause_end: Time,
-    /// Length of the next pause.
+    /// Length of the next pause, in milliseconds.
     next_pause_ms: u64,
 }
 
 impl BackOff {
-    /// Pauses an address after this number of failed logins in a second.
+    /// Returns a value that pauses an address after this number of failed logins in a second.
     pub(super) fn new(failure_count_max: u32) -> Self {
         Self { failure_count_max, tracked: HashMap::new(), by_failure: BTreeSet::new() }
     }
 
-    /// Returns the rest of the pause of an address, in milliseconds; 0 if it is not paused.
+    /// Returns the remaining pause of an address, in milliseconds; 0 if it is not paused.
     pub(super) fn pause_left_ms(&self, network: Network, now: Time) -> u64 {
         self.tracked.get(&network).map_or(0, |tracked| tracked.pause_end.ms_since(now))
     }
 
-    /// Notes a failed login. Returns the length of the pause that begins with it, in milliseconds.
+    /// Notes a failed login. Returns the length of the pause that it starts, in milliseconds.
     pub(super) fn note_failure(&mut self, network: Network, now: Time) -> Option<u64> {
         self.forget_quiet(now);
         let known = self.tracked.remove(&network);
@@ -72,7 +73,7 @@ impl BackOff {
         pause_ms
     }
 
-    /// Forgets a few addresses whose last failure is long ago.
+    /// Removes a few addresses whose last failure is long ago.
     fn forget_quiet(&mut self, now: Time) {
         for _ in 0..FORGOTTEN_PER_FAILURE {
             let Some(&(failed_at, network)) = self.by_failure.first() else { return };
@@ -100,12 +101,12 @@ impl Tracked {
         now.ms_since(self.failed_at) >= LOGIN_QUIET_MS
     }
 
-    /// Returns the length of the pause that begins with this failure.
+    /// Returns the length of the pause that this failure starts, in milliseconds.
     fn note_failure(&mut self, failure_count_max: u32, now: Time) -> Option<u64> {
-        // Workers read the clock before they take turns here.
+        // Workers read the clock before they get the lock, so times may arrive out of order.
         self.failed_at = self.failed_at.max(now);
         if now < self.pause_end {
-            // Another worker looked at these credentials before the pause began.
+            // Another worker checked these credentials before the pause started.
             return None;
         }
         if self.series_len == 0 || now.ms_since(self.series_begun) >= LOGIN_SERIES_MS {
@@ -133,7 +134,7 @@ mod tests {
         Time::from_millis(millis)
     }
 
-    /// The network with this number.
+    /// Returns the network with this number.
     fn numbered(number: u32) -> Network {
         Network::V4(0x0a00_0000 + number)
     }
@@ -142,7 +143,7 @@ mod tests {
         Network::of(text.parse().unwrap())
     }
 
-    /// Lets logins of an address fail at this time until a pause begins, and returns its length.
+    /// Fails logins of an address at this time until a pause starts, and returns its length.
     fn fail_until_paused(back_off: &mut BackOff, network: Network, now: u64) -> u64 {
         for _ in 1..FAILURE_COUNT_MAX {
             assert_eq!(back_off.note_failure(network, ms(now)), None);
@@ -168,7 +169,7 @@ mod tests {
     #[test]
     fn slow_failures_begin_no_pause() {
         let mut back_off = BackOff::new(FAILURE_COUNT_MAX);
-        // The third failure is a second after the first.
+        // The third failure is one second after the first.
         for now in (0..100).map(|number| number * 500) {
             assert_eq!(back_off.note_failure(numbered(1), ms(now)), None, "{now}");
         }
@@ -231,7 +232,7 @@ mod tests {
         for number in 0..FAILING_ADDRESS_COUNT_MAX as u32 {
             back_off.note_failure(numbered(number), ms(0));
         }
-        // The first two addresses fail again, one of them before the other.
+        // The first two addresses fail again, one before and one after the other.
         assert_eq!(back_off.note_failure(numbered(1), ms(1)), Some(1_000));
         assert_eq!(back_off.note_failure(numbered(0), ms(2)), Some(1_000));
         for number in 1..FAILING_ADDRESS_COUNT_MAX as u32 {

@@ -1,16 +1,16 @@
-//! Facts about the client of a connection, beside credentials.
+//! Facts about the client of a connection, apart from credentials.
 
 use std::net::IpAddr;
 
 /// Facts about a client that come from its socket and from TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Address of the client; `None` at a Unix socket.
+    /// Address of the client; `None` for a Unix socket.
     pub address: Option<IpAddr>,
-    /// Names in the client's certificate, the most specific first.
+    /// Names in the client's certificate, most specific first.
     pub certificate_names: Vec<String>,
-    /// The user of the process at the other end of a Unix socket.
+    /// User id of the peer process of a Unix socket.
     pub uid: Option<u32>,
-    /// The listener serves no client without an identity.
+    /// Whether the listener refuses clients without an identity.
     pub needs_identity: bool,
 }

@@ -1,4 +1,4 @@
-//! The files of a policy: the access file, and the files of tokens.
+//! The files of a policy: the access file and the token files.
 
 use super::{AccessControl, Policy};
 use crate::options::{OrNone, heading, path_or_none};
@@ -15,7 +15,7 @@ use waymaker_access::{
     TokenTable, is_token_file,
 };
 
-/// Files that say who may do what.
+/// Options for the files that define access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::ACCESS)]
 pub struct AccessOptions {
@@ -52,64 +52,64 @@ pub struct AccessOptions {
     pub dynamodb_keys: OrNone<PathBuf>,
 }
 
-/// Why the files cannot be used.
+/// Reasons why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessOptionsError {
     /// A file or directory cannot be read.
     #[error("{option}: cannot read {path}: {error}")]
     Unreadable {
-        /// Which option names it.
+        /// Name of the option.
         option: &'static str,
-        /// The file.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// Why not.
+        /// Error of the system.
         error: io::Error,
     },
-    /// The access file is wrong.
+    /// The access file has an error.
     #[error("--access: {path}: {error}")]
     BadAccessFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error in the file.
         error: AccessFileError,
     },
-    /// A running server has rules, and the file has none any more.
+    /// The running server has rules, but the file no longer has any.
     #[error("--access: the file has no rule any more; to let every client do everything, restart the server")]
     NoRules,
-    /// It is no file that could be read to its end.
+    /// The path is not a regular file, or the file is too long.
     #[error("{option}: {path} is not a regular file of at most {FILE_LEN_MAX} bytes")]
     NotAFile {
-        /// Which option names it.
+        /// Name of the option.
         option: &'static str,
-        /// The path.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The public keys of JSON web tokens are wrong.
+    /// The key set for JSON web tokens cannot be used.
     #[error("--access: jwt.jwks: {path}: {error}")]
     BadJwks {
-        /// The file.
+        /// Path of the key set.
         path: PathBuf,
-        /// What is wrong.
+        /// Error in the key set.
         error: Box<JwksError>,
     },
-    /// The file of access keys is wrong.
+    /// The file of access keys has an error.
     #[error("--dynamodb-keys: {path}: {error}")]
     BadAccessKeys {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Error in the file.
         error: AccessKeysError,
     },
-    /// A file of tokens is wrong.
+    /// A token file has an error.
     #[error("--tokens: {0}")]
     BadTokens(#[from] TokenFileError),
 }
 
 impl AccessOptions {
-    /// Reads the files.
+    /// Reads the files and returns their policy.
     ///
     /// # Errors
-    /// If one of them cannot be used; the error names it and its option.
+    /// Returns an error if a file cannot be used; the error names the file and its option.
     pub fn load(&self) -> Result<Policy, AccessOptionsError> {
         let rules = self.access.as_deref().map(read_rules).transpose()?.unwrap_or_default();
         let tokens = self.tokens.as_deref().map(read_tokens).transpose()?;
@@ -127,7 +127,7 @@ pub(crate) struct PolicyFiles {
 }
 
 impl PolicyFiles {
-    /// Takes the files of a server that has read them once.
+    /// Returns the files of a server that has already read them.
     pub(crate) fn new(options: AccessOptions, access: Arc<AccessControl>) -> Self {
         Self { options, access }
     }
@@ -140,7 +140,7 @@ impl Reload for PolicyFiles {
 
     fn files(&self) -> Vec<PathBuf> {
         let AccessOptions { access, tokens, dynamodb_keys } = &self.options;
-        // A file that appears in a directory, or goes from there, changes the directory.
+        // A directory changes when a file appears in it or disappears from it.
         let tokens = tokens.iter().flat_map(|path| {
             let files = token_files(path).unwrap_or_default();
             std::iter::once(path.clone()).chain(files)
@@ -152,7 +152,7 @@ impl Reload for PolicyFiles {
 
     fn reload(&mut self) -> Result<(), ReloadError> {
         let policy = self.options.load()?;
-        // A file that was cut off must not open the server.
+        // A truncated access file must not open the server to everyone.
         if self.access.policy().has_rules() && !policy.has_rules() {
             return Err(AccessOptionsError::NoRules.into());
         }
@@ -190,7 +190,7 @@ fn read_tokens(path: &Path) -> Result<TokenTable, AccessOptionsError> {
     Ok(table)
 }
 
-/// The files of tokens at a path: the file itself, or those in the directory that have tokens.
+/// Returns the token files at a path: the file itself, or the token files in the directory.
 fn token_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -208,7 +208,7 @@ fn token_files(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn read(path: &Path, option: &'static str) -> Result<String, AccessOptionsError> {
     let unreadable = |error| AccessOptionsError::Unreadable { option, path: path.to_owned(), error };
-    // Opening a pipe would wait for its other end.
+    // Check the type before opening: opening a pipe would wait for its other end.
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() || metadata.len() > FILE_LEN_MAX as u64 {
         return Err(AccessOptionsError::NotAFile { option, path: path.to_owned() });
@@ -225,7 +225,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("tokens.toml"), "").unwrap();
         fs::write(directory.path().join(".hidden.toml"), "no token").unwrap();
-        // Emacs makes such a link while somebody edits the file.
+        // Emacs creates such a link while a user edits the file.
         std::os::unix::fs::symlink("user@host.1", directory.path().join(".#tokens.toml")).unwrap();
         assert_eq!(token_files(directory.path()).unwrap(), [directory.path().join("tokens.toml")]);
         read_tokens(directory.path()).unwrap();

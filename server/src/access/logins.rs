@@ -1,4 +1,4 @@
-//! Limit of failed logins of each source address, shared by all workers.
+//! The limit of failed logins per source address, shared by all workers.
 
 use super::back_off::BackOff;
 use super::evidence::Evidence;
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use waymaker_engine::Time;
 use waymaker_protocol::ErrorCode;
 
-/// Limit of failed logins of each source address; none by default. A login is an attempt to identify with credentials.
+/// Limit of failed logins per source address; none by default. A login is an attempt to identify with credentials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct LoginLimits {
     /// Failed logins of one source address within a second after which the server refuses its credentials for a while, or
@@ -26,12 +26,12 @@ pub struct LoginLimits {
         help_heading = heading::LIMITS
     )]
     pub failed_per_second: Maximum,
-    /// If true, the limit applies to loopback addresses too.
+    /// Whether the limit also applies to loopback addresses.
     #[arg(skip)]
     pub include_loopback: bool,
 }
 
-/// The beginning of a pause of a source address.
+/// The start of a pause of a source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
     network: Network,
@@ -39,7 +39,7 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Returns the event for the audit log. The caller is the client whose login failed.
+    /// Returns the event for the audit log. `caller` is the client whose login failed.
     pub(crate) fn event(self, caller: Caller) -> AuditEvent {
         let details = vec![
             ("network", Detail::Text(self.network.to_string())),
@@ -49,7 +49,7 @@ impl Pause {
     }
 }
 
-/// Writes a failed login to the audit log, after the pause that begins with it.
+/// Writes a failed login to the audit log, and before it the pause that it starts, if any.
 pub(crate) fn audit_failed_login(audit: &Audit, caller: Caller, reason: String, pause: Option<Pause>) {
     let pause = pause.map(|pause| pause.event(caller.clone()));
     let event = AuditEvent::refused(Act::Authenticate, caller, ErrorCode::Unauthorized.name(), reason);
@@ -60,9 +60,9 @@ pub(crate) fn audit_failed_login(audit: &Audit, caller: Caller, reason: String, 
 #[derive(Debug)]
 pub(super) struct Logins {
     include_loopback: bool,
-    /// `None` without a limit.
+    /// Pauses of addresses; `None` without a limit.
     back_off: Option<Mutex<BackOff>>,
-    /// End of the pause that ends last, in milliseconds. From then on a login needs no lock.
+    /// End of the last pause, in milliseconds. After this time a login needs no lock.
     pauses_end_ms: AtomicU64,
     failed_count: AtomicU64,
     refused_count: AtomicU64,
@@ -79,7 +79,10 @@ impl Logins {
         }
     }
 
-    /// Admits a login, or returns the rest of the pause of its address in milliseconds.
+    /// Admits a login.
+    ///
+    /// # Errors
+    /// Returns the remaining pause of the address, in milliseconds.
     pub(super) fn admit(&self, evidence: &Evidence, now: Time) -> Result<(), u64> {
         if now.as_millis() >= self.pauses_end_ms.load(Ordering::Acquire) {
             return Ok(());
@@ -94,7 +97,7 @@ impl Logins {
         }
     }
 
-    /// Notes a failed login. Returns the pause that begins with it.
+    /// Notes a failed login. Returns the pause that it starts.
     pub(super) fn note_failure(&self, evidence: &Evidence, now: Time) -> Option<Pause> {
         self.failed_count.fetch_add(1, Ordering::Relaxed);
         let (mut back_off, network) = self.of(evidence)?;
@@ -113,7 +116,7 @@ impl Logins {
         self.refused_count.load(Ordering::Relaxed)
     }
 
-    /// Locks the failed logins, and returns the network of a client; `None` if the client has no limit.
+    /// Locks the failed logins and returns the network of a client; `None` if the client has no limit.
     fn of(&self, evidence: &Evidence) -> Option<(MutexGuard<'_, BackOff>, Network)> {
         let back_off = self.back_off.as_ref()?;
         let network = Network::with_limits(evidence.address?, self.include_loopback)?;
@@ -144,7 +147,7 @@ mod tests {
         let logins = Logins::new(LoginLimits { failed_per_second: Maximum::new(2), include_loopback: false });
         assert_eq!(logins.note_failure(&from("192.0.2.1"), ms(1_000)), None);
         let locked = logins.back_off.as_ref().unwrap().lock().unwrap();
-        // It would wait for ever.
+        // With the lock held, this call would block for ever.
         assert_eq!(logins.admit(&from("192.0.2.1"), ms(1_000)), Ok(()));
         assert_eq!(logins.admit(&from("192.0.2.2"), ms(1_000)), Ok(()));
         drop(locked);

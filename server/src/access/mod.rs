@@ -1,8 +1,8 @@
-//! Who may do what on this server.
+//! Access control of the server.
 //!
-//! A client is identified once for each connection, or for each request of a front end, from its credentials and the [`Evidence`] of its
-//! connection. From then on the worker knows what it may do in its namespace. [`Policy`] decides both; `files` reads it again when a file
-//! has changed.
+//! A client is identified once per connection, or once per request of some front ends, from its credentials and the
+//! [`Evidence`] of its connection. The worker then knows the client's rights in its namespace. [`Policy`] makes both
+//! decisions; `files` reads it again after a file has changed.
 
 mod accounts;
 mod back_off;
@@ -30,17 +30,17 @@ use waymaker_access::{Identity, SignatureRefusal, SignedRequest};
 use waymaker_engine::{Access, Accounts, Rights, Time};
 use waymaker_protocol::{NamespaceKind, Quoted};
 
-/// Says that an identity lacks a right in a namespace.
+/// Returns the message that an identity lacks a right in a namespace.
 pub(crate) fn no_right_in(identity: &str, right: Rights, namespace: &[u8]) -> String {
     let (identity, namespace) = (Quoted(identity.as_bytes()), Quoted(namespace));
     format!("no rule gives {identity} the right `{}` in the namespace {namespace}", right.name())
 }
 
-/// The policy of a server as it was read last. Looked at when a client is identified, not for each request.
+/// The current policy of a server. It is used when a client is identified, not for each request.
 #[derive(Debug, Default)]
 pub struct AccessControl {
     policy: RwLock<Arc<Policy>>,
-    /// Rises with each new policy.
+    /// Number that rises with each new policy.
     version: AtomicU64,
     logins: Logins,
     accounts: AccountBook,
@@ -49,19 +49,19 @@ pub struct AccessControl {
 /// The reason why a client is not identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotIdentified {
-    /// Its credentials are missing or not valid.
+    /// The credentials are missing or not valid.
     #[error("{reason}")]
     Unauthenticated {
         reason: Unauthenticated,
-        /// The pause of its address that begins with this failure.
+        /// Pause of the address that this failure starts.
         pause: Option<Pause>,
     },
-    /// Too many logins of its address failed, so the server did not look at its credentials.
+    /// Too many logins of the address failed, so the server did not check the credentials.
     #[error(
         "too many logins from this address failed (--failed-logins-per-second); try again in {retry_ms} ms"
     )]
     Paused {
-        /// Time until the server looks at credentials from this address again.
+        /// Time until the server checks credentials from this address again, in milliseconds.
         retry_ms: u64,
     },
 }
@@ -69,18 +69,18 @@ pub(crate) enum NotIdentified {
 /// The reason why the client of a request that should be signed is not identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotSigned {
-    /// Its signature is missing or not valid.
+    /// The signature is missing or not valid.
     Refused {
         refusal: SignatureRefusal,
-        /// The pause of its address that begins with this failure.
+        /// Pause of the address that this failure starts.
         pause: Option<Pause>,
     },
-    /// No client has to sign, and it is refused for another reason; or its address is paused.
+    /// The server has no access keys and refuses the client for another reason, or the address is paused.
     NotIdentified(NotIdentified),
 }
 
 impl AccessControl {
-    /// Begins with this policy.
+    /// Returns access control with this policy.
     pub fn new(policy: Policy, login_limits: LoginLimits) -> Self {
         Self {
             policy: RwLock::new(Arc::new(policy)),
@@ -90,11 +90,12 @@ impl AccessControl {
         }
     }
 
-    /// Identifies a client of any protocol. `None`: the client has no identity and may do everything.
+    /// Identifies a client of any protocol. `None` means that the client has no identity and may do everything.
     ///
     /// # Errors
-    /// If the client needs an identity and shows none, if its credentials are not valid, or if its address is paused because of failed
-    /// logins. A client without credentials has not failed, and a pause does not apply to it.
+    /// Returns an error if the client needs an identity and has no credentials, if its credentials are not valid, or if
+    /// its address is paused after failed logins. A client without credentials has not failed, and pauses do not apply
+    /// to it.
     pub(crate) fn identify(
         &self,
         evidence: &Evidence,
@@ -113,11 +114,11 @@ impl AccessControl {
         })
     }
 
-    /// Identifies the client of a request that is signed if the server has access keys. Without keys it is identified as if it had shown
-    /// nothing.
+    /// Identifies the client of a request, which must be signed if the server has access keys. Without access keys the
+    /// client is identified like a client without credentials.
     ///
     /// # Errors
-    /// As [`AccessControl::identify`].
+    /// Returns the same errors as [`AccessControl::identify`].
     pub(crate) fn identify_signed(
         &self,
         evidence: &Evidence,
@@ -129,9 +130,10 @@ impl AccessControl {
         let Some(keys) = &policy.access_keys else {
             return self.identify(evidence, b"", now, now_unix_s).map_err(NotSigned::NotIdentified);
         };
-        // A right signature passes during a pause too: another client of the address would end its heartbeats otherwise.
+        // Accept a valid signature even during a pause. Otherwise another client at the same address could prevent
+        // heartbeats.
         let identity = keys.verify(request, now_unix_s).map_err(|refusal| {
-            // All other signatures were made with the secret, or none was made.
+            // All other refusals are of clients that know the secret, or that sent no signature.
             let is_guess = matches!(refusal, SignatureRefusal::UnknownKey | SignatureRefusal::Wrong);
             if !is_guess {
                 return NotSigned::Refused { refusal, pause: None };
@@ -144,11 +146,11 @@ impl AccessControl {
         Ok(Some(Arc::new(identity)))
     }
 
-    /// Notes that the certificate of a client was refused in the handshake, which is a failed login. Returns the pause of its address
-    /// that begins with it.
+    /// Notes that a client's certificate was refused in the handshake, which is a failed login. Returns the pause of
+    /// the address that it starts.
     ///
     /// # Errors
-    /// If the address is paused already, with the rest of the pause in milliseconds.
+    /// Returns the remaining pause in milliseconds, if the address is already paused.
     pub(crate) fn note_refused_certificate(
         &self,
         evidence: &Evidence,
@@ -168,7 +170,7 @@ impl AccessControl {
         self.logins.refused_count()
     }
 
-    /// Returns the rights of a client in a namespace, with its accounts. `None`: all rights, and nothing is counted.
+    /// Returns the rights of a client in a namespace, with its accounts. `None` means all rights and no accounts.
     pub(crate) fn access(
         &self,
         policy: &Policy,
@@ -187,12 +189,12 @@ impl AccessControl {
         self.accounts.of(|| self.policy(), identity, evidence.and_then(|evidence| evidence.address))
     }
 
-    /// The current policy.
+    /// Returns the current policy.
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A number that rises with each new policy.
+    /// Returns a number that rises with each new policy.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -200,7 +202,7 @@ impl AccessControl {
     /// Replaces the policy. New connections use it at once, and workers apply it to open connections.
     pub fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
-        // Release: a thread that sees the number finds the policy.
+        // Release: a thread that sees the new number also sees the new policy.
         self.version.fetch_add(1, Ordering::Release);
     }
 }
@@ -211,7 +213,8 @@ mod tests {
     use crate::maximum::Maximum;
     use waymaker_access::{AccessKeys, Proof, Rules, TokenTable};
 
-    /// A server that knows one certificate and no token, and pauses an address after its first failed login.
+    /// Returns access control with one certificate and without tokens, which pauses an address after its first failed
+    /// login.
     fn access() -> AccessControl {
         let rules = "[certificates]\n\"known.example\" = \"known\"\n\
                      [[rule]]\nidentity = \"known\"\nallow = [\"all\"]\n";
@@ -231,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Returns the name of the identity, or the reason for a refusal and whether a pause begins.
+    /// Returns the name of the identity, or the reason for the refusal and whether a pause starts.
     fn identify(
         access: &AccessControl,
         names: &[&str],
@@ -259,7 +262,7 @@ mod tests {
                 assert_eq!(identify(&access, &["known.example"], "", 0), Ok("known".to_owned()));
             }
             assert_eq!(identify(&access, names, credentials, 0), Err(failure.to_owned()));
-            // Even with a certificate that is known.
+            // The pause applies even to a known certificate.
             assert_eq!(identify(&access, &["known.example"], "", 400), Err("paused 600".to_owned()));
             assert_eq!(identify(&access, &[], "", 400), Err("Missing false".to_owned()));
             assert_eq!(identify(&access, &["known.example"], "", 1_000), Ok("known".to_owned()));
@@ -277,7 +280,8 @@ mod tests {
         }
     }
 
-    /// Returns the outcome of a request that was signed at 2026-11-29T21:00:00Z, with its signature as botocore computes it or another one.
+    /// Returns the result of a request that was signed at 2026-11-29T21:00:00Z, with the signature of botocore or with
+    /// a wrong one.
     fn identify_signed(access: &AccessControl, signature: &str, at_unix_s: u64) -> Result<String, String> {
         let authorization = format!(
             "AWS4-HMAC-SHA256 Credential=WAYMAKERBILLING1/20261129/eu-west-1/dynamodb/aws4_request, \

@@ -1,4 +1,4 @@
-//! The decisions about identities and rights, without files and clocks.
+//! Decisions about identities and rights, without files or clocks.
 
 use super::evidence::Evidence;
 use super::shared_grants::SharedGrants;
@@ -10,33 +10,35 @@ use waymaker_access::{
 use waymaker_engine::{Access, Holder, Quotas, Rights};
 use waymaker_protocol::NamespaceKind;
 
-/// Why a client is not let in.
+/// Reasons why a client is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthenticated {
-    /// It showed nothing.
+    /// The client has no credentials.
     #[error("the server needs credentials: send a token, or connect with a client certificate")]
     Missing,
-    /// Its certificate names no identity.
+    /// The access file maps no name of the certificate to an identity.
     #[error("the client certificate belongs to no identity of the access file")]
     UnknownCertificate,
-    /// Its token is not one, is unknown, or has another secret. The three are not told apart.
+    /// The credentials are not a token, or the token is unknown, or its secret is wrong. The client cannot distinguish
+    /// these.
     #[error("the token is not valid")]
     Invalid,
-    /// Its token was valid once.
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
 }
 
-/// Rules from which on connections share the rights that follow from them. Few rules are looked at faster than shared rights are found.
+/// Number of rules from which connections share their computed rights. With fewer rules, computing rights is faster
+/// than finding shared ones.
 const SHARED_RULE_COUNT_MIN: usize = 16;
 
-/// Contents of the access file and the token files at one time.
+/// The contents of the access file and the token files at one time.
 #[derive(Debug, Default)]
 pub struct Policy {
     pub(super) rules: Rules,
     pub(super) tokens: Option<TokenTable>,
     pub(super) jwt: Option<JwtVerifier>,
-    /// Keys of clients that sign their requests.
+    /// Access keys of clients that sign their requests.
     pub(super) access_keys: Option<AccessKeys>,
     pub(super) shared: SharedGrants,
 }
@@ -52,10 +54,10 @@ impl Policy {
         self.rules.is_empty() && !self.has_credentials() && self.rules.anonymous().is_none()
     }
 
-    /// Identifies a client. `None`: the client has no identity and may do everything.
+    /// Identifies a client. `None` means that the client has no identity and may do everything.
     ///
     /// # Errors
-    /// If the client needs an identity and shows none, or if its credentials are not valid.
+    /// Returns an error if the client needs an identity and has no credentials, or if its credentials are not valid.
     pub(super) fn identify(
         &self,
         evidence: &Evidence,
@@ -85,17 +87,17 @@ impl Policy {
         }
     }
 
-    /// Returns whether clients of DynamoDB have to sign their requests.
+    /// Returns whether DynamoDB clients must sign their requests.
     pub fn has_access_keys(&self) -> bool {
         self.access_keys.is_some()
     }
 
-    /// Returns whether a client shows credentials that the server looks at: a token or a certificate.
+    /// Returns whether a client presents credentials that the server checks: a token or a certificate.
     pub(super) fn is_login(&self, evidence: &Evidence, credentials: &[u8]) -> bool {
         !credentials.is_empty() && self.has_credentials() || !evidence.certificate_names.is_empty()
     }
 
-    /// Returns whether clients can show who they are by credentials.
+    /// Returns whether any client can identify with credentials.
     pub fn has_credentials(&self) -> bool {
         self.tokens.is_some() || self.jwt.is_some()
     }
@@ -123,7 +125,7 @@ impl Policy {
         self.rules.jwt().map(|jwt| &*jwt.jwks)
     }
 
-    /// Returns whether an identity that was verified earlier still holds.
+    /// Returns whether an identity that was verified earlier is still valid.
     pub fn is_current(&self, identity: &Identity, now_unix_s: u64) -> bool {
         match &identity.proof {
             Proof::Token(id) => {
@@ -145,7 +147,7 @@ impl Policy {
         }
     }
 
-    /// Returns whether a client that was identified earlier would be identified alike now.
+    /// Returns whether a client that was identified earlier would get the same identity now.
     pub fn still_knows(
         &self,
         identity: Option<&Arc<Identity>>,
@@ -161,13 +163,13 @@ impl Policy {
         identified.is_ok_and(|identified| identified.as_ref() == identity)
     }
 
-    /// Returns in which namespaces a client has a right.
+    /// Returns a function that tests whether a client has any right in a namespace.
     pub fn reach(&self, identity: Option<&Arc<Identity>>) -> impl Fn(&[u8]) -> bool {
         let reach = identity.map(|identity| self.rules.reach(identity));
         move |namespace| reach.as_ref().is_none_or(|reach| reach(namespace))
     }
 
-    /// Returns whether there is a rule.
+    /// Returns whether the policy has rules.
     pub fn has_rules(&self) -> bool {
         !self.rules.is_empty()
     }
@@ -177,12 +179,12 @@ impl Policy {
         self.rules.quota_count()
     }
 
-    /// Returns the quotas of an identity, or of each source address of it.
+    /// Returns the quotas of an identity, or of each of its source addresses.
     pub(super) fn quotas(&self, identity: &Identity, holder: Holder) -> Quotas {
         self.rules.quotas(identity, holder)
     }
 
-    /// Returns the rights of an identity in a namespace. `None`: all rights.
+    /// Returns the rights of an identity in a namespace. `None` means all rights.
     pub fn access(
         &self,
         identity: Option<&Arc<Identity>>,
@@ -195,7 +197,7 @@ impl Policy {
         Some(if is_shared { self.shared.access(identity, namespace, kind, find) } else { find() })
     }
 
-    /// Returns in which namespaces a client has this right for at least some keys.
+    /// Returns a function that tests whether a client has this right for some keys of a namespace.
     pub fn allowing(&self, identity: Option<&Arc<Identity>>, right: Rights) -> impl Fn(&[u8]) -> bool {
         let allowing = identity.map(|identity| self.rules.allowing(identity, right));
         move |namespace| allowing.as_ref().is_none_or(|allowing| allowing(namespace))

@@ -1,4 +1,4 @@
-//! Rights that the connections of one identity share.
+//! Computed rights that the connections of one identity share.
 
 use super::shared_values::SharedValues;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,9 +6,10 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Grants};
 use waymaker_protocol::NamespaceKind;
 
-/// All rights that some connection has, of one policy.
+/// The rights of all connections under one policy.
 ///
-/// With many rules the rights of an identity take much memory, and time to find, so connections share them.
+/// With many rules, the rights of an identity take much memory and time to compute. Its connections therefore share
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct SharedGrants(Mutex<SharedValues<Key, Grants>>);
 
@@ -16,7 +17,7 @@ pub(super) struct SharedGrants(Mutex<SharedValues<Key, Grants>>);
 type Key = (Arc<str>, Vec<Arc<str>>, Box<[u8]>, u8);
 
 impl SharedGrants {
-    /// Returns the rights of an identity in a namespace. Calls `find` if no connection has them.
+    /// Returns the rights of an identity in a namespace. Calls `find` if no connection has them yet.
     pub(super) fn access(
         &self,
         identity: &Identity,
@@ -30,7 +31,7 @@ impl SharedGrants {
         if let Some(grants) = known {
             return Access::of(grants);
         }
-        // Others need the lock meanwhile. Some of them may find the same.
+        // Compute without the lock, which other threads need meanwhile. Several threads may compute the same rights.
         let access = find();
         let mut shared = shared();
         if let Some(grants) = shared.get(&key) {

@@ -1,17 +1,17 @@
-//! Values that several owners share, found by a key while an owner exists.
+//! Values shared by several owners, found by key while an owner exists.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-/// Number of entries below which unused ones stay.
+/// Number of entries below which unused entries are kept.
 pub(super) const SWEEP_COUNT_MIN: usize = 64;
 
-/// Finds values by their keys. A value ends with its last owner.
+/// A map of shared values. A value is dropped with its last owner.
 #[derive(Debug)]
 pub(super) struct SharedValues<K, V> {
     values: HashMap<K, Weak<V>>,
-    /// Number of entries at which unused ones are removed.
+    /// Number of entries at which unused entries are removed.
     sweep_at: usize,
 }
 
@@ -27,7 +27,7 @@ impl<K: Eq + Hash, V> SharedValues<K, V> {
         self.values.get(key).and_then(Weak::upgrade)
     }
 
-    /// Sets the value of a key. Removes unused entries if there are twice as many entries as after the last removal.
+    /// Sets the value of a key. Removes unused entries when the number of entries has doubled since the last removal.
     pub(super) fn insert(&mut self, key: K, value: &Arc<V>) {
         if self.values.len() >= self.sweep_at {
             self.values.retain(|_, value| value.strong_count() > 0);
@@ -36,7 +36,7 @@ impl<K: Eq + Hash, V> SharedValues<K, V> {
         self.values.insert(key, Arc::downgrade(value));
     }
 
-    /// Returns the number of entries, with unused ones.
+    /// Returns the number of entries, including unused ones.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.values.len()

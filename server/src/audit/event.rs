@@ -1,4 +1,4 @@
-//! One event of the audit log, and its two forms: a JSON object for programs, and words for the server's log.
+//! Events of the audit log, with two forms: a JSON object for programs, and a text for the server's log.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt::{self, Display, Formatter};
@@ -42,7 +42,7 @@ pub enum Act {
     Reload,
     /// The server stopped.
     Stop,
-    /// Lines are missing.
+    /// Lines were dropped.
     Dropped,
 }
 
@@ -75,20 +75,20 @@ impl Act {
     }
 }
 
-/// How an act ended.
+/// The outcome of an act.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// The server did it.
+    /// The server performed the act.
     #[default]
     Done,
-    /// The server refused it.
+    /// The server refused the act.
     Refused {
         /// Name of the error code.
         code: &'static str,
         /// Text of the error.
         message: String,
     },
-    /// The durable log failed, so a restart decides whether it was done.
+    /// The durable log failed, so a restart decides whether the act was performed.
     Unknown,
 }
 
@@ -102,16 +102,16 @@ impl Outcome {
     }
 }
 
-/// Who acted. Parts that are not known are `None`.
+/// The client that acted. Unknown parts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// The identity that the server verified.
+    /// Identity that the server verified.
     pub identity: Option<Arc<str>>,
-    /// The address of the peer.
+    /// Address of the peer.
     pub address: Option<Arc<str>>,
-    /// The protocol of the connection.
+    /// Protocol of the connection.
     pub front_end: Option<&'static str>,
-    /// The owner that the client names; the server does not verify it.
+    /// Owner that the client named; the server does not verify it.
     pub owner: Option<Arc<[u8]>>,
 }
 
@@ -120,13 +120,13 @@ pub struct Caller {
 pub enum Detail {
     /// A number.
     Number(u64),
-    /// A truth value.
+    /// A boolean.
     Flag(bool),
-    /// Bytes from a client, which may be no text.
+    /// Bytes from a client, which may not be text.
     Bytes(Box<[u8]>),
-    /// Text.
+    /// A text.
     Text(String),
-    /// Several texts.
+    /// A list of texts.
     List(Vec<String>),
 }
 
@@ -135,24 +135,24 @@ pub enum Detail {
 pub struct AuditEvent {
     /// Kind of the event.
     pub act: Act,
-    /// How it ended.
+    /// Outcome of the act.
     pub outcome: Outcome,
-    /// Who did it.
+    /// Client that acted.
     pub caller: Caller,
-    /// The name of the namespace.
+    /// Name of the namespace.
     pub namespace: Option<Box<[u8]>>,
-    /// The key, prefix or pool.
+    /// Key, prefix or pool.
     pub key: Option<Box<[u8]>>,
-    /// The claim.
+    /// Id of the claim.
     pub id: Option<LockId>,
-    /// The reason that the client gave.
+    /// Reason that the client gave.
     pub reason: Option<Box<[u8]>>,
-    /// Members that only this act has, in this order.
+    /// Members that only this act has, in their order in the line.
     pub details: Vec<(&'static str, Detail)>,
 }
 
 impl AuditEvent {
-    /// Returns an event that names nothing but the act and who did it.
+    /// Returns an event with only the act and the caller.
     pub fn new(act: Act, caller: Caller) -> Self {
         let (namespace, key, id, reason, details) = (None, None, None, None, Vec::new());
         Self { act, outcome: Outcome::Done, caller, namespace, key, id, reason, details }
@@ -163,7 +163,7 @@ impl AuditEvent {
         Self { outcome: Outcome::Refused { code, message }, ..Self::new(act, caller) }
     }
 
-    /// Returns the event of a reload of some files. With an error the server continues with the previous contents.
+    /// Returns the event of a reload of files. After an error the server continues with the previous contents.
     pub fn reload(subject: &str, error: Option<&impl Display>) -> Self {
         let details = vec![("subject", Detail::Text(subject.to_owned()))];
         let event = match error {
@@ -173,7 +173,7 @@ impl AuditEvent {
         Self { details, ..event }
     }
 
-    /// Returns the event of missing lines.
+    /// Returns the event of dropped lines.
     pub(super) fn dropped(count: u64) -> Self {
         let details = vec![("count", Detail::Number(count))];
         Self { details, ..Self::new(Act::Dropped, Caller::default()) }
@@ -181,11 +181,11 @@ impl AuditEvent {
 
     /// Returns the event as a JSON object without a line break.
     pub fn json(&self, at_ms: u64) -> String {
-        // Maps with names as keys can always be written.
+        // Cannot fail: the map has only strings as keys.
         serde_json::to_string(&Line { event: self, at_ms }).unwrap_or_default()
     }
 
-    /// The members that every event has and that may be bytes.
+    /// Returns the members that every event has and that may be bytes.
     fn parts(&self) -> [(&'static str, Option<&[u8]>); 4] {
         [
             ("owner", self.caller.owner.as_deref()),
@@ -233,7 +233,7 @@ impl Serialize for Line<'_> {
     }
 }
 
-/// Writes bytes as text. Bytes that are not UTF-8 become null, and the member `NAME_hex` has them as hexadecimal digits.
+/// Writes bytes as text. Invalid UTF-8 becomes null, and the member `NAME_hex` has the bytes as hexadecimal digits.
 fn put_bytes<M: SerializeMap>(map: &mut M, name: &'static str, bytes: Option<&[u8]>) -> Result<(), M::Error> {
     match bytes.map(str::from_utf8).transpose() {
         Ok(text) => map.serialize_entry(name, &text),

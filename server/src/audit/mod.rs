@@ -1,11 +1,12 @@
-//! The audit log: one line for each act of an operator, each refused credential or right, and each change of the configuration.
+//! The audit log: one line for each act of an operator, each refused credential or right, and each change of the
+//! configuration.
 //!
-//! A worker describes an act as an [`AuditEvent`] and hands it to [`Audit`], which never waits: `queue` holds a bounded number of encoded
-//! lines for one thread, and counts the lines that do not fit. The thread writes them to the [`AuditTarget`]. So neither a slow disk nor a
-//! flood of refusals delays a request.
+//! A worker describes an act as an [`AuditEvent`] and passes it to [`Audit`], which never blocks. The `queue` holds a
+//! bounded number of encoded lines for one thread, and counts the lines that do not fit. The thread writes the lines to
+//! the [`AuditTarget`]. Neither a slow disk nor a flood of refusals therefore delays a request.
 //!
 //! ```text
-//!   worker -> AuditEvent -> Audit -> queue -> thread -> log | stdout | stderr | file
+//! worker -> AuditEvent -> Audit -> queue -> thread -> log | stdout | stderr | file
 //! ```
 
 mod event;
@@ -24,16 +25,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Takes events. The default discards them.
+/// The sending end of the audit log. The default discards all events.
 #[derive(Clone, Debug, Default)]
 pub struct Audit(Option<Arc<Shared>>);
 
-/// What workers and the thread share.
+/// The state that workers and the thread share.
 #[derive(Debug)]
 struct Shared {
     encoding: Encoding,
     queue: Mutex<Queue>,
-    /// Wakes the thread.
+    /// Wakes the thread when the queue gets a line.
     is_filled: Condvar,
     write_failure_count: AtomicU64,
 }
@@ -43,7 +44,7 @@ struct Shared {
 enum Encoding {
     /// A JSON object.
     Json,
-    /// Words for people, for a log that adds the time.
+    /// Text for people, for a log that adds the time.
     Words,
 }
 
@@ -57,7 +58,8 @@ impl Audit {
         })))
     }
 
-    /// Hands an event to the thread. If the queue is full, or there are too many such events, the event is dropped and counted.
+    /// Passes an event to the thread. If the queue is full, or the act has too many events, the event is dropped and
+    /// counted.
     pub fn record(&self, event: &AuditEvent) {
         let Some(shared) = &self.0 else { return };
         let now_ms = now_ms();
@@ -68,7 +70,8 @@ impl Audit {
         shared.is_filled.notify_one();
     }
 
-    /// Returns the number of lines that are missing in the audit log, because there were too many or because a write failed.
+    /// Returns the number of lines that are missing in the audit log, because they were dropped or because a write
+    /// failed.
     pub fn dropped_count(&self) -> u64 {
         self.0.as_ref().map_or(0, |shared| shared.queue().dropped_count())
     }
@@ -78,7 +81,8 @@ impl Audit {
         self.0.as_ref().map_or(0, |shared| shared.write_failure_count.load(Ordering::Relaxed))
     }
 
-    /// Opens the file of the audit log again before the next line, even if no other file is there.
+    /// Makes the thread reopen the file of the audit log before the next line, even if the path still names the same
+    /// file.
     pub fn reopen(&self) {
         if let Some(shared) = &self.0 {
             shared.queue().wants_reopen = true;
@@ -92,7 +96,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to do.
+    /// Waits for work and returns it.
     fn take(&self) -> Taken {
         let mut queue = self.queue();
         loop {

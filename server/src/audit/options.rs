@@ -6,27 +6,27 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where the audit log goes.
+/// The destination of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AuditTarget {
-    /// The log of the server, in words, under the target `audit`.
+    /// The log of the server, as text with the target `audit`.
     #[default]
     Log,
-    /// Standard output, as JSON.
+    /// Standard output, as JSON lines.
     Stdout,
-    /// Standard error, as JSON.
+    /// Standard error, as JSON lines.
     Stderr,
-    /// A file, as JSON.
+    /// A file, as JSON lines.
     File(PathBuf),
-    /// Nowhere.
+    /// No audit log.
     None,
 }
 
 impl AuditTarget {
-    /// Fails if its file could not be opened. Makes no file.
+    /// Checks that the file, if any, could be opened. Creates no file.
     ///
     /// # Errors
-    /// If the file could be neither made nor written.
+    /// Returns an error if the file can be neither created nor written.
     pub fn check(&self) -> Result<(), AuditError> {
         match self {
             Self::File(path) => {

@@ -1,27 +1,27 @@
-//! Lines that the thread has not taken yet: a bounded number, in a bounded number of bytes, at a bounded rate for each act.
+//! The queue of audit lines, with bounds for their number, their length, and the rate of each act.
 
 use super::event::Act;
 use crate::limits::{AUDIT_LINE_COUNT_MAX, AUDIT_LINES_PER_S_MAX, AUDIT_QUEUE_LEN_MAX, AUDIT_REPORT_MS};
 
-/// The queue. Its times are milliseconds of any clock, which may go back.
+/// The queue. Its times are milliseconds of any clock, which may be set back.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     lines: Vec<String>,
-    /// Bytes of `lines`.
+    /// Length of `lines` in bytes.
     len: usize,
     allowances: [Allowance; Act::COUNT],
-    /// Dropped lines in all.
+    /// Total number of dropped lines.
     dropped_count: u64,
-    /// Dropped lines that no line reports yet.
+    /// Number of dropped lines that no line has reported yet.
     unreported_count: u64,
     reported_at_ms: u64,
-    /// The file is to be opened again.
+    /// Whether the file must be reopened.
     pub(super) wants_reopen: bool,
-    /// The thread ends once it has written everything.
+    /// Whether the thread must end after it has written everything.
     pub(super) is_stopping: bool,
 }
 
-/// Lines of one act in the current second.
+/// Number of lines of one act in the current second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Allowance {
     begun_at_ms: u64,
@@ -32,7 +32,7 @@ struct Allowance {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) lines: Vec<String>,
-    /// Lines that were dropped before `lines`, if it is time to report them; 0 if not.
+    /// Number of lines that were dropped before `lines`, if it is time to report them; 0 otherwise.
     pub(super) dropped_count: u64,
     pub(super) wants_reopen: bool,
     pub(super) is_stopping: bool,
@@ -45,9 +45,9 @@ impl Taken {
 }
 
 impl Queue {
-    /// Returns whether a line of this act may be pushed. If not, the line counts as dropped.
+    /// Returns whether a line of this act may be pushed. If not, counts the line as dropped.
     ///
-    /// Each act has an allowance of its own, so that a flood of refusals does not displace the acts of operators.
+    /// Each act has its own allowance, so that a flood of refusals does not displace the acts of operators.
     pub(super) fn admit(&mut self, act: Act, now_ms: u64) -> bool {
         let allowance = &mut self.allowances[act as usize];
         if !(allowance.begun_at_ms..allowance.begun_at_ms.saturating_add(1000)).contains(&now_ms) {
@@ -76,18 +76,18 @@ impl Queue {
         self.unreported_count += 1;
     }
 
-    /// Counts lines that could not be written, and the dropped lines that one of them reported.
+    /// Counts lines that could not be written, including the dropped lines that one of them reported.
     pub(super) fn note_lost(&mut self, line_count: u64, reported_count: u64) {
         self.dropped_count += line_count;
         self.unreported_count += line_count + reported_count;
     }
 
-    /// Returns the number of lines that were dropped since the start.
+    /// Returns the number of lines dropped since the start.
     pub(super) fn dropped_count(&self) -> u64 {
         self.dropped_count
     }
 
-    /// Takes everything that is to be done now.
+    /// Takes all work that is due.
     pub(super) fn take(&mut self, now_ms: u64) -> Taken {
         self.len = 0;
         let is_due = self.is_stopping || self.report_in_ms(now_ms) == Some(0);
@@ -103,7 +103,7 @@ impl Queue {
         }
     }
 
-    /// Returns the time until dropped lines are to be reported; `None` if there are none.
+    /// Returns the time until dropped lines must be reported, in milliseconds; `None` if there are none.
     pub(super) fn report_in_ms(&self, now_ms: u64) -> Option<u64> {
         let since_ms = now_ms.checked_sub(self.reported_at_ms).unwrap_or(AUDIT_REPORT_MS);
         (self.unreported_count > 0).then(|| AUDIT_REPORT_MS.saturating_sub(since_ms))

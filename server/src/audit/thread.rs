@@ -14,21 +14,21 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// The running thread. Ends when this value is dropped, after it has written everything.
+/// The running thread. When this value is dropped, the thread writes all lines and ends.
 #[derive(Debug)]
 pub struct AuditThread {
     shared: Arc<Shared>,
-    /// Disconnected when the thread has ended.
+    /// Channel that disconnects when the thread has ended.
     ended: Receiver<()>,
 }
 
-/// Why the audit log cannot be written.
+/// Reasons why the audit log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The file cannot be opened.
     #[error("--audit: cannot open {path}: {error}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Error of the system.
         error: io::Error,
@@ -38,7 +38,7 @@ pub enum AuditError {
     Thread(io::Error),
 }
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Debug)]
 enum Sink {
     Log,
@@ -48,10 +48,10 @@ enum Sink {
 }
 
 impl AuditThread {
-    /// Starts the thread for this target, and returns the other end of its queue. Without a target there is no thread.
+    /// Starts the thread for this target, and returns the sending end. Without a target there is no thread.
     ///
     /// # Errors
-    /// If the file cannot be opened, or the thread cannot be started.
+    /// Returns an error if the file cannot be opened or the thread cannot be started.
     pub fn start(target: &AuditTarget) -> Result<(Audit, Option<Self>), AuditError> {
         let sink = match target {
             AuditTarget::None => return Ok((Audit::default(), None)),
@@ -81,7 +81,7 @@ impl Drop for AuditThread {
     fn drop(&mut self) {
         self.shared.queue().is_stopping = true;
         self.shared.is_filled.notify_one();
-        // A reader of the stream may have stopped reading.
+        // Limit the wait: the reader of the stream may have stopped reading.
         let _ = self.ended.recv_timeout(Duration::from_millis(AUDIT_STOP_MS));
     }
 }
@@ -89,7 +89,7 @@ impl Drop for AuditThread {
 struct Run {
     shared: Arc<Shared>,
     sink: Sink,
-    /// The last write failed.
+    /// Whether the last write failed.
     is_failing: bool,
 }
 
@@ -103,7 +103,7 @@ impl Run {
             }
             let written = self.write(&lines, wants_reopen);
             if written.is_err() {
-                // The lines are not written again: some may be in the file.
+                // Do not write the lines again: some of them may already be in the file.
                 self.shared.queue().note_lost(line_count, dropped_count);
             }
             self.note(&written);
@@ -124,7 +124,7 @@ impl Run {
         Ok(())
     }
 
-    /// Counts a failed write, and logs the first of several.
+    /// Counts a failed write, and logs the first of several consecutive failures.
     fn note(&mut self, written: &io::Result<()>) {
         if let Err(error) = written {
             self.shared.write_failure_count.fetch_add(1, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! Where the thread writes lines: a stream, or a file that another program may rotate.
+//! The outputs of the audit thread: a stream, or a file that another program may rotate.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Permissions of a new file: only the user of the server may read it.
+/// Permissions of a new file: only the server's user may read it.
 const FILE_MODE: u32 = 0o600;
 
 /// The file of the audit log.
@@ -13,7 +13,7 @@ const FILE_MODE: u32 = 0o600;
 pub(super) struct AuditFile {
     path: PathBuf,
     file: File,
-    /// The last write ended within a line.
+    /// Whether the last write ended within a line.
     is_torn: bool,
 }
 
@@ -23,7 +23,7 @@ impl AuditFile {
         Ok(Self { path: path.to_owned(), file: open(path)?, is_torn: false })
     }
 
-    /// Writes whole lines. Opens the file again first if it was moved away, or if `wants_reopen` says so.
+    /// Writes whole lines. First reopens the file if it was moved, or if `wants_reopen` is set.
     pub(super) fn write(&mut self, lines: &str, wants_reopen: bool) -> io::Result<()> {
         if wants_reopen || self.was_moved()? {
             self.file = open(&self.path)?;
@@ -38,7 +38,7 @@ impl AuditFile {
         Ok(())
     }
 
-    /// Returns whether the path names another file, or none.
+    /// Returns whether the path names another file, or no file.
     fn was_moved(&self) -> io::Result<bool> {
         let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
         match std::fs::metadata(&self.path) {
@@ -53,7 +53,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path)
 }
 
-/// Writes lines to one of the streams of the process.
+/// Writes lines to a stream of the process.
 pub(super) fn write_stream(mut stream: impl Write, lines: &str) -> io::Result<()> {
     stream.write_all(lines.as_bytes())?;
     stream.flush()

@@ -1,7 +1,7 @@
-//! Memory that the allocator keeps for later.
+//! Control of the memory allocator.
 #![expect(unsafe_code, reason = "only the C interface of the allocator has this function")]
 
-/// Returns memory that the allocator keeps for this thread, and that nothing uses, to the operating system.
+/// Returns unused memory that the allocator keeps for this thread to the operating system.
 pub(crate) fn collect() {
     // SAFETY: the function only touches the heap of this thread, at any time between two allocations.
     unsafe { libmimalloc_sys::mi_collect(true) }

@@ -1,8 +1,9 @@
-//! How much memory the server may use, and whether it does.
+//! The memory limit of the server.
 //!
-//! Every buffer of a connection has a bound of its own. But there may be many connections, sessions and claims, so the server also limits
-//! its memory as a whole. At the limit it refuses requests that need more: new claims, registrations, watches and sessions; above it also connections.
-//! Renewals, releases and questions are served, so holders lose nothing.
+//! Every buffer of a connection has its own bound. But there may be many connections, sessions and claims, so the
+//! server also limits its total memory. At the limit it refuses requests that need more: new claims, registrations,
+//! watches and sessions. Above the limit it also refuses connections. It always serves renewals, releases and reads, so
+//! holders lose nothing.
 
 mod allocator;
 
@@ -15,15 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Growth that the looks reckon with, in bytes a millisecond.
+/// Assumed maximum growth of memory use, in bytes per millisecond. It determines the time until the next measurement.
 const GROWTH_PER_MS: u64 = 2_000_000;
-/// Least and longest time between two looks.
+/// Shortest and longest time between two measurements, in milliseconds.
 const LOOK_MS: (u64, u64) = (5, 200);
-/// Share of the limit below which claims are served again, in percent.
+/// Share of the limit below which new claims are allowed again, in percent.
 const RESUME_PERCENT: u64 = 95;
 /// Share of the limit from which connections are refused, in percent.
 const EXCEEDED_PERCENT: u64 = 105;
-/// Share of the memory of the machine or the control group that is the default, in percent.
+/// Default limit, as a share of the memory of the control group or machine, in percent.
 const DEFAULT_PERCENT: u64 = 75;
 
 /// The value of `--memory-limit`.
@@ -33,7 +34,7 @@ pub enum MemoryLimit {
     None,
     /// A number of bytes.
     Bytes(u64),
-    /// A share of the memory of the control group, or of the machine.
+    /// A percentage of the memory of the control group, or of the machine.
     Percent(u64),
 }
 
@@ -43,7 +44,7 @@ impl Default for MemoryLimit {
     }
 }
 
-/// A value of `--memory-limit` that is none.
+/// A text is not a valid value of `--memory-limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("use bytes such as 512MiB, a percentage from 1% to 100%, or none")]
 pub struct BadMemoryLimit;
@@ -83,34 +84,34 @@ impl MemoryLimit {
     }
 }
 
-/// Memory that the server uses, and its limit.
+/// The memory use of the server, and its limit.
 #[derive(Debug, Default)]
 pub struct MemoryUse {
-    /// In bytes; 0 without a limit.
+    /// Limit in bytes; 0 without a limit.
     limit: u64,
     used: AtomicU64,
     is_full: AtomicBool,
 }
 
 impl MemoryUse {
-    /// Nothing used yet.
+    /// Returns a memory use of zero with this limit in bytes.
     pub fn new(limit: Option<u64>) -> Self {
         Self { limit: limit.unwrap_or(0), ..Self::default() }
     }
 
-    /// Whether the server is at its limit, so that nothing new may be begun.
+    /// Returns whether memory use has reached the limit, so that the server refuses new claims.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Whether the server is so far beyond its limit that connections are refused too. Until then clients that lost theirs come back
-    /// to renew and release.
+    /// Returns whether memory use is so far above the limit that connections are refused too. Below this bound, clients
+    /// that lost their connection can reconnect to renew and release.
     pub fn is_exceeded(&self) -> bool {
         self.is_full() && self.used() >= self.limit / 100 * EXCEEDED_PERCENT
     }
 
-    /// Returns the limit in bytes, if it is reached.
+    /// Returns the limit in bytes, if memory use has reached it.
     #[inline]
     pub fn full(&self) -> Option<u64> {
         self.is_full().then_some(self.limit)
@@ -121,21 +122,22 @@ impl MemoryUse {
         Some(self.limit).filter(|limit| *limit > 0)
     }
 
-    /// Returns the bytes that were used when the server last looked.
+    /// Returns the memory use at the last measurement, in bytes.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes that are used now, if the system tells.
+    /// Returns the current memory use in bytes, or `None` if the system does not report it.
     pub(crate) fn used_now(&self) -> Option<u64> {
         used()
     }
 
-    /// Notes how much is used. Returns whether that made the server full, or ended it.
+    /// Sets the measured memory use in bytes. Returns `Some` if the server has become full, or is no longer full.
     pub fn note(&self, used: u64) -> Option<bool> {
         self.used.store(used, Ordering::Relaxed);
         let was_full = self.is_full();
-        // Not at once below the limit: each claim that is refused would let in another.
+        // Resume only well below the limit: otherwise each freed claim would admit another, and the server would
+        // alternate.
         let bound = if was_full { self.limit / 100 * RESUME_PERCENT } else { self.limit };
         let is_full = self.limit > 0 && used >= bound;
         self.is_full.store(is_full, Ordering::Relaxed);
@@ -151,10 +153,10 @@ pub fn refusal(limit: u64) -> String {
     format!("the server has reached its memory limit of {limit} bytes (--memory-limit)")
 }
 
-/// Looks at the memory of this process, for ever, in a thread of its own; not if there is no limit.
+/// Measures the memory of this process in its own thread until the process ends. Without a limit it does nothing.
 ///
 /// # Errors
-/// If the thread cannot be started.
+/// Returns an error if the thread cannot be started.
 pub fn watch(memory: Arc<MemoryUse>) -> std::io::Result<()> {
     let Some(limit) = memory.limit() else { return Ok(()) };
     std::thread::Builder::new().name("memory".to_owned()).spawn(move || {
@@ -179,7 +181,7 @@ pub fn watch(memory: Arc<MemoryUse>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the bytes of memory that belong to this process alone. Files that are mapped do not count.
+/// Returns the memory that belongs to this process alone, in bytes. Mapped files do not count.
 fn used() -> Option<u64> {
     let page_len = rustix::param::page_size() as u64;
     used_pages(&read_to_string("/proc/self/statm").ok()?).map(|pages| pages * page_len)
@@ -191,7 +193,8 @@ fn used_pages(statm: &str) -> Option<u64> {
     Some(resident.saturating_sub(shared))
 }
 
-/// Returns the memory that this process may use: the smaller of the machine's memory and the limit of its control group.
+/// Returns the memory available to this process, in bytes: the smaller of the machine's memory and the limit of its
+/// control group.
 fn available() -> Option<u64> {
     let machine = machine_len(&read_to_string("/proc/meminfo").ok()?)?;
     let group = read_to_string("/proc/self/cgroup")
@@ -205,13 +208,13 @@ fn machine_len(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// Returns the least limit of the control group and those around it.
+/// Returns the lowest limit of the control group and its ancestors, in bytes.
 fn group_limit(groups: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let root = Path::new("/sys/fs/cgroup");
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let group = root.join(group.trim_end());
     let limits = group.ancestors().take_while(|path| path.starts_with(root)).filter_map(|path| {
-        // "max" means that there is none.
+        // The text "max" means no limit.
         read(&path.join("memory.max"))?.trim().parse::<u64>().ok()
     });
     limits.min()

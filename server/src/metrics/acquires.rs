@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::{Answer, Refusal};
 use waymaker_protocol::NamespaceKind;
 
-/// How an acquire ended.
+/// The result of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireResult {
     Granted,
-    /// A try, and another client has the key.
+    /// The acquire allowed no wait, and another client has the key.
     Busy,
     Timeout,
     Cancelled,
-    /// Any other error.
+    /// The acquire failed with any other error.
     Refused,
 }
 
@@ -23,7 +23,7 @@ impl AcquireResult {
     pub(crate) const ALL: [Self; 5] =
         [Self::Granted, Self::Busy, Self::Timeout, Self::Cancelled, Self::Refused];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Granted => "granted",
@@ -34,7 +34,7 @@ impl AcquireResult {
         }
     }
 
-    /// Returns the result of an acquire with this answer. `None` if the answer repeats an earlier one.
+    /// Returns the result of an acquire with this answer, or `None` if the answer repeats an earlier one.
     pub(crate) fn of(answer: &Answer) -> Option<Self> {
         match answer {
             Answer::Granted(grant) => (!grant.repeated).then_some(Self::Granted),
@@ -50,7 +50,7 @@ impl AcquireResult {
     }
 }
 
-/// Counts by the place of the result in [`AcquireResult::ALL`].
+/// Counts in the order of [`AcquireResult::ALL`].
 pub(crate) type ResultCounts = [u64; AcquireResult::ALL.len()];
 
 /// The acquires of one worker in one namespace through one front end.
@@ -68,7 +68,7 @@ impl AcquireCounts {
     }
 }
 
-/// Namespace and front end of a row.
+/// The namespace and front end of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AcquireKey {
     pub(crate) namespace: Box<[u8]>,
@@ -76,7 +76,7 @@ pub(crate) struct AcquireKey {
     pub(crate) front_end: &'static str,
 }
 
-/// All acquires of one worker. Lanes keep their row, so only a new connection and a scrape lock the table.
+/// All acquires of one worker. Lanes keep their row, so only new connections and scrapes lock the table.
 #[derive(Debug, Default)]
 pub(crate) struct AcquireTable(Mutex<Rows>);
 
@@ -90,7 +90,7 @@ struct Rows {
 #[derive(Debug, Default)]
 struct Row {
     counts: Arc<AcquireCounts>,
-    /// The counts at the last scrape.
+    /// Counts at the last scrape.
     scraped: ResultCounts,
 }
 
@@ -107,11 +107,11 @@ impl Row {
     }
 }
 
-/// Counts between two scrapes.
+/// The counts between two scrapes.
 #[derive(Debug, Default)]
 pub(crate) struct NewAcquires {
     pub(crate) rows: BTreeMap<AcquireKey, ResultCounts>,
-    /// In namespaces that have no row any more, by front end.
+    /// Counts of namespaces whose rows were dropped, by front end.
     pub(crate) dropped: BTreeMap<&'static str, ResultCounts>,
 }
 
@@ -132,7 +132,7 @@ impl AcquireTable {
         Arc::clone(&rows.entry(key).or_default().counts)
     }
 
-    /// Moves the counts since the last scrape to `new`, and drops rows that no connection uses.
+    /// Moves the counts since the last scrape to `new`, and drops rows without a connection.
     pub(crate) fn take(&self, new: &mut NewAcquires) {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.rows.retain(|key, row| {
@@ -146,7 +146,7 @@ impl AcquireTable {
     }
 }
 
-/// Adds counts of each result.
+/// Adds the counts of each result to `sum`.
 pub(crate) fn add(sum: &mut ResultCounts, counts: ResultCounts) {
     sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
 }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number of one writing thread. Adding to it costs a load and a store, not an atomic addition, so two writers would lose counts.
+/// A counter with a single writing thread. Adding costs a load and a store, not an atomic addition, so two writers
+/// would lose counts.
 #[derive(Debug, Default)]
 pub(crate) struct Cell(AtomicU64);
 

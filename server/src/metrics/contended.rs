@@ -1,4 +1,4 @@
-//! The keys that claims wait for most often, as workers published them.
+//! The keys with the most waiting claims, as published by workers.
 
 use crate::namespaces::Namespaces;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use waymaker_protocol::NamespaceKind;
 /// One key that claims wait for.
 #[derive(Clone, Debug)]
 pub(crate) struct Contended {
-    /// Name of its namespace.
+    /// Name of the namespace.
     pub(crate) namespace: Box<[u8]>,
     pub(crate) kind: NamespaceKind,
     pub(crate) waits_per_s: f64,
@@ -16,20 +16,20 @@ pub(crate) struct Contended {
 }
 
 impl Contended {
-    /// The keys of a shard with the names of their namespaces. To be called in the turn of the shard: a number gets another name only after
-    /// every shard has forgotten its keys.
+    /// Returns the keys of a shard with the names of their namespaces. Must be called in the turn of the shard: a
+    /// number gets another name only after every shard has forgotten its keys.
     pub(crate) fn of(keys: ContendedKeys, namespaces: &Mutex<Namespaces>) -> Vec<Self> {
         if keys.keys.is_empty() {
             return Vec::new();
         }
         let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        // In a shorter time one wait would look like many.
+        // Use at least one second: in a shorter window a single wait would look like a high rate.
         let seconds = keys.window_ms.max(1_000) as f64 / 1e3;
         let named = keys.keys.into_iter().filter_map(|key| {
             let number = key.namespace;
             let (found, namespace, kind) = namespaces.by_number(u64::from(number)).next()?;
             let waits_per_s = key.waits as f64 / seconds;
-            // A shard without claims of the tree takes its path for a key.
+            // The number is unknown for a tree, because a shard without claims of the tree uses its path as a key.
             let waiter_count = key.waiter_count.filter(|_| kind != NamespaceKind::Tree);
             let key = ContendedKey { waiter_count, ..key };
             (found == number).then(|| Self { namespace: namespace.into(), kind, waits_per_s, key })

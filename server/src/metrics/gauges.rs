@@ -1,4 +1,4 @@
-//! State of the shards, which a scrape cannot read itself, because some worker may have the turn.
+//! The state of the shards. Workers publish it, because a scrape cannot read a shard while a worker has its turn.
 
 use super::contended::Contended;
 use crate::front::LOCKET_TYPES;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use waymaker_engine::{ShardState, TableMemory};
 
-/// The state of one shard when a worker last looked, at most half a second ago unless the shard was busy.
+/// The state of one shard as last published. It is at most half a second old unless the shard was busy.
 #[derive(Debug, Default)]
 pub(crate) struct ShardGauges {
     held: AtomicU64,
@@ -18,7 +18,8 @@ pub(crate) struct ShardGauges {
 }
 
 impl ShardGauges {
-    /// Publishes the state of the shard. `locket` are its resources of Locket, by [`LOCKET_TYPES`].
+    /// Publishes the state of the shard. `locket` has the numbers of its Locket resources, in the order of
+    /// [`LOCKET_TYPES`].
     pub(crate) fn publish(&self, state: &ShardState, locket: [u64; LOCKET_TYPES.len()]) {
         for (gauge, count) in self.locket.iter().zip(locket) {
             gauge.store(count, Ordering::Relaxed);
@@ -34,16 +35,16 @@ impl ShardGauges {
     pub(crate) fn publish_contended(&self, contended: Vec<Contended>) {
         let former =
             mem::replace(&mut *self.contended.lock().unwrap_or_else(PoisonError::into_inner), contended);
-        // Freed without the lock.
+        // Drop the previous list without the lock.
         drop(former);
     }
 
-    /// Adds the keys with the most waits.
+    /// Adds the keys with the most waits to `keys`.
     pub(crate) fn add_contended(&self, keys: &mut Vec<Contended>) {
         keys.extend_from_slice(&self.contended.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns the number of resources of Locket, by [`LOCKET_TYPES`].
+    /// Returns the numbers of Locket resources, in the order of [`LOCKET_TYPES`].
     pub(crate) fn locket(&self) -> [u64; LOCKET_TYPES.len()] {
         std::array::from_fn(|place| self.locket[place].load(Ordering::Relaxed))
     }

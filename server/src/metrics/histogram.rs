@@ -1,19 +1,20 @@
 //! Histograms that one thread fills and any thread reads.
 //!
-//! Each doubling of the value has two buckets, so a quantile is wrong by at most half of itself. The bucket of a value follows from its
-//! highest bits in a few instructions.
+//! Each doubling of the value has two buckets, so the error of a quantile is at most half of its value. A few
+//! instructions compute the bucket from the highest bits of a value.
 
 use super::cell::Cell;
 
-/// Upper bound of the first bucket that is shown: a duration in nanoseconds, or a count of 1 as [`Histogram::note_count`] scales it.
+/// Upper bound of the first displayed bucket. It is a duration in nanoseconds, or the scaled count 1 (see
+/// [`Histogram::note_count`]).
 pub(crate) const FIRST_BOUND: u64 = 1 << FIRST_EXPONENT;
-/// Number of buckets with an upper bound. The last bound is 2^30 times the first one, for a duration 18 minutes.
+/// Number of buckets with an upper bound. The last bound is 2^30 times the first, or 18 minutes for a duration.
 pub(crate) const BUCKET_COUNT: usize = 61;
 
 const FIRST_EXPONENT: usize = 10;
 /// Number of fine buckets: two for each bit of a value.
 const FINE_COUNT: usize = 128;
-/// The last fine bucket of the first bucket that is shown.
+/// Last fine bucket that belongs to the first displayed bucket.
 const FIRST_FINE: usize = 2 * FIRST_EXPONENT - 1;
 
 /// The counts of one writing thread.
@@ -30,26 +31,27 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts a duration. One of exactly the bound of a bucket counts in the next bucket, which saves an instruction.
+    /// Counts a duration in nanoseconds. A duration equal to the bound of a bucket counts in the next bucket, which
+    /// saves an instruction.
     #[inline(always)]
     pub(crate) fn note_nanos(&self, nanos: u64) {
         self.counts[fine_bucket(nanos)].add(1);
         self.sum.add(nanos);
     }
 
-    /// Counts a number, which is multiplied by [`FIRST_BOUND`].
+    /// Counts a number, after multiplying it by [`FIRST_BOUND`].
     pub(crate) fn note_count(&self, count: u32) {
         let scaled = u64::from(count) << FIRST_EXPONENT;
-        // The bound of a bucket belongs to it, as Prometheus counts.
+        // Prometheus includes the bound in its bucket.
         self.counts[fine_bucket(scaled.saturating_sub(1))].add(1);
         self.sum.add(scaled);
     }
 }
 
-/// The counts of several threads together.
+/// The sum of the counts of several threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Merged {
-    /// By bucket; the last one is for values above all bounds.
+    /// Counts by bucket; the last one is for values above all bounds.
     pub(crate) counts: [u64; BUCKET_COUNT + 1],
     pub(crate) sum: u64,
 }

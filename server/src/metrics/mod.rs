@@ -1,6 +1,7 @@
-//! Counts and durations of a running server. `front/metrics` shows them to Prometheus.
+//! Counts and durations of a running server, which `front/metrics` exports to Prometheus.
 //!
-//! Each thread counts in cells of its own, and a scrape adds them up. So counting costs no atomic addition, and no thread waits.
+//! Each thread counts in its own cells, and a scrape adds them up. Counting therefore needs no atomic addition, and no
+//! thread waits.
 
 mod acquires;
 mod cell;
@@ -29,14 +30,14 @@ use waymaker_engine::LossReason;
 #[derive(Debug)]
 pub(crate) struct NodeMetrics {
     pub(crate) workers: Box<[Arc<WorkerMetrics>]>,
-    /// Set by each worker for the shards that it comes by.
+    /// State of each shard, set by the worker that has its turn.
     pub(crate) shards: Box<[ShardGauges]>,
-    /// By port.
+    /// Number of open connections by port.
     connections: [Arc<AtomicU64>; Port::ALL.len()],
-    /// Written by the thread of the log.
+    /// Durations of log syncs, written by the log thread.
     pub(crate) log_syncs: Histogram,
     pub(crate) log_segment_count: AtomicU64,
-    /// Written by the thread of the cluster.
+    /// Durations of requests to etcd, written by the quorum thread.
     pub(crate) quorum_requests: Histogram,
 }
 
@@ -52,7 +53,7 @@ impl NodeMetrics {
         }
     }
 
-    /// The metrics of each worker.
+    /// Returns the metrics of each worker.
     pub(crate) fn workers(&self) -> impl Iterator<Item = &WorkerMetrics> {
         self.workers.iter().map(|worker| &**worker)
     }
@@ -71,7 +72,7 @@ impl NodeMetrics {
         self.workers().map(|worker| worker.session_count.get()).sum()
     }
 
-    /// Counts a connection of this port until the result is dropped.
+    /// Counts a connection of this port until the returned value is dropped.
     pub(crate) fn count_connection(&self, port: Port) -> OpenConnection {
         let count = Arc::clone(&self.connections[port as usize]);
         count.fetch_add(1, Ordering::Relaxed);

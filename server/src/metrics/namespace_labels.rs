@@ -1,17 +1,17 @@
-//! Which namespaces have a label of their own in the metrics.
+//! The namespaces that have their own label in the metrics.
 //!
-//! Clients make namespaces, so their number in the metrics has to be bounded. The busiest ones have labels, and all others count
-//! together.
+//! Clients create namespaces, so their number in the metrics must be bounded. The busiest ones have labels, and all
+//! others are counted together.
 
 use super::acquires::{AcquireKey, NewAcquires, ResultCounts, add};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_engine::Time;
 
-/// Namespaces with a label of their own.
+/// Maximum number of namespaces with their own label.
 pub(crate) const LABELLED_MAX: usize = 100;
-/// Time without an acquire after which a namespace may lose its label. Longer than the interval of scrapes: several Prometheus servers may
-/// scrape one right after the other.
+/// Time without an acquire after which a namespace may lose its label, in milliseconds. It is longer than the interval
+/// of scrapes, because several Prometheus servers may scrape in quick succession.
 const LABEL_IDLE_MS: u64 = 300_000;
 
 /// Remembers between scrapes which namespaces have labels.
@@ -25,18 +25,20 @@ pub(crate) struct NamespaceLabels {
 /// A namespace with a label.
 #[derive(Debug)]
 struct Labelled {
-    /// Counts since the label was given.
+    /// Counts since the namespace got its label.
     rows: BTreeMap<AcquireKey, ResultCounts>,
-    /// When a scrape last found new acquires.
+    /// Time of the last scrape that found new acquires.
     busy_at: Time,
 }
 
 impl NamespaceLabels {
-    /// Takes the counts since the last scrape.
+    /// Accepts the counts since the last scrape.
     ///
-    /// A namespace without a label gets one if there are fewer than [`LABELLED_MAX`], or if another one with a label has been idle for
-    /// [`LABEL_IDLE_MS`].
-    /// A label counts from the moment that it is given, and its counts are gone once it is taken away. So no series ever decreases.
+    /// A namespace without a label gets one if there are fewer than [`LABELLED_MAX`] labels, or if another label has
+    /// been idle for [`LABEL_IDLE_MS`].
+    ///
+    /// A label counts from the moment it is given, and its counts are dropped when it is taken away. No series
+    /// therefore ever decreases.
     pub(crate) fn note(&mut self, new: NewAcquires, now: Time) {
         self.choose(&new.rows, now);
         for (key, counts) in new.rows {
@@ -50,17 +52,17 @@ impl NamespaceLabels {
         }
     }
 
-    /// The counts of namespaces with labels.
+    /// Returns the counts of namespaces with labels.
     pub(crate) fn labelled(&self) -> impl Iterator<Item = (&AcquireKey, &ResultCounts)> {
         self.labelled.values().flat_map(|labelled| &labelled.rows)
     }
 
-    /// The counts of all other namespaces, by front end.
+    /// Returns the counts of all other namespaces, by front end.
     pub(crate) fn other(&self) -> impl Iterator<Item = (&'static str, &ResultCounts)> {
         self.other.iter().map(|(front_end, counts)| (*front_end, counts))
     }
 
-    /// Gives labels to the busiest namespaces without one, as far as there is room or labels are idle.
+    /// Gives labels to the busiest namespaces without one, as far as labels are free or idle.
     fn choose(&mut self, new: &BTreeMap<AcquireKey, ResultCounts>, now: Time) {
         let mut activity: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (key, counts) in new {

@@ -1,17 +1,17 @@
-//! How busy the threads of workers are, as the system counts it.
+//! Processor use of the worker threads, as reported by the system.
 
 use crate::node::Node;
 use std::fs::read_to_string;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time between two looks.
+/// Time between two measurements.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Looks at the threads of all workers once a second, for ever, in a thread of its own.
+/// Measures the threads of all workers once a second in its own thread, until the process ends.
 ///
 /// # Errors
-/// If the thread cannot be started.
+/// Returns an error if the thread cannot be started.
 pub(crate) fn watch_processors(node: Arc<Node>) -> std::io::Result<()> {
     std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
         let mut seen = vec![0; node.worker_count()];
@@ -33,7 +33,7 @@ pub(crate) fn watch_processors(node: Arc<Node>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns how long a thread has run, from its file `schedstat`.
+/// Returns the run time of a thread in nanoseconds, from its file `schedstat`.
 fn run_nanos(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().next()?.parse().ok()
 }

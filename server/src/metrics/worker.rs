@@ -1,4 +1,4 @@
-//! The metrics of one worker. Only its own thread writes them, without locks or atomic additions.
+//! The metrics of one worker. Only its own thread writes them, so they need no locks and no atomic additions.
 
 use super::acquires::{AcquireKey, AcquireTable};
 use super::cell::Cell;
@@ -11,10 +11,10 @@ use waymaker_protocol::NamespaceKind;
 
 pub(crate) use super::acquires::AcquireCounts;
 
-/// The front end of a connection that no port brought.
+/// Front end of a connection that did not arrive at a port.
 pub(crate) const NO_FRONT_END: &str = "internal";
 
-/// Threads write to different cache lines.
+/// The metrics of one worker, aligned so that threads write to different cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct WorkerMetrics {
@@ -23,17 +23,20 @@ pub(crate) struct WorkerMetrics {
     pub(crate) handovers: Histogram,
     pub(crate) renewal_slacks: Histogram,
     pub(crate) queue_depths: Histogram,
-    /// By the place of the reason in [`LossReason::ALL`].
+    /// Number of lost holds, in the order of [`LossReason::ALL`].
     lost: [Cell; LossReason::ALL.len()],
     pub(crate) acquires: AcquireTable,
-    /// By name of the limit. Its thread locks it for each rejection, and otherwise only a scrape does.
+    /// Number of rejections by name of the limit. The worker locks this only for a rejection; otherwise only a scrape
+    /// does.
     rejected: Mutex<BTreeMap<&'static str, u64>>,
     pub(crate) session_count: Cell,
-    /// When the oldest lease should have ended that waits for sockets to be read, in milliseconds; `NEVER` without one.
+    /// Deadline of the oldest overdue lease that waits for sockets to be read, in milliseconds; `NEVER` if there is
+    /// none.
     oldest_due_ms: Cell,
-    /// The thread in the numbering of the system; 0 before it runs.
+    /// Number of the thread in the system; 0 before it runs.
     pub(crate) thread_id: Cell,
-    /// Share of the time of the last look that the thread ran, as the bits of a float. Written by the thread that looks.
+    /// Share of the last measurement interval in which the thread ran, as the bits of a float. Written by the measuring
+    /// thread.
     busy_ratio: Cell,
 }
 
@@ -59,7 +62,7 @@ impl Default for WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    /// Counts a measurement of a shard.
+    /// Counts a measurement from a shard.
     #[inline]
     pub(crate) fn note(&self, measure: Measure) {
         match measure {
@@ -71,13 +74,13 @@ impl WorkerMetrics {
         }
     }
 
-    /// Counts a request, session or connection that is rejected because of a limit.
+    /// Counts a request, session or connection that a limit rejects.
     #[cold]
     pub(crate) fn note_rejected(&self, limit: &'static str) {
         *self.rejected.lock().unwrap_or_else(PoisonError::into_inner).entry(limit).or_default() += 1;
     }
 
-    /// Returns the row for the acquires of a new connection.
+    /// Returns the counters for the acquires of a new connection.
     pub(crate) fn acquires_of(
         &self,
         namespace: &[u8],
@@ -108,7 +111,7 @@ impl WorkerMetrics {
         LossReason::ALL.into_iter().map(|reason| (reason, self.lost[reason as usize].get()))
     }
 
-    /// Adds the counts of rejections by limit.
+    /// Adds the counts of rejections to `sums`, by limit.
     pub(crate) fn add_rejected(&self, sums: &mut BTreeMap<&'static str, u64>) {
         for (limit, count) in &*self.rejected.lock().unwrap_or_else(PoisonError::into_inner) {
             *sums.entry(limit).or_default() += count;

@@ -1,4 +1,4 @@
-//! The namespaces that the file declares: each `[[namespace]]` is one.
+//! The namespaces that the configuration file declares, each with a table `[[namespace]]`.
 //!
 //! They have no flags and no variables, so clap does not know them.
 
@@ -23,25 +23,25 @@ pub(super) const KEY: &str = "namespace";
 const KEYS: [&str; 5] = ["name", "kind", "default_lease", "min_scope", "quotas"];
 const SCOPES: [(&str, Scope); 3] =
     [("ephemeral", Scope::Ephemeral), ("local", Scope::Local), ("quorum", Scope::Quorum)];
-/// Resources that a namespace can limit: what its claims have.
+/// Resources of claims that a namespace can limit.
 const LIMITED: [Resource; 3] = [Resource::Claims, Resource::Waiters, Resource::Bytes];
 
 /// A namespace that the configuration declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredNamespace {
-    /// Its name.
+    /// Name of the namespace.
     pub name: String,
-    /// Its kind.
+    /// Kind of the namespace.
     pub kind: NamespaceKind,
-    /// Lease of an acquire that asks for the default. `None`: the default of the server.
+    /// Default lease of acquires; `None` uses the default of the server.
     pub default_lease: Option<Milliseconds>,
-    /// Lowest scope of its claims.
+    /// Lowest scope of claims in the namespace.
     pub min_scope: Scope,
-    /// Quotas of all its clients together.
+    /// Quotas of all clients of the namespace together.
     pub quotas: Quotas,
 }
 
-/// A default lease that is above the longest lease.
+/// The default lease is above the longest lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespace \"{name}\": default_lease: {default_lease} is above --limits-lease-max, which is {max}")]
 pub struct LeaseAboveMaximum {
@@ -51,10 +51,10 @@ pub struct LeaseAboveMaximum {
 }
 
 impl DeclaredNamespace {
-    /// Checks that the default lease is not longer than the longest lease.
+    /// Checks that the default lease is at most the longest lease.
     ///
     /// # Errors
-    /// If it is longer.
+    /// Returns an error if it is longer.
     pub fn check(&self, lease_max: Milliseconds) -> Result<(), LeaseAboveMaximum> {
         match self.default_lease {
             Some(default_lease) if default_lease > lease_max => {
@@ -64,7 +64,7 @@ impl DeclaredNamespace {
         }
     }
 
-    /// Returns the declaration as it stands in a file.
+    /// Returns the declaration as written in a file.
     pub(super) fn text(&self) -> String {
         let name = toml::Value::from(self.name.as_str());
         let mut text =
@@ -92,7 +92,7 @@ fn scope_name(scope: Scope) -> &'static str {
 /// Returns the declarations in a file.
 ///
 /// # Errors
-/// All unknown keys and wrong values.
+/// Returns all unknown keys and wrong values.
 pub(super) fn parse(
     text: &str,
     value: &Spanned<DeValue<'_>>,
@@ -134,7 +134,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads one table. `None`: a problem was reported.
+    /// Reads one table. Returns `None` after reporting a problem.
     fn read(&mut self, table: &Spanned<DeValue<'_>>, entries: &DeTable<'_>) -> Option<DeclaredNamespace> {
         let problem_count = self.problems.len();
         let (mut name, mut kind, mut default_lease) = (None, None, None);
@@ -246,7 +246,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns why a declaration does not fit its kind.
+/// Returns the reason why a declaration does not fit its kind, if there is one.
 fn unfit(namespace: &DeclaredNamespace) -> Option<String> {
     let kind = namespace.kind;
     if let Some(own) = built_in_kind(namespace.name.as_bytes()).filter(|own| *own != kind) {

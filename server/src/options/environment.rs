@@ -1,12 +1,12 @@
-//! Environment variables that look like an option and are none.
+//! Environment variables that look like options but are not.
 
 use super::Options;
 use super::nearest::{nearest, suggestion};
 use clap::CommandFactory as _;
 
-/// Beginning of the variables of this project.
+/// Prefix of the variables of this project.
 const PREFIX: &str = "WAYMAKER_";
-/// Variables of the other programs: options of `waymaker-ctl`, and variables that it sets for the programs that it runs.
+/// Variables of other programs: options of `waymaker-ctl`, and variables that it sets for the programs that it runs.
 const OF_PROGRAMS: [&str; 12] = [
     "FENCE",
     "KEY",
@@ -21,7 +21,7 @@ const OF_PROGRAMS: [&str; 12] = [
     "TOKEN",
     "TOKEN_FILE",
 ];
-/// Beginnings of variables of tests and of the load generator.
+/// Prefixes of variables for tests and the load generator.
 const OF_TESTS: [&str; 12] = [
     "CUTS",
     "DEPTH",
@@ -37,8 +37,8 @@ const OF_TESTS: [&str; 12] = [
     "PORT",
 ];
 
-/// Returns a warning for each variable of this process that begins as the options do, but is none of them, of other programs or
-/// of Kubernetes.
+/// Returns a warning for each variable of this process that has the prefix of the options but is unknown. Variables of
+/// other programs and of Kubernetes cause no warning.
 pub fn unknown_variables() -> Vec<String> {
     warnings(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))
 }
@@ -65,8 +65,8 @@ fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
     warnings
 }
 
-/// Returns whether a variable belongs to another program. Kubernetes sets variables for each service of a namespace, also for one whose
-/// name begins with `waymaker`.
+/// Returns whether a variable belongs to another program. Kubernetes sets variables for each service of a namespace,
+/// including services whose names begin with `waymaker`.
 fn is_of_others(rest: &str) -> bool {
     let is_of_kubernetes = rest.contains("_SERVICE_HOST")
         || rest.contains("_SERVICE_PORT")

@@ -12,9 +12,9 @@ use std::error::Error as _;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Tables of the file. The options of a table have flags that begin with its name.
+/// Tables of the file. The flags of a table's options begin with the table's name.
 const TABLES: [&str; 3] = ["limits", "locket", "quorum"];
-/// Options that a file cannot have.
+/// Options that a file must not set.
 const ONLY_FLAGS: [&str; 5] = ["config", "check-config", "print-config", "help", "version"];
 
 /// The key of an option in the file.
@@ -33,7 +33,7 @@ impl FileKey {
     }
 }
 
-/// Returns the key of an option in the file, or `None` if the file cannot have it.
+/// Returns the key of an option in the file, or `None` if the file cannot set it.
 pub fn file_key(option: &Arg) -> Option<FileKey> {
     let flag = option.get_long().filter(|flag| !ONLY_FLAGS.contains(flag))?;
     let in_table =
@@ -47,11 +47,11 @@ pub fn file_key(option: &Arg) -> Option<FileKey> {
 pub(super) struct FileValue {
     /// Identifier of the option.
     pub(super) id: String,
-    /// The value in the form of a flag, or each element of a list.
+    /// Value as text in the form of the flag; a list has several.
     pub(super) texts: Vec<String>,
 }
 
-/// The contents of a file.
+/// The contents of a configuration file.
 #[derive(Debug, Default)]
 pub(super) struct FileContents {
     /// Values of options.
@@ -60,10 +60,10 @@ pub(super) struct FileContents {
     pub(super) namespaces: Vec<DeclaredNamespace>,
 }
 
-/// Returns the contents of a file.
+/// Parses a configuration file.
 ///
 /// # Errors
-/// If the file has errors: all unknown keys and wrong values, or the first error of its syntax.
+/// Returns all unknown keys and wrong values, or the first syntax error.
 pub(super) fn parse(command: &Command, text: &str) -> Result<FileContents, Vec<Problem>> {
     let table = DeTable::parse(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
@@ -129,13 +129,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns a whole number; `None` for other values.
+/// Returns a whole number, or `None` for other values.
 pub(super) fn read_number(value: &DeValue<'_>) -> Option<i64> {
     let number = value.as_integer()?;
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// Returns a value in the form of a flag.
+/// Returns a value as text in the form of the flag.
 fn read_value(option: &Arg, key: &str, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     let form = Form::of(option);
     let wrong_form = || format!("{key}: use {}", form.name());
@@ -147,7 +147,7 @@ fn read_value(option: &Arg, key: &str, value: &DeValue<'_>) -> Result<Vec<String
         (Form::Text | Form::Number, DeValue::String(text)) => vec![text.to_string()],
         (Form::List, DeValue::Array(elements)) => {
             let text = |element: &Spanned<DeValue<'_>>| {
-                // A comma would separate two elements of a flag.
+                // Reject commas: they would separate two elements in the flag.
                 element.get_ref().as_str().filter(|text| !text.contains(',')).map(str::to_owned)
             };
             elements.iter().map(text).collect::<Option<Vec<_>>>().ok_or_else(wrong_form)?
@@ -160,11 +160,11 @@ fn read_value(option: &Arg, key: &str, value: &DeValue<'_>) -> Result<Vec<String
     Ok(texts)
 }
 
-/// Parses a value as its flag does.
+/// Parses a value like its flag, to check it.
 fn check(option: &Arg, key: &str, text: &str) -> Result<(), String> {
     let flag = option.get_long().expect("an option of the file has a flag");
     let option = option.clone().env(Resettable::Reset);
-    // Only the value that is checked can be wrong.
+    // Remove the default, so that only the checked value can be wrong.
     let option = option.default_value(Resettable::Reset);
     let command = Command::new("").no_binary_name(true).arg(option.clone());
     let Err(error) = command.try_get_matches_from([format!("--{flag}={text}")]) else { return Ok(()) };
@@ -172,7 +172,7 @@ fn check(option: &Arg, key: &str, text: &str) -> Result<(), String> {
     Err(format!("{key}: {value}is not valid; {}", reason(&error)))
 }
 
-/// Returns the form that the parser of a value asks for.
+/// Returns the expected form from an error of the parser.
 fn reason(error: &clap::Error) -> String {
     if let Some(source) = error.source() {
         return source.to_string();
@@ -191,7 +191,7 @@ fn dotted(table: &str, name: &str) -> String {
     if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") }
 }
 
-/// Returns the line of a byte of the file.
+/// Returns the line of this byte in the file.
 pub(super) fn line(text: &str, byte: usize) -> usize {
     1 + text.as_bytes().iter().take(byte).filter(|byte| **byte == b'\n').count()
 }

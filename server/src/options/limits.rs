@@ -1,4 +1,4 @@
-//! The limits that operators may set. The others are constants: see [`crate::limits`].
+//! The limits that operators may set. Other limits are constants in [`crate::limits`].
 
 use super::heading;
 use super::values::{OrNone, number, number_or_none, time};
@@ -18,7 +18,7 @@ use waymaker_engine::limits::{
     CLAIM_COUNT_MAX, LEASE_DEFAULT_MS, LEASE_MAX_MS, LEASE_MIN_MS, WAITER_COUNT_PER_KEY_MAX,
 };
 
-/// Limits of a server. Plain values: no request waits for a lock to read one.
+/// Limits of a server. They are plain values, so that no request waits for a lock to read one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::SET_LIMITS)]
 pub struct LimitOptions {
@@ -217,7 +217,7 @@ pub struct LimitOptions {
     pub lists_memory: u32,
 }
 
-/// A default that is above its maximum.
+/// A default is above its maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {default} is above {max_option}, which is {max}")]
 pub struct DefaultAboveMaximum {
@@ -228,10 +228,10 @@ pub struct DefaultAboveMaximum {
 }
 
 impl LimitOptions {
-    /// Checks that the limits fit each other.
+    /// Checks that the defaults are at most their maxima.
     ///
     /// # Errors
-    /// If a default lease is longer than the longest lease.
+    /// Returns an error if a default lease is longer than the longest lease.
     pub fn check(&self) -> Result<(), DefaultAboveMaximum> {
         for (option, default, max_option, max) in [
             ("--limits-lease-default", self.lease_default, "--limits-lease-max", self.lease_max),

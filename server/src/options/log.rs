@@ -3,7 +3,8 @@
 use clap::ValueEnum;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// Default of `--log`. The library of HTTP/2 warns of each reset stream, so a client could fill the log.
+/// Default of `--log`. The HTTP/2 library logs a warning for each reset stream, so clients could otherwise fill the
+/// log.
 pub(super) const LOG_LEVELS: &str = "info,h2=error";
 
 /// Format of the log.
@@ -15,10 +16,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// Parses the value of `--log`. An empty text stands for the default, so that an empty variable has no effect.
+/// Parses the value of `--log`. An empty text means the default, so that an empty variable has no effect.
 pub(super) fn parse_levels(text: &str) -> Result<Targets, String> {
     let text = if text.is_empty() { LOG_LEVELS } else { text };
-    // The library takes a word that is no level for a target, so a misspelt level would switch the log off.
+    // The library takes an unknown level for a target, so a misspelled level would disable the log.
     let mut levels = text.split(',').map(|directive| match directive.split_once('=') {
         Some((target, level)) if !target.is_empty() => level,
         _ => directive,

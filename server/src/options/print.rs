@@ -8,7 +8,8 @@ use clap::Arg;
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Configuration {
-    /// Writes a file that sets the same options. Each option has a comment with its source. Secrets are left out.
+    /// Writes a configuration file that sets the same options. Each option has a comment with its source. Secrets are
+    /// omitted.
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "# Configuration of waymaker-server {}.", env!("CARGO_PKG_VERSION"))?;
         let options = || self.command.get_arguments().filter_map(|option| Some((option, file_key(option)?)));
@@ -57,7 +58,7 @@ impl Configuration {
     }
 }
 
-/// Returns a value in the form of the file.
+/// Returns a value as written in the file.
 fn value(form: Form, texts: &[String]) -> toml::Value {
     let text = || texts.concat();
     match form {

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 /// An error in the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Line in the file; the first is 1.
+    /// Line in the file, from 1.
     pub line: usize,
-    /// Description of the error, with the key.
+    /// Description of the error, which names the key.
     pub message: String,
 }
 
 /// The reason why options cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// A flag or an environment variable is wrong. Also the request for help, which is no error.
+    /// A flag or an environment variable is wrong, or the arguments ask for help.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
     /// The file cannot be read.
@@ -23,7 +23,7 @@ pub enum OptionsError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Error of the system.
         error: std::io::Error,
     },
     /// The file has errors.
@@ -31,12 +31,12 @@ pub enum OptionsError {
     BadFile {
         /// Path of the file.
         path: PathBuf,
-        /// All errors that were found, in the order of the file; at least one.
+        /// All errors found, in the order of the file; at least one.
         problems: Vec<Problem>,
     },
 }
 
-/// The errors of a file, each in a line of its own.
+/// Displays the errors of a file, one per line.
 struct Problems<'a>(&'a PathBuf, &'a [Problem]);
 
 impl Display for Problems<'_> {

@@ -1,4 +1,4 @@
-//! Reads the options from all sources.
+//! Reading of the options from all sources.
 
 use super::Options;
 use super::file::{self, FileContents, FileValue};
@@ -12,10 +12,10 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// The options, with the source of each.
+/// The options with the source of each.
 #[derive(Debug)]
 pub struct Configuration {
-    /// The options.
+    /// Effective options.
     pub options: Options,
     pub(super) command: Command,
     pub(super) matches: ArgMatches,
@@ -31,7 +31,7 @@ pub(super) enum Source {
     Default,
 }
 
-/// Reads a file. One without an end, such as `/dev/zero`, is refused.
+/// Reads a file. Rejects endless files such as `/dev/zero`.
 fn read_file(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(CONFIG_FILE_LEN_MAX + 1).read_to_string(&mut text)?;
@@ -43,10 +43,10 @@ fn read_file(path: &Path) -> io::Result<String> {
 }
 
 impl Configuration {
-    /// Reads the options of a process with these arguments, of which the first names the program.
+    /// Reads the options of a process with these arguments. The first argument is the name of the program.
     ///
     /// # Errors
-    /// If a flag, a variable or the file is wrong. Also if the arguments ask for help.
+    /// Returns an error if a flag, a variable or the file is wrong, or if the arguments ask for help.
     pub fn read<I, T>(arguments: I) -> Result<Self, OptionsError>
     where
         I: IntoIterator<Item = T>,
@@ -64,10 +64,10 @@ impl Configuration {
         Self::new(command, &arguments, contents)
     }
 
-    /// Reads the options of a file with this text. There are no flags and no variables.
+    /// Reads the options from the text of a file, without flags and variables.
     ///
     /// # Errors
-    /// If the file is wrong.
+    /// Returns an error if the file is wrong.
     pub fn from_text(text: &str) -> Result<Self, OptionsError> {
         let command = command_without_variables();
         let contents = file::parse(&command, text)
@@ -100,7 +100,7 @@ impl Configuration {
 }
 
 impl Default for Options {
-    /// Returns the defaults, without a look at the environment.
+    /// Returns the defaults, regardless of the environment.
     fn default() -> Self {
         let matches = command_without_variables().get_matches_from(["waymaker-server"]);
         Self::from_arg_matches(&matches).expect("the defaults are valid")

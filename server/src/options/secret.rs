@@ -2,12 +2,12 @@
 
 use clap::Arg;
 
-/// Returns whether the value of an option is a secret. `--help` hides such a value as well.
+/// Returns whether the value of an option is a secret. `--help` hides such values too.
 pub(super) fn is_secret(option: &Arg) -> bool {
     option.is_hide_env_values_set()
 }
 
-/// Returns an address without the user and password that may be in front of the host.
+/// Returns an address without the user and the password before its host.
 pub(crate) fn without_user_info(address: &str) -> String {
     let Some((before, host)) = address.rsplit_once('@') else { return address.to_owned() };
     match before.split_once("://") {

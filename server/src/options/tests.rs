@@ -9,7 +9,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Reads options of these flags and of a file with this text.
+/// Reads the options from these flags and from a file with this text.
 fn read(flags: &[&str], text: &str) -> Result<Configuration, OptionsError> {
     let file = file(text);
     let path = file.path().to_str().unwrap();

@@ -1,11 +1,11 @@
-//! The options of TLS.
+//! The TLS options.
 
 use super::heading;
 use crate::tls::{TlsOptions, TlsVersion};
 use clap::Args;
 use std::path::PathBuf;
 
-/// The options of TLS as they are given. [`TlsFlags::resolve`] checks that they are complete.
+/// The TLS options as given. [`TlsFlags::resolve`] checks that they are complete.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = heading::TLS)]
 pub struct TlsFlags {
@@ -40,7 +40,7 @@ pub struct TlsFlags {
     pub min_version: Option<TlsVersion>,
 }
 
-/// An option that has no effect without another.
+/// An option needs another option that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{given} needs {missing}")]
 pub struct Incomplete {
@@ -49,10 +49,10 @@ pub struct Incomplete {
 }
 
 impl TlsFlags {
-    /// Returns the complete options, or `None` if the server does not encrypt.
+    /// Returns the complete options, or `None` if TLS is disabled.
     ///
     /// # Errors
-    /// If an option needs another that is missing.
+    /// Returns [`Incomplete`] if an option needs another option that is missing.
     pub fn resolve(&self) -> Result<Option<TlsOptions>, Incomplete> {
         let Self { cert, key, client_ca, client_crl, min_version } = self.clone();
         let incomplete = |given, missing| Err(Incomplete { given, missing });

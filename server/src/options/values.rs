@@ -1,4 +1,4 @@
-//! Parsers of values that have no type of their own. Each error says which form to use.
+//! Parsers of option values without their own type. Each error names the accepted form.
 
 use crate::limits::WORKER_COUNT_MAX;
 use crate::milliseconds::Milliseconds;
@@ -10,8 +10,8 @@ use waymaker_engine::log::{BLOCK_LEN, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, SegmentH
 /// Value that disables an option.
 const NONE: &str = "none";
 
-/// The value of an option that `none` disables. clap takes an `Option` for an option without a default; it takes this name for a
-/// type like any other.
+/// The value of an option that `none` disables. clap treats `Option` as an option without a default; this alias makes
+/// it treat the type like any other.
 pub(crate) type OrNone<T> = Option<T>;
 
 pub(crate) fn path_or_none(path: PathBuf) -> OrNone<PathBuf> {
@@ -41,7 +41,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "use a duration such as 50us, 250ms, 5s or 1m".to_owned())
 }
 
-/// Returns the parser of a number within bounds.
+/// Returns a parser for a number within bounds.
 pub(super) fn number(min: u32, max: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| (min..=max).contains(number));
@@ -49,7 +49,7 @@ pub(super) fn number(min: u32, max: u32) -> impl Fn(&str) -> Result<u32, String>
     }
 }
 
-/// Returns the parser of a number within bounds, or `none`.
+/// Returns a parser for a number within bounds, or `none`.
 pub(super) fn number_or_none(min: u32, max: u32) -> impl Fn(&str) -> Result<OrNone<u32>, String> + Clone {
     let number = number(min, max);
     move |text| {
@@ -60,7 +60,7 @@ pub(super) fn number_or_none(min: u32, max: u32) -> impl Fn(&str) -> Result<OrNo
     }
 }
 
-/// Returns the parser of a time within bounds in milliseconds.
+/// Returns a parser for a time within bounds in milliseconds.
 pub(super) fn time(min_ms: u64, max_ms: u64) -> impl Fn(&str) -> Result<Milliseconds, String> + Clone {
     move |text| {
         let time = humantime::parse_duration(text).ok().and_then(|time| u64::try_from(time.as_millis()).ok());

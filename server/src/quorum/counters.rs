@@ -486,13 +486,13 @@ mod tests {
         assert!(counters.expire(Time::from_millis(100)));
         assert_eq!(fences(&mut counters), [None]);
         assert!(counters.is_empty());
-        // The one in front is applied while the next one is asked.
+        // The late step is applied while its successor is in flight.
         ask(&mut counters, &[("k", 2)]);
         cluster.apply(&late);
         counters.lost(&late);
         serve(&mut counters, &mut cluster);
         assert_eq!(fences(&mut counters), [Some(vec![2])]);
-        // Given up together with all others.
+        // The third question fails together with all others.
         ask(&mut counters, &[("k", 3), ("", 9), ("m", 1)]);
         let late = counters.next_steps(8);
         counters.give_up_all();
@@ -528,7 +528,7 @@ mod tests {
         assert_eq!(fences(&mut counters), [Some(vec![8]), Some(vec![9])]);
     }
 
-    /// etcd refuses every transaction that has this one counter.
+    /// A cluster that refuses every transaction with one particular counter.
     #[test]
     fn a_refused_counter_does_not_slow_other_counters() {
         let mut counters = Counters::new(RUN);
@@ -558,7 +558,8 @@ mod tests {
             let refused = settled.iter().filter(|settled| settled.fences.is_none()).count();
             assert_eq!((settled.len(), refused), (100, 1));
         }
-        // The first refusal makes 100 transactions of one step. Later the bad counter has one, and the others share two.
+        // The first refusal is followed by 100 transactions of one step. Later the refused counter has its own
+        // transaction, and two others carry the rest.
         assert_eq!(transactions, [101, 3, 3, 3]);
     }
 

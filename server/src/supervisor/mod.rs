@@ -1,8 +1,9 @@
-//! Tells the supervisor that started the server, such as systemd, about the state of the server (the protocol `sd_notify`).
+//! Notices to the supervisor that started the server, such as systemd, about the state of the server (protocol
+//! `sd_notify`).
 //!
-//! A thread of its own sends the notices, because a supervisor that does not read would block the sender. The task [`watch`] runs beside
-//! the acceptors: if that thread hangs, or a worker does not respond, the watchdog of the supervisor gets no more notices and ends the
-//! process.
+//! A separate thread sends the notices, because a supervisor that does not read would block the sender. The task
+//! [`watch`] runs on the thread of the acceptors. If that thread hangs, or a worker does not respond, the supervisor's
+//! watchdog gets no more notices and ends the process.
 
 mod notice;
 mod pulse;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// The way to the supervisor. All notices are dropped if there is none.
+/// The connection to the supervisor. Without a supervisor all notices are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor {
     sender: Option<Sender<Notice>>,
@@ -31,7 +32,7 @@ impl Supervisor {
     /// Returns the supervisor that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`), if any.
     ///
     /// # Errors
-    /// If the thread that sends notices cannot be started.
+    /// Returns an error if the thread that sends notices cannot be started.
     pub fn from_environment() -> std::io::Result<Self> {
         if std::env::var_os("NOTIFY_SOCKET").is_none_or(|path| path.is_empty()) {
             return Ok(Self::default());
@@ -49,12 +50,12 @@ impl Supervisor {
         self.send(Notice::Ready(status_text(readiness, addresses)));
     }
 
-    /// Reports that the server drains.
+    /// Reports that the server is draining.
     pub fn note_stopping(&self) {
         self.send(Notice::Stopping);
     }
 
-    /// Reports that the server begins to read its files again.
+    /// Reports that the server starts to read its files again.
     pub fn note_reloading(&self) {
         self.send(Notice::reloading());
     }
@@ -64,7 +65,8 @@ impl Supervisor {
         self.send(Notice::Reloaded);
     }
 
-    /// Returns whether the notice will be sent. If the supervisor does not read, later notices are lost, and the server continues.
+    /// Queues a notice. Returns whether it will be sent: if the supervisor does not read, later notices are lost and
+    /// the server continues.
     fn send(&self, notice: Notice) -> bool {
         self.sender.as_ref().is_some_and(|sender| sender.try_send(notice).is_ok())
     }
@@ -86,13 +88,14 @@ fn send_all(notices: &Receiver<Notice>) {
     }
 }
 
-/// Reports changes of the readiness, and tells the watchdog that the workers respond, for ever. Returns at once without a supervisor.
+/// Reports changes of readiness, and notifies the watchdog while the workers respond. Runs for ever, but returns at
+/// once without a supervisor.
 pub async fn watch(supervisor: Supervisor, node: Arc<Node>, workers: WorkerHandles, addresses: String) {
     if supervisor.sender.is_none() {
         return;
     }
     let look = Duration::from_millis(SUPERVISOR_LOOK_MS);
-    // Two of four looks may be late before the watchdog ends the process.
+    // Two of four notices may be late before the watchdog ends the process.
     let look =
         supervisor.watchdog.map_or(look, |watchdog| look.min(watchdog / 4).max(Duration::from_millis(1)));
     let mut interval = tokio::time::interval(look);

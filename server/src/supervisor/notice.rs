@@ -3,24 +3,24 @@
 use crate::readiness::{Readiness, ReadyStatus};
 use sd_notify::NotifyState;
 
-/// News for the supervisor.
+/// A notice for the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// The server serves clients, with its status in words.
+    /// The server serves clients, with its status as text.
     Ready(String),
-    /// The server begins to read its files again, at this time of the monotonic clock in microseconds.
+    /// The server starts to read its files again, at this time of the monotonic clock in microseconds.
     Reloading { monotonic_us: Option<i128> },
     /// The server has read its files again.
     Reloaded,
-    /// The server drains.
+    /// The server is draining.
     Stopping,
-    /// Status in words.
+    /// The status as text.
     Status(String),
     /// The workers respond.
     Alive,
 }
 
-/// Phase of the server, as the supervisor knows it.
+/// The phase of the server, as the supervisor knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     #[default]
@@ -30,7 +30,7 @@ pub(super) enum Phase {
 }
 
 impl Notice {
-    /// Returns the notice of a reload that begins now.
+    /// Returns the notice of a reload that starts now.
     pub(super) fn reloading() -> Self {
         let monotonic_us = match NotifyState::monotonic_usec_now() {
             Ok(NotifyState::MonotonicUsec(us)) => Some(us),
@@ -39,8 +39,8 @@ impl Notice {
         Self::Reloading { monotonic_us }
     }
 
-    /// Returns the states to send; `None` if the notice would be wrong in this phase: the end of a reload is `READY=1` too, which a
-    /// starting server must not send.
+    /// Returns the states to send, or `None` if the notice would be wrong in this phase. For example, the end of a
+    /// reload sends `READY=1`, which a starting server must not send.
     pub(super) fn states(&self, phase: &mut Phase) -> Option<Vec<NotifyState<'_>>> {
         match self {
             Self::Ready(status) => {
@@ -62,7 +62,7 @@ impl Notice {
     }
 }
 
-/// Returns the status in one line: readiness, the codes of all reasons, and the addresses.
+/// Returns the status as one line: readiness, the codes of all reasons, and the addresses.
 pub(super) fn status_text(readiness: &Readiness, addresses: &str) -> String {
     let word = match readiness.status {
         ReadyStatus::Ready => "ready",

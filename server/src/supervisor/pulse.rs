@@ -1,29 +1,29 @@
-//! Decides from the time up to which all sockets were read whether the workers respond.
+//! Detection of hanging workers, from the time up to which all sockets were read.
 
 use waymaker_engine::Time;
 
-/// Repeatedly asks all workers to read their sockets, and observes whether they have done so. Holds end only after such a reading, so a
-/// worker that hangs keeps all holds of other workers from ending too.
+/// Repeatedly requests that all workers read their sockets, and checks whether they have done so. Leases expire only
+/// after such a read, so a hanging worker also blocks the expiry of leases of other workers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pulse {
-    /// Time up to which the workers were last asked to read.
+    /// Time up to which the workers were last requested to read.
     asked: Option<Time>,
 }
 
-/// Result of one look.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Beat {
-    /// Whether all workers have read their sockets as the previous look requested.
+    /// Whether all workers have read their sockets as the previous check requested.
     pub(super) is_alive: bool,
-    /// Time up to which all workers must read their sockets from now on; `None` if the previous request is still open.
+    /// Time up to which all workers must now read their sockets; `None` if the previous request is still open.
     pub(super) ask: Option<Time>,
 }
 
 impl Pulse {
-    /// Looks at `now`, when all workers have read their sockets up to `drained`.
+    /// Checks at `now`, when all workers have read their sockets up to `drained`.
     pub(super) fn look(&mut self, drained: Time, now: Time) -> Beat {
         match self.asked {
-            // An unanswered question stays in the mailbox. More of them would only fill it.
+            // An open request stays in the mailbox; another one would only fill the mailbox.
             Some(asked) if drained < asked => Beat { is_alive: false, ask: None },
             asked => {
                 self.asked = Some(now);
