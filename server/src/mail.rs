@@ -53,16 +53,16 @@ pub enum Mail {
     Vacant(Arc<Vacancy>),
     /// Every shard has closed the lane of this connection.
     Closed(ConnectionKey),
-    /// Reservations of a shard are complete.
+    /// Results of reservations in a shard.
     Reserved {
         /// Number of the shard.
         shard: u16,
-        /// Result of the reservations.
+        /// Common result of the reservations.
         end: ReservedEnd,
         /// The reservations.
         reserved: Vec<Reserved>,
     },
-    /// The reservations of a multi-key claim are complete.
+    /// Result of the reservations of a multi-key claim.
     ReservedTogether(ReservedEnd, Box<ReservedTogether>),
     /// Close every connection after its responses are written, then end the worker.
     Finish,
@@ -110,7 +110,7 @@ pub enum Batch {
     Count,
     /// Publish the state of the shard for metrics.
     Publish,
-    /// Reservations are complete.
+    /// Results of reservations.
     Reserved(ReservedEnd, Vec<Reserved>),
     /// Expire the leases that were due by this time. Input that workers had read by then was queued before this batch.
     Expire {

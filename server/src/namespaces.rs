@@ -38,8 +38,8 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// - If no shard knows its number, it is removed at once, and another namespace may get the number.
 /// - If the configuration declares it, it stays.
 /// - Otherwise a `Removal` makes every shard check that it is empty and forget its idle keys. The namespace is removed
-/// unless a connection opened it since it was found unused. Its number is not used again before the next start, because
-/// late answers of a cluster may still name it.
+///   unless a connection opened it since it was found unused. Its number is not used again before the next start,
+///   because late answers of a cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     by_name: BTreeMap<Box<[u8]>, Entry>,
@@ -254,6 +254,7 @@ impl Namespaces {
                 return Err(NamespaceRefusal::TooMany);
             }
         }
+        // Count before taking a number, so that a client above its quota uses up no numbers.
         let counted = (!is_built_in(name)).then(|| accounts.count(Resource::Namespaces));
         let counted = counted.transpose().map_err(NamespaceRefusal::Quota)?;
         let number = self.new_number(is_built_in(name)).ok_or(NamespaceRefusal::TooMany)?;
@@ -488,6 +489,7 @@ impl Namespaces {
         for number in in_use {
             own.candidates.remove(number);
         }
+        // A shard that has checked may get new claims, but only from a lane, whose opening shows in `last_opening`.
         own.shards_left -= 1;
         if own.shards_left > 0 {
             return Looked::default();

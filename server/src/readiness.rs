@@ -155,7 +155,7 @@ impl Readiness {
         preventing.map(|reason| reason.remaining_ms).max_by_key(|ms| ms.unwrap_or(u64::MAX)).flatten()
     }
 
-    /// Returns whether the server is not prevented from serving new claims.
+    /// Returns whether the server is ready or degraded, so that it grants at least some new claims.
     pub fn is_ready(&self) -> bool {
         self.status != ReadyStatus::NotReady
     }

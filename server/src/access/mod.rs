@@ -93,8 +93,8 @@ impl AccessControl {
     /// Identifies a client of any protocol. `None` means that the client has no identity and may do everything.
     ///
     /// # Errors
-    /// Returns an error if the client needs an identity and has no credentials, if its credentials are not valid, or if
-    /// its address is paused after failed logins. A client without credentials has not failed, and pauses do not apply
+    /// Returns an error if the client needs credentials and has none, if they are not valid, or if its address is paused
+    /// after failed logins. A client without credentials has not failed, and pauses do not apply
     /// to it.
     pub(crate) fn identify(
         &self,

@@ -88,6 +88,7 @@ impl Asker {
 
     /// Returns the next act. The caller starts the act before it calls `next` again.
     pub fn next(&mut self, now: Time) -> Act {
+        // First fail overdue questions: such a question must not start another transaction.
         if self.counters.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.expire(now);
         }

@@ -130,6 +130,9 @@ impl Cluster {
     ///
     /// # Errors
     /// Returns whether the transaction may have been applied, at the latest after `timeout`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the outcome of the transaction is unknown: it may still be applied.
     pub async fn txn(&self, txn: TxnRequest, timeout: Duration) -> Result<TxnResponse, ClusterError> {
         self.ask(txn, timeout, |mut client, request| async move { client.txn(request).await }).await
     }
@@ -138,6 +141,9 @@ impl Cluster {
     ///
     /// # Errors
     /// Returns the same errors as [`Self::txn`].
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any time, because a read changes nothing.
     pub async fn range(&self, range: RangeRequest, timeout: Duration) -> Result<RangeResponse, ClusterError> {
         self.ask(range, timeout, |mut client, request| async move { client.range(request).await }).await
     }
@@ -211,6 +217,7 @@ impl Shared {
             let reason = "could not connect to a member in time".to_owned();
             return Err(ClusterError::NotSent { reason });
         };
+        // Another task may have connected while this one waited for the lock.
         if let Some(connection) = self.usable() {
             return Ok(connection);
         }

@@ -172,6 +172,7 @@ impl Counters {
             }
             let Position { revision, mut fence } = self.positions.get(&name);
             let mut counted = std::mem::take(&mut line.waiting);
+            // A minimum may be above the counter if the key had a lower scope before, so fences may skip numbers.
             for (_, least) in &mut counted {
                 fence = (*least).max(fence + 1);
                 *least = fence;
@@ -187,6 +188,7 @@ impl Counters {
 
     /// Accepts the reply of the cluster to a step.
     pub fn answered(&mut self, step: &Step, reply: Reply) {
+        // Any answer clears the suspicion, because etcd accepted a transaction with this counter.
         self.suspects.remove(&step.name);
         let written = match reply {
             Reply::Written { revision } => Some(revision),
@@ -205,6 +207,7 @@ impl Counters {
                 });
             self.positions.set(&step.name, position);
         }
+        // The position is kept even if nobody waits for the step any more: it saves the next step a round trip.
         let Some((_, counted)) = self.leave_flight(step) else { return };
         match reply {
             _ if written.is_some() => {

@@ -34,7 +34,8 @@ impl QuorumPort {
         (Self { sender, status: Arc::default() }, receiver)
     }
 
-    /// Sends questions to the quorum thread. With a log, the caller must first have recorded their reservations.
+    /// Sends questions to the quorum thread. With a log, the caller must first have posted the records of their
+    /// grants to the log.
     pub fn ask(&self, questions: Vec<QuorumQuestion>) {
         self.tell(QuorumOrder::Count(questions));
     }
