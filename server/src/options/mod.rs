@@ -1,8 +1,8 @@
 //! Server options. Precedence: flags, environment, configuration file, defaults.
 //!
-//! [`Options`] and the structs that it flattens state each option once: name, type, default and help. The variable and the key
-//! of the file follow from the name of the flag. clap reads flags and variables. A value of the file becomes the default of its
-//! flag (`read`), so all sources share the parser of the value.
+//! [`Options`] and the structs that it flattens define each option once: name, type, default and help. The variable and
+//! the key in the file follow from the flag's name. clap parses flags and variables. A value in the file becomes the
+//! default of its flag (`read`), so all sources use the same parser.
 
 mod declared;
 mod environment;
@@ -181,7 +181,7 @@ pub struct Options {
         help_heading = heading::LISTENING
     )]
     pub dynamodb_listen: OrNone<String>,
-    /// Names and web pages that may use the HTTP ports.
+    /// Options for the hosts and web pages that may use the HTTP ports.
     #[command(flatten)]
     pub browsers: BrowserConfig,
     /// Allow listening on an address that is not loopback without TLS, and without tokens or client certificates
@@ -235,10 +235,10 @@ pub struct Options {
     )]
     pub accept_damage: bool,
 
-    /// Files of TLS.
+    /// TLS options.
     #[command(flatten)]
     pub tls: TlsFlags,
-    /// Files that say who may do what.
+    /// Options for the files that define access.
     #[command(flatten)]
     pub access: AccessOptions,
 
@@ -286,10 +286,10 @@ pub struct Options {
         help_heading = heading::LIMITS
     )]
     pub memory_limit: MemoryLimit,
-    /// Limits of each source address.
+    /// Limits per source address.
     #[command(flatten)]
     pub address_limits: AddressLimits,
-    /// Limit of failed logins of each source address.
+    /// Limit of failed logins per source address.
     #[command(flatten)]
     pub login_limits: LoginLimits,
     /// Apply the limits per address to loopback addresses too
@@ -373,7 +373,7 @@ pub struct Options {
     )]
     pub otlp_endpoint: OrNone<String>,
 
-    /// How Locket's contract is served.
+    /// Options of Locket's contract.
     #[command(flatten)]
     pub locket: LocketConfig,
     /// How long a Locktopus lock is kept after its connection is lost, unless the client set its own timeout
@@ -388,11 +388,11 @@ pub struct Options {
     )]
     pub locktopus_abandon_timeout: Duration,
 
-    /// Cluster that keeps the fences of scope quorum.
+    /// Options of the etcd cluster, which counts the fences of scope quorum.
     #[command(flatten)]
     pub quorum: QuorumOptions,
 
-    /// Namespaces that the file declares.
+    /// Namespaces that the configuration file declares.
     #[arg(skip)]
     pub namespaces: Vec<DeclaredNamespace>,
 }
@@ -403,20 +403,20 @@ impl Options {
         self.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
     }
 
-    /// Returns the collector of spans.
+    /// Returns the collector for spans, if there is one.
     ///
     /// # Errors
-    /// If its URL cannot be used.
+    /// Returns an error if its URL cannot be used.
     pub fn collector(&self) -> Result<Option<Endpoint>, OtlpOptionError> {
         self.otlp_endpoint.as_deref().map(collector_of).transpose()
     }
 
-    /// Returns the limits of each source address.
+    /// Returns the limits per source address.
     pub fn address_limits(&self) -> AddressLimits {
         AddressLimits { include_loopback: self.limit_loopback, ..self.address_limits }
     }
 
-    /// Returns the limit of failed logins of each source address.
+    /// Returns the limit of failed logins per source address.
     pub fn login_limits(&self) -> LoginLimits {
         LoginLimits { include_loopback: self.limit_loopback, ..self.login_limits }
     }
