@@ -10,12 +10,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pauses that double, each cut by up to a half so that clients that lost one server do not come back in step.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     pauses: u32,
 }
 
 impl Backoff {
-    pub(crate) fn next(&mut self, now: BootTime) -> Duration {
+    /// Returns the next pause. `now` varies its length.
+    pub fn next(&mut self, now: BootTime) -> Duration {
         let pause = (FIRST_PAUSE * 2_u32.saturating_pow(self.pauses)).min(LONGEST_PAUSE);
         self.pauses = (self.pauses + 1).min(16);
         // The clock's last digits are as good as chance for this.
@@ -23,9 +24,8 @@ impl Backoff {
         pause - pause * part / 1024
     }
 
-    /// Nothing has been tried again yet.
-    #[cfg(feature = "grpc")]
-    pub(crate) fn is_fresh(&self) -> bool {
+    /// Returns whether no pause has been taken yet.
+    pub fn is_fresh(&self) -> bool {
         self.pauses == 0
     }
 }

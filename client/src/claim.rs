@@ -27,6 +27,17 @@ pub enum FenceScope {
     Quorum,
 }
 
+impl FenceScope {
+    /// Returns the number of this scope on the wire.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Ephemeral => 1,
+            Self::Local => 2,
+            Self::Quorum => 3,
+        }
+    }
+}
+
 /// Whose lease is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
@@ -217,11 +228,7 @@ impl Claim {
         let options = AcquireOptions {
             release_after_ms: self.release_after_ms,
             priority: self.priority,
-            scope: self.scope.map(|scope| match scope {
-                FenceScope::Ephemeral => 1,
-                FenceScope::Local => 2,
-                FenceScope::Quorum => 3,
-            }),
+            scope: self.scope.map(FenceScope::number),
             request_id: self.request_id.as_deref(),
             owner: self.owner.as_deref(),
             metadata: self.metadata.as_deref(),

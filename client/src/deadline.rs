@@ -29,22 +29,22 @@ const MARGIN_MAX: Duration = Duration::from_millis(50);
 
 /// One answered round trip: the server's clock showed `stamp_ms` not before `sent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Anchor {
+pub struct Anchor {
     /// When the request was sent, and if it was sent several times, when first.
-    pub(crate) sent: BootTime,
+    pub sent: BootTime,
     /// The server's clock when it decided.
-    pub(crate) stamp_ms: u64,
+    pub stamp_ms: u64,
 }
 
 /// What the server said about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeaseReport {
+pub struct LeaseReport {
     /// The server's clock when it decided.
-    pub(crate) stamp_ms: u64,
+    pub stamp_ms: u64,
     /// What was left then.
-    pub(crate) remaining: Duration,
+    pub remaining: Duration,
     /// The whole lease, which the margin is a share of.
-    pub(crate) lease: Duration,
+    pub lease: Duration,
 }
 
 /// Returns the nanoseconds of a duration, at most `u64::MAX`.
@@ -53,7 +53,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 }
 
 /// How long before the server the holder stops.
-pub(crate) fn margin(lease: Duration) -> Duration {
+pub fn margin(lease: Duration) -> Duration {
     let lease = nanos(lease);
     Duration::from_nanos(nanos(MARGIN_MAX).min(lease / 10) + lease / 100)
 }
@@ -63,7 +63,7 @@ const WITHOUT_END: Duration = Duration::from_millis(u32::MAX as u64);
 
 /// The local end of the lease. `now` is when the answer was read; it only catches a server whose stamps make no
 /// sense, since no lease can end later than its remaining time after the answer arrived.
-pub(crate) fn deadline(anchor: Anchor, report: LeaseReport, now: BootTime) -> BootTime {
+pub fn deadline(anchor: Anchor, report: LeaseReport, now: BootTime) -> BootTime {
     const NANOS_PER_MS: i128 = 1_000_000;
     if report.remaining == WITHOUT_END {
         return BootTime::NEVER;

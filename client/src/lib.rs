@@ -37,9 +37,9 @@
 //! | [`client.session()`](Client::session) | what all of it hangs on |
 //! | [`client.operator(kind)`](Client::operator) | force-release, freeze, thaw |
 //! | [`blocking::connect(url)`](blocking::connect) | all of it without a runtime |
-//! | [`dialect`] | the names and rules of five other lock systems |
 //!
-//! Programs to run and to change lie in `examples/`: a leader election in `leader.rs`, and one for each system that people come from.
+//! `examples/leader.rs` is a leader election, to run and to change. The crate `waymaker-dialects` has clients with the names and rules
+//! of five other lock systems.
 //!
 //! # What a lock is worth
 //!
@@ -159,7 +159,6 @@ mod connection;
 mod contention;
 mod credentials;
 mod deadline;
-pub mod dialect;
 mod enqueue;
 mod error;
 mod grant;
@@ -168,6 +167,8 @@ mod guarded_lane;
 #[doc(hidden)]
 pub mod harness;
 mod hold;
+#[doc(hidden)]
+pub mod internal;
 mod job;
 mod lane;
 mod limiter;

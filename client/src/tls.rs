@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// TLS settings: of a client for a `waymaker+tls://` address, and of a dialect for `https://` or `wss://`.
+/// TLS settings of a client for a `waymaker+tls://` address, and of the clients in `waymaker-dialects` for `https://` and `wss://`.
 ///
 /// ```no_run
 /// # async fn example() -> waymaker_client::Result<()> {
@@ -235,15 +235,6 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Offers this protocol to the server (ALPN). Some servers speak a protocol only with clients that offer it.
-    #[cfg(any(feature = "grpc", feature = "websocket"))]
-    #[must_use]
-    pub(crate) fn offering(self, protocol: &[u8]) -> Self {
-        let mut config = Arc::unwrap_or_clone(self.config);
-        config.alpn_protocols = vec![protocol.to_vec()];
-        Self { config: Arc::new(config), name: self.name }
-    }
-
     /// Shakes hands.
     pub(crate) async fn connect(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         TlsConnector::from(Arc::clone(&self.config)).connect(self.name.clone(), socket).await

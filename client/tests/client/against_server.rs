@@ -8,19 +8,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use waymaker_client::{Client, Clock, Enqueued, Error, ErrorCode, LockState, LossReason, RevokeReason};
 
+use crate::connected::{connect, connect_by};
 use crate::manual_clock::ManualClock;
 use crate::patience::{HOUR, LEASE, patient, soon};
-use crate::real::{RealServer, server};
+use crate::real::server;
 use crate::relay::Relay;
-
-pub(crate) async fn connect(server: &RealServer, owner: &str) -> Client {
-    soon(patient().owner(owner).connect(server.url())).await.unwrap()
-}
-
-/// Connects a client that reads its time from `clock`.
-pub(crate) async fn connect_by(server: &RealServer, clock: &ManualClock) -> Client {
-    soon(patient().clock(clock.shared()).connect(server.url())).await.unwrap()
-}
 
 /// Lets time pass for a client of keys; its server answers each keep-alive and each renewal in no time.
 pub(crate) async fn pass(client: &Client, clock: &ManualClock, duration: Duration) {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use waymaker_client::Client;
 
-use crate::against_server::{connect, waiting};
+use crate::against_server::waiting;
+use crate::connected::connect;
 use crate::patience::{patient, soon};
 use crate::random::Random;
 use crate::real::server;

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use waymaker_client::dialect::locket::Locket;
-use waymaker_client::dialect::locktopus::LocktopusClient;
-use waymaker_client::dialect::waymaker::Waymaker;
 use waymaker_client::{Client, Error, ErrorCode, Unavailable};
 use waymaker_protocol::{Farewell, Response};
 
@@ -76,26 +73,6 @@ async fn a_refusal_shows_non_ascii_names_unescaped() {
     soon(client.pools("")).await.unwrap();
     let error = soon(Client::builder().namespace("sem/größe").connect(server.url())).await.unwrap_err();
     assert!(error.to_string().contains("the namespace sem/größe has kind"), "{error}");
-}
-
-/// Each client at each port but its own.
-#[tokio::test]
-async fn every_client_names_the_protocol_of_a_wrong_port() {
-    let server = server!(None, &["--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]);
-    let binary = server.url().trim_start_matches("waymaker://");
-    let [grpc, http] = ["grpc", "http"].map(|front| server.listener(front));
-    for (address, name) in [(binary, "the binary protocol of Waymaker"), (http, "HTTP,")] {
-        let waymaker = soon(Waymaker::connect(&format!("http://{address}"))).await.unwrap_err();
-        let locket = soon(Locket::connect(&format!("http://{address}"))).await.unwrap_err();
-        for error in [waymaker.to_string(), locket.to_string()] {
-            assert!(error.contains(name) && error.contains("not gRPC") && error.contains("7421"), "{error}");
-        }
-    }
-    for (address, name) in [(binary, "the binary protocol of Waymaker"), (grpc, "HTTP/2 (gRPC)")] {
-        let url = format!("ws://{address}/v1?namespace=n");
-        let error = soon(LocktopusClient::connect(&url)).await.unwrap_err().to_string();
-        assert!(error.contains(name) && error.contains("not WebSocket") && error.contains("7422"), "{error}");
-    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use waymaker_client::{Client, KeyStatus, Lock, Result};
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::manual_clock::ManualClock;
 use crate::patience::{patient, soon};
 use crate::real::server;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
 use waymaker_client::{Error, FenceScope};
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::patience::{HOUR, SOON, eventually, patient, soon};
 use crate::real::server;
 

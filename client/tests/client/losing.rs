@@ -7,7 +7,7 @@ use waymaker_client::blocking::Block;
 use waymaker_client::{Client, Clock, Error, LossReason, RevokeReason};
 use waymaker_protocol::{Event, Response};
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::fake::{Seen, connected, connected_with, id, still};
 use crate::manual_clock::ManualClock;
 use crate::patience::{HOUR, SOON, eventually, patient, soon};

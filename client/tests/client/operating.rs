@@ -10,7 +10,8 @@ use waymaker_client::{
     path_segments,
 };
 
-use crate::against_server::{connect, connect_by, waiting};
+use crate::against_server::waiting;
+use crate::connected::{connect, connect_by};
 use crate::manual_clock::ManualClock;
 use crate::patience::{HOUR, LEASE, eventually, patient, soon};
 use crate::real::server;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use waymaker_client::Error;
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 

@@ -89,6 +89,7 @@ impl Relay {
     }
 
     /// Starts a relay at an address that refused all connections until now.
+    #[allow(dead_code, reason = "the tests of the dialects share this file and need it")]
     pub(crate) fn at(nowhere: Nowhere, server_url: &str) -> Self {
         let listener = nowhere.listen();
         listener.set_nonblocking(true).unwrap();
@@ -137,6 +138,7 @@ impl Relay {
     }
 
     /// Its address for what speaks gRPC.
+    #[allow(dead_code, reason = "the tests of the dialects share this file and need it")]
     pub(crate) fn grpc_url(&self) -> String {
         self.url.replacen("waymaker://", "http://", 1)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use waymaker_client::{Client, Error, Lock};
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 use crate::relay::{Fault, Relay};

@@ -2,7 +2,7 @@
 
 use waymaker_client::{Error, ErrorCode, FenceScope};
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 

@@ -29,6 +29,21 @@ pub(crate) fn server_program() -> &'static Path {
     })
 }
 
+/// Path of an example of this package, as `cargo test` built it.
+///
+/// # Panics
+///
+/// If the example is missing or older than its sources: cargo builds no examples for `--test NAME`.
+#[allow(dead_code, reason = "only some of the packages that share this file test examples")]
+pub(crate) fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the path of this test");
+    // target/<profile>/deps/<test>
+    let folder = test.ancestors().nth(2).expect("the folder of the profile");
+    up_to_date(folder.join("examples").join(name)).unwrap_or_else(|problem| {
+        panic!("{problem}; build it with `cargo build -p {} --examples`", env!("CARGO_PKG_NAME"))
+    })
+}
+
 /// Returns this program, or the problem with it: it is missing, older than its sources, or of another checkout.
 pub(crate) fn up_to_date(program: PathBuf) -> Result<PathBuf, String> {
     up_to_date_in(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"), program)

@@ -8,7 +8,8 @@ use waymaker_client::{
     Error, ErrorCode, LossReason, NamespaceKind, PoolSummary, RevokeReason, path_segments,
 };
 
-use crate::against_server::{connect, waiting};
+use crate::against_server::waiting;
+use crate::connected::connect;
 use crate::manual_clock::ManualClock;
 use crate::patience::{LEASE, patient, soon};
 use crate::real::server;

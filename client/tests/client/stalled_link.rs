@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::{JoinSet, LocalSet};
 use waymaker_client::Client;
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::cut_everywhere::{Work, whole};
 use crate::real::server;
 use crate::relay::{Fault, Relay, Toward};

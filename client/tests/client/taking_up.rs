@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 
 use waymaker_client::{Client, Error, LossReason};
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::patience::{HOUR, soon};
 use crate::real::server;
 

@@ -2,7 +2,7 @@
 
 use std::future::IntoFuture;
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::kept_traces::KeptTraces;
 use crate::patience::soon;
 use crate::real::server;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use waymaker_client::{Client, Error, Lock, LossReason, MultiLock, Permit, TreeLock};
 
-use crate::against_server::{connect, connect_by, pass};
+use crate::against_server::pass;
+use crate::connected::{connect, connect_by};
 use crate::manual_clock::ManualClock;
 use crate::patience::{LEASE, SOON, soon};
 use crate::real::server;

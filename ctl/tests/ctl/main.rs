@@ -8,7 +8,7 @@ mod backup;
 mod certificates;
 mod complaints;
 mod completions;
-#[path = "../../../client/tests/client/dynamodb.rs"]
+#[path = "../../../dialects/tests/dialects/dynamodb.rs"]
 mod dynamodb;
 mod edges;
 mod elect;

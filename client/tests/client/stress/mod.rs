@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use waymaker_client::Client;
 
-use crate::against_server::connect;
+use crate::connected::connect;
 use crate::patience::{SOON, soon};
 use crate::random::Random;
 use crate::real::server;
