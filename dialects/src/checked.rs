@@ -8,18 +8,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use waymaker_client::internal::Protocol;
 
-/// Enough to tell every protocol apart.
+/// Maximum number of bytes kept to detect the protocol; enough for every protocol.
 const BEGINNING_LEN_MAX: usize = 1024;
 
 /// Protocol of a server, as far as its first bytes show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    /// The server has said nothing yet.
+    /// The server has sent nothing yet.
     Awaited,
-    /// The server speaks the protocol, as far as its first bytes tell.
+    /// The server speaks the expected protocol.
     Expected,
     Other(Protocol),
-    /// The server hung up without a word that is known.
+    /// The server closed the connection before it sent a known greeting.
     End,
 }
 
@@ -54,7 +54,7 @@ impl<S> Checked<S> {
         Self { socket, expected, name, beginning: Vec::new(), greeting, is_checked: false }
     }
 
-    /// Looks at the next bytes of the server; none are its end.
+    /// Checks the next bytes of the server; no bytes mean that it closed the connection.
     fn check(&mut self, bytes: &[u8]) -> io::Result<()> {
         let room = BEGINNING_LEN_MAX - self.beginning.len();
         self.beginning.extend_from_slice(&bytes[..bytes.len().min(room)]);

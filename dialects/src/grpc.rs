@@ -1,4 +1,4 @@
-//! The channel to a server that speaks gRPC, encrypted where its address says so.
+//! The channel to a gRPC server, encrypted if its address is `https://`.
 
 use std::error::Error;
 use std::io;
@@ -23,42 +23,42 @@ use crate::bearer::bearer;
 use crate::checked::{Checked, Greeting, problem};
 use crate::stream::{self, Stream};
 
-/// The port of gRPC where an address names none.
+/// Port of an address without a port.
 const DEFAULT_PORT: u16 = 7421;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const EXPECTED: &str = "gRPC";
 
-/// Why a server that speaks gRPC cannot be called.
+/// Reason why a gRPC server cannot be called.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address cannot be understood.
+    /// The address is not valid.
     #[error(
         "{address:?} is not a server address: {problem} (expected http://HOST:PORT or https://HOST:PORT)"
     )]
     Address {
-        /// What was given.
+        /// The address.
         address: String,
-        /// What is wrong with it.
+        /// Description of the mistake.
         problem: &'static str,
     },
-    /// The settings of TLS cannot be used.
+    /// The TLS settings cannot be used.
     #[error("tls: {0}")]
     Tls(#[from] TlsError),
     /// The credentials cannot be sent.
     #[error("the credentials have a byte that the header `authorization` cannot have")]
     Credentials,
-    /// Nobody answers there.
+    /// No gRPC server responds at the address.
     #[error("cannot reach {address}: {problem}")]
     Unreachable {
-        /// Where the client tried.
+        /// The address.
         address: String,
-        /// What the system said.
+        /// Description of the error.
         problem: String,
     },
 }
 
-/// A server and how to connect to it. A channel whose connection broke connects again by itself when it is next used.
+/// A server and how to connect to it. A channel whose connection broke connects again when it is next used.
 pub(crate) struct Target {
     address: String,
     endpoint: Endpoint,
@@ -66,7 +66,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads the files of the settings of TLS, and connects to nobody.
+    /// Parses the address and reads the files of the TLS settings. Opens no connection.
     pub(crate) fn new(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
         let error = |problem| ConnectError::Address { address: address.to_owned(), problem };
         let origin: Uri = address.parse().map_err(|_| error("the address is malformed"))?;
@@ -96,7 +96,7 @@ impl Target {
         Ok(Self { address: address.to_owned(), endpoint, connector })
     }
 
-    /// Whoever does not answer a ping for this long, sent this often, is taken for gone.
+    /// Sends a ping in each period, also without calls. A server that leaves a ping unanswered for a period counts as lost.
     pub(crate) fn ping_every(mut self, period: Duration) -> Self {
         self.endpoint = (self.endpoint.http2_keep_alive_interval(period))
             .keep_alive_timeout(period)
@@ -104,7 +104,7 @@ impl Target {
         self
     }
 
-    /// Connects, and waits until the server has begun to speak HTTP/2. The library itself would only send its own greeting.
+    /// Connects, and waits for the first HTTP/2 frame of the server. `tonic` alone would only send its own greeting.
     pub(crate) async fn connect(self) -> Result<Channel, ConnectError> {
         let Self { address, endpoint, connector } = self;
         let unreachable = |problem| ConnectError::Unreachable { address, problem };
@@ -128,7 +128,7 @@ impl Target {
         }
     }
 
-    /// Connects when the first call is made. Called inside a runtime.
+    /// Returns a channel that connects when the first call is made. Must be called inside a runtime.
     pub(crate) fn connect_lazily(self) -> Channel {
         self.endpoint.connect_with_connector_lazy(self.connector)
     }
@@ -152,7 +152,7 @@ impl Authorization {
         Ok(Self(value))
     }
 
-    /// Applies to all calls over this channel.
+    /// Returns a channel that adds this header to each call.
     pub(crate) fn over(self, channel: Channel) -> Authorized {
         InterceptedService::new(channel, self)
     }
@@ -167,7 +167,7 @@ impl Interceptor for Authorization {
     }
 }
 
-/// An error with all that led to it; the library says of itself no more than where it was.
+/// Formats an error with its sources: errors of `tonic` alone name only the step that failed.
 fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -181,7 +181,7 @@ fn explain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Opens the connections of a channel. The library's own would need its own settings of TLS.
+/// Opens the connections of a channel, because the connector of `tonic` cannot use the TLS settings of the client.
 #[derive(Clone)]
 struct Connector {
     host: Arc<str>,
@@ -192,7 +192,7 @@ struct Connector {
 }
 
 impl Connector {
-    /// Asks a server that hung up on HTTP/2 for a page, which servers of HTTP/1 answer.
+    /// Detects the protocol of a server that closed an HTTP/2 connection: sends a request of HTTP/1, which HTTP servers answer.
     async fn found(&self) -> Option<Protocol> {
         let asked = async {
             let mut socket = TcpStream::connect((&*self.host, self.port)).await.ok()?;

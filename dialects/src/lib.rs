@@ -1,9 +1,9 @@
-//! The five lock systems whose users Waymaker takes in, each with its own names and its own rules.
+//! Clients with the names and rules of five other lock systems.
 //!
-//! A dialect is for code that was written for one of them, or by somebody who knows it: its calls, its errors and its
-//! constants are that system's. Where the system has a protocol of its own, the dialect speaks it, so it works with the
-//! original server as well; where it has none, it is made of a [`Client`](waymaker_client::Client). What any of them holds is held
-//! beside what everybody else holds, under the same names, and shows up in `waymaker-ctl locks list`.
+//! A dialect serves code that was written for one of these systems, and programmers who know that system: it has the calls,
+//! errors and constants of the system. If the system has a protocol of its own, the dialect speaks this protocol, so it also
+//! works with the original server. If it has none, the dialect uses a [`Client`](waymaker_client::Client). Other clients see
+//! the locks of a dialect under the same names, and `waymaker-ctl locks list` shows them.
 
 #[cfg(any(feature = "grpc", feature = "websocket"))]
 mod bearer;

@@ -4,67 +4,67 @@ use std::time::{Duration, SystemTime};
 
 use waymaker_client::{Contention, ErrorCode};
 
-/// Short for a result of this dialect.
+/// Result of a call of this dialect.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a call failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The lock is another owner's, or there is none to be kept. Asking again only helps once that has changed.
+    /// Another owner has the lock, or there is no lock to keep. Another attempt helps only after that has changed.
     #[error("lock unavailable: {0}")]
     Unavailable(Unavailable),
-    /// None of several locks could be had, and not only because they are other owners'.
+    /// No lock of several was acquired, and at least one failed for another reason than its owner.
     #[error("{}", listed(.0))]
     NoneOfSeveral(Vec<KeyError>),
-    /// A heartbeat in the background failed, and was the last.
+    /// A heartbeat in the background failed. No further heartbeats are sent.
     #[error("heartbeat error: {0}")]
     Heartbeat(Box<Error>),
-    /// The input makes no sense; nothing was done.
+    /// The input is not valid; nothing was done.
     #[error("{field}: {message}")]
     Invalid {
-        /// The field it is about.
+        /// Name of the field.
         field: String,
-        /// For people.
+        /// Description for people.
         message: String,
     },
-    /// Anything else. [`waymaker_client::Error::Uncertain`] says that the call may have taken effect.
+    /// Another error of the client. [`waymaker_client::Error::Uncertain`] says that the call may have taken effect.
     #[error(transparent)]
     System(waymaker_client::Error),
 }
 
-/// What stands in the way.
+/// Reason why a lock is unavailable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// Another owner has it.
+    /// Another owner has the lock.
     #[error("held by \"{}\", {}", .owner.escape_debug(), lease(.remaining))]
     Owned {
         /// The other owner.
         owner: String,
-        /// The end of the lease, by the clock of this machine. Where the lease is over already: when that was learned.
+        /// End of the lease, by the clock of this machine. If the lease had already expired: the time of the response.
         lease_end: SystemTime,
-        /// Time that was left of the lease then; zero if it is over.
+        /// Remaining lease at the response; zero if it had expired.
         remaining: Duration,
     },
-    /// There is no such lock to be kept: it was released, or forgotten.
+    /// There is no such lock: it was released, or the server forgot it.
     #[error("the lock no longer exists")]
     Gone,
-    /// Each of several is unavailable.
+    /// All of several locks are unavailable.
     #[error("{}", listed(.0))]
     All(Vec<KeyError>),
 }
 
-/// Why one of several locks could not be had.
+/// Reason why one of several locks was not acquired.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("locking key {key}: {error}")]
 pub struct KeyError {
-    /// Which.
+    /// Key of the lock.
     pub key: String,
-    /// Why.
+    /// Reason.
     pub error: Error,
 }
 
 impl Error {
-    /// Returns true if the lock is another owner's, or there is none to be kept; also if a heartbeat in the background learned it.
+    /// Returns whether another owner has the lock, or there is no lock to keep; also if a background heartbeat learned it.
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::Unavailable(_) => true,

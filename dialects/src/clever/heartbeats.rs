@@ -9,7 +9,7 @@ use waymaker_client::{BootTime, LossReason, Timer};
 
 use super::{Error, HeartbeatLockInput, Lock, Locker, Result};
 
-/// A lock that is kept in the background, from
+/// A lock kept by background heartbeats, from
 /// [`Locker::start_background_heartbeats`](super::Locker::start_background_heartbeats). Dropping it stops the heartbeats; the
 /// lock stays.
 #[must_use = "dropping it stops the heartbeats"]
@@ -19,7 +19,7 @@ pub struct BackgroundHeartbeats {
     errors: mpsc::Receiver<Error>,
 }
 
-/// The task that sends them.
+/// The task that sends the heartbeats.
 struct Heartbeats {
     locker: Locker,
     interval: Duration,
@@ -38,31 +38,31 @@ impl BackgroundHeartbeats {
         let client = locker.client.clone();
         let timer = internal::timer(&client)?;
         let (lock_sender, lock) = watch::channel(lock);
-        // Room for the one error that there can be: it waits for no reader.
+        // The heartbeats end with their first error, so one place is enough and the task never waits for a reader.
         let (error_sender, errors) = mpsc::channel(1);
         let heartbeats = Heartbeats { locker, interval, lease, lock: lock_sender, errors: error_sender };
         internal::spawn(&client, heartbeats.run(timer));
         Ok(Self { lock, errors })
     }
 
-    /// The lock as of the last heartbeat that succeeded.
+    /// Returns the lock as of the last successful heartbeat.
     pub fn lock(&self) -> Lock {
         self.lock.borrow().clone()
     }
 
-    /// The error that ended the heartbeats, once, or `None` after it or if they were stopped: there will be no more. May be
-    /// dropped at any time without missing it.
+    /// Returns the error that ended the heartbeats, once. Returns `None` after that error, and after the heartbeats were
+    /// stopped. Dropping the future loses no error.
     pub async fn error(&mut self) -> Option<Error> {
         self.errors.recv().await
     }
 
-    /// Sends no more heartbeats. One that is on its way may still be served.
+    /// Stops the heartbeats. The server may still serve a heartbeat that is already sent.
     pub fn stop(&mut self) {
         self.errors.close();
     }
 }
 
-/// How much of a lease its owner may believe in.
+/// Returns the part of a lease in which its owner may believe.
 fn usable(lease: Duration) -> Duration {
     lease.saturating_sub(margin(lease))
 }
@@ -72,13 +72,14 @@ impl Heartbeats {
         tokio::select! {
             () = self.errors.closed() => {}
             error = self.keep(timer) => {
-                // Without a reader nobody wants to know.
+                // The receiver may be dropped; ignore the error.
                 let _ = self.errors.try_send(Error::Heartbeat(Box::new(error)));
             }
         }
     }
 
-    /// Ends with the first error, or at the local deadline. The deadline lies before the end of the lease on the server.
+    /// Sends heartbeats until one fails or the local deadline passes. The deadline lies before the end of the lease on the
+    /// server.
     async fn keep(&self, mut timer: Box<dyn Timer>) -> Error {
         let clock = internal::clock(&self.locker.client);
         let mut due = clock.now();
@@ -86,7 +87,7 @@ impl Heartbeats {
         // A heartbeat may revive an expired lock.
         let mut deadline = if left.is_zero() { BootTime::NEVER } else { due.after(usable(left)) };
         loop {
-            // Those that a slow one has left no time for are left out.
+            // A slow heartbeat may leave no time for the next ones; skip these.
             due = due.after(self.interval).max(clock.now());
             timer.arm(due.min(deadline));
             poll_fn(|context| timer.poll_fired(context)).await;

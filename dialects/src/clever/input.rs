@@ -1,30 +1,31 @@
-//! What the calls of a [`Locker`](super::Locker) are given.
+//! Inputs of the calls of a [`Locker`](super::Locker).
 
 use std::time::{Duration, SystemTime};
 
 use super::{Error, Lock, Result};
 
-/// Of [`Locker::acquire_lock`](super::Locker::acquire_lock). There must be one lease: an end or a duration.
+/// Input of [`Locker::acquire_lock`](super::Locker::acquire_lock). Exactly one of `lease_end` and `lease_duration` must be set.
 #[derive(Clone, Debug, Default)]
 pub struct AcquireLockInput {
-    /// What to lock, 1 to 1024 bytes.
+    /// Key to lock, 1 to 1024 bytes.
     pub key: String,
-    /// For whom, 1 to 256 bytes. Whoever uses the same name is the same owner.
+    /// Owner of the lock, 1 to 256 bytes. Callers with the same name are the same owner.
     pub owner: String,
-    /// When the lease is to end, by the clock of the server; it may have passed. At most ten years from now.
+    /// End of the lease, by the clock of the server. It may have passed, and is at most ten years from now.
     pub lease_end: Option<SystemTime>,
-    /// How long the lease is to last from now on; what is above 49 days is cut.
+    /// Length of the lease from now on; at most 49 days, a longer lease is shortened.
     pub lease_duration: Option<Duration>,
 }
 
-/// Of [`Locker::acquire_any_lock`](super::Locker::acquire_any_lock). There must be one lease: an end or a duration.
+/// Input of [`Locker::acquire_any_lock`](super::Locker::acquire_any_lock). Exactly one of `lease_end` and `lease_duration` must
+/// be set.
 #[derive(Clone, Debug, Default)]
 pub struct AcquireAnyLockInput {
-    /// What to lock one of, at least one key.
+    /// Keys of which one is locked; at least one.
     pub keys: Vec<String>,
-    /// For whom, 1 to 256 bytes.
+    /// Owner of the lock, 1 to 256 bytes.
     pub owner: String,
-    /// The keys are tried in a random order, another one each time, instead of as they stand.
+    /// Whether to try the keys in a random order, a new one for each call, instead of in the given order.
     pub randomize_order: bool,
     /// As in [`AcquireLockInput`].
     pub lease_end: Option<SystemTime>,
@@ -32,10 +33,11 @@ pub struct AcquireAnyLockInput {
     pub lease_duration: Option<Duration>,
 }
 
-/// Of [`Locker::heartbeat_lock`](super::Locker::heartbeat_lock). There must be one lease: an end or a duration.
+/// Input of [`Locker::heartbeat_lock`](super::Locker::heartbeat_lock). Exactly one of `lease_end` and `lease_duration` must be
+/// set.
 #[derive(Clone, Debug)]
 pub struct HeartbeatLockInput {
-    /// The lock to keep. Only its key and its owner count.
+    /// The lock to keep. Only its key and its owner are used.
     pub original_lock: Lock,
     /// As in [`AcquireLockInput`].
     pub lease_end: Option<SystemTime>,
@@ -43,7 +45,7 @@ pub struct HeartbeatLockInput {
     pub lease_duration: Option<Duration>,
 }
 
-/// The one lease that was given.
+/// The lease that the caller set.
 #[derive(Clone, Copy)]
 pub(super) enum Lease {
     Until(SystemTime),
@@ -63,7 +65,7 @@ impl Lease {
     }
 }
 
-/// Says no to a name that is missing.
+/// Refuses an empty name.
 pub(super) fn required(field: &'static str, given: &str) -> Result<()> {
     if given.is_empty() { Err(Error::invalid(field, "must not be empty")) } else { Ok(()) }
 }

@@ -1,8 +1,8 @@
 //! Clever's `lock`, which kept its locks in DynamoDB.
 //!
-//! A lock is one row of a table: a key, its owner, and until when. Nobody waits for one: each call is one conditional
-//! write. At the end of a lease nothing happens. Its owner may revive it with a heartbeat, and anybody else may take it, or
-//! take it out, once the lease has been over for [`GRACE`].
+//! A lock is one row of a table: a key, its owner, and the end of its lease. Each call is one conditional write, so no call
+//! waits for a lock. At the end of a lease nothing happens: its owner may revive it with a heartbeat. Once the lease has been
+//! expired for [`GRACE`], every other owner may take or remove the lock.
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,16 +42,16 @@
 //!
 //! # Differences on purpose
 //!
-//! - The clock of the server decides, so clients need not agree about the time. A `lease_end` is an instant of that clock, and a
-//!   `lease_duration` counts from when the server serves the call.
-//! - Instants are compared as instants, to the millisecond, in whatever time zone they were written.
-//! - A call without any lease, with an empty key or an empty owner, or with no keys at all is [`Error::Invalid`]. The original
-//!   stored a lock that was over, or an owner without a name, and called no keys unavailable. So is a lease of zero; one that
-//!   is over already is written as a `lease_end` that has passed.
-//! - What is unavailable names its owner and the end of the lease.
-//! - A row is really forgotten [`KEPT`] after the end of its lease.
-//! - Background heartbeats never hang on an error that nobody reads.
-//! - Each change of owner gives a new [`Lock::fence`], to be shown wherever the owner writes.
+//! - The clock of the server decides, so clients need not agree about the time. A `lease_end` is an instant of that clock. A
+//!   `lease_duration` starts when the server serves the call.
+//! - Instants are compared as instants, to the millisecond; their time zones do not matter.
+//! - A call without a lease, with an empty key, with an empty owner, or without keys returns [`Error::Invalid`]. The original
+//!   stored an expired lock, or an owner without a name, and reported no keys as unavailable. A lease of zero is invalid too;
+//!   write an expired lease as a `lease_end` that has passed.
+//! - The error for an unavailable lock names the owner and the end of the lease.
+//! - The server deletes a row [`KEPT`] after the end of its lease.
+//! - Background heartbeats never hang on an unread error.
+//! - Each change of owner gives a new [`Lock::fence`], for the systems to which the owner writes.
 //!
 //! The rows of a table are the lazy entries ([`Client::lazy`]) of the namespace `clever/TABLE`, and the locks of
 //! `OwnedLockService` in the gRPC interface of the server.
@@ -71,25 +71,25 @@ use waymaker_client::{Client, Registered, Registration, RegistryEntry};
 
 use input::Lease;
 
-/// How long after the end of its lease a lock is its owner's alone.
+/// Time after the end of a lease during which no other owner may take the lock.
 pub const GRACE: Duration = Duration::from_secs(5);
-/// How long after the end of its lease a lock is kept: 48 hours.
+/// Time after the end of a lease after which the server deletes the lock: 48 hours.
 pub const KEPT: Duration = Duration::from_secs(48 * 3_600);
 
 /// A row of the table.
 ///
-/// Its times are by the clock of this machine, and up to a round trip early; but a `lease_end` stands as it was given.
+/// The times are by the clock of this machine, and up to a round trip early; a `lease_end` is returned as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// What is locked.
+    /// Key of the lock.
     pub key: String,
-    /// For whom.
+    /// Owner of the lock.
     pub owner: String,
-    /// The end of the lease. It may have passed.
+    /// End of the lease. It may have passed.
     pub leased_until: SystemTime,
-    /// The last acquire or heartbeat.
+    /// Time of the last acquire or heartbeat.
     pub created_at: SystemTime,
-    /// When the row is forgotten: [`KEPT`] after the end of the lease.
+    /// Time at which the server deletes the row: [`KEPT`] after the end of the lease.
     pub ttl: SystemTime,
     /// Rises by one with each new owner of the key. The original has nothing like it.
     pub fence: u64,
@@ -106,25 +106,25 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for an empty name of a table, and [`Error::System`] if there is no connection.
+    /// [`Error::Invalid`] for an empty table name, and [`Error::System`] if the server cannot be reached.
     pub async fn connect(url: &str, table: &str) -> Result<Self> {
         input::required("table", table)?;
         let client = Client::builder().namespace(format!("clever/{table}")).connect(url).await?;
         Ok(Self::new(client))
     }
 
-    /// Locks in the namespace of this client, which is `clever/TABLE` where others are to find them.
+    /// Creates a locker in the namespace of this client. Other clients of a table use the namespace `clever/TABLE`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// Takes a lock that is free, one's own, or over for longer than [`GRACE`]. One's own gets the new lease, be it longer or
-    /// shorter.
+    /// Acquires a lock that is free, belongs to this owner, or has been expired for longer than [`GRACE`]. A lock of this owner
+    /// gets the new lease, which may be shorter.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if it is another owner's, [`Error::Invalid`] if the input makes no sense, [`Error::System`] for
-    /// anything else.
+    /// [`Error::Unavailable`] if another owner has the lock, [`Error::Invalid`] if the input is not valid, and
+    /// [`Error::System`] for other errors.
     pub async fn acquire_lock(&self, input: AcquireLockInput) -> Result<Lock> {
         let lease = Lease::new(input.lease_end, input.lease_duration)?;
         let entry = self.entry(&input.key, &input.owner)?;
@@ -136,12 +136,12 @@ impl Locker {
         Ok(Lock::granted(input.key, input.owner, lease, asked, registered?))
     }
 
-    /// Takes the first of several locks that can be had, in this order or in a random one.
+    /// Acquires the first available lock of several, in the given order or in a random order.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if all of them are other owners', [`Error::NoneOfSeveral`] if some of them failed for another
-    /// reason. [`Error::Invalid`] comes at once, also for a key that was only reached after others had failed.
+    /// [`Error::Unavailable`] if other owners have all locks, and [`Error::NoneOfSeveral`] if some failed for another reason.
+    /// The first invalid key ends the call with [`Error::Invalid`], also after other keys have failed.
     pub async fn acquire_any_lock(&self, input: AcquireAnyLockInput) -> Result<Lock> {
         let AcquireAnyLockInput { mut keys, owner, randomize_order, lease_end, lease_duration } = input;
         if keys.is_empty() {
@@ -165,12 +165,12 @@ impl Locker {
         }
     }
 
-    /// Gives a new lease to a lock that is there and its owner's, also if the lease is over. Of the original lock only key and
-    /// owner count. It cannot tell whether the same owner has acquired the lock anew in between.
+    /// Gives a new lease to an existing lock of its owner, also if its lease has expired. Of the original lock only key and
+    /// owner are used. The call cannot detect that the same owner has acquired the lock again in between.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if another owner took the lock, also if that owner has released it since; otherwise as
+    /// [`Error::Unavailable`] if another owner took the lock, also if that owner has released it since. Otherwise the errors of
     /// [`Locker::acquire_lock`].
     pub async fn heartbeat_lock(&self, input: HeartbeatLockInput) -> Result<Lock> {
         let lease = Lease::new(input.lease_end, input.lease_duration)?;
@@ -184,12 +184,12 @@ impl Locker {
         Ok(Lock::granted(key, owner, lease, asked, registered?))
     }
 
-    /// Keeps a lock in the background by heartbeats: the first one interval from now, and then one in each interval, until
-    /// one fails, or until they are stopped or dropped.
+    /// Keeps a lock by heartbeats in the background: the first after one interval, then one in each interval. They end when one
+    /// fails, or when they are stopped or dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for an interval or a lease of zero, [`Error::System`] if there can be no timer.
+    /// [`Error::Invalid`] for an interval or a lease of zero, and [`Error::System`] if no timer is available.
     pub fn start_background_heartbeats(
         &self,
         lock: &Lock,
@@ -199,13 +199,13 @@ impl Locker {
         BackgroundHeartbeats::start(self.clone(), lock.clone(), heartbeat_interval, lease_duration)
     }
 
-    /// Takes out a lock that is its owner's, or another's and over for longer than [`GRACE`]: whoever comes back to it so late
-    /// learns it from the next heartbeat. One that is not there is fine. Only key and owner count.
+    /// Releases a lock of its owner. It also removes a lock of another owner that has been expired for longer than [`GRACE`];
+    /// that owner learns it from its next heartbeat. A missing lock is no error. Only key and owner are used.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if it is another owner's: the caller has it no more. After any other error the caller may
-    /// have it still.
+    /// [`Error::Unavailable`] if another owner has the lock, so the caller no longer has it. After any other error the caller
+    /// may still have the lock.
     pub async fn release_lock(&self, lock: &Lock) -> Result<()> {
         match self.entry(&lock.key, &lock.owner)?.unregister().await.map_err(Error::from) {
             Ok(_) | Err(Error::Unavailable(Unavailable::Gone)) => Ok(()),
@@ -213,12 +213,12 @@ impl Locker {
         }
     }
 
-    /// The lock of this key as it stands, also if it is over; `None` if there is none. For people who look why a lock cannot be
-    /// had: an acquire may fail or succeed whatever this says.
+    /// Returns the current lock of this key, also if its lease has expired; `None` if there is none. It helps people to find
+    /// out why a lock is unavailable. A later acquire may succeed or fail regardless of the result.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for an empty key or one that is too long, and [`Error::System`].
+    /// [`Error::Invalid`] for an empty or too long key, and [`Error::System`].
     pub async fn get_current_lock(&self, key: &str) -> Result<Option<Lock>> {
         input::required("key", key)?;
         let asked = SystemTime::now();
@@ -226,7 +226,7 @@ impl Locker {
         Ok(found.map(|entry| Lock::found(&entry, asked)))
     }
 
-    /// Closes the connection and waits for it, for a program that ends. Locks stay to the end of their leases.
+    /// Closes the connection and waits until it is closed. Locks stay until their leases expire.
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ impl Lock {
     fn granted(key: String, owner: String, lease: Lease, asked: SystemTime, registered: Registered) -> Self {
         let leased_until = match lease {
             Lease::Until(end) => end,
-            // The server may have cut a lease that was too long.
+            // The server may have shortened the lease.
             Lease::Lasting(_) => leased_until(asked, registered.remaining, registered.overdue),
         };
         Self::of(key, owner, leased_until, asked, registered.fence)
@@ -264,22 +264,22 @@ impl Lock {
     }
 }
 
-/// The end of a lease that was asked about at this instant.
+/// Returns the end of a lease from the response to a request sent at `asked`.
 fn leased_until(asked: SystemTime, remaining: Option<Duration>, overdue: Option<Duration>) -> SystemTime {
     earlier(later(asked, remaining.unwrap_or_default()), overdue.unwrap_or_default())
 }
 
-/// So much later, unless no clock goes so far.
+/// Returns the time `by` later, or the same time if the clock cannot represent it.
 fn later(time: SystemTime, by: Duration) -> SystemTime {
     time.checked_add(by).unwrap_or(time)
 }
 
-/// So much earlier, unless no clock goes so far.
+/// Returns the time `by` earlier, or the same time if the clock cannot represent it.
 fn earlier(time: SystemTime, by: Duration) -> SystemTime {
     time.checked_sub(by).unwrap_or(time)
 }
 
-/// Puts keys in the order of hashes that are others each time.
+/// Shuffles keys by hashes that differ for each call.
 fn shuffle(keys: &mut Vec<String>) {
     let random = RandomState::new();
     let mut ranked: Vec<_> = std::mem::take(keys).into_iter().enumerate().collect();

@@ -4,15 +4,15 @@ use waymaker_client::{AcquireBuilder, Enqueued, QueuePlace};
 
 use super::{AcquireError, Permit};
 
-/// Acquires one permit, from [`Semaphore::new_acquirer`](super::Semaphore::new_acquirer).
+/// Acquires one permit; from [`Semaphore::new_acquirer`](super::Semaphore::new_acquirer).
 #[derive(Debug)]
 pub struct Acquirer {
     name: String,
-    /// Until it is in the queue.
+    /// `None` once the acquirer has entered the queue.
     builder: Option<AcquireBuilder<waymaker_client::Permit>>,
 }
 
-/// An entry in the queue, which may have been granted already. Dropping it takes the entry out.
+/// A queue entry, which may already be granted. Dropping it removes the entry from the queue.
 #[must_use = "dropping it gives up the queue position"]
 #[derive(Debug)]
 pub struct Queued {
@@ -24,17 +24,18 @@ impl Acquirer {
         Self { name, builder: Some(builder) }
     }
 
-    /// Comes into the queue, and does not wait there.
+    /// Enters the queue without waiting for the grant.
     ///
     /// # Errors
     ///
-    /// As [`Acquirer::acquire`]; [`AcquireError::Refused`] also for a second call: an acquirer gets one permit.
+    /// The errors of [`Acquirer::acquire`]. A second call returns [`AcquireError::Refused`], because an acquirer gets one
+    /// permit.
     pub async fn enqueue_permit(&mut self) -> Result<Queued, AcquireError> {
         let builder = self.builder.take().ok_or_else(AcquireError::twice)?;
         Ok(Queued { enqueued: builder.enqueue().await? })
     }
 
-    /// Waits in the queue until the permit is granted. There is no end of the wait; dropping the future is one.
+    /// Waits until the permit is granted, without limit. Dropping the future ends the wait.
     ///
     /// # Errors
     ///
@@ -43,14 +44,15 @@ impl Acquirer {
         Ok(Permit::new(self.name, queued.enqueued.granted().await?))
     }
 
-    /// Comes into the queue and waits there.
+    /// Enters the queue and waits until the permit is granted.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::ConnectionClosed`] if the server cannot be reached, or cannot serve anybody now: asking again is sensible.
-    /// [`AcquireError::EarlyRemoved`] if an operator took the entry out of the queue.
-    /// [`AcquireError::Refused`] if the capacity is not what the server knows, if more permits are asked for than there are, or
-    /// for a field beyond its limit: asking again for the same will not help.
+    /// - [`AcquireError::ConnectionClosed`] if the server cannot be reached or cannot serve any client now. Another attempt may
+    ///   succeed.
+    /// - [`AcquireError::EarlyRemoved`] if an operator removed the entry from the queue.
+    /// - [`AcquireError::Refused`] if the semaphore has another capacity, if it has fewer permits than the request, or if a
+    ///   field exceeds its limit. The same request fails again.
     pub async fn acquire(mut self) -> Result<Permit, AcquireError> {
         let queued = self.enqueue_permit().await?;
         self.await_permit(queued).await
@@ -58,7 +60,7 @@ impl Acquirer {
 }
 
 impl Queued {
-    /// Where the entry stood when it came into the queue; `None` if it was granted at once.
+    /// Returns the queue position that the entry got; `None` if the permit was granted at once.
     pub fn place(&self) -> Option<QueuePlace> {
         match &self.enqueued {
             Enqueued::Granted(_) => None,

@@ -1,23 +1,23 @@
-//! Why a permit cannot be had, or be believed in.
+//! Reasons why a permit was not acquired, or no longer counts as held.
 
 use waymaker_client::{Error, ErrorCode, LossReason};
 
-/// Why no permit was acquired.
+/// Reason why no permit was acquired.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AcquireError {
-    /// The server cannot be reached, or cannot serve anybody now. Asking again is sensible.
+    /// The server cannot be reached, or cannot serve any client now. Another attempt may succeed.
     #[error(transparent)]
     ConnectionClosed(#[from] ConnectionClosed),
-    /// The entry was taken out of the queue while it waited.
+    /// The entry was removed from the queue while it waited.
     #[error(transparent)]
     EarlyRemoved(#[from] EarlyRemoved),
-    /// The server said no at once: it knows another capacity, there are not so many permits, or a field is beyond its limit.
-    /// Asking again for the same will not help as long as the semaphore is in use.
+    /// The server refused the request: the semaphore has another capacity or fewer permits, or a field exceeds its limit. The
+    /// same request fails again as long as the semaphore is in use.
     #[error("refused: {0}")]
     Refused(Error),
 }
 
-/// There is no connection by which something could be known.
+/// No connection can tell whether the permit is held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection to the semaphore is closed: {reason}")]
 pub struct ConnectionClosed {
@@ -25,7 +25,7 @@ pub struct ConnectionClosed {
     pub reason: String,
 }
 
-/// The entry vanished before it was granted.
+/// The entry was removed before it was granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the entry was removed before it was granted: {reason}")]
 pub struct EarlyRemoved {
@@ -34,7 +34,7 @@ pub struct EarlyRemoved {
 }
 
 impl AcquireError {
-    /// An acquirer was to come into the queue once more.
+    /// Returns the error for a second use of an acquirer.
     pub(super) fn twice() -> Self {
         Self::Refused(Error::Refused {
             code: ErrorCode::BadInput,
@@ -58,7 +58,7 @@ impl From<Error> for AcquireError {
             Error::Lost(LossReason::Expired | LossReason::Revoked(_)) | Error::Cancelled { .. } => {
                 EarlyRemoved { reason }.into()
             }
-            // Where the entry is there all the same, nobody renews it, and it ends with its lease.
+            // The server may still have the entry. No client renews it, so it ends with its lease.
             Error::Lost(_)
             | Error::Unavailable(_)
             | Error::Uncertain(_)

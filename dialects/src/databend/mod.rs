@@ -1,7 +1,7 @@
 //! Databend's distributed semaphore.
 //!
-//! At most so many permits of a semaphore are held at a time, and those who wait are served in strict order. A permit is a
-//! future that ends when it is lost; dropping it gives it back.
+//! A semaphore has a fixed number of permits, and its waiters are served in strict order. A permit is a future that ends when
+//! the permit is lost; dropping it releases the permit.
 //!
 //! ```
 //! use std::time::Duration;
@@ -37,27 +37,29 @@
 //!
 //! # What a permit is worth
 //!
-//! Its lease is renewed in the background, each time a third of it is over. If that fails, the permit ends with
-//! [`ConnectionClosed`] *before* the server can grant it to anybody else, without any network: the lease is measured from when
-//! the last renewal that succeeded was sent.
+//! Its lease is renewed in the background after each third of its length. If renewals fail, the permit ends with
+//! [`ConnectionClosed`] *before* the server can grant it to another client. This needs no network: the lease is measured from
+//! the time at which the last successful renewal was sent.
 //!
 //! # Differences on purpose
 //!
-//! - The capacity is kept by the server. Whoever comes with another one while the semaphore is in use is refused at once with
-//!   [`AcquireError::Refused`], where clients would have disagreed and starved. So is who asks for more permits than there are, or
-//!   for one of none: there it would have waited for ever and blocked all behind it.
-//! - There is one queue, so the capacity is never exceeded. With [`Semaphore::set_time_based_seq`] a request that comes late with
-//!   an early time goes to the front of those who wait, and no further. Times more than an hour off are moved to an hour off.
-//!   One semaphore is used either in order of arrival or of times, not both at once.
-//! - The order of arrival is that at the server, without attempts that lose a race and try again.
-//! - A place in the queue lasts as long as the connection, not as long as a lease: a waiter that is gone leaves at once. A
-//!   connection that breaks is taken up again, and the waiter asks anew, behind the others; [`ConnectionClosed`] comes once that
+//! - The server stores the capacity. While the semaphore is in use, a request with another capacity fails at once with
+//!   [`AcquireError::Refused`]; the original let clients disagree and starve. A request for more permits than the capacity
+//!   fails too, and so does any request if the capacity is 0. The original let such a request wait forever and block all
+//!   requests behind it.
+//! - There is one queue, so the capacity is never exceeded. With [`Semaphore::set_time_based_seq`] a late request with an early
+//!   time goes to the front of the waiters, and no further. A time that differs from the clock of the server by more than an
+//!   hour is moved to an hour. All users of one semaphore must use the same order: of arrival, or of times.
+//! - The order of arrival is the order at the server. No attempt loses a race and tries again.
+//! - A queue position lasts as long as the connection, not as long as a lease, so a dead waiter leaves at once. After a broken
+//!   connection the client reconnects, and the waiter joins the end of the queue. [`ConnectionClosed`] is returned once this
 //!   has failed for [`connect_timeout`](waymaker_client::ClientBuilder::connect_timeout).
-//! - Leases are renewed each third of their length however long they are; there every two seconds at the latest, so that silence
-//!   tells of a lost connection. Here the connection itself tells, and the server tells of a removed entry.
-//! - [`Semaphore::set_permits`] asks for several permits as one; there the queue knew of it and no call did.
-//! - Each grant has a [`Permit::fence`], to be shown wherever its holder writes.
-//! - Neither keys nor the bytes of entries are stored, so nothing that reads them directly finds them.
+//! - Leases are renewed after each third of their length, however long they are. The original renews every two seconds at the
+//!   latest, so that silence shows a lost connection. Here the connection itself shows that, and the server reports a removed
+//!   entry.
+//! - [`Semaphore::set_permits`] acquires several permits as one. The queue of the original supported that, but no call did.
+//! - Each grant has a [`Permit::fence`], for the systems to which its holder writes.
+//! - The keys and the bytes of entries are not stored, so a program that reads them directly finds nothing.
 
 mod acquirer;
 mod error;

@@ -1,4 +1,4 @@
-//! A permit that is held.
+//! The permit.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,17 +8,18 @@ use waymaker_client::LossReason;
 
 use super::ConnectionClosed;
 
-/// A permit that is held until it is dropped or lost. Dropping it sends the release and does not wait for it.
+/// A permit that is held until it is dropped or lost. Dropping it sends the release without waiting for the response.
 ///
-/// It is a future that ends when the permit is lost. To look at it without giving it up, await `&mut permit`.
+/// It is a future that ends when the permit is lost. To check it and keep it, await `&mut permit`.
 ///
 /// # Errors
 ///
-/// `Ok(())` if the entry was removed: by an operator, or because its lease ended on the server. [`ConnectionClosed`] if it can no
-/// longer be proved that the permit is held: the server was not reached for as long as the lease, or the client was closed.
+/// `Ok(())` means that the entry was removed: by an operator, or because its lease expired on the server. [`ConnectionClosed`]
+/// means that the client can no longer prove that it holds the permit: it has not reached the server for the length of the
+/// lease, or it was closed.
 #[must_use = "dropping it releases the permit"]
 pub struct Permit {
-    /// Whose it is, for messages.
+    /// Name of the acquirer, for messages.
     pub acquirer_name: String,
     permit: waymaker_client::Permit,
     lost: Pin<Box<dyn Future<Output = LossReason> + Send>>,
@@ -30,7 +31,7 @@ impl Permit {
         Self { acquirer_name, permit, lost }
     }
 
-    /// Rises by one with each grant of the semaphore. The original has nothing like it.
+    /// Returns the fence, which rises by one with each grant of the semaphore. The original has no fence.
     pub fn fence(&self) -> u64 {
         self.permit.fence()
     }
@@ -40,7 +41,7 @@ impl Future for Permit {
     type Output = Result<(), ConnectionClosed>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // By the clock, which is never late. And whoever asks again is told again.
+        // The clock decides, because the future may be late. A later poll returns the same result.
         let reason = match self.permit.loss_reason() {
             Some(reason) => reason,
             None => ready!(self.lost.as_mut().poll(context)),

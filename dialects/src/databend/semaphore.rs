@@ -1,4 +1,4 @@
-//! One semaphore, before it is acquired.
+//! The semaphore and its settings.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,24 +6,24 @@ use waymaker_client::Client;
 
 use super::{AcquireError, Acquirer, Permit};
 
-/// A semaphore of which one permit is to be acquired.
+/// A semaphore of which a permit can be acquired.
 #[derive(Debug)]
 pub struct Semaphore {
     client: Client,
-    /// Without slashes at its end.
+    /// Name without slashes at its end.
     prefix: String,
     capacity: u64,
     permits: u64,
-    /// The place in the order of times; `None` where the order is that of arrival.
+    /// Time of the request, for the order of times; `None` for the order of arrival.
     timestamp: Option<SystemTime>,
     permit_ttl: Duration,
 }
 
 impl Semaphore {
-    /// Acquires a permit of the semaphore with this name, which has so many, in order of arrival. Waits until it is granted;
-    /// dropping the future gives up the place in the queue.
+    /// Acquires a permit of the semaphore `prefix`, which has `capacity` permits, in order of arrival. Waits until it is
+    /// granted; dropping the future gives up the queue position.
     ///
-    /// `id` is what operators see, and need not be unique. `lease` is for how long the permit outlives its holder.
+    /// Operators see `id`; it need not be unique. `lease` is the time for which the permit outlasts its holder.
     ///
     /// # Errors
     ///
@@ -38,7 +38,8 @@ impl Semaphore {
         Self::new(client, prefix, capacity, lease).await.acquire(id).await
     }
 
-    /// The same in the order of the times that those who wait bring, since the Unix epoch; this machine's now if not given.
+    /// Acquires a permit like [`Semaphore::new_acquired`], in the order of the times of all requests. `seq_timestamp` is the
+    /// time of this request since the Unix epoch; the default is the time of this machine.
     ///
     /// # Errors
     ///
@@ -56,25 +57,25 @@ impl Semaphore {
         semaphore.acquire(id).await
     }
 
-    /// The semaphore with this name, which has so many permits. Slashes at the end of the name are dropped. Nothing is asked
-    /// of the server yet.
+    /// Returns the semaphore `prefix`, which has `capacity` permits. Slashes at the end of the name are dropped. This sends
+    /// nothing to the server.
     pub async fn new(client: Client, prefix: impl ToString, capacity: u64, permit_ttl: Duration) -> Self {
         let prefix = prefix.to_string().trim_end_matches('/').to_owned();
         Self { client, prefix, capacity, permits: 1, timestamp: None, permit_ttl }
     }
 
-    /// Waits in the order of times: at this one, since the Unix epoch, or at this machine's now.
+    /// Selects the order of times, with this time since the Unix epoch; by default the time of this machine.
     pub fn set_time_based_seq(&mut self, timestamp: Option<Duration>) {
         let time = timestamp.map_or_else(|| Some(SystemTime::now()), |since| UNIX_EPOCH.checked_add(since));
         self.timestamp = Some(time.unwrap_or_else(SystemTime::now));
     }
 
-    /// Waits in order of arrival, as is done without any setting.
+    /// Selects the order of arrival, which is the default.
     pub fn set_storage_based_seq(&mut self) {
         self.timestamp = None;
     }
 
-    /// Asks for so many permits at once, which are granted together and held as one; 1 if not set, at most the capacity.
+    /// Sets the number of permits, which are granted together and held as one: 1 by default, at most the capacity.
     pub fn set_permits(&mut self, permits: u64) {
         self.permits = permits;
     }
@@ -89,7 +90,7 @@ impl Semaphore {
         self.new_acquirer(id, lease).acquire().await
     }
 
-    /// What acquires a permit step by step.
+    /// Returns an acquirer, which acquires a permit step by step.
     #[expect(clippy::needless_pass_by_value, reason = "a label of any type, as in the original")]
     pub fn new_acquirer(self, id: impl ToString, lease: Duration) -> Acquirer {
         let id = id.to_string();

@@ -1,8 +1,8 @@
-//! What can go wrong, in the words of Locket.
+//! Errors, with the words of Locket.
 
 use tonic::{Code, Status};
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another owner has the key.
@@ -14,13 +14,13 @@ pub enum Error {
     /// The owner is empty.
     #[error("invalid-owner")]
     InvalidOwner,
-    /// Nobody has the key.
+    /// No owner has the key.
     #[error("resource-not-found")]
     ResourceNotFound,
-    /// The type is none, or is missing where it must not be.
+    /// The type is unknown, or missing in a call that needs it.
     #[error("invalid-type")]
     InvalidType,
-    /// The server could not, or could not be called.
+    /// Another status: the server failed, or could not be called.
     #[error("{0}")]
     Status(Status),
 }
@@ -39,7 +39,7 @@ impl From<Status> for Error {
 }
 
 impl Error {
-    /// The answer did not come before the deadline.
+    /// Returns whether the response did not arrive before the deadline.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::Status(status) if status.code() == Code::DeadlineExceeded)
     }

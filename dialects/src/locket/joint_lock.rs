@@ -9,8 +9,8 @@ use tonic::codegen::BoxFuture;
 
 use super::runner::{BoxError, Runner};
 
-/// Runs several runners in their order: each starts when the one before is ready, and from the second on must be ready
-/// in time. It is ready when all are. When one of them ends, whyever, the others are told to stop.
+/// Runs several runners in order: each starts when the previous one is ready. Every runner except the first must be ready in
+/// time. The joint lock is ready when all runners are. When one of them ends, for any reason, the others are stopped.
 #[must_use = "it does nothing until it runs"]
 pub struct JointLock {
     start_timeout: Duration,
@@ -24,16 +24,16 @@ struct Member {
 
 type Running = BoxFuture<(), BoxError>;
 
-/// Why several runners ended.
+/// Reason why several runners ended.
 #[derive(Debug, thiserror::Error)]
 pub enum JointError {
-    /// One was not ready in time.
+    /// A runner was not ready in time.
     #[error("{name}: failed to start in time")]
     FailedToStartInTime {
         /// Which.
         name: String,
     },
-    /// One ended with an error.
+    /// A runner ended with an error.
     #[error("{name}: {error}")]
     Failed {
         /// Which.
@@ -43,17 +43,17 @@ pub enum JointError {
     },
 }
 
-/// How a member ended, and which.
+/// Name and result of a member that ended.
 type Ended = (String, Result<(), BoxError>);
 
 impl JointLock {
-    /// Without runners; it is ready at once and waits for the signal. From the second on, each must be ready within
-    /// `start_timeout`.
+    /// Creates a joint lock without runners; such a lock is ready at once and waits for the signal. Every runner except the
+    /// first must be ready within `start_timeout`.
     pub fn new(start_timeout: Duration) -> Self {
         Self { start_timeout, members: Vec::new() }
     }
 
-    /// One more runner, behind the others. Errors name it.
+    /// Adds a runner behind the others. Errors contain its name.
     pub fn member(mut self, name: impl Into<String>, runner: impl Runner) -> Self {
         let run = Box::new(move |signal, ready| -> Running { Box::pin(runner.run(signal, ready)) });
         self.members.push(Member { name: name.into(), run });
@@ -63,9 +63,10 @@ impl JointLock {
     /// Runs until the signal, or until one of the runners ends.
     ///
     /// # Errors
-    /// The error of the first that ended, or that one was not ready in time. The others have ended by then.
+    /// Returns the error of the first runner that ended, or the name of a runner that was not ready in time. All other runners
+    /// have ended by then.
     pub async fn run(self, signal: CancellationToken, ready: oneshot::Sender<()>) -> Result<(), JointError> {
-        // Theirs is told when somebody tells ours, and when one of them ends.
+        // The token of the members is cancelled with the signal of the caller, and when a member ends.
         let stop = signal.child_token();
         let mut running = JoinSet::new();
         let ended = run_until_end(self, &stop, ready, &mut running).await;
@@ -79,7 +80,7 @@ impl JointLock {
     }
 }
 
-/// Until the signal, or until one of them ends; the others run on.
+/// Runs until the signal, or until a member ends; the other members go on.
 async fn run_until_end(
     JointLock { start_timeout, members }: JointLock,
     stop: &CancellationToken,
@@ -93,12 +94,12 @@ async fn run_until_end(
             let name = name.clone();
             async move { (name, member.await) }
         });
-        // The first may take as long as it likes.
+        // The first runner has no time limit.
         let limit = if index == 0 { Duration::MAX } else { start_timeout };
         tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(()),
-            // One that ends without a word drops the sender, and is joined below.
+            // A runner that ends before it is ready drops the sender, and the next branch handles its end.
             Ok(()) = is_ready => {}
             Some(ended) = running.join_next() => return outcome(ended),
             () = tokio::time::sleep(limit) => return Err(JointError::FailedToStartInTime { name }),

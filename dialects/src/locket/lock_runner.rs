@@ -1,4 +1,4 @@
-//! The runner that holds a lock, or ends.
+//! The runner that ends when it loses its lock.
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -8,40 +8,39 @@ use super::runner::{BoxError, Runner};
 use super::tenure::{Failure, Tenure, settings};
 use super::{Error, Locket};
 
-/// Asks for a lock until it has it, and is ready then; renews it, and ends as soon as that fails.
+/// Requests a lock until it holds the lock, and is ready then. It renews the lock, and ends as soon as a renewal fails.
 ///
-/// 1. It locks once, however long that takes. If that fails it fetches who has the key, and writes it down.
-/// 2. Every retry interval, counted from the last answer, it locks again, with the interval as deadline, waiting for a
-///    server that cannot be reached. Other owners are not written down again.
-/// 3. At the signal it releases the lock and ends without an error. An attempt that is under way is waited for, but for
-///    the first.
+/// 1. It sends one lock request without a deadline. If the request fails, it fetches and logs the holder of the key.
+/// 2. After each retry interval, counted from the last response, it locks again. The deadline of the request is the interval, within
+///    which it also waits for an unreachable server. It does not log other owners again.
+/// 3. At the signal it releases the lock and ends without an error. It waits for an unfinished attempt, except for the first one.
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it runs"]
 pub struct LockRunner(pub(super) Tenure);
 
 settings!(LockRunner);
 
-/// A renewal failed. The lock may be held still, for the rest of its time to live.
+/// A renewal failed. The lock may still be held for the rest of its time to live.
 #[derive(Debug, thiserror::Error)]
 #[error("lost lock ({}), request-uuid {uuid}: {cause}", if .cause.is_timeout() { "request timed out" } else { "request failed" })]
 pub struct LostLock {
-    /// The name of the call that failed, as the server wrote it down.
+    /// Name of the failed call, as in the log of the server.
     pub uuid: String,
-    /// Why it failed.
+    /// Reason for the failure.
     #[source]
     pub cause: Error,
 }
 
 impl LockRunner {
-    /// For this key, as this owner.
+    /// Creates a runner for this key and this owner.
     pub fn new(locket: Locket, key: impl Into<String>, owner: impl Into<String>) -> Self {
         Self(Tenure::new(locket, key.into(), owner.into(), TypeCode::Lock))
     }
 
-    /// Runs until the signal. `ready` is told when the lock is held first.
+    /// Runs until the signal. Sends to `ready` when the lock is held for the first time.
     ///
     /// # Errors
-    /// If the lock was held and could not be renewed.
+    /// [`LostLock`] if the lock was held and could not be renewed.
     pub async fn run(self, signal: CancellationToken, ready: oneshot::Sender<()>) -> Result<(), LostLock> {
         self.0.run(signal, ready, |Failure { uuid, cause }| Err(LostLock { uuid, cause })).await
     }

@@ -1,8 +1,8 @@
 //! Locket: locks and presences that their owners keep alive.
 //!
-//! For programs that were written for Cloud Foundry's Locket: its four calls with its errors, and the runners that its Go library
-//! has for those who only want to hold something for as long as they run. The server speaks it on the port for gRPC
-//! (`--grpc-listen`, 7421); the original server is spoken to as well.
+//! This dialect is for programs that were written for Cloud Foundry's Locket. It has its four calls with their errors, and the
+//! runners of its Go library, which hold a lock for as long as a program runs. The server provides Locket on its gRPC port
+//! (`--grpc-listen`, 7421). The dialect also works with the original server.
 //!
 //! ```no_run
 //! use tokio::sync::oneshot;
@@ -25,15 +25,15 @@
 //!
 //! # The same
 //!
-//! - The steps of the runners, their times and the words of their errors. A runner that holds a lock and cannot renew it ends at
-//!   once, although the time to live may not be over, so it ends before anybody else gets the lock.
-//! - Every call carries a `uuid` that the server writes down.
+//! - The runners have the same steps, times and error messages. A runner that holds a lock and cannot renew it ends at once,
+//!   before another owner can get the lock. Its time to live may not be over by then.
+//! - Every call carries a `uuid`, which the server logs.
 //!
 //! # Different on purpose
 //!
-//! - Errors are a closed type; what is none of the five is the status of gRPC.
-//! - A runner is told to stop by a token, and tells that it is ready over a channel, in place of Ifrit's two channels.
-//! - A deadline is kept by the client alone. The server carries a request out all the same, as the original does.
+//! - Errors are a closed type. Five errors have a variant of their own, and all others are [`Error::Status`].
+//! - A token stops a runner, and the runner reports over a channel that it is ready. They replace the two channels of Ifrit.
+//! - Only the client checks a deadline. The server still serves such a request, as the original does.
 
 mod error;
 mod joint_lock;
@@ -59,36 +59,38 @@ use waymaker_proto::locket::{FetchRequest, LockRequest, ReleaseRequest};
 
 use crate::grpc::{Authorization, Authorized, ConnectError, Target};
 
-/// How long what a runner holds outlives it, unless it is told otherwise: 15 seconds.
+/// Default time to live of the lock of a runner: 15 seconds.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(15);
-/// How often a runner renews what it holds, and asks for what it does not, unless it is told otherwise: 5 seconds.
+/// Default interval in which a runner renews its lock, or requests it again: 5 seconds.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A client of one server. Clones are cheap and share its connection, which is opened again whenever it breaks.
+/// A client of one server. Clones are cheap and share one connection, which reconnects after it broke.
 #[derive(Clone, Debug)]
 pub struct Locket {
     service: LocketClient<Authorized>,
 }
 
 impl Locket {
-    /// Connects to `http://HOST:PORT`, or encrypted to `https://HOST:PORT` with the defaults of [`Tls`]. The port is 7421 where none
-    /// is named.
+    /// Connects to `http://HOST:PORT`, or with TLS and the defaults of [`Tls`] to `https://HOST:PORT`. The default port is
+    /// 7421.
     ///
     /// # Errors
-    /// If the address is no address, or nobody answers there.
+    /// If the address is not valid, or no server responds there.
     pub async fn connect(address: &str) -> Result<Self, ConnectError> {
         Self::connect_with(address, &Tls::new()).await
     }
 
-    /// The same with settings of TLS, for an address with `https`. The original demands a certificate of its clients.
+    /// Connects like [`connect`](Self::connect), with TLS settings for an address with `https`. The original server requires a
+    /// client certificate.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), or if the settings cannot be used.
+    /// The errors of [`connect`](Self::connect), and an error if the settings cannot be used.
     pub async fn connect_with(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
         Self::connect_as(address, tls, &Credentials::default()).await
     }
 
-    /// The same with credentials, which every call carries as `authorization: Bearer CREDENTIALS`. The original server ignores them.
+    /// Connects like [`connect_with`](Self::connect_with), with credentials that every call carries as `authorization: Bearer
+    /// CREDENTIALS`. The original server ignores them.
     ///
     /// # Errors
     /// As [`connect_with`](Self::connect_with), or if the credentials cannot be sent.
@@ -101,16 +103,16 @@ impl Locket {
         Ok(Self::over(authorization.over(Target::new(address, tls)?.connect().await?)))
     }
 
-    /// Connects when the first call is made, as the original does, so that a runner may start before the server. Called
+    /// Connects when the first call is made, as the original does, so a runner may start before the server. Must be called
     /// inside a runtime.
     ///
     /// # Errors
-    /// If the address is no address, or the settings of TLS cannot be used.
+    /// If the address is not valid, or the TLS settings cannot be used.
     pub fn connect_lazily(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
         Self::connect_lazily_as(address, tls, &Credentials::default())
     }
 
-    /// The same with credentials, as in [`connect_as`](Self::connect_as).
+    /// Connects like [`connect_lazily`](Self::connect_lazily), with credentials as in [`connect_as`](Self::connect_as).
     ///
     /// # Errors
     /// As [`connect_lazily`](Self::connect_lazily), or if the credentials cannot be sent.
@@ -124,12 +126,12 @@ impl Locket {
     }
 
     fn over(channel: Authorized) -> Self {
-        // A list may be as long as it likes.
+        // The length of a list has no limit.
         Self { service: LocketClient::new(channel).max_decoding_message_size(usize::MAX) }
     }
 
-    /// `Lock`: takes what is free, and renews what the owner has already; value, type and time to live are replaced. Never
-    /// waits. The owner must lock it again before the time is over.
+    /// `Lock`: acquires a free key, or renews the lock of the same owner. Replaces its value, type and time to live. Never
+    /// waits. The owner must lock the key again before the time to live is over.
     ///
     /// # Errors
     /// [`Error::LockCollision`] if another owner has the key, [`Error::InvalidType`], [`Error::InvalidTtl`],
@@ -138,37 +140,37 @@ impl Locket {
         self.lock_as(&uuid::v4(), resource, ttl_in_seconds).await
     }
 
-    /// `Fetch`: who has the key, and what else is kept with it.
+    /// `Fetch`: returns the owner of the key and the data that is stored with it.
     ///
     /// # Errors
-    /// [`Error::ResourceNotFound`] if nobody has it.
+    /// [`Error::ResourceNotFound`] if the key is free.
     pub async fn fetch(&self, key: &str) -> Result<Resource, Error> {
         let request = request(&uuid::v4(), FetchRequest { key: key.to_owned() });
         let answer = self.service.clone().fetch(request).await?.into_inner();
         answer.resource.ok_or(Error::ResourceNotFound)
     }
 
-    /// `Release`: gives the key back. Of the resource only `key` and `owner` matter.
+    /// `Release`: releases the key. Only `key` and `owner` of the resource are used.
     ///
     /// # Errors
-    /// [`Error::LockCollision`] if another owner has the key, [`Error::ResourceNotFound`] if nobody has, unless the server was
-    /// told to find nothing wrong with that.
+    /// [`Error::LockCollision`] if another owner has the key. [`Error::ResourceNotFound`] if the key is free, unless an option
+    /// of the server permits that.
     pub async fn release(&self, resource: Resource) -> Result<(), Error> {
         let request = request(&uuid::v4(), ReleaseRequest { resource: Some(resource) });
         self.service.clone().release(request).await?;
         Ok(())
     }
 
-    /// `FetchAll`: everything of one type.
+    /// `FetchAll`: returns all resources of one type.
     ///
     /// # Errors
-    /// [`Error::InvalidType`] without a type that there is.
+    /// [`Error::InvalidType`] if the type is missing or unknown.
     pub async fn fetch_all(&self, filter: FetchAllRequest) -> Result<Vec<Resource>, Error> {
         let request = request(&uuid::v4(), filter);
         Ok(self.service.clone().fetch_all(request).await?.into_inner().resources)
     }
 
-    /// `Lock`, under a name that the caller knows.
+    /// `Lock` with a `uuid` that the caller chose.
     async fn lock_as(&self, uuid: &str, resource: Resource, ttl_in_seconds: i64) -> Result<(), Error> {
         let request = request(uuid, LockRequest { resource: Some(resource), ttl_in_seconds });
         self.service.clone().lock(request).await?;
@@ -176,7 +178,7 @@ impl Locket {
     }
 }
 
-/// A call with its name, which the server writes down.
+/// Returns a request with this `uuid`, which the server logs.
 fn request<T>(uuid: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     if let Ok(uuid) = uuid.parse() {

@@ -1,4 +1,4 @@
-//! The runner that keeps a presence, whatever happens.
+//! The runner that keeps a presence after failures.
 
 use std::convert::Infallible;
 
@@ -10,7 +10,7 @@ use super::Locket;
 use super::runner::{BoxError, Runner};
 use super::tenure::{Tenure, settings};
 
-/// Keeps a presence: as a [`LockRunner`](super::LockRunner), but if a renewal fails it goes on asking, and stays ready.
+/// Keeps a presence like a [`LockRunner`](super::LockRunner). If a renewal fails, it tries again and stays ready.
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it runs"]
 pub struct PresenceRunner(Tenure);
@@ -18,12 +18,12 @@ pub struct PresenceRunner(Tenure);
 settings!(PresenceRunner);
 
 impl PresenceRunner {
-    /// For this key, as this owner.
+    /// Creates a runner for this key and this owner.
     pub fn new(locket: Locket, key: impl Into<String>, owner: impl Into<String>) -> Self {
         Self(Tenure::new(locket, key.into(), owner.into(), TypeCode::Presence))
     }
 
-    /// Runs until the signal. `ready` is told when it is present first.
+    /// Runs until the signal. Sends to `ready` when the presence is registered for the first time.
     pub async fn run(self, signal: CancellationToken, ready: oneshot::Sender<()>) {
         let Ok(()) = self.0.run(signal, ready, |_| Ok::<_, Infallible>(())).await;
     }

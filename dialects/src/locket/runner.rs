@@ -1,4 +1,4 @@
-//! What runs until it is told to stop.
+//! Tasks that run until a signal stops them.
 
 use std::error::Error;
 
@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 /// Any error.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Runs until the signal comes or it fails, and tells once when it is ready.
+/// Runs until the signal or until it fails, and reports once that it is ready.
 ///
-/// Every `FnOnce(CancellationToken, oneshot::Sender<()>) -> Future` is one too.
+/// Every `FnOnce(CancellationToken, oneshot::Sender<()>) -> Future` is a runner too.
 pub trait Runner: Send + 'static {
-    /// Runs. Ends without an error some time after the signal.
+    /// Runs. Returns without an error some time after the signal.
     fn run(
         self,
         signal: CancellationToken,

@@ -1,4 +1,4 @@
-//! The steps that both runners have in common.
+//! The steps of both runners.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use waymaker_proto::locket::{Resource, TypeCode};
 
 use super::{DEFAULT_TTL, Error, Locket, RETRY_INTERVAL, uuid};
 
-/// How soon somebody who waits for a server looks for it again.
+/// Pause before the next attempt to reach a server.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to be held, and how.
+/// The resource to hold, and the settings of its runner.
 #[derive(Clone, Debug)]
 pub(super) struct Tenure {
     pub(super) locket: Locket,
@@ -23,7 +23,7 @@ pub(super) struct Tenure {
     pub(super) retry_interval: Duration,
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 pub(super) struct Failure {
     pub(super) uuid: String,
     pub(super) cause: Error,
@@ -36,7 +36,8 @@ impl Tenure {
         Self { locket, resource, ttl_in_seconds, retry_interval: RETRY_INTERVAL }
     }
 
-    /// Holds it until the signal comes, and releases it then, or until `on_loss` makes an error of a renewal that failed.
+    /// Holds the resource until the signal, and releases it then. Ends earlier if `on_loss` returns an error for a failed
+    /// renewal.
     pub(super) async fn run<E>(
         self,
         signal: CancellationToken,
@@ -84,7 +85,7 @@ impl Tenure {
                     is_held = false;
                     on_loss(failure)?;
                 }
-                // The first was told above.
+                // The first failure is logged above.
                 Err(_) if is_first => {}
                 Err(Failure { cause: Error::LockCollision, .. }) => {}
                 Err(Failure { uuid, cause }) => {
@@ -100,7 +101,7 @@ impl Tenure {
         }
     }
 
-    /// One attempt. One with a deadline waits for the server until then.
+    /// Makes one attempt. An attempt with a deadline waits for an unreachable server until the deadline.
     async fn lock(&self, deadline: Option<Duration>) -> Result<(), Failure> {
         let uuid = uuid::v4();
         let once = || self.locket.lock_as(&uuid, self.resource.clone(), self.ttl_in_seconds);
@@ -154,23 +155,23 @@ fn is_unserved(status: &Status) -> bool {
     false
 }
 
-/// The settings that both runners have.
+/// Defines the settings of both runners.
 macro_rules! settings {
     ($runner:ty) => {
         impl $runner {
-            /// Kept with the key, for whoever fetches it; replaced at every renewal.
+            /// Sets the value that is stored with the key and replaced by every renewal.
             pub fn value(mut self, value: impl Into<String>) -> Self {
                 self.0.resource.value = value.into();
                 self
             }
 
-            /// How long it stays if it is not renewed, in whole seconds, at least one.
+            /// Sets the time to live without a renewal, in whole seconds, at least one.
             pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
                 self.0.ttl_in_seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
                 self
             }
 
-            /// How long to wait after each attempt before the next, and how long one may take from the second on.
+            /// Sets the pause between an attempt and the next one. It is also the deadline of every attempt except the first.
             pub fn retry_interval(mut self, interval: std::time::Duration) -> Self {
                 self.0.retry_interval = interval;
                 self

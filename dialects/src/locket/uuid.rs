@@ -1,6 +1,6 @@
 //! Names of calls.
 
-/// A random one, of version 4.
+/// Returns a random UUID, of version 4.
 pub(super) fn v4() -> String {
     let version = 4 << 76;
     let variant = 2 << 62;

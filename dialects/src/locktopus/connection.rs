@@ -22,25 +22,25 @@ use crate::bearer::bearer;
 use crate::checked::{Checked, Greeting};
 use crate::stream::{self, Connector, Stream};
 
-/// The longest message of a server, in bytes: an answer is far shorter, and an error says a sentence.
+/// Maximum length of a message of a server, in bytes. A response is far shorter, and an error is one sentence.
 const MESSAGE_LEN_MAX: usize = 64 << 10;
-/// How long connecting may take, the greeting included.
+/// Maximum time to connect, including the WebSocket handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the server is asked whether it is there, since the original never speaks by itself.
+/// Interval of the pings. The original server sends no message on its own.
 const PING_PERIOD: Duration = Duration::from_secs(10);
-/// After so many pings without a word the server is given up.
+/// Number of unanswered pings after which the server counts as lost.
 const PINGS_MISSED_MAX: u32 = 2;
-/// How long to wait for the server's goodbye.
+/// Maximum wait for the close frame of the server.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
-/// The code that says that something went wrong.
+/// Close code for an error.
 const CLOSE_BROKEN: u16 = 3000;
-/// What stands before the text of an error.
+/// Prefix of an error message of the server.
 const ERROR_PREFIX: &str = "communication error: ";
 
 /// A connection that must speak HTTP.
 type Socket = Checked<Box<dyn Stream>>;
 
-/// What the client wants of the task.
+/// Order of the client to the task.
 #[derive(Debug)]
 pub(super) enum Order {
     Send(String),
@@ -75,7 +75,7 @@ impl Connection {
         Ok(Self { socket, session, orders, timer, pings_missed: 0 })
     }
 
-    /// Serves the connection to its end.
+    /// Serves the connection until it ends.
     pub(super) async fn run(mut self) {
         self.wait(PING_PERIOD);
         let reason = loop {
@@ -92,10 +92,10 @@ impl Connection {
         self.close(code).await;
     }
 
-    /// Does the next thing that is to be done.
+    /// Handles the next event.
     async fn step(&mut self) -> std::result::Result<(), CloseReason> {
         tokio::select! {
-            // What was ordered before the end is still said.
+            // Send all orders that came before the end.
             biased;
             order = self.orders.recv() => match order {
                 Some(Order::Send(text)) => self.send(Message::text(text)).await,
@@ -128,7 +128,7 @@ impl Connection {
                 let code = frame.map_or(CloseCode::Status, |frame| frame.code);
                 Err(CloseReason::ByServer { code: code.into() })
             }
-            // Pings are answered where they are read.
+            // The WebSocket library answers pings.
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(()),
         }
     }
@@ -156,7 +156,7 @@ impl Connection {
         self.session.send_if_modified(|session| session.end_with(reason));
     }
 
-    /// Says goodbye, with this code or as the server did, and waits a while for what it answers.
+    /// Sends a close frame with this code, or with the code of the server, and waits a while for the response.
     async fn close(&mut self, code: Option<CloseCode>) {
         self.wait(FAREWELL_MAX);
         let frame = code.map(|code| CloseFrame { code, reason: "".into() });
@@ -169,7 +169,7 @@ impl Connection {
             }
             Ok::<(), WebSocketError>(())
         };
-        // Whoever is gone already hears nothing.
+        // The server may already be gone; ignore errors.
         tokio::select! {
             _ = farewell => {}
             () = poll_fn(|context| self.timer.poll_fired(context)) => {}
@@ -179,7 +179,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // News only where the task did not come to its end.
+        // This changes the session only if the task was dropped before its end.
         self.end_with(CloseReason::Lost("the runtime of the connection has shut down".to_owned()));
     }
 }
@@ -230,7 +230,7 @@ fn out_of_reach(url: &str, error: &impl Display) -> LocktopusError {
     LocktopusError::Connect { url: url.to_owned(), problem: error.to_string() }
 }
 
-/// The server answered, but not by switching protocols.
+/// Returns the error for a response that does not switch protocols.
 fn unwanted(url: &str, answer: &http::Response<Option<Vec<u8>>>) -> LocktopusError {
     let message = answer.body().as_deref().unwrap_or_default();
     LocktopusError::Refused {

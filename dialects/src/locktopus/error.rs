@@ -1,19 +1,19 @@
-//! What can go wrong.
+//! Errors of a call, and reasons for the end of a connection.
 
-/// Short for a result of this dialect.
+/// Result of a call of this dialect.
 pub type Result<T> = std::result::Result<T, LocktopusError>;
 
-/// Why a call failed: all that there is.
+/// Reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocktopusError {
-    /// The address cannot be understood.
+    /// The address is not valid.
     #[error(
         "cannot use the address {url:?}: {problem}; expected ws://HOST:PORT/v1?namespace=NAME or wss://..."
     )]
     Url {
         /// The address.
         url: String,
-        /// What is wrong with it.
+        /// Description of the mistake.
         problem: String,
     },
     /// The TLS settings cannot be used.
@@ -33,26 +33,26 @@ pub enum LocktopusError {
         /// What went wrong.
         problem: String,
     },
-    /// The server wants no such connection.
+    /// The server refused the connection.
     #[error("{url} refused the connection with status {status}: {message}")]
     Refused {
         /// Where the client tried.
         url: String,
-        /// The status of HTTP.
+        /// HTTP status.
         status: u16,
-        /// What the server said; may be empty.
+        /// Message of the server; may be empty.
         message: String,
     },
-    /// There is nothing to lock.
+    /// The set of resources is empty.
     #[error("the set of resources is empty")]
     NoResources,
-    /// The connection has a lock already, or waits for one.
+    /// The connection already has a lock or waits for one.
     #[error("this connection already holds a lock or waits for one; release it first")]
     Locked,
-    /// There is no lock to wait for, or to release.
+    /// The connection has no lock to wait for or to release.
     #[error("this connection holds no lock")]
     NotLocked,
-    /// The lock that was waited for was released.
+    /// The lock was released while a task waited for it.
     #[error("released before acquired")]
     ReleasedBeforeAcquired,
     /// The connection has ended. If a lock was held, it is lost.
@@ -60,25 +60,25 @@ pub enum LocktopusError {
     Closed(CloseReason),
 }
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
-    /// This client closed it, or was dropped.
+    /// The client closed the connection, or was dropped.
     #[error("closed by the client")]
     ByClient,
-    /// The server closed it.
+    /// The server closed the connection.
     #[error("closed by the server with code {code}")]
     ByServer {
-        /// The code of the close frame; 1005 if it had none.
+        /// Code of the close frame; 1005 if it had none.
         code: u16,
     },
-    /// The server found something wrong, and said what.
+    /// The server reported an error.
     #[error("communication error: {0}")]
     Communication(String),
-    /// The server said something that nobody asked for, so it was closed with code 3000.
+    /// The server sent a message that answers no request, so the client closed the connection with code 3000.
     #[error("unexpected message: {0}")]
     Unexpected(String),
-    /// It broke, or the server is silent.
+    /// The connection broke, or the server stopped responding.
     #[error("connection lost: {0}")]
     Lost(String),
 }

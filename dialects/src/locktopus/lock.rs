@@ -5,7 +5,7 @@ use super::error::{CloseReason, Result};
 use super::message::Request;
 use super::session::Session;
 
-/// A lock that is held, from [`LocktopusClient::hold`]. Dropping it releases it, in the background.
+/// A held lock, from [`LocktopusClient::hold`]. Dropping it releases the lock in the background.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub struct LocktopusLock<'client> {
@@ -18,7 +18,7 @@ impl<'client> LocktopusLock<'client> {
         Self { client, number }
     }
 
-    /// Releases it, and returns when it is released.
+    /// Releases the lock and waits for the response.
     ///
     /// # Errors
     ///
@@ -27,12 +27,12 @@ impl<'client> LocktopusLock<'client> {
         self.client.release().await
     }
 
-    /// What the server calls it, as [`LocktopusClient::lock_id`].
+    /// Returns the id of the lock, as [`LocktopusClient::lock_id`] does.
     pub fn id(&self) -> String {
         self.client.lock_id().unwrap_or_default()
     }
 
-    /// Resolves when the connection ends, and with it the lock, and says why.
+    /// Returns a future that resolves when the connection ends, and the lock with it. The result is the reason.
     pub fn closed(&self) -> impl Future<Output = CloseReason> + Send + use<> {
         self.client.closed()
     }
@@ -44,7 +44,8 @@ impl<'client> LocktopusLock<'client> {
 
 impl Drop for LocktopusLock<'_> {
     fn drop(&mut self) {
-        // Nobody else uses the client meanwhile, so a lock that there is must be this one. It fails if there is none any more.
+        // The guard borrows the client mutably, so any lock of the client is this one. The call fails if the lock is already
+        // released.
         let _ = self.client.ask(&Request::Release, Session::ask_release);
     }
 }

@@ -1,10 +1,10 @@
-//! What is said on a connection, as JSON.
+//! Messages of a connection, as JSON.
 
 use serde::{Deserialize, Serialize};
 
 use super::resource::Resource;
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Debug, Serialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
 pub(super) enum Request<'a> {
@@ -12,7 +12,7 @@ pub(super) enum Request<'a> {
     Release,
 }
 
-/// What the server says about a lock.
+/// Response of the server about a lock.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Answer {
     pub(super) id: String,
@@ -20,16 +20,16 @@ pub(super) struct Answer {
     pub(super) state: State,
 }
 
-/// Which request is answered.
+/// Request that a response belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Action {
-    /// Also where the lock was acquired later.
+    /// Also the action of a later grant.
     Lock,
     Release,
 }
 
-/// Where the connection stands from then on.
+/// State of the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {

@@ -1,10 +1,10 @@
 //! Locktopus: sets of paths of a tree, over a WebSocket.
 //!
-//! For code that was written for Locktopus, or by somebody who knows it. One connection belongs to one namespace and has at
-//! most one lock at a time, on a set of [`Resource`]s that is granted as a whole. [`LocktopusClient::lock`] says whether it
-//! was acquired at once or has a place in the queue, [`LocktopusClient::acquire`] waits for it, and
-//! [`LocktopusClient::release`] gives it back, held or not. It speaks the protocol of Locktopus, so it works with the
-//! original server as well as with the port of ours for HTTP (`--http-listen`, 7422).
+//! This dialect is for code that was written for Locktopus, and for programmers who know it. A connection belongs to one
+//! namespace. It has at most one lock at a time, on a set of [`Resource`]s that is granted as a whole.
+//! [`LocktopusClient::lock`] returns whether the lock was acquired at once or waits in the queue. [`LocktopusClient::acquire`]
+//! waits for the lock, and [`LocktopusClient::release`] releases it or removes it from the queue. The dialect speaks the
+//! protocol of Locktopus, so it works with the original server and with the HTTP port of Waymaker (`--http-listen`, 7422).
 //!
 //! ```no_run
 //! use waymaker_dialects::locktopus::{LocktopusClient, Resource};
@@ -26,23 +26,23 @@
 //! # async fn ship() {}
 //! ```
 //!
-//! [`LocktopusClient::hold`] does the first two steps in one, and its guard releases when it is dropped.
+//! [`LocktopusClient::hold`] combines the first two steps, and its guard releases the lock when it is dropped.
 //!
 //! # How long a lock lasts
 //!
-//! As long as its connection. There is nothing to renew, and there is no fence. If the connection ends without a release
-//! the lock is lost, and the server keeps everybody else out for the abandon timeout only: stop working on the resources
-//! when [`LocktopusClient::closed`] resolves. To come back is to connect and to lock anew.
+//! A lock lasts as long as its connection. It needs no renewal and has no fence. If the connection ends without a release, the
+//! lock is lost, and the server excludes other clients only for the abandon timeout. Stop working on the resources when
+//! [`LocktopusClient::closed`] resolves. To continue, connect again and request a new lock.
 //!
 //! # Different on purpose
 //!
-//! - A namespace may have any characters: [`ConnectionOptions`] encode it, which the clients of Locktopus leave to others.
-//! - Resources are given with each lock. The Go client keeps those of the lock before, so its sets grow.
-//! - A set may be locked right after a release that nobody waited for. Whatever else comes at the wrong time is a
+//! - A namespace may contain any characters: [`ConnectionOptions`] encode them. The clients of Locktopus leave that to their
+//!   callers.
+//! - Each lock names its resources. The Go client adds them to the resources of the previous lock, so its sets grow.
+//! - A set may be locked right after a release, without a wait for the response. Every other call at a wrong time returns a
 //!   [`LocktopusError`], and the connection goes on.
-//! - A server that died without a word is missed after half a minute, since it is asked whether it is there.
-//! - An error of the server comes with its text, as [`CloseReason::Communication`], where the TypeScript client waits for
-//!   ever.
+//! - The client sends pings, so it notices a dead server after half a minute.
+//! - An error of the server is returned with its text, as [`CloseReason::Communication`]. The TypeScript client waits forever.
 
 mod connection;
 mod error;
@@ -66,9 +66,8 @@ use session::{Progress, Session};
 
 /// One connection to a namespace, with at most one lock.
 ///
-/// All methods may be called from several tasks at once. None of them needs to be seen through: whatever was asked of the
-/// server before a future was dropped happens all the same, and later calls go on from there. Dropping the client closes
-/// the connection.
+/// Several tasks may call all methods at the same time. A request stays in effect if its future is dropped, and later calls
+/// continue from there. Dropping the client closes the connection.
 #[derive(Debug)]
 pub struct LocktopusClient {
     session: watch::Sender<Session>,
@@ -76,13 +75,13 @@ pub struct LocktopusClient {
 }
 
 impl LocktopusClient {
-    /// Connects to `ws://HOST:PORT/v1?namespace=NAME`, or encrypted to `wss://` with the defaults of [`Tls`], optionally with
-    /// `&abandon-timeout-ms=NUMBER`. To be called in a tokio runtime, in which the connection lives.
+    /// Connects to `ws://HOST:PORT/v1?namespace=NAME`, or with TLS and the defaults of [`Tls`] to `wss://`, optionally with
+    /// `&abandon-timeout-ms=NUMBER`. Must be called inside a tokio runtime, in which the connection lives.
     ///
     /// # Errors
     ///
-    /// [`LocktopusError::Url`] for another address, [`LocktopusError::Connect`] where no server answers, and
-    /// [`LocktopusError::Refused`] where it wants no such connection.
+    /// [`LocktopusError::Url`] for another address, [`LocktopusError::Connect`] if no server responds, and
+    /// [`LocktopusError::Refused`] if the server refuses the connection.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_tls(url, &Tls::new()).await
     }
@@ -111,7 +110,7 @@ impl LocktopusClient {
         Ok(Self { session, orders })
     }
 
-    /// The same by options.
+    /// Connects with these options.
     ///
     /// # Errors
     ///
@@ -121,8 +120,8 @@ impl LocktopusClient {
         Self::connect_tls(&options.url(), options.tls_settings().unwrap_or(&default)).await
     }
 
-    /// Asks for all of these resources together. True if they were acquired at once; false if the lock has its place in the
-    /// queue, for [`LocktopusClient::acquire`] to wait for.
+    /// Requests all of these resources together. Returns true if they were acquired at once, and false if the lock waits in the
+    /// queue; [`LocktopusClient::acquire`] then waits for it.
     ///
     /// # Errors
     ///
@@ -134,8 +133,8 @@ impl LocktopusClient {
         self.answered(number).await
     }
 
-    /// Waits until all of these resources are held, and releases them when the guard is dropped. Dropping the future gives
-    /// up the place in the queue.
+    /// Waits until all of these resources are held. The guard releases them when it is dropped. Dropping the future gives up
+    /// the queue position.
     ///
     /// # Errors
     ///
@@ -146,18 +145,19 @@ impl LocktopusClient {
         Ok(lock)
     }
 
-    /// Waits until the lock is acquired, without limit; returns at once if it is. May be dropped and called again.
+    /// Waits until the lock is acquired, without limit; returns at once if it is. The future may be dropped and the call
+    /// repeated.
     ///
     /// # Errors
     ///
-    /// [`LocktopusError::NotLocked`] if no lock was asked for, [`LocktopusError::ReleasedBeforeAcquired`] if it was
-    /// released, before this call or meanwhile, and [`LocktopusError::Closed`].
+    /// [`LocktopusError::NotLocked`] without a request for a lock, [`LocktopusError::ReleasedBeforeAcquired`] if the lock was
+    /// released before or during this call, and [`LocktopusError::Closed`].
     pub async fn acquire(&self) -> Result<()> {
         let number = self.session.borrow().current()?;
         self.acquired(number).await
     }
 
-    /// Releases the lock, or gives up its place in the queue. Nothing is held any more when it returns.
+    /// Releases the lock, or gives up its queue position. The connection holds nothing when this returns.
     ///
     /// # Errors
     ///
@@ -171,18 +171,19 @@ impl LocktopusClient {
         }
     }
 
-    /// What the server calls the lock, or the last one after its release: a number that rises with each lock of the
-    /// namespace. `None` before the first.
+    /// Returns the id of the lock, or of the last lock after its release: a number that rises with each lock of the namespace.
+    /// `None` before the first lock.
     pub fn lock_id(&self) -> Option<String> {
         self.session.borrow().lock_id().map(str::to_owned)
     }
 
-    /// The lock is held now. It is not while it waits, once it was released, or after the connection ended.
+    /// Returns whether the lock is held now. It is not held while it waits, after its release, or after the end of the
+    /// connection.
     pub fn is_acquired(&self) -> bool {
         self.session.borrow().is_acquired()
     }
 
-    /// Resolves when the connection ends, and says why. From then on the lock is lost.
+    /// Returns a future that resolves when the connection ends, with the reason. The lock is lost from then on.
     pub fn closed(&self) -> impl Future<Output = CloseReason> + Send + use<> {
         let mut session = self.session.subscribe();
         async move {
@@ -191,16 +192,16 @@ impl LocktopusClient {
         }
     }
 
-    /// Closes the connection with code 1000, and returns when it is closed. A lock that was not released stays for the
-    /// abandon timeout. Once closed there is nothing left to do.
+    /// Closes the connection with code 1000, and waits until it is closed. An unreleased lock stays for the abandon timeout.
+    /// Later calls have no effect.
     pub async fn close(&self) {
         self.session.send_if_modified(|session| session.end_with(CloseReason::ByClient));
-        // It fails if the connection has ended.
+        // The connection may have ended; ignore the error.
         let _ = self.orders.send(Order::Close);
         self.orders.closed().await;
     }
 
-    /// Asks for a lock and says its number, once a release under way has ended.
+    /// Requests a lock and returns its number, after a pending release has ended.
     async fn ask_lock(&self, resources: &[Resource]) -> Result<u64> {
         if resources.is_empty() {
             return Err(LocktopusError::NoResources);
@@ -216,8 +217,8 @@ impl LocktopusClient {
         }
     }
 
-    /// Changes the session and, if it says so, sends the request: both in one step, so that the server hears of everything
-    /// in the order in which it was decided. The number of the lock, and whether something was sent.
+    /// Changes the session and, if `change` returns true, sends the request. Both are one step, so the server receives requests
+    /// in the order of the changes. Returns the number of the lock and whether the request was sent.
     fn ask(&self, request: &Request<'_>, change: fn(&mut Session) -> Result<bool>) -> Result<(u64, bool)> {
         let mut result = Ok(false);
         let mut number = 0;
@@ -226,7 +227,7 @@ impl LocktopusClient {
             number = session.number();
             let is_sent = matches!(result, Ok(true));
             if is_sent {
-                // It fails if the connection has ended, which the session will say.
+                // The connection may have ended; the session reports that.
                 let _ = self.orders.send(Order::Send(request.encode()));
             }
             is_sent
@@ -234,7 +235,7 @@ impl LocktopusClient {
         result.map(|is_sent| (number, is_sent))
     }
 
-    /// Waits until so much has become of a lock.
+    /// Waits until the progress of a lock is enough, and returns it.
     async fn progress(&self, number: u64, is_enough: fn(&Progress) -> bool) -> Progress {
         let mut session = self.session.subscribe();
         loop {
@@ -247,7 +248,7 @@ impl LocktopusClient {
         }
     }
 
-    /// Waits until the server has said whether a lock has to wait: false if so.
+    /// Waits until the server reports whether a lock was acquired (true) or waits (false).
     async fn answered(&self, number: u64) -> Result<bool> {
         self.progress(number, |progress| *progress != Progress::Asked).await.outcome()
     }

@@ -1,11 +1,11 @@
-//! Where to connect to.
+//! Address of a server.
 
 use std::time::Duration;
 
 use form_urlencoded::Serializer;
 use waymaker_client::Tls;
 
-/// A server, and a namespace on it.
+/// Server and namespace.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,20 +25,21 @@ pub struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// The port of ours is 7422 by default, that of the original server 9009.
+    /// Creates options. The default HTTP port is 7422 for Waymaker and 9009 for the original server.
     pub fn new(host: impl Into<String>, port: u16, namespace: impl Into<String>) -> Self {
         Self { host: host.into(), port, namespace: namespace.into(), abandon_timeout: None, tls: None }
     }
 
-    /// How long a lock stays when the connection ends without a release, in whole milliseconds. It should be as long as it
-    /// takes to notice that and to stop working. Without it the server's default holds, a minute unless it is told otherwise.
+    /// Sets the time for which a lock stays after its connection ends without a release, in whole milliseconds. It should cover
+    /// the time to notice the loss and to stop working. The default is that of the server: a minute, unless its options change
+    /// it.
     #[must_use]
     pub fn abandon_timeout(mut self, timeout: Duration) -> Self {
         self.abandon_timeout = Some(timeout);
         self
     }
 
-    /// Encrypts the connection, with these settings. The address then begins with `wss://`.
+    /// Encrypts the connection with these settings. The address then begins with `wss://`.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -50,7 +51,7 @@ impl ConnectionOptions {
         self.tls.as_ref()
     }
 
-    /// The address that these options make.
+    /// Returns the address of these options.
     pub fn url(&self) -> String {
         let Self { host, port, namespace, abandon_timeout, tls } = self;
         let scheme = if tls.is_some() { "wss" } else { "ws" };

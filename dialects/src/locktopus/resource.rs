@@ -1,37 +1,37 @@
-//! What is locked.
+//! Resources of a lock.
 
 use serde::Serialize;
 
-/// A path of segments, and whether it is to be read or written. Two resources exclude each other if one path is the
-/// beginning of the other, or equal, and at least one of the two is to be written. Those of one lock never do.
+/// A path of segments, and whether the lock reads or writes it. Two resources exclude each other if one path is equal to the
+/// other or a prefix of it, and at least one of the two is written. Resources of the same lock never exclude each other.
 ///
-/// No segments are the whole namespace; an empty segment is a segment like any other.
+/// An empty path is the whole namespace. An empty segment is a segment like any other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Resource {
-    /// Shared or alone.
+    /// Access to the path, shared or exclusive.
     #[serde(rename = "type")]
     pub access: Access,
-    /// From the root down.
+    /// Segments, from the root down.
     pub path: Vec<String>,
 }
 
-/// The access to a resource: alone, or with others at the same time.
+/// Access to a resource, shared or exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Together with others who read.
+    /// Shared with other readers.
     Read,
-    /// Alone.
+    /// Exclusive.
     Write,
 }
 
 impl Resource {
-    /// A path to be read, and with it all that lies below.
+    /// Returns a resource that reads a path and everything below it.
     pub fn read<S: Into<String>>(path: impl IntoIterator<Item = S>) -> Self {
         Self { access: Access::Read, path: path.into_iter().map(Into::into).collect() }
     }
 
-    /// A path to be written, and with it all that lies below.
+    /// Returns a resource that writes a path and everything below it.
     pub fn write<S: Into<String>>(path: impl IntoIterator<Item = S>) -> Self {
         Self { access: Access::Write, path: path.into_iter().map(Into::into).collect() }
     }

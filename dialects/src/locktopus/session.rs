@@ -1,17 +1,17 @@
-//! One connection as its client sees it: what was asked for, and what each answer changes. No I/O.
+//! State machine of one connection, as the client sees it: requests, and the effect of each response. No I/O.
 
 use super::error::{CloseReason, LocktopusError, Result};
 use super::message::{Action, Answer, State};
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     phase: Phase,
-    /// How many locks were asked for, which tells each from the next.
+    /// Number of requested locks, which identifies the current one.
     number: u64,
-    /// What the server calls the last one, once it said so.
+    /// Id of the last lock, once the server has sent it.
     lock_id: Option<String>,
-    /// Set once: after it nothing happens any more.
+    /// Reason for the end of the connection; nothing changes afterwards.
     end: Option<CloseReason>,
 }
 
@@ -19,15 +19,15 @@ pub(super) struct Session {
 enum Phase {
     #[default]
     Ready,
-    /// The server has not said yet whether the lock waits.
+    /// The server has not reported yet whether the lock waits.
     Asked,
     Enqueued,
     Acquired,
-    /// The server was asked to end the lock. What it says about it meanwhile crossed with that.
+    /// The release is sent. Messages about the lock in the meantime have crossed with it.
     Releasing,
 }
 
-/// What became of one lock.
+/// Progress of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Asked,
@@ -35,12 +35,12 @@ pub(super) enum Progress {
     Acquired,
     Releasing,
     Released,
-    /// The connection ended before.
+    /// The connection ended first.
     Over(CloseReason),
 }
 
 impl Progress {
-    /// Returns whether the lock is held; an error once it is over.
+    /// Returns whether the lock is held, or an error once it has ended.
     pub(super) fn outcome(self) -> Result<bool> {
         match self {
             Self::Asked | Self::Enqueued => Ok(false),
@@ -72,7 +72,7 @@ impl Session {
         self.phase == Phase::Releasing && self.end.is_none()
     }
 
-    /// The number of the lock that may be waited for.
+    /// Returns the number of the lock that a task may wait for.
     pub(super) fn current(&self) -> Result<u64> {
         self.check_open()?;
         match (self.phase, self.number) {
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// Begins another lock. True if the server is to be asked; false if a release under way must end before.
+    /// Begins another lock. Returns true if the request must be sent, and false if a pending release must end first.
     pub(super) fn ask_lock(&mut self) -> Result<bool> {
         self.check_open()?;
         match self.phase {
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Begins a release. True if the server is to be asked; false if it was already.
+    /// Begins a release. Returns true if the request must be sent, and false if it is already sent.
     pub(super) fn ask_release(&mut self) -> Result<bool> {
         self.check_open()?;
         match self.phase {
@@ -110,11 +110,11 @@ impl Session {
         }
     }
 
-    /// Takes what the server says.
+    /// Handles a response of the server.
     ///
     /// # Errors
     ///
-    /// Gives it back if nobody asked for it.
+    /// Returns the response if it belongs to no request.
     pub(super) fn handle(&mut self, answer: Answer) -> std::result::Result<(), Answer> {
         let is_about_ours = self.lock_id.as_ref().is_none_or(|id| *id == answer.id);
         let phase = match (self.phase, answer.action, answer.state) {
@@ -130,7 +130,7 @@ impl Session {
         Ok(())
     }
 
-    /// What became of the lock with this number.
+    /// Returns the progress of the lock with this number.
     pub(super) fn progress(&self, number: u64) -> Progress {
         if self.number != number || self.phase == Phase::Ready {
             return Progress::Released;
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// The connection ends. True if that is news: the first reason counts.
+    /// Records the end of the connection. Returns true for the first reason; later reasons are ignored.
     pub(super) fn end_with(&mut self, reason: CloseReason) -> bool {
         let is_news = self.end.is_none();
         self.end.get_or_insert(reason);

@@ -1,4 +1,4 @@
-//! What has an id on the server, and is to be unlocked in the end.
+//! A claim with an id on the server, which is unlocked in the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use waymaker_client::{BootClock, Clock};
 
 use super::{Error, Waymaker};
 
-/// For how long it is tried to unlock; then the lease has to end it.
+/// Maximum time for attempts to unlock; afterwards the lease ends the lock.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A lock, or a place in its queue. Unlocked when dropped, by a task of the runtime that it was made in.
+/// A lock, or a queue position. When it is dropped, a task of the runtime in which it was created unlocks it.
 #[derive(Debug)]
 pub(super) struct Claim {
     client: Waymaker,
@@ -26,7 +26,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Called inside a runtime.
+    /// Creates a claim. Must be called inside a runtime.
     pub(super) fn new(client: &Waymaker, key: &str, id: String) -> Self {
         let (client, key) = (client.clone(), key.to_owned());
         let (runtime, is_superseded) = (Handle::current(), Arc::default());
@@ -45,10 +45,10 @@ impl Claim {
         &self.id
     }
 
-    /// Unlocks it behind the caller's back.
+    /// Unlocks the claim in the background.
     pub(super) fn give_back(self) {}
 
-    /// Leaves it as it is.
+    /// Drops the claim without unlocking it.
     pub(super) fn forget(self) {
         drop(self.disarmed());
     }
@@ -64,7 +64,7 @@ impl Claim {
         Arc::clone(&self.is_superseded)
     }
 
-    /// Unlocks it and waits for the answer. If the caller gives this up, it is unlocked in the background.
+    /// Unlocks the claim and waits for the response. If the caller drops the future, the claim is unlocked in the background.
     pub(super) async fn unlock(self) -> Result<(), Error> {
         // Dropped after the claim, so no attempt gets between an unlock that is given up and the one in the background.
         let _unlocking = self.client.unlocks.begin(&self.key);
@@ -99,7 +99,7 @@ async fn unlock(client: &Waymaker, key: &str, id: &str) -> Result<(), Error> {
             Err(error) if error.is_passing() && Instant::now() < ends => {
                 sleep(backoff.next(BootClock.now())).await;
             }
-            // The call before may have been served, and its answer lost.
+            // The previous call may have succeeded although its response was lost.
             Err(Error::NotFound(_)) if !backoff.is_fresh() => return Ok(()),
             answer => return answer,
         }

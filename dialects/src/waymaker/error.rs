@@ -1,47 +1,48 @@
-//! What can go wrong, in the words of the contract.
+//! Errors, with the words of the contract.
 
 use tonic::{Code, Status};
 
-/// Why a call failed. Those with a text are the `result_code`s of the contract, the text is the server's `message`.
+/// Reason why a call failed. The variants with a text are the `result_code`s of the contract; the text is the `message` of the
+/// server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The wait ended before the grant; a try met somebody.
+    /// The wait ended before the grant, or a try found the key held.
     #[error("timeout: {0}")]
     Timeout(String),
-    /// A field is not as it must be. A stream says the same of a fence scope that the server does not have.
+    /// A field is not valid. A stream also reports an unavailable fence scope with this error.
     #[error("bad_input: {0}")]
     BadInput(String),
     /// The server does not have this fence scope.
     #[error("invalid_scope: {0}")]
     InvalidScope(String),
-    /// No lock of this key has this id, or it is over.
+    /// No lock of this key has this id, or the lock has ended.
     #[error("not_found: {0}")]
     NotFound(String),
-    /// It waits still.
+    /// The claim is still waiting.
     #[error("not_held: {0}")]
     NotHeld(String),
     /// The batch has no keys.
     #[error("no_keys: {0}")]
     NoKeys(String),
-    /// Somebody who knew the id gave it up while it waited.
+    /// A client that knew the id removed the claim while it waited.
     #[error("cancelled: {0}")]
     Cancelled(String),
-    /// The server stops.
+    /// The server is stopping.
     #[error("shutdown: {0}")]
     Shutdown(String),
-    /// The server could not, or said something that the contract does not know.
+    /// The server failed, or sent a code that the contract does not define.
     #[error("internal: {0}")]
     Internal(String),
     /// Another stream with the same `request_id` replaced this stream.
     #[error("superseded: another stream with the same request_id replaced this stream")]
     Superseded,
-    /// The call did not come through, or the answer did not. The call may have taken effect.
+    /// The call failed, or its response was lost. The call may have taken effect.
     #[error("transport: {0}")]
     Transport(#[from] Status),
 }
 
 impl Error {
-    /// From a `result_code`, or from the word that the message of an event begins with.
+    /// Returns the error for a `result_code`, or for the first word of the message of an event.
     pub(super) fn of(code: &str, message: &str) -> Self {
         let text = message.to_owned();
         match code {
@@ -58,17 +59,17 @@ impl Error {
         }
     }
 
-    /// From the message of an event.
+    /// Returns the error for the message of an event.
     pub(super) fn of_event(message: &str) -> Self {
         let (code, detail) = message.split_once(':').unwrap_or((message, ""));
         Self::of(code, detail.trim_start())
     }
 
-    /// Asking again may help: the connection broke, or the server is not there for a while.
+    /// Returns whether another attempt may succeed: the connection broke, or the server is unavailable for a while.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Shutdown(_) | Self::Internal(_) => true,
-            // What breaks a connection has one of these, depending on where it is noticed.
+            // A broken connection has one of these codes, depending on the place that detects it.
             Self::Transport(status) => matches!(
                 status.code(),
                 Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal | Code::DeadlineExceeded

@@ -1,61 +1,61 @@
-//! What a stream says.
+//! Events of a stream.
 
 use waymaker_proto::waymaker::{self as contract, LockEventType};
 
 use super::Error;
 
-/// One event of an attempt. Times are milliseconds since 1970 by the server's clock.
+/// Event of an attempt to acquire a lock. Times are milliseconds since 1970 by the clock of the server.
 #[derive(Debug)]
 pub enum LockEvent {
-    /// It is queued. Comes again, with another id, if the place in the queue was lost with the connection.
+    /// The claim is queued. This event is repeated, with another id, if the queue position was lost with the connection.
     Waiting {
-        /// Whoever knows it may give up the place, and later the lock.
+        /// Id of the claim. A client that knows it can give up the queue position, and later the lock.
         id: String,
-        /// Until when it waits at most.
+        /// End of the wait.
         waiting_expires_at: i64,
     },
-    /// It is granted.
+    /// The lock is granted.
     Acquired {
         /// Of the lock.
         id: String,
-        /// When the lease ends, unless it is extended.
+        /// End of the lease, unless it is extended.
         lease_expires_at: i64,
         /// When it was granted.
         acquired_at: i64,
-        /// Rises with each grant of the key.
+        /// Fence, which rises with each grant of the key.
         fence_token: u64,
     },
-    /// It is held still. This renews nothing.
+    /// The lock is still held. This event renews nothing.
     Heartbeat {
         /// Of the lock.
         id: String,
-        /// When the lease ends, as it is now.
+        /// Current end of the lease.
         lease_expires_at: i64,
         /// When it was granted.
         acquired_at: i64,
     },
-    /// It will not be granted. Nothing follows.
+    /// The lock will not be granted. No event follows.
     Failed {
-        /// Of what waited; empty if nothing did.
+        /// Id of the waiting claim; empty if there was none.
         id: String,
-        /// Why.
+        /// Reason.
         error: Error,
     },
-    /// It is held no more. Nothing follows.
+    /// The lock is no longer held. No event follows.
     Expired {
         /// Of the lock.
         id: String,
-        /// When the lease ended, as far as was known.
+        /// Last known end of the lease.
         lease_expires_at: i64,
-        /// The local deadline passed; the server was not heard of.
+        /// Whether the local deadline passed without an event of the server.
         local: bool,
-        /// Why, for people.
+        /// Reason, for people.
         message: String,
     },
 }
 
 impl LockEvent {
-    /// `None` for an event of a type that came into the contract later.
+    /// Converts an event of the contract; `None` if its type is unknown.
     pub(super) fn of(event: contract::LockEvent) -> Option<Self> {
         let event_type = event.event_type();
         let contract::LockEvent { message, id, lease_expires_at, acquired_at, .. } = event;

@@ -14,51 +14,53 @@ use super::claim::Claim;
 use super::local_deadline::LocalDeadline;
 use super::{Error, LockEvent, LockEvents};
 
-/// A lock that is held, until it is unlocked, dropped or lost.
+/// A lock that is held until it is unlocked, dropped or lost.
 ///
-/// The contract renews nothing by itself: it is held for `max_lease_period`, or until where [`Held::extend`] moved that. It is lost
-/// at the local deadline at the latest, which lies before the end of the lease on the server, whatever the network does.
+/// The contract has no renewal: the lock is held for `max_lease_period`, or until the end that [`Held::extend`] set. It counts
+/// as lost at the local deadline at the latest. The local deadline lies before the end of the lease on the server, for any
+/// network delay.
 ///
-/// Dropping it unlocks it from a task of the runtime that it was acquired in; [`Held::unlock`] also waits for the answer.
+/// Dropping the guard unlocks the lock from a task of the runtime in which it was acquired; [`Held::unlock`] also waits for the
+/// response.
 ///
-/// The contract unlocks by id alone. With a `request_id`, another client that asks while the unlock is on its way finds the lock, and the
-/// unlock then ends it for that client too. Wait for [`Held::unlock`] before another client asks with the same `request_id`. Clones of one
-/// [`Waymaker`](super::Waymaker) wait for each other's unlocks.
+/// The contract unlocks by id alone. With a `request_id`, another client that acquires the lock during an unlock gets the lock
+/// with the same id, and the unlock then ends it for that client too. Wait for [`Held::unlock`] before another client uses the
+/// same `request_id`. Clones of one [`Waymaker`](super::Waymaker) wait for unlocks of each other.
 #[must_use = "dropping the guard unlocks the lock"]
 pub struct Held {
     claim: Claim,
     fence_token: u64,
     deadline: Arc<LocalDeadline>,
     loss: watch::Receiver<Option<Loss>>,
-    /// Follows the events.
+    /// Task that reads the events.
     watcher: Watcher,
 }
 
-/// Why a lock is held no more.
+/// Reason why a lock is no longer held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The server ended the lease, or does not know the lock any more.
+    /// The lease expired on the server, or the server no longer knows the lock.
     Expired,
     /// The local deadline passed. The server may or may not still consider the lock held.
     LocalDeadline,
-    /// Somebody who knew the id unlocked it.
+    /// A client that knew the id unlocked the lock.
     Unlocked,
     /// Another stream with the same `request_id` replaced this stream and owns the lock now.
     Superseded,
-    /// The guard is gone, or the runtime in which the lock was acquired.
+    /// The guard or the runtime in which the lock was acquired was dropped.
     Unwatched,
 }
 
 impl Held {
     pub(super) async fn acquire(mut events: LockEvents) -> Result<Self, Error> {
-        // Whoever drops this future gives up what it has come to.
+        // A caller that drops this future gives up the queue position.
         let mut place: Option<Claim> = None;
         let last = loop {
             match events.next().await {
                 Some(Ok(LockEvent::Waiting { id, .. })) => {
                     let waiting = events.claim(id);
-                    // An older place was lost with its connection.
+                    // An older queue position was lost with its connection.
                     if let Some(lost) = place.replace(waiting) {
                         lost.forget();
                     }
@@ -81,7 +83,7 @@ impl Held {
                 }
             }
         };
-        // A place that the server says is over needs no unlocking; of one that was lost with its connection nobody knows.
+        // A position that the server has ended needs no unlock. A position that was lost with its connection may still exist.
         if let (Some(place), false) = (place, matches!(last, Error::Transport(_))) {
             place.forget();
         }
@@ -111,33 +113,33 @@ impl Held {
         Self { claim, fence_token, deadline, loss, watcher: Watcher(watching.abort_handle()) }
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &str {
         self.claim.key()
     }
 
-    /// Whoever knows it may unlock the lock or extend its lease.
+    /// Returns the id of the lock. A client that knows it can unlock the lock or extend its lease.
     pub fn id(&self) -> &str {
         self.claim.id()
     }
 
-    /// Rises with each grant of the key. Whatever is written under the lock must refuse one older than the newest it has
-    /// seen.
+    /// Returns the fence token, which rises with each grant of the key. A system to which the holder writes must refuse a token
+    /// that is older than the newest it has seen.
     pub fn fence_token(&self) -> u64 {
         self.fence_token
     }
 
-    /// Whether the lock still counts as held, by the clock and by the events of the server.
+    /// Returns whether the lock still counts as held, by the clock and by the events of the server.
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Time left until the local deadline; zero once the lock is lost.
+    /// Returns the time until the local deadline; zero once the lock is lost.
     pub fn remaining(&self) -> Duration {
         self.deadline.get().since(BootClock.now())
     }
 
-    /// Ends when the lock is lost, with the reason. The future does not borrow the guard.
+    /// Returns a future that ends when the lock is lost, with the reason. The future does not borrow the guard.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         let mut loss = self.loss.clone();
         async move {
@@ -149,21 +151,21 @@ impl Held {
     /// Moves the end of the lease to `lease_timeout` from now on, which may also shorten it.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the lock is lost, [`Error::BadInput`] for a lease of zero, [`Error::Transport`] if the answer
-    /// did not come.
+    /// [`Error::NotFound`] if the lock is lost, [`Error::BadInput`] for a lease of zero, and [`Error::Transport`] if the
+    /// response did not arrive.
     pub async fn extend(&self, lease_timeout: Duration) -> Result<Lease, Error> {
         self.deadline.extend(self.claim.client(), self.key(), self.id(), lease_timeout).await
     }
 
-    /// Unlocks it and waits for the answer, for at most ten seconds if the server cannot be reached. Dropping the future unlocks it in the
-    /// background.
+    /// Unlocks the lock and waits for the response, for at most ten seconds if the server cannot be reached. If the future is
+    /// dropped, the lock is unlocked in the background.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if the lock was lost before: what was done under it was not protected to the end.
-    /// [`Error::Superseded`] if another stream with the same `request_id` has the lock, which stays.
+    /// [`Error::NotFound`] if the lock was lost before: the last work under it was not protected. [`Error::Superseded`] if
+    /// another stream with the same `request_id` has the lock, which stays.
     pub async fn unlock(self) -> Result<(), Error> {
         let Self { claim, watcher, .. } = self;
-        // The server ends the stream of a lock that is unlocked, which is no loss now.
+        // The server ends the stream of an unlocked lock, which is not a loss.
         drop(watcher);
         claim.unlock().await
     }
@@ -193,7 +195,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when its owner is dropped.
 struct Watcher(AbortHandle);
 
 impl Drop for Watcher {

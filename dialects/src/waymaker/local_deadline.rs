@@ -1,4 +1,4 @@
-//! Until when a lock may be believed in without another word of the server.
+//! Local deadline of a lock: the time until which its holder may believe in it without an event of the server.
 
 use std::time::Duration;
 
@@ -11,16 +11,17 @@ use waymaker_proto::waymaker::Lease;
 use super::request::milliseconds;
 use super::{Error, Waymaker};
 
-/// No server gives a longer lease.
+/// Maximum lease of every server.
 const LEASE_MAX: Duration = Duration::from_secs(86_400);
-/// A sleep does not count the time for which the machine is suspended, so it looks at the clock now and then.
+/// Maximum sleep between two looks at the clock: a sleep does not count the time for which the machine is suspended.
 const NAP: Duration = Duration::from_secs(1);
 
-/// An instant that lies before the end of the lease on the server; never, while nothing is held. What was over stays over.
+/// An instant before the end of the lease on the server; [`BootTime::NEVER`] while no lock is held. A passed deadline never
+/// moves.
 #[derive(Debug)]
 pub(super) struct LocalDeadline {
     at: watch::Sender<BootTime>,
-    /// Held by the one extension that is on its way: answers may come in another order than the server serves the calls.
+    /// Serialises extensions: responses may arrive in another order than the server served the calls.
     extending: Mutex<()>,
 }
 
@@ -33,12 +34,12 @@ impl LocalDeadline {
         *self.at.borrow()
     }
 
-    /// Makes it earlier, if it is later than that.
+    /// Moves the deadline to `to` if that is earlier.
     pub(super) fn lower(&self, to: BootTime) {
         self.at.send_if_modified(|at| std::mem::replace(at, to.min(*at)) != *at);
     }
 
-    /// Moves it, unless it has passed. Returns whether it moved.
+    /// Moves the deadline, unless it has passed. Returns whether it moved.
     fn set(&self, to: BootTime) -> bool {
         self.at.send_if_modified(|at| {
             let is_ahead = BootClock.now() < *at;
@@ -49,14 +50,14 @@ impl LocalDeadline {
         })
     }
 
-    /// Waits until it has passed.
+    /// Waits until the deadline has passed.
     pub(super) async fn passed(&self) {
         let mut changes = self.at.subscribe();
         loop {
             let at = *changes.borrow_and_update();
             let left = at.since(BootClock.now());
             if at == BootTime::NEVER {
-                // The sender is here, so this waits for nothing but a change.
+                // The sender is `self`, so this cannot fail.
                 let _ = changes.changed().await;
             } else if left.is_zero() {
                 return;
@@ -66,9 +67,9 @@ impl LocalDeadline {
         }
     }
 
-    /// Extends the lease, and moves with it: to the length of the lease after the call was sent, less the margin. The
-    /// server may have heard of a call that failed, so a shorter lease counts from the moment of the call. Calls are sent one after
-    /// the other.
+    /// Extends the lease, and moves the deadline to the end of the new lease, counted from the time at which the call was sent,
+    /// less the margin. The server may have served a call that failed, so a shorter lease counts from the moment of the call.
+    /// Calls are sent one after the other.
     pub(super) async fn extend(
         &self,
         client: &Waymaker,

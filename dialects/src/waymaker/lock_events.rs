@@ -23,36 +23,38 @@ use super::{Error, LockEvent, LockRequest, Waymaker};
 /// Waiting* -> Failed
 /// ```
 ///
-/// An end without `Expired` means that somebody unlocked it.
+/// An end without `Expired` means that a client unlocked the lock.
 ///
-/// If the stream breaks, it is opened again, with the same key and `request_id`: within `max_wait_period` while it waits,
-/// to the local deadline while it is held. A lock that is found still held goes on without a word; one that is not, or
-/// that comes back as another, is [`LockEvent::Expired`], and what was granted by mistake is unlocked. All of that
-/// happens while somebody waits in [`next`](Self::next), and so does the local deadline. What the stream says never moves that:
-/// whoever extends the lease in another way than [`extend`](Self::extend) is told `Expired` at the old one.
+/// If the stream breaks, it is opened again with the same key and `request_id`: within `max_wait_period` while the claim waits,
+/// and until the local deadline while the lock is held. If the lock is still held, no event shows the interruption. If it is
+/// not, or if another lock was granted, the event is [`LockEvent::Expired`], and the client unlocks the other lock.
 ///
-/// Dropped while it waits, it gives up the place in the queue. Dropped while the lock is held, it unlocks the lock, unless the
-/// request has a `request_id`: then the lock stays to the end of its lease, and the next attempt finds it by that.
-/// [`forget`](Self::forget) leaves any lock alone.
+/// The stream is opened again, and the local deadline is checked, only during calls of [`next`](Self::next). Events never move
+/// the local deadline. If the lease is extended by another call than [`extend`](Self::extend), `Expired` comes at the old
+/// deadline.
+///
+/// A value that is dropped while its claim waits gives up the queue position. A value that is dropped while the lock is held
+/// unlocks the lock, unless the request has a `request_id`: then the lock stays until its lease ends, and the next attempt
+/// finds it by its `request_id`. [`forget`](Self::forget) never unlocks.
 #[derive(Debug)]
 #[must_use = "the request is sent only with the first `next`"]
 pub struct LockEvents {
     client: Waymaker,
     request: contract::LockRequest,
     shared: bool,
-    /// Nobody has used the request id before.
+    /// Whether this client chose the request id, so no earlier request has used it.
     is_new: bool,
     state: State,
     backoff: Backoff,
-    /// When it was first asked for, and until when it is waited for.
+    /// Time of the first request, and end of the wait.
     began: Option<BootTime>,
     wait_ends: BootTime,
-    /// When the stream that there is was asked for, and how long that may wait.
+    /// Time of the request for the current stream, and maximum wait of that request.
     sent: BootTime,
     sent_wait_ms: u32,
-    /// The place in the queue that was told.
+    /// Id of the last queue position that the caller knows.
     waiting_id: String,
-    /// Where the server's time of day lies on the local clock.
+    /// Relation between the time of day of the server and the local clock.
     anchor: Option<Anchor>,
     hold: Option<Hold>,
     deadline: Arc<LocalDeadline>,
@@ -60,30 +62,30 @@ pub struct LockEvents {
     runtime: Option<Handle>,
 }
 
-/// What was granted.
+/// A granted lock.
 #[derive(Clone, Debug)]
 struct Hold {
     id: String,
     fence_token: u64,
     lease_expires_at: i64,
     acquired_at: i64,
-    /// `Acquired` was said.
+    /// Whether the caller got the event `Acquired`.
     is_told: bool,
 }
 
-/// What is waited for.
+/// State of the attempt.
 enum State {
-    /// Nothing: the next step is to ask.
+    /// The next step is a request.
     Asking,
     Opening(BoxFuture<Streaming<contract::LockEvent>, Status>),
     Open(Box<Streaming<contract::LockEvent>>),
-    /// An extension says how long the lease is; the stream waits.
+    /// An extension determines the end of the lease; the stream waits.
     Confirming(BoxFuture<Lease, Error>, Box<Streaming<contract::LockEvent>>),
     Pausing(Pin<Box<Sleep>>),
     Over,
 }
 
-/// What has happened.
+/// Result of waiting in a state.
 enum Step {
     DeadlinePassed,
     Ask,
@@ -94,7 +96,7 @@ enum Step {
     Broken(Error),
 }
 
-/// What the caller is told: an event, an error after which nothing follows, or the end.
+/// Result of [`LockEvents::next`]: an event, a final error, or the end.
 type Told = Option<Result<LockEvent, Error>>;
 
 impl LockEvents {
@@ -122,21 +124,22 @@ impl LockEvents {
         }
     }
 
-    /// Stops listening. A held lock stays to the end of its lease, or until a client unlocks it by its id.
+    /// Drops the stream without unlocking. A held lock stays until its lease ends, or until a client unlocks it by its id.
     pub fn forget(mut self) {
         self.disown();
     }
 
-    /// Leaves it to the caller to unlock the lock.
+    /// Leaves the unlock to the caller.
     pub(super) fn disown(&mut self) {
         self.runtime = None;
     }
 
-    /// The next event; `None` if nothing follows. May be dropped and called again without losing one.
+    /// Returns the next event; `None` after the last one. The future may be dropped and the call repeated without losing an
+    /// event.
     ///
     /// # Errors
-    /// [`Error::Superseded`] if another stream replaced this stream, [`Error::Transport`] if the server cannot be reached
-    /// for as long as there is to wait. Nothing follows an error.
+    /// [`Error::Superseded`] if another stream replaced this stream, and [`Error::Transport`] if the server could not be
+    /// reached during the whole wait. No event follows an error.
     pub async fn next(&mut self) -> Option<Result<LockEvent, Error>> {
         loop {
             if matches!(self.state, State::Over) {
@@ -171,12 +174,12 @@ impl LockEvents {
         }
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &str {
         &self.request.key
     }
 
-    /// What names this attempt; made up if none was given.
+    /// Returns the `request_id` of this attempt; a random one if the request had none.
     pub fn request_id(&self) -> &str {
         &self.request.request_id
     }
@@ -224,7 +227,7 @@ impl LockEvents {
             self.began = Some(now);
             self.wait_ends = now.after(Duration::from_millis(request.max_wait_period.into()));
         } else {
-            // What is held is found at once, and must not be waited for if it is not.
+            // The server finds a held lock at once. If the lock has ended, do not wait for a new one.
             let left = if self.hold.is_some() { Duration::ZERO } else { self.wait_ends.since(now) };
             request.max_wait_period = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
         }
@@ -280,13 +283,13 @@ impl LockEvents {
         }
     }
 
-    /// Finds out until when it may be believed in, and says it.
+    /// Determines the local deadline, and returns the event `Acquired` once it is known.
     fn acquired(&mut self, hold: Hold) -> Option<Told> {
         let stamp_ms = unsigned(hold.acquired_at);
         let remaining = hold.lease();
         let anchor = match self.anchor {
             Some(anchor) if self.is_new => anchor,
-            // Nobody asked before, so it was not granted before this was sent.
+            // This is the first request with this id, so the lock was not granted before the request was sent.
             None if self.is_new && self.began == Some(self.sent) => Anchor { sent: self.sent, stamp_ms },
             _ => {
                 self.confirm(&hold);
@@ -299,7 +302,7 @@ impl LockEvents {
         self.tell(hold)
     }
 
-    /// Asks for the whole lease anew, which tells when it ends at the earliest.
+    /// Extends the lease to its whole length. The send time of this call gives a safe deadline.
     fn confirm(&mut self, hold: &Hold) {
         let State::Open(stream) = std::mem::replace(&mut self.state, State::Asking) else { return };
         let (client, key, deadline) =
@@ -323,14 +326,14 @@ impl LockEvents {
         Some(Some(Ok(LockEvent::Acquired { id, lease_expires_at, acquired_at, fence_token })))
     }
 
-    /// The stream broke, or could not be opened.
+    /// Handles a stream that broke or could not be opened.
     fn broken(&mut self, error: Error) -> Option<Told> {
         if matches!(&error, Error::Transport(status) if status.code() == Code::Aborted) {
             return self.end(Some(Err(Error::Superseded)));
         }
         let may_wait = self.backoff.is_fresh() || BootClock.now() < self.wait_ends;
         match &self.hold {
-            // To the local deadline, whatever the error.
+            // Try again until the local deadline, after any error.
             Some(hold) if hold.is_told => {}
             Some(_) if error.is_passing() => {}
             None if error.is_passing() && may_wait => {}
@@ -366,14 +369,14 @@ impl Drop for LockEvents {
 }
 
 impl Hold {
-    /// The whole lease.
+    /// Returns the length of the lease at the grant.
     fn lease(&self) -> Duration {
         Duration::from_millis(unsigned(self.lease_expires_at).saturating_sub(unsigned(self.acquired_at)))
     }
 }
 
 impl State {
-    /// May be dropped and called again: what is waited for stays.
+    /// Waits for the next step. The future may be dropped and the call repeated: the state stays.
     async fn step(&mut self) -> Step {
         match self {
             Self::Asking => Step::Ask,
@@ -409,7 +412,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// A time that cannot be before 1970.
+/// Converts a time; times before 1970 become 0.
 fn unsigned(unix_ms: i64) -> u64 {
     u64::try_from(unix_ms).unwrap_or(0)
 }

@@ -1,7 +1,8 @@
 //! The gRPC contract `waymaker.WaymakerService`.
 //!
-//! For programs that were written for it, or that know it: its calls, its fields and its result codes, and what its document
-//! leaves to the library of the client. The server speaks it on the port for gRPC (`--grpc-listen`, 7421).
+//! This dialect is for programs that were written for the contract, and for programmers who know it. It has the calls, fields
+//! and result codes of the contract, and the parts that its document leaves to client libraries. The server provides the
+//! contract on its gRPC port (`--grpc-listen`, 7421).
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -23,21 +24,21 @@
 //! # async fn write_report(fence_token: u64) {}
 //! ```
 //!
-//! [`Waymaker::lock`] has the events themselves, for whoever wants to see who waits and when.
+//! [`Waymaker::lock`] returns the events themselves, for callers that need to see the wait.
 //!
 //! # What it does beside the calls
 //!
-//! - A stream that breaks is opened again, and ownership confirmed, by the `request_id`; one is made up where none is given.
-//!   [`LockEvents`] says how.
-//! - A lock ends at a local deadline: the lease after the moment at which what granted or extended it was sent, less a
-//!   margin of a tenth of the lease, at most 50 ms, and a hundredth. No network is needed to notice it.
+//! - A broken stream is opened again, and the `request_id` confirms the ownership of the lock. A request without a `request_id`
+//!   gets a random one. [`LockEvents`] has the details.
+//! - A lock ends at a local deadline, without any network: the length of the lease after the request that granted or extended
+//!   it was sent, less a margin. The margin is a tenth of the lease, at most 50 ms, plus one percent.
 //!
 //! # Different on purpose
 //!
-//! - A `request_id` that is given may find a lock that was granted long ago, to a process that is no more. Nothing in its answer
-//!   says how much of the lease is left, so the lease is extended to its whole length before `Acquired` is told. So it is where
-//!   the first stream broke before it said anything.
-//! - An event of a type that is not known is left out.
+//! - A `request_id` of the caller may find a lock that was granted long ago, to a process that has ended. The response does not
+//!   contain the remaining lease, so the client extends the lease to its whole length before the event `Acquired`. It does the
+//!   same if the first stream broke before its first event.
+//! - Events of unknown types are skipped.
 
 mod claim;
 mod error;
@@ -68,10 +69,10 @@ use self::request::milliseconds;
 use self::unlocks::Unlocks;
 use crate::grpc::{Authorization, Authorized, ConnectError, Target};
 
-/// How often a server is asked whether it is still there. One that is gone is noticed within twice as long.
+/// Interval of the pings. A lost server is noticed within two intervals.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// A client of one server. Clones are cheap and share its connection, which is opened again whenever it breaks.
+/// A client of one server. Clones are cheap and share one connection, which reconnects after it broke.
 #[derive(Clone, Debug)]
 pub struct Waymaker {
     service: WaymakerServiceClient<Authorized>,
@@ -79,25 +80,25 @@ pub struct Waymaker {
 }
 
 impl Waymaker {
-    /// Connects to `http://HOST:PORT`, or encrypted to `https://HOST:PORT` with the defaults of [`Tls`]. The port is 7421 where none
-    /// is named.
+    /// Connects to `http://HOST:PORT`, or with TLS and the defaults of [`Tls`] to `https://HOST:PORT`. The default port is
+    /// 7421.
     ///
     /// # Errors
-    /// If the address is no address, or nobody answers there.
+    /// If the address is not valid, or no server responds there.
     pub async fn connect(address: &str) -> Result<Self, ConnectError> {
         Self::connect_with(address, &Tls::new()).await
     }
 
-    /// The same with settings of TLS, for an address with `https`.
+    /// Connects like [`connect`](Self::connect), with TLS settings for an address with `https`.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), or if the settings cannot be used.
+    /// The errors of [`connect`](Self::connect), and an error if the settings cannot be used.
     pub async fn connect_with(address: &str, tls: &Tls) -> Result<Self, ConnectError> {
         Self::connect_as(address, tls, &Credentials::default()).await
     }
 
-    /// The same with credentials, which every call carries as `authorization: Bearer CREDENTIALS`. A server that refuses them refuses each
-    /// call, with [`Error::Transport`] and the status `UNAUTHENTICATED`.
+    /// Connects like [`connect_with`](Self::connect_with), with credentials that every call carries as `authorization: Bearer
+    /// CREDENTIALS`. A server that refuses them refuses each call, with [`Error::Transport`] and the status `UNAUTHENTICATED`.
     ///
     /// # Errors
     /// As [`connect_with`](Self::connect_with), or if the credentials cannot be sent.
@@ -108,32 +109,33 @@ impl Waymaker {
     ) -> Result<Self, ConnectError> {
         let authorization = Authorization::new(credentials)?;
         let channel = Target::new(address, tls)?.ping_every(PING_EVERY).connect().await?;
-        // A list may be as long as it likes.
+        // The length of a list has no limit.
         let service =
             WaymakerServiceClient::new(authorization.over(channel)).max_decoding_message_size(usize::MAX);
         Ok(Self { service, unlocks: Unlocks::default() })
     }
 
-    /// `Lock`: for one alone. Asked for when the first event is waited for.
+    /// `Lock`: requests an exclusive lock. The request is sent when the first event is awaited.
     pub fn lock(&self, request: LockRequest) -> LockEvents {
         LockEvents::new(self.clone(), request, false)
     }
 
-    /// `ReadLock`: together with other readers.
+    /// `ReadLock`: requests a lock that is shared with other readers.
     pub fn read_lock(&self, request: LockRequest) -> LockEvents {
         LockEvents::new(self.clone(), request, true)
     }
 
-    /// `Lock`, waited for and guarded. Dropping the future gives up the place in the queue. If the lock was granted just then, it is unlocked,
-    /// unless the request has a `request_id`: then it stays to the end of its lease, and the next attempt finds it.
+    /// `Lock`: waits for the grant and returns a guard. Dropping the future gives up the queue position. If the lock was
+    /// granted just then, it is unlocked, unless the request has a `request_id`: then it stays until its lease ends, and the
+    /// next attempt finds it.
     ///
     /// # Errors
-    /// What the event `Failed` said, or why there is none.
+    /// The error of the event `Failed`, or the reason why no event came.
     pub async fn acquire(&self, request: LockRequest) -> Result<Held, Error> {
         Held::acquire(self.lock(request)).await
     }
 
-    /// `ReadLock`, waited for and guarded.
+    /// `ReadLock`: waits for the grant and returns a guard.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -141,21 +143,21 @@ impl Waymaker {
         Held::acquire(self.read_lock(request)).await
     }
 
-    /// `UnLock`: releases what is held, or gives up what waits.
+    /// `UnLock`: releases a lock, or removes a waiting claim.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if no lock of this key has this id, so also the second time.
+    /// [`Error::NotFound`] if no lock of this key has this id, for example after an earlier unlock.
     pub async fn unlock(&self, key: &str, id: &str) -> Result<(), Error> {
         let request = UnLockRequest { key: key.to_owned(), id: id.to_owned() };
         let answer = self.service.clone().un_lock(request).await?.into_inner();
         answer.success.then_some(()).ok_or_else(|| Error::of(&answer.result_code, &answer.message))
     }
 
-    /// `ExtendLease`: moves the end of the lease to `lease_timeout` from now on, which may also shorten it. Whoever has a
-    /// [`Held`] or [`LockEvents`] of the lock extends it there, so that it is believed in for longer too.
+    /// `ExtendLease`: moves the end of the lease to `lease_timeout` from now on, which may also shorten it. The methods
+    /// `extend` of [`Held`] and [`LockEvents`] also move their local deadline, which this call does not.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if it waits, [`Error::NotFound`] if it is over, [`Error::BadInput`] for zero.
+    /// [`Error::NotHeld`] if the claim waits, [`Error::NotFound`] if it has ended, and [`Error::BadInput`] for zero.
     pub async fn extend_lease(&self, key: &str, id: &str, lease_timeout: Duration) -> Result<Lease, Error> {
         let lease_timeout = milliseconds(lease_timeout);
         let request = ExtendLeaseRequest { key: key.to_owned(), id: id.to_owned(), lease_timeout };
@@ -163,7 +165,7 @@ impl Waymaker {
         lease(answer.lease, &answer.result_code, &answer.message)
     }
 
-    /// `LeaseStatus`: how a lock is, or a place in its queue.
+    /// `LeaseStatus`: returns the state of a lock, or of a waiting claim.
     ///
     /// # Errors
     /// [`Error::NotFound`] if no lock of this key has this id.
@@ -173,11 +175,12 @@ impl Waymaker {
         lease(answer.lease, &answer.result_code, &answer.message)
     }
 
-    /// `MultiLock`: all keys in one step, or none. One lease for each key, in the order of their bytes, each of which is extended and
-    /// unlocked by itself. Whoever gives a `request_id` may repeat a call whose answer was lost.
+    /// `MultiLock`: acquires all keys in one step, or none. Returns one lease for each key, in the order of the bytes of the
+    /// keys. Each lease is extended and unlocked separately. A call with a `request_id` may be repeated if its response was
+    /// lost.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::NoKeys`], [`Error::InvalidScope`] and the like. Nothing is held then.
+    /// [`Error::Timeout`], [`Error::NoKeys`], [`Error::InvalidScope`] and others. No key is held after an error.
     pub async fn multi_lock(&self, request: MultiLockRequest) -> Result<Vec<Lease>, Error> {
         let answer = self.service.clone().multi_lock(request.0).await?.into_inner();
         match answer.success {
@@ -186,8 +189,8 @@ impl Waymaker {
         }
     }
 
-    /// `ListAcquiredLocks`: all locks that are held of keys that begin with this, in the order of the keys. Who waits is not
-    /// among them.
+    /// `ListAcquiredLocks`: returns all held locks whose keys start with this prefix, in the order of the keys, without waiting
+    /// claims.
     ///
     /// # Errors
     /// [`Error::Transport`].
@@ -197,7 +200,7 @@ impl Waymaker {
     }
 }
 
-/// The lease of an answer that has one.
+/// Returns the lease of a response, or its error.
 fn lease(lease: Option<Lease>, result_code: &str, message: &str) -> Result<Lease, Error> {
     lease.ok_or_else(|| Error::of(result_code, message))
 }

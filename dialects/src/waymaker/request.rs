@@ -1,4 +1,4 @@
-//! What is asked for, under the contract's names.
+//! Requests, with the names of the contract.
 
 use std::time::Duration;
 
@@ -6,36 +6,36 @@ use waymaker_client::FenceScope;
 use waymaker_client::internal::scope_number;
 use waymaker_proto::waymaker as contract;
 
-/// What `Lock` and `ReadLock` are asked. Whatever is not set is as the contract has it: no wait, the server's lease (30
-/// seconds), priority 0, no requester, an ephemeral fence.
+/// Request of `Lock` and `ReadLock`. The defaults are those of the contract: no wait, the lease of the server (30 seconds),
+/// priority 0, no requester, and an ephemeral fence.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LockRequest(pub(super) contract::LockRequest);
 
-/// What `MultiLock` is asked: keys, each to be written or read, all in one step or none.
+/// Request of `MultiLock`: keys to write or to read, acquired in one step.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct MultiLockRequest(pub(super) contract::MultiLockRequest);
 
 impl LockRequest {
-    /// For this key, of 1 to 1024 bytes.
+    /// Creates a request for this key, of 1 to 1024 bytes.
     pub fn new(key: impl Into<String>) -> Self {
         Self(contract::LockRequest { key: key.into(), ..Default::default() })
     }
 }
 
 impl MultiLockRequest {
-    /// Without keys, which is refused.
+    /// Creates a request without keys, which the server refuses.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more key, for this alone.
+    /// Adds a key with an exclusive lock.
     pub fn write_lock(self, key: impl Into<String>) -> Self {
         self.key(key.into(), true)
     }
 
-    /// One more key, together with other readers.
+    /// Adds a key with a lock that is shared with other readers.
     pub fn read_lock(self, key: impl Into<String>) -> Self {
         self.key(key.into(), false)
     }
@@ -46,48 +46,48 @@ impl MultiLockRequest {
     }
 }
 
-/// The settings that both have.
+/// Defines the settings of both requests.
 macro_rules! settings {
     ($request:ty) => {
         impl $request {
-            /// How long to wait for the grant at most, in whole milliseconds. Zero is a try.
+            /// Sets the maximum wait for the grant, in whole milliseconds. Zero is a try.
             pub fn max_wait_period(mut self, period: Duration) -> Self {
                 self.0.max_wait_period = milliseconds(period);
                 self
             }
 
-            /// How long to hold it at most, unless the lease is extended, in whole milliseconds. Zero leaves it to the
+            /// Sets the length of the lease, in whole milliseconds, unless it is extended. Zero selects the default of the
             /// server.
             pub fn max_lease_period(mut self, period: Duration) -> Self {
                 self.0.max_lease_period = milliseconds(period);
                 self
             }
 
-            /// The larger, the earlier. It never takes a lock from a holder.
+            /// Sets the priority. Waiters with a larger one are served earlier. It never takes a lock from a holder.
             pub fn priority(mut self, priority: u32) -> Self {
                 self.0.priority = priority;
                 self
             }
 
-            /// For people: who asks.
+            /// Sets a description of the requester, for people.
             pub fn requester_info(mut self, info: impl Into<String>) -> Self {
                 self.0.requester_info = info.into();
                 self
             }
 
-            /// Which application asks; request ids are its own.
+            /// Sets the application of the requester. Each application has its own request ids.
             pub fn requester_application(mut self, application: impl Into<String>) -> Self {
                 self.0.requester_application = application.into();
                 self
             }
 
-            /// Names one logical acquire, so that whoever repeats it, even another process, finds what it got.
+            /// Sets the id of one logical acquire. A repeated request, even of another process, finds the same lock.
             pub fn request_id(mut self, id: impl Into<String>) -> Self {
                 self.0.request_id = id.into();
                 self
             }
 
-            /// How durable the fence token must be.
+            /// Sets the durability of the fence token.
             pub fn fence_scope(mut self, scope: FenceScope) -> Self {
                 // The contract numbers the scopes as the binary protocol does.
                 self.0.fence_scope = scope_number(scope).into();
@@ -100,7 +100,7 @@ macro_rules! settings {
 settings!(LockRequest);
 settings!(MultiLockRequest);
 
-/// As the contract counts: what is not zero stays so, and what is too long is cut.
+/// Converts a duration to milliseconds of the contract: rounds up, and limits a long duration to the maximum.
 pub(super) fn milliseconds(period: Duration) -> u32 {
     u32::try_from(period.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }

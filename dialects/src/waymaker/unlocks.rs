@@ -1,4 +1,4 @@
-//! Unlocks that are on their way.
+//! Unlocks without a response.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,8 @@ use tokio::sync::Notify;
 
 /// Number of unlocks of each key that a client has begun and that have no answer yet.
 ///
-/// The contract unlocks by id, and a lock that is found by its `request_id` keeps its id. An attempt that asks while an unlock of its key is
-/// on its way could find a lock that ends right after, so it waits here first.
+/// The contract unlocks by id, and a lock that is found by its `request_id` keeps its id. An attempt during an unlock of its
+/// key could find a lock that ends right after, so it waits here first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unlocks(Arc<Shared>);
 
@@ -18,7 +18,7 @@ struct Shared {
     ended: Notify,
 }
 
-/// An unlock that has begun, and ends when this is dropped.
+/// An unlock that has begun. It counts as ended when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Unlocking {
     unlocks: Unlocks,

@@ -1,4 +1,4 @@
-//! Clever's `lock`: what its own tests say, and what they leave out.
+//! Clever's `lock`: the cases of its own tests, and cases that they lack.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -108,7 +108,7 @@ fn off(one: SystemTime, other: SystemTime) -> Duration {
     one.duration_since(other).unwrap_or_else(|error| error.duration())
 }
 
-/// Somebody else's: this owner's, to the end of a lease of five minutes.
+/// Another owner has the lock: this owner, until the end of a lease of five minutes.
 #[track_caller]
 fn assert_unavailable(result: Result<impl std::fmt::Debug, Error>, expected_owner: &str) {
     let error = result.unwrap_err();
@@ -278,8 +278,8 @@ async fn get_current_lock_returns_none_for_an_unknown_key() {
     assert_eq!(soon(locker(&server).await.get_current_lock("nobody's")).await.unwrap(), None);
 }
 
-/// An instant has no time zone here, so what the original has a test for cannot go wrong: whatever is made of local times
-/// is compared as an instant, also to fractions of a second.
+/// An instant has no time zone here, so the case of a test of the original cannot fail. A time made from local times is
+/// compared as an instant, also to fractions of a second.
 #[tokio::test]
 async fn lease_ends_are_compared_as_instants() {
     let server = server!();
@@ -352,7 +352,7 @@ async fn acquire_any_lock_lists_all_unavailable_keys() {
     assert_eq!(errors.iter().map(|failed| &failed.key[..]).collect::<Vec<_>>(), ["a", "b"]);
 }
 
-/// It goes on behind the one that failed, and says which failed for what.
+/// The call continues after a failed key, and the error names the reason for each key.
 #[tokio::test]
 async fn acquire_any_lock_reports_other_failures_and_tries_the_next_key() {
     let server = server!();
@@ -370,7 +370,7 @@ async fn acquire_any_lock_reports_other_failures_and_tries_the_next_key() {
     assert_eq!(free.key, "free");
 }
 
-/// With four keys, one that is never the first in 64 orders is one in a hundred million.
+/// With four keys, the probability that a key is never the first in 64 orders is one in a hundred million.
 #[tokio::test]
 async fn every_key_can_come_first_in_a_random_order() {
     let server = server!();
@@ -484,7 +484,7 @@ async fn background_heartbeats_stop_when_they_are_dropped() {
     assert_leased_for(&soon(locker.get_current_lock("key")).await.unwrap().unwrap(), MINUTE);
 }
 
-/// Nobody reads the error until long after.
+/// The error is read long after.
 #[tokio::test]
 async fn background_heartbeats_fail_if_another_owner_takes_the_lock() {
     let (server, clock) = (server!(), ManualClock::new());
@@ -529,7 +529,7 @@ async fn unanswered_background_heartbeats_end_before_the_lease() {
     assert!(error.to_string().contains("could not be renewed in time"), "{error}");
 }
 
-/// Whatever speaks gRPC finds the same locks.
+/// Clients of the gRPC interface find the same locks.
 #[tokio::test]
 async fn the_grpc_interface_shows_the_same_locks_of_a_table() {
     use waymaker_proto::v1;

@@ -1,5 +1,4 @@
-//! Databend's semaphore: what its own tests say of the queue, of what comes out of it, and of permits, and what we promise
-//! beyond.
+//! Databend's semaphore: the cases of its own tests for the queue, its events and permits, and further promises of Waymaker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -50,11 +49,11 @@ async fn remove(client: &Client, prefix: &str, id: &str) {
     pools.force_release(entry.id, "called off").await.unwrap();
 }
 
-/// A semaphore with the entries that were put in, by number. What is granted and what waits is asked of the server.
+/// A semaphore with the numbered entries of a test. The server reports the granted and the waiting entries.
 struct Queue {
     client: Client,
     capacity: u64,
-    /// Where the order is that of times: the one of number 0.
+    /// For the order of times: the time of number 0.
     begin: Option<Duration>,
     entries: BTreeMap<u64, Queued>,
     granted: BTreeSet<u64>,
@@ -96,7 +95,7 @@ impl Queue {
         .await;
     }
 
-    /// The numbers of those that are granted and of those that wait, as they stand, and how many permits are held.
+    /// Returns the numbers of the granted and of the waiting entries in their order, and the number of held permits.
     async fn state(&self) -> (BTreeSet<u64>, Vec<u64>, u64) {
         let semaphore = self.client.semaphore("queue", self.capacity);
         let status = soon(semaphore.describe()).await.unwrap();
@@ -110,7 +109,7 @@ impl Queue {
         assert_eq!(self.state().await, (held.into(), waiting.into(), permits));
     }
 
-    /// What was granted and what was removed since this was asked last: removed first, as it comes.
+    /// Returns the removed entries as negative numbers, then the granted entries, since the last call.
     async fn events(&mut self) -> Vec<i64> {
         let (held, ..) = self.state().await;
         let removed = self.granted.difference(&held).map(|number| -(*number as i64));
@@ -146,8 +145,8 @@ mod queue {
         assert!(positions.eq(0..=3));
     }
 
-    /// There two clients might have waited for each other otherwise, so the late one was let in beyond the capacity. Here
-    /// is one queue: it is the next, and no more.
+    /// The original lets a late client in beyond the capacity, because two clients could otherwise wait for each other.
+    /// Waymaker has one queue: the late client is the next, and the capacity holds.
     #[tokio::test]
     async fn a_late_entry_with_an_early_time_is_granted_next_within_capacity() {
         let server = server!();

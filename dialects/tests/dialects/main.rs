@@ -1,4 +1,5 @@
-//! The dialects against the real server: what the tests of the systems themselves check, and what Waymaker promises beyond that.
+//! Tests of the dialects against the real server: the behaviour that the tests of the original systems check, and further
+//! promises of Waymaker.
 
 #[path = "../../../server/tests/server/authority.rs"]
 mod authority;

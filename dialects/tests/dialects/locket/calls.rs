@@ -6,7 +6,7 @@ use std::time::Instant;
 use waymaker_client::{Credentials, Tls};
 use waymaker_dialects::locket::FetchAllRequest;
 
-/// Long enough for whoever is not to see its end.
+/// A time to live that ends after the test.
 const TTL_S: i64 = 3_600;
 
 fn filter(type_code: i32, r#type: &str) -> FetchAllRequest {
@@ -111,7 +111,7 @@ async fn fetch_all_returns_only_resources_of_the_type_with_its_name() {
     }
 }
 
-/// The code, the text, what a filter makes of them, and what a lock does.
+/// Checks codes and texts of errors, filters of lists, and the effects of a lock.
 #[tokio::test]
 async fn the_type_code_and_type_name_must_agree() {
     let server = server!(None, GRPC);

@@ -7,7 +7,7 @@ use crate::undisturbed::undisturbed;
 use std::sync::{Arc, Mutex};
 use waymaker_dialects::locket::{BoxError, JointError, JointLock, LockRunner, Runner};
 
-/// What the members did, in order.
+/// Steps of the members, in order.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
 

@@ -14,7 +14,7 @@ use waymaker_dialects::locket::{Error, Locket, Resource, TypeCode};
 use crate::patience::{eventually, soon};
 use crate::real::{RealServer, server};
 
-/// What a server is told to speak gRPC.
+/// Arguments of a server with gRPC.
 const GRPC: &[&str] = &["--grpc-listen", "127.0.0.1:0"];
 
 /// Arguments of a server that speaks gRPC and has one worker, for [`undisturbed`](crate::undisturbed::undisturbed).
@@ -46,7 +46,7 @@ fn lock(key: &str, owner: &str) -> Resource {
     resource(key, owner, TypeCode::Lock)
 }
 
-/// Waits until nobody has the key.
+/// Waits until the key is free.
 async fn until_gone(locket: &Locket, key: &str) {
     eventually(async || locket.fetch(key).await.is_err()).await;
     assert!(matches!(locket.fetch(key).await, Err(Error::ResourceNotFound)));

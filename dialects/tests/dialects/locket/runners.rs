@@ -77,7 +77,7 @@ async fn a_blocked_runner_logs_the_owner_and_retries_with_a_deadline() {
     let mut running = start_lock(&server.locket, "jim", INTERVAL);
     server.answer_lock(Err(collision())).await;
     server.answer_fetch(lock("k", "nima")).await;
-    // Never answered, so whatever follows comes after the deadline.
+    // This request gets no response, so later messages come after its deadline.
     let (_, late, _unanswered) = server.lock().await;
     let (_, next, _answer) = server.lock().await;
     assert_ne!(late, next);

@@ -1,5 +1,5 @@
-//! The dialect of Locktopus: what the tests of its clients and of its lock table say, over the wire to the real server; and
-//! against a server that the test plays itself, what the real one never says.
+//! The dialect of Locktopus: the cases of the tests of its clients and of its lock table, against the real server. A server
+//! that follows a script sends messages that the real server never sends.
 
 mod conflicts;
 mod ends;
@@ -11,7 +11,7 @@ use waymaker_dialects::locktopus::{ConnectionOptions, LocktopusClient, Resource}
 
 use crate::real::RealServer;
 
-/// The real server with the port on which Locktopus is spoken, or the end of the test where there is none.
+/// Starts the real server with the port of Locktopus.
 macro_rules! locktopus_server {
     () => {
         $crate::real::server!(None, &["--http-listen", "127.0.0.1:0"])
@@ -34,7 +34,7 @@ async fn connect(server: &RealServer) -> LocktopusClient {
     LocktopusClient::connect(&url(server, "test")).await.unwrap()
 }
 
-/// The resources of a set such as `W a/b, R []`: what is to be written and read. `""` is an empty segment.
+/// Returns the resources of a set such as `W a/b, R []`, with `W` for write and `R` for read. `""` is an empty segment.
 fn set(text: &str) -> Vec<Resource> {
     let resource = |text: &str| {
         let (access, path) = text.split_once(' ').expect("an access and a path");

@@ -1,4 +1,4 @@
-//! What the real server does not say on demand: against one that follows a script.
+//! Messages that the real server does not send on demand, from a server that follows a script.
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +26,7 @@ struct Scripted {
 }
 
 impl Scripted {
-    /// What the client sends next.
+    /// Returns the next message of the client.
     async fn receive(&mut self) -> Message {
         soon(self.socket.next()).await.expect("the client is there").unwrap()
     }

@@ -1,4 +1,4 @@
-//! A server that says what the test wants, for what a real one will not do.
+//! A server that follows the orders of a test, for events that the real server does not send.
 
 use std::pin::Pin;
 
@@ -16,7 +16,7 @@ use super::soon;
 type Said = Result<contract::LockEvent, Status>;
 type Events = Pin<Box<dyn Stream<Item = Said> + Send>>;
 
-/// A `Lock` that was asked for, and where its events come from; the stream ends when that is dropped.
+/// A received `Lock` and the sender of its events. The stream ends when this is dropped.
 pub(super) type Asked = (contract::LockRequest, mpsc::UnboundedSender<Said>);
 
 /// The answer to an extension by more than this comes late.
@@ -47,7 +47,7 @@ impl FakeServer {
         soon(self.asked.recv()).await.unwrap()
     }
 
-    /// The id of what is unlocked next.
+    /// Returns the id of the next unlock.
     pub(super) async fn unlocked(&mut self) -> String {
         soon(self.unlocked.recv()).await.unwrap()
     }

@@ -18,7 +18,7 @@ use waymaker_dialects::waymaker::{Error, LockEvent, LockEvents, LockRequest, Way
 use crate::patience::{HOUR, SOON, eventually, soon};
 use crate::real::{RealServer, server};
 
-/// What a server is told to speak gRPC.
+/// Arguments of a server with gRPC.
 const GRPC: &[&str] = &["--grpc-listen", "127.0.0.1:0"];
 /// Arguments of a server that speaks gRPC and has one worker, for [`undisturbed`](crate::undisturbed::undisturbed).
 const GRPC_OF_ONE_WORKER: &[&str] = &["--grpc-listen", "127.0.0.1:0", "--workers", "1"];
@@ -47,7 +47,7 @@ fn patient(key: &str) -> LockRequest {
     LockRequest::new(key).max_wait_period(SOON).max_lease_period(HOUR)
 }
 
-/// What was granted.
+/// A grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Acquired {
     id: String,
@@ -106,7 +106,7 @@ async fn failed(events: &mut LockEvents) -> Error {
     error
 }
 
-/// Waits until the lock is expired, past heartbeats; whether nobody but the local deadline said so.
+/// Waits for the end of the lock and skips heartbeats. Returns whether the local deadline alone reported the end.
 async fn expired(events: &mut LockEvents) -> bool {
     loop {
         match next(events).await {
@@ -132,7 +132,7 @@ async fn superseded(events: &mut LockEvents) {
     assert!(events.next().await.is_none(), "nothing follows");
 }
 
-/// Whether a try finds the key free; it leaves it as it was.
+/// Returns whether a try finds the key free. Leaves the key unchanged.
 async fn is_free(client: &Waymaker, key: &str) -> bool {
     match client.acquire(LockRequest::new(key)).await {
         Ok(held) => held.unlock().await.is_ok(),

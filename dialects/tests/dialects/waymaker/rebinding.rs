@@ -53,7 +53,7 @@ async fn a_guard_survives_the_loss_of_its_connection() {
     let client = client_at(&relay.grpc_url()).await;
     let held = client.acquire(patient("k")).await.unwrap();
     relay.cut();
-    // That the end is heard of shows that the events are followed again.
+    // If the guard reports the end, the client follows the events again.
     direct.unlock("k", held.id()).await.unwrap();
     assert!(matches!(soon(held.lost()).await, Loss::Unlocked | Loss::Expired));
     let held = client.acquire(patient("k")).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_lock_is_lost_at_the_local_deadline_if_its_server_is_silent() {
 async fn a_lock_unknown_to_the_server_expires_and_its_replacement_is_unlocked() {
     let mut server = FakeServer::start().await;
     let client = client_at(&server.address).await;
-    // Another lock, and the same id with another token: neither is the one that was held.
+    // Neither another lock nor the same id with another token is the held lock.
     for (id, fence_token) in [("two", 7), ("one", 8)] {
         let acquiring = tokio::spawn({
             let client = client.clone();

@@ -1,4 +1,4 @@
-//! Fence tokens, and what they outlive.
+//! Fence tokens and the events that they survive.
 
 use super::*;
 use waymaker_client::FenceScope;
