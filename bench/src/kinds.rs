@@ -5,8 +5,8 @@ use crate::keys::key;
 use crate::lane::Bench;
 use waymaker_engine::{
     AcquireOptions, AcquirePermits, Answer, ClaimId, Effects, Event, LaneAddress, PoolOrder, Throttle,
-    Ticket, TreeItem, several,
-    several::{AcquireSeveral, Participant, SeveralKey},
+    Ticket, TreeItem, multi_key,
+    multi_key::{AcquireMultiKey, Participant, RequestedKey},
 };
 
 const LEASE_MS: u32 = 30_000;
@@ -120,7 +120,7 @@ struct Holds(Vec<ClaimId>);
 impl Effects for Holds {
     #[inline]
     fn answer(&mut self, _: Ticket, answer: Answer) {
-        if let Answer::GrantedSeveral(grants) = answer {
+        if let Answer::GrantedMultiKey(grants) = answer {
             self.0.extend(grants.iter().map(|key| key.grant.id));
         }
     }
@@ -133,9 +133,10 @@ pub fn several_keys(bench: &mut Bench, key_count: usize, count: u64) -> u64 {
     let mut holds = Holds::default();
     in_turns(bench, count, |bench, number| {
         let names: Vec<_> = (0..key_count as u64).map(|place| key(number + NAME_COUNT * place)).collect();
-        let mut keys: Vec<_> = names.iter().map(|key| SeveralKey { key, shared: false, shard: 0 }).collect();
+        let mut keys: Vec<_> =
+            names.iter().map(|key| RequestedKey { key, shared: false, shard: 0 }).collect();
         keys.sort_unstable_by_key(|key| key.key);
-        let acquire = AcquireSeveral {
+        let acquire = AcquireMultiKey {
             keys: &keys,
             lease_ms: LEASE_MS,
             wait_ms: 0,
@@ -145,7 +146,7 @@ pub fn several_keys(bench: &mut Bench, key_count: usize, count: u64) -> u64 {
         };
         let caller = bench.next_caller();
         let mut participants = [Participant { shard: &mut bench.shard, lane: caller.lane }];
-        several::acquire(&mut participants, caller.ticket, caller.namespace, &acquire, &mut holds);
+        multi_key::acquire(&mut participants, caller.ticket, caller.namespace, &acquire, &mut holds);
         for hold in holds.0.drain(..) {
             bench.release(hold);
         }

@@ -156,7 +156,7 @@ impl Claim {
     /// Gives a claim on several keys a request id, unless it has one. The id that the server tells while it waits is not
     /// that of any of its holds, so nothing else finds them should it be granted with the answer lost, and its number be
     /// too old to be repeated.
-    pub(crate) fn name_if_several(&mut self, session: SessionId, lane: u16, token: u64) {
+    pub(crate) fn name_if_multi_key(&mut self, session: SessionId, lane: u16, token: u64) {
         if let (Wanted::Keys(_), None) = (&self.wanted, &self.request_id) {
             let name = [&session.to_bytes()[..], &lane.to_le_bytes(), &token.to_le_bytes()].concat();
             self.request_id = Some(name.into());

@@ -2,7 +2,7 @@
 
 use crate::handle::{ClaimIx, DetailIx, ItemIx, KeyIx, LaneIx};
 use crate::measure::FreedAt;
-use crate::shard::several::{KeySet, Several};
+use crate::shard::multi_key::{KeySet, MultiKeyClaim};
 use crate::slab::Slab;
 use crate::time::{NANOS_PER_MS, Nanos, Time};
 use crate::wheel::{Timers, WheelLinks};
@@ -191,7 +191,7 @@ pub(crate) enum Extra {
     /// So many permits of a pool.
     Permits(u64),
     /// A part of a claim over several keys that is not answered yet.
-    Several(Arc<Several>),
+    MultiKeyClaim(Arc<MultiKeyClaim>),
     /// One of the holds that a claim over several keys became, whose request id asks for all of them.
     Sibling(Arc<KeySet>),
     /// The same, restored from the log, which has no more than this number for the set of keys.
@@ -307,8 +307,8 @@ impl Detail {
         if let Extra::Permits(permits) = self.extra { Some(permits) } else { None }
     }
 
-    pub(crate) fn several(&self) -> Option<&Arc<Several>> {
-        if let Extra::Several(several) = &self.extra { Some(several) } else { None }
+    pub(crate) fn multi_key(&self) -> Option<&Arc<MultiKeyClaim>> {
+        if let Extra::MultiKeyClaim(multi_key) = &self.extra { Some(multi_key) } else { None }
     }
 
     /// The fingerprint of the paths of a set that a request id names.
@@ -319,12 +319,12 @@ impl Detail {
     /// Whether this claim and its siblings are for exactly `keys`; `None` asks for a claim that has no siblings.
     pub(crate) fn is_part_of(&self, keys: Option<&KeySet>) -> bool {
         match (&self.extra, keys) {
-            (Extra::Several(several), Some(keys)) => several.keys.is_same(keys),
+            (Extra::MultiKeyClaim(multi_key), Some(keys)) => multi_key.keys.is_same(keys),
             (Extra::Sibling(own), Some(keys)) => own.is_same(keys),
             // Equal numbers do not prove equal sets. The caller therefore finds each key's hold by the key, and the number
             // only rejects.
             (Extra::RestoredSibling(number), Some(keys)) => *number == keys.number(),
-            (Extra::Several(_) | Extra::Sibling(_) | Extra::RestoredSibling(_), None) => false,
+            (Extra::MultiKeyClaim(_) | Extra::Sibling(_) | Extra::RestoredSibling(_), None) => false,
             (_, keys) => keys.is_none(),
         }
     }
@@ -332,7 +332,7 @@ impl Detail {
     /// The keys of the claim of which it is a part, unless it was restored.
     pub(crate) fn key_set(&self) -> Option<&Arc<KeySet>> {
         match &self.extra {
-            Extra::Several(several) => Some(&several.keys),
+            Extra::MultiKeyClaim(multi_key) => Some(&multi_key.keys),
             Extra::Sibling(keys) => Some(keys),
             _ => None,
         }
@@ -341,7 +341,7 @@ impl Detail {
     /// The number by which the log knows the keys of the claim of which it is a part.
     pub(crate) fn key_set_number(&self) -> Option<u64> {
         match &self.extra {
-            Extra::Several(several) => Some(several.keys.number()),
+            Extra::MultiKeyClaim(multi_key) => Some(multi_key.keys.number()),
             Extra::Sibling(keys) => Some(keys.number()),
             Extra::RestoredSibling(number) => Some(*number),
             _ => None,

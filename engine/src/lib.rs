@@ -47,7 +47,7 @@ pub use effect::{
     ActOnOther, Answer, CancelReason, ClaimAct, ClaimId, ClaimStatus, Contention, CounterName, Effects,
     Event, ForceReleased, Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, ListedPool, LogState, Page,
     PermitHolder, PoolPage, PoolStatus, QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered,
-    Registration, RegistrationPage, Reserved, ReservedEnd, ReservedTogether, RevokeReason, Scope, Ticket,
+    Registration, RegistrationPage, Reserved, ReservedEnd, ReservedMultiKey, RevokeReason, Scope, Ticket,
     Verified, WaitingClaim, WhenDurable,
 };
 pub use handle::{ClaimIx, LaneIx};
@@ -58,8 +58,8 @@ pub use measure::{LossReason, Measure};
 pub use pool::PoolOrder;
 pub use shard::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, ContendedKey, ContendedKeys, FreezeList,
-    Lease, NamespaceCounters, PageBounds, Register, SeveralThrottle, Shard, ShardConfig, ShardState,
-    TableMemory, Terms, TreeStatistics, several, throttle_several,
+    Lease, NamespaceCounters, PageBounds, Register, RequestedThrottle, Shard, ShardConfig, ShardState,
+    TableMemory, Terms, TreeStatistics, multi_key, throttle_all,
 };
 pub use time::{Nanos, Reading, Time};
 pub use tree::TreeItem;

@@ -1,13 +1,13 @@
 //! Messages between workers, and work that workers queue at shards.
 
 use crate::namespaces::Looking;
-use crate::worker::{ConnectionKey, CountedClaims, Everywhere, LaneClosing, Vacancy};
+use crate::worker::{Broadcast, ConnectionKey, CountedClaims, LaneClosing, Vacancy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::log::SessionTag;
-use waymaker_engine::several::Several;
+use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{
-    Access, Answer, Event, LaneAddress, Pass, Reading, Reserved, ReservedEnd, ReservedTogether, Ticket, Time,
+    Access, Answer, Event, LaneAddress, Pass, Reading, Reserved, ReservedEnd, ReservedMultiKey, Ticket, Time,
 };
 use waymaker_protocol::NamespaceKind;
 
@@ -63,7 +63,7 @@ pub enum Mail {
         reserved: Vec<Reserved>,
     },
     /// Result of the reservations of a multi-key claim.
-    ReservedTogether(ReservedEnd, Box<ReservedTogether>),
+    ReservedMultiKey(ReservedEnd, Box<ReservedMultiKey>),
     /// Close every connection after its responses are written, then end the worker.
     Finish,
 }
@@ -118,7 +118,7 @@ pub enum Batch {
         drained: Time,
     },
     /// A waiting multi-key claim ended at this time.
-    Withdraw(Arc<Several>, Reading),
+    Withdraw(Arc<MultiKeyClaim>, Reading),
     /// Notify this worker when the turn is given back; it needs the turn together with others.
     Knock(u16),
     /// Report whether the shard has a claim of this session.
@@ -126,7 +126,7 @@ pub enum Batch {
     /// Check whether these namespaces are empty, and forget their idle keys.
     Forget(Looking),
     /// A request to every shard, its time, and the progress of this shard.
-    Everywhere(Arc<Everywhere>, Reading, CountedClaims),
+    Broadcast(Arc<Broadcast>, Reading, CountedClaims),
 }
 
 /// Cost of the queued requests of one lane at shards.

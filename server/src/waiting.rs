@@ -38,8 +38,8 @@ pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u
                 }
             }
             WhenDurable::Begin(reserved) => push_reserved(&mut mails, reserved, end),
-            WhenDurable::BeginTogether(together) => {
-                mails.push((together.members[0].lane.worker, Mail::ReservedTogether(end, together)));
+            WhenDurable::BeginMultiKey(multi_shard) => {
+                mails.push((multi_shard.members[0].lane.worker, Mail::ReservedMultiKey(end, multi_shard)));
             }
         }
     }

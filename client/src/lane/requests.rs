@@ -32,7 +32,7 @@ impl Lane {
     pub(crate) fn submit(&mut self, mut job: Job, now: BootTime) {
         match &mut job {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
-                job.claim.name_if_several(self.welcome.session_id, self.welcome.lane, job.token);
+                job.claim.name_if_multi_key(self.welcome.session_id, self.welcome.lane, job.token);
                 let at = match job.wait {
                     Wait::Try => now.after(self.options.request_timeout),
                     // Should it never be sent, its caller must learn so in time.

@@ -14,7 +14,7 @@ pub enum Answer {
     /// The claim is held.
     Granted(Grant),
     /// The multi-key claim is held. From now on each key has an independent hold, in the order of the keys.
-    GrantedSeveral(Box<[KeyGrant]>),
+    GrantedMultiKey(Box<[KeyGrant]>),
     /// The claim ended.
     Released {
         /// Whether the claim was still waiting. Its acquire is then refused as cancelled.

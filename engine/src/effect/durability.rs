@@ -15,8 +15,8 @@ pub enum WhenDurable {
     AnswerWaiter(Ticket, Answer),
     /// Begin the hold of a reserved claim, with [`Shard::end_reservation`](crate::Shard::end_reservation).
     Begin(Reserved),
-    /// Begin the holds of a multi-key claim together, with [`several::end_reservation`](crate::several::end_reservation).
-    BeginTogether(Box<ReservedTogether>),
+    /// Begin the holds of a multi-key claim together, with [`multi_key::end_reservation`](crate::multi_key::end_reservation).
+    BeginMultiKey(Box<ReservedMultiKey>),
 }
 
 /// Grants that wait until a cluster has counted them. The grants of a multi-key claim begin together.
@@ -27,18 +27,18 @@ pub struct QuorumQuestion {
     /// The grants. The first one of a multi-key claim decides for all.
     pub members: Box<[QuorumMember]>,
     /// Response of a multi-key claim.
-    pub several: Option<Box<[KeyGrant]>>,
+    pub multi_key: Option<Box<[KeyGrant]>>,
 }
 
 impl QuorumQuestion {
     /// Returns the effects that wait until the grants are counted and durable.
     pub fn begin(self) -> impl Iterator<Item = WhenDurable> {
         let mut members: Vec<Reserved> = self.members.into_iter().map(|member| member.reserved).collect();
-        let together = self.several.map(|grants| {
+        let multi_key = self.multi_key.map(|grants| {
             let members = std::mem::take(&mut members).into();
-            WhenDurable::BeginTogether(Box::new(ReservedTogether { members, grants }))
+            WhenDurable::BeginMultiKey(Box::new(ReservedMultiKey { members, grants }))
         });
-        members.into_iter().map(WhenDurable::Begin).chain(together)
+        members.into_iter().map(WhenDurable::Begin).chain(multi_key)
     }
 }
 
@@ -85,7 +85,7 @@ pub struct Reserved {
 
 /// All claims of a multi-key claim, which keep others out as [`Reserved`] does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReservedTogether {
+pub struct ReservedMultiKey {
     /// The claims, in the order of the response. The first one decides for all.
     pub members: Box<[Reserved]>,
     /// The response.

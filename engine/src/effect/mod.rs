@@ -11,7 +11,7 @@ mod status;
 pub(crate) use answer::remaining_ms;
 pub use answer::{Answer, Grant, KeyGrant, Verified};
 pub use durability::{
-    LogState, QuorumMember, QuorumQuestion, QuorumState, Reserved, ReservedEnd, ReservedTogether, WhenDurable,
+    LogState, QuorumMember, QuorumQuestion, QuorumState, Reserved, ReservedEnd, ReservedMultiKey, WhenDurable,
 };
 pub use event::{Event, RevokeReason};
 pub use ids::{ClaimId, CounterName, LaneAddress, Scope, Ticket};
@@ -24,7 +24,7 @@ pub use status::{
 use crate::limiter::Allowance;
 use crate::log::Record;
 use crate::measure::Measure;
-use crate::shard::several::Several;
+use crate::shard::multi_key::MultiKeyClaim;
 use std::sync::Arc;
 
 /// Receiver of the effects of a turn, in the order in which they became true. The worker delivers them.
@@ -64,13 +64,13 @@ pub trait Effects {
     /// Sends an event to a lane.
     fn event(&mut self, lane: LaneAddress, event: Event);
     /// Asks for a look at a waiting multi-key claim, because one of its keys has become clear. A worker that has the turns of all its
-    /// shards calls [`crate::several::recheck`], soon and outside of this turn.
-    fn recheck(&mut self, several: &Arc<Several>) {
-        let _ = several;
+    /// shards calls [`crate::multi_key::recheck`], soon and outside of this turn.
+    fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
+        let _ = multi_key;
     }
     /// Notes that a waiting multi-key claim ended. The worker calls [`crate::Shard::withdraw`] for each of its shards.
-    fn withdraw(&mut self, several: &Arc<Several>) {
-        let _ = several;
+    fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
+        let _ = multi_key;
     }
     /// Adds a record with this number of this shard to the durable log. Called only if [`crate::Shard::set_log_state`] reported a log.
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {

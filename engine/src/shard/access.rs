@@ -71,7 +71,7 @@ impl Shard {
 
     fn covers_all_keys(&self, access: &Access, claim: ClaimIx, right: Rights) -> bool {
         let Claim { entry, position, detail, .. } = self.claims[claim];
-        if self.details.get(detail).is_some_and(|detail| detail.several().is_some()) {
+        if self.details.get(detail).is_some_and(|detail| detail.multi_key().is_some()) {
             // It waits for other keys too, which this shard may not know.
             return false;
         }

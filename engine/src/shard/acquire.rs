@@ -1,8 +1,8 @@
 //! Asking for a key.
 
 use super::durable::{answer_acquire, answer_grant};
+use super::multi_key::KeySet;
 use super::quota::{MovedClaims, NewClaims};
-use super::several::KeySet;
 use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
 use crate::claim::Position;

@@ -80,6 +80,6 @@ impl Shard {
     pub(super) fn is_far(&self, claim: ClaimIx) -> bool {
         let Claim { detail, .. } = self.claims[claim];
         self.claims[claim].has(flag::STUB | flag::RESERVED)
-            && self.details[detail].several().is_some_and(|several| several.id() != self.id(claim))
+            && self.details[detail].multi_key().is_some_and(|multi_key| multi_key.id() != self.id(claim))
     }
 }

@@ -104,7 +104,7 @@ impl Shard {
         let member = self.quorum_member(claim);
         if member.counter.is_some() {
             let members = Box::new([member]);
-            return effects.ask_quorum(QuorumQuestion { at: self.now, members, several: None });
+            return effects.ask_quorum(QuorumQuestion { at: self.now, members, multi_key: None });
         }
         effects.when_durable(WhenDurable::Begin(member.reserved));
     }
@@ -192,12 +192,12 @@ impl Shard {
         &mut self,
         end: ReservedEnd,
         reserved: &Reserved,
-        several: Option<Box<[KeyGrant]>>,
+        multi_key: Option<Box<[KeyGrant]>>,
         effects: &mut impl Effects,
     ) {
         match end {
             ReservedEnd::Begins(at) => {
-                self.begin_reserved(at.min(reserved.since), reserved, several, effects);
+                self.begin_reserved(at.min(reserved.since), reserved, multi_key, effects);
             }
             ReservedEnd::Unknown => self.lose_reserved(reserved, effects),
             ReservedEnd::NotCounted => self.refuse_reserved(reserved, effects),
@@ -229,7 +229,7 @@ impl Shard {
         &mut self,
         at: Time,
         reserved: &Reserved,
-        several: Option<Box<[KeyGrant]>>,
+        multi_key: Option<Box<[KeyGrant]>>,
         effects: &mut impl Effects,
     ) {
         let claim = reserved.slot;
@@ -275,14 +275,14 @@ impl Shard {
             self.wheel.set(&mut self.claims, claim, deadline);
         }
         if !is_far {
-            let answer = match several {
+            let answer = match multi_key {
                 None => Answer::Granted(Grant { waited, ..self.grant_of(claim) }),
                 Some(mut grants) => {
                     for key_grant in &mut grants {
                         key_grant.grant.remaining_ms = remaining_ms(deadline, self.now);
                         key_grant.grant.waited = waited;
                     }
-                    Answer::GrantedSeveral(grants)
+                    Answer::GrantedMultiKey(grants)
                 }
             };
             answer_acquire(ticket, waited, answer, effects);
@@ -335,11 +335,11 @@ impl Shard {
 
     /// Ends a claim that is reserved, whose acquire was answered. Its fence is spent.
     pub(super) fn end_reserved(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
-        let several = self.details[self.claims[claim].detail].several().cloned();
+        let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
         self.give_up_reserved(claim);
         self.end_hold(claim, effects);
-        if let Some(several) = several {
-            effects.withdraw(&several);
+        if let Some(multi_key) = multi_key {
+            effects.withdraw(&multi_key);
         }
     }
 

@@ -335,11 +335,11 @@ impl Shard {
         let queue = &self.queues[self.keys.entries[entry].queue()];
         // Behind clear stubs somebody may have become clear though another than the first one left.
         let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
-        let several = self.details[self.claims[claim].detail].several().cloned();
+        let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
         self.leave_queue(claim);
         self.free_claim(claim);
-        if let Some(several) = several {
-            effects.withdraw(&several);
+        if let Some(multi_key) = multi_key {
+            effects.withdraw(&multi_key);
         }
         if matters {
             self.grant_from_head(entry, FreedAt::NEVER, effects);
@@ -429,9 +429,9 @@ impl Shard {
             return self.lazy_remaining_ms(index).clamp(0, i64::from(u32::MAX - 1)) as u32;
         }
         let by_session = claim.is_held() && claim.has(flag::SESSION_LEASE) && !claim.has(flag::RELEASING);
-        let several = self.details.get(claim.detail).and_then(Detail::several);
-        let end = match several {
-            Some(several) if claim.has(flag::STUB) => several.wait_end,
+        let multi_key = self.details.get(claim.detail).and_then(Detail::multi_key);
+        let end = match multi_key {
+            Some(multi_key) if claim.has(flag::STUB) => multi_key.wait_end,
             _ if by_session => self.lanes.lanes[claim.lane].session_end,
             _ => claim.deadline,
         };

@@ -1,6 +1,6 @@
 //! Buckets of tokens.
 
-use super::several::{Participant, place_of};
+use super::multi_key::{Participant, place_of};
 use super::{Caller, Shard};
 use crate::effect::{Answer, Effects, Refusal, Ticket};
 use crate::limiter::{Allowance, BucketTable, Throttle};
@@ -46,7 +46,7 @@ impl Shard {
 
 /// What is asked of one of several buckets.
 #[derive(Clone, Copy, Debug)]
-pub struct SeveralThrottle<'a> {
+pub struct RequestedThrottle<'a> {
     /// The shard in which the bucket lies.
     pub shard: u16,
     /// What is asked; its hash is filled in here.
@@ -55,12 +55,12 @@ pub struct SeveralThrottle<'a> {
 
 /// Takes from several buckets, from all or from none, and answers for the tightest. `participants` are all their shards,
 /// rising, in a turn each.
-pub fn throttle_several(
+pub fn throttle_all(
     participants: &mut [Participant<'_>],
     ticket: Ticket,
     namespace: u16,
     now_ns: u64,
-    throttles: &[SeveralThrottle<'_>],
+    throttles: &[RequestedThrottle<'_>],
     effects: &mut impl Effects,
 ) {
     answer(ticket, take_all(participants, namespace, now_ns, throttles), effects);
@@ -78,16 +78,16 @@ fn take_all(
     participants: &mut [Participant<'_>],
     namespace: u16,
     now_ns: u64,
-    throttles: &[SeveralThrottle<'_>],
+    throttles: &[RequestedThrottle<'_>],
 ) -> Result<Allowance, Refusal> {
     let not_once = || Refusal::bad_input("buckets", 0, "each bucket may be listed only once");
-    let mut names: Vec<&[u8]> = throttles.iter().map(|several| several.throttle.name).collect();
+    let mut names: Vec<&[u8]> = throttles.iter().map(|multi_key| multi_key.throttle.name).collect();
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err(not_once());
     }
     let mut asked = Vec::with_capacity(throttles.len());
-    for SeveralThrottle { shard, throttle } in throttles {
+    for RequestedThrottle { shard, throttle } in throttles {
         BucketTable::check(throttle)?;
         let place = place_of(participants, *shard);
         let hash = participants[place].shard.bucket_hash(namespace, throttle.name);

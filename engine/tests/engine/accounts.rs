@@ -3,7 +3,7 @@
 use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Access, Account, Accounts, Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, Holder,
     LaneAddress, LaneIx, Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register, Resource, Rights,
@@ -139,15 +139,21 @@ impl Limited {
     }
 
     /// Asks for keys in both shards.
-    fn acquire_several(&mut self, slot: u32, options: AcquireOptions<'_>) -> bool {
+    fn acquire_multi_key(&mut self, slot: u32, options: AcquireOptions<'_>) -> bool {
         let ticket = self.caller(slot).ticket;
-        let key = |key, shard| SeveralKey { key, shared: false, shard };
+        let key = |key, shard| RequestedKey { key, shared: false, shard };
         let keys = [key(&b"j"[..], 0), key(b"kk", 0), key(b"l", 1)];
         let (session_lease, notify_queued) = (false, false);
-        let request =
-            AcquireSeveral { keys: &keys, lease_ms: 0, wait_ms: 1000, session_lease, notify_queued, options };
+        let request = AcquireMultiKey {
+            keys: &keys,
+            lease_ms: 0,
+            wait_ms: 1000,
+            session_lease,
+            notify_queued,
+            options,
+        };
         let mut participants = self.node.participants(&[0, 1], Some((ticket.lane, &Arc::from(*b"owner"), 0)));
-        several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
         self.is_served()
     }
 
@@ -230,7 +236,7 @@ type Ask = fn(&mut Limited, u32, AcquireOptions<'_>) -> bool;
 /// The requests, with the number of claims and the bytes of their keys and paths.
 const ASKS: [(Ask, u64, u64); 4] = [
     (|limited, slot, options| limited.acquire(slot, b"key", options), 1, 3),
-    (Limited::acquire_several, 3, 4),
+    (Limited::acquire_multi_key, 3, 4),
     (Limited::acquire_permits, 1, 4),
     (Limited::acquire_set, 1, 6),
 ];
@@ -343,8 +349,8 @@ fn a_claim_does_not_move_to_accounts_without_room_for_it() {
     // Of claims that move together all bytes count. Their keys have 4 bytes.
     for (max, is_served) in [(4, true), (3, false)] {
         let mut limited = Limited::new(Resource::Bytes, max);
-        assert!(limited.acquire_several(1, OPTIONS));
-        assert_eq!(limited.acquire_several(2, OPTIONS), is_served, "{max} bytes");
+        assert!(limited.acquire_multi_key(1, OPTIONS));
+        assert_eq!(limited.acquire_multi_key(2, OPTIONS), is_served, "{max} bytes");
     }
     // Two of its lanes have one account, which has no room left.
     let mut limited = Limited::new(Resource::Claims, 1);

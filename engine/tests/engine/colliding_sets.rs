@@ -4,7 +4,7 @@
 use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, LaneAddress, Limits, PageBounds, Refusal,
     Ticket, Time, TreeItem,
@@ -84,8 +84,8 @@ impl Attack {
         self.number += 1;
         let ticket = Ticket { lane: ATTACKER, number: self.number };
         let keys: Vec<_> =
-            keys.iter().map(|(key, shard)| SeveralKey { key, shared: false, shard: *shard }).collect();
-        let request = AcquireSeveral {
+            keys.iter().map(|(key, shard)| RequestedKey { key, shared: false, shard: *shard }).collect();
+        let request = AcquireMultiKey {
             keys: &keys,
             lease_ms: 0,
             wait_ms,
@@ -95,7 +95,7 @@ impl Attack {
         };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         let mut participants = self.node.participants(&shards, Some((ATTACKER, &Arc::from(*b"owner"), 0)));
-        several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
         self.node.verify();
         self.answer()
     }
@@ -121,7 +121,7 @@ fn a_waiting_set_is_not_confused_with_a_set_of_equal_hash() {
     let mut attack = Attack::new();
     let victims = attack.hold_victims_key();
     // The home waits for this hold, so all of the claim does.
-    let Some(Answer::GrantedSeveral(held)) = attack.acquire(0, &[(b"a", 0)]) else { panic!("it is free") };
+    let Some(Answer::GrantedMultiKey(held)) = attack.acquire(0, &[(b"a", 0)]) else { panic!("it is free") };
     assert_eq!(attack.acquire(u32::MAX, &[(b"a", 0), (KEYS[0], 1)]), None);
     assert_eq!(attack.acquire(u32::MAX, &[(b"a", 0), (KEYS[1], 2)]), None);
     assert_eq!(attack.holds_of(VICTIM, VICTIMS_NAMESPACE), [victims], "the victim keeps its hold");
@@ -131,7 +131,7 @@ fn a_waiting_set_is_not_confused_with_a_set_of_equal_hash() {
 #[test]
 fn a_set_of_equal_hash_also_waits_in_a_shard_without_claims() {
     let mut attack = Attack::new();
-    assert!(matches!(attack.acquire(0, &[(b"a", 0)]), Some(Answer::GrantedSeveral(_))));
+    assert!(matches!(attack.acquire(0, &[(b"a", 0)]), Some(Answer::GrantedMultiKey(_))));
     assert_eq!(attack.acquire(u32::MAX, &[(b"a", 0), (KEYS[0], 1)]), None);
     assert_eq!(attack.acquire(u32::MAX, &[(b"a", 0), (KEYS[1], 2)]), None);
 }
@@ -140,7 +140,7 @@ fn a_set_of_equal_hash_also_waits_in_a_shard_without_claims() {
 fn a_held_set_is_not_confused_with_a_set_of_equal_hash() {
     let mut attack = Attack::new();
     let first = attack.acquire(0, &[(b"a", 0), (KEYS[0], 1)]);
-    assert!(matches!(first, Some(Answer::GrantedSeveral(_))), "{first:?}");
+    assert!(matches!(first, Some(Answer::GrantedMultiKey(_))), "{first:?}");
     let second = attack.acquire(0, &[(b"a", 0), (KEYS[1], 2)]);
     assert!(matches!(second, Some(Answer::Refused(Refusal::Busy(_)))), "{second:?}");
 }

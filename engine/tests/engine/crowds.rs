@@ -9,7 +9,7 @@ use crate::recorder::{Effect, Recorder};
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     AcquireOptions, Answer, Caller, CancelReason, ClaimId, KeyGrant, KeyStatus, LaneAddress, Limits, Refusal,
     Ticket, Time,
@@ -193,16 +193,16 @@ impl Crowd {
         wanted.dedup_by_key(|(key, _)| *key);
         let is_try = self.dice.percent(self.character.try_percent);
         let names: Vec<[u8; 2]> = wanted.iter().map(|(key, _)| name(*key)).collect();
-        let keys: Vec<SeveralKey<'_>> = wanted
+        let keys: Vec<RequestedKey<'_>> = wanted
             .iter()
             .zip(&names)
-            .map(|((key, shared), name)| SeveralKey {
+            .map(|((key, shared), name)| RequestedKey {
                 key: name,
                 shared: *shared,
                 shard: self.shard_of(*key),
             })
             .collect();
-        let request = AcquireSeveral {
+        let request = AcquireMultiKey {
             keys: &keys,
             lease_ms: LEASE_MS,
             wait_ms: if is_try { 0 } else { u32::MAX },
@@ -218,7 +218,7 @@ impl Crowd {
         client.state = State::Waits { number: ticket.number, is_try };
         client.wanted.clone_from(&wanted);
         let mut participants = self.node.participants(&shards, Some((ticket.lane, &client.owner, 0)));
-        several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
     }
 
     /// Gives back one of the keys that a client holds, any of them.
@@ -241,7 +241,7 @@ impl Crowd {
             let at = ticket.lane.slot as usize;
             let state = self.clients[at].state;
             match (answer, state) {
-                (Answer::GrantedSeveral(grants), State::Waits { number, .. }) if number == ticket.number => {
+                (Answer::GrantedMultiKey(grants), State::Waits { number, .. }) if number == ticket.number => {
                     self.hear_grant(at, &grants);
                 }
                 (Answer::Refused(Refusal::Busy(_)), State::Waits { number, is_try: true })

@@ -79,7 +79,7 @@ impl FakeLog {
 
     /// Holds that were granted as a whole, all of which are recorded and none has ended, and nobody was told of.
     pub(crate) fn unanswered_groups(&self) -> Vec<Vec<ClaimId>> {
-        let ids = self.pending().filter_map(Written::ids_of_several);
+        let ids = self.pending().filter_map(Written::ids_of_multi_key_claim);
         let groups = ids.map(|ids| ids.into_iter().filter(|id| self.held.contains(id)).collect::<Vec<_>>());
         groups.filter(|group| !group.iter().any(|id| self.ended.contains(id))).collect()
     }
@@ -156,7 +156,7 @@ impl FakeLog {
     fn whole_turns(&self, count: usize) -> usize {
         let mut end = count.min(self.pending.len());
         for (place, (_, written)) in self.pending.iter().enumerate() {
-            let Some(ids) = written.ids_of_several() else { continue };
+            let Some(ids) = written.ids_of_multi_key_claim() else { continue };
             let first_of = |id_of: fn(&Written) -> Option<ClaimId>| {
                 let mut before = self.pending.range(..place);
                 before.position(|(_, written)| id_of(written).is_some_and(|id| ids.contains(&id)))
@@ -225,7 +225,7 @@ fn aged(mut then: WhenDurable, age_ms: u32) -> WhenDurable {
     if let WhenDurable::Answer(_, answer) | WhenDurable::AnswerWaiter(_, answer) = &mut then {
         match answer {
             Answer::Granted(grant) => age(grant),
-            Answer::GrantedSeveral(grants) => grants.iter_mut().for_each(|key| age(&mut key.grant)),
+            Answer::GrantedMultiKey(grants) => grants.iter_mut().for_each(|key| age(&mut key.grant)),
             _ => {}
         }
     }
@@ -261,8 +261,8 @@ impl Written {
     }
 
     /// The holds that begin together here.
-    pub(crate) fn ids_of_several(&self) -> Option<Vec<ClaimId>> {
-        let Self::Then(WhenDurable::BeginTogether(together)) = self else { return None };
+    pub(crate) fn ids_of_multi_key_claim(&self) -> Option<Vec<ClaimId>> {
+        let Self::Then(WhenDurable::BeginMultiKey(together)) = self else { return None };
         Some(together.grants.iter().map(|key| key.grant.id).collect())
     }
 }

@@ -46,7 +46,7 @@ impl FakeQuorum {
                     member.reserved.fence = *fence;
                 }
             }
-            let grants = question.several.iter_mut().flatten();
+            let grants = question.multi_key.iter_mut().flatten();
             grants.zip(&question.members).for_each(|(key, member)| key.grant.fence = member.reserved.fence);
             question
         };

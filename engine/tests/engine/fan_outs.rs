@@ -4,7 +4,7 @@ use crate::node::Node;
 use crate::recorder::{Effect, FollowUp, Recorder};
 use std::sync::Arc;
 use waymaker_engine::limits::WORK_PER_TURN;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, FreezeList, Grant,
     LaneAddress, Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
@@ -96,11 +96,11 @@ impl FanOut {
 
     /// Asks for keys, each `true` to read it.
     pub(crate) fn keys(&mut self, client: u32, number: u32, wait_ms: u32, keys: &[(&str, bool, u16)]) {
-        let keys: Vec<SeveralKey<'_>> = keys
+        let keys: Vec<RequestedKey<'_>> = keys
             .iter()
-            .map(|(key, shared, shard)| SeveralKey { key: key.as_bytes(), shared: *shared, shard: *shard })
+            .map(|(key, shared, shard)| RequestedKey { key: key.as_bytes(), shared: *shared, shard: *shard })
             .collect();
-        let request = AcquireSeveral {
+        let request = AcquireMultiKey {
             keys: &keys,
             lease_ms: 0,
             wait_ms,
@@ -112,7 +112,7 @@ impl FanOut {
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         let owner: Arc<[u8]> = Arc::from([]);
         let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner, 0)));
-        several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
     }
 
     pub(crate) fn granted_since(&self, before: usize) -> Option<Grant> {
@@ -155,12 +155,12 @@ impl FanOut {
     }
 
     pub(crate) fn granted_count(&self) -> u32 {
-        self.count(|answer| matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_)))
+        self.count(|answer| matches!(answer, Answer::Granted(_) | Answer::GrantedMultiKey(_)))
     }
 
     pub(crate) fn numbers_granted(&self) -> Vec<u32> {
         let number = |effect: &Effect| match effect {
-            Effect::Answer(ticket, Answer::Granted(_) | Answer::GrantedSeveral(_)) => Some(ticket.number),
+            Effect::Answer(ticket, Answer::Granted(_) | Answer::GrantedMultiKey(_)) => Some(ticket.number),
             _ => None,
         };
         self.effects.said.iter().filter_map(number).collect()
@@ -305,7 +305,7 @@ fn many_waiters_are_granted_over_turns_when_a_prefix_is_thawed() {
 fn many_multi_key_claims_become_clear_over_turns() {
     let mut fan_out = FanOut::new(2);
     fan_out.keys(0, 0, 0, &[("j", false, 0)]);
-    let Some(Effect::Answer(_, Answer::GrantedSeveral(grants))) = fan_out.effects.said.pop() else {
+    let Some(Effect::Answer(_, Answer::GrantedMultiKey(grants))) = fan_out.effects.said.pop() else {
         panic!("it is free");
     };
     for number in 1..=MANY {
@@ -353,7 +353,7 @@ const CROWD: u32 = 8 * WORK_PER_TURN;
 fn one_among_many(fan_out: &mut FanOut, wait_ms: u32, comes_first: bool) -> ClaimId {
     fan_out.keys(0, 0, 0, &[("x", false, 1)]);
     fan_out.keys(0, 1, 0, &[("j", false, 0)]);
-    let Some(Effect::Answer(_, Answer::GrantedSeveral(grants))) = fan_out.effects.said.pop() else {
+    let Some(Effect::Answer(_, Answer::GrantedMultiKey(grants))) = fan_out.effects.said.pop() else {
         panic!("it is free");
     };
     let one = [("j", false, 0), ("k", false, 1)];

@@ -36,7 +36,7 @@ pub(crate) struct Item {
 pub(crate) struct Ask {
     pub(crate) items: Vec<Item>,
     /// A single key is asked for as such, and not as a list of one.
-    pub(crate) several: bool,
+    pub(crate) multi_key: bool,
     pub(crate) permits: u64,
     pub(crate) timestamp_us: u64,
     pub(crate) lease_ms: u32,
@@ -253,7 +253,7 @@ impl Judge {
         let names = |ask: &Ask| ask.items.iter().map(|item| item.name.clone()).collect::<Vec<_>>();
         let is_named = |other: &Ask| {
             let same_keys =
-                self.kind != Kind::Keys || other.several == ask.several && names(other) == names(ask);
+                self.kind != Kind::Keys || other.multi_key == ask.multi_key && names(other) == names(ask);
             other.request_id == ask.request_id && same_keys
         };
         let is_same = |other: &Ask| {
@@ -280,7 +280,7 @@ impl Judge {
         let Some((_, again)) = self.again.take_if(|(asked, _)| *asked == ticket) else { return false };
         let grants: Vec<Grant> = match answer {
             Answer::Granted(grant) => vec![*grant],
-            Answer::GrantedSeveral(grants) => grants.iter().map(|key| key.grant).collect(),
+            Answer::GrantedMultiKey(grants) => grants.iter().map(|key| key.grant).collect(),
             Answer::Refused(Refusal::BadInput { field: "request_id", .. }) if again == Again::Wrong => {
                 return true;
             }
@@ -377,7 +377,7 @@ impl Judge {
                 self.hear_superseded(*ticket);
             }
             Effect::Answer(ticket, Answer::Granted(grant)) => self.hear_grants(*ticket, &[*grant]),
-            Effect::Answer(ticket, Answer::GrantedSeveral(grants)) => {
+            Effect::Answer(ticket, Answer::GrantedMultiKey(grants)) => {
                 let grants: Vec<Grant> = grants.iter().map(|key| key.grant).collect();
                 self.hear_grants(*ticket, &grants);
             }
@@ -474,11 +474,11 @@ impl Judge {
             }
             Refusal::Timeout(_) => {
                 assert!(!waiter.fresh && is_due && !waiter.over, "its wait is not over");
-                // Several keys are looked at after the instant. In a tree a reader may have been kept out by another one
+                // Multi-key claims are looked at after the instant. In a tree a reader may have been kept out by another one
                 // that was let in as the first waits ended.
                 let is_first = self.kind == Kind::Keys || !self.waiters.iter().any(|waiter| waiter.over);
                 let must =
-                    self.is_prompt && is_first && !waiter.ask.several && self.is_grantable(waiter, true);
+                    self.is_prompt && is_first && !waiter.ask.multi_key && self.is_grantable(waiter, true);
                 assert!(!must, "the rule grants it in its last instant: {waiter:?}");
                 self.waiters[place].over = true;
                 self.timeout_count += 1;

@@ -5,7 +5,7 @@ use crate::judge::{Ask, Judge, Kind};
 use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, FreezeList, LaneAddress,
     Limits, PoolOrder, Refusal, Ticket, Time, TreeItem,
@@ -281,10 +281,10 @@ impl Judged {
             ..AcquireOptions::default()
         };
         match self.kind {
-            Kind::Keys if ask.several => {
-                let keys: Vec<SeveralKey<'_>> = items
+            Kind::Keys if ask.multi_key => {
+                let keys: Vec<RequestedKey<'_>> = items
                     .iter()
-                    .map(|item| SeveralKey {
+                    .map(|item| RequestedKey {
                         key: &item.name,
                         shared: item.shared,
                         shard: self.shard_of(&item.name),
@@ -292,10 +292,10 @@ impl Judged {
                     .collect();
                 let shards = Node::distinct(keys.iter().map(|key| key.shard));
                 let request =
-                    AcquireSeveral { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
+                    AcquireMultiKey { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
                 let owner: Arc<[u8]> = Arc::from(*b"o");
                 let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner, 0)));
-                several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+                multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
             }
             Kind::Keys => {
                 let key = &items[0].name;

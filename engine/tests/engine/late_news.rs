@@ -3,7 +3,7 @@
 use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, Answer, Caller, CancelReason, ClaimId, LaneAddress, Limits, LogState, Refusal,
     Scope, Shard, Ticket, Time,
@@ -13,9 +13,9 @@ const START: Time = Time::from_millis(1000);
 /// The shard of the smallest key, which decides about a claim, and the shard of the other key.
 const HOME: usize = 0;
 const FAR: usize = 1;
-const KEYS: [SeveralKey<'static>; 2] = [
-    SeveralKey { key: b"j", shared: false, shard: HOME as u16 },
-    SeveralKey { key: b"k", shared: false, shard: FAR as u16 },
+const KEYS: [RequestedKey<'static>; 2] = [
+    RequestedKey { key: b"j", shared: false, shard: HOME as u16 },
+    RequestedKey { key: b"k", shared: false, shard: FAR as u16 },
 ];
 /// More waiters of a lane than some turns of four steps can look at.
 const CROWD: u32 = 40;
@@ -56,7 +56,7 @@ impl Pair {
     /// Asks for both keys.
     fn acquire_both(&mut self, slot: u32, session_lease: bool, options: AcquireOptions<'_>) -> Ticket {
         self.begin_turns();
-        let request = AcquireSeveral {
+        let request = AcquireMultiKey {
             keys: &KEYS,
             lease_ms: 0,
             wait_ms: u32::MAX,
@@ -67,7 +67,7 @@ impl Pair {
         let ticket = self.ticket(slot);
         let asking = (ticket.lane, &Arc::from(*b"owner"), 0);
         let mut participants = self.node.participants(&[HOME as u16, FAR as u16], Some(asking));
-        several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
         ticket
     }
 
@@ -150,7 +150,7 @@ impl Pair {
     }
 
     fn is_granted(&self, asked: Ticket) -> bool {
-        matches!(self.answer(asked), Some(Answer::GrantedSeveral(_)))
+        matches!(self.answer(asked), Some(Answer::GrantedMultiKey(_)))
     }
 
     fn claim_counts(&self) -> [u32; 2] {
@@ -289,11 +289,11 @@ fn a_repeated_request_drops_its_old_claims_in_all_shards() {
     let mut pair = Pair::new();
     pair.node = Node::new(3, Limits::default(), START, 1);
     pair.node.set_log_state(LogState::Ready);
-    let key = |key, shard| SeveralKey { key, shared: false, shard };
-    let keys: [SeveralKey<'static>; 4] = [key(b"j", 0), key(b"k", 1), key(b"l", 2), key(b"m", 2)];
+    let key = |key, shard| RequestedKey { key, shared: false, shard };
+    let keys: [RequestedKey<'static>; 4] = [key(b"j", 0), key(b"k", 1), key(b"l", 2), key(b"m", 2)];
     let ask = |pair: &mut Pair| {
         pair.begin_turns();
-        let request = AcquireSeveral {
+        let request = AcquireMultiKey {
             keys: &keys,
             lease_ms: 0,
             wait_ms: u32::MAX,
@@ -304,7 +304,7 @@ fn a_repeated_request_drops_its_old_claims_in_all_shards() {
         let ticket = pair.ticket(0);
         let asking = (ticket.lane, &Arc::from(*b"owner"), 0);
         let mut participants = pair.node.participants(&[0, 1, 2], Some(asking));
-        several::acquire(&mut participants, ticket, 0, &request, &mut pair.effects);
+        multi_key::acquire(&mut participants, ticket, 0, &request, &mut pair.effects);
         ticket
     };
     let counts = |pair: &Pair| [0, 1, 2].map(|shard| pair.node.shards[shard].claim_count());

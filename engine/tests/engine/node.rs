@@ -1,4 +1,4 @@
-//! Several shards, and what a worker does between their turns.
+//! Requests that need several shards, and what a worker does between their turns.
 
 use crate::accounts::Book;
 use crate::fake_log::FakeLog;
@@ -6,9 +6,9 @@ use crate::fake_quorum::FakeQuorum;
 use crate::recorder::{FollowUp, Recorder};
 use std::sync::Arc;
 use waymaker_engine::log::{Image, Item, SessionTag};
-use waymaker_engine::several::{self, Participant, Several};
+use waymaker_engine::multi_key::{self, MultiKeyClaim, Participant};
 use waymaker_engine::{
-    Effects, LaneAddress, LaneIx, Limits, LogState, QuorumState, ReservedEnd, ReservedTogether, Shard,
+    Effects, LaneAddress, LaneIx, Limits, LogState, QuorumState, ReservedEnd, ReservedMultiKey, Shard,
     ShardConfig, Time, WhenDurable,
 };
 
@@ -106,20 +106,20 @@ impl Node {
             WhenDurable::Begin(reserved) => {
                 self.shards[usize::from(reserved.shard)].end_reservation(end, reserved, effects);
             }
-            WhenDurable::BeginTogether(together) => self.end_together(end, together, effects),
+            WhenDurable::BeginMultiKey(multi_key) => self.end_multi_shard(end, multi_key, effects),
             WhenDurable::Answer(..) | WhenDurable::AnswerWaiter(..) | WhenDurable::Tell(..) => {}
         }
     }
 
     /// The keys of a claim, which were reserved, go on.
-    pub(crate) fn end_together(
+    pub(crate) fn end_multi_shard(
         &mut self,
         end: ReservedEnd,
-        together: Box<ReservedTogether>,
+        together: Box<ReservedMultiKey>,
         effects: &mut Recorder,
     ) {
         let shards: Vec<u16> = together.members.iter().map(|member| member.shard).collect();
-        several::end_reservation(&mut self.participants(&shards, None), end, together, effects);
+        multi_key::end_reservation(&mut self.participants(&shards, None), end, together, effects);
     }
 
     /// The log fails: what was not durable is unknown.
@@ -253,18 +253,18 @@ impl Node {
         drained: Time,
         effects: &mut Recorder,
     ) {
-        let (FollowUp::Recheck(several) | FollowUp::Withdraw(several)) = follow_up;
-        let several: &Several = several;
-        for shard in several.shards() {
+        let (FollowUp::Recheck(multi_key) | FollowUp::Withdraw(multi_key)) = follow_up;
+        let multi_key: &MultiKeyClaim = multi_key;
+        for shard in multi_key.shards() {
             self.shards[usize::from(*shard)].begin_turn(now, drained, effects);
         }
         match follow_up {
             FollowUp::Recheck(_) => {
-                several::recheck(&mut self.participants(several.shards(), None), several, effects);
+                multi_key::recheck(&mut self.participants(multi_key.shards(), None), multi_key, effects);
             }
             FollowUp::Withdraw(_) => {
-                for shard in several.shards() {
-                    self.shards[usize::from(*shard)].withdraw(several, effects);
+                for shard in multi_key.shards() {
+                    self.shards[usize::from(*shard)].withdraw(multi_key, effects);
                 }
             }
         }

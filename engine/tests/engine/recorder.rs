@@ -5,14 +5,14 @@ pub(crate) use crate::judge::Effect;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::log::Record;
-use waymaker_engine::several::Several;
+use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{Answer, Effects, Event, LaneAddress, QuorumQuestion, Ticket, WhenDurable};
 
 /// What a turn leaves to be done with the turns of other shards.
 #[derive(Debug)]
 pub(crate) enum FollowUp {
-    Recheck(Arc<Several>),
-    Withdraw(Arc<Several>),
+    Recheck(Arc<MultiKeyClaim>),
+    Withdraw(Arc<MultiKeyClaim>),
 }
 
 /// What a turn says to the log.
@@ -47,12 +47,12 @@ impl Effects for Recorder {
         self.said.push(Effect::Event(lane, event));
     }
 
-    fn recheck(&mut self, several: &Arc<Several>) {
-        self.follow_ups.push_back(FollowUp::Recheck(Arc::clone(several)));
+    fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
+        self.follow_ups.push_back(FollowUp::Recheck(Arc::clone(multi_key)));
     }
 
-    fn withdraw(&mut self, several: &Arc<Several>) {
-        self.follow_ups.push_back(FollowUp::Withdraw(Arc::clone(several)));
+    fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
+        self.follow_ups.push_back(FollowUp::Withdraw(Arc::clone(multi_key)));
     }
 
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {

@@ -50,7 +50,7 @@ impl FanOut {
 fn crowd(wait_ms: u32) -> (FanOut, ClaimId) {
     let mut fan_out = FanOut::new(2);
     fan_out.keys(0, 0, 0, &[("x", false, 1)]);
-    let Some(Effect::Answer(_, Answer::GrantedSeveral(held))) = fan_out.effects.said.pop() else {
+    let Some(Effect::Answer(_, Answer::GrantedMultiKey(held))) = fan_out.effects.said.pop() else {
         panic!("it is free");
     };
     for number in 1..=CROWD {
@@ -111,7 +111,7 @@ fn rechecks_of_claims_behind_very_many_stubs_stay_cheap() {
     });
     assert_eq!(fan_out.granted_count(), 1);
     // The last one waits behind all others for `x`.
-    let last = fan_out.node.shards[0].waiting_several().pop().expect("many wait");
+    let last = fan_out.node.shards[0].waiting_multi_key_claims().pop().expect("many wait");
     fan_out.cheaply("a recheck in vain", |f| {
         f.effects.follow_ups.push_back(FollowUp::Recheck(last));
         let (now, effects) = (f.now, &mut f.effects);

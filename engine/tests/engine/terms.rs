@@ -4,7 +4,7 @@ use crate::node::{Node, Places};
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::log::image::KeyCounter;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Account, Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, Grant, Holder, LaneAddress,
     Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register, Resource, Scope, Terms, Ticket, Time,
@@ -29,7 +29,7 @@ type Ask = fn(&mut Rig, u16);
 /// A request for each kind of claim, each in a namespace of its own.
 const ASKS: [(u16, Ask); 4] = [
     (0, |rig, namespace| rig.acquire(namespace, b"key", 0)),
-    (1, Rig::acquire_several),
+    (1, Rig::acquire_multi_key),
     (2, Rig::acquire_permits),
     (3, Rig::acquire_set),
 ];
@@ -66,11 +66,11 @@ impl Rig {
         shard.acquire(&caller, &acquire, &mut self.effects);
     }
 
-    fn acquire_several(&mut self, namespace: u16) {
+    fn acquire_multi_key(&mut self, namespace: u16) {
         let (lease_ms, options) = self.in_terms(namespace, 0);
         let ticket = self.caller(namespace).ticket;
-        let keys = [b"j", b"k"].map(|key| SeveralKey { key, shared: false, shard: 0 });
-        let request = AcquireSeveral {
+        let keys = [b"j", b"k"].map(|key| RequestedKey { key, shared: false, shard: 0 });
+        let request = AcquireMultiKey {
             keys: &keys,
             lease_ms,
             wait_ms: 0,
@@ -80,7 +80,7 @@ impl Rig {
         };
         let asking = Some((ticket.lane, &Arc::from(*b"owner"), namespace));
         let mut participants = self.node.participants(&[0], asking);
-        several::acquire(&mut participants, ticket, namespace, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, namespace, &request, &mut self.effects);
     }
 
     fn acquire_permits(&mut self, namespace: u16) {
@@ -196,7 +196,7 @@ fn a_claim_of_a_lower_scope_is_raised_to_the_lowest_of_its_namespace() {
         assert!(rig.answers().is_empty(), "namespace {namespace}: granted before the log has it");
         rig.sync();
         let answers = rig.answers();
-        assert!(matches!(answers[..], [Answer::Granted(_) | Answer::GrantedSeveral(_)]), "{answers:?}");
+        assert!(matches!(answers[..], [Answer::Granted(_) | Answer::GrantedMultiKey(_)]), "{answers:?}");
         ask(&mut rig, OTHER);
         assert_eq!(rig.answers().len(), 1, "namespace {namespace}: another namespace has no terms");
     }

@@ -1,8 +1,8 @@
 //! Clients that ask for keys, wait or give up, and release what they got.
 
 use crate::node::Node;
-use crate::requests::{KEY_COUNT, Request, RequestSeveral, SHARD_COUNT, Task, Terms, name, shard_of};
-use crate::worker::{Together, TogetherTask};
+use crate::requests::{KEY_COUNT, Request, RequestMultiKey, SHARD_COUNT, Task, Terms, name, shard_of};
+use crate::worker::{MultiShard, MultiShardTask};
 use shuttle::rand::{Rng, thread_rng};
 use std::sync::Arc;
 use waymaker_engine::{Answer, CancelReason, ClaimId, Grant, LaneAddress, Refusal, Ticket};
@@ -15,7 +15,7 @@ pub(crate) enum Wish {
     Serve(u16, Request),
     /// Give up a claim that waits in this shard, its home, or still for its turns.
     Cancel(u16, Request),
-    Together(Together),
+    MultiShard(MultiShard),
     /// Begin a turn of this shard, for it is time.
     Begin(u16),
     /// The connection was lost.
@@ -127,7 +127,7 @@ impl Client {
         self.asks_left -= 1;
         if percent(10) {
             let shards = (0..SHARD_COUNT).collect();
-            return wishes.push(Wish::Together(Together { shards, task: TogetherTask::Look }));
+            return wishes.push(Wish::MultiShard(MultiShard { shards, task: MultiShardTask::Look }));
         }
         let patience = match thread_rng().gen_range(0..10) {
             0 => Patience::Cancels,
@@ -159,8 +159,8 @@ impl Client {
             shards.dedup();
             let ticket = self.ticket();
             let owner = Arc::clone(&self.owner);
-            let request = RequestSeveral { ticket, owner, wanted: wanted.clone(), terms };
-            Wish::Together(Together { shards, task: TogetherTask::Acquire(request) })
+            let request = RequestMultiKey { ticket, owner, wanted: wanted.clone(), terms };
+            Wish::MultiShard(MultiShard { shards, task: MultiShardTask::Acquire(request) })
         };
         self.state = State::Waits { number: self.number, wanted, patience, gave_up: false };
         wishes.push(wish);
@@ -208,7 +208,7 @@ impl Client {
         assert_eq!(waiting, number, "{answer:?}");
         match answer {
             Answer::Granted(grant) => self.hear_grants(node, &wanted, std::slice::from_ref(grant)),
-            Answer::GrantedSeveral(grants) => {
+            Answer::GrantedMultiKey(grants) => {
                 let keys = grants.iter().map(|granted| (granted.key.to_vec(), granted.shared));
                 let expected = wanted.iter().map(|(key, shared)| (name(*key).to_vec(), *shared));
                 assert!(keys.eq(expected), "a part of it, or something else: {grants:?}");

@@ -5,7 +5,7 @@ use shuttle::thread::{self, Thread};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use waymaker_engine::several::Several;
+use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{
     Answer, ClaimId, LaneAddress, Limits, Mailbox, Pass, Shard, ShardConfig, Ticket, Time, TurnCell,
 };
@@ -65,7 +65,7 @@ pub(crate) enum Batch {
         number: u32,
         requests: Vec<Request>,
     },
-    Withdraw(Arc<Several>),
+    Withdraw(Arc<MultiKeyClaim>),
     /// Tell this worker that the turn was given back.
     Knock(usize),
     /// The connection of this lane was lost.

@@ -1,7 +1,7 @@
 //! What clients ask of shards, and what shards say.
 
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, Answer, Caller, ClaimId, Effects, Event, LaneAddress, Shard, Ticket,
 };
@@ -26,7 +26,7 @@ pub(crate) enum Task {
 }
 
 /// A request for all of these keys.
-pub(crate) struct RequestSeveral {
+pub(crate) struct RequestMultiKey {
     pub(crate) ticket: Ticket,
     pub(crate) owner: Arc<[u8]>,
     /// Rising, and whether they are shared.
@@ -45,8 +45,8 @@ pub(crate) struct Terms {
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) answers: Vec<(Ticket, Answer)>,
-    pub(crate) rechecks: Vec<Arc<Several>>,
-    pub(crate) withdraws: Vec<Arc<Several>>,
+    pub(crate) rechecks: Vec<Arc<MultiKeyClaim>>,
+    pub(crate) withdraws: Vec<Arc<MultiKeyClaim>>,
 }
 
 impl Effects for Recorder {
@@ -58,12 +58,12 @@ impl Effects for Recorder {
         panic!("{lane:?} asked for no {event:?}");
     }
 
-    fn recheck(&mut self, several: &Arc<Several>) {
-        self.rechecks.push(Arc::clone(several));
+    fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
+        self.rechecks.push(Arc::clone(multi_key));
     }
 
-    fn withdraw(&mut self, several: &Arc<Several>) {
-        self.withdraws.push(Arc::clone(several));
+    fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
+        self.withdraws.push(Arc::clone(multi_key));
     }
 }
 
@@ -101,19 +101,19 @@ pub(crate) fn apply(shard: &mut Shard, request: &Request, effects: &mut Recorder
 }
 
 /// Serves a request for several keys. `participants` are all their shards, rising, in a turn each.
-pub(crate) fn apply_several(
+pub(crate) fn apply_multi_key(
     participants: &mut [Participant<'_>],
-    request: &RequestSeveral,
+    request: &RequestMultiKey,
     effects: &mut Recorder,
 ) {
-    let RequestSeveral { ticket, owner, wanted, terms: Terms { wait_ms, release_after_ms } } = request;
+    let RequestMultiKey { ticket, owner, wanted, terms: Terms { wait_ms, release_after_ms } } = request;
     let names: Vec<_> = wanted.iter().map(|(key, _)| name(*key)).collect();
     let keys: Vec<_> = wanted
         .iter()
         .zip(&names)
-        .map(|((key, shared), name)| SeveralKey { key: name, shared: *shared, shard: shard_of(*key) })
+        .map(|((key, shared), name)| RequestedKey { key: name, shared: *shared, shard: shard_of(*key) })
         .collect();
-    let acquire = AcquireSeveral {
+    let acquire = AcquireMultiKey {
         keys: &keys,
         lease_ms: LEASE_MS,
         wait_ms: *wait_ms,
@@ -124,5 +124,5 @@ pub(crate) fn apply_several(
     for participant in &mut *participants {
         participant.lane = participant.shard.lane(ticket.lane, owner, 0);
     }
-    several::acquire(participants, *ticket, 0, &acquire, effects);
+    multi_key::acquire(participants, *ticket, 0, &acquire, effects);
 }

@@ -2,11 +2,11 @@
 
 use crate::client::{Client, Wish};
 use crate::node::{Batch, Hosted, Letter, Mail, Node};
-use crate::requests::{Recorder, Request, RequestSeveral, SHARD_COUNT, Task, apply, apply_several};
+use crate::requests::{Recorder, Request, RequestMultiKey, SHARD_COUNT, Task, apply, apply_multi_key};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use waymaker_engine::several::{self, Participant, Several};
+use waymaker_engine::multi_key::{self, MultiKeyClaim, Participant};
 use waymaker_engine::{Answer, CancelReason, HandedOver, LaneAddress, LaneIx, Refusal, Ticket, Turn};
 
 /// A worker that has served more batches than this for others passes the turn on, with the batches that are left.
@@ -16,20 +16,20 @@ type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
 
 /// What a turn leaves to be done once it was given back.
 enum FollowUp {
-    Recheck(Arc<Several>),
-    Withdraw(Arc<Several>),
+    Recheck(Arc<MultiKeyClaim>),
+    Withdraw(Arc<MultiKeyClaim>),
 }
 
 /// Something to do with several turns in hand.
-pub(crate) struct Together {
+pub(crate) struct MultiShard {
     /// Each once, rising.
     pub(crate) shards: Vec<u16>,
-    pub(crate) task: TogetherTask,
+    pub(crate) task: MultiShardTask,
 }
 
-pub(crate) enum TogetherTask {
-    Acquire(RequestSeveral),
-    Recheck(Arc<Several>),
+pub(crate) enum MultiShardTask {
+    Acquire(RequestMultiKey),
+    Recheck(Arc<MultiKeyClaim>),
     /// Do nothing: the promise is looked at whenever turns are in hand.
     Look,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Worker<'n> {
     mails: VecDeque<Mail>,
     wakes: Vec<usize>,
     follow_ups: Vec<FollowUp>,
-    together: VecDeque<Together>,
+    multi_shard: VecDeque<MultiShard>,
     knocked: Vec<u16>,
     /// Shards in which something is left over or due.
     due: Vec<u16>,
@@ -65,7 +65,7 @@ impl<'n> Worker<'n> {
             mails: VecDeque::new(),
             wakes: Vec::new(),
             follow_ups: Vec::new(),
-            together: VecDeque::new(),
+            multi_shard: VecDeque::new(),
             knocked: Vec::new(),
             due: Vec::new(),
             handed: [0; SHARD_COUNT as usize],
@@ -98,7 +98,7 @@ impl<'n> Worker<'n> {
                     let turn = self.node.shards[usize::from(shard)].resume(pass);
                     self.leave(turn, shard);
                 }
-                Mail::Knocked { shard } => self.retry_together(shard),
+                Mail::Knocked { shard } => self.retry_multi_shard(shard),
                 Mail::Finish => self.finishing = true,
             }
         }
@@ -114,7 +114,7 @@ impl<'n> Worker<'n> {
     pub(crate) fn assert_idle(&self) {
         assert!(self.clients.iter().all(Client::is_done), "a client was not answered");
         assert!(self.letters.iter().all(Vec::is_empty) && self.mails.is_empty() && self.wakes.is_empty());
-        assert!(self.follow_ups.is_empty() && self.together.is_empty(), "something needs several turns");
+        assert!(self.follow_ups.is_empty() && self.multi_shard.is_empty(), "something needs several turns");
         assert!(self.knocked.is_empty(), "a knock was not answered");
         assert!(self.due.is_empty(), "something is left over");
     }
@@ -131,18 +131,18 @@ impl<'n> Worker<'n> {
             match wish {
                 Wish::Serve(shard, request) => requests.push((shard, request)),
                 Wish::Cancel(home, request) => {
-                    if !self.cancel_together(&request) {
+                    if !self.cancel_multi_shard(&request) {
                         requests.push((home, request));
                     }
                 }
-                Wish::Together(together) => self.do_together(together),
+                Wish::MultiShard(multi_shard) => self.do_multi_shard(multi_shard),
                 Wish::Begin(shard) => self.hand_over(shard, Batch::Begin),
                 Wish::Lose(lane) => self.lose(lane),
             }
         }
         self.serve_by_shard(requests);
         self.finish_step();
-        if !self.done && self.together.is_empty() && self.clients.iter().all(Client::is_done) {
+        if !self.done && self.multi_shard.is_empty() && self.clients.iter().all(Client::is_done) {
             self.done = true;
             any = true;
             if self.node.busy_count.fetch_sub(1, Relaxed) == 1 {
@@ -264,7 +264,7 @@ impl<'n> Worker<'n> {
                     apply(&mut turn.shard, request, &mut said);
                 }
             }
-            Batch::Withdraw(several) => turn.shard.withdraw(&several, &mut said),
+            Batch::Withdraw(multi_key) => turn.shard.withdraw(&multi_key, &mut said),
             Batch::Knock(worker) => turn.knocks.push(worker),
             Batch::Lost(lane) => turn.shard.close_lane(lane, true, &mut said),
             Batch::Begin => {
@@ -283,11 +283,11 @@ impl<'n> Worker<'n> {
             let worker = usize::from(ticket.lane.worker);
             if worker == self.index { self.hear(&letter) } else { self.letters[worker].push(letter) }
         }
-        for several in said.rechecks {
-            let of_claim = |turn: &&mut ShardTurn<'_>| several.shards().contains(&turn.number);
+        for multi_key in said.rechecks {
+            let of_claim = |turn: &&mut ShardTurn<'_>| multi_key.shards().contains(&turn.number);
             let turn = turns.iter_mut().find(of_claim).expect("it was said by a shard of the claim");
-            turn.rechecks.push((several.id(), self.index));
-            self.follow_ups.push(FollowUp::Recheck(several));
+            turn.rechecks.push((multi_key.id(), self.index));
+            self.follow_ups.push(FollowUp::Recheck(multi_key));
         }
         self.follow_ups.extend(said.withdraws.into_iter().map(FollowUp::Withdraw));
     }
@@ -330,16 +330,16 @@ impl<'n> Worker<'n> {
     fn finish_step(&mut self) {
         while let Some(follow_up) = self.follow_ups.pop() {
             match follow_up {
-                FollowUp::Withdraw(several) => {
-                    for shard in several.shards() {
-                        self.hand_over(*shard, Batch::Withdraw(Arc::clone(&several)));
+                FollowUp::Withdraw(multi_key) => {
+                    for shard in multi_key.shards() {
+                        self.hand_over(*shard, Batch::Withdraw(Arc::clone(&multi_key)));
                     }
                 }
-                FollowUp::Recheck(several) => {
+                FollowUp::Recheck(multi_key) => {
                     // One that has still to look will see what has changed.
-                    if !self.will_recheck(&several) {
-                        let shards = several.shards().to_vec();
-                        self.do_together(Together { shards, task: TogetherTask::Recheck(several) });
+                    if !self.will_recheck(&multi_key) {
+                        let shards = multi_key.shards().to_vec();
+                        self.do_multi_shard(MultiShard { shards, task: MultiShardTask::Recheck(multi_key) });
                     }
                 }
             }
@@ -350,18 +350,18 @@ impl<'n> Worker<'n> {
         }
     }
 
-    fn will_recheck(&self, several: &Several) -> bool {
-        let is_same = |together: &Together| matches!(&together.task, TogetherTask::Recheck(other) if other.id() == several.id());
-        self.together.iter().any(is_same)
+    fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
+        let is_same = |multi_shard: &MultiShard| matches!(&multi_shard.task, MultiShardTask::Recheck(other) if other.id() == multi_key.id());
+        self.multi_shard.iter().any(is_same)
     }
 
     /// Gives up a request that still waits for its turns. False if it does not.
-    fn cancel_together(&mut self, request: &Request) -> bool {
+    fn cancel_multi_shard(&mut self, request: &Request) -> bool {
         let Task::Cancel(number) = request.task else { return false };
         let wanted = Ticket { number, ..request.ticket };
-        let is_wanted = |together: &Together| matches!(&together.task, TogetherTask::Acquire(request) if request.ticket == wanted);
-        let Some(place) = self.together.iter().position(is_wanted) else { return false };
-        self.together.remove(place);
+        let is_wanted = |multi_shard: &MultiShard| matches!(&multi_shard.task, MultiShardTask::Acquire(request) if request.ticket == wanted);
+        let Some(place) = self.multi_shard.iter().position(is_wanted) else { return false };
+        self.multi_shard.remove(place);
         let client = &mut self.clients[wanted.lane.slot as usize];
         client.hear(self.node, request.ticket.number, &Answer::Cancelled { was_waiting: true });
         client.hear(self.node, number, &Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
@@ -370,54 +370,54 @@ impl<'n> Worker<'n> {
 
     /// The connection of a client is lost, before or after what it asked for began to wait.
     fn lose(&mut self, lane: LaneAddress) {
-        let is_other = |together: &Together| !matches!(&together.task, TogetherTask::Acquire(request) if request.ticket.lane == lane);
-        self.together.retain(is_other);
+        let is_other = |multi_shard: &MultiShard| !matches!(&multi_shard.task, MultiShardTask::Acquire(request) if request.ticket.lane == lane);
+        self.multi_shard.retain(is_other);
         for shard in 0..SHARD_COUNT {
             self.hand_over(shard, Batch::Lost(lane));
         }
     }
 
-    fn retry_together(&mut self, shard: u16) {
+    fn retry_multi_shard(&mut self, shard: u16) {
         self.knocked.retain(|knocked| *knocked != shard);
-        for _ in 0..self.together.len() {
-            if let Some(together) = self.together.pop_front() {
-                self.do_together(together);
+        for _ in 0..self.multi_shard.len() {
+            if let Some(multi_shard) = self.multi_shard.pop_front() {
+                self.do_multi_shard(multi_shard);
             }
         }
     }
 
     /// Takes all turns in the order of their shards. If one is held the others are given back, and whoever has it will say
     /// when it is free.
-    fn do_together(&mut self, together: Together) {
-        let mut turns = Vec::with_capacity(together.shards.len());
-        for shard in &together.shards {
+    fn do_multi_shard(&mut self, multi_shard: MultiShard) {
+        let mut turns = Vec::with_capacity(multi_shard.shards.len());
+        for shard in &multi_shard.shards {
             if let Some(mut turn) = self.enter(*shard) {
                 self.begin(&mut turn);
                 turns.push(turn);
                 continue;
             }
-            self.leave_all(&together.shards, turns);
+            self.leave_all(&multi_shard.shards, turns);
             let shard = *shard;
-            self.together.push_back(together);
+            self.multi_shard.push_back(multi_shard);
             return self.knock(shard);
         }
         self.assert_due_is_pending(&mut turns);
         let mut said = Recorder::default();
-        match &together.task {
-            TogetherTask::Acquire(request) => {
-                apply_several(&mut participants(&mut turns), request, &mut said);
+        match &multi_shard.task {
+            MultiShardTask::Acquire(request) => {
+                apply_multi_key(&mut participants(&mut turns), request, &mut said);
             }
-            TogetherTask::Recheck(several) => {
+            MultiShardTask::Recheck(multi_key) => {
                 for turn in &mut turns {
-                    turn.rechecks.retain(|recheck| *recheck != (several.id(), self.index));
+                    turn.rechecks.retain(|recheck| *recheck != (multi_key.id(), self.index));
                 }
-                several::recheck(&mut participants(&mut turns), several, &mut said);
+                multi_key::recheck(&mut participants(&mut turns), multi_key, &mut said);
             }
-            TogetherTask::Look => {}
+            MultiShardTask::Look => {}
         }
         self.say(&mut turns, said);
         self.assert_due_is_pending(&mut turns);
-        self.leave_all(&together.shards, turns);
+        self.leave_all(&multi_shard.shards, turns);
     }
 
     fn leave_all(&mut self, shards: &[u16], turns: Vec<ShardTurn<'_>>) {
@@ -436,21 +436,21 @@ impl<'n> Worker<'n> {
     /// The promise: a claim that could be granted is granted in the same step, or somebody is about to look at it. (For
     /// claims over one key `verify` says so.) As seen at one instant, with these turns in hand.
     fn assert_due_is_pending(&self, turns: &mut [ShardTurn<'_>]) {
-        let waiting: Vec<_> = turns.iter().flat_map(|turn| turn.shard.waiting_several()).collect();
-        for several in waiting {
-            let of_claim = |turn: &ShardTurn<'_>| several.shards().contains(&turn.number);
-            if turns.iter().filter(|turn| of_claim(turn)).count() < several.shards().len() {
+        let waiting: Vec<_> = turns.iter().flat_map(|turn| turn.shard.waiting_multi_key_claims()).collect();
+        for multi_key in waiting {
+            let of_claim = |turn: &ShardTurn<'_>| multi_key.shards().contains(&turn.number);
+            if turns.iter().filter(|turn| of_claim(turn)).count() < multi_key.shards().len() {
                 continue;
             }
-            let pending = turns.iter().flat_map(|turn| &turn.rechecks).any(|(id, _)| *id == several.id());
+            let pending = turns.iter().flat_map(|turn| &turn.rechecks).any(|(id, _)| *id == multi_key.id());
             let participants: Vec<_> = turns
                 .iter_mut()
                 .filter(|turn| of_claim(turn))
                 .map(|turn| Participant { shard: &mut turn.shard, lane: LaneIx::NONE })
                 .collect();
             assert!(
-                pending || !several::is_grant_due(&participants, &several),
-                "{several:?} could be granted, and nobody will look"
+                pending || !multi_key::is_grant_due(&participants, &multi_key),
+                "{multi_key:?} could be granted, and nobody will look"
             );
         }
     }

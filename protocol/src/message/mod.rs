@@ -378,9 +378,9 @@ pub enum Route<'a> {
     /// The shard of the whole namespace.
     Namespace,
     /// The shards of the request's several keys.
-    Several,
+    MultiKey,
     /// All shards.
-    Everywhere,
+    Broadcast,
     /// The connection itself.
     Connection,
     /// None: the frame is too short or its opcode is unknown. Decoding it returns the error.
@@ -422,8 +422,8 @@ fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
             u64_at(frame, crate::frame::HEADER_LEN).map(Route::Cursor)
         }
         opcode::ACQUIRE_SET | opcode::TREE_STATISTICS => Some(Route::Namespace),
-        opcode::ACQUIRE_KEYS | opcode::THROTTLE_ALL => Some(Route::Several),
-        opcode::FREEZE | opcode::NAMESPACES | opcode::REMOVE_NAMESPACE => Some(Route::Everywhere),
+        opcode::ACQUIRE_KEYS | opcode::THROTTLE_ALL => Some(Route::MultiKey),
+        opcode::FREEZE | opcode::NAMESPACES | opcode::REMOVE_NAMESPACE => Some(Route::Broadcast),
         _ => None,
     }
 }

@@ -59,14 +59,14 @@ pub(crate) fn request() -> impl Strategy<Value = Request<'static>> {
         (any::<u64>(), any::<u16>(), key_or_path(), any::<bool>()).prop_map(
             |(cursor, count_max, prefix, waiting)| Request::List(List { cursor, count_max, prefix, waiting })
         ),
-        request_for_several(),
+        multi_key_request(),
         request_of_pool_or_limiter(),
         request_of_registry(),
         request_of_watcher_or_operator(),
     ]
 }
 
-fn request_for_several() -> impl Strategy<Value = Request<'static>> {
+fn multi_key_request() -> impl Strategy<Value = Request<'static>> {
     prop_oneof![acquire_set().prop_map(Request::AcquireSet), acquire_keys().prop_map(Request::AcquireKeys)]
 }
 

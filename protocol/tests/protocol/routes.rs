@@ -57,7 +57,7 @@ fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
         Request::ListEntries(list) => Route::Cursor(list.cursor),
         Request::ListPools(list) => Route::Cursor(list.cursor),
         Request::AcquireSet(_) | Request::TreeStatistics(_) => Route::Namespace,
-        Request::AcquireKeys(_) | Request::ThrottleAll(_) => Route::Several,
+        Request::AcquireKeys(_) | Request::ThrottleAll(_) => Route::MultiKey,
         Request::AcquirePermits(acquire) => Route::Key(acquire.name),
         Request::DescribePool(describe) => Route::Key(describe.name),
         Request::SetCapacity(set) => Route::Key(set.name),
@@ -69,6 +69,6 @@ fn decoded_route<'a>(request: &Request<'a>) -> Route<'a> {
         Request::Unwatch(unwatch) => Route::Key(unwatch.key),
         Request::Verify(verify) => Route::Key(verify.key),
         Request::ForceRelease(release) => Route::Claim(release.id),
-        Request::Freeze(_) | Request::Namespaces(_) | Request::RemoveNamespace(_) => Route::Everywhere,
+        Request::Freeze(_) | Request::Namespaces(_) | Request::RemoveNamespace(_) => Route::Broadcast,
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     samples.extend(asking());
     samples.extend(operating());
     samples.extend(watching());
-    samples.extend(claiming_several());
+    samples.extend(multi_key_acquires());
     samples.extend(pooling());
     samples.extend(limiting());
     samples.extend(counting());
@@ -581,7 +581,7 @@ fn watching() -> Vec<Sample> {
     ]
 }
 
-fn claiming_several() -> Vec<Sample> {
+fn multi_key_acquires() -> Vec<Sample> {
     let options = AcquireOptions {
         release_after_ms: Some(2_000),
         priority: None,

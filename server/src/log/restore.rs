@@ -8,7 +8,7 @@ use crate::node::Node;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::{Hold, Image, Item, Record, SessionTag};
-use waymaker_engine::several::key_set_number;
+use waymaker_engine::multi_key::key_set_number;
 use waymaker_engine::{
     Answer, ClaimId, Effects, Event, Grant, KeyGrant, LaneAddress, LogState, Refusal, Shard, Ticket, Time,
     WhenDurable,
@@ -377,8 +377,8 @@ impl<'a> Restoring<'a> {
         let session = SessionId { place: tag.place, secret: tag.secret };
         self.key_sets.insert((session, tag.lane, hold.number), key_set);
         let key_grant = KeyGrant { grant, shared: hold.shared, key: key.into() };
-        let answer = lane.answers.entry(hold.number).or_insert_with(|| Answer::GrantedSeveral(Box::new([])));
-        if let Answer::GrantedSeveral(grants) = answer {
+        let answer = lane.answers.entry(hold.number).or_insert_with(|| Answer::GrantedMultiKey(Box::new([])));
+        if let Answer::GrantedMultiKey(grants) = answer {
             let mut all = std::mem::take(grants).into_vec();
             all.push(key_grant);
             all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
@@ -392,7 +392,7 @@ impl<'a> Restoring<'a> {
             let lane =
                 self.sessions.get_mut(&session).and_then(|session| session.lanes.get_mut(&lane)?.as_mut());
             if let Some(lane) = lane
-                && let Some(Answer::GrantedSeveral(grants)) = lane.answers.get(&number)
+                && let Some(Answer::GrantedMultiKey(grants)) = lane.answers.get(&number)
                 && key_set_number(grants.iter().map(|key_grant| &*key_grant.key)) != key_set
             {
                 lane.answers.remove(&number);

@@ -38,7 +38,7 @@ impl AcquireResult {
     pub(crate) fn of(answer: &Answer) -> Option<Self> {
         match answer {
             Answer::Granted(grant) => (!grant.repeated).then_some(Self::Granted),
-            Answer::GrantedSeveral(grants) => {
+            Answer::GrantedMultiKey(grants) => {
                 (!grants.iter().any(|key| key.grant.repeated)).then_some(Self::Granted)
             }
             Answer::Refused(Refusal::Busy(_)) => Some(Self::Busy),

@@ -278,7 +278,7 @@ mod tests {
         };
         let id = ClaimId { place: 0, secret: 0 };
         let member = QuorumMember { reserved, id, counter: Some(name(key)) };
-        QuorumQuestion { at: Time::ZERO, members: Box::new([member]), several: None }
+        QuorumQuestion { at: Time::ZERO, members: Box::new([member]), multi_key: None }
     }
 
     /// Returns an asker whose first probe has succeeded.

@@ -375,7 +375,7 @@ mod tests {
             id: ClaimId { place: 0, secret: 0 },
             counter: (!key.is_empty()).then(|| name(key)),
         };
-        QuorumQuestion { at: Time::ZERO, members: grants.iter().map(member).collect(), several: None }
+        QuorumQuestion { at: Time::ZERO, members: grants.iter().map(member).collect(), multi_key: None }
     }
 
     fn ask(counters: &mut Counters, grants: &[(&str, u64)]) {

@@ -39,7 +39,7 @@ impl Delivery {
 /// Sets the fences of the grants to those that the cluster counted.
 fn give_fences(question: &mut QuorumQuestion, fences: &[u64]) {
     question.members.iter_mut().zip(fences).for_each(|(member, fence)| member.reserved.fence = *fence);
-    let grants = question.several.iter_mut().flatten();
+    let grants = question.multi_key.iter_mut().flatten();
     grants.zip(fences).for_each(|(key, fence)| key.grant.fence = *fence);
 }
 

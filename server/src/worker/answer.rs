@@ -73,7 +73,7 @@ fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Con
     let stamp_ms = context.stamp.as_millis();
     match answer {
         Answer::Throttled(allowance) => put_allowance(out, number, allowance),
-        Answer::GrantedSeveral(grants) => put_grants(out, number, grants, context),
+        Answer::GrantedMultiKey(grants) => put_grants(out, number, grants, context),
         Answer::Watching { fence, holder_count, waiter_count } => {
             let (fence, holder_count, waiter_count) = (*fence, *holder_count, *waiter_count);
             wire::Watching { fence, stamp_ms, holder_count, waiter_count }.encode(number, out);

@@ -106,10 +106,10 @@ pub(super) fn cost_of_batch(batch: &Batch) -> usize {
     match batch {
         Batch::Requests(batch) => batch.cost,
         Batch::Vacancy(vacancy) => vacancy.lane_count(),
-        Batch::Withdraw(several, _) => several.key_count(),
+        Batch::Withdraw(multi_key, _) => multi_key.key_count(),
         Batch::Reserved(_, reserved) => reserved.len(),
         // These may use up the follow-up work of a turn.
-        Batch::Lane(..) | Batch::Expire { .. } | Batch::Everywhere(..) | Batch::Forget(_) => {
+        Batch::Lane(..) | Batch::Expire { .. } | Batch::Broadcast(..) | Batch::Forget(_) => {
             BATCH_COST_MAX / 2
         }
         Batch::Knock(_) | Batch::Stop | Batch::Count | Batch::Publish => 1,

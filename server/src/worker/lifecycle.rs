@@ -343,8 +343,8 @@ mod tests {
         let id = ClaimId { place: 1, secret: 2 };
         let (remaining_ms, clamped, waited, repeated, session_lease) = (1_000, false, false, false, false);
         let grant = Grant { id, fence: 1, remaining_ms, clamped, waited, repeated, session_lease };
-        let several = [KeyGrant { grant, shared: false, key: Box::from(*b"key") }];
-        for answer in [Answer::Granted(grant), Answer::GrantedSeveral(Box::new(several))] {
+        let multi_key = [KeyGrant { grant, shared: false, key: Box::from(*b"key") }];
+        for answer in [Answer::Granted(grant), Answer::GrantedMultiKey(Box::new(multi_key))] {
             for (stage, expected) in [(Stage::Open, vec![2]), (Stage::SessionGone, Vec::new())] {
                 let node = test_node(2, now);
                 let [mut own, mut other] = [0, 1].map(|index| Worker::new(Arc::clone(&node), index, now));

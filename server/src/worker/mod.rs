@@ -4,16 +4,17 @@ mod acts;
 mod answer;
 mod apply;
 mod awaited;
+mod broadcast;
 mod budget;
 mod by_ticket;
 mod cost;
-mod everywhere;
 mod followed;
 mod hello;
 mod idle_namespaces;
 mod kinds;
 mod lane;
 mod lifecycle;
+mod multi_shard;
 mod outbox;
 mod reauthorize;
 mod requests;
@@ -28,13 +29,12 @@ pub(crate) mod test_node;
 #[cfg(test)]
 mod tests;
 mod timers;
-mod together;
 mod turns;
 mod vacancy;
 mod window;
 
+pub use broadcast::{Broadcast, CountedClaims};
 pub use budget::{Budget, Spent, Unlimited};
-pub use everywhere::{CountedClaims, Everywhere};
 pub use lane::{Client, ConnectionKey, KnownAs};
 pub use lifecycle::LaneClosing;
 pub use vacancy::Vacancy;
@@ -51,6 +51,7 @@ use crate::traces::AcquireSpan;
 use followed::Followed;
 use lane::{Lane, Lanes, Stage};
 use lifecycle::LaneEnd;
+use multi_shard::{FollowUp, MultiShard};
 use outbox::Outbox;
 use reauthorize::Look;
 use serve::Located;
@@ -58,9 +59,8 @@ use sessions::{SessionLimits, Sessions};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use timers::Timers;
-use together::{FollowUp, Together};
 use vacancy::Asking;
-use waymaker_engine::several::Several;
+use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{LaneAddress, Nanos, QuorumQuestion, Reading, Time};
 
 /// What the driver does after it handed in bytes.
@@ -136,9 +136,9 @@ pub(crate) struct State {
     /// What turns have left to be done once they were given back.
     follow_ups: Vec<FollowUp>,
     /// Claims over several keys that are over, and that other work may not wait for.
-    withdrawals: VecDeque<Arc<Several>>,
+    withdrawals: VecDeque<Arc<MultiKeyClaim>>,
     /// What waits for the turns of several shards at once.
-    together: VecDeque<Together>,
+    multi_shard: VecDeque<MultiShard>,
     /// Shards whose turns others will say to be free.
     knocked: Vec<u16>,
     /// How many of `together`, from the front, are to be tried again.
@@ -187,7 +187,7 @@ impl Worker {
             wakes: Vec::new(),
             follow_ups: Vec::new(),
             withdrawals: VecDeque::new(),
-            together: VecDeque::new(),
+            multi_shard: VecDeque::new(),
             knocked: Vec::new(),
             untried: 0,
             followed: Followed::new(index),
@@ -299,8 +299,8 @@ impl Worker {
                 Mail::Settled(number) => self.state.settled(&self.node, number),
                 Mail::Vacant(vacancy) => self.state.vacate(&vacancy),
                 Mail::Closed(key) => self.state.tell_of_end(key),
-                Mail::Knocked { shard } => self.state.retry_together(&self.node, shard),
-                Mail::Untried => self.state.try_together(&self.node),
+                Mail::Knocked { shard } => self.state.retry_multi_shard(&self.node, shard),
+                Mail::Untried => self.state.try_multi_shard(&self.node),
                 Mail::Withdraw => self.state.go_on_withdrawing(&self.node),
                 Mail::Reauthorize => self.state.reauthorize(&self.node),
                 Mail::Stop => self.state.stop_shards(&self.node),
@@ -308,8 +308,8 @@ impl Worker {
                 Mail::Reserved { shard, end, reserved } => {
                     self.state.hand_over(&self.node, shard, Batch::Reserved(end, reserved));
                 }
-                Mail::ReservedTogether(end, together) => {
-                    self.state.end_together(&self.node, end, together);
+                Mail::ReservedMultiKey(end, multi_shard) => {
+                    self.state.end_multi_shard(&self.node, end, multi_shard);
                 }
                 Mail::Finish => self.state.finish(&self.node),
             }
@@ -495,8 +495,8 @@ impl Worker {
     }
 
     /// Whether this worker is about to look whether all of a waiting claim is clear. For tests.
-    pub fn will_recheck(&self, several: &Several) -> bool {
-        self.state.will_recheck(several)
+    pub fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
+        self.state.will_recheck(multi_key)
     }
 
     /// When sockets were last read.

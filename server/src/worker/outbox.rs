@@ -4,7 +4,7 @@ use super::acts;
 use super::answer::{Context, lock_id, put_allowance, put_answer, put_event, put_grant, put_refusal};
 use super::followed::Followed;
 use super::lane::{ConnectionKey, Lane, Lanes, Stage};
-use super::together::FollowUp;
+use super::multi_shard::FollowUp;
 use super::window::Withdrawn;
 use crate::audit::{Act, AuditEvent, Caller, Detail};
 use crate::expiries::Expiries;
@@ -16,7 +16,7 @@ use crate::namespaces::Namespaces;
 use crate::waiting::Waiting;
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
-use waymaker_engine::several::Several;
+use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{
     ActOnOther, Allowance, Answer, CancelReason, ClaimAct, Effects, Event, Grant, LaneAddress, Measure,
     QuorumQuestion, Refusal, Ticket, Time, WhenDurable,
@@ -133,12 +133,12 @@ impl Effects for Outbox<'_> {
         }
     }
 
-    fn recheck(&mut self, several: &Arc<Several>) {
-        self.follow_ups.push(FollowUp::Recheck(Arc::clone(several)));
+    fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
+        self.follow_ups.push(FollowUp::Recheck(Arc::clone(multi_key)));
     }
 
-    fn withdraw(&mut self, several: &Arc<Several>) {
-        self.follow_ups.push(FollowUp::Withdraw(Arc::clone(several)));
+    fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
+        self.follow_ups.push(FollowUp::Withdraw(Arc::clone(multi_key)));
     }
 
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
@@ -349,7 +349,7 @@ fn comes_too_late(stage: Stage, answer: &Answer) -> bool {
         // The answer waited for the log, or for another worker of a server that stops. `FAREWELL` is the last frame of a connection.
         Stage::Left => true,
         // The client has heard of the end of its session, although another worker has not closed the lane yet.
-        Stage::SessionGone => matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_)),
+        Stage::SessionGone => matches!(answer, Answer::Granted(_) | Answer::GrantedMultiKey(_)),
         _ => false,
     }
 }

@@ -222,7 +222,7 @@ impl State {
             Route::Key(_) | Route::Namespace if lane.kind == NamespaceKind::Tree => lane.namespace_shard,
             Route::Key(key) => node.shard_of_key(key),
             Route::Claim(id) => node.shard_of_claim(claim_id(id)),
-            Route::Cursor(_) | Route::Several | Route::Everywhere => return Sorted::AfterBatch,
+            Route::Cursor(_) | Route::MultiKey | Route::Broadcast => return Sorted::AfterBatch,
             Route::Connection => return self.sort_of_connection(node, slot, frame),
             Route::Malformed | Route::Namespace => {
                 self.refuse_malformed(slot, frame);
@@ -246,7 +246,7 @@ impl State {
             return Sorted::Answered;
         }
         if !self.admit(slot, frame, cost)
-            || !self.together.is_empty() && self.cancels_together(node, slot, frame)
+            || !self.multi_shard.is_empty() && self.cancels_multi_shard(node, slot, frame)
         {
             return Sorted::Answered;
         }
@@ -316,10 +316,10 @@ impl State {
     }
 
     /// Whether the frame gives up a request that still waits for its turns, which is over then.
-    fn cancels_together(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
+    fn cancels_multi_shard(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
         match Request::decode(frame) {
             Ok(Request::Cancel(cancel)) => {
-                self.cancel_together(node, slot, frame.number(), cancel.acquire_number)
+                self.cancel_multi_shard(node, slot, frame.number(), cancel.acquire_number)
             }
             _ => false,
         }
@@ -477,15 +477,15 @@ impl State {
                     self.serve(node, key.slot, bytes);
                 }
             }
-            Route::Several => {
+            Route::MultiKey => {
                 if self.admit(key.slot, frame, cost) {
-                    self.serve_together(node, key.slot, frame);
+                    self.serve_multi_shard(node, key.slot, frame);
                 }
             }
-            Route::Everywhere => {
+            Route::Broadcast => {
                 if self.admit(key.slot, frame, cost) {
-                    if self.may_ask_everywhere(key.slot) {
-                        return self.serve_everywhere(node, key.slot, frame);
+                    if self.may_broadcast(key.slot) {
+                        return self.serve_broadcast(node, key.slot, frame);
                     }
                     self.lanes[key.slot].in_flight -= 1;
                     let (limit, name) = (EVERYWHERE_IN_FLIGHT_MAX, "requests to all shards in flight");

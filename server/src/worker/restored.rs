@@ -29,7 +29,7 @@ fn shorten(answer: &mut Answer, elapsed_ms: u64) {
     };
     match answer {
         Answer::Granted(grant) => shorten(grant),
-        Answer::GrantedSeveral(grants) => grants.iter_mut().map(|key| &mut key.grant).for_each(shorten),
+        Answer::GrantedMultiKey(grants) => grants.iter_mut().map(|key| &mut key.grant).for_each(shorten),
         _ => {}
     }
 }

@@ -56,7 +56,7 @@ impl Spans {
         span.result = AcquireResult::of(answer).unwrap_or(AcquireResult::Granted);
         match answer {
             Answer::Granted(grant) => span.fence = Some(grant.fence),
-            Answer::GrantedSeveral(grants) => span.fence = grants.first().map(|key| key.grant.fence),
+            Answer::GrantedMultiKey(grants) => span.fence = grants.first().map(|key| key.grant.fence),
             Answer::Registered(registered) => span.fence = Some(registered.fence),
             Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) => {
                 span.error = Some(CONNECTION_LOST);

@@ -293,15 +293,15 @@ impl State {
                     }
                 }
             }
-            Batch::Withdraw(several, at) => {
+            Batch::Withdraw(multi_key, at) => {
                 turn.shard.advance(at);
                 let stamp = turn.shard.now();
-                turn.shard.withdraw(&several, &mut self.outbox(node, shard, stamp));
+                turn.shard.withdraw(&multi_key, &mut self.outbox(node, shard, stamp));
             }
             Batch::Knock(worker) => turn.knocks.push(worker),
-            Batch::Everywhere(everywhere, at, counted) => {
+            Batch::Broadcast(broadcast, at, counted) => {
                 turn.shard.advance(at);
-                self.ask_shard(node, turn, shard, &everywhere, counted);
+                self.ask_shard(node, turn, shard, &broadcast, counted);
             }
             Batch::Vacancy(vacancy) => self.look_for_claims(node, turn, vacancy),
             Batch::Forget(looking) => turn.shard.forget_namespaces(looking.removal, looking.namespaces),

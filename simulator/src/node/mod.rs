@@ -19,8 +19,8 @@ mod front;
 mod io;
 mod listeners;
 mod log;
+mod multi_key;
 mod quorum;
-mod several;
 mod tasks;
 mod thread;
 mod unserved;
@@ -172,7 +172,7 @@ impl Server {
         self.happened_count += 1;
         if !world.settings.is_crowd || self.happened_count.is_multiple_of(CROWD_VERIFY_EVERY) {
             self.verify();
-            self.verify_several();
+            self.verify_multi_key_claims();
         }
     }
 

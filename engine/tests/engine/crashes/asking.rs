@@ -5,7 +5,7 @@ use super::{LANE_COUNT, POOL_CAPACITY, Run, shard_of};
 use crate::node::Node;
 use crate::recorder::Effect;
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, ClaimId, PoolOrder, Scope, Ticket, TreeItem,
 };
@@ -69,7 +69,7 @@ impl Run {
         self.asked.insert(self.number, vec![asked]);
     }
 
-    pub(super) fn acquire_several(&mut self) {
+    pub(super) fn acquire_multi_key(&mut self) {
         let (first, second) = (self.key(), self.key());
         let mut keys = vec![first, second];
         keys.sort();
@@ -78,9 +78,9 @@ impl Run {
         let wait_ms = self.wait_ms();
         let shard_count = self.node.shards.len();
         let Asked { shared, lease_ms, .. } = asked;
-        let key = |key| SeveralKey { key, shared, shard: shard_of(shard_count, 0, key) };
-        let keys: Vec<SeveralKey<'_>> = asked.items.iter().map(|item| key(item)).collect();
-        let request = AcquireSeveral {
+        let key = |key| RequestedKey { key, shared, shard: shard_of(shard_count, 0, key) };
+        let keys: Vec<RequestedKey<'_>> = asked.items.iter().map(|item| key(item)).collect();
+        let request = AcquireMultiKey {
             keys: &keys,
             lease_ms,
             wait_ms,
@@ -92,7 +92,7 @@ impl Run {
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         let owner = Arc::from(owner(asked.lane));
         let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner, 0)));
-        several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
         let each = asked.items.iter().map(|item| Asked { items: vec![item.clone()], ..asked.clone() });
         self.asked.insert(self.number, each.collect());
     }

@@ -138,7 +138,7 @@ impl Run {
         let weights = [40, 10, 10, 10, 20, 12, 5, 2, 3, 30, 2, sync_weight, restart_weight];
         match self.dice.weighted(&weights) {
             0 => self.acquire(),
-            1 => self.acquire_several(),
+            1 => self.acquire_multi_key(),
             2 => self.acquire_set(),
             3 => self.acquire_permits(),
             4 => self.release(false),
@@ -189,7 +189,7 @@ impl Run {
                 self.auditor.granted(&asked, grant);
                 self.known.push((grant.id, asked));
             }
-            Effect::Answer(ticket, Answer::GrantedSeveral(grants)) => {
+            Effect::Answer(ticket, Answer::GrantedMultiKey(grants)) => {
                 for (asked, key) in self.asked[&ticket.number].clone().into_iter().zip(grants) {
                     assert_eq!(asked.items[0], *key.key);
                     self.auditor.granted(&asked, &key.grant);

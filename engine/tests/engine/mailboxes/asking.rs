@@ -4,7 +4,7 @@ use super::auditor::Asked;
 use super::{Lane, Run, SHARD_COUNT, WORKER_COUNT};
 use crate::node::Node;
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, Caller, ClaimId, LaneIx, PoolOrder, Scope, Ticket,
 };
@@ -56,7 +56,7 @@ impl Run {
         }
         self.number += 1;
         match self.dice.weighted(&[35, 25, 10, 4, 6, 20]) {
-            0 => self.acquire_several(lane),
+            0 => self.acquire_multi_key(lane),
             1 => self.acquire(lane),
             2 => self.acquire_permits(lane),
             3 => self.set_capacity(lane),
@@ -88,7 +88,7 @@ impl Run {
         let percent = match keys {
             [key] if *key < character.ephemeral_key_count => 0,
             [_] => character.single_durable_percent,
-            _ => character.several_durable_percent,
+            _ => character.multi_key_durable_percent,
         };
         if !self.dice.percent(percent) {
             Scope::Ephemeral
@@ -118,7 +118,7 @@ impl Run {
         }
     }
 
-    fn acquire_several(&mut self, lane: usize) {
+    fn acquire_multi_key(&mut self, lane: usize) {
         let is_again = self.dice.percent(self.character.again_percent);
         let ask = self.last_named.clone().filter(|_| is_again).unwrap_or_else(|| self.draw(3));
         if ask.request_id.is_some() {
@@ -126,15 +126,15 @@ impl Run {
         }
         let key = |place: &usize| {
             let (key, shard) = KEYS[*place];
-            SeveralKey { key, shared: ask.shared, shard }
+            RequestedKey { key, shared: ask.shared, shard }
         };
-        let keys: Vec<SeveralKey<'_>> = ask.keys.iter().map(key).collect();
+        let keys: Vec<RequestedKey<'_>> = ask.keys.iter().map(key).collect();
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         self.take_turns(&shards);
         for shard in &shards {
             self.open_lane(lane, *shard);
         }
-        let request = AcquireSeveral {
+        let request = AcquireMultiKey {
             keys: &keys,
             lease_ms: ask.lease_ms,
             wait_ms: ask.wait_ms,
@@ -145,7 +145,7 @@ impl Run {
         let ticket = self.ticket(lane);
         self.auditor.asked(ticket, ask.asked(None, keys[0].shard));
         let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner(), 0)));
-        several::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
     }
 
     fn acquire(&mut self, lane: usize) {

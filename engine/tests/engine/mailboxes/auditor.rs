@@ -62,7 +62,7 @@ impl Auditor {
         let Some(asked) = self.open.remove(ticket) else {
             panic!("{ticket:?} is answered again: {answer:?}, before: {before:?}");
         };
-        let is_grant = matches!(answer, Answer::Granted(_) | Answer::GrantedSeveral(_));
+        let is_grant = matches!(answer, Answer::Granted(_) | Answer::GrantedMultiKey(_));
         assert!(
             !is_grant || !self.lost.contains(ticket),
             "{ticket:?} was granted after its connection was lost"
@@ -73,7 +73,7 @@ impl Auditor {
                     self.granted(&asked, key, grant);
                 }
             }
-            Answer::GrantedSeveral(grants) => {
+            Answer::GrantedMultiKey(grants) => {
                 grants.iter().for_each(|key| self.granted(&asked, &key.key, &key.grant));
                 if asked.has_request_id {
                     let ids: Vec<ClaimId> = grants.iter().map(|key| key.grant.id).collect();
@@ -113,7 +113,7 @@ fn check_numbers(ticket: Ticket, ids: &[ClaimId], log: &FakeLog) {
 pub(super) fn told_ids(effect: &Effect) -> Vec<ClaimId> {
     match effect {
         Effect::Answer(_, Answer::Granted(grant)) => vec![grant.id],
-        Effect::Answer(_, Answer::GrantedSeveral(grants)) => grants.iter().map(|key| key.grant.id).collect(),
+        Effect::Answer(_, Answer::GrantedMultiKey(grants)) => grants.iter().map(|key| key.grant.id).collect(),
         Effect::Event(_, Event::Queued { id, .. }) => vec![*id],
         _ => Vec::new(),
     }

@@ -11,7 +11,7 @@ pub(super) struct Character {
     /// Percentage of single-key acquires whose fences are durable.
     pub(super) single_durable_percent: u64,
     /// Percentage of multi-key acquires whose fences are durable.
-    pub(super) several_durable_percent: u64,
+    pub(super) multi_key_durable_percent: u64,
     /// Number of leading keys that are ephemeral unless a multi-key claim raises their scope.
     pub(super) ephemeral_key_count: usize,
     /// Percentage of multi-key acquires that repeat the last one with a request id.
@@ -36,7 +36,7 @@ impl Character {
             limits,
             has_quorum: dice.percent(50),
             single_durable_percent: dice.pick(&[20, 70]),
-            several_durable_percent: dice.pick(&[0, 20, 70]),
+            multi_key_durable_percent: dice.pick(&[0, 20, 70]),
             ephemeral_key_count: dice.pick(&[0, 0, 2]),
             again_percent: dice.pick(&[25, 60]),
             lane_weight: dice.pick(&[3, 6, 15]),

@@ -5,7 +5,7 @@ use super::{Mail, Run, SHARD_COUNT, WORKER_COUNT};
 use std::collections::BTreeMap;
 use waymaker_engine::Shard;
 use waymaker_engine::log::{Hold, Image, Record, Started};
-use waymaker_engine::several;
+use waymaker_engine::multi_key;
 
 /// Rounds of work after which a server without new requests must be idle. Seeds take at most five.
 const ROUNDS_MAX: u32 = 100;
@@ -47,10 +47,10 @@ impl Run {
     }
 
     fn check_no_grant_is_due(&mut self) {
-        let waiting: Vec<_> = self.node.shards.iter().flat_map(Shard::waiting_several).collect();
-        for several in waiting {
-            let participants = self.node.participants(several.shards(), None);
-            assert!(!several::is_grant_due(&participants, &several), "nobody grants {several:?}");
+        let waiting: Vec<_> = self.node.shards.iter().flat_map(Shard::waiting_multi_key_claims).collect();
+        for multi_key in waiting {
+            let participants = self.node.participants(multi_key.shards(), None);
+            assert!(!multi_key::is_grant_due(&participants, &multi_key), "nobody grants {multi_key:?}");
         }
     }
 

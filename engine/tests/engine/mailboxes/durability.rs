@@ -66,8 +66,8 @@ impl Run {
             WhenDurable::Begin(reserved) => {
                 (reserved.lane.worker, News::Mail(reserved.shard, Mail::End(end, reserved)))
             }
-            WhenDurable::BeginTogether(together) => {
-                (together.members[0].lane.worker, News::Together(end, together))
+            WhenDurable::BeginMultiKey(together) => {
+                (together.members[0].lane.worker, News::MultiShard(end, together))
             }
             WhenDurable::Answer(..) | WhenDurable::AnswerWaiter(..) | WhenDurable::Tell(..) => return,
         };

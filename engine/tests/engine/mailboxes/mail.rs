@@ -5,15 +5,15 @@ use super::{Run, SHARD_COUNT};
 use crate::recorder::{Effect, FollowUp};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use waymaker_engine::several::{self, Several};
-use waymaker_engine::{LaneAddress, Reserved, ReservedEnd, ReservedTogether};
+use waymaker_engine::multi_key::{self, MultiKeyClaim};
+use waymaker_engine::{LaneAddress, Reserved, ReservedEnd, ReservedMultiKey};
 
 /// A message to a shard.
 pub(super) enum Mail {
     Detached(LaneAddress),
     Attached(LaneAddress),
     Closed(LaneAddress),
-    Withdraw(Arc<Several>),
+    Withdraw(Arc<MultiKeyClaim>),
     End(ReservedEnd, Reserved),
 }
 
@@ -22,7 +22,7 @@ pub(super) enum News {
     /// For a shard.
     Mail(u16, Mail),
     /// Needs the turns of several shards.
-    Together(ReservedEnd, Box<ReservedTogether>),
+    MultiShard(ReservedEnd, Box<ReservedMultiKey>),
 }
 
 /// A thread of the server. It sends one message after the other, and other workers run in between.
@@ -53,10 +53,10 @@ impl Run {
         match self.workers[worker].passing.pop_front() {
             None => return false,
             Some(News::Mail(shard, mail)) => self.mailboxes[usize::from(shard)].push_back(mail),
-            Some(News::Together(end, together)) => {
+            Some(News::MultiShard(end, together)) => {
                 let shards: Vec<u16> = together.members.iter().map(|member| member.shard).collect();
                 self.take_turns(&shards);
-                self.node.end_together(end, together, &mut self.effects);
+                self.node.end_multi_shard(end, together, &mut self.effects);
                 self.end_turn(worker);
             }
         }
@@ -67,15 +67,15 @@ impl Run {
     pub(super) fn follow_up(&mut self, worker: usize) -> bool {
         let Some(follow_up) = self.workers[worker].follow_ups.pop() else { return false };
         match follow_up {
-            FollowUp::Withdraw(several) => {
+            FollowUp::Withdraw(multi_key) => {
                 let mails =
-                    several.shards().iter().map(|shard| (*shard, Mail::Withdraw(Arc::clone(&several))));
+                    multi_key.shards().iter().map(|shard| (*shard, Mail::Withdraw(Arc::clone(&multi_key))));
                 self.workers[worker].sending.extend(mails);
             }
-            FollowUp::Recheck(several) => {
-                self.take_turns(several.shards());
-                let mut participants = self.node.participants(several.shards(), None);
-                several::recheck(&mut participants, &several, &mut self.effects);
+            FollowUp::Recheck(multi_key) => {
+                self.take_turns(multi_key.shards());
+                let mut participants = self.node.participants(multi_key.shards(), None);
+                multi_key::recheck(&mut participants, &multi_key, &mut self.effects);
                 self.end_turn(worker);
             }
         }
@@ -117,7 +117,7 @@ impl Run {
             Mail::Detached(lane) => shard.detach_lane(lane, effects),
             Mail::Attached(lane) => shard.attach_lane(lane, effects),
             Mail::Closed(lane) => shard.close_lane(lane, true, effects),
-            Mail::Withdraw(several) => shard.withdraw(&several, effects),
+            Mail::Withdraw(multi_key) => shard.withdraw(&multi_key, effects),
             Mail::End(end, reserved) => shard.end_reservation(end, reserved, effects),
         }
     }

@@ -3,7 +3,7 @@
 use super::Stage;
 use super::words::{Words, key_of, path_of, shard_of, shown};
 use crate::node::Node;
-use waymaker_engine::several::{self, AcquireSeveral, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, PoolOrder, Scope, Ticket, TreeItem,
 };
@@ -91,12 +91,12 @@ impl Stage {
         let mut sorted: Vec<_> = texts.iter().map(key).collect();
         sorted.sort();
         sorted.dedup_by(|later, earlier| later.0 == earlier.0);
-        let keys: Vec<SeveralKey<'_>> = sorted
+        let keys: Vec<RequestedKey<'_>> = sorted
             .iter()
-            .map(|(key, shared, shard)| SeveralKey { key, shared: *shared, shard: *shard })
+            .map(|(key, shared, shard)| RequestedKey { key, shared: *shared, shard: *shard })
             .collect();
         let request =
-            AcquireSeveral { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
+            AcquireMultiKey { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
         let number = self.name(lane, name, sorted.first().map_or(0, |(key, ..)| shard_of(&shown(key))));
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         for shard in &shards {
@@ -108,7 +108,7 @@ impl Stage {
         let lane = &self.lanes[index];
         let mut participants =
             self.node.participants(&shards, Some((ticket.lane, &lane.owner, lane.namespace)));
-        several::acquire(&mut participants, ticket, lane.namespace, &request, &mut self.effects);
+        multi_key::acquire(&mut participants, ticket, lane.namespace, &request, &mut self.effects);
         number
     }
 

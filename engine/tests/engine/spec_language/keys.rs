@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
 use std::fmt::Write;
 use waymaker_engine::{
-    Answer, Lease, PageBounds, Register, SeveralThrottle, Throttle, Ticket, throttle_several,
+    Answer, Lease, PageBounds, Register, RequestedThrottle, Throttle, Ticket, throttle_all,
 };
 
 impl Stage {
@@ -218,11 +218,11 @@ impl Stage {
         let (now_ns, refund) = (self.now_ns(&mut words), words.flag("refund"));
         words.finish();
         let texts: Vec<String> = list.iter().map(|item| item.join(" ")).collect();
-        let throttles: Vec<SeveralThrottle<'_>> = texts
+        let throttles: Vec<RequestedThrottle<'_>> = texts
             .iter()
             .map(|text| {
                 let (name, throttle) = bucket(Words::new(text), refund);
-                SeveralThrottle { shard: self.place_of(name), throttle }
+                RequestedThrottle { shard: self.place_of(name), throttle }
             })
             .collect();
         let ticket = Ticket { number: self.claims.len() as u32, ..self.caller_at(lane, 0).ticket };
@@ -230,7 +230,7 @@ impl Stage {
         let namespace = self.lanes[lane].namespace;
         let shards = Node::distinct(throttles.iter().map(|throttle| throttle.shard));
         let mut participants = self.node.participants(&shards, None);
-        throttle_several(&mut participants, ticket, namespace, now_ns, &throttles, &mut self.effects);
+        throttle_all(&mut participants, ticket, namespace, now_ns, &throttles, &mut self.effects);
     }
 }
 

@@ -449,7 +449,7 @@ impl Stage {
                 assert!(grant.repeated || grant.waited || !is_known, "id used twice");
                 self.claims[number as usize].id = Some(grant.id);
             }
-            Answer::GrantedSeveral(grants) => {
+            Answer::GrantedMultiKey(grants) => {
                 for key in grants {
                     let NamedClaim { lane, name, .. } = self.claim_by_number(number);
                     let (lane, name) = (*lane, format!("{name}.{}", shown(&key.key)));

@@ -15,7 +15,7 @@ pub(super) fn shown_answer(
 ) -> String {
     match answer {
         Answer::Granted(grant) => format!("granted {name} {}", shown_grant(grant)),
-        Answer::GrantedSeveral(grants) => {
+        Answer::GrantedMultiKey(grants) => {
             let mut text = format!("granted {name}");
             for key in grants {
                 let (key_name, mode) = (shown(&key.key), mode(key.shared));

@@ -44,7 +44,7 @@ impl Rig {
         self.send(&Request::Acquire(Acquire { key: KEY, lease_ms: 60_000, options, ..Acquire::default() }))
     }
 
-    fn acquire_several(&mut self) -> u32 {
+    fn acquire_multi_key(&mut self) -> u32 {
         let items = [KEY, b"another"].map(|key| KeyItem { shared: false, key });
         let mut buffer = Vec::new();
         let items = Items::new(items, &mut buffer).expect("two keys");
@@ -142,7 +142,7 @@ fn an_unread_multi_key_request_releases_its_holds() {
     for is_abandoned in [false, true] {
         let mut rig = Rig::new();
         let turn = rig.hold_turn();
-        let number = rig.acquire_several();
+        let number = rig.acquire_multi_key();
         if is_abandoned {
             rig.leave(number);
         }

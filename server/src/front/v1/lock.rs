@@ -21,14 +21,14 @@ pub(super) struct Locks(pub(super) Connection);
 /// An acquire as the wire has it. One key has a form of its own, which is the shorter way to the same hold.
 enum Form<'a> {
     One(wire::Acquire<'a>),
-    Several(AcquireKeys<'a>),
+    MultiKeyClaim(AcquireKeys<'a>),
 }
 
 impl Form<'_> {
     fn encode(&self, number: u32, out: &mut Vec<u8>) {
         match self {
             Self::One(acquire) => acquire.encode(number, out),
-            Self::Several(acquire) => acquire.encode(number, out),
+            Self::MultiKeyClaim(acquire) => acquire.encode(number, out),
         }
     }
 }
@@ -74,7 +74,7 @@ fn form<'a>(
         items,
         options: wire_options,
     };
-    Ok((Form::Several(several), acquiring))
+    Ok((Form::MultiKeyClaim(several), acquiring))
 }
 
 #[tonic::async_trait]

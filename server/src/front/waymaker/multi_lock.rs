@@ -31,7 +31,7 @@ pub(super) async fn acquire(
         [key] if parameters.options.request_id.is_none() => {
             Ok(vec![acquire_one(service, key, parameters).await?])
         }
-        _ => acquire_several(service, request, parameters).await,
+        _ => acquire_multi_key(service, request, parameters).await,
     }
 }
 
@@ -63,7 +63,7 @@ async fn acquire_one(
     }
 }
 
-async fn acquire_several(
+async fn acquire_multi_key(
     service: &Waymaker,
     request: &MultiLockRequest,
     parameters: Parameters<'_>,

@@ -247,7 +247,9 @@ impl Through {
                 match effect {
                     _ if asker == Some(client) => first.push(effect),
                     Effect::Event(_, Event::Expired { .. }) => first.push(effect),
-                    Effect::Answer(_, Answer::Granted(_) | Answer::GrantedSeveral(_)) => granted.push(effect),
+                    Effect::Answer(_, Answer::Granted(_) | Answer::GrantedMultiKey(_)) => {
+                        granted.push(effect)
+                    }
                     _ => then.push(effect),
                 }
                 bytes = &bytes[frame.len()..];
@@ -273,7 +275,7 @@ impl Through {
     /// Returns the fences of a grant, by key; a tree and a pool have one counter.
     fn fences(&self, grant: &Effect) -> BTreeMap<Vec<u8>, u64> {
         match grant {
-            Effect::Answer(_, Answer::GrantedSeveral(keys)) => {
+            Effect::Answer(_, Answer::GrantedMultiKey(keys)) => {
                 keys.iter().map(|key| (key.key.to_vec(), key.grant.fence)).collect()
             }
             Effect::Answer(ticket, Answer::Granted(grant)) => {
@@ -415,7 +417,7 @@ fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
     let Ask { items, lease_ms, wait_ms, .. } = ask;
     let (lease_ms, wait_ms, notify_queued, mut buffer) = (*lease_ms, *wait_ms, true, Vec::new());
     match kind {
-        Kind::Keys if ask.several => {
+        Kind::Keys if ask.multi_key => {
             // Clients name them in any order.
             let keys = items.iter().rev().map(|item| KeyItem { shared: item.shared, key: &item.name });
             let items = Items::new(keys, &mut buffer).expect("keys");
@@ -500,7 +502,7 @@ fn effect_of(
                 shared: key.shared,
                 key: key.key.into(),
             });
-            Answer::GrantedSeveral(keys.collect())
+            Answer::GrantedMultiKey(keys.collect())
         }
         Response::Released(released) => Answer::Released { was_waiting: released.was_waiting },
         Response::Cancelled(cancelled) => Answer::Cancelled { was_waiting: cancelled.was_waiting },

@@ -199,7 +199,7 @@ impl<'a> Bystander<'a> {
         let mut asked = Asked::default();
         self.server.pause();
         for _ in 0..ROUNDS {
-            let (work, granted) = self.lock_several(abuse);
+            let (work, granted) = self.lock_multi_key(abuse);
             asked.work[0].push(work);
             for lease in granted.leases {
                 asked.work[1].push(self.unlock(lease, abuse));
@@ -220,7 +220,7 @@ impl<'a> Bystander<'a> {
         asked
     }
 
-    fn lock_several(&mut self, abuse: &mut dyn FnMut()) -> (Duration, MultiLockResponse) {
+    fn lock_multi_key(&mut self, abuse: &mut dyn FnMut()) -> (Duration, MultiLockResponse) {
         let keys = ["good", "better"].map(|key| MultiLockKey { key: key.to_owned(), write_lock: true });
         let request = MultiLockRequest { keys: keys.into(), max_lease_period: 600_000, ..Default::default() };
         let (work, granted) =

@@ -26,7 +26,7 @@ impl Waymaker {
         let waiting = self.waiting(&first).await;
         let mut client = self.client(&lane);
         let (heard, scope) = (self.heard.clone(), self.scope.clone());
-        let teller = SeveralTeller { heard, lane: lane.clone(), scope, number };
+        let teller = MultiKeyTeller { heard, lane: lane.clone(), scope, number };
         let call = spawn_local(async move {
             let response = client.multi_lock(request).await.expect("an answer").into_inner();
             teller.tell(response);
@@ -56,14 +56,14 @@ impl Waymaker {
 }
 
 /// Says what is answered to several keys.
-struct SeveralTeller {
+struct MultiKeyTeller {
     heard: Heard,
     lane: String,
     scope: String,
     number: usize,
 }
 
-impl SeveralTeller {
+impl MultiKeyTeller {
     fn tell(self, response: MultiLockResponse) {
         let Claim { name, is_answered, .. } = self.heard.claim(self.number);
         let waited = if is_answered { " waited" } else { "" };

@@ -1,6 +1,6 @@
 //! Strings and sets of keys that the claims of one request share.
 
-use super::{AcquireSeveral, Participant, Several, SeveralKey, acquire, key_set_number};
+use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_number};
 use crate::effect::{Answer, Effects, Event, LaneAddress, LogState, Scope, Ticket};
 use crate::handle::{ClaimIx, LaneIx};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
@@ -47,7 +47,7 @@ fn claims_of_one_request_share_their_strings_and_key_set() {
             let keys = detail.key_set().zip(details[0].key_set());
             assert!(keys.is_some_and(|(own, first)| Arc::ptr_eq(own, first)), "set of keys");
             assert_eq!(
-                detail.several().is_some(),
+                detail.multi_key().is_some(),
                 key_is_held,
                 "a hold has no use for the rest of its claim"
             );
@@ -80,7 +80,7 @@ impl Effects for Heard {
 
     fn event(&mut self, _: LaneAddress, _: Event) {}
 
-    fn recheck(&mut self, _: &Arc<Several>) {
+    fn recheck(&mut self, _: &Arc<MultiKeyClaim>) {
         self.recheck_count += 1;
     }
 
@@ -110,12 +110,12 @@ impl Shards {
     }
 
     /// Waits for as long as it takes.
-    fn acquire(&mut self, number: u32, keys: &[SeveralKey<'_>]) {
+    fn acquire(&mut self, number: u32, keys: &[RequestedKey<'_>]) {
         self.acquire_with(number, keys, AcquireOptions::default());
     }
 
-    fn acquire_with(&mut self, number: u32, keys: &[SeveralKey<'_>], options: AcquireOptions<'_>) {
-        let request = AcquireSeveral {
+    fn acquire_with(&mut self, number: u32, keys: &[RequestedKey<'_>], options: AcquireOptions<'_>) {
+        let request = AcquireMultiKey {
             keys,
             lease_ms: 2000,
             wait_ms: u32::MAX,
@@ -136,14 +136,14 @@ impl Shards {
     }
 }
 
-fn key(key: &[u8], shared: bool) -> SeveralKey<'_> {
-    SeveralKey { key, shared, shard: 0 }
+fn key(key: &[u8], shared: bool) -> RequestedKey<'_> {
+    RequestedKey { key, shared, shard: 0 }
 }
 
 #[test]
 fn shards_with_different_clocks_grant_at_the_latest_time() {
     let mut shards = Shards::at(&[1000, 5000]);
-    shards.acquire(1, &[key(b"a", false), SeveralKey { shard: 1, ..key(b"b", false) }]);
+    shards.acquire(1, &[key(b"a", false), RequestedKey { shard: 1, ..key(b"b", false) }]);
     for (shard, _) in &shards.shards {
         let claim = &shard.claims[ClaimIx::new(0)];
         assert_eq!(
@@ -157,16 +157,16 @@ fn shards_with_different_clocks_grant_at_the_latest_time() {
 #[test]
 fn a_claim_has_at_least_one_key_and_at_most_the_maximum() {
     let names: Vec<String> = (0..=ITEM_COUNT_MAX).map(|number| format!("{number:04}")).collect();
-    let keys: Vec<SeveralKey<'_>> = names.iter().map(|name| key(name.as_bytes(), false)).collect();
+    let keys: Vec<RequestedKey<'_>> = names.iter().map(|name| key(name.as_bytes(), false)).collect();
     for (count, is_accepted) in [(0, false), (1, true), (ITEM_COUNT_MAX, true), (ITEM_COUNT_MAX + 1, false)] {
         let mut shards = Shards::at(&[1000]);
         shards.acquire(1, &keys[..count]);
-        let is_granted = matches!(shards.heard.answers[..], [Answer::GrantedSeveral(_)]);
+        let is_granted = matches!(shards.heard.answers[..], [Answer::GrantedMultiKey(_)]);
         assert_eq!(is_granted, is_accepted, "{count} keys");
         // The same again has to wait.
         shards.acquire(2, &keys[..count]);
-        let waiting = shards.shards[0].0.waiting_several();
-        let key_counts: Vec<usize> = waiting.iter().map(|several| several.key_count()).collect();
+        let waiting = shards.shards[0].0.waiting_multi_key_claims();
+        let key_counts: Vec<usize> = waiting.iter().map(|multi_key| multi_key.key_count()).collect();
         assert_eq!(key_counts, if is_accepted { vec![count] } else { vec![] });
     }
 }

@@ -1,6 +1,6 @@
 //! Which keys a claim over several is for.
 
-use super::SeveralKey;
+use super::RequestedKey;
 use crate::stable_hash::stable_hash;
 
 /// The keys of a claim over several, by which its request id finds it again.
@@ -14,11 +14,11 @@ pub(crate) struct KeySet {
 }
 
 impl KeySet {
-    pub(super) fn new(keys: &[SeveralKey<'_>], is_named: bool, is_recorded: bool) -> Self {
+    pub(super) fn new(keys: &[RequestedKey<'_>], is_named: bool, is_recorded: bool) -> Self {
         let mut bytes = Vec::new();
         if is_named {
             bytes.reserve_exact(keys.iter().map(|key| size_of::<u16>() + key.key.len()).sum());
-            for SeveralKey { key, .. } in keys {
+            for RequestedKey { key, .. } in keys {
                 bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
                 bytes.extend_from_slice(key);
             }

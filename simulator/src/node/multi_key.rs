@@ -4,7 +4,7 @@
 use super::log::OPTIONS;
 use super::{Server, contents, leave};
 use crate::world::World;
-use waymaker_engine::several::{Participant, Several, is_grant_due, reserved_together};
+use waymaker_engine::multi_key::{MultiKeyClaim, Participant, is_grant_due, reserved_multi_key_claims};
 use waymaker_engine::{LaneIx, TurnCell};
 use waymaker_protocol::LockId;
 
@@ -14,19 +14,19 @@ impl Server {
     ///
     /// # Panics
     /// If no worker is about to look at such a claim.
-    pub(crate) fn verify_several(&self) {
+    pub(crate) fn verify_multi_key_claims(&self) {
         if self.threads.is_empty() {
             return;
         }
         for cell in &self.node.0.shards {
             let Some(turn) = cell.enter() else { continue };
-            let waiting = turn.shard.waiting_several();
+            let waiting = turn.shard.waiting_multi_key_claims();
             leave(turn);
-            for several in waiting {
-                let expected = self.threads.iter().any(|thread| thread.worker.will_recheck(&several));
+            for multi_key in waiting {
+                let expected = self.threads.iter().any(|thread| thread.worker.will_recheck(&multi_key));
                 assert!(
-                    expected || !self.is_due(&several),
-                    "{several:?} is clear, but no worker rechecks it"
+                    expected || !self.is_due(&multi_key),
+                    "{multi_key:?} is clear, but no worker rechecks it"
                 );
             }
         }
@@ -34,8 +34,8 @@ impl Server {
 
     /// Returns whether all keys of the claim are clear; false while a turn is in transit, because the worker
     /// that has the turn may be about to handle the claim.
-    fn is_due(&self, several: &Several) -> bool {
-        let cells = several.shards().iter().map(|shard| &self.node.0.shards[usize::from(*shard)]);
+    fn is_due(&self, multi_key: &MultiKeyClaim) -> bool {
+        let cells = multi_key.shards().iter().map(|shard| &self.node.0.shards[usize::from(*shard)]);
         let mut turns = Vec::new();
         let mut all_here = true;
         for cell in cells {
@@ -48,7 +48,7 @@ impl Server {
             .iter_mut()
             .map(|turn| Participant { shard: &mut turn.shard, lane: LaneIx::new(0) })
             .collect();
-        let is_due = all_here && is_grant_due(&participants, several);
+        let is_due = all_here && is_grant_due(&participants, multi_key);
         for turn in turns {
             leave(turn);
         }
@@ -69,7 +69,7 @@ impl Server {
         world.auditor.judge_disk(held.keys().map(|id| LockId { place: id.place, secret: id.secret }));
         let turns: Vec<_> = self.node.0.shards.iter().filter_map(TurnCell::enter).collect();
         let shards: Vec<_> = turns.iter().map(|turn| &turn.shard).collect();
-        let reserved = reserved_together(&shards);
+        let reserved = reserved_multi_key_claims(&shards);
         turns.into_iter().for_each(leave);
         let is_part = |ids: &&Vec<_>| {
             let count = ids.iter().filter(|id| held.contains_key(id)).count();

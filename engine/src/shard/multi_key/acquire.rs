@@ -1,7 +1,7 @@
 //! Asking for several keys.
 
 use super::{
-    KeySet, Member, Participant, Several, align_time, begin_together, must_be_reserved, note_counted,
+    KeySet, Member, MultiKeyClaim, Participant, align_time, begin_multi_key, must_be_reserved, note_counted,
     place_of,
 };
 use crate::claim::{Extra, OrderKey, flag};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 /// Asks for one hold on each of several keys.
 #[derive(Clone, Copy, Debug)]
-pub struct AcquireSeveral<'a> {
+pub struct AcquireMultiKey<'a> {
     /// One to [`ITEM_COUNT_MAX`] keys, each once, in bytewise order.
-    pub keys: &'a [SeveralKey<'a>],
+    pub keys: &'a [RequestedKey<'a>],
     /// Length of each lease; 0 is the default.
     pub lease_ms: u32,
     /// 0 is a try, `u32::MAX` waits until cancelled.
@@ -31,7 +31,7 @@ pub struct AcquireSeveral<'a> {
     pub options: AcquireOptions<'a>,
 }
 
-impl AcquireSeveral<'_> {
+impl AcquireMultiKey<'_> {
     /// What accounts count of its claims.
     fn counted(&self) -> NewClaims {
         let keys = self.keys.iter().map(|key| key.key.len()).sum();
@@ -41,7 +41,7 @@ impl AcquireSeveral<'_> {
 
 /// One of several keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeveralKey<'a> {
+pub struct RequestedKey<'a> {
     /// 1 to 1024 bytes.
     pub key: &'a [u8],
     /// Shared with other readers.
@@ -55,13 +55,13 @@ pub fn acquire(
     participants: &mut [Participant<'_>],
     ticket: Ticket,
     namespace: u16,
-    request: &AcquireSeveral<'_>,
+    request: &AcquireMultiKey<'_>,
     effects: &mut impl Effects,
 ) {
     let decided = Attempt::begin(participants, ticket, namespace, request)
         .and_then(|mut attempt| attempt.decide(effects));
     match decided {
-        Ok(Some(grants)) => effects.answer_acquire(ticket, Answer::GrantedSeveral(grants)),
+        Ok(Some(grants)) => effects.answer_acquire(ticket, Answer::GrantedMultiKey(grants)),
         Ok(None) => {}
         Err(refusal) => effects.answer_acquire(ticket, Answer::Refused(refusal)),
     }
@@ -70,7 +70,7 @@ pub fn acquire(
 /// One acquire, decided at one instant with the turns of all its shards in hand.
 struct Attempt<'a, 'p> {
     participants: &'a mut [Participant<'p>],
-    request: &'a AcquireSeveral<'a>,
+    request: &'a AcquireMultiKey<'a>,
     ticket: Ticket,
     namespace: u16,
     /// For each key of the request.
@@ -95,7 +95,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         participants: &'a mut [Participant<'p>],
         ticket: Ticket,
         namespace: u16,
-        request: &'a AcquireSeveral<'a>,
+        request: &'a AcquireMultiKey<'a>,
     ) -> Result<Self, Refusal> {
         let keys = request.keys;
         if keys.is_empty() || keys.len() > ITEM_COUNT_MAX {
@@ -134,12 +134,12 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let clear = self.clear_keys(&orders)?;
         let waits = clear.contains(&false);
         self.check_room(waits)?;
-        let several = Arc::new(self.make_claims(&orders, waits));
+        let multi_key = Arc::new(self.make_claims(&orders, waits));
         if waits {
-            self.wait(&several, &clear, effects);
+            self.wait(&multi_key, &clear, effects);
             return Ok(None);
         }
-        Ok(self.hold(&several, effects))
+        Ok(self.hold(&multi_key, effects))
     }
 
     /// For each key the claim that the request id names, if there is one.
@@ -175,9 +175,9 @@ impl<'a, 'p> Attempt<'a, 'p> {
             let shard = &self.participants[located.place].shard;
             let reserved = claim.filter(|claim| shard.claims[*claim].has(flag::RESERVED));
             let Some(detail) = reserved.map(|claim| shard.claims[claim].detail) else { continue };
-            let Some(several) = shard.details[detail].several().cloned() else { continue };
+            let Some(multi_key) = shard.details[detail].multi_key().cloned() else { continue };
             for participant in &mut *self.participants {
-                participant.shard.withdraw(&several, effects);
+                participant.shard.withdraw(&multi_key, effects);
             }
             any = true;
         }
@@ -207,8 +207,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
                 if place == home { self.request.counted() } else { NewClaims::default() }
             })?;
         }
-        let AcquireSeveral { keys, wait_ms, .. } = *self.request;
-        let is_clear = |((key, located), order): ((&SeveralKey<'_>, &Located), &OrderKey)| {
+        let AcquireMultiKey { keys, wait_ms, .. } = *self.request;
+        let is_clear = |((key, located), order): ((&RequestedKey<'_>, &Located), &OrderKey)| {
             let Participant { shard, lane } = &self.participants[located.place];
             let contended = located.entry.is_some()
                 && !shard.is_newcomer_clear(located.entry, key.shared, wait_ms, *order);
@@ -242,7 +242,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     /// One claim for each key, which stands nowhere yet.
-    fn make_claims(&mut self, orders: &[OrderKey], waits: bool) -> Several {
+    fn make_claims(&mut self, orders: &[OrderKey], waits: bool) -> MultiKeyClaim {
         let request = self.request;
         let holds_hang_on_lane = self.hangs_on_lane();
         let flags = flag::LIVE
@@ -290,16 +290,21 @@ impl<'a, 'p> Attempt<'a, 'p> {
         shards.dedup();
         let home = &self.participants[self.located[0].place].shard;
         let wait_end = home.wait_end(request.wait_ms);
-        Several { members: members.into(), shards: shards.into(), keys: Arc::clone(&self.keys), wait_end }
+        MultiKeyClaim {
+            members: members.into(),
+            shards: shards.into(),
+            keys: Arc::clone(&self.keys),
+            wait_end,
+        }
     }
 
     /// Puts all stubs in their queues; `clear` are those that need not be told of.
-    fn wait(&mut self, several: &Arc<Several>, clear: &[bool], effects: &mut impl Effects) {
+    fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
         let request_id: Option<Arc<[u8]>> = self.request.options.request_id.map(Arc::from);
-        for (number, (member, located)) in several.members.iter().zip(&self.located).enumerate() {
+        for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {
             let shard = &mut self.participants[located.place].shard;
             let detail = shard.detail_mut(member.claim);
-            detail.extra = Extra::Several(Arc::clone(several));
+            detail.extra = Extra::MultiKeyClaim(Arc::clone(multi_key));
             if number > 0 {
                 detail.request_id.clone_from(&request_id);
             }
@@ -310,24 +315,28 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         effects.waits(self.ticket);
         let home = &mut self.participants[self.located[0].place].shard;
-        home.wait_until(several.members[0].claim, self.request.wait_ms);
-        let entry = home.claims[several.members[0].claim].entry;
+        home.wait_until(multi_key.members[0].claim, self.request.wait_ms);
+        let entry = home.claims[multi_key.members[0].claim].entry;
         effects.measure(Measure::Queued { depth: home.waiter_count(entry) });
         if self.request.notify_queued {
-            let claim = several.members[0].claim;
+            let claim = multi_key.members[0].claim;
             home.queued_event(claim, home.position_of(claim), effects);
         }
     }
 
     /// Each claim becomes a hold, or is reserved.
-    fn hold(&mut self, several: &Arc<Several>, effects: &mut impl Effects) -> Option<Box<[KeyGrant]>> {
+    fn hold(
+        &mut self,
+        multi_key: &Arc<MultiKeyClaim>,
+        effects: &mut impl Effects,
+    ) -> Option<Box<[KeyGrant]>> {
         let places: Vec<usize> = self.located.iter().map(|located| located.place).collect();
-        let is_reserved = must_be_reserved(self.participants, several, &places);
-        note_counted(self.participants, several, &places);
-        let mut grants = Vec::with_capacity(several.members.len());
-        for (number, (member, place)) in several.members.iter().zip(&places).enumerate() {
+        let is_reserved = must_be_reserved(self.participants, multi_key, &places);
+        note_counted(self.participants, multi_key, &places);
+        let mut grants = Vec::with_capacity(multi_key.members.len());
+        for (number, (member, place)) in multi_key.members.iter().zip(&places).enumerate() {
             let shard = &mut self.participants[*place].shard;
-            shard.detail_mut(member.claim).extra = Extra::Several(Arc::clone(several));
+            shard.detail_mut(member.claim).extra = Extra::MultiKeyClaim(Arc::clone(multi_key));
             shard.join_holders(member.claim);
             let grant = if is_reserved {
                 if number == 0 {
@@ -352,7 +361,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if !is_reserved {
             return Some(grants.into());
         }
-        begin_together(self.participants, several, &places, grants, effects);
+        begin_multi_key(self.participants, multi_key, &places, grants, effects);
         None
     }
 
@@ -366,7 +375,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let waiting = found[0].filter(|claim| !home.claims[*claim].is_held());
         // While it waits only its home is found by the request id.
         let claims: Option<Vec<ClaimIx>> = match waiting.map(|claim| home.claims[claim].detail) {
-            Some(detail) => home.details[detail].several().and_then(|several| self.members_of(several)),
+            Some(detail) => home.details[detail].multi_key().and_then(|multi_key| self.members_of(multi_key)),
             None => found.iter().copied().collect(),
         };
         let message = "the request id belongs to a claim that no longer holds all its keys";
@@ -393,7 +402,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             for (claim, located) in claims.iter().zip(&self.located) {
                 self.participants[located.place].shard.note_moved_beside_records(*claim);
             }
-            let answer = Answer::GrantedSeveral(grants.into());
+            let answer = Answer::GrantedMultiKey(grants.into());
             effects.when_durable(WhenDurable::Answer(self.ticket, answer));
             return Ok(None);
         }
@@ -401,12 +410,12 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     /// The claims of all members, if they are for the keys of this request and none of them is over.
-    fn members_of(&self, several: &Several) -> Option<Vec<ClaimIx>> {
+    fn members_of(&self, multi_key: &MultiKeyClaim) -> Option<Vec<ClaimIx>> {
         let member = |(member, located): (&Member, &Located)| {
             self.participants[located.place].shard.member_at(member, located.entry)
         };
-        let is_same_count = several.members.len() == self.located.len();
-        is_same_count.then(|| several.members.iter().zip(&self.located).map(member).collect())?
+        let is_same_count = multi_key.members.len() == self.located.len();
+        is_same_count.then(|| multi_key.members.iter().zip(&self.located).map(member).collect())?
     }
 
     /// The waiting claim, stub by stub, is that of this request from now on.
@@ -431,7 +440,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 }
 
-fn locate(participants: &[Participant<'_>], namespace: u16, key: &SeveralKey<'_>) -> Located {
+fn locate(participants: &[Participant<'_>], namespace: u16, key: &RequestedKey<'_>) -> Located {
     let place = place_of(participants, key.shard);
     let shard = &participants[place].shard;
     let hash = shard.hash(namespace, key.key);

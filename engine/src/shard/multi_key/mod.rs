@@ -6,7 +6,7 @@ mod key_set;
 #[cfg(test)]
 mod tests;
 
-pub use acquire::{AcquireSeveral, SeveralKey, acquire};
+pub use acquire::{AcquireMultiKey, RequestedKey, acquire};
 pub(crate) use key_set::KeySet;
 pub use key_set::key_set_number;
 
@@ -14,7 +14,7 @@ use super::Shard;
 use crate::claim::{Detail, Extra, flag};
 use crate::effect::{
     Answer, ClaimId, Effects, Grant, KeyGrant, QuorumMember, QuorumQuestion, Refusal, Reserved, ReservedEnd,
-    ReservedTogether, WhenDurable,
+    ReservedMultiKey, WhenDurable,
 };
 use crate::lane::LaneState;
 use crate::measure::FreedAt;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 /// If not, nothing happens, and the one that was not clear will say so when it is. Nobody waits while it has a turn, no
 /// key is held while another is waited for, and no fence is spent on an attempt that fails.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Several {
+pub struct MultiKeyClaim {
     /// In the order of the keys; the first is the home.
     members: Box<[Member]>,
     /// The shards of all members, each once, rising.
@@ -56,7 +56,7 @@ struct Member {
     id: ClaimId,
 }
 
-impl Several {
+impl MultiKeyClaim {
     /// The shards whose turns are needed to decide about the claim, rising.
     pub fn shards(&self) -> &[u16] {
         &self.shards
@@ -84,35 +84,35 @@ pub struct Participant<'a> {
 
 /// Grants a waiting claim if all of it is clear. `participants` are all its shards, rising, in a turn each. Does nothing
 /// where the claim is decided already.
-pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects: &mut impl Effects) {
-    if !is_grantable(participants, several) {
-        return forget_frozen(participants, several);
+pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
+    if !is_grantable(participants, multi_key) {
+        return forget_frozen(participants, multi_key);
     }
     align_time(participants);
     let place = |shard: u16| place_of(participants, shard);
-    let places: Vec<usize> = several.members.iter().map(|member| place(member.shard)).collect();
+    let places: Vec<usize> = multi_key.members.iter().map(|member| place(member.shard)).collect();
     let home = &participants[places[0]].shard;
-    let ticket = home.ticket(several.members[0].claim);
-    let is_reserved = must_be_reserved(participants, several, &places);
-    note_counted(participants, several, &places);
-    if let Err(refusal) = may_count(participants, several, &places) {
+    let ticket = home.ticket(multi_key.members[0].claim);
+    let is_reserved = must_be_reserved(participants, multi_key, &places);
+    note_counted(participants, multi_key, &places);
+    if let Err(refusal) = may_count(participants, multi_key, &places) {
         let home = &mut participants[places[0]].shard;
         effects.answer_waiter(ticket, Answer::Refused(refusal));
-        return home.end_wait(several.members[0].claim, effects);
+        return home.end_wait(multi_key.members[0].claim, effects);
     }
     let mut grants = Vec::with_capacity(places.len());
     let lane = |(member, place): (&Member, &usize)| participants[*place].shard.claims[member.claim].lane;
-    let lanes: Vec<LaneIx> = several.members.iter().zip(&places).map(lane).collect();
-    for (member, place) in several.members.iter().zip(&places) {
+    let lanes: Vec<LaneIx> = multi_key.members.iter().zip(&places).map(lane).collect();
+    for (member, place) in multi_key.members.iter().zip(&places) {
         let shard = &mut participants[*place].shard;
-        grants.push(shard.grant_stub(member.claim, member != &several.members[0], is_reserved, effects));
+        grants.push(shard.grant_stub(member.claim, member != &multi_key.members[0], is_reserved, effects));
     }
     if is_reserved {
-        begin_together(participants, several, &places, grants, effects);
+        begin_multi_key(participants, multi_key, &places, grants, effects);
     } else {
-        effects.answer_waiter(ticket, Answer::GrantedSeveral(grants.into()));
+        effects.answer_waiter(ticket, Answer::GrantedMultiKey(grants.into()));
     }
-    for (member, place) in several.members.iter().zip(&places) {
+    for (member, place) in multi_key.members.iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         let entry = shard.claims[member.claim].entry;
         if !is_reserved {
@@ -131,40 +131,44 @@ pub fn recheck(participants: &mut [Participant<'_>], several: &Several, effects:
 }
 
 /// Whether any key of the claim is reserved first: then all of them begin together, once that is so.
-fn must_be_reserved(participants: &[Participant<'_>], several: &Several, places: &[usize]) -> bool {
-    let mut members = several.members.iter().zip(places);
+fn must_be_reserved(participants: &[Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) -> bool {
+    let mut members = multi_key.members.iter().zip(places);
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
 }
 
 /// If a cluster counts any of the keys, all of them begin at an instant that the log does not know.
-fn note_counted(participants: &mut [Participant<'_>], several: &Several, places: &[usize]) {
-    let mut members = several.members.iter().zip(places);
+fn note_counted(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) {
+    let mut members = multi_key.members.iter().zip(places);
     if members.any(|(member, place)| participants[*place].shard.is_counted(member.claim)) {
-        for (member, place) in several.members.iter().zip(places) {
+        for (member, place) in multi_key.members.iter().zip(places) {
             participants[*place].shard.detail_mut(member.claim).begins_counted = true;
         }
     }
 }
 
 /// Whether log and cluster take all of the claim.
-fn may_count(participants: &[Participant<'_>], several: &Several, places: &[usize]) -> Result<(), Refusal> {
-    let mut members = several.members.iter().zip(places);
+fn may_count(
+    participants: &[Participant<'_>],
+    multi_key: &MultiKeyClaim,
+    places: &[usize],
+) -> Result<(), Refusal> {
+    let mut members = multi_key.members.iter().zip(places);
     members.try_for_each(|(member, place)| participants[*place].shard.may_count_claim(member.claim))
 }
 
 /// All keys of a claim are reserved. They begin together, and the home answers for all of them.
-fn begin_together(
+fn begin_multi_key(
     participants: &[Participant<'_>],
-    several: &Several,
+    multi_key: &MultiKeyClaim,
     places: &[usize],
     grants: Vec<KeyGrant>,
     effects: &mut impl Effects,
 ) {
     let grants = grants.into_boxed_slice();
     let member = |(member, place): (&Member, &usize)| participants[*place].shard.quorum_member(member.claim);
-    let members: Box<[QuorumMember]> = several.members.iter().zip(places).map(member).collect();
+    let members: Box<[QuorumMember]> = multi_key.members.iter().zip(places).map(member).collect();
     let at = participants[places[0]].shard.now;
-    let question = QuorumQuestion { at, members, several: Some(grants) };
+    let question = QuorumQuestion { at, members, multi_key: Some(grants) };
     if question.members.iter().any(|member| member.counter.is_some()) {
         effects.ask_quorum(question);
     } else {
@@ -177,28 +181,28 @@ fn begin_together(
 pub fn end_reservation(
     participants: &mut [Participant<'_>],
     end: ReservedEnd,
-    mut together: Box<ReservedTogether>,
+    mut multi_key: Box<ReservedMultiKey>,
     effects: &mut impl Effects,
 ) {
     // The answer has the time of the latest shard, so the rests of the leases must be those at that time.
     align_time(participants);
     let place = |reserved: &Reserved| place_of(participants, reserved.shard);
-    let places: Vec<usize> = together.members.iter().map(place).collect();
+    let places: Vec<usize> = multi_key.members.iter().map(place).collect();
     if let ReservedEnd::Begins(at) = end {
-        let (home, first) = (&mut participants[places[0]].shard, &together.members[0]);
+        let (home, first) = (&mut participants[places[0]].shard, &multi_key.members[0]);
         if !home.may_begin_reserved(first) {
             // The other keys are withdrawn.
             return home.end_member(end, first, None, effects);
         }
-        let mut members = together.members.iter().zip(&places);
+        let mut members = multi_key.members.iter().zip(&places);
         if members.any(|(member, place)| participants[*place].shard.has_moved(member)) {
-            for (member, place) in together.members.iter_mut().zip(&places) {
+            for (member, place) in multi_key.members.iter_mut().zip(&places) {
                 participants[*place].shard.put_off(at, member);
             }
-            return effects.when_durable(WhenDurable::BeginTogether(together));
+            return effects.when_durable(WhenDurable::BeginMultiKey(multi_key));
         }
     }
-    let ReservedTogether { members, grants } = *together;
+    let ReservedMultiKey { members, grants } = *multi_key;
     let mut grants = Some(grants);
     // The first key answers for all, so it comes last: a client that hears of the grant finds all keys held.
     for (number, (member, place)) in members.iter().zip(places).enumerate().rev() {
@@ -208,39 +212,39 @@ pub fn end_reservation(
 }
 
 /// Whether a claim waits, its client listens, and every stub of it is clear.
-fn is_grantable(participants: &[Participant<'_>], several: &Several) -> bool {
+fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
     let is_clear = |(number, member): (usize, &Member)| {
         let shard = &participants[place_of(participants, member.shard)].shard;
         shard.is_stub(member) && !shard.stopping && shard.is_stub_clear(member.claim, number == 0)
     };
-    several.members.iter().enumerate().all(is_clear)
+    multi_key.members.iter().enumerate().all(is_clear)
 }
 
 /// Whether somebody should be about to call [`recheck`] for a waiting claim: all of it is clear, and nothing is left to be
 /// done in its shards that would tell so. For tests.
-pub fn is_grant_due(participants: &[Participant<'_>], several: &Several) -> bool {
-    is_grantable(participants, several) && participants.iter().all(|one| one.shard.work.is_empty())
+pub fn is_grant_due(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
+    is_grantable(participants, multi_key) && participants.iter().all(|one| one.shard.work.is_empty())
 }
 
 /// Returns, for each claim of which every key is reserved, the ids of its recorded keys. Until the claim begins, a crash keeps all of them or
 /// none. A key of scope Ephemeral is not recorded. For tests.
-pub fn reserved_together(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
+pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
     let claim_of = |member: &Member| {
         let shard = shards.iter().find(|shard| shard.number == member.shard);
         let claim = shard.and_then(|shard| shard.claims.get(member.claim));
         claim.filter(|claim| claim.has(flag::RESERVED) && claim.secret == member.id.secret)
     };
     let is_recorded = |member: &&Member| claim_of(member).is_some_and(|claim| claim.has(flag::LOCAL));
-    let homes = shards.iter().flat_map(|shard| shard.several_at_home(flag::RESERVED));
+    let homes = shards.iter().flat_map(|shard| shard.multi_key_claims_at_home(flag::RESERVED));
     homes
-        .filter(|several| several.members.iter().all(|member| claim_of(member).is_some()))
-        .map(|several| several.members.iter().filter(is_recorded).map(|member| member.id).collect())
+        .filter(|multi_key| multi_key.members.iter().all(|member| claim_of(member).is_some()))
+        .map(|multi_key| multi_key.members.iter().filter(is_recorded).map(|member| member.id).collect())
         .collect()
 }
 
 /// Where a frozen prefix keeps a claim back, the thaw has to say again that it is clear.
-fn forget_frozen(participants: &mut [Participant<'_>], several: &Several) {
-    for member in &several.members {
+fn forget_frozen(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim) {
+    for member in &multi_key.members {
         let shard = &mut participants[place_of(participants, member.shard)].shard;
         if shard.is_stub(member) && shard.is_entry_frozen(shard.claims[member.claim].entry) {
             let queue = shard.keys.entries[shard.claims[member.claim].entry].queue();
@@ -265,8 +269,8 @@ fn align_time(participants: &mut [Participant<'_>]) {
 
 impl Shard {
     /// A waiting claim over several keys is over: its stubs in this shard go, and whom they kept out comes in.
-    pub fn withdraw(&mut self, several: &Several, effects: &mut impl Effects) {
-        for member in &several.members {
+    pub fn withdraw(&mut self, multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
+        for member in &multi_key.members {
             if member.shard != self.number || self.claims[member.claim].secret != member.id.secret {
                 continue;
             }
@@ -295,15 +299,15 @@ impl Shard {
     }
 
     /// The waiting claims over several keys that are at home here. For tests.
-    pub fn waiting_several(&self) -> Vec<Arc<Several>> {
-        self.several_at_home(flag::STUB)
+    pub fn waiting_multi_key_claims(&self) -> Vec<Arc<MultiKeyClaim>> {
+        self.multi_key_claims_at_home(flag::STUB)
     }
 
-    fn several_at_home(&self, flag: u16) -> Vec<Arc<Several>> {
+    fn multi_key_claims_at_home(&self, flag: u16) -> Vec<Arc<MultiKeyClaim>> {
         let home = |claim: ClaimIx| {
             let record = &self.claims[claim];
             let is_one = record.has(flag::LIVE) && record.has(flag) && self.is_home(claim);
-            if is_one { self.details[record.detail].several().cloned() } else { None }
+            if is_one { self.details[record.detail].multi_key().cloned() } else { None }
         };
         self.claims.handles().filter_map(home).collect()
     }
@@ -348,20 +352,20 @@ impl Shard {
 
     /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
     pub(super) fn is_home(&self, claim: ClaimIx) -> bool {
-        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
-        several.is_some_and(|several| several.id() == self.id(claim))
+        let multi_key = self.details.get(self.claims[claim].detail).and_then(Detail::multi_key);
+        multi_key.is_some_and(|multi_key| multi_key.id() == self.id(claim))
     }
 
     /// The id by which a waiter is known: of a stub, that of its home.
     pub(super) fn deciding_id(&self, claim: ClaimIx) -> ClaimId {
-        let several = self.details.get(self.claims[claim].detail).and_then(Detail::several);
-        several.map_or_else(|| self.id(claim), |several| several.id())
+        let multi_key = self.details.get(self.claims[claim].detail).and_then(Detail::multi_key);
+        multi_key.map_or_else(|| self.id(claim), |multi_key| multi_key.id())
     }
 
     /// Says that a stub has become clear.
     pub(super) fn tell_clear(&self, stub: ClaimIx, effects: &mut impl Effects) {
-        if let Some(several) = self.details[self.claims[stub].detail].several() {
-            effects.recheck(several);
+        if let Some(multi_key) = self.details[self.claims[stub].detail].multi_key() {
+            effects.recheck(multi_key);
         }
     }
 
@@ -369,7 +373,7 @@ impl Shard {
     /// restart, by its number.
     pub(super) fn keep_siblings(&mut self, claim: ClaimIx) {
         let detail = self.detail_mut(claim);
-        if let Some(keys) = detail.several().map(|several| Arc::clone(&several.keys)) {
+        if let Some(keys) = detail.multi_key().map(|multi_key| Arc::clone(&multi_key.keys)) {
             detail.extra = Extra::Sibling(keys);
         }
     }

@@ -11,10 +11,10 @@ use crate::limits::BATCH_COST_MAX;
 use crate::mail::{Batch, Mail};
 use crate::node::Node;
 use std::sync::Arc;
-use waymaker_engine::several::{self, AcquireSeveral, Participant, Several, SeveralKey};
+use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
 use waymaker_engine::{
-    Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, ReservedEnd, ReservedTogether,
-    SeveralThrottle, Ticket, Time, throttle_several,
+    Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, RequestedThrottle, ReservedEnd,
+    ReservedMultiKey, Ticket, Time, throttle_all,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
@@ -26,9 +26,9 @@ const BYTES_PER_KEY: usize = 16;
 #[derive(Debug)]
 pub(crate) enum FollowUp {
     /// One key of this claim has become clear.
-    Recheck(Arc<Several>),
+    Recheck(Arc<MultiKeyClaim>),
     /// This claim is over.
-    Withdraw(Arc<Several>),
+    Withdraw(Arc<MultiKeyClaim>),
     /// The shard has looked for the namespaces of this removal, and these are in use.
     Looked(u64, Vec<u16>),
     /// The lane asked this again, and the first time had no effect.
@@ -37,7 +37,7 @@ pub(crate) enum FollowUp {
 
 /// Something to do with several turns in hand.
 #[derive(Debug)]
-pub(crate) struct Together {
+pub(crate) struct MultiShard {
     /// Each once, rising.
     shards: Box<[u16]>,
     task: Task,
@@ -48,12 +48,12 @@ enum Task {
     /// A request of a lane of this worker, as a whole frame.
     Request { ticket: Ticket, frame: Box<[u8]> },
     /// Look whether all of a waiting claim is clear.
-    Recheck(Arc<Several>),
+    Recheck(Arc<MultiKeyClaim>),
     /// The reserved keys of a claim go on.
-    End(ReservedEnd, Box<ReservedTogether>),
+    End(ReservedEnd, Box<ReservedMultiKey>),
 }
 
-impl Together {
+impl MultiShard {
     fn new(mut shards: Vec<u16>, task: Task) -> Self {
         shards.sort_unstable();
         shards.dedup();
@@ -64,8 +64,8 @@ impl Together {
     fn cost(&self) -> usize {
         let key_count = match &self.task {
             Task::Request { frame, .. } => frame.len() / BYTES_PER_KEY,
-            Task::Recheck(several) => several.key_count(),
-            Task::End(_, together) => together.members.len(),
+            Task::Recheck(multi_key) => multi_key.key_count(),
+            Task::End(_, multi_shard) => multi_shard.members.len(),
         };
         self.shards.len() + key_count
     }
@@ -73,7 +73,7 @@ impl Together {
 
 impl State {
     /// Serves a request for several keys or buckets, now or as soon as their turns can be had.
-    pub(super) fn serve_together(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn serve_multi_shard(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let shards: Vec<u16> = match Request::decode(frame) {
             Ok(Request::AcquireKeys(acquire)) => {
@@ -89,11 +89,11 @@ impl State {
             }
         };
         let frame = frame.bytes().into();
-        self.do_together(node, Together::new(shards, Task::Request { ticket, frame }));
+        self.do_multi_shard(node, MultiShard::new(shards, Task::Request { ticket, frame }));
     }
 
     /// Gives up a request that still waits for its turns. False if it does not.
-    pub(super) fn cancel_together(
+    pub(super) fn cancel_multi_shard(
         &mut self,
         node: &Node,
         slot: u32,
@@ -102,10 +102,9 @@ impl State {
     ) -> bool {
         let lane = self.lanes[slot].address;
         let wanted = Ticket { lane, number: acquire_number };
-        let is_wanted =
-            |together: &Together| matches!(together.task, Task::Request { ticket, .. } if ticket == wanted);
-        let Some(place) = self.together.iter().position(is_wanted) else { return false };
-        self.together.remove(place);
+        let is_wanted = |multi_shard: &MultiShard| matches!(multi_shard.task, Task::Request { ticket, .. } if ticket == wanted);
+        let Some(place) = self.multi_shard.iter().position(is_wanted) else { return false };
+        self.multi_shard.remove(place);
         let mut outbox = self.outbox(node, 0, self.now);
         outbox.answer(Ticket { lane, number }, Answer::Cancelled { was_waiting: true });
         outbox.answer(wanted, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
@@ -117,23 +116,25 @@ impl State {
         let mut withdrawn_cost = 0;
         while let Some(follow_up) = self.follow_ups.pop() {
             match follow_up {
-                FollowUp::Withdraw(several) if withdrawn_cost >= BATCH_COST_MAX || self.is_withdrawing() => {
+                FollowUp::Withdraw(multi_key)
+                    if withdrawn_cost >= BATCH_COST_MAX || self.is_withdrawing() =>
+                {
                     if !self.is_withdrawing() {
                         self.mail(node, self.index, Mail::Withdraw);
                     }
-                    self.withdrawals.push_back(several);
+                    self.withdrawals.push_back(multi_key);
                 }
-                FollowUp::Withdraw(several) => {
-                    withdrawn_cost += several.key_count();
-                    self.withdraw(node, &several);
+                FollowUp::Withdraw(multi_key) => {
+                    withdrawn_cost += multi_key.key_count();
+                    self.withdraw(node, &multi_key);
                 }
                 FollowUp::Looked(removal, in_use) => self.end_namespaces(node, removal, &in_use),
                 FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
-                FollowUp::Recheck(several) => {
+                FollowUp::Recheck(multi_key) => {
                     // One that has still to look will see what has changed.
-                    if !self.will_recheck(&several) {
-                        let shards = several.shards().into();
-                        self.do_together(node, Together { shards, task: Task::Recheck(several) });
+                    if !self.will_recheck(&multi_key) {
+                        let shards = multi_key.shards().into();
+                        self.do_multi_shard(node, MultiShard { shards, task: Task::Recheck(multi_key) });
                     }
                 }
             }
@@ -149,37 +150,37 @@ impl State {
     pub(super) fn go_on_withdrawing(&mut self, node: &Node) {
         let mut cost = 0;
         while cost < BATCH_COST_MAX
-            && let Some(several) = self.withdrawals.pop_front()
+            && let Some(multi_key) = self.withdrawals.pop_front()
         {
-            cost += several.key_count();
-            self.withdraw(node, &several);
+            cost += multi_key.key_count();
+            self.withdraw(node, &multi_key);
         }
         if self.is_withdrawing() {
             self.mail(node, self.index, Mail::Withdraw);
         }
     }
 
-    fn withdraw(&mut self, node: &Node, several: &Arc<Several>) {
-        for shard in several.shards() {
-            self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(several), self.reading()));
+    fn withdraw(&mut self, node: &Node, multi_key: &Arc<MultiKeyClaim>) {
+        for shard in multi_key.shards() {
+            self.hand_over(node, *shard, Batch::Withdraw(Arc::clone(multi_key), self.reading()));
         }
     }
 
     /// Whether it is still to be looked whether all of this claim is clear.
-    pub(super) fn will_recheck(&self, several: &Several) -> bool {
-        let is_same = |together: &Together| matches!(&together.task, Task::Recheck(other) if other.id() == several.id());
-        self.together.iter().any(is_same)
+    pub(super) fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
+        let is_same = |multi_shard: &MultiShard| matches!(&multi_shard.task, Task::Recheck(other) if other.id() == multi_key.id());
+        self.multi_shard.iter().any(is_same)
     }
 
     /// The turn of this shard was given back: who wanted it together with others tries again.
-    pub(super) fn retry_together(&mut self, node: &Node, shard: u16) {
+    pub(super) fn retry_multi_shard(&mut self, node: &Node, shard: u16) {
         self.knocked.retain(|knocked| *knocked != shard);
-        self.untried = self.together.len();
-        self.try_together(node);
+        self.untried = self.multi_shard.len();
+        self.try_multi_shard(node);
     }
 
     /// Goes on trying. After some tries the connections of this worker have their turns first.
-    pub(super) fn try_together(&mut self, node: &Node) {
+    pub(super) fn try_multi_shard(&mut self, node: &Node) {
         let mut cost = 0;
         while let Some(left) = self.untried.checked_sub(1) {
             if cost >= BATCH_COST_MAX {
@@ -187,51 +188,56 @@ impl State {
             }
             self.untried = left;
             // A request that is tried in vain goes to the back, so the requests in front were not tried.
-            if let Some(together) = self.together.pop_front() {
-                cost += together.cost();
-                self.do_together(node, together);
+            if let Some(multi_shard) = self.multi_shard.pop_front() {
+                cost += multi_shard.cost();
+                self.do_multi_shard(node, multi_shard);
             }
         }
     }
 
-    fn do_together(&mut self, node: &Node, together: Together) {
-        let mut turns = Vec::with_capacity(together.shards.len());
+    fn do_multi_shard(&mut self, node: &Node, multi_shard: MultiShard) {
+        let mut turns = Vec::with_capacity(multi_shard.shards.len());
         let drained = node.drained();
-        for shard in &together.shards {
+        for shard in &multi_shard.shards {
             if let Some(mut turn) = node.shards[usize::from(*shard)].enter() {
                 self.begin(node, &mut turn, *shard, drained);
                 turns.push(turn);
                 continue;
             }
-            let entered = &together.shards[..turns.len()];
+            let entered = &multi_shard.shards[..turns.len()];
             self.leave_all(node, entered, turns);
             let shard = *shard;
-            self.together.push_back(together);
+            self.multi_shard.push_back(multi_shard);
             return self.knock(node, shard);
         }
-        let Together { shards, task } = together;
+        let MultiShard { shards, task } = multi_shard;
         match task {
             Task::Request { ticket, frame } => {
                 if let Ok(Some(frame)) = next_frame(&frame, FRAME_LEN_MAX) {
-                    self.request_together(node, ticket, frame, &shards, &mut turns);
+                    self.request_multi_shard(node, ticket, frame, &shards, &mut turns);
                 }
             }
-            Task::Recheck(several) => {
+            Task::Recheck(multi_key) => {
                 let mut outbox = self.outbox(node, shards[0], time_of(&turns));
-                several::recheck(&mut participants(&mut turns, &[]), &several, &mut outbox);
+                multi_key::recheck(&mut participants(&mut turns, &[]), &multi_key, &mut outbox);
             }
-            Task::End(end, together) => {
+            Task::End(end, multi_shard) => {
                 let mut outbox = self.outbox(node, shards[0], time_of(&turns));
-                several::end_reservation(&mut participants(&mut turns, &[]), end, together, &mut outbox);
+                multi_key::end_reservation(&mut participants(&mut turns, &[]), end, multi_shard, &mut outbox);
             }
         }
         self.leave_all(node, &shards, turns);
     }
 
     /// Ends the reservation of all keys of a claim.
-    pub(super) fn end_together(&mut self, node: &Node, end: ReservedEnd, together: Box<ReservedTogether>) {
-        let shards = together.members.iter().map(|member| member.shard).collect();
-        self.do_together(node, Together::new(shards, Task::End(end, together)));
+    pub(super) fn end_multi_shard(
+        &mut self,
+        node: &Node,
+        end: ReservedEnd,
+        multi_shard: Box<ReservedMultiKey>,
+    ) {
+        let shards = multi_shard.members.iter().map(|member| member.shard).collect();
+        self.do_multi_shard(node, MultiShard::new(shards, Task::End(end, multi_shard)));
     }
 
     fn leave_all(&mut self, node: &Node, shards: &[u16], turns: Vec<ShardTurn<'_>>) {
@@ -248,7 +254,7 @@ impl State {
         }
     }
 
-    fn request_together(
+    fn request_multi_shard(
         &mut self,
         node: &Node,
         ticket: Ticket,
@@ -296,7 +302,7 @@ impl State {
                     );
                 }
                 let keys = distinct_keys(node, acquire.items);
-                let request = AcquireSeveral {
+                let request = AcquireMultiKey {
                     keys: &keys,
                     lease_ms,
                     wait_ms: acquire.wait_ms,
@@ -304,25 +310,18 @@ impl State {
                     notify_queued: acquire.notify_queued,
                     options,
                 };
-                several::acquire(&mut participants, ticket, namespace, &request, &mut outbox);
+                multi_key::acquire(&mut participants, ticket, namespace, &request, &mut outbox);
             }
             Ok(Request::ThrottleAll(throttle)) => {
                 let throttles: Vec<_> = throttle
                     .buckets
                     .iter()
-                    .map(|bucket| SeveralThrottle {
+                    .map(|bucket| RequestedThrottle {
                         shard: node.shard_of_key(bucket.name),
                         throttle: throttle_of(&bucket, 0, throttle.refund),
                     })
                     .collect();
-                throttle_several(
-                    &mut participants,
-                    ticket,
-                    namespace,
-                    clock.nanos(),
-                    &throttles,
-                    &mut outbox,
-                );
+                throttle_all(&mut participants, ticket, namespace, clock.nanos(), &throttles, &mut outbox);
             }
             _ => refuse(&mut outbox, ticket, "opcode", 0, "unexpected request for several shards"),
         }
@@ -341,13 +340,13 @@ fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[LaneIx]) -> Vec<Par
 }
 
 /// The keys in bytewise order, each once: exclusive if any mention of it is.
-fn distinct_keys<'a>(node: &Node, items: impl IntoIterator<Item = KeyItem<'a>>) -> Vec<SeveralKey<'a>> {
-    let key = |item: KeyItem<'a>| SeveralKey {
+fn distinct_keys<'a>(node: &Node, items: impl IntoIterator<Item = KeyItem<'a>>) -> Vec<RequestedKey<'a>> {
+    let key = |item: KeyItem<'a>| RequestedKey {
         key: item.key,
         shared: item.shared,
         shard: node.shard_of_key(item.key),
     };
-    let mut keys: Vec<SeveralKey<'_>> = items.into_iter().map(key).collect();
+    let mut keys: Vec<RequestedKey<'_>> = items.into_iter().map(key).collect();
     // Of equal keys the exclusive one comes first, and stays.
     keys.sort_unstable_by_key(|key| (key.key, key.shared));
     keys.dedup_by_key(|key| key.key);

@@ -17,7 +17,7 @@ use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Request};
 
 /// One question.
 #[derive(Debug)]
-pub struct Everywhere {
+pub struct Broadcast {
     /// Shards that have not answered yet.
     left: AtomicUsize,
     /// Such questions of its lane that are in flight.
@@ -54,13 +54,13 @@ pub struct CountedClaims {
 
 impl State {
     /// Returns whether the lane has fewer requests to all shards in flight than the limit.
-    pub(super) fn may_ask_everywhere(&self, slot: u32) -> bool {
+    pub(super) fn may_broadcast(&self, slot: u32) -> bool {
         let count = self.lanes[slot].everywhere_count.as_ref();
         count.is_none_or(|count| count.load(Ordering::Relaxed) < EVERYWHERE_IN_FLIGHT_MAX)
     }
 
     /// Asks every shard.
-    pub(super) fn serve_everywhere(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn serve_broadcast(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let question = match Request::decode(frame) {
             Ok(Request::RemoveNamespace(remove)) => {
@@ -98,12 +98,12 @@ impl State {
         let in_flight = Arc::clone(self.lanes[slot].everywhere_count.get_or_insert_default());
         in_flight.fetch_add(1, Ordering::Relaxed);
         let left = AtomicUsize::new(node.shards.len());
-        let everywhere = Arc::new(Everywhere { left, in_flight, ticket, question });
+        let broadcast = Arc::new(Broadcast { left, in_flight, ticket, question });
         for shard in 0..node.shards.len() as u16 {
             self.hand_over(
                 node,
                 shard,
-                Batch::Everywhere(Arc::clone(&everywhere), self.reading(), CountedClaims::default()),
+                Batch::Broadcast(Arc::clone(&broadcast), self.reading(), CountedClaims::default()),
             );
         }
     }
@@ -150,10 +150,10 @@ impl State {
         node: &Node,
         turn: &mut ShardTurn<'_>,
         shard: u16,
-        everywhere: &Arc<Everywhere>,
+        broadcast: &Arc<Broadcast>,
         mut counted: CountedClaims,
     ) {
-        match &everywhere.question {
+        match &broadcast.question {
             Question::Freeze { freezes, .. } => turn.shard.set_freezes(freezes),
             Question::Namespaces { page, sums } => {
                 let CountedClaims { next_lane, claim_counts } = &mut counted;
@@ -162,7 +162,7 @@ impl State {
                 {
                     *next_lane = lane;
                     // Behind the batches that others left.
-                    let again = Batch::Everywhere(Arc::clone(everywhere), turn.shard.reading(), counted);
+                    let again = Batch::Broadcast(Arc::clone(broadcast), turn.shard.reading(), counted);
                     return turn.left.push_back(again);
                 }
                 let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,26 +173,26 @@ impl State {
             }
         }
         // AcqRel: whoever is last sees what all others counted.
-        if everywhere.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+        if broadcast.left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
         // Before the answer: the client may send the next request as soon as it has it.
-        everywhere.in_flight.fetch_sub(1, Ordering::Relaxed);
+        broadcast.in_flight.fetch_sub(1, Ordering::Relaxed);
         let stamp = turn.shard.now();
         let mut outbox = self.outbox(node, shard, stamp);
-        match &everywhere.question {
+        match &broadcast.question {
             Question::Freeze { changed, frozen_count, .. } => {
                 let answer = Answer::Frozen { changed: *changed, frozen_count: *frozen_count };
                 if node.log.is_some() {
-                    outbox.when_durable(WhenDurable::Answer(everywhere.ticket, answer));
+                    outbox.when_durable(WhenDurable::Answer(broadcast.ticket, answer));
                 } else {
-                    outbox.answer(everywhere.ticket, answer);
+                    outbox.answer(broadcast.ticket, answer);
                 }
             }
             Question::Namespaces { page, sums } => {
                 let sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
-                let frame = page.answer(everywhere.ticket.number, &sums);
-                outbox.answer_frame(everywhere.ticket, frame);
+                let frame = page.answer(broadcast.ticket.number, &sums);
+                outbox.answer_frame(broadcast.ticket, frame);
             }
         }
     }
