@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
+use crate::codec::Codec;
 use crate::plan::Plan;
 use crate::slots::Slots;
 use crate::stream::Stream;
-use crate::target::Target;
 use crate::tls::explain;
 
 /// Time limit for the handshake of a connection.
@@ -17,13 +17,13 @@ pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// One connection. Receive and send buffers belong to the thread and are shared by its connections. The connection
 /// keeps only bytes left over between two events, which is nearly always nothing.
 #[derive(Debug)]
-pub struct Connection<T: Target> {
+pub struct Connection<C: Codec> {
     /// Encodes its requests and decodes its responses.
-    pub target: T,
+    pub codec: C,
     /// Non-blocking socket, with or without TLS.
     pub stream: Stream<mio::net::TcpStream>,
     /// Its requests in flight.
-    pub slots: Slots<T::Hold>,
+    pub slots: Slots<C::Hold>,
     /// Slots with a request to send, in the order in which they became ready.
     pub ready: Vec<u32>,
     /// Slots whose acquire was answered busy and whose retry is not due yet.
@@ -40,17 +40,17 @@ pub struct Connection<T: Target> {
     pub is_lost: bool,
 }
 
-impl<T: Target> Connection<T> {
+impl<C: Codec> Connection<C> {
     /// Connects and sends the greeting.
     pub fn open(plan: &Plan, index: u32) -> Result<Self> {
         let connect = || {
             let mut stream = Stream::connect(plan, HANDSHAKE_TIME_MAX)?;
-            let target = T::open(plan, &mut stream)?;
-            Ok((target, stream.into_mio()?))
+            let codec = C::open(plan, &mut stream)?;
+            Ok((codec, stream.into_mio()?))
         };
-        let (target, stream) = connect().map_err(|error| cannot_open(plan, index, error))?;
+        let (codec, stream) = connect().map_err(|error| cannot_open(plan, index, error))?;
         Ok(Self {
-            target,
+            codec,
             stream,
             slots: Slots::new(plan.depth),
             ready: (0..plan.depth).collect(),

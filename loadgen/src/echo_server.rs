@@ -7,10 +7,10 @@ use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::address::System;
 use crate::bare_server::BareServer;
 use crate::options::EchoServerOptions;
 use crate::sync_file::SyncFile;
+use crate::system::System;
 
 /// Large enough to read all requests of a deep window in one call.
 const BUFFER_LEN: usize = 64 << 10;

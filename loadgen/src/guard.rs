@@ -15,12 +15,12 @@ use waymaker_client::{Client, Error, Lock};
 use waymaker_protocol::NamespaceKind;
 
 use crate::clock::Clock;
+use crate::codec::greeting::namespace;
 use crate::faults::FaultKind;
 use crate::load::{Job, Outcome, Watcher, merge, run_threads};
 use crate::plan::Plan;
 use crate::player::WorkerResult;
 use crate::process::Process;
-use crate::target::greeting::namespace;
 use crate::worker::{Signals, Timetable};
 use crate::workload::{Grant, Lane, Pair, PairLedger, Workload};
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::codec::Claim;
 use crate::faults::FaultKind;
-use crate::target::Claim;
 
 /// Newest fence seen on each key. A new fence must be above every fence that was seen before its acquire was sent.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ fn conflicting(claim: Claim, before: u32) -> WrongGrant {
 #[cfg(test)]
 mod tests {
     use super::{FenceLedger, HoldLedger};
-    use crate::target::Claim;
+    use crate::codec::Claim;
 
     const EXCLUSIVE: Claim = Claim { key: crate::key::KeyIndex(0), shared: false };
     const SHARED: Claim = Claim { key: crate::key::KeyIndex(0), shared: true };

@@ -1,19 +1,21 @@
 //! waymaker-loadgen: load generator and benchmark for Waymaker and other lock servers.
 //!
 //! ```text
-//! options -> plan -> load -> worker (one per thread) -> connections -> target
+//! options -> plan -> load -> worker (one per thread) -> connections -> codec
 //!                      |        '-> player -> workload -> ledgers (fences, holds)
 //!                      '-> outcome -> report
 //! compare -> rows x rounds x targets -> load; ping-pong of the cores around each
 //! ```
 //!
-//! One client code path drives all targets, except gRPC targets ([`grpc`]) and the Rust client library (`guard`).
-//! [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over [`target::Target`] (encodes
-//! requests, decodes responses) and [`workload::Workload`] (chooses the requests and checks the grants).
+//! One client code path drives all systems ([`system::System`]), except gRPC systems ([`grpc`]) and the Rust client
+//! library (`guard`). [`worker::Worker`] (sockets) and [`player::Player`] (requests) are generic over
+//! [`codec::Codec`] (encodes requests, decodes responses) and [`workload::Workload`] (chooses the requests and checks
+//! the grants).
 
 pub mod address;
 mod bare_server;
 pub mod clock;
+pub mod codec;
 pub mod compare;
 pub mod connection;
 pub mod contest;
@@ -47,7 +49,7 @@ pub mod shape;
 pub mod slots;
 pub mod stream;
 pub mod sync_file;
-pub mod target;
+pub mod system;
 pub mod tls;
 mod tls_stream;
 pub mod units;

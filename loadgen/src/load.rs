@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::address::System;
 use crate::clock::Clock;
+use crate::codec::{
+    Codec, Consul, ConsulRenewals, Echo, Locktopus, Postgres, Redis, RedisRenewals, Slock, Waymaker,
+    WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerRenewals, WaymakerSets, WebSocketEcho,
+};
 use crate::connection::Connection;
 use crate::cpu::{CpuSample, CpuShares};
 use crate::faults::Faults;
@@ -21,10 +24,7 @@ use crate::plan::Plan;
 use crate::player::{Sample, WorkerResult};
 use crate::process::Process;
 use crate::schedule::Schedule;
-use crate::target::{
-    Consul, ConsulRenewals, Echo, Locktopus, Postgres, Redis, RedisRenewals, Slock, Target, Waymaker,
-    WaymakerKeys, WaymakerLimiter, WaymakerPermits, WaymakerRenewals, WaymakerSets, WebSocketEcho,
-};
+use crate::system::System;
 use crate::worker::{Signals, Timetable, Worker};
 use crate::workload::{
     Allowed, Buckets, Hot, HotLedger, Pair, PairLedger, PermitLedger, Permits, ReadWrite, ReadWriteLedger,
@@ -82,33 +82,31 @@ pub fn run(
                 workload.name()
             )
         }
-        (System::Waymaker, WorkloadName::Tree) => run_target::<WaymakerSets>(plan, server, stop, watcher),
-        (System::Waymaker, WorkloadName::Multi) => run_target::<WaymakerKeys>(plan, server, stop, watcher),
+        (System::Waymaker, WorkloadName::Tree) => run_codec::<WaymakerSets>(plan, server, stop, watcher),
+        (System::Waymaker, WorkloadName::Multi) => run_codec::<WaymakerKeys>(plan, server, stop, watcher),
         (System::Waymaker, WorkloadName::Semaphore) => {
-            run_target::<WaymakerPermits>(plan, server, stop, watcher)
+            run_codec::<WaymakerPermits>(plan, server, stop, watcher)
         }
         (System::Waymaker, WorkloadName::Throttle) => {
-            run_target::<WaymakerLimiter>(plan, server, stop, watcher)
+            run_codec::<WaymakerLimiter>(plan, server, stop, watcher)
         }
-        (System::Waymaker, WorkloadName::Renew) => {
-            run_target::<WaymakerRenewals>(plan, server, stop, watcher)
-        }
+        (System::Waymaker, WorkloadName::Renew) => run_codec::<WaymakerRenewals>(plan, server, stop, watcher),
         (System::Waymaker, WorkloadName::Guard) => guard::run(plan, server, stop, watcher),
-        (System::Waymaker, _) => run_target::<Waymaker>(plan, server, stop, watcher),
-        (System::Redis, WorkloadName::Renew) => run_target::<RedisRenewals>(plan, server, stop, watcher),
-        (System::Redis, _) => run_target::<Redis>(plan, server, stop, watcher),
-        (System::Consul, WorkloadName::Renew) => run_target::<ConsulRenewals>(plan, server, stop, watcher),
-        (System::Consul, _) => run_target::<Consul>(plan, server, stop, watcher),
-        (System::Postgres, _) => run_target::<Postgres>(plan, server, stop, watcher),
-        (System::Slock, _) => run_target::<Slock>(plan, server, stop, watcher),
-        (System::Locktopus, _) => run_target::<Locktopus>(plan, server, stop, watcher),
-        (System::Echo, _) => run_target::<Echo>(plan, server, stop, watcher),
-        (System::WebSocketEcho, _) => run_target::<WebSocketEcho>(plan, server, stop, watcher),
+        (System::Waymaker, _) => run_codec::<Waymaker>(plan, server, stop, watcher),
+        (System::Redis, WorkloadName::Renew) => run_codec::<RedisRenewals>(plan, server, stop, watcher),
+        (System::Redis, _) => run_codec::<Redis>(plan, server, stop, watcher),
+        (System::Consul, WorkloadName::Renew) => run_codec::<ConsulRenewals>(plan, server, stop, watcher),
+        (System::Consul, _) => run_codec::<Consul>(plan, server, stop, watcher),
+        (System::Postgres, _) => run_codec::<Postgres>(plan, server, stop, watcher),
+        (System::Slock, _) => run_codec::<Slock>(plan, server, stop, watcher),
+        (System::Locktopus, _) => run_codec::<Locktopus>(plan, server, stop, watcher),
+        (System::Echo, _) => run_codec::<Echo>(plan, server, stop, watcher),
+        (System::WebSocketEcho, _) => run_codec::<WebSocketEcho>(plan, server, stop, watcher),
         (System::Grpc | System::GrpcEcho | System::Etcd, _) => grpc::run(plan, server, stop, watcher),
     }
 }
 
-fn run_target<T: Target + 'static>(
+fn run_codec<C: Codec + 'static>(
     plan: &Plan,
     server: Option<Process>,
     stop: &Arc<AtomicBool>,
@@ -117,24 +115,24 @@ fn run_target<T: Target + 'static>(
     match plan.workload {
         WorkloadName::Hot => {
             let ledger = Arc::new(HotLedger::default());
-            run_workload::<T, _>(plan, server, stop, watcher, |_| Hot::new(Arc::clone(&ledger)))
+            run_workload::<C, _>(plan, server, stop, watcher, |_| Hot::new(Arc::clone(&ledger)))
         }
-        WorkloadName::Renew => run_workload::<T, _>(plan, server, stop, watcher, |_| Renewals),
+        WorkloadName::Renew => run_workload::<C, _>(plan, server, stop, watcher, |_| Renewals),
         WorkloadName::Rw | WorkloadName::Tree | WorkloadName::Multi => {
             let ledger = Arc::new(ReadWriteLedger::new(plan));
-            run_workload::<T, _>(plan, server, stop, watcher, |thread| {
+            run_workload::<C, _>(plan, server, stop, watcher, |thread| {
                 ReadWrite::new(Arc::clone(&ledger), plan, plan.thread_seed(thread))
             })
         }
         WorkloadName::Semaphore => {
             let ledger = Arc::new(PermitLedger::new(plan));
-            run_workload::<T, _>(plan, server, stop, watcher, |thread| {
+            run_workload::<C, _>(plan, server, stop, watcher, |thread| {
                 Permits::new(Arc::clone(&ledger), plan, plan.thread_seed(thread))
             })
         }
         WorkloadName::Throttle => {
             let buckets = Arc::new(Buckets::new(plan.key_count));
-            let mut outcome = run_workload::<T, _>(plan, server, stop, watcher, |thread| {
+            let mut outcome = run_workload::<C, _>(plan, server, stop, watcher, |thread| {
                 Throttled::new(Arc::clone(&buckets), plan.thread_seed(thread))
             })?;
             let lasted_ns = outcome.clock.now_ns();
@@ -142,23 +140,23 @@ fn run_target<T: Target + 'static>(
             Ok(outcome)
         }
         _ => {
-            let ledger = Arc::new(PairLedger::new(plan, T::HAS_FENCES));
-            run_workload::<T, _>(plan, server, stop, watcher, |thread| {
+            let ledger = Arc::new(PairLedger::new(plan, C::HAS_FENCES));
+            run_workload::<C, _>(plan, server, stop, watcher, |thread| {
                 Pair::new(Arc::clone(&ledger), plan.thread_seed(thread))
             })
         }
     }
 }
 
-fn run_workload<T: Target + 'static, W: Workload + 'static>(
+fn run_workload<C: Codec + 'static, W: Workload + 'static>(
     plan: &Plan,
     server: Option<Process>,
     stop: &Arc<AtomicBool>,
     watcher: &Watcher<'_>,
     workload: impl Fn(u32) -> W,
 ) -> Result<Outcome> {
-    let mut parts: Vec<Vec<Connection<T>>> = (0..plan.threads).map(|_| Vec::new()).collect();
-    for (index, connection) in Connection::<T>::open_all(plan)?.into_iter().enumerate() {
+    let mut parts: Vec<Vec<Connection<C>>> = (0..plan.threads).map(|_| Vec::new()).collect();
+    for (index, connection) in Connection::<C>::open_all(plan)?.into_iter().enumerate() {
         parts[index % plan.threads as usize].push(connection);
     }
     let timetable = Timetable::of(plan);

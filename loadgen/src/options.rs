@@ -6,10 +6,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::address::{Address, System};
+use crate::address::Address;
 use crate::compare::{self, options::CompareOptions};
 use crate::credentials::TokenOptions;
 use crate::scope::Scope;
+use crate::system::System;
 use crate::tls::TlsOptions;
 use crate::units::{Cores, parse_cores, parse_count, parse_rate};
 

@@ -7,10 +7,11 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use waymaker_client::Credentials;
 
-use crate::address::{Address, Login, System};
+use crate::address::{Address, Login};
 use crate::options::{Keys, RedisRelease, RunOptions, Window, WorkloadName};
 use crate::scope::Scope;
 use crate::shape::Shape;
+use crate::system::System;
 use crate::tls::TlsConnector;
 
 /// All parameters of one load. Printed with every result.

@@ -3,11 +3,11 @@
 
 use std::mem;
 
+use crate::codec::{Answer, Codec};
 use crate::connection::Connection;
 use crate::faults::{FaultKind, Faults};
 use crate::latencies::Latencies;
 use crate::slots::SlotState;
-use crate::target::{Answer, Target};
 use crate::workload::{Grant, Lane, Workload};
 
 /// Results of one thread.
@@ -86,9 +86,9 @@ impl<W: Workload> Player<W> {
 
     /// Handles all complete responses, keeps the remaining bytes, and returns the number of responses.
     #[inline]
-    pub fn handle_bytes<T: Target>(
+    pub fn handle_bytes<C: Codec>(
         &mut self,
-        connection: &mut Connection<T>,
+        connection: &mut Connection<C>,
         bytes: &[u8],
         now_ns: u64,
         is_measured: bool,
@@ -96,7 +96,7 @@ impl<W: Workload> Player<W> {
         let mut rest = bytes;
         let mut answer_count = 0;
         loop {
-            match connection.target.next_answer(rest) {
+            match connection.codec.next_answer(rest) {
                 Ok(Some((answer, len))) => {
                     rest = &rest[len..];
                     answer_count += 1;
@@ -114,10 +114,10 @@ impl<W: Workload> Player<W> {
     }
 
     #[inline]
-    fn handle_answer<T: Target>(
+    fn handle_answer<C: Codec>(
         &mut self,
-        connection: &mut Connection<T>,
-        answer: Answer<T::Hold>,
+        connection: &mut Connection<C>,
+        answer: Answer<C::Hold>,
         now_ns: u64,
         is_measured: bool,
     ) {
@@ -145,7 +145,7 @@ impl<W: Workload> Player<W> {
             (Answer::Granted { hold, fence, .. }, SlotState::Acquiring) => {
                 slot.state = SlotState::Held;
                 slot.hold = hold;
-                let fence = T::HAS_FENCES.then_some(fence);
+                let fence = C::HAS_FENCES.then_some(fence);
                 let grant =
                     Grant { claim: slot.claim, fence, fence_floor: slot.fence_floor, now_ns, is_measured };
                 if let Err(wrong) = self.workload.granted(grant) {
@@ -161,7 +161,7 @@ impl<W: Workload> Player<W> {
                 self.workload.throttled(slot.claim, allowed);
             }
             (Answer::Renewed { .. }, SlotState::Acquiring) if W::RENEWS => slot.state = SlotState::Idle,
-            (Answer::Busy { .. }, SlotState::Acquiring) if W::CONTENDS && !T::WAITS => {
+            (Answer::Busy { .. }, SlotState::Acquiring) if W::CONTENDS && !C::WAITS => {
                 slot.state = SlotState::Refused;
                 connection.refused.push(slot_index);
                 connection.in_flight_count -= 1;
@@ -200,7 +200,7 @@ impl<W: Workload> Player<W> {
 
     /// Appends the next requests of all ready slots.
     #[inline]
-    pub fn put_all_ready<T: Target>(&mut self, connection: &mut Connection<T>, now_ns: u64) {
+    pub fn put_all_ready<C: Codec>(&mut self, connection: &mut Connection<C>, now_ns: u64) {
         let mut ready = mem::take(&mut connection.ready);
         for slot_index in ready.drain(..) {
             self.put_next(connection, slot_index, now_ns, now_ns);
@@ -211,7 +211,7 @@ impl<W: Workload> Player<W> {
     /// Appends the next request of the slot that has been ready for longest, so that all slots, and with them all
     /// keys, get their turn. `due_ns` is the time at which the request was due.
     #[inline]
-    pub fn put_oldest_ready<T: Target>(&mut self, connection: &mut Connection<T>, due_ns: u64, now_ns: u64) {
+    pub fn put_oldest_ready<C: Codec>(&mut self, connection: &mut Connection<C>, due_ns: u64, now_ns: u64) {
         if !connection.ready.is_empty() {
             let slot_index = connection.ready.remove(0);
             self.put_next(connection, slot_index, due_ns, now_ns);
@@ -219,9 +219,9 @@ impl<W: Workload> Player<W> {
     }
 
     #[inline]
-    fn put_next<T: Target>(
+    fn put_next<C: Codec>(
         &mut self,
-        connection: &mut Connection<T>,
+        connection: &mut Connection<C>,
         slot_index: u32,
         sent_at_ns: u64,
         now_ns: u64,
@@ -233,7 +233,7 @@ impl<W: Workload> Player<W> {
                 self.workload.releasing(slot.claim, now_ns);
                 slot.state = SlotState::Releasing;
                 slot.sent_at_ns = sent_at_ns;
-                connection.target.put_release(number, slot.claim, &slot.hold, &mut self.outgoing);
+                connection.codec.put_release(number, slot.claim, &slot.hold, &mut self.outgoing);
             }
             _ if self.is_stopping => {
                 slot.state = SlotState::Done;
@@ -247,7 +247,7 @@ impl<W: Workload> Player<W> {
                 }
                 slot.fence_floor = self.workload.fence_floor(slot.claim);
                 slot.state = SlotState::Acquiring;
-                connection.target.put_acquire(number, slot.claim, &mut self.outgoing);
+                connection.codec.put_acquire(number, slot.claim, &mut self.outgoing);
             }
         }
         slot.number = number;
@@ -256,7 +256,7 @@ impl<W: Workload> Player<W> {
 
     /// Records the loss of the connection and of all its requests in flight.
     #[cold]
-    pub fn lose<T: Target>(&mut self, connection: &mut Connection<T>, message: &str) {
+    pub fn lose<C: Codec>(&mut self, connection: &mut Connection<C>, message: &str) {
         self.active_count -= connection.slots.active_count();
         let in_flight_count = connection.in_flight_count;
         self.result.faults.add(FaultKind::ConnectionLost, || {

@@ -1,6 +1,6 @@
 //! Slots for the requests that one connection may have in flight.
 
-use crate::target::Claim;
+use crate::codec::Claim;
 
 /// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

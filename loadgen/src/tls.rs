@@ -13,7 +13,8 @@ use tokio::io::AsyncBufReadExt;
 use tokio_rustls::client::TlsStream;
 use waymaker_client::Tls;
 
-use crate::address::{Address, System};
+use crate::address::Address;
+use crate::system::System;
 
 /// Files for encrypted connections.
 #[derive(Clone, Debug, Args)]

@@ -11,9 +11,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tonic::codegen::Service;
 
-use crate::address::System;
 use crate::bare_server::BareServer;
 use crate::options::BareServerOptions;
+use crate::system::System;
 
 /// Buffer of one WebSocket in bytes, as in waymaker-server.
 const READ_BUFFER_LEN: usize = 1 << 10;

@@ -17,13 +17,13 @@ use mio::{Events, Interest, Poll, Token};
 use nix::sys::prctl;
 
 use crate::clock::Clock;
+use crate::codec::Codec;
 use crate::connection::Connection;
 use crate::faults::FaultKind;
 use crate::options::Window;
 use crate::plan::Plan;
 use crate::player::{Player, WorkerResult};
 use crate::schedule::Schedule;
-use crate::target::Target;
 use crate::units::as_ns;
 use crate::workload::Workload;
 
@@ -75,8 +75,8 @@ pub struct Signals {
 
 /// One load thread.
 #[derive(Debug)]
-pub struct Worker<T: Target, W: Workload> {
-    connections: Vec<Connection<T>>,
+pub struct Worker<C: Codec, W: Workload> {
+    connections: Vec<Connection<C>>,
     player: Player<W>,
     window: Window,
     /// `Some` for an open loop.
@@ -91,10 +91,10 @@ pub struct Worker<T: Target, W: Workload> {
     polls: VecDeque<(u64, usize, u32)>,
 }
 
-impl<T: Target, W: Workload> Worker<T, W> {
+impl<C: Codec, W: Workload> Worker<C, W> {
     /// Creates one thread's part of the load; with a schedule it is an open loop.
     pub fn new(
-        connections: Vec<Connection<T>>,
+        connections: Vec<Connection<C>>,
         workload: W,
         plan: &Plan,
         schedule: Option<Schedule>,
@@ -178,7 +178,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
     fn close_all(&mut self) {
         for connection in self.connections.iter_mut().filter(|connection| !connection.is_lost) {
             let mut farewell = Vec::new();
-            connection.target.put_close(&mut farewell);
+            connection.codec.put_close(&mut farewell);
             if !farewell.is_empty() {
                 let _ = connection.send(&farewell);
             }
@@ -292,7 +292,7 @@ impl<T: Target, W: Workload> Worker<T, W> {
 
 /// Sends the requests that the player wrote for this connection.
 #[inline]
-fn flush<T: Target, W: Workload>(player: &mut Player<W>, connection: &mut Connection<T>) {
+fn flush<C: Codec, W: Workload>(player: &mut Player<W>, connection: &mut Connection<C>) {
     if player.outgoing.is_empty() {
         return;
     }

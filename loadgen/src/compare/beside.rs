@@ -13,12 +13,12 @@ use super::round::{Rounds, Spread};
 use super::row::slice_plan;
 use super::session::{Contestant, Session};
 use super::table::{show_float_ns, show_spread};
-use crate::address::System;
 use crate::load;
 use crate::options::Window;
 use crate::plan::Plan;
 use crate::report::{CPU_FULL, Numbers};
 use crate::scope::Scope;
+use crate::system::System;
 use crate::units::{show_percent, show_rate};
 
 /// Ephemeral requests per second: far below the capacity of the server, so that a delay is not caused by a queue.

@@ -4,8 +4,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use super::options::RowShape;
-use crate::address::System;
 use crate::options::WorkloadName;
+use crate::system::System;
 
 /// A front end and its kind of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]

@@ -7,10 +7,10 @@ use super::beside::Beside;
 use super::front::Front;
 use super::round::Rounds;
 use super::row::{FIXED_RATE, is_row};
-use crate::address::System;
 use crate::options::{Window, WorkloadName};
 use crate::report::Numbers;
 use crate::scope::Scope;
+use crate::system::System;
 
 /// A row, a reference system, and the minimum ratio to it.
 type AtLeast = (&'static str, System, f64);

@@ -7,10 +7,11 @@ use super::options::CompareOptions;
 use super::round::Rounds;
 use super::row::slice_plan;
 use super::session::{Contestant, Session};
-use crate::address::{Address, System};
+use crate::address::Address;
 use crate::options::{Window, WorkloadName};
 use crate::plan::Plan;
 use crate::report::Numbers;
+use crate::system::System;
 
 /// Number of contending connections.
 pub const WAITERS: u32 = 64;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::address::System;
+use crate::system::System;
 
 /// A build of a server, or one of two ways to start the same build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -44,7 +44,7 @@ impl fmt::Display for Identity {
 #[cfg(test)]
 mod tests {
     use super::{Build, Identity};
-    use crate::address::System;
+    use crate::system::System;
 
     #[test]
     fn two_builds_of_one_system_are_two_contestants() {

@@ -10,10 +10,10 @@ use super::round::{Rounds, Spread};
 use super::row::slice_plan;
 use super::session::{Contestant, Session};
 use super::table::{show_float_ns, show_spread};
-use crate::address::System;
 use crate::load;
 use crate::options::WorkloadName;
 use crate::report::Numbers;
+use crate::system::System;
 use crate::units::{show_percent, show_rate};
 
 /// Slices of one round.

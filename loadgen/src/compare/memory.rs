@@ -10,14 +10,14 @@ use serde::Serialize;
 use super::front::Front;
 use super::row::slice_plan;
 use super::session::{Contestant, Session};
-use crate::address::System;
+use crate::codec::{Answer, Claim, Codec, Redis, Waymaker};
 use crate::footprint::Footprint;
 use crate::grpc::held_streams;
 use crate::key::KeyIndex;
 use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::scenario::idle;
-use crate::target::{Answer, Claim, Redis, Target, Waymaker};
+use crate::system::System;
 
 /// Number of requests in flight while the server is filled.
 const BATCH: u32 = 256;
@@ -32,7 +32,7 @@ const STREAM_COUNTS_QUICK: (u32, u32) = (10, 500);
 /// Time limit for one batch.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Memory of one target.
+/// Memory of one system.
 #[derive(Clone, Debug, Serialize)]
 pub struct Memory {
     /// Name of the system.
@@ -75,18 +75,18 @@ pub(crate) fn batched(plan: Plan) -> Plan {
 }
 
 /// Holds each key of the plan, with the plan's number of requests in flight.
-pub(crate) fn fill<T: Target>(contestant: &Contestant, plan: &Plan) -> Result<Footprint> {
+pub(crate) fn fill<C: Codec>(contestant: &Contestant, plan: &Plan) -> Result<Footprint> {
     let mut stream = TcpStream::connect(plan.socket_address)?;
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
-    let mut target = T::open(plan, &mut stream)?;
+    let mut codec = C::open(plan, &mut stream)?;
     let held_count = plan.key_count;
     let filled =
-        Footprint::measure(contestant.process, held_count, || hold_all(plan, &mut target, &mut stream));
+        Footprint::measure(contestant.process, held_count, || hold_all(plan, &mut codec, &mut stream));
     filled.map(|((), footprint)| footprint)
 }
 
 /// Acquires each key once.
-fn hold_all<T: Target>(plan: &Plan, target: &mut T, stream: &mut TcpStream) -> Result<()> {
+fn hold_all<C: Codec>(plan: &Plan, codec: &mut C, stream: &mut TcpStream) -> Result<()> {
     let mut requests = Vec::new();
     let mut answers = Vec::new();
     let mut buffer = vec![0; 64 << 10];
@@ -95,7 +95,7 @@ fn hold_all<T: Target>(plan: &Plan, target: &mut T, stream: &mut TcpStream) -> R
         requests.clear();
         let batch = first..held_count.min(first + plan.depth);
         for key in batch.clone() {
-            target.put_acquire(key - first + 1, Claim { key: KeyIndex(key), shared: false }, &mut requests);
+            codec.put_acquire(key - first + 1, Claim { key: KeyIndex(key), shared: false }, &mut requests);
         }
         stream.write_all(&requests)?;
         let mut granted_count = 0;
@@ -107,7 +107,7 @@ fn hold_all<T: Target>(plan: &Plan, target: &mut T, stream: &mut TcpStream) -> R
             answers.extend_from_slice(&buffer[..count]);
             let mut offset = 0;
             while let Some((answer, len)) =
-                target.next_answer(&answers[offset..]).map_err(|broken| anyhow::anyhow!(broken.0))?
+                codec.next_answer(&answers[offset..]).map_err(|broken| anyhow::anyhow!(broken.0))?
             {
                 let Answer::Granted { .. } = answer else {
                     bail!("unexpected response to an acquire: {answer:?}")

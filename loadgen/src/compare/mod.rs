@@ -42,11 +42,11 @@ use self::output::Output;
 use self::round::Rounds;
 use self::row::{Row, references};
 use self::session::{Contestant, Session};
-use crate::address::System;
 use crate::contest;
 use crate::faults::Faults;
 use crate::machine::Machine;
 use crate::scope::Scope;
+use crate::system::System;
 
 /// Maximum number of rounds of the hot row, which needs no ratios.
 const HOT_ROUNDS_MAX: u32 = 3;

@@ -10,8 +10,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::front::Front;
-use crate::address::System;
 use crate::scope::Scope;
+use crate::system::System;
 use crate::units::parse_count;
 
 /// Section at the end of the help of `compare`.

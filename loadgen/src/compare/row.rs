@@ -7,11 +7,12 @@ use waymaker_client::Credentials;
 
 use super::front::Front;
 use super::options::{CompareOptions, RowShape};
-use crate::address::{Address, System};
+use crate::address::Address;
 use crate::options::{RedisRelease, Window, WorkloadName};
 use crate::plan::Plan;
 use crate::scope::Scope;
 use crate::shape::Shape;
+use crate::system::System;
 use crate::units::show_rate;
 
 /// Requests per second in the row that compares CPU time per request.

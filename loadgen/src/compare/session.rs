@@ -11,11 +11,12 @@ use waymaker_client::Credentials;
 
 use super::identity::{Build, Identity};
 use super::options::CompareOptions;
-use crate::address::{Address, System};
+use crate::address::Address;
 use crate::process::Process;
 use crate::programs::Programs;
 use crate::programs::server::{Server, Setup};
 use crate::scope::Scope;
+use crate::system::System;
 
 /// One target of a comparison.
 #[derive(Debug)]

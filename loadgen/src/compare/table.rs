@@ -6,12 +6,12 @@ use super::cost::put_costs;
 use super::round::{Rounds, Slice, Spread};
 use super::row::Row;
 use super::{Comparison, Configuration, RowResult};
-use crate::address::System;
 use crate::compare::goals::server_ns_per_request;
 use crate::footprint::show_mebibytes;
 use crate::machine::Machine;
 use crate::report::{Numbers, OTHER_CPU_MAX, RATE_REACHED};
 use crate::scope::Scope;
+use crate::system::System;
 use crate::units::{show_ns, show_percent, show_rate};
 
 /// Formats the whole comparison.

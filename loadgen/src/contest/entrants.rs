@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::result::Contestant;
-use crate::address::{Address, System};
+use crate::address::Address;
 use crate::compare::options::CompareOptions;
 use crate::compare::session::{self, Session};
 use crate::programs::Programs;
 use crate::programs::server::{Server, Setup};
 use crate::scope::Scope;
+use crate::system::System;
 
 /// Systems of a contest, in the order of a report.
 pub const SYSTEMS: [System; 6] =

@@ -6,11 +6,11 @@ use anyhow::Result;
 
 use super::entrants::{Entrant, polls};
 use super::result::ContestShape;
-use crate::address::System;
 use crate::compare::options::CompareOptions;
 use crate::compare::row::slice_plan;
 use crate::options::{RedisRelease, Window, WorkloadName};
 use crate::plan::Plan;
+use crate::system::System;
 use crate::units::show_rate;
 
 /// Request rates per second: one that every system should reach, and one for the fast systems.

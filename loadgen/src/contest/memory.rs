@@ -4,12 +4,12 @@ use anyhow::{Context, Result};
 
 use super::entrants::{Entrant, start};
 use super::result::Memory;
-use crate::address::System;
+use crate::codec::{Consul, Redis, Slock, Waymaker};
 use crate::compare::memory::{LEASE_MS, batched, fill};
 use crate::compare::row::slice_plan;
 use crate::compare::session::Session;
 use crate::grpc::held_locks;
-use crate::target::{Consul, Redis, Slock, Waymaker};
+use crate::system::System;
 
 /// Number of locks held if locks are quick to acquire.
 const LOCK_COUNT: u32 = 100_000;

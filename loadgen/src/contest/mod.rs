@@ -29,11 +29,11 @@ use self::loads::Load;
 use self::output::Output;
 use self::result::{Contest, Outcome};
 use self::slices::Slices;
-use crate::address::System;
 use crate::compare::options::CompareOptions;
 use crate::compare::session::Session;
 use crate::machine::Machine;
 use crate::scope::Scope;
+use crate::system::System;
 
 /// Default number of rounds, and default length of a slice.
 const ROUNDS: u32 = 3;

@@ -23,9 +23,9 @@ use waymaker_proto::waymaker::{
     MultiLockRequest, MultiLockResponse, UnLockRequest, UnLockResponse,
 };
 
-use crate::address::System;
 use crate::bare_server::BareServer;
 use crate::options::BareServerOptions;
+use crate::system::System;
 
 /// Settings of waymaker-server; a test compares them.
 const STREAM_COUNT_MAX: u32 = 100_000;

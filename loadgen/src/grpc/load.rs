@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::channel::Channel;
+use crate::codec::Claim;
 use crate::connection::{HANDSHAKE_TIME_MAX, cannot_open};
 use crate::faults::FaultKind;
 use crate::latencies::Latencies;
@@ -25,7 +26,6 @@ use crate::plan::Plan;
 use crate::player::WorkerResult;
 use crate::process::Process;
 use crate::schedule::Schedule;
-use crate::target::Claim;
 use crate::worker::{DRAIN_NS_MAX, NAP_TIME, Signals, Timetable};
 use crate::workload::{Grant, Hot, HotLedger, Lane, Pair, PairLedger, Workload};
 

@@ -1,6 +1,6 @@
 //! Systems that are called over gRPC: Waymaker's gRPC front end, the bare server it is compared with, and etcd.
 //!
-//! They do not implement [`crate::target::Target`]: their framing is HTTP/2, so hyper owns the sockets, on one
+//! They do not implement [`crate::codec::Codec`]: their framing is HTTP/2, so hyper owns the sockets, on one
 //! runtime per thread.
 
 mod channel;
@@ -17,11 +17,11 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 
-use crate::address::System;
 use crate::load::{Outcome, Watcher};
 use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::process::Process;
+use crate::system::System;
 
 /// Runs a plan for one of these systems.
 pub fn run(

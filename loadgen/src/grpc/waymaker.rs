@@ -9,12 +9,12 @@ use waymaker_proto::waymaker::{
 
 use super::channel::Channel;
 use super::load::{Caller, Load};
-use crate::address::System;
+use crate::codec::Claim;
 use crate::faults::FaultKind;
 use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::scope::Scope;
-use crate::target::Claim;
+use crate::system::System;
 use crate::workload::Lane;
 
 /// One connection.

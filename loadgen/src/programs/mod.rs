@@ -23,9 +23,9 @@ use nix::unistd::Pid;
 
 use self::go_module::GoModule;
 use self::server::Setup;
-use crate::address::System;
 use crate::options::ObtainOptions;
 use crate::scope::Scope;
+use crate::system::System;
 
 /// Busy-poll time of Waymaker, in setups that enable busy-polling.
 const BUSY_POLL: &str = "50us";

@@ -16,10 +16,11 @@ use tempfile::TempDir;
 use waymaker_client::Credentials;
 
 use super::{Programs, postgres, rights};
-use crate::address::{Address, Login, System};
+use crate::address::{Address, Login};
+use crate::codec::{consul::open_session, postgres::log_in};
 use crate::process::Process;
 use crate::scope::Scope;
-use crate::target::{consul::open_session, postgres::log_in};
+use crate::system::System;
 
 /// Time limit for a server to become ready.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
@@ -233,7 +234,7 @@ fn ready_address(line: &str, system: System) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::ready_address;
-    use crate::address::System;
+    use crate::system::System;
 
     #[test]
     fn finds_the_address_among_others() {

@@ -14,6 +14,7 @@ use waymaker_protocol::{Acquire, AcquireOptions, Goodbye, Hello, NamespaceKind, 
 use super::Findings;
 use super::bystanders::{ns_between, pause};
 use super::client::{Client, in_words};
+use crate::codec::greeting::hello;
 use crate::cpu::{CpuSample, CpuShares};
 use crate::faults::{FaultKind, Faults};
 use crate::key::KeyIndex;
@@ -21,7 +22,6 @@ use crate::latencies::{Latencies, Percentiles};
 use crate::pin::pin_current_thread;
 use crate::plan::Plan;
 use crate::process::Process;
-use crate::target::greeting::hello;
 use crate::units::{show_ns, show_percent, show_rate};
 
 /// A separate namespace, so that its counters cover only the churn.

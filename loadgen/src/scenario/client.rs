@@ -12,9 +12,9 @@ use waymaker_protocol::{
     Release, Released, Response, Welcome, next_frame,
 };
 
+use crate::codec::greeting::{greet, hello};
 use crate::plan::Plan;
 use crate::stream::Stream;
-use crate::target::greeting::{greet, hello};
 use crate::tls::explain;
 
 /// Time limit for a response.

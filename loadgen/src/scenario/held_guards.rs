@@ -9,13 +9,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use waymaker_client::{Client, Lock};
 
 use super::Findings;
-use crate::address::System;
 use crate::cpu::{CpuSample, CpuShares};
 use crate::faults::{FaultKind, Faults};
 use crate::guard::{connect, runtime};
 use crate::key::KeyIndex;
 use crate::plan::Plan;
 use crate::process::Process;
+use crate::system::System;
 use crate::units::show_percent;
 
 /// The guards of a client are taken in this number of steps, evenly over the time between two renewals, so that

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Grant, Lane, Workload};
+use crate::codec::Claim;
 use crate::key::KeyIndex;
 use crate::latencies::Latencies;
 use crate::ledger::{FenceLedger, HoldLedger, WrongGrant};
-use crate::target::Claim;
 
 /// State of the key that all threads share.
 #[derive(Debug)]

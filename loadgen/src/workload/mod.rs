@@ -14,9 +14,9 @@ pub use renewals::Renewals;
 pub use rw::{ReadWrite, ReadWriteLedger};
 pub use throttle::{Allowed, Buckets, Throttled};
 
+use crate::codec::Claim;
 use crate::latencies::Latencies;
 use crate::ledger::WrongGrant;
-use crate::target::Claim;
 
 /// Index of a request slot over all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -6,11 +6,11 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Grant, Lane, Workload};
+use crate::codec::Claim;
 use crate::key::KeyIndex;
 use crate::latencies::Latencies;
 use crate::ledger::{FenceLedger, WrongGrant};
 use crate::plan::Plan;
-use crate::target::Claim;
 
 /// Assignment of keys to lanes, and the fences of keys that are used repeatedly.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Grant, Lane, Workload};
+use crate::codec::Claim;
 use crate::faults::FaultKind;
 use crate::key::KeyIndex;
 use crate::latencies::Latencies;
 use crate::ledger::{FenceLedger, WrongGrant};
 use crate::plan::Plan;
-use crate::target::Claim;
 
 /// Number of permits of each pool that are certainly held: from reading the grant until just before writing the
 /// release. Both ends lie inside the true hold, so an excess here was also an excess at the server.

@@ -1,10 +1,10 @@
 //! Renewals, in turn, of leases that stay held.
 
 use super::{Grant, Lane, Workload};
+use crate::codec::Claim;
 use crate::faults::FaultKind;
 use crate::latencies::Latencies;
 use crate::ledger::WrongGrant;
-use crate::target::Claim;
 
 /// Sends one renewal after the other. Each connection chooses the lease itself, because it acquired the leases.
 #[derive(Debug)]

@@ -6,13 +6,13 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Grant, Lane, Workload};
+use crate::codec::Claim;
 use crate::item_set::ItemSet;
 use crate::key::KeyIndex;
 use crate::latencies::Latencies;
 use crate::ledger::{FenceLedger, HoldLedger, WrongGrant};
 use crate::options::WorkloadName;
 use crate::plan::Plan;
-use crate::target::Claim;
 
 /// State of the keys that all threads share.
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
 use super::{Grant, Lane, Workload};
+use crate::codec::Claim;
 use crate::faults::{FaultKind, Faults};
 use crate::key::KeyIndex;
 use crate::latencies::Latencies;
 use crate::ledger::WrongGrant;
 use crate::shape::Shape;
-use crate::target::Claim;
 
 /// Requested and allowed tokens of each bucket.
 #[derive(Debug)]
@@ -120,10 +120,10 @@ impl Workload for Throttled {
 #[cfg(test)]
 mod tests {
     use super::{Buckets, Throttled};
+    use crate::codec::Claim;
     use crate::faults::Faults;
     use crate::key::KeyIndex;
     use crate::shape::Shape;
-    use crate::target::Claim;
     use crate::workload::Workload;
     use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use waymaker_loadgen::address::System;
+use waymaker_loadgen::system::System;
 
 use crate::foreign::{actor, load, start};
 use crate::program::{Server, run, wait_until};

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use waymaker_loadgen::address::System;
 use waymaker_loadgen::programs::Programs;
 use waymaker_loadgen::programs::server::{Server, Setup};
 use waymaker_loadgen::scope::Scope;
+use waymaker_loadgen::system::System;
 
 use crate::program::{Ended, run};
 use crate::skip::skip;

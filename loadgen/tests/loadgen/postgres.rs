@@ -1,6 +1,6 @@
 //! Against a real PostgreSQL, and against simulated servers.
 
-use waymaker_loadgen::address::System;
+use waymaker_loadgen::system::System;
 
 use crate::foreign::{actor, load, start};
 use crate::program::{Server, read_json, run};

@@ -3,7 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
-use waymaker_loadgen::address::System;
+use waymaker_loadgen::system::System;
 
 use crate::foreign::{actor, load};
 use crate::program::{Server, run, wait_until};

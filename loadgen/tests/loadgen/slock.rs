@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::Mutex;
 
-use waymaker_loadgen::address::System;
 use waymaker_loadgen::key::KeyIndex;
+use waymaker_loadgen::system::System;
 
 use crate::foreign::{actor, load};
 use crate::program::{Server, loadgen, run};

@@ -10,10 +10,10 @@ use anyhow::{Context, Result, anyhow};
 use ring::digest;
 use serde::Serialize;
 
-use crate::address::System;
 use crate::compare::identity::Build;
 use crate::compare::session::Session;
 use crate::programs::output_within;
+use crate::system::System;
 
 /// Time limit for a binary to print its version.
 const VERSION_TIME_MAX: Duration = Duration::from_secs(10);

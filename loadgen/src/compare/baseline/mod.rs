@@ -35,9 +35,9 @@ use super::options::CompareOptions;
 use super::output::Output;
 use super::round::Slice;
 use super::session::{Contestant, Session};
-use crate::address::System;
 use crate::faults::Faults;
 use crate::machine::Machine;
+use crate::system::System;
 
 /// Number of slices in one round.
 const SLICES_PER_ROUND: u32 = 2;

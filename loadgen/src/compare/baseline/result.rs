@@ -6,10 +6,10 @@ use serde::Serialize;
 use super::load::Load;
 use super::statistics::{Interval, RATIO_MIN, Verdict, median};
 use super::yardstick::Yardstick;
-use crate::address::System;
 use crate::compare::identity::{Build, Identity};
 use crate::compare::round::{Round, Rounds, Slice};
 use crate::report::{CPU_FULL, Numbers};
+use crate::system::System;
 
 /// Number of attempts for each required valid round.
 pub const ATTEMPTS_PER_ROUND: u32 = 3;
@@ -158,7 +158,6 @@ mod tests {
     use std::cell::RefCell;
 
     use super::{ATTEMPTS_PER_ROUND, LoadResult};
-    use crate::address::System;
     use crate::compare::baseline::load::Load;
     use crate::compare::baseline::statistics::{ROUND_COUNT_MIN, Verdict};
     use crate::compare::front::Front;
@@ -173,6 +172,7 @@ mod tests {
     use crate::latencies::Percentiles;
     use crate::options::Window;
     use crate::report::Numbers;
+    use crate::system::System;
 
     fn load(front: Option<Front>) -> Load {
         let shape = RowShape { connections: 50, depth: 1 };

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
-use super::{Answer, Broken, Claim, Parsed, Target, refused};
+use super::{Answer, Broken, Claim, Codec, Parsed, refused};
 use crate::key::{KeyIndex, TailPlace};
 use crate::options::RedisRelease;
 use crate::plan::Plan;
@@ -94,7 +94,7 @@ fn load_script(stream: &mut (impl Read + Write)) -> io::Result<String> {
     }
 }
 
-impl Target for Redis {
+impl Codec for Redis {
     type Hold = ();
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;

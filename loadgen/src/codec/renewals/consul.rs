@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use super::{Turns, leases_of_connection};
+use crate::codec::consul::open_session;
+use crate::codec::http::next_response;
+use crate::codec::{Answer, Broken, Claim, Codec, Parsed};
 use crate::plan::Plan;
-use crate::target::consul::open_session;
-use crate::target::http::next_response;
-use crate::target::{Answer, Broken, Claim, Parsed, Target};
 
 /// A connection and its sessions.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct ConsulRenewals {
     unanswered: VecDeque<u32>,
 }
 
-impl Target for ConsulRenewals {
+impl Codec for ConsulRenewals {
     type Hold = ();
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;

@@ -6,7 +6,7 @@ use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{LockId, next_frame};
 
-use super::{Answer, Broken, Claim, Parsed, Target, Waymaker};
+use super::{Answer, Broken, Claim, Codec, Parsed, Waymaker};
 use crate::plan::Plan;
 
 /// A connection to an echo server. Sends the frames of the Waymaker protocol and receives the same frames.
@@ -15,7 +15,7 @@ pub struct Echo {
     frames: Waymaker,
 }
 
-impl Target for Echo {
+impl Codec for Echo {
     type Hold = LockId;
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;

@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{Hello, NamespaceKind, Response, VERSION_MIN, Welcome, next_frame};
 
+use crate::codec::refused;
 use crate::plan::Plan;
-use crate::target::refused;
 
 /// Returns the namespace for this kind; a namespace has only one kind.
 pub fn namespace(kind: NamespaceKind) -> &'static [u8] {

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::{Answer, Broken, Claim, Parsed, Target, refused};
+use super::{Answer, Broken, Claim, Codec, Parsed, refused};
 use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 
@@ -119,7 +119,7 @@ fn result_words(result: u8) -> String {
     format!("{name} ({result})")
 }
 
-impl Target for Slock {
+impl Codec for Slock {
     type Hold = LockId;
     const HAS_FENCES: bool = false;
     /// Used if clients contend for a key. Otherwise the acquire tries once, and busy is a wrong response.

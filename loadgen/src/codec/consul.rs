@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
 use super::http::{ask, next_response};
-use super::{Answer, Broken, Claim, Parsed, Target, refused};
+use super::{Answer, Broken, Claim, Codec, Parsed, refused};
 use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 
@@ -56,7 +56,7 @@ pub(crate) fn open_session(stream: &mut (impl Read + Write), host: &str, lasts_s
     }
 }
 
-impl Target for Consul {
+impl Codec for Consul {
     type Hold = ();
     /// The response to an acquire does not contain the key's acquire count; only a read of the key would.
     const HAS_FENCES: bool = false;

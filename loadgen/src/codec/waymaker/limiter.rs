@@ -6,9 +6,9 @@ use waymaker_protocol::message::throttle::THROTTLED;
 use waymaker_protocol::{Bucket, NamespaceKind, Throttle, Throttled};
 
 use super::{NUMBER_OFFSET, open, refusal, whole_frame};
+use crate::codec::{Answer, Broken, Claim, Codec, Parsed};
 use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
-use crate::target::{Answer, Broken, Claim, Parsed, Target};
 
 /// A period of one second.
 const PERIOD_NS: u64 = 1_000_000_000;
@@ -21,7 +21,7 @@ pub struct WaymakerLimiter {
     tail_place: TailPlace,
 }
 
-impl Target for WaymakerLimiter {
+impl Codec for WaymakerLimiter {
     type Hold = ();
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;

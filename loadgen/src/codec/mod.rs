@@ -1,7 +1,7 @@
-//! Systems that can be loaded: one file per system, all behind [`Target`], so that one client code path drives
-//! them all. Systems that are called over gRPC are separate: see [`crate::grpc`].
+//! Protocols of the measured systems: one file per system, all behind [`Codec`], so that one client code path
+//! drives them all. Systems that are called over gRPC are separate: see [`crate::grpc`].
 //!
-//! To add a system: implement [`Target`] in its own file, add its name to `address.rs`, and add a line to
+//! To add a system: implement [`Codec`] in its own file, add its name to `system.rs`, and add a line to
 //! `load.rs`.
 
 pub(crate) mod consul;
@@ -47,7 +47,7 @@ pub enum Answer<Hold> {
         number: u32,
         /// Data that the release must send.
         hold: Hold,
-        /// Fence of the grant; 0 if the system has no fences ([`Target::HAS_FENCES`]).
+        /// Fence of the grant; 0 if the system has no fences ([`Codec::HAS_FENCES`]).
         fence: u64,
     },
     /// The hold was released.
@@ -95,12 +95,12 @@ pub type Parsed<Hold> = Option<(Answer<Hold>, usize)>;
 #[derive(Debug)]
 pub struct Broken(pub String);
 
-/// One connection to one system: encodes requests and decodes responses. Owns no socket.
+/// Encodes the requests and decodes the responses of one connection to one system. Owns no socket.
 ///
 /// Requests are appended to a buffer of the caller, and responses are parsed in the receive buffer; a request
 /// allocates nothing. The caller chooses the request numbers, which are never 0 and unique among the requests in
 /// flight.
-pub trait Target: Sized + Send {
+pub trait Codec: Sized + Send {
     /// Data that a release must send.
     type Hold: Copy + Default + Send + std::fmt::Debug;
     /// Whether grants carry a fence that rises with each grant of a key.

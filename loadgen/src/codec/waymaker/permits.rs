@@ -6,9 +6,9 @@ use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{AcquirePermits, LockId, NamespaceKind};
 
 use super::{NUMBER_OFFSET, Releases, next_of_one_hold, open, tail_place};
+use crate::codec::{Broken, Claim, Codec, Parsed};
 use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
-use crate::target::{Broken, Claim, Parsed, Target};
 
 /// A connection that takes permits; the key of a claim is the pool.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct WaymakerPermits {
     release: Releases,
 }
 
-impl Target for WaymakerPermits {
+impl Codec for WaymakerPermits {
     type Hold = LockId;
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;

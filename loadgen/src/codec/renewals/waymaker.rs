@@ -8,9 +8,9 @@ use waymaker_protocol::message::extend::EXTENDED;
 use waymaker_protocol::{Acquire, Extend, Extended, Granted, LockId, NamespaceKind, Response, next_frame};
 
 use super::{Turns, key_of, leases_of_connection};
+use crate::codec::waymaker::{open, refusal, whole_frame};
+use crate::codec::{Answer, Broken, Claim, Codec, Parsed, refused};
 use crate::plan::Plan;
-use crate::target::waymaker::{open, refusal, whole_frame};
-use crate::target::{Answer, Broken, Claim, Parsed, Target, refused};
 
 /// Number of requests in flight while the leases are taken.
 const BATCH: u32 = 256;
@@ -22,7 +22,7 @@ pub struct WaymakerRenewals {
     lease_ms: u32,
 }
 
-impl Target for WaymakerRenewals {
+impl Codec for WaymakerRenewals {
     type Hold = ();
     const HAS_FENCES: bool = false;
     const WAITS: bool = true;

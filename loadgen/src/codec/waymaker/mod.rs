@@ -21,7 +21,7 @@ use waymaker_protocol::{
     Acquire, ErrorCode, Frame, Granted, LockId, NamespaceKind, Release, Released, Response, next_frame,
 };
 
-use super::{Answer, Broken, Claim, Parsed, Target, refused};
+use super::{Answer, Broken, Claim, Codec, Parsed, refused};
 use crate::key::{KeyIndex, TailPlace};
 use crate::options::WorkloadName;
 use crate::plan::Plan;
@@ -75,7 +75,7 @@ impl Releases {
 }
 
 impl Waymaker {
-    /// Creates the templates for this plan; the echo target uses them too.
+    /// Creates the templates for this plan; the codec of the echo server uses them too.
     pub(super) fn templates(plan: &Plan) -> Self {
         let key = KeyIndex(0).key(usize::from(plan.key_size));
         let wait_ms = if plan.workload == WorkloadName::Pair { 0 } else { WAIT_FOREVER_MS };
@@ -119,7 +119,7 @@ impl Waymaker {
     }
 }
 
-impl Target for Waymaker {
+impl Codec for Waymaker {
     type Hold = LockId;
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;

@@ -6,11 +6,11 @@ use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{AcquireSet, Items, LockId, NamespaceKind, PathItem, PathKey};
 
 use super::{Releases, next_of_one_hold, open};
+use crate::codec::{Broken, Claim, Codec, Parsed};
 use crate::item_set::ItemSet;
 use crate::key::{DIGITS, KeyIndex};
 use crate::plan::Plan;
 use crate::scope::Scope;
-use crate::target::{Broken, Claim, Parsed, Target};
 
 /// Number of digits in each segment.
 const SEGMENT_LEN: usize = 4;
@@ -46,7 +46,7 @@ impl WaymakerSets {
     }
 }
 
-impl Target for WaymakerSets {
+impl Codec for WaymakerSets {
     type Hold = LockId;
     const HAS_FENCES: bool = true;
     const WAITS: bool = true;

@@ -8,11 +8,11 @@ use waymaker_protocol::message::release::RELEASED;
 use waymaker_protocol::{AcquireKeys, GrantedKeys, Items, KeyItem, LockId, NamespaceKind};
 
 use super::{Releases, open, refusal, whole_frame};
+use crate::codec::{Answer, Broken, Claim, Codec, Parsed};
 use crate::item_set::ItemSet;
 use crate::key::{KeyIndex, TAIL_LEN, TailPlace};
 use crate::plan::Plan;
 use crate::scope::Scope;
-use crate::target::{Answer, Broken, Claim, Parsed, Target};
 
 /// A connection that takes several keys at once. One release request sends one frame for each hold, all with the
 /// same number.
@@ -71,7 +71,7 @@ impl WaymakerKeys {
     }
 }
 
-impl Target for WaymakerKeys {
+impl Codec for WaymakerKeys {
     /// The holds are kept in the connection, because there is one for each key.
     type Hold = ();
     const HAS_FENCES: bool = true;

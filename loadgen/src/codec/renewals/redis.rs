@@ -5,9 +5,9 @@
 use std::io::{self, Read, Write};
 
 use super::{Turns, key_of, leases_of_connection};
+use crate::codec::redis::{Redis, command};
+use crate::codec::{Answer, Broken, Claim, Codec, Parsed, refused};
 use crate::plan::Plan;
-use crate::target::redis::{Redis, command};
-use crate::target::{Answer, Broken, Claim, Parsed, Target, refused};
 
 /// Value of each key.
 const VALUE: &[u8] = b"waymaker-loadgen";
@@ -23,7 +23,7 @@ pub struct RedisRenewals {
     unanswered: std::collections::VecDeque<u32>,
 }
 
-impl Target for RedisRenewals {
+impl Codec for RedisRenewals {
     type Hold = ();
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;

@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::{Answer, Broken, Claim, Parsed, Target, refused};
+use super::{Answer, Broken, Claim, Codec, Parsed, refused};
 use crate::address::Login;
 use crate::key::KeyIndex;
 use crate::plan::Plan;
@@ -194,7 +194,7 @@ fn unexpected(kind: u8) -> String {
     format!("an unexpected message of type {:?}", char::from(kind))
 }
 
-impl Target for Postgres {
+impl Codec for Postgres {
     type Hold = ();
     const HAS_FENCES: bool = false;
     /// Used if clients contend for a key. Otherwise the acquire tries once, and busy is a wrong response.

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use super::websocket::{next_text, put_text, shake_hands};
-use super::{Answer, Broken, Claim, Parsed, Target};
+use super::{Answer, Broken, Claim, Codec, Parsed};
 use crate::key::{KeyIndex, TailPlace};
 use crate::plan::Plan;
 
@@ -59,7 +59,7 @@ impl Locktopus {
     }
 }
 
-impl Target for Locktopus {
+impl Codec for Locktopus {
     type Hold = ();
     /// Each lock has an id, and ids rise.
     const HAS_FENCES: bool = true;
@@ -126,7 +126,7 @@ pub struct WebSocketEcho {
     is_acquiring: bool,
 }
 
-impl Target for WebSocketEcho {
+impl Codec for WebSocketEcho {
     type Hold = ();
     const HAS_FENCES: bool = false;
     const WAITS: bool = false;
