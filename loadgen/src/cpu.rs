@@ -1,8 +1,8 @@
 //! CPU time of the server, the load generator and all other processes during one measurement.
 
-use std::fs;
 use std::time::Instant;
 
+use procfs::CurrentSI;
 use serde::Serialize;
 
 use crate::process::{Process, own_cpu_ns};
@@ -57,14 +57,10 @@ impl CpuSample {
 
 /// Returns the time in which any core was not idle.
 fn machine_cpu_ns() -> Option<u64> {
-    let statistics = fs::read_to_string("/proc/stat").ok()?;
-    let line = statistics.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal. The later columns are already contained in user and
-    // nice.
-    let busy: u64 =
-        ticks.iter().take(8).enumerate().filter(|(field, _)| !matches!(field, 3 | 4)).map(|(_, n)| n).sum();
-    (ticks.len() >= 8).then_some(busy * TICK_NS)
+    let total = procfs::KernelStats::current().ok()?.total;
+    // The time of guests is already contained in user and nice.
+    let busy = total.user + total.nice + total.system + total.irq? + total.softirq? + total.steal?;
+    Some(busy * TICK_NS)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::SystemTime;
 
+use procfs::Current;
 use serde::{Deserialize, Serialize};
 
 /// Machine and time of a measurement, for reports.
@@ -24,15 +25,11 @@ impl Machine {
     /// Describes this machine, now.
     pub fn this() -> Self {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-        let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let cpu_model = cpu_info
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim()))
-            .unwrap_or("unknown")
-            .to_owned();
+        let cpus = procfs::CpuInfo::current().ok();
+        let cpu_model = cpus.as_ref().and_then(|cpus| cpus.model_name(0)).unwrap_or("unknown").to_owned();
         Self {
             cpu_model,
-            core_count: cpu_info.lines().filter(|line| line.starts_with("processor")).count(),
+            core_count: cpus.map_or(0, |cpus| cpus.num_cores()),
             kernel,
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             loadgen_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,16 +1,15 @@
 //! Process information from the kernel: listening sockets, CPU time and memory.
 
-use std::fs;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
+use procfs::net::TcpState;
+use procfs::process::{FDInfo, FDTarget};
 
 /// Open files beyond the connections.
 const OTHER_FILES: u64 = 64;
-/// State of a listening socket in `/proc`.
-const LISTENING: &str = "0A";
 
 /// A process on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,78 +24,59 @@ impl Process {
         if !address.ip().is_loopback() && !address.ip().is_unspecified() {
             return None;
         }
-        let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
-            .iter()
-            .filter_map(|path| fs::read_to_string(path).ok())
-            .flat_map(|table| listening_inodes(&table, address.port()))
-            .collect();
-        let has_socket = |id: u32| {
-            let Ok(files) = fs::read_dir(format!("/proc/{id}/fd")) else { return false };
-            files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).any(|link| {
-                let link = link.to_string_lossy();
-                inodes.iter().any(|inode| {
-                    link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) == Some(inode)
-                })
+        let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+        let inodes: Vec<u64> = tables
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|socket| {
+                socket.state == TcpState::Listen && socket.local_address.port() == address.port()
             })
-        };
-        let processes = fs::read_dir("/proc").ok()?;
-        processes
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .find(|id| has_socket(*id))
-            .map(|id| Self { id })
+            .map(|socket| socket.inode)
+            .collect();
+        let is_listener =
+            |file: FDInfo| matches!(file.target, FDTarget::Socket(inode) if inodes.contains(&inode));
+        procfs::process::all_processes()
+            .ok()?
+            .flatten()
+            .find(|process| process.fd().is_ok_and(|files| files.flatten().any(is_listener)))
+            .and_then(|process| Some(Self { id: process.pid().try_into().ok()? }))
+    }
+
+    /// Opens the directory of this process in `/proc`.
+    fn directory(self) -> Option<procfs::process::Process> {
+        procfs::process::Process::new(self.id.try_into().ok()?).ok()
     }
 
     /// Returns the CPU time of all its threads and child processes, in nanoseconds.
     pub fn cpu_ns(self) -> Option<u64> {
-        let mut sum = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.id)).ok()? {
-            // A thread may end between the listing and the reading.
-            let Ok(statistics) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
-            sum += statistics.split_whitespace().next()?.parse::<u64>().ok()?;
-        }
-        Some(sum + self.children().into_iter().filter_map(Self::cpu_ns).sum::<u64>())
+        // A thread may end between the listing and the reading.
+        let threads = self.directory()?.tasks().ok()?.flatten();
+        let own = threads.filter_map(|thread| Some(thread.schedstat().ok()?.sum_exec_runtime)).sum::<u64>();
+        Some(own + self.children().into_iter().filter_map(Self::cpu_ns).sum::<u64>())
     }
 
     /// Returns the memory of the process and its child processes, in bytes; shared memory is counted once.
     pub fn resident_bytes(self) -> Option<u64> {
         let children = self.children();
-        let (file, line) = if children.is_empty() { ("status", "VmRSS:") } else { ("smaps_rollup", "Pss:") };
-        let own = self.bytes_in(file, line)?;
-        Some(
-            own + children
-                .into_iter()
-                .filter_map(|child| child.bytes_in("smaps_rollup", "Pss:"))
-                .sum::<u64>(),
-        )
+        if children.is_empty() {
+            return Some(self.directory()?.status().ok()?.vmrss? * 1024);
+        }
+        Some(self.share_bytes()? + children.into_iter().filter_map(Self::share_bytes).sum::<u64>())
     }
 
-    /// Returns the value of this line in a `/proc` file, in bytes.
-    fn bytes_in(self, file: &str, line: &str) -> Option<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/{file}", self.id)).ok()?;
-        let line = text.lines().find(|candidate| candidate.starts_with(line))?;
-        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+    /// Returns the memory of the process in bytes, with its share of memory that other processes also use.
+    fn share_bytes(self) -> Option<u64> {
+        let maps = self.directory()?.smaps_rollup().ok()?.memory_map_rollup;
+        maps.into_iter().find_map(|map| map.extension.map.get("Pss").copied())
     }
 
     /// Returns the processes that its threads started.
     fn children(self) -> Vec<Self> {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.id)).into_iter().flatten();
-        let lists =
-            threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok());
-        lists
-            .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
-            .map(|id| Self { id })
-            .collect()
+        let threads =
+            self.directory().and_then(|directory| directory.tasks().ok()).into_iter().flatten().flatten();
+        threads.filter_map(|thread| thread.children().ok()).flatten().map(|id| Self { id }).collect()
     }
-}
-
-fn listening_inodes(table: &str, port: u16) -> Vec<String> {
-    let listens = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
-        let is_match = u16::from_str_radix(local_port, 16).ok()? == port && *fields.get(3)? == LISTENING;
-        is_match.then(|| fields.get(9).map(ToString::to_string)).flatten()
-    };
-    table.lines().filter_map(listens).collect()
 }
 
 /// Returns the CPU time of this process in nanoseconds.
@@ -122,7 +102,7 @@ pub fn raise_open_files_limit(connection_count: u64) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Process, listening_inodes, own_cpu_ns};
+    use super::{Process, own_cpu_ns};
 
     #[test]
     fn finds_a_listener_and_its_cpu_time() {
@@ -135,11 +115,19 @@ mod tests {
     }
 
     #[test]
+    fn counts_the_memory_and_time_of_child_processes() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("spawn");
+        let process = Process { id: std::process::id() };
+        assert!(process.children().contains(&Process { id: child.id() }));
+        assert!(process.share_bytes().expect("known") > 0);
+        assert!(process.resident_bytes().is_some() && process.cpu_ns().is_some());
+        child.kill().and_then(|()| child.wait()).expect("ended");
+    }
+
+    #[test]
     fn finds_only_listening_sockets_of_the_port() {
-        let table = "  sl  local_address rem_address st\n\
-            0: 0100007F:1CFC 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1\n\
-            1: 0100007F:1CFC 0100007F:9999 01 00000000:00000000 00:00000000 00000000 0 0 4712 1\n\
-            2: 0100007F:1CFD 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4713 1\n";
-        assert_eq!(listening_inodes(table, 7420), ["4711"]);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        let client = std::net::TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        assert_eq!(Process::listening_at(client.local_addr().expect("address")), None);
     }
 }

@@ -3,13 +3,15 @@
 
 use std::io::{self, Read, Write};
 
+use httparse::Status;
+
 use super::{Broken, refused};
 
 /// Maximum lengths of a head and a body.
 const HEAD_LEN_MAX: usize = 4 << 10;
 const BODY_LEN_MAX: usize = 4 << 10;
-/// End of a head.
-const BLANK_LINE: &[u8] = b"\r\n\r\n";
+/// Maximum number of header lines.
+const HEADER_COUNT_MAX: usize = 32;
 
 /// One response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,27 +36,29 @@ pub(super) fn next_response(bytes: &[u8]) -> Result<Option<(Response<'_>, usize)
         let begin = &bytes[..bytes.len().min(60)];
         Err(Broken(format!("{what}: {:?}", String::from_utf8_lossy(begin))))
     };
-    let known_len = bytes.len().min(HTTP.len());
-    if bytes[..known_len] != HTTP[..known_len] {
+    let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
+    let mut head = httparse::Response::new(&mut headers);
+    let parsed = head.parse(&bytes[..bytes.len().min(HEAD_LEN_MAX)]);
+    if head.version == Some(0) {
         return broken("not an HTTP/1.1 response");
     }
-    let searched = &bytes[..bytes.len().min(HEAD_LEN_MAX)];
-    let Some(head_len) = searched.windows(BLANK_LINE.len()).position(|window| window == BLANK_LINE) else {
-        return if bytes.len() < HEAD_LEN_MAX { Ok(None) } else { broken("the response head is too long") };
+    let start = match parsed {
+        Ok(Status::Complete(len)) => len,
+        Ok(Status::Partial) if bytes.len() < HEAD_LEN_MAX => return Ok(None),
+        Ok(Status::Partial) => return broken("the response head is too long"),
+        Err(httparse::Error::Version) => return broken("not an HTTP/1.1 response"),
+        Err(httparse::Error::Status) => return broken("no HTTP status"),
+        Err(httparse::Error::TooManyHeaders) => return broken("the response has too many header lines"),
+        Err(_) => return broken("invalid header line"),
     };
-    let mut lines = bytes[..head_len].split(|byte| *byte == b'\n');
-    let Some(status) = lines.next().and_then(status) else { return broken("no HTTP status") };
+    let Some(status) = head.code else { return broken("no HTTP status") };
     let mut body_len = None;
-    for line in lines {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
-            return broken("invalid header line");
-        };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+    for header in head.headers {
+        if header.name.eq_ignore_ascii_case("transfer-encoding") {
             return broken("a response without a length");
         }
-        if name.eq_ignore_ascii_case(b"content-length") {
-            let len = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        if header.name.eq_ignore_ascii_case("content-length") {
+            let len = str::from_utf8(header.value).ok().and_then(|text| text.parse().ok());
             match (len, body_len) {
                 (Some(len @ 0..=BODY_LEN_MAX), None) => body_len = Some(len),
                 _ => return broken("an invalid content length"),
@@ -62,19 +66,8 @@ pub(super) fn next_response(bytes: &[u8]) -> Result<Option<(Response<'_>, usize)
         }
     }
     let Some(body_len) = body_len else { return broken("a response without a length") };
-    let start = head_len + BLANK_LINE.len();
     let body = bytes.get(start..start + body_len);
     Ok(body.map(|body| (Response { status, body: body.trim_ascii() }, start + body_len)))
-}
-
-/// Start of every response.
-const HTTP: &[u8] = b"HTTP/1.1 ";
-
-/// Parses three digits, followed by a space or nothing.
-fn status(line: &[u8]) -> Option<u16> {
-    let (digits, rest) = line.strip_prefix(HTTP)?.split_at_checked(3)?;
-    let is_status = digits.iter().all(u8::is_ascii_digit) && matches!(rest, [] | [b' ' | b'\r', ..]);
-    is_status.then(|| str::from_utf8(digits).ok()?.parse().ok()).flatten()
 }
 
 /// Sends one request and waits for the status and body of its response.
@@ -100,7 +93,7 @@ pub(super) fn ask(stream: &mut (impl Read + Write), request: &[u8]) -> io::Resul
 
 #[cfg(test)]
 mod tests {
-    use super::{Response, next_response};
+    use super::{HEADER_COUNT_MAX, Response, next_response};
 
     #[test]
     fn parses_a_response_once_it_is_complete() {
@@ -131,6 +124,9 @@ mod tests {
             let broken = next_response(bytes).expect_err(words);
             assert!(broken.0.contains(words), "{broken:?}");
         }
+        let lines = b"A: b\r\n".repeat(HEADER_COUNT_MAX + 1);
+        let many = [&b"HTTP/1.1 200 OK\r\n"[..], &lines, b"\r\n"].concat();
+        assert!(next_response(&many).expect_err("too many").0.contains("too many header lines"));
         let endless = [&b"HTTP/1.1 200 OK\r\nA: "[..], &[b'a'; 5000]].concat();
         assert!(next_response(&endless).expect_err("too long").0.contains("too long"));
     }
