@@ -108,8 +108,8 @@ impl<C: Codec> Connection<C> {
         }
     }
 
-    /// Receives into `buffer`, after the bytes kept from last time. Returns how much of the buffer is filled and
-    /// whether the socket is now empty; `None` if there was nothing to receive.
+    /// Receives into `buffer`, after the bytes kept from last time. Returns the filled length of the
+    /// buffer, and true if the socket is now empty; `None` if there was nothing to receive.
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
         let kept = self.partial.len();

@@ -17,10 +17,10 @@ use waymaker_protocol::NamespaceKind;
 use crate::clock::Clock;
 use crate::codec::greeting::namespace;
 use crate::faults::FaultKind;
-use crate::load::{Job, Outcome, Watcher, merge, run_threads};
 use crate::plan::Plan;
 use crate::player::WorkerResult;
 use crate::process::Process;
+use crate::threads::{Job, Outcome, Watcher, merge, run_threads};
 use crate::worker::{Signals, Timetable};
 use crate::workload::{Grant, Lane, Pair, PairLedger, Workload};
 

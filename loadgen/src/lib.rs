@@ -16,6 +16,7 @@ pub mod address;
 mod bare_server;
 pub mod clock;
 pub mod codec;
+pub mod command_line;
 pub mod compare;
 pub mod connection;
 pub mod contest;
@@ -50,6 +51,7 @@ pub mod slots;
 pub mod stream;
 pub mod sync_file;
 pub mod system;
+pub mod threads;
 pub mod tls;
 mod tls_stream;
 pub mod units;
@@ -65,7 +67,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::options::{Command, Options};
+use crate::command_line::{Command, Options};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -83,6 +85,9 @@ fn dispatch(options: &Options) -> Result<ExitCode> {
     match &options.command {
         None => run::run(&options.run, &stop_on_signal()?),
         Some(Command::Run(options)) => run::run(options, &stop_on_signal()?),
+        Some(Command::Compare(options)) if contest::is_asked_for(options) => {
+            contest::run(options, &stop_on_signal()?)
+        }
         Some(Command::Compare(options)) => compare::run(options, &stop_on_signal()?),
         Some(Command::EchoServer(options)) => echo_server::run(options).map(|()| ExitCode::SUCCESS),
         Some(Command::GrpcEchoServer(options)) => grpc::echo_server::run(options).map(|()| ExitCode::SUCCESS),

@@ -5,9 +5,9 @@ use serde::Serialize;
 use crate::cpu::CpuShares;
 use crate::faults::Faults;
 use crate::latencies::Percentiles;
-use crate::load::Outcome;
 use crate::machine::Machine;
 use crate::plan::Plan;
+use crate::threads::Outcome;
 use crate::units::{show_percent, show_rate};
 use crate::workload::Allowed;
 

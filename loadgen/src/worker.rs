@@ -1,7 +1,7 @@
-//! One load thread: an epoll loop over its connections. This is the only client code path for all socket targets
-//! and workloads.
+//! One load thread: an epoll loop over its connections. This is the only client code path for all codecs and
+//! workloads.
 //!
-//! The cost of a request in this loop limits what can be measured. So the loop reads the clock once for all
+//! The cost of a request in this loop limits the measurable throughput. So the loop reads the clock once for all
 //! responses of one read, writes once for all requests that follow from it, allocates nothing, parses responses in
 //! the receive buffer, and records one histogram entry for all responses of equal latency.
 
@@ -174,7 +174,7 @@ impl<C: Codec, W: Workload> Worker<C, W> {
         Ok(self.player.finish())
     }
 
-    /// Cleans up what the connections opened. The measurement is complete, so errors are ignored.
+    /// Removes the sessions that the connections opened. The measurement is complete, so errors are ignored.
     fn close_all(&mut self) {
         for connection in self.connections.iter_mut().filter(|connection| !connection.is_lost) {
             let mut farewell = Vec::new();

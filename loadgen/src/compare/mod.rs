@@ -42,7 +42,6 @@ use self::output::Output;
 use self::round::Rounds;
 use self::row::{Row, references};
 use self::session::{Contestant, Session};
-use crate::contest;
 use crate::faults::Faults;
 use crate::machine::Machine;
 use crate::scope::Scope;
@@ -112,9 +111,6 @@ pub struct RowResult {
 pub fn run(options: &CompareOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode> {
     if options.has_verdict() {
         return baseline::run(options, stop);
-    }
-    if contest::is_asked_for(options) {
-        return contest::run(options, stop);
     }
     let options = &options.complete()?;
     let output = Output::check(options)?;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-use crate::load::{self, Outcome};
+use crate::load;
 use crate::plan::Plan;
+use crate::threads::Outcome;
 
 /// Longer than any slice.
 const DURATION_MAX: Duration = Duration::from_secs(86_400);
@@ -21,8 +22,8 @@ pub struct OtherLoad {
 }
 
 impl OtherLoad {
-    /// Starts the load, and returns after its first response or after this time. The load runs until `end`,
-    /// whatever its plan says.
+    /// Starts the load, and returns after its first response or after this time. The load runs until `end`
+    /// and ignores the duration of its plan.
     pub fn start(plan: Plan, answer_time_max: Duration) -> Result<Self> {
         let plan = Plan { warmup: Duration::ZERO, duration: DURATION_MAX, ..plan };
         let stop = Arc::new(AtomicBool::new(false));

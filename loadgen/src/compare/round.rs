@@ -9,10 +9,11 @@ use super::identity::Identity;
 use super::ping_pong::{CoreDistance, core_latency_ns};
 use super::session::{Contestant, Session};
 use crate::faults::Faults;
-use crate::load::{self, Outcome};
+use crate::load;
 use crate::plan::Plan;
 use crate::programs::server::Server;
 use crate::report::Numbers;
+use crate::threads::Outcome;
 
 /// One slice of one target, between two measurements of the core latency.
 #[derive(Clone, Debug, Serialize)]

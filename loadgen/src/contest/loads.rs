@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::system::System;
 use crate::units::show_rate;
 
-/// Request rates per second: one that every system should reach, and one for the fast systems.
+/// Request rates per second: the first for all systems, the second for fast systems.
 const RATES: [u64; 2] = [1_000, 10_000];
 /// Number of keys of the read-mostly load.
 const READ_KEYS: u32 = 100;

@@ -41,7 +41,8 @@ const SLICE: Duration = Duration::from_secs(1);
 /// Length of a slice in a quick run.
 const SLICE_QUICK: Duration = Duration::from_millis(100);
 
-/// Whether these options select a contest: they name its page, or a system that only a contest compares.
+/// Whether these options select a contest: they name its page, or a system that only a contest compares, and they
+/// ask for no verdict.
 pub fn is_asked_for(options: &CompareOptions) -> bool {
     let is_compared = |system| match system {
         System::Consul | System::Postgres | System::Slock => false,
@@ -49,7 +50,7 @@ pub fn is_asked_for(options: &CompareOptions) -> bool {
         _ => true,
     };
     let mut systems = options.targets.iter().filter_map(|target| system_of(target));
-    options.html.is_some() || systems.any(|system| !is_compared(system))
+    !options.has_verdict() && (options.html.is_some() || systems.any(|system| !is_compared(system)))
 }
 
 /// Runs the contest. The exit code says whether everything was measured and all responses were correct.

@@ -127,7 +127,7 @@ const POINTS_PER_NINE: u32 = 8;
 const NINES_MAX: u32 = 5;
 
 impl Distribution {
-    /// Returns the distribution of these latencies. The curve ends where it would show single latencies.
+    /// Returns the distribution of these latencies. The curve ends before it would show single latencies.
     pub fn of(latencies: &Latencies) -> Self {
         let points = (0..=NINES_MAX * POINTS_PER_NINE)
             .map(|point| 10_f64.powf(-f64::from(point) / f64::from(POINTS_PER_NINE)))

@@ -94,7 +94,7 @@ fn put_shape(text: &mut String, contest: &Contest, shape: ContestShape) {
     }
 }
 
-/// Returns what a shape measures, and the title of its last column.
+/// Returns the description of a shape, and the title of its last column.
 fn about(shape: ContestShape) -> (String, &'static str) {
     let closed = "each connection sends the next request after a response";
     match shape {

@@ -20,12 +20,12 @@ use crate::codec::Claim;
 use crate::connection::{HANDSHAKE_TIME_MAX, cannot_open};
 use crate::faults::FaultKind;
 use crate::latencies::Latencies;
-use crate::load::{Job, Outcome, Watcher, run_threads};
 use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::player::WorkerResult;
 use crate::process::Process;
 use crate::schedule::Schedule;
+use crate::threads::{Job, Outcome, Watcher, run_threads};
 use crate::worker::{DRAIN_NS_MAX, NAP_TIME, Signals, Timetable};
 use crate::workload::{Grant, Hot, HotLedger, Lane, Pair, PairLedger, Workload};
 

@@ -17,11 +17,11 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 
-use crate::load::{Outcome, Watcher};
 use crate::options::WorkloadName;
 use crate::plan::Plan;
 use crate::process::Process;
 use crate::system::System;
+use crate::threads::{Outcome, Watcher};
 
 /// Runs a plan for one of these systems.
 pub fn run(

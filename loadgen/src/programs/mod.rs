@@ -199,7 +199,7 @@ impl Programs {
             .clone()
     }
 
-    /// Creates what the server needs before it starts.
+    /// Creates the files that the server needs before it starts.
     fn prepare(&self, system: System, directory: &Path) -> Result<()> {
         match (system, self.program(system)) {
             (_, Err(why)) => bail!("cannot start {}: {why}", system.name()),

@@ -9,10 +9,11 @@ use anyhow::{Result, anyhow};
 use serde::Serialize;
 
 use crate::latencies::{Latencies, Percentiles};
-use crate::load::{self, Outcome};
+use crate::load;
 use crate::options::{Window, WorkloadName};
 use crate::plan::Plan;
 use crate::shape::Shape;
+use crate::threads::Outcome;
 use crate::units::as_ns;
 
 /// Number of keys of the bystanders.

@@ -25,7 +25,7 @@ fn pairs_of_guards_are_counted_and_checked() {
         "200ms",
         "--warmup",
         "20ms",
-        // So few keys that fences are compared.
+        // Keys repeat, so fences are compared.
         "--keys",
         "60",
     ]);

@@ -1,4 +1,4 @@
-// Checks the page in each frame. The first line says what was seen; each further line is a complaint.
+// Checks the page in each frame. The first line summarises the page; each further line is a complaint.
 const CONTRAST_MIN = 4.5;
 const FONT_PX_MIN = 9.5;
 
