@@ -2,7 +2,7 @@
 
 use crate::handle::{ClaimIx, DetailIx, ItemIx, KeyIx, LaneIx};
 use crate::measure::FreedAt;
-use crate::shard::multi_key::{KeySet, MultiKeyClaim};
+use crate::multi_key_claim::{KeySet, MultiKeyClaim};
 use crate::slab::Slab;
 use crate::time::{NANOS_PER_MS, Nanos, Time};
 use crate::wheel::{Timers, WheelLinks};

@@ -1,7 +1,7 @@
 //! The keys of a shard: each known key's counter and what hangs on it.
 
-use crate::effect::Scope;
 use crate::handle::{ClaimIx, KeyIx, PoolIx, QueueIx, TreeIx};
+use crate::ids::Scope;
 use crate::index::HashIndex;
 use crate::key::{LongKeys, StoredKey, hash};
 use crate::limits::{CLOCK_HAND_STEPS, Limits};

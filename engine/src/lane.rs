@@ -3,12 +3,12 @@
 use crate::access::Access;
 use crate::account::{Accounts, Resource};
 use crate::claim::{Claim, Detail, flag};
-use crate::effect::LaneAddress;
 use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
+use crate::ids::LaneAddress;
 use crate::index::HashIndex;
 use crate::log::SessionTag;
-use crate::shard::WorkNumber;
 use crate::slab::Slab;
+use crate::steps::WorkNumber;
 use crate::time::Time;
 use ahash::RandomState;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ mod entry;
 mod fifo;
 mod growing;
 mod handle;
+mod ids;
 mod index;
 mod key;
 mod lane;
@@ -26,6 +27,7 @@ mod list;
 pub mod log;
 pub mod mailbox;
 mod measure;
+mod multi_key_claim;
 mod pool;
 mod prefetch;
 mod queue;
@@ -44,14 +46,15 @@ mod wheel;
 pub use access::{Access, Grants, Rights};
 pub use account::{Account, Accounts, Counted, Holder, QuotaReached, Quotas, Resource};
 pub use effect::{
-    ActOnOther, Answer, CancelReason, ClaimAct, ClaimId, ClaimStatus, Contention, CounterName, Effects,
-    Event, ForceReleased, Grant, HeldLock, KeyGrant, KeyStatus, LaneAddress, ListedPool, LogState, Page,
-    PermitHolder, PoolPage, PoolStatus, QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered,
-    Registration, RegistrationPage, Reserved, ReservedEnd, ReservedMultiKey, RevokeReason, Scope, Ticket,
-    Verified, WaitingClaim, WhenDurable,
+    ActOnOther, Allowance, Answer, CancelReason, ClaimAct, ClaimStatus, Contention, Effects, Event,
+    ForceReleased, Grant, HeldLock, KeyGrant, KeyStatus, ListedPool, LogState, Page, PermitHolder, PoolPage,
+    PoolStatus, QuorumMember, QuorumQuestion, QuorumState, Refusal, Registered, Registration,
+    RegistrationPage, Reserved, ReservedEnd, ReservedMultiKey, RevokeReason, TreeStatistics, Verified,
+    WaitingClaim, WhenDurable,
 };
 pub use handle::{ClaimIx, LaneIx};
-pub use limiter::{Allowance, Throttle};
+pub use ids::{ClaimId, CounterName, LaneAddress, Scope, Ticket};
+pub use limiter::Throttle;
 pub use limits::Limits;
 pub use mailbox::Mailbox;
 pub use measure::{LossReason, Measure};
@@ -59,7 +62,7 @@ pub use pool::PoolOrder;
 pub use shard::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, ContendedKey, ContendedKeys, FreezeList,
     Lease, NamespaceCounters, PageBounds, Register, RequestedThrottle, Shard, ShardConfig, ShardState,
-    TableMemory, Terms, TreeStatistics, multi_key, throttle_all,
+    TableMemory, Terms, multi_key, throttle_all,
 };
 pub use time::{Nanos, Reading, Time};
 pub use tree::TreeItem;

@@ -1,6 +1,6 @@
 //! The limiter: how much may be taken from a bucket of tokens, and when again.
 
-use crate::effect::Refusal;
+use crate::effect::{Allowance, Refusal};
 use crate::handle::handle;
 use crate::index::HashIndex;
 use crate::key::{LongKeys, StoredKey, hash};
@@ -74,31 +74,6 @@ impl Throttle<'_> {
             reset_after_ns: missing_ns,
         };
         (allowance, missing_ns)
-    }
-}
-
-/// The answer to a [`Throttle`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowance {
-    /// The tokens were taken, or given back. Otherwise nothing was.
-    pub allowed: bool,
-    /// Whole tokens that are left.
-    pub remaining: u64,
-    /// When there will be enough if nobody else takes any: 0 if allowed, `u64::MAX` if never, since the cost is above the
-    /// burst.
-    pub retry_after_ns: u64,
-    /// When the bucket will be full if nobody takes any.
-    pub reset_after_ns: u64,
-}
-
-impl Allowance {
-    /// The tighter of two answers: which has to wait longer, among equals the one with fewer tokens left.
-    #[must_use]
-    pub fn tightest(self, other: Self) -> Self {
-        let tightness = |allowance: &Self| {
-            (allowance.retry_after_ns, std::cmp::Reverse(allowance.remaining), allowance.reset_after_ns)
-        };
-        if tightness(&other) > tightness(&self) { other } else { self }
     }
 }
 

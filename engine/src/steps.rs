@@ -1,5 +1,9 @@
 //! How much follow-up work a turn does.
 
+/// Number of an item of follow-up work, different for each item of a shard. The record that the item is for keeps the number, so an item
+/// that outlived its record has no effect. Never 0.
+pub(crate) type WorkNumber = u64;
+
 /// Steps of follow-up work that are left in a turn.
 ///
 /// A request is decided in a bounded number of steps. What follows from it may concern as many claims as there are: each loop

@@ -1,11 +1,10 @@
 //! Responses.
 
 use super::{
-    ClaimId, ClaimStatus, ForceReleased, KeyStatus, Page, PoolPage, PoolStatus, Refusal, Registered,
-    Registration, RegistrationPage,
+    ClaimStatus, ForceReleased, KeyStatus, Page, PoolPage, PoolStatus, Refusal, Registered, Registration,
+    RegistrationPage, TreeStatistics,
 };
-use crate::limiter::Allowance;
-use crate::shard::TreeStatistics;
+use crate::ids::ClaimId;
 use crate::time::Time;
 
 /// Response to one request.
@@ -132,6 +131,30 @@ pub struct Verified {
     pub newest: bool,
     /// Whether it is also still held.
     pub held: bool,
+}
+
+/// Answer of the rate limiter to a [`Throttle`](crate::Throttle).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Whether the tokens were taken or given back. If not, nothing changed.
+    pub allowed: bool,
+    /// Number of whole tokens left.
+    pub remaining: u64,
+    /// Time until there are enough tokens if no other request takes any. 0 if allowed; `u64::MAX` if the cost is above the burst.
+    pub retry_after_ns: u64,
+    /// Time until the bucket is full if no request takes any.
+    pub reset_after_ns: u64,
+}
+
+impl Allowance {
+    /// Returns the tighter of two answers: the one with the longer wait, or among equals the one with fewer tokens left.
+    #[must_use]
+    pub fn tightest(self, other: Self) -> Self {
+        let tightness = |allowance: &Self| {
+            (allowance.retry_after_ns, std::cmp::Reverse(allowance.remaining), allowance.reset_after_ns)
+        };
+        if tightness(&other) > tightness(&self) { other } else { self }
+    }
 }
 
 /// Returns the time until `end` as responses say it: `u32::MAX` if there is no end.

@@ -1,7 +1,8 @@
 //! Grants and responses that wait for the log or for the cluster.
 
-use super::{Answer, ClaimId, CounterName, Event, KeyGrant, LaneAddress, Ticket};
+use super::{Answer, Event, KeyGrant};
 use crate::handle::ClaimIx;
+use crate::ids::{ClaimId, CounterName, LaneAddress, Ticket};
 use crate::time::Time;
 
 /// An effect that waits until everything that the turn recorded before it is durable.

@@ -1,6 +1,6 @@
 //! Events: messages to a lane that no request of the lane asked for.
 
-use super::ClaimId;
+use crate::ids::ClaimId;
 use std::sync::Arc;
 
 /// A message to a lane that is no response.

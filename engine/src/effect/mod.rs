@@ -4,27 +4,25 @@
 mod answer;
 mod durability;
 mod event;
-mod ids;
 mod refusal;
 mod status;
 
 pub(crate) use answer::remaining_ms;
-pub use answer::{Answer, Grant, KeyGrant, Verified};
+pub use answer::{Allowance, Answer, Grant, KeyGrant, Verified};
 pub use durability::{
     LogState, QuorumMember, QuorumQuestion, QuorumState, Reserved, ReservedEnd, ReservedMultiKey, WhenDurable,
 };
 pub use event::{Event, RevokeReason};
-pub use ids::{ClaimId, CounterName, LaneAddress, Scope, Ticket};
 pub use refusal::{CancelReason, Refusal};
 pub use status::{
     ClaimStatus, Contention, ForceReleased, HeldLock, KeyStatus, ListedPool, Page, PermitHolder, PoolPage,
-    PoolStatus, Registered, Registration, RegistrationPage, WaitingClaim,
+    PoolStatus, Registered, Registration, RegistrationPage, TreeStatistics, WaitingClaim,
 };
 
-use crate::limiter::Allowance;
+use crate::ids::{ClaimId, LaneAddress, Ticket};
 use crate::log::Record;
 use crate::measure::Measure;
-use crate::shard::multi_key::MultiKeyClaim;
+use crate::multi_key_claim::MultiKeyClaim;
 use std::sync::Arc;
 
 /// Receiver of the effects of a turn, in the order in which they became true. The worker delivers them.

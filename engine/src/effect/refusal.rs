@@ -1,6 +1,7 @@
 //! Reasons to refuse a request.
 
-use super::{Contention, Scope};
+use super::Contention;
+use crate::ids::Scope;
 use std::borrow::Cow;
 
 /// Reason for a refusal: those rows of the closed table of errors that the engine decides.

@@ -1,6 +1,6 @@
 //! Claims, keys, pools and registrations as responses show them to people.
 
-use super::ClaimId;
+use crate::ids::ClaimId;
 use std::sync::Arc;
 
 /// The claim in front of a request, and the number of waiters.
@@ -231,4 +231,25 @@ pub struct PermitHolder {
     pub remaining_ms: u32,
     /// Owner of the claim.
     pub owner: Arc<[u8]>,
+}
+
+/// Statistics of a tree namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TreeStatistics {
+    /// Number of sets whose acquire was not refused.
+    pub set_count: u64,
+    /// Number of waiting sets.
+    pub waiting_set_count: u64,
+    /// Number of held sets.
+    pub held_set_count: u64,
+    /// Number of paths of waiting sets. A path that another path of the same set covers does not count.
+    pub waiting_path_count: u64,
+    /// Number of paths of held sets, counted in the same way.
+    pub held_path_count: u64,
+    /// Number of distinct paths of all sets.
+    pub distinct_path_count: u64,
+    /// Number of segments of all paths, and one for the namespace itself.
+    pub segment_count: u64,
+    /// Number of distinct segments, and one for the namespace itself.
+    pub distinct_segment_count: u64,
 }

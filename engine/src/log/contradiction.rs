@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::hold::{Hold, Item};
 use super::image::Image;
-use crate::effect::ClaimId;
+use crate::ids::ClaimId;
 
 /// Two holds of one key, at least one of them exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Image {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effect::Scope;
+    use crate::ids::Scope;
     use crate::log::Record;
 
     /// An image of these holds of one key: the fence of each, and whether it is shared.

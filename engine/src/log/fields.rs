@@ -1,7 +1,7 @@
 //! The fields of records: little endian, names and values behind their lengths.
 
 use super::record::BadRecord;
-use crate::effect::ClaimId;
+use crate::ids::ClaimId;
 
 /// Fences of records are below this.
 const FENCE_LIMIT: u64 = 1 << 63;

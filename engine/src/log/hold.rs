@@ -2,7 +2,7 @@
 
 use super::fields::{Put, Take};
 use super::record::BadRecord;
-use crate::effect::{ClaimId, Scope};
+use crate::ids::{ClaimId, Scope};
 
 /// The part of a session that a hold hangs on, so that its client finds both again after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

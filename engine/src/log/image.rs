@@ -3,7 +3,7 @@
 use super::frame::Durable;
 use super::hold::{Hold, Item};
 use super::record::{BadRecord, Record, Started};
-use crate::effect::{ClaimId, Scope};
+use crate::ids::{ClaimId, Scope};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// By how much the distance of wall clock and boot time may differ between two starts of one boot. Beyond it one of the

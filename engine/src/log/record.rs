@@ -2,7 +2,7 @@
 
 use super::fields::{Put, Take};
 use super::hold::Hold;
-use crate::effect::{ClaimId, Scope};
+use crate::ids::{ClaimId, Scope};
 use std::fmt;
 
 /// One fact. Records are written in the order in which they became true in their shard.

@@ -3,9 +3,10 @@
 use super::{Caller, Shard};
 use crate::access::{Access, Rights};
 use crate::claim::Claim;
-use crate::effect::{ActOnOther, ClaimAct, Effects, LaneAddress, Refusal};
+use crate::effect::{ActOnOther, ClaimAct, Effects, Refusal};
 use crate::entry::Kind;
 use crate::handle::{ClaimIx, LaneIx};
+use crate::ids::LaneAddress;
 use crate::limits::COMPARED_PATH_COUNT_MAX;
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! Asking for a key.
 
 use super::durable::{answer_acquire, answer_grant};
-use super::multi_key::KeySet;
 use super::quota::{MovedClaims, NewClaims};
 use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
@@ -9,12 +8,14 @@ use crate::claim::Position;
 use crate::claim::{Claim, Detail, MOVED_BESIDE_RECORDS, OrderKey, flag};
 use crate::effect::{
     Answer, CancelReason, ClaimAct, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason,
-    Scope, Ticket, WhenDurable,
+    WhenDurable,
 };
 use crate::entry::{self, Kind};
 use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
+use crate::ids::{Scope, Ticket};
 use crate::limits::POSITION_COUNT_MAX;
 use crate::measure::Measure;
+use crate::multi_key_claim::KeySet;
 use crate::slab::Slab;
 use crate::time::Time;
 use ahash::RandomState;

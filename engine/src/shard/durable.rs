@@ -4,11 +4,12 @@
 use super::Shard;
 use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{
-    Answer, CounterName, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, QuorumState,
-    Refusal, Reserved, ReservedEnd, Scope, Ticket, WhenDurable, remaining_ms,
+    Answer, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, QuorumState, Refusal, Reserved,
+    ReservedEnd, WhenDurable, remaining_ms,
 };
 use crate::entry::{self, Kind};
 use crate::handle::{ClaimIx, KeyIx};
+use crate::ids::{CounterName, Scope, Ticket};
 use crate::lane::LaneState;
 use crate::log::{Hold, Item, Record};
 use crate::time::{Nanos, Time};

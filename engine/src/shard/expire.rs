@@ -4,11 +4,11 @@
 //! in the millisecond in which its key becomes free gets the key.
 
 use super::Shard;
-use super::work::WorkNumber;
 use crate::claim::{Claim, flag};
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::handle::{ClaimIx, KeyIx};
 use crate::measure::{LossReason, Measure};
+use crate::steps::WorkNumber;
 use crate::time::Time;
 use crate::wheel::Popped;
 

@@ -6,10 +6,11 @@
 use super::Shard;
 use crate::access::Rights;
 use crate::claim::{Claim, Detail, flag};
-use crate::effect::{Answer, ClaimId, Contention, Effects, Grant, Refusal, remaining_ms};
+use crate::effect::{Answer, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::Occupancy;
 use crate::entry::{self, Kind};
 use crate::handle::{ClaimIx, KeyIx, LaneIx, QueueIx};
+use crate::ids::ClaimId;
 use crate::measure::{FreedAt, Measure};
 use crate::queue::Queue;
 use crate::time::Time;

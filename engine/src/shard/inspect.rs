@@ -4,10 +4,11 @@ use super::{Caller, Shard};
 use crate::access::Rights;
 use crate::claim::{Claim, Detail, flag};
 use crate::effect::{
-    Answer, ClaimId, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
+    Answer, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
 };
 use crate::entry::{self, Kind};
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
+use crate::ids::ClaimId;
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
 
 /// How large a page may be.

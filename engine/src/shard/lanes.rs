@@ -3,8 +3,9 @@
 use super::Shard;
 use super::WorkNumber;
 use crate::claim::{Claim, flag};
-use crate::effect::{Answer, CancelReason, Effects, LaneAddress, Refusal};
+use crate::effect::{Answer, CancelReason, Effects, Refusal};
 use crate::handle::{ClaimIx, LaneIx};
+use crate::ids::LaneAddress;
 use crate::lane::LaneState;
 use crate::log::SessionTag;
 use crate::measure::{LossReason, Measure};

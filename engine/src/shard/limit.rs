@@ -2,8 +2,9 @@
 
 use super::multi_key::{Participant, place_of};
 use super::{Caller, Shard};
-use crate::effect::{Answer, Effects, Refusal, Ticket};
-use crate::limiter::{Allowance, BucketTable, Throttle};
+use crate::effect::{Allowance, Answer, Effects, Refusal};
+use crate::ids::Ticket;
+use crate::limiter::{BucketTable, Throttle};
 
 impl Shard {
     /// Takes from one bucket, if there is enough. `now_ns` is the engine's clock, finer.

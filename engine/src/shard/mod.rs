@@ -1,6 +1,5 @@
 //! One part of the keys, with its own claims, timers and counters.
 
-use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx, PoolIx, QueueIx, TreeIx};
 mod access;
 mod acquire;
 mod contended;
@@ -29,6 +28,7 @@ mod verify;
 mod watch;
 mod work;
 
+use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx, PoolIx, QueueIx, TreeIx};
 pub use acquire::{Acquire, AcquireOptions};
 pub use contended::{ContendedKey, ContendedKeys};
 pub use counters::NamespaceCounters;
@@ -40,12 +40,12 @@ pub use registry::{Lease, Register};
 pub use state::{ShardState, TableMemory};
 pub use terms::Terms;
 pub use tree::AcquireSet;
-pub use tree_statistics::TreeStatistics;
 
 use crate::claim::{Claim, Detail, Extra, flag};
-use crate::effect::{ClaimId, Effects, LogState, QuorumState, Refusal, Ticket};
+use crate::effect::{Effects, LogState, QuorumState, Refusal};
 use crate::entry::KeyTable;
 use crate::fifo::Fifo;
+use crate::ids::{ClaimId, Ticket};
 use crate::index::HashIndex;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
@@ -53,7 +53,7 @@ use crate::limits::{Limits, WORK_PER_TURN_MIN};
 use crate::queue::Queue;
 use crate::registrations::Registrations;
 use crate::slab::Slab;
-use crate::steps::Steps;
+use crate::steps::{Steps, WorkNumber};
 use crate::time::{Nanos, Reading, Time};
 use crate::top_waits::TopWaits;
 use crate::wheel::Wheel;
@@ -65,7 +65,6 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use tree::TreeSpace;
 use watch::Watcher;
-pub(crate) use work::WorkNumber;
 use work::{Work, WorkList};
 
 /// What a shard is made from. Everything random about it is in here.

@@ -9,10 +9,11 @@ use super::{Caller, PageBounds, Shard};
 use crate::access::Rights;
 use crate::claim::{Claim, Extra, RegisteredAs, flag};
 use crate::effect::{
-    Answer, ClaimAct, ClaimId, Effects, LogState, Refusal, Registered, Registration, RegistrationPage, Scope,
+    Answer, ClaimAct, Effects, LogState, Refusal, Registered, Registration, RegistrationPage,
 };
 use crate::entry;
 use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
+use crate::ids::{ClaimId, Scope};
 use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
 use crate::time::Time;
 use std::sync::Arc;

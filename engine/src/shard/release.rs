@@ -4,10 +4,11 @@ use super::{Caller, Shard};
 use crate::access::{Access, Rights};
 use crate::claim::flag;
 use crate::effect::{
-    Answer, CancelReason, ClaimAct, ClaimId, Effects, Event, ForceReleased, Refusal, RevokeReason,
-    WhenDurable, remaining_ms,
+    Answer, CancelReason, ClaimAct, Effects, Event, ForceReleased, Refusal, RevokeReason, WhenDurable,
+    remaining_ms,
 };
 use crate::handle::ClaimIx;
+use crate::ids::ClaimId;
 use crate::lane::{Lane, LaneState};
 use crate::measure::{LossReason, Measure};
 use crate::time::{Nanos, Time};

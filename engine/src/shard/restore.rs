@@ -2,9 +2,10 @@
 
 use super::Shard;
 use crate::claim::{Extra, RegisteredAs, flag};
-use crate::effect::{ClaimId, Effects, LaneAddress, Refusal, Scope};
+use crate::effect::{Effects, Refusal};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
+use crate::ids::{ClaimId, LaneAddress, Scope};
 use crate::lane::LaneState;
 use crate::log::image::KeyCounter;
 use crate::log::{Hold, Item};

@@ -4,8 +4,8 @@
 
 use super::Shard;
 use crate::account::{Account, Accounts};
-use crate::effect::Scope;
 use crate::handle::LaneIx;
+use crate::ids::Scope;
 use std::sync::Arc;
 
 /// Terms of one namespace. The default value changes nothing.

@@ -2,30 +2,9 @@
 
 use super::work::Work;
 use super::{Caller, Shard};
-use crate::effect::{Answer, Effects};
+use crate::effect::{Answer, Effects, TreeStatistics};
 use crate::handle::KeyIx;
 use crate::steps::Steps;
-
-/// Statistics of a tree namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct TreeStatistics {
-    /// Sets whose acquire was not refused.
-    pub set_count: u64,
-    /// Sets that wait.
-    pub waiting_set_count: u64,
-    /// Sets that are held.
-    pub held_set_count: u64,
-    /// Paths of waiting sets. Paths that another path of the same set covers do not count.
-    pub waiting_path_count: u64,
-    /// Paths of sets that are held, counted likewise.
-    pub held_path_count: u64,
-    /// Distinct paths of all of them.
-    pub distinct_path_count: u64,
-    /// Segments of all of them, and one for the namespace itself.
-    pub segment_count: u64,
-    /// Distinct segments, and one for the namespace itself.
-    pub distinct_segment_count: u64,
-}
 
 /// Number of steps that a question for statistics does itself, so that the statistics of a small tree are answered at once.
 const COUNTED_AT_ONCE: u32 = 32;

@@ -7,11 +7,8 @@ use crate::entry::Occupancy;
 use crate::fifo::Fifo;
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::steps::Steps;
+use crate::steps::WorkNumber;
 use crate::time::Time;
-
-/// Tells an item of work from all others of its shard. The record that the item is for keeps it, so an item that outlived its
-/// record is known by it. Never 0.
-pub(crate) type WorkNumber = u64;
 
 /// Follow-up work too long for one turn. Each item is looked at again from scratch, so an item without a reason does nothing.
 /// Records are used again, so an item names also which use of its record it is for.

@@ -1,7 +1,5 @@
 //! The lock rules of one tree namespace: which sets of paths may be held together, and who is next.
 
-use self::node::NodeIx;
-use crate::handle::{ClaimIx, ItemIx};
 mod entering;
 mod granting;
 mod inspect;
@@ -14,6 +12,8 @@ mod tests;
 mod verify;
 mod waiting;
 
+use self::node::NodeIx;
+use crate::handle::{ClaimIx, ItemIx};
 use crate::slab::Slab;
 use crate::steps::Steps;
 use ahash::RandomState;

@@ -1,15 +1,16 @@
 //! Asking for several keys.
 
 use super::{
-    KeySet, Member, MultiKeyClaim, Participant, align_time, begin_multi_key, must_be_reserved, note_counted,
-    place_of,
+    MultiKeyClaim, Participant, align_time, begin_multi_key, must_be_reserved, note_counted, place_of,
 };
 use crate::claim::{Extra, OrderKey, flag};
-use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, Ticket, WhenDurable};
+use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, WhenDurable};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
+use crate::ids::Ticket;
 use crate::limits::ITEM_COUNT_MAX;
 use crate::measure::Measure;
+use crate::multi_key_claim::{KeySet, Member};
 use crate::shard::quota::{MovedClaims, NewClaims};
 use crate::shard::{AcquireOptions, Caller};
 use std::sync::Arc;
@@ -116,7 +117,11 @@ impl<'a, 'p> Attempt<'a, 'p> {
             return Err(Refusal::Shutdown);
         }
         let is_recorded = home.log_state != LogState::Absent;
-        let keys = Arc::new(KeySet::new(keys, request.options.request_id.is_some(), is_recorded));
+        let keys = Arc::new(KeySet::new(
+            keys.iter().map(|key| key.key),
+            request.options.request_id.is_some(),
+            is_recorded,
+        ));
         Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys })
     }
 

@@ -1,77 +1,25 @@
 //! Claims over several keys, which may lie in several shards: granted as a whole, at one instant, or not at all.
 
-use crate::handle::{ClaimIx, KeyIx, LaneIx};
 mod acquire;
-mod key_set;
 #[cfg(test)]
 mod tests;
 
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
+pub use crate::multi_key_claim::{MultiKeyClaim, key_set_number};
 pub use acquire::{AcquireMultiKey, RequestedKey, acquire};
-pub(crate) use key_set::KeySet;
-pub use key_set::key_set_number;
 
 use super::Shard;
 use crate::claim::{Detail, Extra, flag};
 use crate::effect::{
-    Answer, ClaimId, Effects, Grant, KeyGrant, QuorumMember, QuorumQuestion, Refusal, Reserved, ReservedEnd,
+    Answer, Effects, Grant, KeyGrant, QuorumMember, QuorumQuestion, Refusal, Reserved, ReservedEnd,
     ReservedMultiKey, WhenDurable,
 };
+use crate::ids::ClaimId;
 use crate::lane::LaneState;
 use crate::measure::FreedAt;
-use crate::time::{Reading, Time};
+use crate::multi_key_claim::Member;
+use crate::time::Reading;
 use std::sync::Arc;
-
-/// A claim over several keys while it waits, as all its shards know it.
-///
-/// # How such a claim is granted
-///
-/// While it waits it has one *stub* in the queue of each of its keys, all put there in one step, with the turns of all
-/// shards in hand. So two such claims stand in the same order in every queue they share, and cannot wait for each other
-/// in a circle. A stub blocks those behind it as any waiter does, and holds nothing.
-///
-/// The stub of the smallest key is the *home*: its shard alone has the timer, the ticket and the lane, and decides about
-/// the end of the wait. Whoever ends it there says [`Effects::withdraw`], and the other stubs go.
-///
-/// Where a stub becomes clear its shard says [`Effects::recheck`], once. Then somebody takes all turns and looks at every
-/// stub anew: are all of them clear at this instant, each becomes a hold of its own, with its own id, lease and fence.
-/// If not, nothing happens, and the one that was not clear will say so when it is. Nobody waits while it has a turn, no
-/// key is held while another is waited for, and no fence is spent on an attempt that fails.
-#[derive(Debug, PartialEq, Eq)]
-pub struct MultiKeyClaim {
-    /// In the order of the keys; the first is the home.
-    members: Box<[Member]>,
-    /// The shards of all members, each once, rising.
-    shards: Box<[u16]>,
-    /// By which its request id finds it again.
-    pub(crate) keys: Arc<KeySet>,
-    /// When the wait ends, of which only the home has a timer.
-    pub(crate) wait_end: Time,
-}
-
-/// One stub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Member {
-    shard: u16,
-    claim: ClaimIx,
-    id: ClaimId,
-}
-
-impl MultiKeyClaim {
-    /// The shards whose turns are needed to decide about the claim, rising.
-    pub fn shards(&self) -> &[u16] {
-        &self.shards
-    }
-
-    /// The number of its keys.
-    pub fn key_count(&self) -> usize {
-        self.members.len()
-    }
-
-    /// The id of the claim while it waits: that of its home.
-    pub fn id(&self) -> ClaimId {
-        self.members[0].id
-    }
-}
 
 /// A shard whose turn is in hand.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Strings and sets of keys that the claims of one request share.
 
 use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_number};
-use crate::effect::{Answer, Effects, Event, LaneAddress, LogState, Scope, Ticket};
+use crate::effect::{Answer, Effects, Event, LogState};
 use crate::handle::{ClaimIx, LaneIx};
+use crate::ids::{LaneAddress, Scope, Ticket};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::log::Record;
 use crate::shard::{AcquireOptions, Caller, Shard, ShardConfig};

@@ -248,7 +248,7 @@ impl Through {
                     _ if asker == Some(client) => first.push(effect),
                     Effect::Event(_, Event::Expired { .. }) => first.push(effect),
                     Effect::Answer(_, Answer::Granted(_) | Answer::GrantedMultiKey(_)) => {
-                        granted.push(effect)
+                        granted.push(effect);
                     }
                     _ => then.push(effect),
                 }

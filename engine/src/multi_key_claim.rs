@@ -1,0 +1,105 @@
+//! Multi-key claims as all their shards know them. `shard/multi_key` has the rules.
+
+use crate::handle::ClaimIx;
+use crate::ids::ClaimId;
+use crate::stable_hash::stable_hash;
+use crate::time::Time;
+use std::sync::Arc;
+
+/// A multi-key claim while it waits, as all its shards know it.
+///
+/// # How a multi-key claim is granted
+///
+/// A waiting multi-key claim has one *stub* in the queue of each of its keys. One step adds all stubs, with the turns of all shards.
+/// So two claims stand in the same order in every queue that they share, and cannot wait for each other in a circle. A stub blocks
+/// the waiters behind it as any waiter does, and holds nothing.
+///
+/// The stub of the smallest key is the *home*. Only its shard has the timer, the ticket and the lane, and decides about the end of
+/// the wait. When the wait ends there, [`Effects::withdraw`](crate::Effects::withdraw) removes the other stubs.
+///
+/// When a stub becomes clear, its shard calls [`Effects::recheck`](crate::Effects::recheck) once. A worker then takes all turns and
+/// looks at every stub again. If all stubs are clear at this time, each becomes a hold with an id, a lease and a fence of its own.
+/// Otherwise nothing happens, and the stub that was not clear causes the next look. No worker waits while it has a turn, no key is
+/// held while another one is waited for, and a failed attempt uses no fence.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MultiKeyClaim {
+    /// Stubs in the order of the keys. The first one is the home.
+    pub(crate) members: Box<[Member]>,
+    /// Shards of all members, each once, in rising order.
+    pub(crate) shards: Box<[u16]>,
+    /// The keys, by which a request id finds the claim again.
+    pub(crate) keys: Arc<KeySet>,
+    /// End of the wait. Only the home has a timer for it.
+    pub(crate) wait_end: Time,
+}
+
+/// One stub of a waiting multi-key claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) shard: u16,
+    pub(crate) claim: ClaimIx,
+    pub(crate) id: ClaimId,
+}
+
+impl MultiKeyClaim {
+    /// Returns the shards whose turns a decision about the claim needs, in rising order.
+    pub fn shards(&self) -> &[u16] {
+        &self.shards
+    }
+
+    /// Returns the number of keys.
+    pub fn key_count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Returns the id of the waiting claim, which is the id of its home.
+    pub fn id(&self) -> ClaimId {
+        self.members[0].id
+    }
+}
+
+/// Keys of a multi-key claim, by which its request id finds it again.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct KeySet {
+    /// Number of the set in the log; 0 if no log and no request id needs it. A client can choose two sets with the same number, so equal
+    /// numbers prove nothing.
+    number: u64,
+    /// Each key behind its length, so that two sets are equal exactly if these bytes are equal. Empty if no request id can ask for the
+    /// keys again.
+    bytes: Box<[u8]>,
+}
+
+impl KeySet {
+    /// Returns the set of these keys, which are in bytewise order.
+    pub(crate) fn new<'a>(
+        keys: impl Iterator<Item = &'a [u8]> + Clone,
+        is_named: bool,
+        is_recorded: bool,
+    ) -> Self {
+        let mut bytes = Vec::new();
+        if is_named {
+            bytes.reserve_exact(keys.clone().map(|key| size_of::<u16>() + key.len()).sum());
+            for key in keys.clone() {
+                bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+                bytes.extend_from_slice(key);
+            }
+        }
+        let is_numbered = is_named || is_recorded;
+        let number = if is_numbered { key_set_number(keys) } else { 0 };
+        Self { bytes: bytes.into(), number }
+    }
+
+    /// Returns whether both sets have the same keys. Claims of one request share the value, so this mostly compares two addresses.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self == other
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// Returns the number of this set in the log. The keys are in bytewise order.
+pub fn key_set_number<'a>(keys: impl Iterator<Item = &'a [u8]>) -> u64 {
+    stable_hash(keys.map(|key| (key, false)))
+}
