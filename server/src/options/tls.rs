@@ -52,7 +52,7 @@ impl TlsFlags {
     /// Returns the complete options, or `None` if TLS is disabled.
     ///
     /// # Errors
-    /// Returns [`Incomplete`] if an option needs another option that is missing.
+    /// Returns `Incomplete` if an option needs another option that is missing.
     pub fn resolve(&self) -> Result<Option<TlsOptions>, Incomplete> {
         let Self { cert, key, client_ca, client_crl, min_version } = self.clone();
         let incomplete = |given, missing| Err(Incomplete { given, missing });
