@@ -1,11 +1,11 @@
-//! The errors of the contract: a status and a message that its clients compare with.
+//! Errors of the Locket contract: the statuses and messages that its clients compare with.
 
 use crate::driver::{Closed, Reply};
 use crate::front::unserved::unserved;
 use tonic::{Code, Status};
 use waymaker_protocol::{ErrorCode, Response};
 
-/// Why a request was not served.
+/// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Another owner has the key.
@@ -14,22 +14,22 @@ pub(super) enum Fault {
     InvalidTtl,
     /// The owner is empty.
     InvalidOwner,
-    /// The type is none of the contract, or is missing where it must not be.
+    /// The type is unknown, or missing although it is required.
     InvalidType,
-    /// There is no resource in the request.
+    /// The request has no resource.
     InvalidResource,
     /// A field is longer than the contract allows.
     BadRequest,
-    /// Nobody has the key.
+    /// The key is free.
     NotFound,
-    /// The server is stopping, and the request begins something new.
+    /// The server is stopping and rejects new work.
     Stopping,
-    /// What the contract has no words for.
+    /// An error that the contract does not define.
     Other(Code, String),
 }
 
 impl Fault {
-    /// What a refusal of the worker is called here.
+    /// Converts a refusal of the worker.
     pub(super) fn of(response: &Response<'_>) -> Self {
         let Response::Error(error) = response else {
             return Self::Other(
@@ -59,7 +59,7 @@ impl From<Fault> for Status {
             Fault::Collision => (Code::AlreadyExists, "lock-collision"),
             Fault::InvalidTtl => (Code::InvalidArgument, "invalid-ttl"),
             Fault::InvalidOwner => (Code::InvalidArgument, "invalid-owner"),
-            // So the clients know it, odd as it is.
+            // Existing clients expect this code for an invalid type.
             Fault::InvalidType => (Code::NotFound, "invalid-type"),
             Fault::InvalidResource => (Code::InvalidArgument, "invalid-resource"),
             Fault::BadRequest => (Code::InvalidArgument, "sql-bad-request"),

@@ -1,4 +1,4 @@
-//! What the contract counts.
+//! Metrics of the Locket contract.
 
 use super::fault::Fault;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-/// How long the longest latency counts at least, as the original reports it.
+/// Report interval of the original. A longest latency is shown for at least this long.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -20,7 +20,7 @@ struct RequestType {
     request_type: &'static str,
 }
 
-/// The counters of one server, one set for each request type, which its workers share.
+/// Counters of one server for each request type, shared by its workers.
 #[derive(Debug)]
 pub(crate) struct LocketMetrics {
     pub(super) lock: CallMetrics,
@@ -30,7 +30,7 @@ pub(crate) struct LocketMetrics {
 }
 
 impl LocketMetrics {
-    /// Registered there under the names of the original, in snake case.
+    /// Registers the metrics under the names of the original, in snake case.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let mut counter = |name, help| {
             let family = Family::<RequestType, Counter>::default();
@@ -64,7 +64,7 @@ impl LocketMetrics {
         Self { lock: of("Lock"), release: of("Release"), fetch: of("Fetch"), fetch_all: of("FetchAll") }
     }
 
-    /// Brings up to date what changes by itself. To be called before it is read.
+    /// Updates the time-dependent metrics. Call this before a scrape.
     pub(crate) fn refresh(&self) {
         for call in [&self.lock, &self.release, &self.fetch, &self.fetch_all] {
             call.latency_max.refresh();
@@ -84,7 +84,8 @@ pub(super) struct CallMetrics {
 }
 
 impl CallMetrics {
-    /// A request begins. Its client cancelled it if its call is dropped before its end and before its deadline.
+    /// Counts the start of a request. Dropping the returned call before its end and its deadline counts as a
+    /// cancellation.
     pub(super) fn begin<T>(&self, request: &Request<T>) -> Call<'_> {
         self.started.inc();
         self.in_flight.inc();
@@ -92,18 +93,19 @@ impl CallMetrics {
     }
 }
 
-/// One request on its way.
+/// One request in progress.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     metrics: &'a CallMetrics,
     begun: Instant,
-    /// How long its client waits.
+    /// Deadline of the client, from the start of the call.
     limit: Option<Duration>,
     is_over: bool,
 }
 
 impl Call<'_> {
-    /// The answer. That somebody else has the lock is an answer as good as any.
+    /// Counts the end of the request and converts the result. A collision counts as success, because it is a valid
+    /// answer.
     pub(super) fn end<T>(mut self, result: Result<T, Fault>) -> Result<Response<T>, Status> {
         self.is_over = true;
         match &result {
@@ -125,7 +127,7 @@ impl Drop for Call<'_> {
     }
 }
 
-/// What a client said about how long it waits: up to eight digits and a unit.
+/// Parses the time limit of a client: digits and a unit.
 fn time_limit(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -141,7 +143,7 @@ fn time_limit(metadata: &MetadataMap) -> Option<Duration> {
     }
 }
 
-/// The longest latency since a while ago: of the running interval and of the one before.
+/// Longest latency of the current report interval and the previous one.
 #[derive(Debug)]
 struct LatencyMax {
     shown: Gauge<f64, AtomicU64>,
@@ -152,7 +154,7 @@ struct LatencyMax {
 #[derive(Debug)]
 struct Before {
     max_ns: u64,
-    /// When the running interval began.
+    /// End of the previous interval, which is the start of the current one.
     until: Instant,
 }
 

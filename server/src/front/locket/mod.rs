@@ -1,8 +1,8 @@
 //! The published contract `models.Locket`.
 //!
-//! Everything lies in the registry of the namespace `locket`: a lock, or a presence, is what an owner registered under its key. The
-//! statuses and messages are those that its clients compare with. `docs/reference/compatibility.md` has where the published document
-//! and the later code differ, and which switch gives which.
+//! All locks and presences are registrations in the namespace `locket`: each key is registered by its owner. The
+//! statuses and messages are those that the clients of the contract compare with. `docs/reference/compatibility.md`
+//! lists the differences between the published document and the later code, and the option that selects between them.
 
 mod fault;
 mod metrics;
@@ -35,14 +35,14 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, TraceParent};
 
-/// The namespace of everything that this contract locks: what our own clients call the registry of `locket`.
+/// Namespace of all Locket resources. It equals the name that our own clients use for the registry `locket`.
 pub(crate) const NAMESPACE: &[u8] = b"registry/locket";
-/// The types of resources that metrics count.
+/// Resource types that the metrics count.
 pub(crate) const LOCKET_TYPES: [&str; 2] = [ResourceType::Lock.name(), ResourceType::Presence.name()];
-/// Longest key in characters and longest owner in bytes, as the tables of the original have them.
+/// Maximum length of a key in characters and of an owner in bytes, as in the database tables of the original.
 const TEXT_LEN_MAX: usize = 255;
 
-/// How the contract is served.
+/// Options of the Locket contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::CONTRACTS)]
 pub struct LocketConfig {
@@ -70,7 +70,7 @@ pub struct LocketConfig {
     pub durable: bool,
 }
 
-/// The service, for one connection.
+/// The service of one connection.
 #[derive(Debug)]
 pub(super) struct Locket {
     config: LocketConfig,
@@ -79,7 +79,7 @@ pub(super) struct Locket {
 }
 
 impl Locket {
-    /// For calls of this caller.
+    /// Creates the service for calls of this caller.
     pub(super) fn new(config: LocketConfig, metrics: Arc<LocketMetrics>, caller: FrontCaller) -> Self {
         Self { config, metrics, inlet: LazyInlet::new(NamespaceKind::Registry, NAMESPACE, caller) }
     }
@@ -126,7 +126,7 @@ impl Locket {
         let released = if key.len() > KEY_LEN_MAX {
             Err(Fault::NotFound)
         } else if resource.owner.len() > TEXT_LEN_MAX {
-            // Nobody has this name, so whoever has the key is somebody else.
+            // No owner can have a name this long, so a held key has another owner.
             self.find(&resource.key).await.and(Err(Fault::Collision))
         } else {
             let unregister = wire::Unregister { key, owner: resource.owner.as_bytes() };
@@ -206,7 +206,7 @@ impl Contract for Locket {
     }
 }
 
-/// Writes down which request of which client this is: its clients name each with a `uuid`.
+/// Logs a request with the `uuid` that Locket clients attach.
 fn note<T>(name: &str, request: &Request<T>) {
     if tracing::enabled!(target: "locket", tracing::Level::DEBUG) {
         let uuid = request.metadata().get("uuid").map(|uuid| uuid.as_bytes().escape_ascii().to_string());
@@ -214,7 +214,7 @@ fn note<T>(name: &str, request: &Request<T>) {
     }
 }
 
-/// Everything of one type, page by page, with a turn for others in between.
+/// Passes all registrations of one type to `take`, page by page. Between pages, other connections get a turn.
 async fn each_page(
     inlet: &Inlet,
     type_name: &str,

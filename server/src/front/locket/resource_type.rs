@@ -1,31 +1,31 @@
-//! What a resource is: a lock, a presence, or neither.
+//! Resource types: lock, presence or unknown.
 
 use super::fault::Fault;
 use clap::ValueEnum;
 use waymaker_proto::locket::{Resource, TypeCode};
 
-/// Where the published document and the code of 2024 differ, which of the two counts.
+/// Behaviour to follow if the published document and the code of 2024 differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LocketCompatibility {
-    /// The published document: a type in words is enough, releasing what nobody has is an error.
+    /// The published document: a type name without a code is accepted, and the release of a free key is an error.
     #[default]
     Documented,
-    /// The code since March 2024: only type codes count, releasing what nobody has is none.
+    /// The code since March 2024: only type codes count, and the release of a free key succeeds.
     #[value(name = "2024")]
     Code2024,
 }
 
-/// The type of a resource, which the contract has as a code and in words.
+/// Type of a resource. The contract expresses it as a code and as a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResourceType {
-    /// Neither; no filter lists it.
+    /// Neither lock nor presence; no filter matches it.
     Unknown,
     Lock,
     Presence,
 }
 
 impl ResourceType {
-    /// In words, as it is kept.
+    /// Returns the stored name of the type.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "",
@@ -34,7 +34,7 @@ impl ResourceType {
         }
     }
 
-    /// As a code.
+    /// Returns the code of the type.
     pub(super) fn code(self) -> TypeCode {
         match self {
             Self::Unknown => TypeCode::Unknown,
@@ -43,7 +43,7 @@ impl ResourceType {
         }
     }
 
-    /// The type that is kept as these words.
+    /// Returns the type with this stored name.
     pub(super) fn named(name: &[u8]) -> Self {
         match name {
             b"lock" => Self::Lock,
@@ -52,7 +52,7 @@ impl ResourceType {
         }
     }
 
-    /// The type of what is to be locked. The document calls it optional.
+    /// Returns the type of a resource to lock. The published document allows it to be missing.
     pub(super) fn of_lock(resource: &Resource, compatibility: LocketCompatibility) -> Result<Self, Fault> {
         let is_missing = resource.type_code == 0 && resource.r#type.is_empty();
         if is_missing && compatibility == LocketCompatibility::Documented {
@@ -61,7 +61,7 @@ impl ResourceType {
         Self::of_filter(resource.type_code, &resource.r#type, compatibility)
     }
 
-    /// The type that is asked for, which must not be missing.
+    /// Returns the type of a filter, which must not be missing.
     pub(super) fn of_filter(
         type_code: i32,
         name: &str,
@@ -91,7 +91,7 @@ impl ResourceType {
 mod tests {
     use super::*;
 
-    /// The table of the contract: code, words, then what the document and what the code of 2024 make of it.
+    /// Table of the contract: code, name, then the result of the document and that of the 2024 code.
     #[test]
     fn a_type_filter_follows_the_table_of_the_contract() {
         use LocketCompatibility::{Code2024, Documented};

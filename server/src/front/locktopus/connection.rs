@@ -1,4 +1,4 @@
-//! One WebSocket: between its messages and the worker stands a [`Session`].
+//! Serves one WebSocket: a [`Session`] translates between its messages and the worker.
 
 use super::framing::Framed;
 use super::message::{LockSet, MESSAGE_LEN_MAX};
@@ -31,38 +31,38 @@ use waymaker_protocol::{
     RevokeReason, TraceParent,
 };
 
-/// The code that clients know to mean that something went wrong.
+/// Close code for errors of the Locktopus protocol; clients of the original know it.
 const CLOSE_BROKEN: u16 = 3000;
-/// The code for frames that break the rules of WebSockets.
+/// Close code for frames that violate the WebSocket protocol.
 const CLOSE_PROTOCOL: u16 = 1002;
-/// The code for a text that is no UTF-8.
+/// Close code for text that is not UTF-8.
 const CLOSE_NOT_UTF8: u16 = 1007;
-/// The code for a client that breaks a rule of the server: it does not finish its message, or has lost its identity or a right.
+/// Close code for a client that breaks a server rule: an unfinished message, a lost identity or a lost right.
 const CLOSE_POLICY: u16 = 1008;
-/// The code for a message that is too long.
+/// Close code for a message that is too long.
 const CLOSE_TOO_LONG: u16 = 1009;
-/// The code of a server that goes away.
+/// Close code for a server shutdown.
 const CLOSE_GOING_AWAY: u16 = 1001;
 
-/// Most bytes of a reason beside the code of a closing frame.
+/// Maximum length of the reason in a close frame, in bytes. The code takes two more.
 const CLOSE_REASON_LEN_MAX: usize = 123;
 
-/// What a connection is made of beside its socket.
+/// Everything that a connection needs except its socket.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) inlet: Inlet,
     pub(super) namespace: Arc<Namespace>,
-    /// How long its lock stays once it is lost.
+    /// How long the lock is kept after the connection is lost.
     pub(super) abandon_timeout_ms: u32,
     /// The trace context of the upgrade request, for all locks of the connection.
     pub(super) traceparent: Option<TraceParent>,
-    /// Who is on the other side.
+    /// Description of the client, for the log.
     pub(super) peer: Box<str>,
-    /// Counts the connection in the accounts of its identity.
+    /// Counts the connection against the quota of its identity.
     pub(super) _counted: Option<Counted>,
 }
 
-/// Serves one WebSocket to its end.
+/// Serves a WebSocket until it closes.
 pub(super) async fn serve(Upgraded { socket, read }: Upgraded, lane: Lane) {
     let config = WebSocketConfig::default()
         .read_buffer_size(WEBSOCKET_BUFFER_LEN)
@@ -86,7 +86,7 @@ pub(super) async fn serve(Upgraded { socket, read }: Upgraded, lane: Lane) {
     let end = connection.run().await;
     let Connection { socket, lane, .. } = connection;
     tracing::debug!(target: "locktopus::clients", peer = lane.peer, ?end, "closed");
-    // The worker learns it now, not once the other side has left: from here on the abandon timeout runs.
+    // Tell the worker now, before the closing handshake: the abandon timeout starts here.
     drop(lane);
     close(socket, end).await;
 }
@@ -101,39 +101,40 @@ fn pings() -> Interval {
 struct Connection {
     socket: WebSocketStream<Framed<FrontSocket>>,
     session: Session,
-    /// What the worker says about the lock.
+    /// Worker replies about the lock.
     lock: Option<Followed>,
-    /// What it will say to the release.
+    /// Pending worker reply to the release.
     release: Option<Asked>,
     lane: Lane,
     pings: Interval,
     pings_missed: u32,
-    /// The message that is awaited, by its number, and the end of the wait.
+    /// Number of the unfinished message and the deadline for its end.
     unfinished: Option<(u64, Pin<Box<Sleep>>)>,
-    /// Messages and control frames that were taken from the socket.
+    /// Number of messages and control frames taken from the socket.
     taken_count: u64,
 }
 
 /// How a connection ends.
 #[derive(Debug)]
 enum End {
-    /// The other side closed it, with this code.
+    /// The client closed it, with this code.
     Left(Option<u16>),
-    /// The other side is gone.
+    /// The connection was lost.
     Lost,
-    /// The other side breaks the rules of WebSockets. It is closed with this code and without a word, as RFC 6455 has it.
+    /// The client violated the WebSocket protocol. The server closes with this code and without a reason, as RFC 6455
+    /// allows.
     Violated(u16),
     /// The server closes it.
     Closed(Closing),
 }
 
-/// What happened next.
+/// Next event of a connection.
 enum Happening {
     Received(Option<Result<Message, WebSocketError>>),
-    /// The worker said something about the lock, or has ended the lane.
+    /// The worker reported on the lock, or ended the lane.
     Told(Result<Reply, Closed>),
     Released,
-    /// A message was begun and not finished in time.
+    /// A message was begun but not finished in time.
     MessageIsLate,
     PingIsDue,
     Finishing,
@@ -155,7 +156,8 @@ impl Connection {
         }
     }
 
-    /// What the worker says goes before what the client does, so that nothing is asked about a lock whose fate is known.
+    /// Polls for the next event. Worker events go before client messages, so that a message never acts on a lock whose
+    /// fate is known.
     fn poll_happening(&mut self, context: &mut Context<'_>) -> Poll<Happening> {
         if let Some(release) = &mut self.release
             && Pin::new(release).poll(context).is_ready()
@@ -168,10 +170,10 @@ impl Connection {
             return Poll::Ready(Happening::Told(told));
         }
         if !self.session.wants_message() {
-            // The rest of a message may wait for the server to read it.
+            // The rest of an unfinished message may be waiting in the socket, so its deadline does not run.
             self.unfinished = None;
         } else if self.holds_message() && poll_turn(context).is_pending() {
-            // Messages that were read wait for the next turn.
+            // Messages that were already read wait for the next turn.
             Local::with(|local| local.front_turn.borrow_mut().serve_later());
         } else if let Poll::Ready(received) = self.socket.poll_next_unpin(context) {
             self.taken_count += 1;
@@ -182,13 +184,15 @@ impl Connection {
         self.pings.poll_tick(context).map(|_| Happening::PingIsDue)
     }
 
-    /// Returns whether a message was read from the socket and not taken. Without one the connection does not give way, even after a long
-    /// turn: the next message of its client would wait until all connections that gave way have continued.
+    /// Returns whether a message was read from the socket but not taken. Without such a message the connection does not
+    /// give way, even after a long turn. Otherwise the next message of its client would wait until all connections that
+    /// gave way have continued.
     fn holds_message(&self) -> bool {
         self.socket.get_ref().framing.complete_count() > self.taken_count
     }
 
-    /// Ready if a message was begun and is not finished after the time of a frame, however many frames came meanwhile.
+    /// Returns ready if a message was begun and not finished within the frame timeout, however many of its frames
+    /// arrived.
     fn poll_unfinished(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(number) = self.socket.get_ref().framing.partial() else {
             self.unfinished = None;
@@ -245,7 +249,7 @@ impl Connection {
             Message::Text(text) => Ok(self.session.handle_message(text.as_bytes())),
             Message::Binary(bytes) => Ok(self.session.handle_message(&bytes)),
             Message::Close(frame) => Err(End::Left(frame.map(|frame| frame.code.into()))),
-            // Pings are answered where they are read.
+            // The library answers pings while it reads.
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Ok(Reaction::Wait),
         }
     }
@@ -286,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// Asks for a hold that lasts until it is released, or as long as was agreed once the connection is lost.
+    /// Requests a hold that lasts until its release, or until the abandon timeout after the connection is lost.
     fn acquire(&self, set: &LockSet) -> Followed {
         tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "lock requested");
         let mut buffer = Vec::new();
@@ -299,7 +303,7 @@ impl Connection {
             lease_ms: LEASE_NONE_MS,
             wait_ms: WAIT_FOREVER_MS,
             notify_queued: true,
-            // Its limits are those of the wire, which it was checked for.
+            // The set was validated against the limits of the wire format, so this never fails.
             items: Items::new(set.items(), &mut buffer).unwrap_or_default(),
             options,
             ..AcquireSet::default()
@@ -318,7 +322,7 @@ impl Connection {
     }
 }
 
-/// The code and the words of a refusal.
+/// Returns the error code and message of a refusal.
 pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
     let Response::Error(error) = reply.response() else { return (ErrorCode::Internal, String::new()) };
     let message = match error.detail {
@@ -328,7 +332,7 @@ pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
     (error.code, message)
 }
 
-/// Says the last words, and lets the other side hear them: what it still sends is read and thrown away.
+/// Sends the close frame, then reads and discards remaining input so that the client can receive the frame.
 async fn close(mut socket: WebSocketStream<Framed<FrontSocket>>, end: End) {
     let mut reason = String::new();
     let code = match end {
@@ -348,18 +352,18 @@ async fn close(mut socket: WebSocketStream<Framed<FrontSocket>>, end: End) {
             Some(CLOSE_BROKEN)
         }
     };
-    // The library would repeat the reason of the other side as well.
+    // Write the frame directly: the library would echo the client's reason.
     let stream = socket.get_mut();
     let farewell = async {
         stream.write_all(&close_frame(code, &reason)).await?;
         stream.shutdown().await?;
         tokio::io::copy(&mut stream.take(WEBSOCKET_LINGER_LEN_MAX), &mut tokio::io::sink()).await
     };
-    // Whoever does not listen has to do without.
+    // A client that does not read in time misses the close frame; ignore the error.
     let _ = timeout(Duration::from_millis(WEBSOCKET_LINGER_MS), farewell).await;
 }
 
-/// A close frame without a reason.
+/// Encodes a close frame. The reason is truncated to `CLOSE_REASON_LEN_MAX` bytes and sent only with a code.
 fn close_frame(code: Option<u16>, reason: &str) -> Vec<u8> {
     let mut payload = code.map_or_else(Vec::new, |code| code.to_be_bytes().to_vec());
     if code.is_some() {
@@ -383,7 +387,7 @@ mod tests {
     use std::io::{ErrorKind, Read};
     use std::task::Waker;
 
-    /// A ping without content, masked as clients do.
+    /// An empty ping, masked as clients must.
     const PING: &[u8] = &[0x89, 0x80, 0, 0, 0, 0];
     const PONG: &[u8] = &[0x8a, 0];
     const PING_COUNT: usize = 100;
@@ -423,7 +427,7 @@ mod tests {
         });
     }
 
-    /// The library would serve all messages of one read.
+    /// Without turns, the library would serve all messages of one read at once.
     #[test]
     fn messages_that_were_read_wait_while_the_time_of_the_turn_is_over() {
         in_runtime(async {
@@ -453,7 +457,7 @@ mod tests {
             let mut len = 0;
             while len < PONG.len() * PING_COUNT {
                 assert!(connection.as_mut().poll(&mut context).is_pending());
-                // The runtime learns that the socket takes bytes.
+                // Yield so that the runtime notices the writable socket.
                 tokio::task::yield_now().await;
                 len += client.read(&mut answers[len..]).unwrap_or_default();
             }

@@ -1,5 +1,5 @@
-//! What pages of other origins may request, if they may use the server at all: everything that a simple request can. The rules of the
-//! original.
+//! CORS rules for pages of other origins that may use the server: they may send simple requests only, as with the
+//! original server.
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -9,10 +9,10 @@ use http::header::{
 };
 use http::{Method, StatusCode};
 
-/// Headers that any request may have.
+/// Headers that every cross-origin request may have.
 const SIMPLE_HEADERS: [&str; 4] = ["Accept", "Accept-Language", "Content-Language", "Origin"];
 
-/// Answers the preflight requests of pages that may use the server.
+/// Answers CORS preflight requests; passes other requests on.
 pub(super) async fn apply(request: Request, next: Next) -> Response {
     if request.method() != Method::OPTIONS {
         return next.run(request).await;

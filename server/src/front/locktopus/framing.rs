@@ -1,47 +1,47 @@
-//! How far a client is with a message, read off the bytes of its WebSocket.
+//! Progress of the client's current message, derived from the bytes of its WebSocket.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of a header before its extended length and its mask.
+/// Length of a frame header without its extended length and mask.
 const HEAD_LEN: usize = 2;
 const MASK_LEN: usize = 4;
-/// Opcodes from here on are of control frames, which stand between the frames of a message.
+/// First opcode of control frames, which may occur between the frames of a message.
 const CONTROL: u8 = 0x8;
 
-/// Counts messages without looking into them: where frames begin and end, and which frame is the last of its message.
+/// Tracks frame boundaries and counts messages without looking at their content.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
-    /// Bytes of a header that is not complete.
+    /// Bytes of an incomplete header.
     header: Vec<u8>,
     /// Bytes of the payload that are still to come.
     payload_left: u64,
-    /// The frame ends no message: another one has to follow.
+    /// Whether another frame must follow to end the message.
     goes_on: bool,
-    /// A message has begun, and its last frame has not.
+    /// Whether a message has begun whose last frame has not begun.
     is_fragmented: bool,
     begun_count: u64,
-    /// The frame is the last of its message, or a control frame.
+    /// Whether the current frame completes its message or is a control frame.
     completes: bool,
-    /// Messages and control frames that are complete.
+    /// Number of completed messages and control frames.
     complete_count: u64,
 }
 
 impl Framing {
-    /// The number of the message that has begun and is not complete.
+    /// Returns the number of the message that has begun and is not complete.
     pub(super) fn partial(&self) -> Option<u64> {
         let is_partial = !self.header.is_empty() || self.payload_left > 0 || self.is_fragmented;
         is_partial.then_some(self.begun_count)
     }
 
-    /// Messages and control frames that the client has sent completely.
+    /// Returns the number of messages and control frames that the client has sent completely.
     pub(super) fn complete_count(&self) -> u64 {
         self.complete_count
     }
 
-    /// The client sent these bytes.
+    /// Records bytes that the client sent.
     pub(super) fn note(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.payload_left > 0 {
@@ -63,7 +63,7 @@ impl Framing {
         }
     }
 
-    /// Takes the header if it is complete.
+    /// Parses the header if it is complete.
     fn read_header(&mut self) {
         let [first, second, ..] = self.header[..] else { return };
         let mask_len = if second & 0x80 == 0 { 0 } else { MASK_LEN };
@@ -87,7 +87,7 @@ impl Framing {
     }
 }
 
-/// A socket whose client is watched for messages that it does not finish.
+/// Socket wrapper that tracks the frames of its client, to detect unfinished messages.
 #[derive(Debug)]
 pub(super) struct Framed<S> {
     socket: S,
@@ -95,7 +95,7 @@ pub(super) struct Framed<S> {
 }
 
 impl<S> Framed<S> {
-    /// `read` was read from the socket already.
+    /// Wraps a socket. `read` holds the bytes that were already read from it.
     pub(super) fn new(socket: S, read: &[u8]) -> Self {
         let mut framing = Framing::default();
         framing.note(read);
@@ -135,7 +135,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Framed<S> {
 mod tests {
     use super::*;
 
-    /// A frame of a client.
+    /// Returns a masked client frame.
     fn frame(first: u8, payload_len: usize) -> Vec<u8> {
         let mut bytes = vec![first];
         match payload_len {

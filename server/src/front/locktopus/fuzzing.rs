@@ -1,9 +1,9 @@
-//! Entry points of the fuzz target for WebSockets.
+//! Entry points of the WebSocket fuzz target.
 
 use super::framing::Framing;
 use super::message::Message;
 
-/// Decodes a message of a client. Returns whether it asks for something that the server can ask its worker for.
+/// Decodes a client message. Returns whether the server would send a worker request for it.
 pub fn decode_message(bytes: &[u8]) -> bool {
     let Ok(message) = Message::decode(bytes) else { return false };
     let is_action = message.action().is_ok();
@@ -12,7 +12,7 @@ pub fn decode_message(bytes: &[u8]) -> bool {
     is_action
 }
 
-/// Follows the frames in these pieces of a stream. Returns the number of the message that is not complete.
+/// Tracks the frames in these pieces of a stream. Returns the number of the incomplete message, if there is one.
 pub fn note_frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
     let mut framing = Framing::default();
     pieces.into_iter().for_each(|piece| framing.note(piece));

@@ -1,4 +1,4 @@
-//! From a request to a WebSocket.
+//! WebSocket handshake.
 
 use super::connection;
 use super::parameters::Parameters;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use waymaker_protocol::{ErrorCode, NamespaceKind};
 
-/// Opens a WebSocket into the namespace that the URL names.
+/// Opens a WebSocket in the namespace that the URL names.
 pub(super) async fn connect(
     State(locktopus): State<Arc<Locktopus>>,
     Extension(connection): Extension<Connection>,
@@ -62,7 +62,8 @@ fn open(
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
 }
 
-/// The proof that this is a WebSocket server, or the status of what is not a handshake.
+/// Validates the upgrade request. Returns the accept value that proves a WebSocket server, or the status of the
+/// rejection.
 fn judge_upgrade(request: &Request) -> Result<HeaderValue, StatusCode> {
     let headers = request.headers();
     if !has_token(headers, &CONNECTION, "upgrade") || !has_token(headers, &UPGRADE, "websocket") {
@@ -78,7 +79,7 @@ fn judge_upgrade(request: &Request) -> Result<HeaderValue, StatusCode> {
     HeaderValue::try_from(derive_accept_key(key.as_bytes())).map_err(|_| StatusCode::BAD_REQUEST)
 }
 
-/// Whether one of the values of this header, which are lists, has this token, in any letter case.
+/// Returns whether the comma-separated values of this header contain a token, ignoring case.
 fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
     let values = headers.get_all(name).into_iter();
     values
@@ -91,7 +92,7 @@ fn not_a_handshake(status: StatusCode) -> Response {
     (status, [(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"))], text).into_response()
 }
 
-/// A client of the worker in the tree namespace that stands for this one.
+/// Opens an inlet for this client in the tree namespace of a Locktopus namespace.
 pub(super) fn open_inlet(
     name: &str,
     owner: &str,
@@ -101,7 +102,7 @@ pub(super) fn open_inlet(
     opened.map_err(|reply| refusal(&reply))
 }
 
-/// A refusal of the worker, as an answer to a request.
+/// Converts a refusal of the worker to an HTTP status and message.
 fn refusal(reply: &Reply) -> (StatusCode, String) {
     let (code, message) = connection::refusal_of(reply);
     let status = match code {

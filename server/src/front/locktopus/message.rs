@@ -1,4 +1,4 @@
-//! What clients send, decoded as a Go server would, and what they are answered.
+//! Client messages, decoded with the rules of Go's `encoding/json`, and the server's answers.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -8,78 +8,78 @@ use std::marker::PhantomData;
 use waymaker_protocol::limits::{ITEM_COUNT_MAX, SEGMENT_COUNT_MAX};
 use waymaker_protocol::{DecodeError, PathItem, PathKey};
 
-/// Longest message in bytes. What it asks of the worker is shorter than itself, so it fits a frame.
+/// Maximum length of a message in bytes. The worker request is shorter than the message, so it fits in a frame.
 pub(super) const MESSAGE_LEN_MAX: usize = waymaker_protocol::limits::FRAME_LEN_MAX;
 
-/// What a client may ask for.
+/// Action that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Take a set of resources.
+    /// Acquire a set of resources.
     Lock,
-    /// Let go of them, or of the place in the queue.
+    /// Release the resources, or leave the queue.
     Release,
 }
 
-/// Where a connection stands, as clients are told.
+/// State of a connection as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing is held and nothing is waited for.
+    /// No lock is held or waiting.
     Ready,
-    /// The last lock waits.
+    /// The last lock is waiting.
     Enqueued,
     /// The last lock is held.
     Acquired,
 }
 
-/// What a client sends: at most one set of resources, and what to do with it.
+/// Client message: an action and at most one set of resources.
 #[derive(Debug, Default)]
 pub(super) struct Message<'a> {
-    /// The action, whether there is such a one or not.
+    /// The action as sent; not validated yet.
     action: Text<'a>,
     resources: Vec<Resource<'a>>,
 }
 
-/// One resource of a set, not checked yet.
+/// One resource of a set; not validated yet.
 #[derive(Debug, Default)]
 struct Resource<'a> {
     lock_type: Text<'a>,
     path: Option<Vec<Text<'a>>>,
 }
 
-/// What is wrong with a message. Clients are told so in these words, some of which they know from the original.
+/// Error in a message. Clients receive these texts; some of them are those of the original server.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MessageError {
-    /// It ends too early, or is empty.
+    /// The message is empty or truncated.
     #[error("unexpected EOF")]
     Cut,
-    /// It is no JSON, or a member has another type than it should.
+    /// The message is not JSON, or a member has the wrong type.
     #[error("{0}")]
     Json(serde_json::Error),
-    /// There is no such action.
+    /// The action is unknown.
     #[error("invalid action: {0}")]
     UnknownAction(String),
-    /// There is no such lock type.
+    /// The lock type is unknown.
     #[error("cannot build resource lock: invalid lock type: {0}")]
     UnknownLockType(String),
-    /// A resource has no path. The original took that for the whole namespace, which nobody can have meant.
+    /// A resource has no path. The original locked the whole namespace in this case, which is hardly ever intended.
     #[error("cannot build resource lock: a resource has no path; the path of the whole namespace is []")]
     NoPath,
-    /// There is nothing to lock.
+    /// The set of resources is empty.
     #[error("cannot build resource lock: there are no resources")]
     NoResources,
-    /// There is more to lock than there may be.
+    /// The set has too many resources.
     #[error("cannot build resource lock: more than {limit} resources")]
     TooManyResources {
-        /// The most.
+        /// Maximum number of resources.
         limit: usize,
     },
-    /// A path is beyond its limits.
+    /// A path exceeds its limits.
     #[error("cannot build resource lock: {0}")]
     Path(DecodeError),
 }
 
 impl<'a> Message<'a> {
-    /// The first value in these bytes; what follows it is ignored.
+    /// Decodes the first JSON value in these bytes and ignores the bytes that follow it.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, MessageError> {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         let message = Option::<Self>::deserialize(&mut deserializer)
@@ -87,7 +87,7 @@ impl<'a> Message<'a> {
         Ok(message.unwrap_or_default())
     }
 
-    /// What the client wants.
+    /// Returns the requested action.
     pub(super) fn action(&self) -> Result<Action, MessageError> {
         match &*self.action.0 {
             b"lock" => Ok(Action::Lock),
@@ -96,7 +96,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// What it wants to lock.
+    /// Validates the resources and returns them as a set.
     pub(super) fn into_set(self) -> Result<LockSet, MessageError> {
         if self.resources.is_empty() {
             return Err(MessageError::NoResources);
@@ -130,19 +130,19 @@ impl Resource<'_> {
     }
 }
 
-/// A set of resources that can be asked for.
+/// Validated set of resources to lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LockSet {
     path_keys: Vec<u8>,
-    /// Whether to write, and which of the path keys.
+    /// For each resource: whether it is locked for writing, and the range of its path key in `path_keys`.
     items: Vec<(bool, std::ops::Range<usize>)>,
 }
 
 impl LockSet {
-    /// The resources, as the worker is asked for them.
+    /// Returns the resources as items of a worker request.
     pub(super) fn items(&self) -> impl Iterator<Item = PathItem<'_>> {
         self.items.iter().filter_map(|(write, range)| {
-            // It was checked when it was appended.
+            // The path was validated when it was appended, so this never fails.
             let path = PathKey::new(&self.path_keys[range.clone()]).ok()?;
             Some(PathItem { write: *write, path })
         })
@@ -207,14 +207,14 @@ impl<'de> Deserialize<'de> for Resource<'de> {
     }
 }
 
-/// To Go a null is no value: a string keeps the one that it has.
+/// Sets a text member. As in Go, a null leaves the previous value unchanged.
 fn set_text<'a>(text: &mut Text<'a>, value: Option<Text<'a>>) {
     if let Some(value) = value {
         *text = value;
     }
 }
 
-/// A string as the bytes that it stands for, so that no path is taken for another. Copied only where an escape is in it.
+/// JSON string as raw bytes, so that distinct strings stay distinct paths. Copied only if it contains an escape.
 #[derive(Debug, Default)]
 struct Text<'a>(Cow<'a, [u8]>);
 
@@ -240,7 +240,8 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// A list of which no more is kept than shows that it is too long. A null in it is an empty value.
+/// JSON list that keeps at most `LEN_MAX + 1` values, enough to detect that it is too long. A null becomes an empty
+/// value.
 struct List<T, const LEN_MAX: usize>(Vec<T>);
 
 impl<'de, T: Deserialize<'de> + Default, const LEN_MAX: usize> Deserialize<'de> for List<T, LEN_MAX> {
@@ -267,27 +268,27 @@ impl<'de, T: Deserialize<'de> + Default, const LEN_MAX: usize> Deserialize<'de> 
     }
 }
 
-/// What the server says about a lock.
+/// Answer of the server about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Which lock of its namespace.
+    /// Id of the lock in its namespace.
     pub id: u64,
-    /// What it answers; also that a lock was granted later.
+    /// Action that this answers. A later grant also carries `Lock`.
     pub action: Action,
-    /// Where the connection stands from now on.
+    /// State of the connection from now on.
     pub state: State,
 }
 
-/// Longest text of an answer in bytes.
+/// Maximum length of an encoded answer in bytes.
 const ANSWER_LEN_MAX: usize = 72;
 
 impl Answer {
-    /// The text of the answer.
+    /// Encodes the answer as a line of JSON.
     pub(super) fn encode(self) -> String {
         let Self { id, action, state } = self;
         let mut text = String::with_capacity(ANSWER_LEN_MAX);
         let _ = writeln!(text, "{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}");
-        // Where there is room left, whoever sends it takes memory to note that.
+        // With spare capacity, the conversion to a message would allocate to keep track of it.
         text.shrink_to_fit();
         text
     }

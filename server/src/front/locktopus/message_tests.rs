@@ -1,7 +1,7 @@
 use super::message::{Action, Answer, Message, MessageError, State};
 use waymaker_protocol::limits::{ITEM_COUNT_MAX, SEGMENT_COUNT_MAX, SEGMENT_LEN_MAX};
 
-/// The resources of a message: whether to write, and the segments.
+/// Decodes a message to its resources: whether each is written, and its segments.
 fn set(text: &str) -> Result<Vec<(bool, Vec<String>)>, MessageError> {
     let set = Message::decode(text.as_bytes())?.into_set()?;
     let segments = |segment: &[u8]| String::from_utf8(segment.to_vec()).expect("the samples are UTF-8");
@@ -12,7 +12,7 @@ fn action(text: &str) -> Result<Action, MessageError> {
     Message::decode(text.as_bytes())?.action()
 }
 
-/// What is wrong with a lock of these resources.
+/// Returns the error text for a lock request with these resources.
 fn refusal(resources: &str) -> String {
     set(&format!(r#"{{"action":"lock","resources":{resources}}}"#)).unwrap_err().to_string()
 }
@@ -95,7 +95,7 @@ fn invalid_json_and_wrong_types_are_rejected() {
         assert!(matches!(Message::decode(text.as_bytes()), Err(MessageError::Json(_))), "{text}");
     }
     let deep = format!("{}{}", "{\"x\":".repeat(100_000), "}".repeat(100_000));
-    // Whatever it says of it, it comes back.
+    // Only termination matters here, not the result.
     let _ = Message::decode(deep.as_bytes());
 }
 

@@ -1,8 +1,8 @@
-//! Locktopus: sets of paths of a tree, locked over a WebSocket. `docs/reference/compatibility.md` says where it differs from the
-//! original.
+//! Locktopus front end: locks on sets of tree paths over a WebSocket. `docs/reference/compatibility.md` lists the
+//! differences from the original.
 //!
-//! `message` and `session` are the protocol without I/O, `connection` is between a WebSocket and the worker, `handshake`
-//! and `cors` are what comes before it, `statistics` and `status_page` what can be asked beside it.
+//! `message` and `session` implement the protocol without I/O. `connection` connects a WebSocket to the worker;
+//! `handshake` and `cors` handle the requests before it. `statistics` and `status_page` serve plain HTTP.
 
 mod connection;
 mod cors;
@@ -29,27 +29,27 @@ use namespaces::Namespaces;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What all connections share.
+/// State shared by all Locktopus connections.
 #[derive(Debug)]
 pub(super) struct Locktopus {
     namespaces: Namespaces,
-    /// How long a lock stays whose connection was lost, unless the connection said it.
+    /// How long a lock is kept after its connection is lost, unless the client set its own timeout.
     abandon_timeout: Duration,
 }
 
 impl Locktopus {
-    /// Without namespaces yet.
+    /// Creates the state without namespaces.
     pub(super) fn new(abandon_timeout: Duration) -> Self {
         Self { namespaces: Namespaces::default(), abandon_timeout }
     }
 }
 
-/// The port of Locktopus alone.
+/// Returns the router of a port that serves Locktopus only.
 pub(super) fn router(locktopus: &Arc<Locktopus>) -> Router {
     paths(locktopus).fallback(not_found).layer(from_fn(cors::apply))
 }
 
-/// Its part of a port that serves others as well.
+/// Returns the Locktopus routes for a port that also serves other front ends.
 pub(super) fn routes(locktopus: &Arc<Locktopus>) -> Router {
     paths(locktopus).layer(from_fn(cors::apply))
 }
@@ -63,12 +63,13 @@ fn paths(locktopus: &Arc<Locktopus>) -> Router {
         .with_state(Arc::clone(locktopus))
 }
 
-/// For every other path.
+/// Answers requests for unknown paths.
 pub(super) async fn not_found() -> (StatusCode, &'static str) {
     (StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// What a namespace is called in the binary protocol: what our own clients make of `locktopus/NAME` where they mean a tree.
+/// Returns the name of a Locktopus namespace in the binary protocol. It equals the name that our own clients use for
+/// the tree `locktopus/NAME`.
 fn tree_namespace(name: &str) -> Vec<u8> {
     format!("tree/locktopus/{name}").into_bytes()
 }

@@ -1,55 +1,55 @@
-//! The namespaces that clients have connected to, and how many locks each was asked for.
+//! Namespaces that clients have connected to, each with its counter of lock ids.
 
 use crate::limits::NAMESPACE_COUNT_MAX;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// All namespaces of a server, shared by its workers. One is made by the first who connects to it and stays. Looked up
-/// when somebody connects, so a lock does no harm.
+/// All namespaces of a server, shared by its workers. The first connection to a namespace creates it. The mutex is
+/// taken only when a client connects or reads statistics, so contention is low.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     by_name: Mutex<BTreeMap<Box<str>, Arc<Namespace>>>,
 }
 
-/// One namespace. The same for all connections to it, whichever worker serves them.
+/// One namespace, shared by all of its connections on all workers.
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
     last_id: AtomicU64,
 }
 
 impl Namespaces {
-    /// The namespace with this name, which is made if it is new.
+    /// Returns the namespace with this name; creates it if it does not exist.
     pub(super) fn open(&self, name: &str) -> Arc<Namespace> {
         let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(namespace) = by_name.get(name) {
             return Arc::clone(namespace);
         }
         if by_name.len() >= NAMESPACE_COUNT_MAX {
-            // The server has forgotten them too, or will soon.
+            // Namespaces without connections can go: the engine also forgets unused namespaces.
             by_name.retain(|_, namespace| Arc::strong_count(namespace) > 1);
         }
         Arc::clone(by_name.entry(name.into()).or_default())
     }
 
-    /// The namespace with this name, if somebody has connected to it.
+    /// Returns the namespace with this name if a client has connected to it.
     pub(super) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
     }
 
-    /// The names of all, in order.
+    /// Returns the names of all namespaces in order.
     pub(super) fn names(&self) -> Vec<Box<str>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }
 
 impl Namespace {
-    /// The id of the next lock; the first is 1.
+    /// Returns the id of the next lock; the first is 1.
     pub(super) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The id of the last lock; 0 where there was none.
+    /// Returns the id of the last lock; 0 before the first.
     pub(super) fn last_id(&self) -> u64 {
         self.last_id.load(Ordering::Relaxed)
     }

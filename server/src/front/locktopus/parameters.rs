@@ -1,14 +1,14 @@
-//! What a URL asks for.
+//! URL parameters.
 
 use http::Uri;
 
-/// What clients are told where they name no namespace.
+/// Error text for a URL without a namespace.
 pub(super) const NAMESPACE_REQUIRED: &str = "URL parameter 'namespace' is required";
-/// What clients are told about a timeout that is none.
+/// Error text for an invalid timeout.
 pub(super) const BAD_ABANDON_TIMEOUT: &str = "URL parameter 'abandon-timeout-ms' should be integer value >= 0 \
     representing broken connection timeout (in milliseconds)";
 
-/// The parameters of a URL that mean something; of several with one name the first counts.
+/// Known parameters of a URL. If a name occurs several times, the first value counts.
 #[derive(PartialEq, Eq)]
 pub(super) struct Parameters {
     namespace: Option<String>,
@@ -17,7 +17,7 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// Those of this URL.
+    /// Parses the parameters of this URL.
     pub(super) fn of(uri: &Uri) -> Self {
         let mut parameters = Self { namespace: None, abandon_timeout_ms: None, access_token: None };
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -32,18 +32,18 @@ impl Parameters {
         parameters
     }
 
-    /// The namespace; an empty name is none.
+    /// Returns the namespace. An empty name counts as missing.
     pub(super) fn namespace(&self) -> Result<&str, &'static str> {
         self.namespace.as_deref().filter(|name| !name.is_empty()).ok_or(NAMESPACE_REQUIRED)
     }
 
-    /// The token of the client. A page in a browser cannot set headers of a WebSocket, so it has no other place.
+    /// Returns the token of the client. Browser pages cannot set WebSocket headers, so they send the token in the URL.
     pub(super) fn access_token(&self) -> Option<&str> {
         self.access_token.as_deref()
     }
 
-    /// How long a lock stays whose connection was lost; nothing where the URL does not say it. Longer times than the
-    /// worker knows are the longest of those.
+    /// Returns how long a lock is kept after its connection is lost; `None` if the URL does not set it. Larger values
+    /// are capped at `u32::MAX`.
     pub(super) fn abandon_timeout_ms(&self) -> Result<Option<u32>, &'static str> {
         let Some(text) = &self.abandon_timeout_ms else { return Ok(None) };
         match text.parse::<i64>() {

@@ -1,22 +1,23 @@
-//! One connection as a state machine: what it is told, what it says, what it asks of the worker. No I/O.
+//! State machine of one Locktopus connection, without I/O: client messages and worker events in, reactions out.
 
 use super::message::{Action, Answer, LockSet, Message, MessageError, State};
 use super::namespaces::Namespace;
 use std::sync::Arc;
 use waymaker_protocol::{ErrorCode, LockId};
 
-/// What clients and worker make of one connection. Whoever drives it does what it is told before it feeds it again.
+/// State machine of one connection. The driver must carry out each `Reaction` before it feeds the next message or
+/// event.
 #[derive(Debug)]
 pub(super) struct Session {
     namespace: Arc<Namespace>,
     phase: Phase,
 }
 
-/// Where a connection stands. `id` is what the client calls its lock, `lock` what the worker does.
+/// Phase of a connection. `id` is the lock id that the client sees; `lock` is the id that the worker uses.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Ready,
-    /// The worker was asked for a lock and has not said whether it waits.
+    /// A lock was requested; the worker has neither granted, queued nor refused it.
     Asked {
         id: u64,
     },
@@ -28,41 +29,41 @@ enum Phase {
         id: u64,
         lock: LockId,
     },
-    /// The worker was asked to end the lock. Whatever it says about it meanwhile comes too late.
+    /// The release was sent to the worker. Worker events about the lock are ignored from here on.
     Releasing {
         id: u64,
     },
-    /// The connection is to be closed.
+    /// The connection must be closed.
     Over,
 }
 
-/// What to do next.
+/// Next action of the driver of a `Session`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
-    /// Nothing.
+    /// Do nothing.
     Wait,
-    /// Tell the client.
+    /// Send this answer to the client.
     Send(Answer),
-    /// Ask the worker for a hold on all of this, without end of the wait.
+    /// Request a hold on the whole set from the worker, without a wait limit.
     Acquire(LockSet),
-    /// Ask the worker to end this lock, be it held or not.
+    /// Ask the worker to end this lock, whether it is held or still waiting.
     Release(LockId),
-    /// Tell the client why, and close the connection.
+    /// Send the reason to the client, then close the connection.
     Close(Closing),
 }
 
-/// Why a connection is closed by the server.
+/// Reason why the server closes a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
-    /// Something went wrong; the client is told what.
+    /// An error, with the detail that is sent to the client.
     Broken(String),
-    /// The client has lost its identity or a right. The reason is for the client.
+    /// The client lost its identity or a right, with the reason that is sent to it.
     Denied(String),
-    /// The server is on its way out.
+    /// The server is shutting down.
     Stopping,
 }
 
-/// What is wrong with a message where the connection stands.
+/// Reason to reject a message in the current state.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -72,17 +73,19 @@ enum Refusal {
 }
 
 impl Session {
-    /// A connection that has just been opened.
+    /// Creates the state of a new connection.
     pub(super) fn new(namespace: Arc<Namespace>) -> Self {
         Self { namespace, phase: Phase::Ready }
     }
 
-    /// Whether the next message may be read. While one is being served the next waits, so that all are served in order.
+    /// Returns whether the next message may be read. The next message waits while one is being served, which keeps
+    /// their order.
     pub(super) fn wants_message(&self) -> bool {
         self.state().is_some()
     }
 
-    /// The state, as the client knows it or is about to learn.
+    /// Returns the state that the client knows or is about to learn; `None` while a request is in progress or after the
+    /// end.
     fn state(&self) -> Option<State> {
         match self.phase {
             Phase::Ready => Some(State::Ready),
@@ -92,7 +95,7 @@ impl Session {
         }
     }
 
-    /// The client sent this.
+    /// Handles a message of the client.
     pub(super) fn handle_message(&mut self, bytes: &[u8]) -> Reaction {
         match self.serve(bytes) {
             Ok(reaction) => reaction,
@@ -117,21 +120,21 @@ impl Session {
         }
     }
 
-    /// What it asked for has to wait.
+    /// Handles the event that the requested lock was queued.
     pub(super) fn handle_queued(&mut self, lock: LockId) -> Reaction {
         let Phase::Asked { id } = self.phase else { return Reaction::Wait };
         self.phase = Phase::Enqueued { id, lock };
         Reaction::Send(Answer { id, action: Action::Lock, state: State::Enqueued })
     }
 
-    /// What it asked for is held.
+    /// Handles the grant of the requested lock.
     pub(super) fn handle_granted(&mut self, lock: LockId) -> Reaction {
         let (Phase::Asked { id } | Phase::Enqueued { id, .. }) = self.phase else { return Reaction::Wait };
         self.phase = Phase::Acquired { id, lock };
         Reaction::Send(Answer { id, action: Action::Lock, state: State::Acquired })
     }
 
-    /// What it asked for was refused.
+    /// Handles the refusal of the requested lock.
     pub(super) fn handle_refused(&mut self, code: ErrorCode, message: &str) -> Reaction {
         if !matches!(self.phase, Phase::Asked { .. } | Phase::Enqueued { .. }) {
             return Reaction::Wait;
@@ -143,7 +146,7 @@ impl Session {
         self.break_off(format!("the lock was refused: {message}"))
     }
 
-    /// What it held was taken away. There is no message for that, so the connection ends, which every client notices.
+    /// Handles the loss of a held lock. The protocol has no message for a loss, so the connection is closed.
     pub(super) fn handle_lost(&mut self, how: &str) -> Reaction {
         if !matches!(self.phase, Phase::Acquired { .. }) {
             return Reaction::Wait;
@@ -151,7 +154,7 @@ impl Session {
         self.break_off(format!("the lock was lost: {how}"))
     }
 
-    /// The lock is over, as was asked.
+    /// Handles the confirmation of a release.
     pub(super) fn handle_released(&mut self) -> Reaction {
         let Phase::Releasing { id } = self.phase else { return Reaction::Wait };
         self.phase = Phase::Ready;

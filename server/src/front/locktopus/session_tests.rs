@@ -18,7 +18,7 @@ fn answer(id: u64, action: Action, state: State) -> Reaction {
     Reaction::Send(Answer { id, action, state })
 }
 
-/// Asks for a lock.
+/// Requests a lock.
 fn ask(session: &mut Session) {
     assert!(matches!(session.handle_message(LOCK), Reaction::Acquire(_)));
 }
@@ -107,7 +107,7 @@ fn an_invalid_action_is_reported_with_the_current_state() {
     assert_eq!(detail, "invalid action [lock] in state [enqueued]");
     let detail = broken(acquired().handle_message(LOCK));
     assert_eq!(detail, "invalid action [lock] in state [acquired]");
-    // What it wants to lock does not matter then.
+    // An action that is invalid in this state is reported before its resources are validated.
     let detail = broken(acquired().handle_message(br#"{"action":"lock","resources":[{"type":"x"}]}"#));
     assert_eq!(detail, "invalid action [lock] in state [acquired]");
 }

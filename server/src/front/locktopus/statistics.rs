@@ -1,4 +1,4 @@
-//! Numbers of a namespace, as JSON.
+//! Statistics of a namespace as JSON.
 
 use super::handshake::open_inlet;
 use super::parameters::Parameters;
@@ -16,7 +16,7 @@ use waymaker_access::Identity;
 use waymaker_engine::Rights;
 use waymaker_protocol::{NamespaceKind, Request as Question, Response as Answer, TreeStatistics};
 
-/// The members have the names of the original.
+/// Statistics with the member names of the original.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Statistics {
@@ -32,7 +32,7 @@ struct Statistics {
     path_count: u64,
 }
 
-/// Answers with the numbers of the namespace that the URL names.
+/// Answers with the statistics of the namespace that the URL names.
 pub(super) async fn show(
     State(locktopus): State<Arc<Locktopus>>,
     Extension(connection): Extension<Connection>,
@@ -47,7 +47,7 @@ pub(super) async fn show(
         Ok(caller) => caller,
         Err(refusal) => return *refusal,
     };
-    // Before it is looked up: who may not see the numbers does not learn whether there is such a namespace.
+    // Check the right before the lookup: a client without it must not learn whether the namespace exists.
     if !may_see(name, caller.identity.as_ref()) {
         let message = "no rule gives this identity the right `inspect` here";
         caller.note_denied(&tree_namespace(name), message);
@@ -72,14 +72,14 @@ pub(super) async fn show(
     }
 }
 
-/// Returns whether a client may see the numbers of a namespace.
+/// Returns whether a client may read the statistics of a namespace.
 fn may_see(name: &str, identity: Option<&Arc<Identity>>) -> bool {
     let policy = Local::with(|local| local.node.access.policy());
     let access = policy.access(identity, &tree_namespace(name), NamespaceKind::Tree);
     access.is_none_or(|access| access.everywhere().contains(Rights::INSPECT))
 }
 
-/// Asks the worker what there is in the tree.
+/// Reads the tree statistics from the worker.
 async fn count(inlet: &Inlet) -> Result<Statistics, String> {
     let asked = inlet.ask(|number, out| Question::TreeStatistics(TreeStatistics).encode(number, out));
     let reply = asked.await.map_err(|_| "the server is stopping".to_owned())?;

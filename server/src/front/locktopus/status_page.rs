@@ -1,4 +1,4 @@
-//! A page for people who look what is there.
+//! Text page that lists the paths and namespaces, for people.
 
 use super::{Locktopus, tree_namespace};
 use crate::driver::Local;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use waymaker_engine::Rights;
 
-/// Lists what can be asked, and the namespaces.
+/// Answers with the available paths and the namespaces.
 pub(super) async fn show(
     State(locktopus): State<Arc<Locktopus>>,
     Extension(connection): Extension<Connection>,
@@ -37,7 +37,7 @@ Waymaker, speaking Locktopus
     let heading = if names.is_empty() { "No open namespaces" } else { "Open namespaces:" };
     let _ = writeln!(page, "Default abandon timeout: {timeout_ms} ms\n\n{heading}");
     for name in names {
-        // A name may have lines of its own.
+        // A name may contain line breaks, so escape it.
         let _ = writeln!(page, "{}", name.escape_debug());
     }
     page.into_response()

@@ -1,4 +1,4 @@
-//! One acquire, of whatever form: the try, and the stream that follows a claim to its end.
+//! Acquires of every form: the single attempt, and the stream that follows a claim to its end.
 
 use super::claims::times;
 use super::connection::{Connection, OwnLane, Space};
@@ -17,19 +17,19 @@ use waymaker_protocol::{
     AcquireOptions, Event, Granted, GrantedKeys, LockId, NamespaceKind, Response, RevokeReason, TraceParent,
 };
 
-/// What every form of acquire brings.
+/// Parameters that all forms of acquire share.
 pub(super) struct Acquiring<'a> {
     pub(super) kind: NamespaceKind,
     pub(super) namespace: &'a str,
     pub(super) options: &'a v1::AcquireOptions,
     pub(super) max_wait_ms: u32,
-    /// What a cancellation of it has to name.
+    /// Key that a cancellation of the claim must name.
     pub(super) cancel_key: &'a [u8],
-    /// The hold as far as the request says what it will be. Several keys say it themselves.
+    /// The parts of the hold that the request determines. Multi-key grants describe their holds themselves.
     pub(super) hold: v1::Hold,
 }
 
-/// The options as the wire has them.
+/// Converts the options to those of the wire.
 pub(super) fn wire_options<'a>(
     kind: NamespaceKind,
     options: &'a v1::AcquireOptions,
@@ -54,7 +54,7 @@ pub(super) fn wire_options<'a>(
 }
 
 impl Acquiring<'_> {
-    /// At once or not at all. Whoever does not wait for the answer holds nothing.
+    /// Acquires at once or fails. If the caller drops the future, nothing stays held.
     pub(super) async fn attempt(
         self,
         connection: &Connection,
@@ -79,7 +79,7 @@ impl Acquiring<'_> {
         Ok(Answer::new(v1::TryAcquireResponse { acquired: Some(acquired) }))
     }
 
-    /// Waits, and tells what becomes of it.
+    /// Requests the claim and returns the stream of its events.
     pub(super) fn follow(
         self,
         connection: &Connection,
@@ -101,7 +101,7 @@ impl Acquiring<'_> {
     }
 }
 
-/// The lane that a claim hangs on.
+/// Lane on which a claim is made.
 #[derive(Debug)]
 enum Lane {
     Shared(Arc<Space>),
@@ -117,15 +117,15 @@ impl Lane {
     }
 }
 
-/// What becomes of one acquire.
+/// Events of one acquire.
 ///
-/// It is polled when the worker said something about its claim, and at no other time. Dropped while the claim waits it takes
-/// it back; dropped later it leaves the hold alone, except that a lane of its own is lost with it.
+/// The stream is woken only by worker events about its claim. Dropping it cancels a claim that still waits. Dropping it
+/// later leaves the hold alone, unless the stream has its own lane, which closes with it.
 #[derive(Debug)]
 pub(super) struct AcquireStream {
     followed: Followed,
     hold: v1::Hold,
-    /// What was granted and is not over.
+    /// Granted holds that have not ended.
     held: BTreeSet<LockId>,
     is_over: bool,
     _lane: Lane,
@@ -203,7 +203,7 @@ impl AcquireStream {
     }
 }
 
-/// A grant of one hold, as far as the request says what it is.
+/// Describes a single granted hold. The request supplies the fields that the grant does not contain.
 fn acquired(hold: &v1::Hold, granted: &Granted) -> v1::Acquired {
     let (acquired_at_ms, lease_expires_at_ms) = times(granted.stamp_ms, 0, granted.remaining_ms);
     let hold = v1::Hold {
@@ -211,7 +211,7 @@ fn acquired(hold: &v1::Hold, granted: &Granted) -> v1::Acquired {
         fence: granted.fence,
         remaining_ms: granted.remaining_ms,
         lease_expires_at_ms,
-        // Of one that was there before only a question tells.
+        // The grant time of an earlier hold is unknown here; only a status request returns it.
         acquired_at_ms: if granted.repeated { 0 } else { acquired_at_ms },
         ..hold.clone()
     };

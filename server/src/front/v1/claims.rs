@@ -1,4 +1,5 @@
-//! What the services of claims have in common: how ids, times, holds and waiters are said, and what can be asked by an id.
+//! Shared parts of the claim services: conversion of ids, times, holds and waiters, and requests that name a claim by
+//! id.
 
 use super::connection::Connection;
 use super::status;
@@ -9,19 +10,19 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{LIST_PAGE_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::{LockId, LockState, NamespaceKind, PathKey, Request, Response};
 
-/// An id that a client sends back.
+/// Parses a lock id.
 pub(super) fn id(text: &str) -> Result<LockId, Status> {
     text.parse().map_err(|_| status::bad_input("id", 0, "must be the 32 hexadecimal digits of a lock id"))
 }
 
-/// Since when, and until when, in Unix ms; 0 is without end.
+/// Returns the start and the end of a period, in Unix milliseconds. An end of 0 means no end.
 pub(super) fn times(stamp_ms: u64, age_ms: u64, remaining_ms: u32) -> (i64, i64) {
     let now = unix_ms(stamp_ms);
     let since = now.saturating_sub_unsigned(age_ms);
     (since, if remaining_ms == WAIT_FOREVER_MS { 0 } else { now + i64::from(remaining_ms) })
 }
 
-/// A key as the wire has it, in words: in a tree it is a path.
+/// Converts a wire key to a key text, or in a tree namespace to a path.
 pub(super) fn place(kind: NamespaceKind, key: &[u8]) -> (String, Option<v1::Path>) {
     if kind != NamespaceKind::Tree {
         return (text(key), None);
@@ -30,7 +31,7 @@ pub(super) fn place(kind: NamespaceKind, key: &[u8]) -> (String, Option<v1::Path
     (String::new(), Some(v1::Path { segments }))
 }
 
-/// The path key of a path; none is the whole tree.
+/// Encodes a path as a path key. No path means the whole tree.
 pub(super) fn path_key(path: Option<&v1::Path>) -> Result<Vec<u8>, Status> {
     let mut key = Vec::new();
     let segments = path.map_or(&[][..], |path| &path.segments);
@@ -38,7 +39,7 @@ pub(super) fn path_key(path: Option<&v1::Path>) -> Result<Vec<u8>, Status> {
     Ok(key)
 }
 
-/// What a request calls a key or a path, as the wire has it.
+/// Converts the key or path of a request to a wire key.
 pub(super) fn key_of(
     kind: NamespaceKind,
     field: &str,
@@ -55,7 +56,7 @@ pub(super) fn key_of(
     }
 }
 
-/// The place of a page.
+/// Parses a page cursor; an empty text is the first page.
 pub(super) fn cursor(text: &str) -> Result<u64, Status> {
     if text.is_empty() {
         return Ok(0);
@@ -64,17 +65,17 @@ pub(super) fn cursor(text: &str) -> Result<u64, Status> {
         .map_err(|_| status::bad_input("cursor", 0, "must be the value returned with the previous page"))
 }
 
-/// The place of the next page; nothing after the last.
+/// Encodes the cursor of the next page; empty after the last page.
 pub(super) fn next_cursor(next: u64) -> String {
     if next == 0 { String::new() } else { next.to_string() }
 }
 
-/// How many stand in a page.
+/// Returns the page size, limited to the maximum.
 pub(super) fn page_size(size: u32) -> u16 {
     size.min(u32::from(LIST_PAGE_MAX)) as u16
 }
 
-/// Ends a claim.
+/// Releases a hold or cancels a waiting claim.
 pub(super) async fn release(
     connection: &Connection,
     kind: NamespaceKind,
@@ -88,7 +89,7 @@ pub(super) async fn release(
     connection.ask(kind, &request.namespace, release, read).await.map(Answer::new)
 }
 
-/// Moves the end of a lease.
+/// Changes the end of a lease.
 pub(super) async fn extend(
     connection: &Connection,
     kind: NamespaceKind,
@@ -107,7 +108,7 @@ pub(super) async fn extend(
     connection.ask(kind, &request.namespace, Request::Extend(extend), read).await.map(Answer::new)
 }
 
-/// Tells how a claim stands.
+/// Returns the state of a claim.
 pub(super) async fn status(
     connection: &Connection,
     kind: NamespaceKind,
@@ -153,7 +154,7 @@ fn claim_of(kind: NamespaceKind, id: &str, answer: &wire::StatusAnswer<'_>) -> v
     }
 }
 
-/// Tells whether a fence is the newest.
+/// Returns whether a fence is the newest of its key.
 pub(super) async fn verify(
     connection: &Connection,
     kind: NamespaceKind,

@@ -1,4 +1,4 @@
-//! The lanes of one gRPC connection.
+//! Worker lanes of one gRPC connection.
 
 use super::status;
 use crate::driver::{Inlet, Reply};
@@ -12,26 +12,26 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// What the services of one connection share: its lanes, by namespace. They are opened when they are first needed and stay
-/// for as long as the connection does.
+/// Lanes by namespace, shared by the services of one connection. A lane is opened at its first use and stays open as
+/// long as the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<Lanes>);
 
-/// By the names of namespaces, each with the kind that it was asked for as.
+/// Lanes by namespace name, each with the kind under which it was opened.
 type Spaces = BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>;
 
 #[derive(Debug)]
 struct Lanes {
-    /// Who is on the other side: whoever an operator's deed is put down to.
+    /// Caller of this connection; its address is recorded as the owner of operator actions.
     caller: FrontCaller,
     spaces: Mutex<Spaces>,
     own_count: AtomicUsize,
 }
 
-/// The lanes of a connection in one namespace.
+/// Lanes of a connection in one namespace.
 ///
-/// Claims are made on the one and everything else is asked on the other. So whatever happens to a hold by its id, also when
-/// this very client asked for it, is told to the lane of the claim, and from there to the stream that follows it.
+/// Claims are made on one lane, and all other requests on the other. Events about a hold, even those caused by requests
+/// of the same client, therefore reach the claim's lane and the stream that follows it.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) claims: Inlet,
@@ -39,13 +39,13 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Returns whether the worker has ended one of its lanes.
+    /// Returns whether the worker has closed one of the lanes.
     fn is_closed(&self) -> bool {
         self.claims.is_closed() || self.questions.is_closed()
     }
 }
 
-/// A lane for one stream. When the stream is gone its claim has lost its connection, and its watch is over.
+/// Lane of a single stream. When the stream is dropped, its claim counts as disconnected and its watch ends.
 #[derive(Debug)]
 pub(super) struct OwnLane {
     pub(super) inlet: Inlet,
@@ -58,7 +58,7 @@ impl Drop for OwnLane {
     }
 }
 
-/// The namespace that an empty name stands for.
+/// Returns the namespace that an empty name stands for.
 fn default_namespace(kind: NamespaceKind) -> &'static str {
     match kind {
         NamespaceKind::Flat => "default",
@@ -71,34 +71,34 @@ fn default_namespace(kind: NamespaceKind) -> &'static str {
 }
 
 impl Connection {
-    /// Without lanes yet.
+    /// Creates a connection without lanes.
     pub(super) fn new(caller: FrontCaller) -> Self {
         let (spaces, own_count) = (Mutex::default(), AtomicUsize::new(0));
         Self(Arc::new(Lanes { caller, spaces, own_count }))
     }
 
-    /// The identity that makes the calls, if it is known.
+    /// Returns the identity of the caller, if it is known.
     pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
         self.0.caller.identity.as_ref()
     }
 
-    /// Returns the rights of the client in a namespace. `None`: all rights.
+    /// Returns the rights of the client in a namespace; `None` means all rights.
     pub(super) fn access(&self, namespace: &str, kind: NamespaceKind) -> Option<Access> {
         self.0.caller.access(namespace.as_bytes(), kind)
     }
 
-    /// Refuses a client without this right for any key of a namespace, whether there is such a namespace or not.
+    /// Rejects a client that has this right for no key of a namespace. The namespace need not exist.
     pub(super) fn check_right(&self, namespace: &str, right: Rights) -> Result<(), Status> {
         let checked = self.0.caller.check_right(namespace.as_bytes(), right);
         checked.map_err(|message| status::unauthorized(right.name(), &message))
     }
 
-    /// The lanes in a namespace of this kind.
+    /// Returns the lanes in a namespace of this kind; opens them if needed.
     pub(super) fn space(&self, kind: NamespaceKind, namespace: &str) -> Result<Arc<Space>, Status> {
         let name = named(kind, namespace);
         let mut spaces = self.0.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         match spaces.get(name.as_bytes()) {
-            // One of another kind is for the worker to refuse.
+            // If the name is in use with another kind, open new lanes and let the worker refuse them.
             Some((known, space)) if *known == kind && !space.is_closed() => return Ok(Arc::clone(space)),
             None if spaces.len() >= GRPC_NAMESPACES_MAX => {
                 let message = format!(
@@ -108,7 +108,7 @@ impl Connection {
             }
             _ => {}
         }
-        // Claims are for nobody but the owner that they name: their request ids are found from every connection.
+        // The claims lane has no owner of its own, so request ids are found from every connection.
         let claims = self.0.open(kind, name, b"")?;
         let space = Arc::new(Space {
             claims,
@@ -122,7 +122,7 @@ impl Connection {
         Ok(space)
     }
 
-    /// A lane in a namespace of this kind for one stream alone.
+    /// Opens a lane in a namespace of this kind for a single stream.
     pub(super) fn own_lane(&self, kind: NamespaceKind, namespace: &str) -> Result<OwnLane, Status> {
         if self.0.own_count.load(Ordering::Relaxed) >= GRPC_OWN_LANES_MAX {
             let limited = "watches and acquires with release_after_ms";
@@ -136,7 +136,7 @@ impl Connection {
         Ok(OwnLane { inlet, lanes: Arc::clone(&self.0) })
     }
 
-    /// Asks in a namespace of this kind, and takes of the answer what it must be.
+    /// Sends a request to a namespace of this kind and reads the expected response. Errors become statuses.
     pub(super) async fn ask<T>(
         &self,
         kind: NamespaceKind,
@@ -151,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// The same for whoever reads errors as well.
+    /// Sends a request like `ask`, but returns the whole reply, for callers that read errors themselves.
     pub(super) async fn ask_whole(
         &self,
         kind: NamespaceKind,

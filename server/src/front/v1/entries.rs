@@ -1,4 +1,4 @@
-//! Entries of registries, as the contract has them.
+//! Registrations in the form of the contract.
 
 use super::claims::{cursor, next_cursor, page_size};
 use super::connection::Connection;
@@ -8,7 +8,7 @@ use waymaker_proto::v1;
 use waymaker_protocol as wire;
 use waymaker_protocol::{ListEntries, NamespaceKind, Request, Response};
 
-/// One entry, as it was at an instant of the server's clock.
+/// Converts one registration, as of the server time `stamp_ms`.
 pub(super) fn entry(entry: &wire::Entry<'_>, stamp_ms: u64) -> v1::Entry {
     let now = unix_ms(stamp_ms);
     v1::Entry {
@@ -24,7 +24,7 @@ pub(super) fn entry(entry: &wire::Entry<'_>, stamp_ms: u64) -> v1::Entry {
     }
 }
 
-/// One page of entries.
+/// Lists one page of registrations.
 pub(super) async fn list(
     connection: &Connection,
     kind: NamespaceKind,

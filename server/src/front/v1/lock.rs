@@ -1,4 +1,4 @@
-//! `LockService`: keys, one or several at once.
+//! `LockService`: claims on one key or several keys.
 
 use super::acquire::{AcquireStream, Acquiring, wire_options};
 use super::claims;
@@ -18,7 +18,7 @@ const KIND: NamespaceKind = NamespaceKind::Flat;
 #[derive(Debug)]
 pub(super) struct Locks(pub(super) Connection);
 
-/// An acquire as the wire has it. One key has a form of its own, which is the shorter way to the same hold.
+/// Acquire request of the wire. A single key has its own form, which is cheaper for the worker.
 enum Form<'a> {
     One(wire::Acquire<'a>),
     MultiKeyClaim(AcquireKeys<'a>),

@@ -1,7 +1,8 @@
-//! Our own contract `waymaker.v1`: everything that the server can, for any language that has gRPC.
+//! Our own gRPC contract `waymaker.v1`, which covers all features of the server.
 //!
-//! One file for each service. `connection` has the lanes that they share, `claims` and `entries` say things as the contract
-//! does, `acquire` and `watch` are the streams, and `status` is the one table of errors. `docs/reference/grpc.md` shows how it is used.
+//! There is one file per service. `connection` holds the worker lanes that the services share. `claims` and `entries`
+//! convert between the wire and the contract; `acquire` and `watch` are the streams. `status` is the table of errors.
+//! `docs/reference/grpc.md` documents the usage.
 
 mod acquire;
 mod claims;
@@ -34,7 +35,7 @@ use waymaker_proto::v1::registry_service_server::{self, RegistryServiceServer};
 use waymaker_proto::v1::semaphore_service_server::{self, SemaphoreServiceServer};
 use waymaker_proto::v1::tree_service_server::{self, TreeServiceServer};
 
-/// The services, for one connection.
+/// The services of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct V1 {
     locks: LockServiceServer<lock::Locks>,
@@ -47,7 +48,7 @@ pub(super) struct V1 {
 }
 
 impl V1 {
-    /// For calls of this caller on a connection.
+    /// Creates the services for calls of this caller on a connection.
     pub(super) fn new(caller: FrontCaller) -> Self {
         let connection = Connection::new(caller);
         let own = || connection.clone();
@@ -62,7 +63,8 @@ impl V1 {
         }
     }
 
-    /// The answer of the service that a request names; the request, if that is none of these.
+    /// Passes a request to the service that its path names. Returns the request unchanged if the path names no service
+    /// of this contract.
     #[expect(clippy::result_large_err, reason = "the error is the unchanged request, for the next service")]
     pub(super) fn call(
         &self,

@@ -1,4 +1,4 @@
-//! `OperatorService`: what concerns others.
+//! `OperatorService`: requests about the claims and namespaces of other clients.
 
 use super::claims::{self, cursor, key_of, next_cursor, page_size, place, times};
 use super::connection::Connection;
@@ -14,21 +14,21 @@ use waymaker_proto::v1::operator_service_server::OperatorService;
 use waymaker_protocol as wire;
 use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind, RemoveNamespace};
 
-/// The namespace that an empty name stands for.
+/// Name of the namespace that an empty name stands for.
 const DEFAULT: &str = "default";
 
 /// The service of one connection.
 #[derive(Debug)]
 pub(super) struct Operators(pub(super) Connection);
 
-/// A namespace that is there.
+/// An existing namespace.
 struct Named<'a> {
     name: &'a str,
     number: u16,
     kind: NamespaceKind,
 }
 
-/// Finds the namespace of this name for a client with this right there. A lookup makes no namespace.
+/// Looks up a namespace in which the client must have this right. A lookup never creates a namespace.
 fn named<'a>(connection: &Connection, name: &'a str, right: Rights) -> Result<Named<'a>, Status> {
     let name = if name.is_empty() { DEFAULT } else { name };
     connection.check_right(name, right)?;
@@ -77,7 +77,7 @@ fn listed(kind: NamespaceKind, page: &Listed<'_>) -> v1::ListResponse {
     }
 }
 
-/// A page of claims that wait. Their `held_ms` is the age of the wait, their `remaining_ms` the rest of it.
+/// Converts a page of waiting claims. In these, `held_ms` is the age of the wait and `remaining_ms` its remaining time.
 fn listed_waiting(kind: NamespaceKind, page: &Listed<'_>) -> v1::ListResponse {
     let stamp_ms = now_ms();
     let waiters = page.locks.iter().map(|claim| {
@@ -157,7 +157,7 @@ impl Operators {
 }
 
 impl Operators {
-    /// A namespace in which the client may ask about the namespace of this name.
+    /// Returns another namespace in which the client can send requests about the namespace of this name.
     async fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
         let access = self.0.access(DEFAULT, NamespaceKind::Flat);
         let is_other = |other: &[u8]| other != name.as_bytes();
@@ -297,7 +297,7 @@ impl OperatorService for Operators {
             wire::Response::NamespaceRemoved(_) => Some(v1::RemoveNamespaceResponse {}),
             _ => None,
         };
-        // Asked elsewhere than in the namespace, which would be in use.
+        // Send the request in another namespace: a lane in the namespace itself would keep it in use.
         let (kind, other) = self.other_namespace(name).await;
         self.0.ask(kind, &other, remove, read).await.map(Response::new)
     }

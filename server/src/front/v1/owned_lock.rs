@@ -1,4 +1,4 @@
-//! `OwnedLockService`: locks that belong to whoever says to be their owner.
+//! `OwnedLockService`: locks that belong to the owner that the request names.
 
 use super::connection::Connection;
 use super::status;
@@ -14,14 +14,15 @@ use waymaker_protocol::limits::ITEM_COUNT_MAX;
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Lazy;
-/// How long after the end of its lease a lock is forgotten.
+/// Time after the end of its lease until a lock is forgotten, in milliseconds.
 const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 
 /// The service of one connection.
 #[derive(Debug)]
 pub(super) struct OwnedLocks(pub(super) Connection);
 
-/// The namespace of a table: what our own clients call the lazy entries of `clever/TABLE`.
+/// Returns the namespace of a table. It equals the name that our own clients use for the lazy entries of
+/// `clever/TABLE`.
 fn namespace(table: &str) -> String {
     if table.is_empty() { String::new() } else { format!("lazy/clever/{table}") }
 }
@@ -48,7 +49,7 @@ fn form<'a>(
     Ok(wire::Register { lease_ms, absolute, key, owner, traceparent, ..wire::Register::default() })
 }
 
-/// What was asked for, as it was granted.
+/// Converts a grant to the lock that the contract describes.
 fn granted(register: &wire::Register<'_>, response: &wire::Response<'_>) -> Result<v1::OwnedLock, Status> {
     let registered = match response {
         wire::Response::Registered(registered) => registered,
@@ -68,7 +69,7 @@ fn granted(register: &wire::Register<'_>, response: &wire::Response<'_>) -> Resu
     })
 }
 
-/// How long whoever is in the way still has the lock.
+/// Returns the remaining lease of the current holder.
 fn remaining_ms(error: &ErrorAnswer<'_>) -> u32 {
     match error.detail {
         ErrorDetail::Contention(contention) => contention.remaining_ms,

@@ -1,4 +1,4 @@
-//! `RegistryService`: entries that name the owner of a key.
+//! `RegistryService`: registrations that name the owner of a key.
 
 use super::claims;
 use super::connection::Connection;

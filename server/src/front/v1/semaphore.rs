@@ -172,7 +172,7 @@ impl SemaphoreService for Semaphores {
         request: Request<v1::SetCapacityRequest>,
     ) -> Result<Response<v1::SetCapacityResponse>, Status> {
         let request = request.get_ref();
-        // A client that leaves the field out sends 0, which would remove the semaphore.
+        // A client that omits the field sends 0, which would remove the semaphore.
         if request.capacity == 0 {
             return Err(status::bad_input("capacity", 0, "must be at least 1"));
         }

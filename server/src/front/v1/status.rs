@@ -1,4 +1,4 @@
-//! The one table from the errors of the wire to the statuses of gRPC.
+//! Table that maps wire errors to gRPC statuses.
 
 use super::claims::times;
 use crate::driver::{Closed, Reply};
@@ -9,10 +9,10 @@ use waymaker_engine::QuotaReached;
 use waymaker_proto::v1;
 use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Response};
 
-/// The type of the detail that each status carries.
+/// Type URL of the detail in every error status.
 const REFUSAL_TYPE_URL: &str = "type.googleapis.com/waymaker.v1.Refusal";
 
-/// Which code an error has in gRPC.
+/// Returns the gRPC code of a wire error.
 fn code(error: ErrorCode) -> Code {
     match error {
         ErrorCode::BadInput => Code::InvalidArgument,
@@ -34,7 +34,7 @@ fn code(error: ErrorCode) -> Code {
     }
 }
 
-/// What the worker refused, as a status.
+/// Converts a refusal of the worker to a status.
 pub(super) fn of(error: &ErrorAnswer<'_>) -> Status {
     let mut message = error.to_string();
     if let ErrorDetail::Text { value, field, .. } = &error.detail {
@@ -49,13 +49,13 @@ pub(super) fn of(error: &ErrorAnswer<'_>) -> Status {
     with_refusal(code, message, &refusal(error))
 }
 
-/// Returns whether the server does not know the client, or not any longer.
+/// Returns whether the client is not authenticated, or no longer authenticated.
 fn is_unidentified(error: &ErrorAnswer<'_>) -> bool {
     error.code == ErrorCode::Unauthorized
         && matches!(error.detail, ErrorDetail::Text { field: b"credentials", .. })
 }
 
-/// The refusal of a lock that somebody else owns, in the words of that contract. Other errors are what they are.
+/// Converts the refusal of a lock with another owner to the status of its contract; converts other errors as usual.
 pub(super) fn unavailable(error: &ErrorAnswer<'_>) -> Status {
     match error.code {
         ErrorCode::Busy | ErrorCode::NotOwner | ErrorCode::NotFound => {
@@ -65,7 +65,7 @@ pub(super) fn unavailable(error: &ErrorAnswer<'_>) -> Status {
     }
 }
 
-/// What came in the place of an answer to an opening lane.
+/// Converts the reply that an opening lane received instead of its acknowledgement.
 pub(super) fn of_reply(reply: &Reply) -> Status {
     match reply.response() {
         Response::Error(error) => of(&error),
@@ -73,47 +73,47 @@ pub(super) fn of_reply(reply: &Reply) -> Status {
     }
 }
 
-/// The request is wrong in this field.
+/// Returns the status for an invalid request field.
 pub(super) fn bad_input(field: &str, limit: u64, message: &str) -> Status {
     own(ErrorCode::BadInput, field, limit, message)
 }
 
-/// A field of the request breaks the format of the wire.
+/// Returns the status for a request field that violates the wire format.
 pub(super) fn of_decode(error: &DecodeError) -> Status {
     of(&error.answer(&error.to_string()))
 }
 
-/// As many of these as one connection may have.
+/// Returns the status for a per-connection limit that is reached.
 pub(super) fn overloaded(limited: &str, limit: usize, message: &str) -> Status {
     own(ErrorCode::Overloaded, limited, limit as u64, message)
 }
 
-/// A quota of the client leaves no room.
+/// Returns the status for a reached quota of the client.
 pub(in crate::front) fn quota_reached(reached: &QuotaReached) -> Status {
     own(ErrorCode::Overloaded, reached.limit, reached.max, &reached.to_string())
 }
 
-/// Too many logins from the address of the client failed.
+/// Returns the status for a client whose address had too many failed logins.
 pub(in crate::front) fn logins_paused(retry_ms: u64, message: &str) -> Status {
     own(ErrorCode::Overloaded, "credentials", retry_ms, message)
 }
 
-/// No rule gives the client this right.
+/// Returns the status for a client without this right.
 pub(super) fn unauthorized(right: &str, message: &str) -> Status {
     own(ErrorCode::Unauthorized, right, 0, message)
 }
 
-/// There is no such thing.
+/// Returns the status for an object that does not exist.
 pub(super) fn not_found(field: &str, message: &str) -> Status {
     own(ErrorCode::NotFound, field, 0, message)
 }
 
-/// Another call took the place of this one.
+/// Returns the status for a call whose claim was taken over by another call.
 pub(super) fn taken_over() -> Status {
     own(ErrorCode::Cancelled, "request_id", 0, "another call with this request id took over the claim")
 }
 
-/// A lane was closed.
+/// Returns the status for a closed lane.
 pub(in crate::front) fn closed(closed: Closed) -> Status {
     match closed.denial {
         Some(denial) => of_reply(&denial),
@@ -121,7 +121,7 @@ pub(in crate::front) fn closed(closed: Closed) -> Status {
     }
 }
 
-/// An answer that is none to its request.
+/// Returns the status for a response that does not match its request.
 pub(super) fn unexpected() -> Status {
     own(ErrorCode::Internal, "", 0, "the server produced a response that does not match the request")
 }

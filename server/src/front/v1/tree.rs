@@ -1,4 +1,4 @@
-//! `TreeService`: sets of paths.
+//! `TreeService`: claims on sets of paths.
 
 use super::acquire::{AcquireStream, Acquiring, wire_options};
 use super::claims;
@@ -16,7 +16,7 @@ const KIND: NamespaceKind = NamespaceKind::Tree;
 #[derive(Debug)]
 pub(super) struct Trees(pub(super) Connection);
 
-/// The paths of a request as path keys.
+/// Encodes the paths of a request as path keys.
 fn path_keys(request: &v1::AcquirePathsRequest) -> Result<Vec<Vec<u8>>, Status> {
     request.paths.iter().map(|path| claims::path_key(path.path.as_ref())).collect()
 }

@@ -1,4 +1,4 @@
-//! A watch of one key.
+//! Watches of one key.
 
 use super::connection::{Connection, OwnLane};
 use super::status;
@@ -12,7 +12,7 @@ use waymaker_proto::v1;
 use waymaker_proto::v1::watch_response::Event as Told;
 use waymaker_protocol::{Event, NamespaceKind, Request, Response, Watch};
 
-/// What happens to a key. Its lane is its own, so the watch ends with it.
+/// Events of one key. The stream has its own lane, so the watch ends when the stream is dropped.
 #[derive(Debug)]
 pub(super) struct WatchStream {
     followed: Followed,
@@ -21,7 +21,7 @@ pub(super) struct WatchStream {
 }
 
 impl WatchStream {
-    /// Begins the watch.
+    /// Starts the watch.
     pub(super) fn begin(
         connection: &Connection,
         kind: NamespaceKind,

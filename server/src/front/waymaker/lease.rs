@@ -1,4 +1,4 @@
-//! A lease as the contract shows it.
+//! Leases in the form of the contract.
 
 use super::outcome::Outcome;
 use crate::driver::Inlet;
@@ -7,7 +7,7 @@ use waymaker_proto::waymaker::Lease;
 use waymaker_protocol as wire;
 use waymaker_protocol::{LockId, LockState};
 
-/// Asks about one claim.
+/// Reads the lease of one claim from the worker.
 pub(super) async fn of(inlet: &Inlet, id: LockId, key: &str) -> Result<Lease, Outcome> {
     let status = wire::Status { id, key: Some(key.as_bytes()) };
     let reply = inlet.ask(|number, out| status.encode(number, out)).await?;
@@ -17,7 +17,7 @@ pub(super) async fn of(inlet: &Inlet, id: LockId, key: &str) -> Result<Lease, Ou
     }
 }
 
-/// What the worker said about a claim.
+/// Converts a status answer of the worker to a lease.
 pub(super) fn of_status(status: &wire::StatusAnswer<'_>, id: LockId, key: &str) -> Lease {
     let acquired = status.state == LockState::Held;
     let ends_at = unix_ms(status.stamp_ms.saturating_add(u64::from(status.remaining_ms)));

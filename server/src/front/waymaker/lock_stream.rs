@@ -1,4 +1,4 @@
-//! What a stream of `Lock` or `ReadLock` says.
+//! Event streams of `Lock` and `ReadLock`.
 
 use super::lease::of_status;
 use super::outcome::Outcome;
@@ -18,40 +18,40 @@ use waymaker_proto::waymaker::{LockEvent, LockEventType, LockRequest};
 use waymaker_protocol as wire;
 use waymaker_protocol::{Event, LockId, Response, TraceParent};
 
-/// Shortest and longest pause between two heartbeats.
+/// Shortest and longest interval between two heartbeats, in milliseconds.
 const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
 
-/// The events of one attempt, in the order
+/// Events of one attempt, in this order:
 ///
 /// ```text
 /// [Waiting] -> Acquired -> Heartbeat* -> (Expired | end)
 /// [Waiting] -> Failed
 /// ```
 ///
-/// Nothing runs for it while nothing happens: it is polled when the worker said something about its claim, and when its
-/// next heartbeat is due. One that is not read says no heartbeats, and the next that is read says how things are then.
-/// Dropped while it waits it takes the waiter with it; dropped later it leaves the lock alone.
+/// The stream is woken only by worker events about its claim and by its next due heartbeat. If the client does not
+/// read, heartbeats are skipped, and the next event describes the current state. Dropping the stream while it waits
+/// cancels the claim; dropping it later leaves the lock alone.
 #[derive(Debug, Default)]
 pub(in crate::front) struct LockStream {
     key: Box<str>,
-    /// What the worker says of the claim; `None` once there is nothing more to say.
+    /// Worker events about the claim; `None` after the last event.
     followed: Option<Followed>,
-    /// Where to ask about a claim that was there before this stream, and the lane of all of them.
+    /// Shared lane for status requests, used if the claim existed before this stream.
     inlet: Option<Arc<Inlet>>,
-    /// The claim, once it has an id.
+    /// Id of the claim, once it is known.
     id: Option<LockId>,
-    /// Something that has to be known before the next event can be said.
+    /// Status request whose answer the next event needs.
     looking_up: Option<Box<LookUp>>,
     held: Option<Box<Held>>,
-    /// The stream ends with it.
+    /// Last item of the stream.
     last: Option<Result<LockEvent, Status>>,
-    /// Until when to wait, as far as this request says.
+    /// Maximum wait, as this request states it.
     wait_ms: u32,
-    /// There may have been an attempt with its request id before.
+    /// Whether an earlier attempt with the same request id may exist.
     may_repeat: bool,
 }
 
-/// A question about the claim, and the event that waits for its answer.
+/// Pending status request, and the grant whose event waits for its answer.
 #[derive(Debug)]
 struct LookUp {
     status: Asked,
@@ -67,7 +67,7 @@ struct Held {
 }
 
 impl LockStream {
-    /// Asks for the lock.
+    /// Requests the lock.
     pub(super) fn begin(
         inlet: &LazyInlet,
         request: &LockRequest,
@@ -97,14 +97,14 @@ impl LockStream {
         })
     }
 
-    /// A stream that says nothing but that.
+    /// Creates a stream with a single event, the failure.
     pub(super) fn failed(key: String, outcome: &Outcome) -> Self {
         let mut stream = Self { key: key.into(), ..Self::default() };
         stream.last = Some(Ok(stream.failure(outcome)));
         stream
     }
 
-    /// What the worker said, as an event. `None`: it is not worth one, or not yet.
+    /// Converts a worker event. Returns `None` if it has no event in the contract or needs a status request first.
     fn hear(&mut self, reply: &Reply) -> Option<Result<LockEvent, Status>> {
         match reply.response() {
             Response::Event(Event::Queued { id, .. }) => {
@@ -131,7 +131,7 @@ impl LockStream {
                 None
             }
             Response::Event(Event::Expired { .. }) => self.end(Some(Ok(self.expired()))),
-            // Released: the contract has no event for it.
+            // The contract has no event for a release, so the stream just ends.
             Response::Event(Event::Revoked { .. }) => self.end(None),
             Response::Event(Event::TakenUp { .. }) => self.end(Some(Err(superseded()))),
             Response::Event(_) => None,
@@ -152,7 +152,8 @@ impl LockStream {
         }
     }
 
-    /// The event that waited to know more of its claim. Where that is over meanwhile, it says what it can.
+    /// Creates the event that waited for a status. If the claim has ended in the meantime, the event contains the known
+    /// fields only.
     fn looked_up(&mut self, status: Option<&Reply>, granted: Option<wire::Granted>) -> LockEvent {
         let id = self.id.unwrap_or_default();
         let found = match status.map(Reply::response) {
@@ -173,7 +174,7 @@ impl LockStream {
         }
     }
 
-    /// Nothing follows but this.
+    /// Ends the stream after this last item.
     fn end(&mut self, last: Option<Result<LockEvent, Status>>) -> Option<Result<LockEvent, Status>> {
         self.followed = None;
         self.held = None;

@@ -1,7 +1,8 @@
 //! The published contract `waymaker.WaymakerService`.
 //!
-//! Everything lies in the flat namespace `waymaker`. What a key's lock is, who waits and who is granted is the engine's; what
-//! stands here is how the contract says it. `docs/reference/compatibility.md` has what it leaves open and how we read it.
+//! All its locks are in the flat namespace `waymaker`. The engine decides about holders and waiters; this module
+//! translates between the engine and the contract. `docs/reference/compatibility.md` lists the points that the contract
+//! leaves open, and how we read them.
 
 mod lease;
 mod lock_stream;
@@ -32,20 +33,21 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::KEY_LEN_MAX;
 use waymaker_protocol::{LockId, NamespaceKind};
 
-/// The namespace of everything that this contract locks.
+/// Namespace of all locks of this contract.
 const NAMESPACE: &[u8] = b"waymaker";
 
-/// The service, for one connection.
+/// The service of one connection.
 #[derive(Debug)]
 pub(super) struct Waymaker {
-    /// What waits and what is held hangs on this lane.
+    /// Lane of all claims of the connection.
     streams: LazyInlet,
-    /// What is asked about it goes another way, so that a lock that is released by its own connection is told of like any.
+    /// Lane of all other requests. A separate lane makes the worker report a release to the claim's stream even if the
+    /// same connection sent it.
     calls: LazyInlet,
 }
 
 impl Waymaker {
-    /// For calls of this caller.
+    /// Creates the service for calls of this caller.
     pub(super) fn new(caller: &FrontCaller) -> Self {
         let lane = || LazyInlet::new(NamespaceKind::Flat, NAMESPACE, caller.clone());
         Self { streams: lane(), calls: lane() }
@@ -92,7 +94,7 @@ impl Waymaker {
         lease::of(&*self.calls.get()?, id, &request.key).await
     }
 
-    /// Lists every lock that is held, page by page, with a turn for others in between.
+    /// Lists all held locks, page by page. Between pages, other connections get a turn.
     async fn list(&self, prefix: &[u8]) -> Result<Arc<List>, Status> {
         let fields = ListAcquiredLocksResponse { success: true, locks: Vec::new() }.encode_to_vec();
         let list = Local::with(|local| local.fronts.lists.begin(fields));
@@ -106,7 +108,7 @@ impl Waymaker {
             let now_unix_ms = unix_ms(now_ms());
             let mut locks: Vec<_> = page.locks.iter().map(|lock| acquired_lock(lock, now_unix_ms)).collect();
             locks.sort_unstable_by(|a, b| (&a.key, &a.lock_id).cmp(&(&b.key, &b.lock_id)));
-            // A member with its default value is not encoded, so this is a part of the message.
+            // Fields with default values are not encoded, so this is a valid part of the whole message.
             list.push(ListAcquiredLocksResponse { success: false, locks }.encode_to_vec())?;
             cursor = page.next;
             if cursor == 0 {
@@ -173,7 +175,7 @@ impl WaymakerService for Waymaker {
     ) -> Result<Response<ListAcquiredLocksResponse>, Status> {
         let prefix = request.get_ref().key_prefix.as_bytes();
         if prefix.len() > KEY_LEN_MAX {
-            // No key is as long, so none begins with it.
+            // No key is this long, so none has this prefix.
             return Ok(Response::new(ListAcquiredLocksResponse { success: true, locks: Vec::new() }));
         }
         let mut response = Response::new(ListAcquiredLocksResponse::default());
@@ -182,7 +184,7 @@ impl WaymakerService for Waymaker {
     }
 }
 
-/// The id that is named, if it can be one.
+/// Validates the key and parses the id. An id that cannot exist is reported as not found.
 fn checked_id(key: &str, id: &str) -> Result<LockId, Outcome> {
     parameters::check_key(key)?;
     if id.is_empty() {

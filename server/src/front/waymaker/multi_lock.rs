@@ -1,4 +1,4 @@
-//! `MultiLock`: all keys or none.
+//! `MultiLock`: acquires all keys or none.
 
 use super::outcome::Outcome;
 use super::parameters::{Parameters, check_key};
@@ -10,7 +10,7 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::ITEM_COUNT_MAX;
 use waymaker_protocol::{Items, KeyItem, LockId, TraceParent};
 
-/// Acquires all keys, or says why not. One lease for each different key, in the order of the keys' bytes.
+/// Acquires all keys or returns the reason. The result has one lease for each distinct key, in byte order of the keys.
 pub(super) async fn acquire(
     service: &Waymaker,
     request: &MultiLockRequest,
@@ -26,8 +26,8 @@ pub(super) async fn acquire(
     }
     match &request.keys[..] {
         [] => Err(Outcome::no_keys()),
-        // A place in one queue costs half of what places in several do. A request id names all keys of a batch, and so finds
-        // no other claim.
+        // A single-key claim costs half as much as a multi-key claim. A request id must stay a multi-key claim: it
+        // identifies the whole batch, so a single-key claim would not find it.
         [key] if parameters.options.request_id.is_none() => {
             Ok(vec![acquire_one(service, key, parameters).await?])
         }
@@ -96,7 +96,7 @@ async fn acquire_multi_key(
     Ok(leases)
 }
 
-/// One hold, as it was granted.
+/// One granted hold.
 struct Grant {
     id: LockId,
     fence: u64,

@@ -1,16 +1,16 @@
-//! What the contract calls the ways in which a request ends.
+//! Results of requests in the terms of the contract.
 
 use tonic::Status;
 use waymaker_protocol::{CancelReason, Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};
 
-/// Why a request was not served, in the contract's words.
+/// Reason why a request failed, in the terms of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     code: Code,
     detail: String,
 }
 
-/// The `result_code`s beside `ok`.
+/// The values of `result_code` other than `ok`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Code {
     Timeout,
@@ -18,18 +18,18 @@ enum Code {
     InvalidScope,
     BadInput,
     Cancelled,
-    /// Another stream took the attempt over; a stream alone can learn it.
+    /// Another stream took over the attempt. Only streams can get this outcome.
     Superseded,
     Shutdown,
     NotFound,
     NotHeld,
-    /// No rule allows it.
+    /// No rule grants the required right.
     Unauthorized,
     Internal,
 }
 
 impl Code {
-    /// As a `result_code`.
+    /// Returns the `result_code`.
     fn name(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -45,7 +45,7 @@ impl Code {
         }
     }
 
-    /// As the message of an event begins.
+    /// Returns the prefix of an event message.
     fn event_name(self) -> &'static str {
         match self {
             Self::BadInput | Self::InvalidScope | Self::NoKeys => "BadInput",
@@ -71,7 +71,7 @@ impl Outcome {
         Self { code: Code::Shutdown, detail: "the server is stopping".to_owned() }
     }
 
-    /// What a refusal of the worker is called here. The one table from our errors to the contract's.
+    /// Converts a refusal of the worker. This is the only table from our errors to those of the contract.
     pub(super) fn of(response: &Response<'_>) -> Self {
         let Response::Error(ErrorAnswer { code, detail }) = response else {
             return Self {
@@ -105,17 +105,18 @@ impl Outcome {
         Self { code: own, detail }
     }
 
-    /// Whether another stream took the attempt over.
+    /// Returns whether another stream took over the attempt.
     pub(super) fn is_superseded(&self) -> bool {
         self.code == Code::Superseded
     }
 
-    /// As an event says it.
+    /// Formats the outcome as the message of an event.
     pub(super) fn event_message(&self) -> String {
         format!("{}: {}", self.code.event_name(), self.detail)
     }
 
-    /// As a list says it, whose response has no `result_code`. No more than these can befall one.
+    /// Converts the outcome to a status, for list responses, which have no `result_code`. Other codes cannot occur
+    /// there.
     pub(super) fn into_status(self) -> Status {
         match self.code {
             Code::Shutdown => Status::unavailable(self.detail),
@@ -130,7 +131,7 @@ fn is_superseded(detail: &ErrorDetail<'_>) -> bool {
     matches!(detail, ErrorDetail::Text { value, .. } if *value == CancelReason::Superseded.number())
 }
 
-/// Who stands in front.
+/// Describes the holder or waiter that blocks a claim.
 fn in_words(contention: &Contention<'_>) -> String {
     let what = if contention.held { "held" } else { "requested" };
     let mut words = format!("the key has been {what} for {} ms", contention.age_ms);
@@ -140,10 +141,10 @@ fn in_words(contention: &Contention<'_>) -> String {
     words
 }
 
-/// A response's `success`, `result_code` and `message`.
+/// The fields `success`, `result_code` and `message` of a response.
 pub(super) type InBand = (bool, String, String);
 
-/// Puts an outcome into a response: it is no fault of the transport.
+/// Splits a result into the response value and the in-band fields, because a failure is no transport error here.
 pub(super) fn in_band<T>(result: Result<T, Outcome>) -> (Option<T>, InBand) {
     match result {
         Ok(value) => (Some(value), (true, "ok".to_owned(), String::new())),

@@ -1,14 +1,14 @@
-//! The parameters that an acquire has in every form of it, checked and as the worker is asked them.
+//! Parameters that all forms of acquire share: validated and converted for the worker.
 
 use super::outcome::Outcome;
 use waymaker_proto::waymaker::{FenceScope, LockRequest, MultiLockRequest};
 use waymaker_protocol::limits::{KEY_LEN_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX};
 use waymaker_protocol::{AcquireOptions, TraceParent};
 
-/// The longest wait that ends by itself; the number above means another thing to the worker.
+/// Maximum wait that ends by itself, in milliseconds. The next higher value means an endless wait to the worker.
 const WAIT_MS_MAX: u32 = u32::MAX - 1;
 
-/// What `LockRequest` and `MultiLockRequest` have in common.
+/// Parameters that `LockRequest` and `MultiLockRequest` share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameters<'a> {
     pub(super) wait_ms: u32,
@@ -16,7 +16,7 @@ pub(super) struct Parameters<'a> {
     pub(super) options: AcquireOptions<'a>,
 }
 
-/// Checks what requests of both types have, under the same names in either.
+/// Validates the fields that both request types have under the same names.
 macro_rules! check {
     ($request:expr, $traceparent:expr) => {{
         let request = $request;
@@ -26,7 +26,7 @@ macro_rules! check {
         let scope = match FenceScope::try_from(request.fence_scope) {
             Ok(FenceScope::ScopeUnspecified | FenceScope::ScopeEphemeral) => None,
             Ok(FenceScope::ScopeLocal) => Some(2),
-            // A scope that a newer contract may have is stronger than those of this one.
+            // An unknown scope of a newer contract is treated as the strongest known scope.
             Ok(FenceScope::ScopeQuorum) | Err(_) => Some(3),
         };
         let options = AcquireOptions {
@@ -61,13 +61,13 @@ impl<'a> Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    /// As the contract has it, where none is 0.
+    /// Returns the priority as the contract expresses it: 0 without one.
     pub(super) fn priority(&self) -> u32 {
         self.options.priority.unwrap_or(0)
     }
 }
 
-/// A key as the contract allows it.
+/// Validates a key against the rules of the contract.
 pub(super) fn check_key(key: &str) -> Result<(), Outcome> {
     if key.is_empty() {
         return Err(Outcome::bad_input("key is empty"));
