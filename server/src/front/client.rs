@@ -1,4 +1,4 @@
-//! Who is on the other side of a connection of a front end.
+//! Client of a front-end connection, and the caller of its requests.
 
 use crate::access::{Evidence, NotIdentified, NotSigned, Pause, audit_failed_login, no_right_in};
 use crate::audit::{Act, AuditEvent, Caller};
@@ -11,33 +11,33 @@ use waymaker_access::{Identity, SignedRequest};
 use waymaker_engine::{Access, Counted, QuotaReached, Rights};
 use waymaker_protocol::{ErrorCode, NamespaceKind};
 
-/// Longest reason of a failed login in the audit log, as it can quote the request.
+/// Maximum length in characters of a login failure's reason in the audit log; the reason may quote the request.
 const REASON_CHARS_MAX: usize = 512;
 
-/// The client of a connection, as the connection shows it.
+/// Client of a connection, as the connection shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontClient {
-    /// Port that it connected to.
+    /// Port to which the client is connected.
     port: Port,
     peer: Arc<str>,
     evidence: Arc<Evidence>,
 }
 
 impl FrontClient {
-    /// The client at this port with this address, as people read it.
+    /// Creates the client of a connection to this port. `peer` describes its address for people.
     pub(super) fn new(port: Port, peer: String, evidence: Evidence) -> Self {
         Self { port, peer: peer.into(), evidence: Arc::new(evidence) }
     }
 
-    /// Its address, as people read it.
+    /// Returns the address of the client, for people.
     pub(super) fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// Finds out who makes a request with these credentials.
+    /// Identifies the caller of a request by these credentials.
     ///
     /// # Errors
-    /// If the request has to come from an identity, and does not.
+    /// Fails if the request needs an identity and has no valid one.
     pub(super) fn identify(&self, credentials: &[u8]) -> Result<FrontCaller, NotIdentified> {
         let identified = Local::with(|local| {
             let node = &local.node;
@@ -46,15 +46,15 @@ impl FrontClient {
         identified.map(|identity| self.caller(identity)).inspect_err(|refusal| self.audit(refusal))
     }
 
-    /// The port to which it is connected.
+    /// Returns the port to which the client is connected.
     pub(super) fn port(&self) -> Port {
         self.port
     }
 
-    /// Finds out who signed a request.
+    /// Identifies the signer of a request.
     ///
     /// # Errors
-    /// If the request has to be signed and is not, or if it has to come from an identity and does not.
+    /// Fails if the request must be signed and is not, or if it needs an identity and has no valid one.
     pub(super) fn identify_signed(&self, request: &SignedRequest<'_>) -> Result<FrontCaller, NotSigned> {
         let identified = Local::with(|local| {
             let node = &local.node;
@@ -76,7 +76,7 @@ impl FrontClient {
     }
 
     fn audit(&self, refusal: &NotIdentified) {
-        // A pause is written once, when it begins.
+        // A pause is logged once, when it begins.
         if let NotIdentified::Unauthenticated { reason, pause } = refusal {
             self.audit_failed(reason.to_string(), *pause);
         }
@@ -90,44 +90,44 @@ impl FrontClient {
     }
 }
 
-/// The client of requests to a front end, as the lanes of its inlets know it.
+/// Caller of front-end requests, as the lanes of its inlets know it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrontCaller {
-    /// The identity. `None`: the client has none and may do everything.
+    /// Identity of the caller. `None` if the server requires none; the caller then has all rights.
     pub(crate) identity: Option<Arc<Identity>>,
-    /// Facts about the client. `None` for the server itself.
+    /// Facts about the client; `None` for the server itself.
     pub(crate) evidence: Option<Arc<Evidence>>,
-    /// The address of the client, as people read it. `None` for the server itself.
+    /// Address of the client, for people; `None` for the server itself.
     pub(crate) address: Option<Arc<str>>,
-    /// The protocol.
+    /// Name of the front end.
     pub(crate) front_end: Option<&'static str>,
 }
 
 impl FrontCaller {
-    /// Returns the rights of the client in a namespace. `None`: all rights.
+    /// Returns the rights of the caller in a namespace; `None` means all rights.
     pub(super) fn access(&self, namespace: &[u8], kind: NamespaceKind) -> Option<Access> {
         let policy = Local::with(|local| local.node.access.policy());
         policy.access(self.identity.as_ref(), namespace, kind)
     }
 
-    /// Refuses a client without this right for any key of a namespace, whether there is such a namespace or not.
+    /// Checks that the caller has this right for at least one key of a namespace. The namespace need not exist.
     ///
     /// # Errors
-    /// The message of the refusal.
+    /// Returns the message of the refusal.
     pub(super) fn check_right(&self, namespace: &[u8], right: Rights) -> Result<(), String> {
         self.check(namespace, right, Access::somewhere)
     }
 
-    /// Refuses a client without this right for every key of a namespace, whether there is such a namespace or not.
+    /// Checks that the caller has this right for every key of a namespace. The namespace need not exist.
     ///
     /// # Errors
-    /// The message of the refusal.
+    /// Returns the message of the refusal.
     pub(super) fn check_right_everywhere(&self, namespace: &[u8], right: Rights) -> Result<(), String> {
         self.check(namespace, right, Access::everywhere)
     }
 
     fn check(&self, namespace: &[u8], right: Rights, rights: fn(&Access) -> Rights) -> Result<(), String> {
-        // No rule is for one kind of namespace alone.
+        // Rules do not depend on the kind of a namespace, so any kind works here.
         match self.access(namespace, NamespaceKind::Flat) {
             Some(access) if !rights(&access).contains(right) => {
                 let message = no_right_in(access.identity(), right, namespace);
@@ -138,10 +138,10 @@ impl FrontCaller {
         }
     }
 
-    /// Refuses a client that may not read the metrics.
+    /// Checks that the caller may read the metrics.
     ///
     /// # Errors
-    /// The message of the refusal.
+    /// Returns the message of the refusal.
     pub(super) fn check_metrics_right(&self) -> Result<(), &'static str> {
         if Local::with(|local| local.node.access.policy().may_read_metrics(self.identity.as_ref())) {
             return Ok(());
@@ -151,7 +151,7 @@ impl FrontCaller {
         Err(message)
     }
 
-    /// As the audit log has it.
+    /// Returns the caller in the form of the audit log.
     pub(super) fn audit_caller(&self) -> Caller {
         Caller {
             identity: self.identity.as_ref().map(|identity| Arc::clone(&identity.name)),
@@ -161,7 +161,7 @@ impl FrontCaller {
         }
     }
 
-    /// Writes to the audit log that a request was refused for want of a right.
+    /// Records in the audit log that a request was refused because a right was missing.
     pub(crate) fn note_denied(&self, namespace: &[u8], message: &str) {
         let caller = self.audit_caller();
         let code = ErrorCode::Unauthorized.name();
@@ -170,10 +170,10 @@ impl FrontCaller {
         Local::with(|local| local.node.audit.record(&AuditEvent { namespace, ..event }));
     }
 
-    /// Counts its connection in the accounts of its identity, until the returned value is dropped.
+    /// Counts the connection against the quota of the caller's identity until the returned value is dropped.
     ///
     /// # Errors
-    /// If a quota does not have the room.
+    /// Fails if a quota has no room left.
     pub(super) fn count_connection(&self, local: &Local) -> Result<Option<Counted>, QuotaReached> {
         let Some(identity) = &self.identity else { return Ok(None) };
         let (access, now_unix_s) = (&local.node.access, local.node.unix_seconds());
@@ -184,7 +184,7 @@ impl FrontCaller {
             .inspect_err(|reached| Local::note_rejected(reached.limit))
     }
 
-    /// As the lane of an inlet has it.
+    /// Returns the caller in the form of an inlet's lane.
     pub(crate) fn lane_client(&self) -> Client {
         Client {
             known_as: KnownAs::Identified(self.identity.clone()),
@@ -195,11 +195,11 @@ impl FrontCaller {
     }
 }
 
-/// The token in the `authorization` header of a request; empty without one.
+/// Returns the token in the `authorization` header; empty without the header.
 pub(super) fn bearer(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
     let (scheme, token) = value.split_at(value.len().min(b"bearer ".len()));
-    // Another scheme is none that the server knows, and its value none of its tokens.
+    // The server knows no other scheme, so such a value matches none of its tokens.
     if scheme.eq_ignore_ascii_case(b"bearer ") { token.trim_ascii() } else { value }
 }
 

@@ -1,4 +1,4 @@
-//! The end of gRPC connections: each learns of it before the worker closes its lanes, so no call is lost.
+//! Graceful shutdown of gRPC connections: each client gets a GOAWAY before the worker closes the lanes, so no call is lost.
 
 use super::trailers::trailers;
 use super::untaken::Answer;
@@ -14,10 +14,11 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Time that gRPC connections have to end: long enough for a GOAWAY, the answers to calls in progress, and a round trip.
+/// Time limit for the shutdown of gRPC connections: enough for a GOAWAY, the answers to calls in progress and a round
+/// trip.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// The gRPC connections of a server, and whether they are to end.
+/// Open gRPC connections of a server, and whether they must close.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     is_closing: watch::Sender<bool>,
@@ -25,7 +26,7 @@ pub(super) struct Closing {
     connection_ended: Notify,
 }
 
-/// One gRPC connection; it has ended when this is dropped.
+/// One open gRPC connection; dropping it counts the connection as closed.
 #[derive(Debug)]
 pub(super) struct OpenConnection<'a>(&'a Closing);
 
@@ -36,21 +37,21 @@ impl Closing {
         OpenConnection(self)
     }
 
-    /// Returns a future that is ready once connections are to end.
+    /// Returns a future that completes when connections must close.
     pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut is_closing = self.is_closing.subscribe();
         async move {
-            // Without a sender the server has ended.
+            // An error means that the sender is gone, so the server has ended.
             let _ = is_closing.wait_for(|is_closing| *is_closing).await;
         }
     }
 
-    /// Returns true once connections are to end.
+    /// Returns whether connections must close.
     pub(super) fn is_closing(&self) -> bool {
         *self.is_closing.borrow()
     }
 
-    /// Ends all connections while the workers still serve them.
+    /// Closes all connections while the workers still serve them.
     pub(super) async fn close(&self) {
         self.is_closing.send_replace(true);
         let ended = async {
@@ -58,7 +59,7 @@ impl Closing {
                 self.connection_ended.notified().await;
             }
         };
-        // A client that does not answer loses its connection with the process.
+        // A client that does not respond in time loses its connection when the process ends.
         let _ = timeout(CLOSE, ended).await;
     }
 }
@@ -70,12 +71,12 @@ impl Drop for OpenConnection<'_> {
     }
 }
 
-/// A response that may last as long as its connection. If connections are to end while it has nothing to send, it ends with
-/// UNAVAILABLE.
+/// Response that may last as long as its connection. If connections must close while it has nothing to send, it ends
+/// with UNAVAILABLE.
 pub(super) struct EndingBody {
     body: Answer,
     closing: Arc<Closing>,
-    /// The end of connections, from when the body first had nothing to send.
+    /// Completes when connections must close; created when the body first has nothing to send.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     has_ended: bool,
 }
@@ -104,7 +105,7 @@ impl http_body::Body for EndingBody {
         let end = own.end.get_or_insert_with(|| Box::pin(own.closing.wait()));
         ready!(end.as_mut().poll(context));
         own.has_ended = true;
-        // A claim that waits leaves its queue here, as it does if the client goes away.
+        // Dropping the body cancels a waiting claim, as a disconnect of the client does.
         own.body = Answer::stream(Body::empty());
         Poll::Ready(Some(Ok(trailers(&Status::unavailable("the server is stopping")))))
     }

@@ -1,4 +1,4 @@
-//! The services of one gRPC connection, for each identity that makes calls on it.
+//! Services of one gRPC connection, one set for each identity that calls.
 
 use super::FrontConfig;
 use super::client::{FrontCaller, FrontClient, bearer};
@@ -18,11 +18,11 @@ use waymaker_engine::Counted;
 use waymaker_proto::locket::locket_server::LocketServer;
 use waymaker_proto::waymaker::waymaker_service_server::WaymakerServiceServer;
 
-/// The services of locks, for one identity. Their lanes belong to it.
+/// Lock services for one identity, with lanes of that identity.
 #[derive(Debug)]
 pub(super) struct Contracts {
     identity: Option<Arc<Identity>>,
-    /// Counts the connection in the accounts of the identity, once for all its credentials.
+    /// Counts the connection against the quota of the identity, once for all its credentials.
     counted: Option<Arc<Counted>>,
     pub(super) waymaker: WaymakerServiceServer<Waymaker>,
     pub(super) locket: LocketServer<Locket>,
@@ -30,7 +30,7 @@ pub(super) struct Contracts {
 }
 
 impl Contracts {
-    /// Returns whether its identity is still valid. No identity needs no lookup.
+    /// Returns whether the identity is still valid. Without an identity there is nothing to check.
     fn is_current(&self) -> bool {
         self.identity.as_ref().is_none_or(|identity| {
             Local::with(|local| local.node.access.policy().is_current(identity, local.node.unix_seconds()))
@@ -49,7 +49,7 @@ impl Contracts {
     }
 }
 
-/// The identities of one connection.
+/// Callers of one connection.
 pub(super) struct Callers {
     client: FrontClient,
     known: Mutex<Known>,
@@ -57,31 +57,31 @@ pub(super) struct Callers {
 
 #[derive(Default)]
 struct Known {
-    /// Of the newest call: its credentials, and the version of the policy at that time.
+    /// Credentials of the latest call, and the version of the policy at that time.
     credentials: Box<[u8]>,
     version: u64,
     newest: Option<Arc<Contracts>>,
-    /// All of them, since calls of several identities may take turns.
+    /// Services of all callers, since calls of several identities may alternate.
     all: Vec<Arc<Contracts>>,
 }
 
 impl std::fmt::Debug for Callers {
-    /// Without the credentials.
+    /// Formats the callers without their credentials, which are secret.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Callers").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
 impl Callers {
-    /// Returns the identities of a new connection.
+    /// Creates the callers of a new connection.
     pub(super) fn new(client: FrontClient) -> Self {
         Self { client, known: Mutex::default() }
     }
 
-    /// The services for the identity that makes a call with these headers.
+    /// Returns the services for the caller with these headers.
     ///
     /// # Errors
-    /// If the call has to come from an identity, and does not.
+    /// Fails if the call needs an identity and has no valid one.
     pub(super) fn contracts(&self, headers: &HeaderMap) -> Result<Arc<Contracts>, Status> {
         let credentials = bearer(headers);
         let version = Local::with(|local| local.node.access.version());
@@ -114,7 +114,7 @@ impl Known {
             return Ok(Arc::clone(known));
         }
         let name = |identity: &Option<Arc<Identity>>| identity.as_ref().map(|own| Arc::clone(&own.name));
-        // Also if its token has just expired: a client that has a new one keeps its connection.
+        // Search before expired identities are removed: a client with a renewed token keeps its connection count.
         let same_name = self.all.iter().find(|known| name(&known.identity) == name(&caller.identity));
         let counted = same_name.map(|known| known.counted.clone());
         Local::with(|local| {

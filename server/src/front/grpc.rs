@@ -1,4 +1,4 @@
-//! gRPC: one HTTP/2 connection, and which service each of its requests is for.
+//! gRPC: HTTP/2 connections, and the routing of requests to services.
 
 use super::FrontConfig;
 use super::client::FrontClient;
@@ -45,7 +45,7 @@ use waymaker_proto::v1::{
 };
 use waymaker_proto::waymaker::waymaker_service_server;
 
-/// Every service of the port.
+/// All services of the gRPC port.
 pub(super) const SERVICES: [&str; 12] = [
     waymaker_service_server::SERVICE_NAME,
     locket_server::SERVICE_NAME,
@@ -67,7 +67,7 @@ const SIDE_SERVICES: [&str; 3] = [health_server::SERVICE_NAME, REFLECTION, REFLE
 
 static ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// The methods whose answers are streams.
+/// Methods that respond with a stream.
 const STREAMS: [&str; 10] = [
     "/waymaker.WaymakerService/Lock",
     "/waymaker.WaymakerService/ReadLock",
@@ -81,7 +81,7 @@ const STREAMS: [&str; 10] = [
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Health and reflection, which are asked now and then.
+/// Returns the health and reflection services, which are called rarely.
 pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -89,14 +89,14 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
-    // Older tools ask for the version before.
+    // Older tools use the previous reflection version.
     let services = Routes::new(compressed!(served!(HealthServer::new(health.clone()))))
         .add_service(compressed!(served!(v1)))
         .add_service(compressed!(served!(v1alpha)));
     Ok(services.prepare())
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it closes.
 pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClient) {
     let services = Services::new(&local.fronts, client);
     let streams = Streams::default();
@@ -106,7 +106,7 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClien
         .initial_stream_window_size(GRPC_STREAM_WINDOW_LEN)
         .initial_connection_window_size(GRPC_CONNECTION_WINDOW_LEN)
         .max_frame_size(GRPC_FRAME_LEN_MAX)
-        // Bytes of an answer no longer count as untaken once the library has them.
+        // Bytes of a response no longer count as untaken once the library has them, so keep the library's buffer small.
         .max_send_buf_size(GRPC_PIECE_LEN)
         .max_header_list_size(GRPC_HEADERS_LEN_MAX)
         .max_pending_accept_reset_streams(GRPC_PENDING_RESETS_MAX)
@@ -121,12 +121,12 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClien
     let mut end = pin!(closing.wait());
     let (mut waits_for_end, mut is_ending) = (false, false);
     let mut library = |context: &mut Context<'_>| {
-        // `streams` gives the library one waker for all polls, so the first poll of `end` is enough until it is woken.
+        // `streams` passes the same waker to all polls, so one poll of `end` suffices until it is woken.
         let polls_end = !is_ending && (!waits_for_end || closing.is_closing());
         waits_for_end = true;
         if polls_end && end.as_mut().poll(context).is_ready() {
             is_ending = true;
-            // Calls that cross the GOAWAY are served; the client makes later ones on another connection.
+            // Calls that cross the GOAWAY are still served; the client makes later calls on another connection.
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(context)
@@ -138,12 +138,12 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClien
     }
 }
 
-/// The services of one connection.
+/// Services of one connection.
 #[derive(Clone)]
 struct Services {
     callers: Arc<Callers>,
     side_services: Routes,
-    /// Room for calls of the side services, which may stay open for ever.
+    /// Permits for calls of the side services, which may stay open indefinitely.
     side_calls: Arc<Semaphore>,
     awaited: Awaited,
     long_answers: LongAnswers,
@@ -192,7 +192,7 @@ impl Services {
         if !is_compressed(request.headers()) {
             request.headers_mut().remove(&ACCEPT_ENCODING);
         }
-        // A client that asks for descriptions keeps a stream of questions open.
+        // A reflection client keeps its request stream open, so its body has no time limit.
         let is_conversation = request.uri().path().starts_with("/grpc.reflection.");
         let request = request
             .map(|body| if is_conversation { Body::new(body.without_limit()) } else { Body::new(body) });
@@ -226,15 +226,16 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     }
 }
 
-/// Returns whether the content type is the type of gRPC. A browser sends this type only if the server has allowed it in the response to an OPTIONS
-/// request, and no response allows it. With `text/plain` any web page could call a server with TLS.
+/// Returns whether the content type is that of gRPC. A browser page of another origin may send this type only after an
+/// OPTIONS response that allows it, and no response does. If `text/plain` were accepted, any web page could call a
+/// server that uses TLS.
 fn is_grpc(headers: &HeaderMap) -> bool {
-    // A call has few headers, and to hash the name takes longer than to compare it with them.
+    // Compare linearly: a call has few headers, and hashing the name takes longer.
     let mut types = headers.iter().filter(|(name, _)| *name == CONTENT_TYPE);
     types.next().is_some_and(|(_, value)| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Returns the response to a request that is no call.
+/// Returns the response to a request that is not a gRPC call.
 fn refuse_media_type() -> http::Response<Body> {
     let status = Status::invalid_argument("the content type of a gRPC call must begin with application/grpc");
     let mut response = status.into_http();
@@ -242,7 +243,7 @@ fn refuse_media_type() -> http::Response<Body> {
     response
 }
 
-/// Returns true for a method whose answer is one message that is encoded at once.
+/// Returns whether a method responds with a single message that is encoded at once.
 fn is_one_message(path: &str) -> bool {
     !STREAMS.contains(&path) && !LongAnswers::has(path)
 }

@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: whether the services of this server serve new claims. It agrees with `/readyz`.
+//! `grpc.health.v1.Health`: reports whether the services of this server accept new claims. It agrees with `/readyz`.
 
 use futures_core::Stream;
 use std::collections::BTreeSet;
@@ -11,28 +11,28 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health as Contract;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-/// The health of all services of a server. They are healthy together.
+/// Health of all services of a server. All services share the same status.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
-    /// The empty name is the server as a whole.
+    /// Names of the services; the empty name stands for the whole server.
     services: Arc<BTreeSet<&'static str>>,
     phase: Arc<watch::Sender<Phase>>,
 }
 
-/// Phase of the life of a server.
+/// Phase in the life of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// New claims are refused for some time.
+    /// New claims are refused for the time being.
     Waiting,
     /// New claims are served.
     #[default]
     Serving,
-    /// The server drains. No other phase follows.
+    /// The server is draining. No other phase follows.
     Stopping,
 }
 
 impl Health {
-    /// Returns the health of a server with these services, which all serve.
+    /// Creates the health of a server with these services, all serving.
     pub(super) fn new(services: impl IntoIterator<Item = &'static str>) -> Self {
         let services = services.into_iter().chain([""]).collect();
         Self { services: Arc::new(services), phase: Arc::default() }
@@ -50,7 +50,7 @@ impl Health {
         });
     }
 
-    /// From here on nothing serves.
+    /// Reports from now on that no service accepts claims.
     pub(super) fn stop(&self) {
         self.phase.send_replace(Phase::Stopping);
     }
@@ -85,7 +85,8 @@ impl Contract for Health {
     }
 }
 
-/// The statuses of one service: at once, and when it changes. An unknown service may be known one day, so its watch goes on.
+/// Status stream of one service: the current status, then every change. An unknown service keeps its watch open, as the
+/// health protocol requires.
 pub(super) struct Statuses {
     /// Status to report next.
     next: Option<ServingStatus>,
@@ -111,7 +112,7 @@ fn change_from(last: ServingStatus, mut phases: watch::Receiver<Phase>) -> Chang
         let changed = phases.wait_for(|phase| status_of(*phase) != last).await.map(|phase| status_of(*phase));
         match changed {
             Ok(status) => (status, phases),
-            // The server has ended.
+            // The sender is gone, so the server has ended and no status follows.
             Err(_) => std::future::pending().await,
         }
     })

@@ -1,4 +1,4 @@
-//! HTTP/1: one connection, who answers its requests, and what it becomes if one of them asks for something else.
+//! HTTP/1 connections: routing of requests, and upgrades to other protocols.
 
 use super::client::{FrontCaller, FrontClient, bearer};
 use super::console;
@@ -34,27 +34,27 @@ use std::time::Duration;
 use tonic::codegen::Service as _;
 use waymaker_access::SignedRequest;
 
-/// A connection once it speaks no HTTP any more.
+/// Connection after its upgrade from HTTP.
 #[derive(Debug)]
 pub(super) struct Upgraded {
     pub(super) socket: FrontSocket,
-    /// What was read of it already.
+    /// Bytes that were already read from the socket.
     pub(super) read: Vec<u8>,
 }
 
 impl Upgraded {
     fn of(parts: Parts<TokioIo<FrontSocket>>) -> Self {
-        // A copy, because the least of a buffer keeps all of it.
+        // Copy: even a small part of the shared buffer would keep all of it in memory.
         Self { socket: parts.io.into_inner(), read: parts.read_buf.to_vec() }
     }
 }
 
-/// Serves a connection that speaks no HTTP any more, to its end.
+/// Future that serves an upgraded connection until it closes.
 pub(super) type Afterwards = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 type After = Box<dyn FnOnce(Upgraded) -> Afterwards + Send>;
 
-/// Everything that is served on the port for HTTP.
+/// Returns the routes of the HTTP port.
 pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Router {
     Router::new()
         .route("/metrics", get(show_metrics))
@@ -66,7 +66,7 @@ pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Rout
         .fallback(locktopus::not_found)
 }
 
-/// Returns the paths of the port for HTTP beyond the limit of connections.
+/// Returns the routes of the HTTP port for connections beyond the connection limit.
 pub(super) fn reserved_router(metrics: &Arc<Metrics>) -> Router {
     Router::new()
         .route("/metrics", get(show_metrics))
@@ -99,34 +99,34 @@ async fn show_metrics(
     ([(CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
 }
 
-/// The connection that a request came by, as an extension of the request.
+/// Connection of a request, attached to each request as an extension.
 #[derive(Clone)]
 pub(super) struct Connection {
     client: FrontClient,
-    /// What it becomes.
+    /// Requested upgrade, and the function that serves the connection after it.
     after: Arc<Mutex<Option<(OnUpgrade, After)>>>,
 }
 
 impl Connection {
-    /// Who is on the other side.
+    /// Returns a description of the client, for people.
     pub(super) fn peer(&self) -> &str {
         self.client.peer()
     }
 
-    /// Finds out who makes a request with these headers.
+    /// Identifies the caller of a request by its headers.
     pub(super) fn caller(&self, headers: &HeaderMap) -> Result<FrontCaller, NotIdentified> {
         self.client.identify(bearer(headers))
     }
 
-    /// Finds out who signed a request.
+    /// Identifies the signer of a request.
     pub(super) fn identify_signed(&self, request: &SignedRequest<'_>) -> Result<FrontCaller, NotSigned> {
         self.client.identify_signed(request)
     }
 
-    /// Finds out who makes a request with these headers, or with this token of its URL.
+    /// Identifies the caller of a request by its headers or by the token in its URL.
     ///
     /// # Errors
-    /// The answer to a request that has to come from an identity, and does not.
+    /// Returns the HTTP response if the request needs an identity and has no valid one.
     pub(super) fn identify(
         &self,
         headers: &HeaderMap,
@@ -148,7 +148,7 @@ impl Connection {
         })
     }
 
-    /// Lets it be something else once the request that has this upgrade is answered.
+    /// Registers a function that serves the connection after the response to the upgrade request.
     pub(super) fn go_on<F>(&self, upgrade: OnUpgrade, after: impl FnOnce(Upgraded) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -168,7 +168,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Serves one connection to the end of its HTTP. What it is from then on, if it goes on.
+/// Serves the HTTP requests of a connection. Returns the future that serves it further, if it was upgraded.
 pub(super) async fn serve(
     local: &Local,
     socket: FrontSocket,
@@ -185,7 +185,7 @@ pub(super) async fn serve(
     Some(after(Upgraded::of(parts)))
 }
 
-/// Serves the one request of a connection beyond the limit.
+/// Serves the single request of a connection beyond the connection limit.
 pub(super) async fn serve_reserved(socket: FrontSocket, client: FrontClient, router: &Router) {
     let connection = Connection { client, after: Arc::default() };
     let service = service_fn(|mut request: http::Request<Incoming>| {
@@ -204,7 +204,7 @@ pub(super) async fn serve_reserved(socket: FrontSocket, client: FrontClient, rou
     }
 }
 
-/// Requests that a connection began in its newest turn.
+/// Number of requests that a connection began in its latest turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Begun {
     turn: u64,
@@ -212,7 +212,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// The connection begins another request in this turn. Returns whether the request has to wait for the next turn.
+    /// Counts another request in this turn. Returns whether the request must wait for the next turn.
     fn one_more(self, turn: u64) -> (Self, bool) {
         let count = if turn == self.turn { self.count + 1 } else { 1 };
         (Self { turn, count }, count > HTTP_REQUESTS_PER_TURN)
@@ -270,7 +270,7 @@ mod tests {
     const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     const ANSWER_BEGIN: &[u8] = b"HTTP/1.1 200 OK";
 
-    /// The library goes on after a few requests without a look at the sockets of others.
+    /// The library by itself serves further pipelined requests without a look at other sockets.
     #[test]
     fn a_client_that_pipelines_many_requests_yields_after_a_few() {
         in_runtime(async {
@@ -290,7 +290,7 @@ mod tests {
             let mut answers = Vec::new();
             assert_eq!(client.read_to_end(&mut answers).unwrap_err().kind(), ErrorKind::WouldBlock);
             let count = answers.windows(ANSWER_BEGIN.len()).filter(|bytes| *bytes == ANSWER_BEGIN).count();
-            // The time of a turn may end it even earlier.
+            // The time limit of a turn may end it even earlier.
             assert!(count <= HTTP_REQUESTS_PER_TURN as usize, "{count} answers");
         });
     }

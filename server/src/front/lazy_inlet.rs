@@ -1,11 +1,11 @@
-//! A lane that is opened when it is first needed.
+//! Inlet that is opened at its first use.
 
 use super::client::FrontCaller;
 use crate::driver::{Inlet, Reply};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_protocol::NamespaceKind;
 
-/// An inlet into one namespace. Most connections of a front end need but few of those that they could have.
+/// Inlet into one namespace, opened at its first use. Most connections use only a few of their possible inlets.
 #[derive(Debug)]
 pub(crate) struct LazyInlet {
     kind: NamespaceKind,
@@ -15,15 +15,16 @@ pub(crate) struct LazyInlet {
 }
 
 impl LazyInlet {
-    /// Not opened yet. It is for the requests of this caller.
+    /// Creates a closed inlet for the requests of this caller.
     pub(crate) const fn new(kind: NamespaceKind, namespace: &'static [u8], caller: FrontCaller) -> Self {
         Self { kind, namespace, caller, opened: Mutex::new(None) }
     }
 
-    /// Returns the open inlet. If the worker has closed it, because the identity was not valid for a while, it is opened again.
+    /// Returns the open inlet. Reopens it if the worker has closed it, for example because the identity was temporarily
+    /// invalid.
     ///
     /// # Errors
-    /// What the worker said instead of a welcome.
+    /// Returns the refusal of the worker.
     pub(crate) fn get(&self) -> Result<Arc<Inlet>, Reply> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(inlet) = opened.as_ref().filter(|inlet| !inlet.is_closed()) {

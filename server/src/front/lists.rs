@@ -1,9 +1,11 @@
-//! Lists of the contracts without pages: encoded page by page, and bounded in bytes.
+//! Responses of the contracts that list without pages: encoded page by page, and limited in bytes.
 //!
-//! A repeated field of a message may be encoded in parts, so a page that is encoded by itself is a part of the message. A list is kept
-//! as one sorted run for each page. The runs are merged while the client takes the list: a list is never sorted at once, and is in memory
-//! once. All lists of a server share one limit. A client that does not read its list cannot keep others from theirs: after [`LIST_KEPT_MS`]
-//! its list is dropped if another one needs the room.
+//! A repeated field of a message may be encoded in parts, so a page that is encoded alone is a part of the message. A
+//! list is stored as one sorted run for each page. The runs are merged while the client takes the list, so a list is
+//! never sorted at once and exists in memory only once.
+//!
+//! All lists of a server share one limit. A client that does not read its list cannot block other clients: after
+//! [`LIST_KEPT_MS`] its list is dropped if another list needs the room.
 
 use super::rejection::reject;
 use super::trailers::trailers;
@@ -25,15 +27,15 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Length of a piece of a list, beside its last item.
+/// Length of a piece of a list without its last item.
 const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
 
-/// All lists of a server.
+/// All lists of a server that are being made or sent.
 #[derive(Debug)]
 pub(super) struct Lists {
-    /// Bytes of all pages.
+    /// Total length of all pages in bytes.
     len: AtomicUsize,
-    /// Most bytes of all pages.
+    /// Maximum of `len`.
     len_max: usize,
     begun: Mutex<Begun>,
 }
@@ -41,12 +43,12 @@ pub(super) struct Lists {
 /// Lists that are being made or sent.
 #[derive(Debug, Default)]
 struct Begun {
-    /// In the order of their beginnings, each by its number.
+    /// Lists by number, which is the order in which they began.
     lists: BTreeMap<u64, (Instant, Weak<List>)>,
     next_number: u64,
 }
 
-/// One list, on its way to its client.
+/// One list that is being made or sent.
 #[derive(Debug)]
 pub(super) struct List {
     lists: Arc<Lists>,
@@ -56,19 +58,19 @@ pub(super) struct List {
 
 #[derive(Debug, Default)]
 struct Parts {
-    /// The encoded fields of the message beside the list.
+    /// Encoded fields of the message other than the list.
     fields: Vec<u8>,
-    /// Encoded pages that the client has not taken whole.
+    /// Encoded pages that the client has not taken completely.
     runs: BinaryHeap<Reverse<Run>>,
     /// Length of the whole message.
     message_len: usize,
     is_dropped: bool,
 }
 
-/// One page: its items, each a field of the message with its tag, in their order.
+/// One page: its sorted items, each encoded as a field of the message with its tag.
 #[derive(Debug)]
 struct Run {
-    /// Where the next item begins.
+    /// Offset of the next item.
     place: usize,
     bytes: Vec<u8>,
 }
@@ -86,7 +88,7 @@ impl Run {
                 item = &item[encoded_len(value)..];
                 value
             }
-            // A member with its default value is not encoded.
+            // A field with its default value is not encoded.
             _ => &[],
         };
         [next(1), next(2)]
@@ -101,7 +103,8 @@ impl Run {
     }
 }
 
-/// Returns the number and the value of the text or message that these bytes begin with. Its number is below 16.
+/// Returns the number and the value of the text or message field at the start of these bytes. The number must be below
+/// 16.
 fn field(bytes: &[u8]) -> Option<(u8, &[u8])> {
     const LENGTH_DELIMITED: u8 = 2;
     let (tag, mut rest) = bytes.split_first().filter(|(tag, _)| **tag & 7 == LENGTH_DELIMITED)?;
@@ -140,7 +143,7 @@ impl Lists {
         Self { len: AtomicUsize::new(0), len_max, begun: Mutex::default() }
     }
 
-    /// Begins a list. `fields` are the encoded fields of the message beside the list.
+    /// Begins a list. `fields` are the encoded fields of the message other than the list.
     pub(super) fn begin(self: &Arc<Self>, fields: Vec<u8>) -> Arc<List> {
         self.begin_at(fields, Instant::now())
     }
@@ -164,7 +167,7 @@ impl Lists {
         self.len.fetch_sub(len, Relaxed);
     }
 
-    /// Drops the lists that have been kept for long, the oldest first, until there is room.
+    /// Drops the oldest lists until there is room. Only lists that are older than the retention time are dropped.
     fn make_room(&self, len: usize, now: Instant) -> bool {
         loop {
             if self.take_room(len) {
@@ -187,15 +190,15 @@ impl Lists {
 }
 
 impl List {
-    /// Adds a page: the encoded items of the list, which are in their order.
+    /// Adds a page of encoded, sorted items.
     ///
     /// # Errors
-    /// If the list, or all lists together, would be too long, or the server has no memory for it.
+    /// Fails if the list or all lists together would be too long, or if the server's memory limit is reached.
     pub(super) fn push(&self, page: Vec<u8>) -> Result<(), Status> {
         self.push_at(page, Local::with(|local| local.node.memory.full()), Instant::now())
     }
 
-    /// `full_memory` is the limit of the memory, if it is reached.
+    /// Adds a page. `full_memory` is the memory limit if it is reached.
     fn push_at(&self, page: Vec<u8>, full_memory: Option<u64>, now: Instant) -> Result<(), Status> {
         if page.is_empty() {
             return Ok(());
@@ -210,7 +213,7 @@ impl List {
             );
             return Err(reject("bytes of a list", message));
         }
-        // A short list is always told: it helps to find out what uses the memory.
+        // A short list is always served: it helps the operator to find the cause of the memory use.
         if let Some(limit) = full_memory.filter(|_| !is_first) {
             return Err(reject("bytes of memory", memory::refusal(limit)));
         }
@@ -256,7 +259,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The body of an answer with a list.
+/// Body of a response with a list.
 #[derive(Debug)]
 pub(super) struct ListBody {
     list: Arc<List>,
@@ -265,7 +268,7 @@ pub(super) struct ListBody {
 }
 
 impl ListBody {
-    /// Returns the body of a list that is whole.
+    /// Returns the body for a complete list.
     pub(super) fn new(list: Arc<List>) -> Self {
         Self { list, is_begun: false, has_ended: false }
     }
@@ -282,7 +285,7 @@ impl ListBody {
         let mut bytes = Vec::new();
         if !std::mem::replace(&mut self.is_begun, true) {
             bytes.push(0);
-            // [`LIST_LEN_MAX`] fits.
+            // The cast is lossless, because the length is at most [`LIST_LEN_MAX`].
             bytes.extend((parts.message_len as u32).to_be_bytes());
             bytes.append(&mut parts.fields);
         }
@@ -311,7 +314,7 @@ impl http_body::Body for ListBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // To merge is work, and the library asks for much at once.
+        // Merging takes time and the library polls for many frames at once, so give way between them.
         ready!(poll_turn(context));
         Poll::Ready(self.get_mut().next().map(Ok))
     }
@@ -331,11 +334,11 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use waymaker_proto::waymaker::{AcquiredLock, ListAcquiredLocksResponse};
 
-    /// Length of the head of a gRPC message: whether it is compressed, and its length.
+    /// Length of the prefix of a gRPC message: the compression flag and the message length.
     const HEAD_LEN: usize = 5;
     const PAGE_LEN: usize = LIST_LEN_MAX / 4;
 
-    /// A page with one item.
+    /// Returns a page with one item.
     fn page() -> Vec<u8> {
         let mut page = vec![2 << 3 | 2];
         prost::encoding::encode_varint((PAGE_LEN - 5) as u64, &mut page);
@@ -347,7 +350,7 @@ mod tests {
         lists.begin_at(Vec::new(), now)
     }
 
-    /// A list of the greatest length.
+    /// Returns a list of the maximum length.
     fn full(lists: &Arc<Lists>, now: Instant) -> Arc<List> {
         let list = begin(lists, now);
         for _ in 0..4 {
@@ -356,7 +359,7 @@ mod tests {
         list
     }
 
-    /// Returns the bytes of the messages, and the status.
+    /// Returns the bytes of the message and the status.
     fn sent(list: Arc<List>) -> (Vec<u8>, String) {
         let (mut body, mut bytes) = (ListBody::new(list), Vec::new());
         while let Some(frame) = body.next() {
@@ -442,7 +445,7 @@ mod tests {
         begin(&lists, now).push_at(page(), None, now).expect("a page was taken");
     }
 
-    /// A client may keep a list until another list needs its room.
+    /// An unread list may stay until another list needs its room, but only a bounded number of lists is kept.
     #[test]
     fn an_unread_list_keeps_no_memory_of_later_lists() {
         let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());

@@ -1,4 +1,4 @@
-//! Answers that are as long as what they list.
+//! Queues for calls whose responses can be long.
 
 use super::lists::{List, ListBody};
 use super::rejection::reject;
@@ -16,9 +16,10 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 
-/// The calls with whole lists: their contracts have no pages. The response of such a call is empty, and its [`List`] is an extension of it.
+/// Calls that return whole lists, because their contracts have no pages. The message of such a response is empty; its
+/// [`List`] is attached as an extension.
 const LISTS: [&str; 2] = ["/waymaker.WaymakerService/ListAcquiredLocks", "/models.Locket/FetchAll"];
-/// The calls with pages, which are long for their requests.
+/// Calls that return pages, whose responses are long compared to their requests.
 const PAGES: [&str; 7] = [
     "/waymaker.v1.OperatorService/List",
     "/waymaker.v1.OperatorService/Inspect",
@@ -29,13 +30,14 @@ const PAGES: [&str; 7] = [
     "/waymaker.v1.SemaphoreService/Describe",
 ];
 
-/// Makes the lists of one connection one after the other, and a few pages at once: the next is not begun before one in front of it was
-/// taken. So a client that asks and does not read costs the memory of these.
+/// Limits the long responses of one connection: one list and a few pages at a time. The next response is made only
+/// after the client has taken an earlier one. A client that requests without reading therefore uses a bounded amount of
+/// memory.
 #[derive(Clone, Debug)]
 pub(super) struct LongAnswers {
     lists: Arc<Semaphore>,
     pages: Arc<Semaphore>,
-    /// Room for calls that wait for their turn.
+    /// Permits for calls that wait for their turn.
     waiting: Arc<Semaphore>,
 }
 
@@ -45,12 +47,12 @@ impl LongAnswers {
         Self { lists: places(1), pages: places(GRPC_PAGES_MAX), waiting: places(GRPC_LONG_WAITING_MAX) }
     }
 
-    /// Returns true if a call with this path has a long answer.
+    /// Returns whether calls of this path have long responses.
     pub(super) fn has(path: &str) -> bool {
         LISTS.contains(&path) || PAGES.contains(&path)
     }
 
-    /// Lets a call run once it is its turn; refuses it if too many wait. A call of another path runs at once.
+    /// Runs a call when it is its turn, or rejects it if too many calls wait. Calls of other paths run at once.
     pub(super) fn queue(
         &self,
         path: &str,
@@ -77,19 +79,19 @@ impl LongAnswers {
     }
 }
 
-/// A body in pieces of one frame. The library below takes a piece whole as soon as the client takes any of it. Each piece is a copy: a part of the
-/// whole would keep all of it in memory.
+/// Body that is sent in pieces of one frame. The HTTP/2 library takes a whole piece as soon as the client has room for
+/// any of it. Each piece is a copy, because a slice would keep the whole body in memory.
 #[derive(Debug)]
 pub(super) struct Pieces {
     body: Body,
-    /// What was taken of the body and is not sent yet.
+    /// Bytes that were taken from the body but not sent yet.
     rest: Bytes,
-    /// Given back with the body.
+    /// Released together with the body.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Pieces {
-    /// Returns the pieces of a body. The permit is given back with it.
+    /// Splits a body into pieces. The permit is released together with the body.
     pub(super) fn new(body: Body, permit: Option<OwnedSemaphorePermit>) -> Self {
         Self { body, rest: Bytes::new(), _permit: permit }
     }

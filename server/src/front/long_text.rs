@@ -1,4 +1,4 @@
-//! A long text as the body of an answer of HTTP/1.
+//! Long texts as bodies of HTTP/1 responses.
 
 use crate::driver::front_turn::poll_turn;
 use crate::limits::HTTP_PIECE_LEN;
@@ -8,7 +8,8 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The text in pieces, so that the turn of its connection can end between them. Its library would send all of it at once.
+/// Text that is sent in pieces, so that the turn of its connection can end between them. The library would otherwise
+/// send all of it at once.
 #[derive(Debug)]
 pub(super) struct LongText(Bytes);
 

@@ -1,4 +1,4 @@
-//! `/metrics`: the state and the counts of the server, as Prometheus reads them.
+//! `/metrics`: state and counters of the server in the format of Prometheus.
 //!
 //! `docs/reference/metrics.md` describes every metric; a test compares it with this file.
 
@@ -25,27 +25,27 @@ use tokio::task::spawn_blocking;
 use waymaker_engine::{LogState, QuorumState, TableMemory};
 use waymaker_protocol::Readable;
 
-/// The media type of the text.
+/// Media type of the metrics text.
 pub(super) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Stands for the namespaces without a label of their own.
+/// Label for the namespaces without a label of their own.
 const OTHER: &str = "other";
 
-/// The metrics of one server.
+/// Metrics of one server.
 #[derive(Debug)]
 pub(super) struct Metrics {
     locket_registry: Arc<Registry>,
     pub(super) locket: Arc<LocketMetrics>,
     pub(super) labels: Arc<Mutex<NamespaceLabels>>,
-    /// One for each of [`REFUSAL_LABELS`].
+    /// Number of refused connections for each of [`REFUSAL_LABELS`].
     refused_connections: [AtomicU64; REFUSAL_LABELS.len()],
-    /// Locked while a text is written, so that clients that ask often use no more than one processor.
+    /// Latest text. Locked while a text is written, so that frequent scrapes use at most one processor.
     newest: Arc<tokio::sync::Mutex<Newest>>,
 }
 
-/// The newest text.
+/// Latest metrics text.
 #[derive(Debug, Default)]
 struct Newest {
-    /// When it was begun.
+    /// Time at which the text was begun.
     begun: Option<Instant>,
     text: Bytes,
 }
@@ -63,7 +63,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a refused connection, by the place of its label in [`REFUSAL_LABELS`].
+    /// Counts a refused connection. `label_index` is an index into [`REFUSAL_LABELS`].
     pub(super) fn note_refused(&self, label_index: usize) {
         self.refused_connections[label_index].fetch_add(1, Ordering::Relaxed);
     }
@@ -74,10 +74,11 @@ impl Metrics {
         REFUSAL_LABELS.into_iter().zip(counts).collect()
     }
 
-    /// Returns all metrics as text. A thread of its own writes it: a worker would serve nobody else meanwhile.
+    /// Returns all metrics as text. A separate thread writes it, because a worker would serve no client in the
+    /// meantime.
     pub(super) async fn render(&self) -> Bytes {
         let asked = Instant::now();
-        // Locked until the text is written, even if the client leaves.
+        // The lock is held until the text is written, even if the client disconnects.
         let mut newest = Arc::clone(&self.newest).lock_owned().await;
         if newest.begun.is_some_and(|begun| begun >= asked) {
             return newest.text.clone();
@@ -112,7 +113,7 @@ pub(super) fn count_acquires(node: &Node, labels: &Mutex<NamespaceLabels>) -> Re
     sum
 }
 
-/// Takes the newest counts of all workers.
+/// Collects the latest counts of all workers.
 fn note_acquires<'a>(node: &Node, labels: &'a Mutex<NamespaceLabels>) -> MutexGuard<'a, NamespaceLabels> {
     let mut new = NewAcquires::default();
     node.metrics.workers.iter().for_each(|worker| worker.acquires.take(&mut new));
@@ -135,7 +136,7 @@ pub(super) fn rejected(
     rejected
 }
 
-/// One scrape of everything but the calls of Locket, whose metrics have a registry.
+/// One scrape of all metrics except the Locket calls, which have a registry.
 #[derive(Debug)]
 struct Scrape {
     node: Arc<Node>,
@@ -191,7 +192,7 @@ impl Scrape {
             (Readable(&key.namespace).to_string(), key.kind.name(), key.front_end, counts)
         });
         let other = labels.other().map(|(front, counts)| (OTHER.to_owned(), OTHER, front, counts));
-        // Different names of namespaces may be shown alike.
+        // Different namespace names may have the same readable form, so add their counts.
         let mut series: BTreeMap<_, ResultCounts> = BTreeMap::new();
         for (namespace, kind, front, counts) in labelled.chain(other) {
             add(series.entry((namespace, kind, front)).or_default(), *counts);
@@ -320,7 +321,7 @@ impl Scrape {
         for shard in &self.node.metrics.shards {
             active.iter_mut().zip(shard.locket()).for_each(|(sum, count)| *sum += count);
         }
-        // In the order of the types.
+        // The order matches that of the resource types.
         let names = [
             ("locket_active_locks", "Locks that are held"),
             ("locket_active_presences", "Presences that are registered"),
@@ -339,10 +340,10 @@ impl Scrape {
     }
 }
 
-/// The labels of a series that has none.
+/// Labels of a series without labels.
 const EMPTY: [(&str, &str); 0] = [];
 
-/// The text of a scrape.
+/// Output of a scrape.
 struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
@@ -388,12 +389,12 @@ impl Page<'_> {
         })
     }
 
-    /// A gauge of one whole number.
+    /// Writes a gauge with one whole number.
     fn number(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.gauge(name, help, None, [(EMPTY, value as f64)])
     }
 
-    /// A histogram of durations.
+    /// Writes a histogram of durations.
     fn seconds<'a>(
         &mut self,
         name: &str,
@@ -403,7 +404,7 @@ impl Page<'_> {
         self.histogram(name, help, Some(&Unit::Seconds), &Merged::of(histograms), 1e9)
     }
 
-    /// A histogram. One unit has the value `scale` in it.
+    /// Writes a histogram. Values are divided by `scale`.
     fn histogram(
         &mut self,
         name: &str,
@@ -421,12 +422,12 @@ impl Page<'_> {
     }
 }
 
-/// Returns the value of a label as the text has it between quotation marks. The library writes values as they are.
+/// Escapes a label value. The library writes label values unescaped.
 fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
-/// How many resources of this type of Locket ended because they were not renewed.
+/// Returns the number of Locket resources of this type whose lease expired.
 fn expired_count(node: &Node, type_name: &str) -> u64 {
     let Some((namespace, _)) = node.find_namespace(locket::NAMESPACE) else { return 0 };
     let counts = node.expiries.read();

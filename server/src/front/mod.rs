@@ -1,8 +1,8 @@
-//! What others speak: gRPC, HTTP and WebSocket, each translated into the binary protocol.
+//! Front ends: gRPC, HTTP and WebSocket protocols, each translated into the binary protocol.
 //!
-//! A connection of a front end lives on a worker's thread, as every connection does. A library reads and writes it, the
-//! files here say what its requests mean, and an `Inlet` asks the worker. So nothing here knows a
-//! shard, and nothing in the worker knows a front end.
+//! A front-end connection lives on a worker thread, like every other connection. A library reads and writes its socket,
+//! the modules here interpret its requests, and an `Inlet` passes them to the worker. The modules here therefore never
+//! refer to a shard, and the worker never refers to a front end.
 
 mod browser;
 mod client;
@@ -66,7 +66,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::service::Routes;
 
-/// What front ends are told.
+/// Configuration and shared state of all front ends.
 #[derive(Clone, Debug)]
 pub struct FrontConfig {
     locket: LocketConfig,
@@ -74,24 +74,24 @@ pub struct FrontConfig {
     closing: Arc<Closing>,
     lists: Arc<Lists>,
     health: Health,
-    /// Services beside those of locks: health and reflection.
+    /// Services other than those of locks: health and reflection.
     side_services: Routes,
-    /// What is served on the port for HTTP.
+    /// Routes of the HTTP port.
     http: Router,
-    /// Paths of the port for HTTP while the server is full.
+    /// Routes of the HTTP port for connections beyond the connection limit.
     reserved: Router,
-    /// What is served on the port of Locktopus alone.
+    /// Routes of the port that serves Locktopus only.
     locktopus: Router,
-    /// The paths of the port for clients of DynamoDB.
+    /// Routes of the DynamoDB port.
     dynamodb: Router,
     dynamodb_tables: Arc<dynamodb::ServerTables>,
 }
 
 impl FrontConfig {
-    /// For a server that is about to start.
+    /// Creates the front ends of a server that is about to start.
     ///
     /// # Errors
-    /// If a contract that was compiled in cannot be described.
+    /// Fails if the description of a compiled-in contract is invalid.
     pub fn new(options: &Options) -> anyhow::Result<Self> {
         let locktopus = Arc::new(Locktopus::new(options.locktopus_abandon_timeout));
         let metrics = Arc::new(Metrics::new());
@@ -115,40 +115,40 @@ impl FrontConfig {
         })
     }
 
-    /// The same for another server, which knows no tables.
+    /// Returns the same configuration for another server, without any tables.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn of_another_server(&self) -> Self {
         Self { dynamodb_tables: Arc::default(), ..self.clone() }
     }
 
-    /// Counts a refused connection, by the place of its label in `REFUSAL_LABELS`.
+    /// Counts a refused connection. `label_index` is an index into `REFUSAL_LABELS`.
     pub(crate) fn note_refused(&self, label_index: usize) {
         self.metrics.note_refused(label_index);
     }
 
-    /// Tells clients of gRPC whether new claims are served.
+    /// Sets whether the gRPC health service reports that new claims are served.
     pub fn set_ready(&self, is_ready: bool) {
         self.health.set_ready(is_ready);
     }
 
-    /// Tells clients of gRPC that the server is about to stop.
+    /// Makes the gRPC health service report that the server is about to stop.
     pub fn drain(&self) {
         self.health.stop();
     }
 
-    /// Ends the connections of gRPC in such a way that clients make their next calls elsewhere. To be called before the workers
-    /// finish, so that every call in progress is answered.
+    /// Closes the gRPC connections gracefully, so that clients make their next calls on another server. Call this
+    /// before the workers finish, so that every call in progress is answered.
     pub async fn close(&self) {
         self.closing.close().await;
     }
 }
 
-/// Serves a connection of a front end to its end.
+/// Serves a front-end connection until it closes.
 pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, mut evidence, reserved, mut admission, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
-        // In a box, so that other connections do not have room for it.
+        // Boxed so that other connections do not reserve memory for this future.
         Box::pin(serve_reserved(&local, socket, peer, evidence, admission)).await;
         local.note_front_ended();
         return drop(reserved);
@@ -161,7 +161,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
             evidence.certificate_names = socket.certificate_names();
             let client = FrontClient::new(port, peer, evidence);
             match port {
-                // In a box, so that connections of the others do not have room for it.
+                // Boxed so that connections of other front ends do not reserve memory for this future.
                 Port::Grpc => {
                     Box::pin(grpc::serve(&local, socket, client)).await;
                     None
@@ -180,7 +180,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
         }
     };
     match afterwards {
-        // In a task of its own, so that nothing stays of what it was.
+        // Run in a new task, so that the memory of the HTTP connection is freed.
         Some(afterwards) => drop(tokio::task::spawn_local(async move {
             in_turns(afterwards).await;
             local.note_front_ended();
@@ -190,7 +190,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
     }
 }
 
-/// Serves a connection of the port for HTTP that is beyond the limit, for a short time.
+/// Serves a connection beyond the connection limit of the HTTP port, for a short time.
 async fn serve_reserved(
     local: &Local,
     socket: StdSocket,

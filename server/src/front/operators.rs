@@ -1,4 +1,4 @@
-//! Questions of operators that every front end answers alike, and that need no shard.
+//! Operator requests that all front ends answer alike and that need no shard.
 
 use super::shown::text;
 use crate::driver::Local;
@@ -8,11 +8,11 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::NamespaceKind;
 
-/// Namespaces in which rights are looked up before others get a turn. With 1,000 rules that takes 1 ms.
+/// Number of namespaces checked for rights before other connections get a turn. With 1,000 rules this takes 1 ms.
 const LOOKED_AT_MAX: usize = 2_048;
 
-/// Returns a wanted namespace in which the client has a right. A request about all namespaces is made in a namespace. To be
-/// awaited by a connection that runs in turns.
+/// Returns a wanted namespace in which the client has a right; requests about all namespaces must be sent in one of
+/// them. Only a connection that runs in turns may await this.
 pub(super) async fn some_namespace(
     identity: Option<&Arc<Identity>>,
     is_wanted: impl Fn(&[u8]) -> bool,
@@ -27,7 +27,7 @@ pub(super) async fn some_namespace(
     }
 }
 
-/// Looks for a namespace from this number on. Returns where to look further, if there are more.
+/// Searches for a namespace from this number on. Also returns the number at which to continue, if there are more.
 fn some_namespace_from(
     from: u64,
     identity: Option<&Arc<Identity>>,
@@ -43,7 +43,8 @@ fn some_namespace_from(
     })
 }
 
-/// Returns the frozen prefixes of a namespace that a client with these rights may list, each as `shown` shows it. `None`: all rights.
+/// Returns the frozen prefixes of a namespace that a client with these rights may list, converted by `shown`. An
+/// `access` of `None` means all rights.
 pub(super) fn frozen_prefixes<T>(
     namespace: u16,
     access: Option<&Access>,

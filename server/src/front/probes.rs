@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`: whether the process lives, and whether it serves new claims. As text for people, or as JSON.
+//! `/healthz` and `/readyz`: report whether the process runs and whether it accepts new claims, as text or JSON.
 
 use crate::driver::Local;
 use crate::front::shown::json_text;
@@ -17,7 +17,7 @@ pub(super) async fn healthz(uri: Uri, headers: HeaderMap) -> Response {
     "ok".into_response()
 }
 
-/// Reports whether new claims are served, and every reason against it.
+/// Reports whether new claims are accepted, and every reason if not.
 pub(super) async fn readyz(uri: Uri, headers: HeaderMap) -> Response {
     let readiness = Local::with(|local| Readiness::of(&local.node));
     response(&readiness, wants_json(&uri, &headers))
@@ -38,7 +38,7 @@ fn response(readiness: &Readiness, is_json: bool) -> Response {
     response
 }
 
-/// Returns whether a request asks for JSON: by `format=json` in its query, or by its header `Accept`.
+/// Returns whether a request wants JSON, by `format=json` in its query or by its `Accept` header.
 fn wants_json(uri: &Uri, headers: &HeaderMap) -> bool {
     let query = uri.query().unwrap_or_default().as_bytes();
     let format = form_urlencoded::parse(query).find_map(|(name, value)| (name == "format").then_some(value));

@@ -1,4 +1,4 @@
-//! The response to one gRPC call, as it leaves the server.
+//! Final processing of the response to a gRPC call.
 
 use super::closing::{Closing, EndingBody};
 use super::grpc::SERVICES;
@@ -14,16 +14,16 @@ use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tonic::{Code, Status};
 
-/// Waits for the response of a service. Lets it end with its connection, and counts it until its client takes it. Resets a stream that was
-/// not served: clients of gRPC make such a call again by themselves. Gives errors of the library the codes and messages that clients
-/// expect.
+/// Waits for the response of a service and adapts it. The response ends with its connection and counts until the client
+/// takes it. A call that was not served is reset, so that gRPC clients retry it automatically. Errors of the library
+/// get the codes and messages that clients expect.
 pub(super) struct Response {
     answer: BoxFuture<http::Response<Body>, Infallible>,
     path: PathAndQuery,
     is_one_message: bool,
     closing: Arc<Closing>,
     untaken: Arc<Untaken>,
-    /// The end of connections, for which a call that was not served waits.
+    /// Completes when connections must close. A call that was not served waits for it.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -48,7 +48,7 @@ impl Future for Response {
             let Ok(mut response) = ready!(self.answer.as_mut().poll(context));
             let status = response.extensions().get::<Status>();
             let is_unserved = status.is_some_and(unserved::is_unserved);
-            // The library says so of a message that is too long, and no service of ours says it.
+            // Only the library uses this code, for a message that is too long.
             if let Some(status) = status.filter(|status| status.code() == Code::OutOfRange) {
                 response = Status::resource_exhausted(status.message()).into_http();
             } else if !is_unserved && is_unimplemented(&response) {
@@ -75,7 +75,7 @@ impl Future for Response {
     }
 }
 
-/// Returns true for the response of the library to an unknown path. The library gives no reason.
+/// Returns whether this is the library's response to an unknown path, which has no message.
 fn is_unimplemented(response: &http::Response<Body>) -> bool {
     if !response.body().is_end_stream() {
         return false;
@@ -85,7 +85,7 @@ fn is_unimplemented(response: &http::Response<Body>) -> bool {
         && header(Status::GRPC_MESSAGE).is_empty()
 }
 
-/// Names the unknown service or method, in the words of other gRPC servers.
+/// Returns the status for an unknown service or method, with the wording of other gRPC servers.
 fn unimplemented(path: &str) -> Status {
     let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
     if SERVICES.contains(&service) {

@@ -1,15 +1,15 @@
-//! Settings of every gRPC service. The generated servers have these methods, and no trait that has them.
+//! Settings of all gRPC services. They are macros, because the generated servers share no trait for these methods.
 
 use http::{HeaderMap, HeaderName};
 
-/// Returns the server of a service with the limit of a message.
+/// Sets the message length limit of a service.
 macro_rules! served {
     ($server:expr) => {
         $server.max_decoding_message_size($crate::limits::GRPC_MESSAGE_LEN_MAX)
     };
 }
 
-/// Returns the server of a service with compression, if the client uses it.
+/// Enables compression for a service.
 macro_rules! compressed {
     ($server:expr) => {
         $server
@@ -18,8 +18,8 @@ macro_rules! compressed {
     };
 }
 
-/// Lets a service serve a request. An answer is compressed only if its request is: many clients accept gzip by default and do not need
-/// it.
+/// Lets a service handle a request. The response is compressed only if the request is, because many clients accept gzip
+/// by default without needing it.
 macro_rules! call {
     ($server:expr, $request:expr) => {
         if $crate::front::served::is_compressed($request.headers()) {
@@ -34,8 +34,8 @@ pub(super) use {call, compressed, served};
 
 static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// Returns true for a request whose messages may be compressed.
+/// Returns whether the messages of a request may be compressed.
 pub(super) fn is_compressed(headers: &HeaderMap) -> bool {
-    // A call has few headers, and to hash the name takes longer than to compare it with them.
+    // Compare linearly: a call has few headers, and hashing the name takes longer.
     headers.iter().any(|(name, encoding)| name == ENCODING && encoding != "identity")
 }

@@ -1,29 +1,29 @@
-//! Bodies of HTTP requests that are short and have to arrive in time.
+//! HTTP request bodies that are limited in length and time.
 
 use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
 use http_body_util::LengthLimitError;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Maximum length of a body.
+/// Maximum length of a body in bytes.
 pub(super) const BODY_LEN_MAX: usize = 16 << 10;
-/// Time in which a body has to arrive.
+/// Time limit for the arrival of a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// Why there is no body.
+/// Reason why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoBody {
-    /// It is longer than [`BODY_LEN_MAX`].
+    /// The body is longer than [`BODY_LEN_MAX`].
     TooLong,
-    /// It did not arrive in time.
+    /// The body did not arrive in time.
     Late,
-    /// The connection ended, or the client broke the rules of HTTP.
+    /// The connection ended, or the client violated HTTP.
     Broken,
 }
 
 /// Reads a body.
 pub(super) async fn read(body: Body) -> Result<Bytes, NoBody> {
-    // Before the body is read, so a client with `Expect: 100-continue` does not send it.
+    // Check before the first read, so that a client with `Expect: 100-continue` does not send the body.
     if body.size_hint().lower() > BODY_LEN_MAX as u64 {
         return Err(NoBody::TooLong);
     }

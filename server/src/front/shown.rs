@@ -1,15 +1,15 @@
-//! How answers of the worker are shown to clients: bytes without an encoding, instants of its clock, and JSON.
+//! Conversion of worker answers for clients: byte strings to text, server clock to Unix time, and values to JSON.
 
 use crate::chars::truncate;
 use crate::driver::Local;
 use serde::Serialize;
 
-/// Bytes as text. What is not UTF-8 in them is replaced.
+/// Converts bytes to text. Invalid UTF-8 is replaced.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Cuts a long text.
+/// Truncates a long text.
 pub(super) fn cut(mut text: String, chars_max: usize) -> String {
     if truncate(&mut text, chars_max) {
         text.push('…');
@@ -22,12 +22,12 @@ pub(super) fn json_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("writing to a string cannot fail")
 }
 
-/// The time of day at an instant of the server's clock.
+/// Converts a time of the server's clock to Unix milliseconds.
 pub(super) fn unix_ms(stamp_ms: u64) -> i64 {
     Local::with(|local| local.node.unix_time.unix_ms(stamp_ms))
 }
 
-/// Now on the server's clock.
+/// Returns the current time of the server's clock.
 pub(super) fn now_ms() -> u64 {
     Local::with(|local| local.now().now.as_millis())
 }

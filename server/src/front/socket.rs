@@ -1,4 +1,4 @@
-//! The socket of a connection of a front end.
+//! Sockets of front-end connections.
 
 use crate::driver::{Local, Socket, StdSocket};
 use std::future::poll_fn;
@@ -9,26 +9,26 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep};
 
-/// A socket that a library reads and writes. It reads no more than the turn of its connection allows, and gives up on a client that
-/// sends nothing at the start, or does not take its answers.
+/// Socket that a protocol library reads and writes. It reads no more than the turn of its connection allows. It fails
+/// if the client sends nothing at first, or if it does not take its responses.
 #[derive(Debug)]
 pub(crate) struct FrontSocket {
     socket: Socket,
-    /// Bytes that were read of the greeting.
+    /// Number of greeting bytes that were read.
     greeted_len: usize,
-    /// Ends the wait for the first bytes, so many of them, until these are there.
+    /// Deadline of the first `greeting_len` bytes; `None` after their arrival.
     greeting: Option<Pin<Box<Sleep>>>,
     greeting_len: usize,
-    /// Ends the wait for a peer that takes nothing, while it does so.
+    /// Deadline of the current write; set while the peer takes nothing.
     stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl FrontSocket {
-    /// Makes the socket belong to the runtime of this thread, and shakes hands if it is encrypted. From then on the other side
-    /// has the time of a `HELLO` for its first `greeting_len` bytes.
+    /// Registers the socket in the runtime of this thread and completes the TLS handshake, if there is one. The client
+    /// then has the HELLO timeout to send its first `greeting_len` bytes.
     ///
     /// # Errors
-    /// If it cannot be registered there, or the two sides do not come to terms.
+    /// Fails if the registration or the handshake fails.
     pub(crate) async fn begin(socket: StdSocket, greeting_len: usize) -> io::Result<Self> {
         let mut socket = Socket::from_std(socket)?;
         let limits = || Local::with(|local| local.node.set);
@@ -37,12 +37,12 @@ impl FrontSocket {
         Ok(Self { socket, greeted_len: 0, greeting, greeting_len, stall: None })
     }
 
-    /// The names in the certificate of the client.
+    /// Returns the names in the certificate of the client.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         self.socket.certificate_names()
     }
 
-    /// Something was read.
+    /// Records that bytes were read.
     fn note_read(&mut self, len: usize) {
         if self.greeting.is_some() {
             self.greeted_len += len;
@@ -56,7 +56,7 @@ impl FrontSocket {
         });
     }
 
-    /// What became of a write: as long as nothing is taken, time runs.
+    /// Tracks the result of a write. The write fails if the peer takes nothing until the deadline.
     fn judge_write(
         &mut self,
         context: &mut Context<'_>,
@@ -88,15 +88,15 @@ impl AsyncRead for FrontSocket {
             turn.may_read(&mut local.barrier(), || own.socket.unread_len()).min(buffer.remaining())
         });
         if len == 0 && buffer.remaining() > 0 {
-            // The turn is over; the rest is read in the next one.
+            // The turn is over; the next turn reads the rest.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let (polled, read_len) = Local::with(|local| {
-            // The buffer of the library would have to be cleared before each read.
+            // Read into the shared buffer: the buffer of the library would have to be cleared before each read.
             let mut scratch = local.scratch.borrow_mut();
             let mut part = ReadBuf::new(&mut scratch[..len]);
-            // The runtime would say at times that the socket is empty, so that other tasks run.
+            // Without `unconstrained`, the runtime would sometimes report an empty socket to let other tasks run.
             let read =
                 unconstrained(poll_fn(|context| Pin::new(&mut own.socket).poll_read(context, &mut part)));
             let polled = pin!(read).poll(context);
@@ -105,7 +105,7 @@ impl AsyncRead for FrontSocket {
         });
         let has_ended = read_len == 0 && polled.is_ready() && len > 0;
         if has_ended && Local::with(|local| local.front_turn.borrow_mut().end_later()) {
-            // The next read says so again.
+            // The next read reports the end of the stream again.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -153,7 +153,7 @@ impl AsyncWrite for FrontSocket {
     }
 }
 
-/// Returns a client that has sent these bytes and does not block, and the socket of its connection. For tests.
+/// Returns the two ends of a connection for tests. The client end is non-blocking and has sent these bytes.
 #[cfg(test)]
 pub(super) async fn test_socket(sent: &[u8]) -> (std::net::TcpStream, FrontSocket) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

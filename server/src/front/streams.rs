@@ -1,4 +1,4 @@
-//! The requests of one gRPC connection, as part of the task of their connection.
+//! Requests of one gRPC connection, run within the task of the connection.
 
 use crate::driver::Local;
 use crate::edge::streams::{FrontWork, Ran, StreamTurns};
@@ -12,24 +12,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// The requests that a connection has begun. All of them together share the turns of their connection, so a client gains nothing by
-/// many requests.
+/// Requests that a connection has begun. All of them share the turns of their connection, so a client gains no time by
+/// more requests.
 #[derive(Clone, Default)]
 pub(super) struct Streams(Rc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Requests that never ran, in the order in which they came.
+    /// Requests that have not run yet, in order of arrival.
     begun: RefCell<VecDeque<Request>>,
     running: RefCell<FuturesUnordered<Request>>,
-    /// Rises with each poll of a request.
+    /// Incremented with each poll of a request.
     poll_count: Rc<Cell<u64>>,
     turns: Cell<StreamTurns>,
     library: Library,
 }
 
-/// The waker of the library, the same for all its polls. Requests wake the task of the connection too, and a library that has nothing to do
-/// would look at all its streams.
+/// Waker of the HTTP/2 library, the same for all its polls. Requests wake the connection's task too. A separate waker
+/// shows whether the library itself has work; a needless poll would check all its streams.
 struct Library {
     woken: Arc<LibraryWoken>,
     waker: Waker,
@@ -42,7 +42,7 @@ struct LibraryWoken {
 }
 
 impl Default for Library {
-    /// A library that never ran.
+    /// Creates the state of a library that has not run yet.
     fn default() -> Self {
         let woken = Arc::new(LibraryWoken { is_woken: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { waker: Waker::from(Arc::clone(&woken)), woken }
@@ -60,7 +60,7 @@ impl Wake for LibraryWoken {
     }
 }
 
-/// One request.
+/// One request of the connection.
 struct Request {
     future: Pin<Box<dyn Future<Output = ()>>>,
     poll_count: Rc<Cell<u64>>,
@@ -77,7 +77,8 @@ where
 }
 
 impl Streams {
-    /// Runs the requests and the library that reads and writes for them, as [`StreamTurns`] decides. Ends when the library ends.
+    /// Runs the requests and the library that reads and writes for them, as [`StreamTurns`] decides. Ends when the
+    /// library ends.
     pub(super) fn poll_beside<T>(
         &self,
         context: &mut Context<'_>,
@@ -90,19 +91,19 @@ impl Streams {
         polled
     }
 
-    /// Whether there are requests that never ran.
+    /// Returns whether there are requests that have not run yet.
     fn has_begun(&self) -> bool {
         !self.0.begun.borrow().is_empty()
     }
 
-    /// Runs the requests that were begun or woken, until none is left or the turn of the connection is over.
+    /// Runs new and woken requests until none is left or the turn of the connection is over.
     fn run(&self, context: &mut Context<'_>) -> Ran {
         let before = self.0.poll_count.get();
         let mut running = self.0.running.borrow_mut();
         loop {
             let polled = self.0.poll_count.get();
             let has_ended = matches!(running.poll_next_unpin(context), Poll::Ready(Some(())));
-            // Each request measures the time before it runs.
+            // Each request checks the time before it runs.
             if Local::with(|local| local.front_turn.borrow().was_spent()) {
                 if self.has_begun() {
                     serve_later();
@@ -111,7 +112,7 @@ impl Streams {
                     return Ran::Part;
                 }
             }
-            // The set also stops for a while after many polls.
+            // The set pauses after many polls; a changed count shows that there may be more to run.
             if has_ended || self.0.poll_count.get() != polled {
                 continue;
             }
@@ -123,7 +124,7 @@ impl Streams {
         if self.0.poll_count.get() == before { Ran::Nothing } else { Ran::All }
     }
 
-    /// Drops the requests that are left once the connection has ended, in turns. Each may have received much.
+    /// Drops the remaining requests after the end of the connection, in turns, because each may hold much data.
     pub(super) fn poll_drop(&self) -> Poll<()> {
         let mut begun = std::mem::take(&mut *self.0.begun.borrow_mut());
         begun.extend(self.0.running.take());
@@ -159,7 +160,7 @@ impl<T, L: FnMut(&mut Context<'_>) -> Poll<T>> FrontWork for Work<'_, '_, L> {
 
     fn poll_library(&mut self) -> Poll<T> {
         let Library { woken, waker } = &self.streams.0.library;
-        // A wake from here on counts for the next poll.
+        // Clear the flag before the poll, so that a wake during the poll counts for the next one.
         woken.is_woken.store(false, Ordering::Release);
         (self.library)(&mut Context::from_waker(waker))
     }
@@ -181,7 +182,7 @@ fn serve_later() {
     Local::with(|local| local.front_turn.borrow_mut().serve_later());
 }
 
-/// Whether a request may run on in this turn. If not, its task is woken in the next one.
+/// Returns whether a request may continue in this turn. If not, its task is woken in the next turn.
 pub(super) fn may_run(context: &Context<'_>) -> bool {
     if is_spent() {
         serve_later();
@@ -215,7 +216,7 @@ mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
 
-    /// Requests that never rest, each of which takes more than a turn.
+    /// Creates requests that never finish and that use more than a turn in each poll.
     fn busy_streams() -> Streams {
         let streams = Streams::default();
         for _ in 0..3 {
@@ -247,15 +248,15 @@ mod tests {
         Local::with(|local| local.front_turn.borrow_mut().use_up());
     }
 
-    /// Requests of one connection.
+    /// Number of requests of one connection.
     const COUNT: usize = 8;
 
-    /// Numbers of requests, in the order in which they were served, and how often the library was asked.
+    /// Numbers of the served requests in order, and the number of polls of the library.
     #[derive(Default)]
     struct Happened {
         served: RefCell<Vec<usize>>,
         library_count: Cell<usize>,
-        /// Woken by a request that has something to send.
+        /// Waker of the library, for a request that has something to send.
         library: RefCell<Option<Waker>>,
     }
 
@@ -265,7 +266,7 @@ mod tests {
         }
     }
 
-    /// A connection whose library begins these requests when it is first asked.
+    /// Creates a connection whose library begins these requests at its first poll.
     fn connection(
         streams: &Streams,
         happened: &Rc<Happened>,
@@ -410,7 +411,7 @@ mod tests {
         assert_eq!(happened.library_count.get(), 2);
     }
 
-    /// The set of requests stops for a while after a request has woken itself a few times.
+    /// The request set pauses after a request has woken itself several times.
     #[test]
     fn the_library_waits_for_a_request_that_wakes_itself_repeatedly() {
         let _local = enter_crowded();
@@ -435,11 +436,11 @@ mod tests {
 
     #[test]
     fn leftover_requests_are_dropped_over_several_turns() {
-        /// Takes a whole turn to drop.
+        /// Value whose drop takes a whole turn.
         struct Large(Rc<Cell<usize>>);
         impl Drop for Large {
             fn drop(&mut self) {
-                // After a failure it is dropped without a worker.
+                // After a failed assertion it is dropped outside of a worker.
                 if !std::thread::panicking() {
                     use_up_turn();
                 }
@@ -456,7 +457,7 @@ mod tests {
                 std::future::pending::<()>().await;
             });
             if number == 1 {
-                // The first ones have run.
+                // The first two requests have run.
                 let run = poll_fn(|context| Poll::Ready(streams.run(context)));
                 assert!(pin!(in_turns(run)).poll(&mut Context::from_waker(Waker::noop())).is_ready());
             }

@@ -1,4 +1,4 @@
-//! A request that has to arrive.
+//! gRPC request bodies with limits on time and memory.
 
 use super::rejection::reject;
 use super::streams::may_run;
@@ -15,22 +15,23 @@ use std::task::{Context, Poll, ready};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
-/// Length of what stands before a message: whether it is compressed, and its length.
+/// Length of the prefix of a gRPC message: the compression flag and the message length.
 const PREFIX_LEN: usize = 5;
 
-/// The body of a request with one message. It is handed on once it has arrived whole: a library that decodes it reserves as much
-/// memory as the message claims to need. It fails if it does not arrive in time, if its connection has too many such bodies, or if there is no
-/// room for its answer. Most bodies are there when they are first asked for, and cost nothing.
+/// Body of a request with one message. The message is passed on only when it is complete, because the decoding library
+/// allocates the claimed length of the message in advance. The body fails if it does not arrive in time, if its
+/// connection has too many incomplete bodies, or if there is no room for its response. Most bodies are complete at the
+/// first poll and cost nothing.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
     awaited: Awaited,
     untaken: Arc<Untaken>,
-    /// The part that has arrived, once something was missing.
+    /// Bytes that have arrived; set if the message was incomplete at the first poll.
     part: Option<Box<Part>>,
 }
 
-/// The requests of one connection that did not arrive whole, and their bytes.
+/// Number and total length of the incomplete requests of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Awaited(Arc<Counts>);
 
@@ -40,7 +41,7 @@ struct Counts {
     bytes: AtomicUsize,
 }
 
-/// A body that did not arrive whole.
+/// Incomplete body.
 #[derive(Debug)]
 struct Part {
     bytes: Vec<u8>,
@@ -71,7 +72,7 @@ impl Part {
             )));
         }
         let Awaited(counts) = &self.awaited;
-        // Only requests of this connection change the count, and they run on one thread.
+        // Only requests of this connection change the count, on a single thread, so no atomic addition is needed.
         let awaited_len = counts.bytes.load(Ordering::Relaxed) + bytes.len();
         if awaited_len > GRPC_AWAITED_LEN_MAX {
             let message = format!(
@@ -98,12 +99,12 @@ impl TimedBody {
         Self { body, awaited: awaited.clone(), untaken: Arc::clone(untaken), part: None }
     }
 
-    /// The body, which may take its time.
+    /// Returns the body without limits, for streams of requests.
     pub(super) fn without_limit(self) -> Incoming {
         self.body
     }
 
-    /// The part that has arrived; it begins when something is first missing.
+    /// Returns the part that has arrived; created when the message is first found incomplete.
     fn part(&mut self) -> Result<&mut Part, Status> {
         if self.part.is_none() {
             self.part = Some(Box::new(self.awaited.begin()?));
@@ -111,20 +112,20 @@ impl TimedBody {
         Ok(self.part.as_mut().expect("it was set above"))
     }
 
-    /// Hands on a message that has arrived whole.
+    /// Passes on a complete message.
     fn whole(&self, message: Bytes) -> Result<Frame<Bytes>, BodyError> {
-        // Not before: a call that is refused while it arrives is reset, and the library ends a connection with many resets.
+        // Check only now: a call rejected earlier would be reset, and the library closes connections with many resets.
         self.untaken.check_room()?;
         Ok(Frame::data(message))
     }
 
-    /// Keeps bytes of a message until the rest arrives.
+    /// Stores bytes of a message until the rest arrives.
     fn keep(&mut self, bytes: &Bytes) -> Result<(), Status> {
         if bytes.is_empty() { Ok(()) } else { self.part()?.push(bytes) }
     }
 
     fn poll_whole(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // The first frame. Mostly it has the whole message, and the body may end with a frame of its own.
+        // First frame. It usually contains the whole message; the end of the body may follow as a separate frame.
         let mut first = Bytes::new();
         loop {
             match Pin::new(&mut self.body).poll_frame(context) {
@@ -144,7 +145,7 @@ impl TimedBody {
                     if let Err(refusal) = self.keep(&first).and_then(|()| self.keep(&bytes)) {
                         return Poll::Ready(Some(Err(refusal.into())));
                     }
-                    // A message may arrive in thousands of frames.
+                    // A message may arrive in thousands of frames, so give way between them.
                     if !may_run(context) {
                         return Poll::Pending;
                     }

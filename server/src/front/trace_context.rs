@@ -1,4 +1,4 @@
-//! The trace context of a request: its header `traceparent`, which the W3C recommendation Trace Context defines.
+//! Trace context of a request: the `traceparent` header of the W3C recommendation Trace Context.
 
 use crate::driver::Local;
 use http::{HeaderMap, HeaderValue};
@@ -7,8 +7,8 @@ use waymaker_protocol::TraceParent;
 
 const NAME: &str = "traceparent";
 
-/// Returns the trace context of an HTTP request. An invalid header counts as none, as the recommendation says. A server that exports no
-/// traces does not look at it.
+/// Returns the trace context of an HTTP request. An invalid header counts as missing, as the recommendation requires. A
+/// server that exports no traces ignores the header.
 pub(super) fn of_headers(headers: &HeaderMap) -> Option<TraceParent> {
     only(headers.get_all(NAME).iter().map(HeaderValue::as_bytes))
 }
@@ -24,6 +24,6 @@ fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<TraceParent> {
     }
     let value = values.next()?;
     let parent = std::str::from_utf8(value).ok()?.parse().ok()?;
-    // Of several values none counts.
+    // If the header occurs several times, it is invalid.
     values.next().is_none().then_some(parent)
 }

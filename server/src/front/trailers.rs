@@ -1,14 +1,14 @@
-//! The end of a gRPC answer whose body is not of tonic.
+//! Trailers of gRPC responses whose body is not made by tonic.
 
 use http_body::Frame;
 use hyper::HeaderMap;
 use hyper::body::Bytes;
 use tonic::Status;
 
-/// Returns the last frame of an answer that ends with this status. The status has no details.
+/// Returns the trailers of a response with this status. The status must have no details.
 pub(super) fn trailers(status: &Status) -> Frame<Bytes> {
     let mut headers = HeaderMap::new();
-    // Only a status with details may be too long.
+    // Adding fails only for a status with details that are too long.
     let _ = status.add_header(&mut headers);
     Frame::trailers(headers)
 }

@@ -1,11 +1,12 @@
-//! Calls that a server which stops does not serve.
+//! Calls that a stopping server does not serve.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use tonic::Status;
 
-/// The mark of a status that no client is to see: nothing was done, and another server, or the next one, may serve the call.
+/// Marker of a status that clients must not see: the call changed nothing, and another server or the next process may
+/// serve it.
 #[derive(Debug)]
 struct Unserved;
 
@@ -17,15 +18,15 @@ impl fmt::Display for Unserved {
 
 impl Error for Unserved {}
 
-/// Returns the status of a call that was not served and changed nothing. The call ends with its connection, and with
-/// REFUSED_STREAM, so that clients make it again by themselves.
+/// Returns the status of a call that was not served and changed nothing. The call ends together with its connection,
+/// with REFUSED_STREAM, so that clients retry it automatically.
 pub(super) fn unserved() -> Status {
     let mut status = Status::unavailable("the server is stopping");
     status.set_source(Arc::new(Unserved));
     status
 }
 
-/// Whether the status is one of [`unserved`].
+/// Returns whether the status was made by [`unserved`].
 pub(super) fn is_unserved(status: &Status) -> bool {
     status.source().is_some_and(<dyn Error>::is::<Unserved>)
 }

@@ -1,7 +1,8 @@
-//! Answers that a client does not take.
+//! Responses that a client has not taken yet.
 //!
-//! A call has an answer before its client makes room for it. So the answers of one connection that its client has not taken are counted in
-//! bytes. Beyond a limit calls are refused: a client that asks and does not read costs that much memory.
+//! A call produces its response before its client makes room for it. Each connection therefore counts the bytes of the
+//! responses that its client has not taken, and rejects calls above a limit. This bounds the memory that a client
+//! without reads can occupy.
 
 use super::rejection::reject;
 use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
@@ -14,17 +15,17 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
 
-/// Number of bytes of answers that the client of one connection has not taken.
+/// Number of response bytes that the client of one connection has not taken.
 #[derive(Debug, Default)]
 pub(super) struct Untaken(AtomicUsize);
 
 impl Untaken {
     fn add(&self, len: isize) {
-        // Only answers of this connection change the number, and they are on one thread.
+        // Only responses of this connection change the number, on a single thread, so no atomic addition is needed.
         self.0.store(self.0.load(Relaxed).wrapping_add_signed(len), Relaxed);
     }
 
-    /// Refuses a call if its answer has no room.
+    /// Rejects a call if there is no room for its response.
     pub(super) fn check_room(&self) -> Result<(), Status> {
         if self.0.load(Relaxed) < GRPC_UNTAKEN_LEN_MAX {
             return Ok(());
@@ -36,7 +37,7 @@ impl Untaken {
     }
 }
 
-/// A number of bytes that count as untaken until this is dropped.
+/// Counts a number of bytes as untaken until it is dropped.
 #[derive(Debug)]
 struct Counted {
     untaken: Arc<Untaken>,
@@ -56,22 +57,22 @@ impl Drop for Counted {
     }
 }
 
-/// The body of an answer.
+/// Body of a response.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// The rest of the message, if it was encoded at the beginning.
+    /// Rest of the message, if the message was encoded in advance.
     message: Bytes,
-    /// Set with `message`. The whole message counts until its last piece is taken.
+    /// Set together with `message`. The whole message counts until its last piece is taken.
     counted: Option<Counted>,
-    /// The next frame after the message.
+    /// Next frame after the message.
     end: Option<Box<Result<Frame<Bytes>, Status>>>,
-    /// The rest of the frames.
+    /// Remaining frames.
     body: Body,
 }
 
 impl Answer {
-    /// Returns the body of an answer in one message, which is encoded now. The encoder of a message that is not short is dropped: it may keep
-    /// far more memory than the message has bytes.
+    /// Creates the body of a single-message response and encodes the message now. For a longer message the encoder is
+    /// dropped, because it may keep far more memory than the message has bytes.
     pub(super) fn whole(body: Body, untaken: Arc<Untaken>, context: &mut Context<'_>) -> Self {
         let mut answer = Self::stream(body);
         while let Poll::Ready(frame) = Pin::new(&mut answer.body).poll_frame(context) {
@@ -84,7 +85,7 @@ impl Answer {
                     }
                     answer.message = Bytes::copy_from_slice(&message);
                 }
-                // The libraries encode a message into one frame.
+                // The libraries encode each message into one frame, so this is the next message.
                 Some(Ok(frame)) if frame.is_data() => {
                     answer.end = Some(Box::new(Ok(frame)));
                     break;
@@ -100,7 +101,7 @@ impl Answer {
         answer
     }
 
-    /// Returns the body of an answer that has many messages, each of which is made when its client takes it.
+    /// Creates the body of a response with many messages, each of which is made when the client takes it.
     pub(super) fn stream(body: Body) -> Self {
         Self { message: Bytes::new(), counted: None, end: None, body }
     }
@@ -116,8 +117,8 @@ impl http_body::Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let own = self.get_mut();
         if own.message.len() > GRPC_PIECE_LEN {
-            // The library takes a piece whole as soon as the client takes any of it. As a part of the message, the piece would keep all of it in
-            // memory.
+            // The library takes a whole piece as soon as the client has room for any of it. Copy the piece: a slice
+            // would keep the whole message in memory.
             let piece = Bytes::copy_from_slice(&own.message.split_to(GRPC_PIECE_LEN));
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }

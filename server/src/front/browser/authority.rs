@@ -1,4 +1,4 @@
-//! The host and port of a `Host` header or an origin, in one form that can be compared.
+//! Host and port of a `Host` header or an origin, normalized for comparison.
 
 use http::uri;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,17 +6,17 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Host and port, as `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Authority {
-    /// In small letters, without the dot that may end a full name. An IPv6 address is in brackets.
+    /// Host in lowercase, without the final dot of a fully qualified name. An IPv6 address is in brackets.
     pub(super) host: String,
     pub(super) port: Option<u16>,
 }
 
 impl Authority {
-    /// Parses the text; `None` if it is more or less than a host and a port.
+    /// Parses the text. Returns `None` if it is not exactly a host with an optional port.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let parsed: uri::Authority = text.parse().ok()?;
         let host = parsed.host();
-        // A user would precede the host; a port follows it.
+        // User information would precede the host; only a port may follow it.
         let port = match text.strip_prefix(host)? {
             "" => None,
             port => Some(port.strip_prefix(':')?.parse().ok()?),

@@ -1,8 +1,10 @@
-//! Protection of the HTTP ports against web pages. A browser on the same machine or network sends requests of any page that it shows.
+//! Protection of the HTTP ports against web pages. A browser on the same machine or network sends requests on behalf of
+//! any page that it shows.
 //!
-//! A page of another origin says so itself: its WebSockets and its requests with effects carry `Origin`, and the rest carries
-//! `Sec-Fetch-Site`. A page that rebinds its own DNS name to the address of this server passes as the same origin, but its `Host` is that
-//! name. `rule` decides from these headers alone. `--http-hosts` and `--http-origins` allow more.
+//! Requests of pages of other origins are recognizable: WebSocket handshakes and requests with side effects carry
+//! `Origin`, and other requests carry `Sec-Fetch-Site`. A page that rebinds its own DNS name to the address of this
+//! server looks like the same origin, but its `Host` header contains that name. `rule` decides from these headers
+//! alone. The options `--http-hosts` and `--http-origins` allow more.
 
 mod authority;
 mod options;
@@ -20,7 +22,7 @@ use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue, VARY};
 use rule::Refusal;
 use std::sync::Arc;
 
-/// Returns the router behind the rule: a refused request reaches none of its paths.
+/// Wraps a router in the rule, so that a refused request reaches none of its routes.
 pub(super) fn guard(router: Router, rule: Rule) -> Router {
     router.layer(from_fn_with_state(Arc::new(rule), apply))
 }

@@ -1,4 +1,4 @@
-//! Options that say which names and web pages may use the HTTP ports.
+//! Options for the host names and web pages that may use the HTTP ports.
 
 use super::authority::Authority;
 use crate::options::heading;
@@ -6,7 +6,7 @@ use clap::Args;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-/// Entry that allows everything.
+/// List entry that allows everything.
 const EVERY: &str = "*";
 
 /// Names and web pages that may use the HTTP ports, in addition to the names and pages of the server itself.
@@ -28,13 +28,13 @@ pub struct BrowserConfig {
 /// Entry of `--http-hosts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllowedHost {
-    /// Every name.
+    /// Allows every name.
     Every,
-    /// This name.
+    /// Allows this name.
     Name(String),
 }
 
-/// Text that is no entry of `--http-hosts`.
+/// Error for text that is not an entry of `--http-hosts`.
 #[derive(Debug, thiserror::Error)]
 #[error("use a host name without scheme, port and path, such as locks.example, or `*`")]
 pub struct BadHost;
@@ -56,9 +56,9 @@ impl FromStr for AllowedHost {
 /// Entry of `--http-origins`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllowedOrigin {
-    /// Every origin.
+    /// Allows every origin.
     Every,
-    /// This origin.
+    /// Allows this origin.
     Origin(Origin),
 }
 
@@ -93,7 +93,7 @@ impl AllowedOrigin {
     }
 }
 
-/// Text that is no entry of `--http-origins`.
+/// Error for text that is not an entry of `--http-origins`.
 #[derive(Debug, thiserror::Error)]
 #[error("use an origin SCHEME://HOST[:PORT] without a path, such as https://app.example, or `*`")]
 pub struct BadOrigin;
@@ -126,7 +126,7 @@ impl Origin {
         Self { authority: authority.without_default_port(&scheme), scheme }
     }
 
-    /// Parses the value of an `Origin` header; `None` for `null`, the origin of pages that hide theirs.
+    /// Parses the value of an `Origin` header. Returns `None` for `null`, which hides the origin of the page.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (scheme, authority) = text.split_once("://")?;
         let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())

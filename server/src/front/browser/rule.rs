@@ -1,4 +1,4 @@
-//! Which HTTP requests are served, judged by the headers that a web page cannot choose.
+//! Rule that admits HTTP requests, based on headers that a web page cannot choose.
 
 use super::authority::Authority;
 use super::options::{AllowedHost, AllowedOrigin, BrowserConfig, Origin};
@@ -9,10 +9,10 @@ static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 static FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 static FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Paths that serve every request: health checks use any name of the server, and learn only whether the server is ready.
+/// Paths that serve every request: health checks may use any name of the server, and they reveal only its readiness.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// The rule of one listener.
+/// Rule of one listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     config: BrowserConfig,
@@ -22,10 +22,10 @@ pub(crate) struct Rule {
     scheme: &'static str,
 }
 
-/// Why a request is refused.
+/// Reason to refuse a request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The request names no host, several, or a malformed one.
+    /// The request has no `Host` header, several of them, or a malformed one.
     #[error("the request needs one valid Host header")]
     BadHost,
     /// The request names a host that is not this server.
@@ -39,7 +39,7 @@ pub(super) enum Refusal {
         "web pages of the origin {0:?} may not use this server; to allow them, add the origin to --http-origins"
     )]
     OtherOrigin(String),
-    /// A page of another origin loads the response as a part of itself.
+    /// A page of another origin embeds the response.
     #[error(
         "web pages of other sites may not embed responses of this server; only --http-origins '*' allows it"
     )]
@@ -58,7 +58,7 @@ impl Refusal {
 }
 
 impl Rule {
-    /// Returns the rule of the listener at this address.
+    /// Creates the rule of the listener at this address.
     pub(crate) fn new(config: &BrowserConfig, listen: Option<&str>, is_encrypted: bool) -> Self {
         Self {
             config: config.clone(),
@@ -67,12 +67,13 @@ impl Rule {
         }
     }
 
-    /// Returns whether the response to a page depends on its origin.
+    /// Returns whether the responses depend on the origin of the page.
     pub(super) fn tells_origins_apart(&self) -> bool {
         !self.config.origins.is_empty() && !self.allows_every_origin()
     }
 
-    /// Returns the value of `Access-Control-Allow-Origin` for the response, if a page of another origin may read it.
+    /// Admits or refuses a request. Returns the value of `Access-Control-Allow-Origin` if a page of another origin may
+    /// read the response.
     pub(super) fn judge<B>(&self, request: &Request<B>) -> Result<Option<HeaderValue>, Refusal> {
         let reader = self.judge_host(request).and_then(|host| self.judge_page(request, host));
         if reader.is_err() && OPEN_PATHS.contains(&request.uri().path()) { Ok(None) } else { reader }
@@ -127,9 +128,9 @@ impl Rule {
     }
 }
 
-/// Returns the host that a request names. Only requests of HTTP/1.0 may name none; no browser sends those.
+/// Returns the host that a request names. Only HTTP/1.0 requests may name none, and no browser sends those.
 fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Refusal> {
-    // RFC 9112: a host in the request line takes the place of the header.
+    // RFC 9112: a host in the request line replaces the header.
     if let Some(authority) = request.uri().authority() {
         return Authority::parse(authority.as_str()).map(Some).ok_or(Refusal::BadHost);
     }
@@ -141,7 +142,8 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Returns whether a page of another origin requests an image, a script, a frame or the like. Links to the server are followed.
+/// Returns whether a page of another origin requests an embedded resource, such as an image, script or frame. Links to
+/// the server are allowed.
 fn is_embedded<B>(request: &Request<B>) -> bool {
     let is =
         |name: &HeaderName, value: &str| request.headers().get(name).is_some_and(|actual| actual == value);
@@ -166,7 +168,7 @@ mod tests {
         Rule::new(&config, Some("locks.internal:7422"), false)
     }
 
-    /// Judges a request of `METHOD PATH` and lines of headers.
+    /// Judges a request that is given as `METHOD PATH` and header lines.
     fn judge(rule: &Rule, text: &str) -> Result<Option<String>, u16> {
         let mut lines = text.lines();
         let (method, path) = lines.next().unwrap().split_once(' ').unwrap();

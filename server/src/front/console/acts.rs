@@ -1,4 +1,4 @@
-//! Acts of operators by the console. Each act needs a reason, which is written to the audit log.
+//! Operator actions in the console. Each action needs a reason, which is recorded in the audit log.
 
 use super::keys;
 use super::operator::{Operator, Space};
@@ -17,14 +17,14 @@ use waymaker_protocol::{
     DescribePool, ForceRelease, Freeze, NamespaceKind, PoolOrder, Request, Response, SetCapacity,
 };
 
-/// Characters of a message about a body, which may quote the body.
+/// Maximum length in characters of an error message about a body, which may quote the body.
 const PROBLEM_CHARS_MAX: usize = 200;
-/// A header that a page of another origin cannot send without the consent of this server.
+/// Header that a page of another origin can send only with the consent of this server.
 const OWN_HEADER: &str = "x-waymaker-console";
 
 type Result<T> = std::result::Result<T, Problem>;
 
-/// Reads the body of an act.
+/// Reads the body of an action.
 async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T> {
     if !headers.contains_key(OWN_HEADER) {
         return Err(Problem::bad_input(OWN_HEADER, "the header is required"));
@@ -34,7 +34,7 @@ async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T>
         NoBody::Late => Problem::late_body(),
         NoBody::Broken => Problem::bad_input("body", "could not be read"),
     })?;
-    // Members by their places in a list would be read as well.
+    // The decoder would also accept a list of the members in order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::bad_input("body", "must be a JSON object"));
     }
@@ -91,14 +91,14 @@ struct FreezeBody {
     namespace: String,
     #[serde(default)]
     prefix: String,
-    /// Names a prefix that is not text.
+    /// Hexadecimal form of a prefix that is not valid text.
     prefix_hex: Option<String>,
     #[serde(default)]
     thaw: bool,
     reason: String,
 }
 
-/// Refuses new grants of keys with a prefix, or serves them again.
+/// Freezes or thaws a prefix of keys. New grants of frozen keys are refused.
 pub(super) async fn freeze(operator: Operator, headers: HeaderMap, body: Body) -> Result<Answer> {
     #[derive(Serialize)]
     struct Frozen {
@@ -131,18 +131,18 @@ struct ResizeBody {
     reason: String,
 }
 
-/// Sets the capacity of a pool. The order of its waiters stays.
+/// Sets the capacity of a pool. The order of its waiters stays the same.
 pub(super) async fn resize(operator: Operator, headers: HeaderMap, body: Body) -> Result<Answer> {
     #[derive(Serialize)]
     struct Resized {
         capacity: u64,
-        /// `None` if the pool could not be read after the act.
+        /// Permits in use; `None` if the pool could not be read after the action.
         in_use: Option<u64>,
     }
     let body: ResizeBody = read(&headers, body).await?;
     let reason = check_reason(&body.reason)?;
     if body.capacity == 0 {
-        // The engine would remove the pool.
+        // The engine would remove a pool with capacity 0.
         return Err(Problem::bad_input("capacity", "must be at least 1"));
     }
     let space = operator.space(&body.namespace, Rights::RESIZE)?;
@@ -158,7 +158,7 @@ pub(super) async fn resize(operator: Operator, headers: HeaderMap, body: Body) -
     Ok(json(Resized { capacity: body.capacity, in_use }))
 }
 
-/// Order of the waiters of a pool, and permits in use.
+/// Returns the waiter order of a pool and the permits in use.
 async fn pool(space: &Space, name: &[u8]) -> Result<(PoolOrder, u64)> {
     let read = |response: Response<'_>| match response {
         Response::PoolDescribed(pool) => Some((pool.order, pool.held)),

@@ -1,12 +1,13 @@
-//! Keys and paths as the console shows and takes them.
+//! Keys and paths in the console's requests and responses.
 //!
-//! A key is any bytes. So each one is given as text for people, and in hexadecimal digits, by which a request can name it again.
+//! A key can contain any bytes. The console therefore shows each key as text for people and as hexadecimal digits, with
+//! which a request can name it exactly.
 
 use super::problem::Problem;
 use crate::front::shown::text;
 use waymaker_protocol::{NamespaceKind, PathKey};
 
-/// Returns a key, or a path, as people read it.
+/// Formats a key or a path for people.
 pub(super) fn shown(kind: NamespaceKind, key: &[u8]) -> String {
     if kind != NamespaceKind::Tree {
         return text(key);
@@ -16,10 +17,10 @@ pub(super) fn shown(kind: NamespaceKind, key: &[u8]) -> String {
     segments.join("/")
 }
 
-/// Returns the key that a request names as text, which is a path in a tree.
+/// Returns the key for a text; in a tree, the text is a path with slashes.
 ///
 /// # Errors
-/// If the path is too long.
+/// Fails if the path is too long.
 pub(super) fn of_text(kind: NamespaceKind, text: &str) -> Result<Vec<u8>, Problem> {
     if kind != NamespaceKind::Tree {
         return Ok(text.as_bytes().to_vec());
@@ -29,10 +30,10 @@ pub(super) fn of_text(kind: NamespaceKind, text: &str) -> Result<Vec<u8>, Proble
     Ok(path)
 }
 
-/// Returns the key that a request names by the hexadecimal digits in this field.
+/// Returns the key for the hexadecimal digits in this field.
 ///
 /// # Errors
-/// If they are no such digits.
+/// Fails if the text is not pairs of hexadecimal digits.
 pub(super) fn of_hex(field: &str, digits: &str) -> Result<Vec<u8>, Problem> {
     unhex(digits).ok_or_else(|| Problem::bad_input(field, "must be pairs of hexadecimal digits"))
 }

@@ -1,4 +1,4 @@
-//! The state of the server as server-sent events, one each second.
+//! State of the server as server-sent events, one per second.
 
 use super::keys;
 use super::operator::Operator;
@@ -34,48 +34,48 @@ use waymaker_engine::{Access, LogState, QuorumState, Rights};
 use waymaker_protocol::Hex;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Age up to which a state is sent again to another client.
+/// Maximum age of a state that is reused for another client.
 const FRESH: Duration = Duration::from_millis(500);
-/// Characters of a key that are sent.
+/// Maximum number of characters sent of a key.
 const SHOWN_CHARS_MAX: usize = 128;
-/// Keys with the most waits that are sent.
+/// Maximum number of contended keys in an event.
 const CONTENDED_MAX: usize = 32;
-/// Bytes of names and keys after which no further key is sent.
+/// Total length of names and keys in bytes after which no more keys are added to an event.
 const CONTENDED_LEN_MAX: usize = 12 << 10;
-/// Multiples of it modulo 1 lie far from each other.
+/// Multiples of this number modulo 1 are spread evenly.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
-/// Clients to which a server sends events at the same time.
+/// Maximum number of clients that receive events at the same time.
 const VIEWER_COUNT_MAX: usize = 256;
 
-/// Collects the state of a server, once for all clients.
+/// Collects the state of a server once for all clients.
 #[derive(Debug)]
 pub(super) struct Live {
     metrics: Arc<Metrics>,
-    /// Locked while a state is collected.
+    /// Latest state. Locked while a state is collected.
     newest: Arc<tokio::sync::Mutex<Option<Newest>>>,
-    /// One for each further client.
+    /// One permit for each further client.
     places: Arc<Semaphore>,
     /// Number of clients so far.
     viewer_count: AtomicU32,
 }
 
-/// The state that was collected last.
+/// Latest collected state.
 #[derive(Debug)]
 struct Newest {
     at: Instant,
     collected: Arc<Collected>,
 }
 
-/// The state of a server at one moment.
+/// State of a server at one moment.
 #[derive(Debug)]
 struct Collected {
-    /// JSON of the part of an event that is the same for all operators, without the last brace.
+    /// JSON of the event part that is the same for all operators, without the final brace.
     numbers: String,
-    /// Most waits first.
+    /// Contended keys, sorted by descending number of waits.
     contended: Vec<Contended>,
 }
 
-/// The part of an event that is the same for all operators.
+/// Event part that is the same for all operators.
 #[derive(Serialize)]
 struct Numbers {
     time_ms: i64,
@@ -112,7 +112,7 @@ struct Durations {
     renew_slack: Counts,
 }
 
-/// A histogram; the last bucket has no bound.
+/// Histogram; the last bucket has no upper bound.
 #[derive(Serialize)]
 struct Counts {
     counts: Vec<u64>,
@@ -139,7 +139,7 @@ struct Quorum {
     request: Counts,
 }
 
-/// The part of an event for one operator.
+/// Event part for one operator.
 #[derive(Serialize)]
 struct OwnPart<'a> {
     identity: Option<&'a str>,
@@ -149,7 +149,7 @@ struct OwnPart<'a> {
 #[derive(Serialize)]
 struct ContendedRow {
     namespace: String,
-    /// Whether a request can name the namespace.
+    /// Whether a request can name the namespace, which requires UTF-8.
     is_text: bool,
     kind: &'static str,
     key: String,
@@ -169,9 +169,10 @@ impl Live {
         }
     }
 
-    /// Returns the state now. A thread of its own collects it, because a worker would serve no client meanwhile.
+    /// Returns the current state. A separate thread collects it, because a worker would serve no client in the
+    /// meantime.
     async fn collect(&self) -> Arc<Collected> {
-        // Locked until the state is collected, even if the client leaves.
+        // The lock is held until the state is collected, even if the client disconnects.
         let mut newest = Arc::clone(&self.newest).lock_owned().await;
         if let Some(Newest { at, collected }) = &*newest
             && at.elapsed() < FRESH
@@ -276,7 +277,7 @@ impl Quorum {
     }
 }
 
-/// Sends the state of the server for as long as the client may read it.
+/// Sends the state of the server as long as the client may read it.
 pub(super) async fn show(State(live): State<Arc<Live>>, operator: Operator) -> Result<Response, Problem> {
     let checked = operator.caller.check_metrics_right();
     checked.map_err(|message| Problem::unauthorized(message.to_owned()))?;
@@ -297,7 +298,7 @@ struct Viewer {
 type Coming = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
 
 impl Viewer {
-    /// Makes the event of this instant. `None`: the client may not read another one, or the server stops.
+    /// Creates the event for this time. Returns `None` if the client may not read further events or the server stops.
     async fn event(self: Arc<Self>, at: Deadline) -> Option<Bytes> {
         let mut finishing = Local::with(Local::finishing);
         tokio::select! {
@@ -315,10 +316,10 @@ impl Viewer {
         Some(format!("data: {},{own}\n\n", collected.numbers).into())
     }
 
-    /// Returns whether the identity is still valid and has the right.
+    /// Returns whether the identity is still valid and still has the right.
     fn may_go_on(&self) -> bool {
         let Some(identity) = &self.operator.caller.identity else {
-            // A server without an access file may have got one.
+            // The server started without an access file but may have loaded one since.
             return Local::with(|local| !local.node.access.policy().has_rules());
         };
         Local::with(|local| {
@@ -329,7 +330,7 @@ impl Viewer {
 
     /// Returns the keys with the most waits that the client may list.
     async fn contention(&self, contended: &[Contended]) -> Vec<ContendedRow> {
-        // Rights cost much more to find than to look up, and most keys share few namespaces.
+        // Finding the rights in a namespace is expensive and most keys share few namespaces, so cache them.
         let mut accesses: BTreeMap<&[u8], Option<Access>> = BTreeMap::new();
         let (mut rows, mut len) = (Vec::new(), 0);
         for Contended { namespace, kind, waits_per_s, key } in contended {
@@ -359,10 +360,10 @@ impl Viewer {
     }
 }
 
-/// The events as the body of a response.
+/// Events as the body of a response.
 struct Events {
     viewer: Arc<Viewer>,
-    /// When the coming event is due.
+    /// Time at which the next event is due.
     due: Deadline,
     coming: Coming,
 }
@@ -371,7 +372,7 @@ impl Events {
     fn new(viewer: Viewer) -> Self {
         let (viewer, now) = (Arc::new(viewer), Deadline::now());
         let coming = Box::pin(Arc::clone(&viewer).event(now));
-        // The second event follows after 500 to 1,500 ms, so that clients that come together do not stay together.
+        // The second event follows after 500 to 1,500 ms. This spreads clients that connect at the same time.
         let number = viewer.live.viewer_count.fetch_add(1, Ordering::Relaxed);
         let phase = INTERVAL.mul_f64(f64::from(number) * GOLDEN_RATIO % 1.0);
         Self { viewer, due: now + phase - INTERVAL / 2, coming }
@@ -393,8 +394,8 @@ impl http_body::Body for Events {
     }
 }
 
-/// Returns when the event after this one is due. A client that reads slowly misses events, and keeps its place within a second, so that
-/// not all clients are due at once.
+/// Returns the time of the next event. A slow client misses events but keeps its offset within a second, so that
+/// clients stay spread.
 fn due_after(due: Deadline, now: Deadline) -> Deadline {
     let missed_count = now.saturating_duration_since(due).as_secs() as u32;
     due + INTERVAL * (missed_count + 1)

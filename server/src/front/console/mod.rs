@@ -1,7 +1,8 @@
-//! The console: a page for operators on the port for HTTP, and the JSON interface that it uses.
+//! Console: a web page for operators on the HTTP port, and the JSON interface that it uses.
 //!
-//! `page` serves the files of the page. `live` sends the state of the server each second. `questions` reads, `acts` changes; both ask the
-//! worker through an `operator`, which has the rights of the request's identity. `problem` is what goes wrong.
+//! `page` serves the files of the page. `live` sends the state of the server every second. `questions` contains the
+//! read requests and `acts` the changes. Both send worker requests through an `operator`, which has the rights of the
+//! request's identity. `problem` defines the errors.
 
 mod acts;
 mod keys;
@@ -19,7 +20,7 @@ use live::Live;
 use problem::Problem;
 use std::sync::Arc;
 
-/// Its part of the port for HTTP.
+/// Returns the console's routes for the HTTP port.
 pub(super) fn routes(metrics: &Arc<Metrics>) -> Router {
     let api = Router::new()
         .route("/live", get(live::show))

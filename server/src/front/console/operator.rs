@@ -1,4 +1,4 @@
-//! The client of one request of the console, with the rights of its identity.
+//! Client of a console request, with the rights of its identity.
 
 use super::problem::Problem;
 use crate::access::Policy;
@@ -11,23 +11,23 @@ use serde::Serialize;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Who makes a request.
+/// Client that makes a request.
 #[derive(Debug)]
 pub(super) struct Operator {
     pub(super) caller: FrontCaller,
 }
 
-/// A namespace that exists, with a lane in it.
+/// Existing namespace, with a lane in it.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) number: u16,
     pub(super) kind: NamespaceKind,
-    /// Rights of the operator. `None`: all rights.
+    /// Rights of the operator; `None` means all rights.
     pub(super) access: Option<Access>,
     inlet: Inlet,
 }
 
-/// Operations that the operator may use in a namespace, at least with some keys.
+/// Operations that the operator may use in a namespace, for at least one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct May {
     list: bool,
@@ -41,23 +41,23 @@ impl May {
     const RIGHTS: [Rights; 5] =
         [Rights::LIST, Rights::INSPECT, Rights::FORCE_RELEASE, Rights::FREEZE, Rights::RESIZE];
 
-    /// Returns the operations in a namespace of this kind in which the operator has these rights. Only a pool has a capacity.
+    /// Returns the operations in a namespace of this kind with these rights. Only pools have a capacity.
     fn of(kind: NamespaceKind, may: impl Fn(Rights) -> bool) -> Self {
-        // A namespace for rates has no claims.
+        // A namespace for rate limits has no claims.
         let has_claims = kind != NamespaceKind::Limit;
         Self {
             list: may(Rights::LIST) && has_claims,
             inspect: may(Rights::INSPECT) && has_claims,
             force_release: may(Rights::FORCE_RELEASE) && has_claims,
             freeze: may(Rights::FREEZE) && has_claims,
-            // The order of the waiters is read first.
+            // Resizing reads the order of the waiters first, which needs the right to inspect.
             resize: may(Rights::RESIZE) && may(Rights::INSPECT) && kind == NamespaceKind::Pool,
         }
     }
 }
 
 impl Operator {
-    /// Returns the operations that the operator may use in each namespace. To be called once for many namespaces.
+    /// Returns a function for the allowed operations in each namespace. Prepare it once for many namespaces.
     pub(super) fn may(&self, policy: &Policy) -> impl Fn(&[u8], NamespaceKind) -> May {
         let allowed = May::RIGHTS.map(|right| (right, policy.allowing(self.caller.identity.as_ref(), right)));
         move |namespace, kind| {
@@ -65,7 +65,8 @@ impl Operator {
         }
     }
 
-    /// Opens a lane in the namespace of this name. It makes no namespace. A client without the right does not learn whether there is one.
+    /// Opens a lane in an existing namespace; never creates one. A client without the right does not learn whether the
+    /// namespace exists.
     pub(super) fn space(&self, name: &str, right: Rights) -> Result<Space, Problem> {
         if name.is_empty() {
             return Err(Problem::bad_input("namespace", "must be the name of a namespace"));
@@ -82,7 +83,7 @@ impl Operator {
     }
 }
 
-/// Finds out who makes a request.
+/// Identifies the client of a request.
 impl<S: Sync> FromRequestParts<S> for Operator {
     type Rejection = Problem;
 
@@ -93,14 +94,14 @@ impl<S: Sync> FromRequestParts<S> for Operator {
 }
 
 impl Space {
-    /// Returns the operations that the operator may use here.
+    /// Returns the operations that the operator may use in this namespace.
     pub(super) fn may(&self) -> May {
         May::of(self.kind, |right| {
             self.access.as_ref().is_none_or(|access| access.somewhere().contains(right))
         })
     }
 
-    /// Asks, and reads the response.
+    /// Sends a request and reads the response.
     pub(super) async fn ask<T>(
         &self,
         request: Request<'_>,

@@ -1,4 +1,4 @@
-//! The files of the page. They are part of the program, and load nothing from elsewhere.
+//! Files of the page. They are compiled in and load nothing from other servers.
 
 use axum::Router;
 use axum::response::{IntoResponse, Redirect};
@@ -11,7 +11,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Only files of this server run, and no other page may show this one in a frame.
+/// Content security policy: only files of this server run, and no other page may embed this one in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
@@ -41,7 +41,7 @@ const FILES: &[(&str, &str, &str)] = &[
     file!("theme.js", JAVASCRIPT),
 ];
 
-/// The paths of the page.
+/// Returns the routes of the page.
 pub(super) fn routes() -> Router {
     FILES.iter().fold(
         Router::new().route("/console/", get(Redirect::permanent("/console"))),
@@ -56,7 +56,7 @@ fn show(media_type: &'static str, text: &'static str) -> impl IntoResponse {
     let headers = [
         (CONTENT_TYPE, media_type),
         (CONTENT_SECURITY_POLICY, POLICY),
-        // A newer server has newer files.
+        // Revalidate always: a newer server has newer files.
         (CACHE_CONTROL, "no-cache"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),

@@ -1,4 +1,4 @@
-//! The parameters of a URL.
+//! URL parameters.
 
 use super::problem::Problem;
 use crate::front::shown::cut;
@@ -7,10 +7,10 @@ use http::Uri;
 use http::request::Parts;
 use std::collections::BTreeMap;
 
-/// Characters of the name of a parameter in a message.
+/// Maximum number of characters of a parameter name in an error message.
 const NAME_CHARS_MAX: usize = 50;
 
-/// The parameters of a URL by name; of several with one name the first counts.
+/// URL parameters by name. If a name occurs several times, the first value counts.
 #[derive(Debug)]
 pub(super) struct Parameters(BTreeMap<String, String>);
 
@@ -18,7 +18,7 @@ impl Parameters {
     fn of(uri: &Uri) -> Result<Self, Problem> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
-            // The decoder writes this character in place of other bytes, so the value could name another key.
+            // The decoder replaces invalid bytes with this character, so the value could name another key.
             if value.contains(char::REPLACEMENT_CHARACTER) {
                 return Err(Problem::bad_input(&cut(name.into_owned(), NAME_CHARS_MAX), "must be UTF-8"));
             }
@@ -27,19 +27,19 @@ impl Parameters {
         Ok(Self(parameters))
     }
 
-    /// Returns the text of a parameter; empty if the URL does not have it.
+    /// Returns the text of a parameter; empty if the URL does not contain it.
     pub(super) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// Returns the number of a parameter. `None` if the URL does not have it.
+    /// Returns the number in a parameter; `None` if the URL does not contain it.
     pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
         let text = self.text(name);
         let number = (!text.is_empty()).then(|| text.parse());
         number.transpose().map_err(|_| Problem::bad_input(name, "must be a number"))
     }
 
-    /// Returns the cursor of a page: 0 for the first one.
+    /// Returns the cursor of a page; 0 for the first page.
     pub(super) fn cursor(&self) -> Result<u64, Problem> {
         self.number("cursor").map(Option::unwrap_or_default)
     }

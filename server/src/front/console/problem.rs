@@ -1,4 +1,4 @@
-//! Why a request of the console failed, as JSON with a status of HTTP.
+//! Errors of console requests, as JSON with an HTTP status.
 
 use crate::access::NotIdentified;
 use crate::driver::{Closed, Reply};
@@ -10,14 +10,14 @@ use serde::Serialize;
 use std::borrow::Cow;
 use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Response as Answer};
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
     #[serde(skip)]
     status: StatusCode,
-    /// For programs: the name of the error of the binary protocol, or `unauthenticated`.
+    /// Error code for programs: the error name of the binary protocol, or `unauthenticated`.
     code: Cow<'static, str>,
-    /// Sentence for people.
+    /// Message for people.
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
@@ -33,51 +33,51 @@ impl Problem {
         Self { status: status_of(code), code: code.name().into(), message, retry_after_ms: None }
     }
 
-    /// A field of the request is wrong.
+    /// Returns the problem of an invalid request field.
     pub(super) fn bad_input(field: &str, message: &str) -> Self {
         Self::new(ErrorCode::BadInput, format!("{field}: {message}"))
     }
 
-    /// There is no such thing.
+    /// Returns the problem of an object that does not exist.
     pub(super) fn not_found(message: String) -> Self {
         Self::new(ErrorCode::NotFound, message)
     }
 
-    /// No rule gives the client a right.
+    /// Returns the problem of a client without the required right.
     pub(super) fn unauthorized(message: String) -> Self {
         Self::new(ErrorCode::Unauthorized, message)
     }
 
-    /// The server stops.
+    /// Returns the problem of a stopping server.
     pub(super) fn stopping() -> Self {
         Self::new(ErrorCode::Shutdown, "the server is stopping".to_owned())
     }
 
-    /// A limit of the server is reached.
+    /// Returns the problem of a reached server limit.
     pub(super) fn overloaded(limit: &str, max: usize) -> Self {
         let message = format!("the server has its maximum of {max} {limit}");
         Self { retry_after_ms: Some(1_000), ..Self::new(ErrorCode::Overloaded, message) }
     }
 
-    /// The path has no such method.
+    /// Returns the problem of a path that does not support the method.
     pub(super) fn wrong_method() -> Self {
         let problem = Self::bad_input("method", "the path does not serve this method");
         Self { status: StatusCode::METHOD_NOT_ALLOWED, ..problem }
     }
 
-    /// The body of the request is too long.
+    /// Returns the problem of a body that is too long.
     pub(super) fn long_body(len_max: usize) -> Self {
         let problem = Self::bad_input("body", &format!("the maximum is {len_max} bytes"));
         Self { status: StatusCode::PAYLOAD_TOO_LARGE, ..problem }
     }
 
-    /// The body of the request did not arrive in time.
+    /// Returns the problem of a body that did not arrive in time.
     pub(super) fn late_body() -> Self {
         let problem = Self::bad_input("body", "did not arrive in time");
         Self { status: StatusCode::REQUEST_TIMEOUT, ..problem }
     }
 
-    /// The answer is none to its request.
+    /// Returns the problem of a response that does not match its request.
     pub(super) fn unexpected() -> Self {
         let message = "the server produced a response that does not match the request";
         Self::new(ErrorCode::Internal, message.to_owned())
@@ -123,7 +123,7 @@ impl From<&ErrorAnswer<'_>> for Problem {
         };
         let problem = Self::new(error.code, message);
         match &error.detail {
-            // The identity is not known any longer.
+            // The identity is no longer valid.
             ErrorDetail::Text { field: b"credentials", .. } if error.code == ErrorCode::Unauthorized => {
                 Self { status: StatusCode::UNAUTHORIZED, code: "unauthenticated".into(), ..problem }
             }

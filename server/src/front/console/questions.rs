@@ -1,4 +1,4 @@
-//! Questions of the console: namespaces, held locks, waiters, one key, frozen prefixes.
+//! Read requests of the console: namespaces, held locks, waiters, single keys and frozen prefixes.
 
 use super::keys;
 use super::operator::{May, Operator, Space};
@@ -22,22 +22,22 @@ use waymaker_protocol::{
     PoolDescribed, Request, Response,
 };
 
-/// Rows of a page, unless the request names fewer.
+/// Maximum number of rows in a page; requests may ask for fewer.
 const ROW_COUNT_MAX: u16 = 256;
-/// Pages of the server in which the rows of one page are looked for. After that, the page may be empty although others follow.
+/// Maximum number of server pages scanned for the rows of one page. The page may then be empty although others follow.
 const LOCK_PAGES_MAX: usize = 64;
-/// Bytes of keys, owners and metadata after which a page ends.
+/// Total length of keys, owners and metadata in bytes after which a page ends.
 const LOCKS_LEN_MAX: usize = 64 * 1024;
-/// Waiters that are shown.
+/// Maximum number of waiters in a response.
 const WAITER_COUNT_MAX: usize = 100;
-/// Pages in which the longest waiters are looked for. Each one looks at 4,096 claims at most.
+/// Maximum number of server pages scanned for the longest waiters. Each page covers at most 4,096 claims.
 const WAITING_PAGES_MAX: usize = 1_024;
-/// Waiters that are compared.
+/// Maximum number of waiters that are compared.
 const COMPARED_WAITERS_MAX: usize = 100_000;
 
 type Result<T> = std::result::Result<T, Problem>;
 
-/// An answer that no cache keeps.
+/// Creates a JSON response that caches must not store.
 pub(super) fn json(value: impl Serialize) -> Answer {
     let text = json_text(&value);
     let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
@@ -47,7 +47,7 @@ pub(super) fn json(value: impl Serialize) -> Answer {
 #[derive(Serialize)]
 struct NamespaceRow {
     name: String,
-    /// Whether a request can name the namespace.
+    /// Whether a request can name the namespace, which requires UTF-8.
     is_text: bool,
     kind: &'static str,
     held: u64,
@@ -66,7 +66,7 @@ pub(super) async fn namespaces(operator: Operator, parameters: Parameters) -> Re
         next: Option<String>,
     }
     let cursor = parameters.cursor()?;
-    // A name that is not UTF-8 cannot be in a URL.
+    // A URL can contain only names that are UTF-8.
     let is_text = |name: &[u8]| std::str::from_utf8(name).is_ok();
     let Some((_, name)) = some_namespace(operator.caller.identity.as_ref(), is_text).await else {
         return Ok(json(Page { namespaces: Vec::new(), next: None }));
@@ -127,12 +127,12 @@ struct WaiterRow {
     request_id: String,
 }
 
-/// The id of a claim; empty if the operator may not know it.
+/// Formats the id of a claim; empty if the operator may not see it.
 fn id(id: waymaker_protocol::LockId) -> String {
     if id == waymaker_protocol::LockId::default() { String::new() } else { id.to_string() }
 }
 
-/// `None`: without end.
+/// Returns the remaining time; `None` if it is unlimited.
 fn remaining(remaining_ms: u32) -> Option<u32> {
     (remaining_ms != WAIT_FOREVER_MS).then_some(remaining_ms)
 }
@@ -168,7 +168,7 @@ fn waiter_row(kind: NamespaceKind, waiter: &ListedLock<'_>) -> WaiterRow {
     }
 }
 
-/// One page of the claims of a namespace.
+/// Claims of a namespace, read page by page.
 struct Claims<'a> {
     space: &'a Space,
     prefix: &'a [u8],
@@ -176,7 +176,7 @@ struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// Reads the page at this cursor, with at most `count_max` claims; 0 is as many as fit.
+    /// Reads the page at this cursor with at most `count_max` claims; 0 means as many as fit.
     async fn page<T>(&self, cursor: u64, count_max: u16, read: impl FnOnce(&Listed<'_>) -> T) -> Result<T> {
         let list = List { cursor, count_max, prefix: self.prefix, waiting: self.waiting };
         let read = |response: Response<'_>| match response {
@@ -187,7 +187,7 @@ impl Claims<'_> {
     }
 }
 
-/// Lists the locks that are held in a namespace.
+/// Lists the held locks of a namespace.
 pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Page {
@@ -202,7 +202,7 @@ pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<
     let prefix = keys::of_text(kind, parameters.text("prefix"))?;
     let claims = Claims { space: &space, prefix: &prefix, waiting: false };
     let (mut locks, mut len) = (Vec::new(), 0);
-    // A page of the server is about one shard, and about 4,096 of its claims.
+    // A server page covers one shard and about 4,096 of its claims.
     for _ in 0..LOCK_PAGES_MAX {
         let count_max = count - locks.len() as u16;
         let read = |page: &Listed<'_>| {
@@ -218,13 +218,13 @@ pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<
         if cursor == 0 || locks.len() >= usize::from(count) || len >= LOCKS_LEN_MAX {
             break;
         }
-        // Other connections come between two pages.
+        // Other connections get a turn between two pages.
         next_turn().await;
     }
     Ok(json(Page { kind: kind.name(), locks, next: next(cursor) }))
 }
 
-/// Lists the claims that have waited longest in a namespace.
+/// Lists the claims of a namespace that have waited longest.
 pub(super) async fn waiting(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Longest {
@@ -241,7 +241,7 @@ pub(super) async fn waiting(operator: Operator, parameters: Parameters) -> Resul
     let mut cursor = 0;
     for _ in 0..WAITING_PAGES_MAX {
         let waiters = &mut longest.waiters;
-        // Most waiters of a later page are not among the longest, and need no row.
+        // Most waiters of a later page are not among the longest, so skip them early.
         let shortest_ms = waiters.get(WAITER_COUNT_MAX - 1).map(|waiter| waiter.wait_ms);
         let read = |page: &Listed<'_>| {
             let longer = page.locks.iter().filter(|waiter| shortest_ms.is_none_or(|ms| waiter.held_ms > ms));
@@ -290,7 +290,7 @@ struct Pool {
     in_use: u64,
 }
 
-/// The state of one key.
+/// State of one key.
 #[derive(Serialize)]
 struct Key {
     kind: &'static str,
@@ -306,7 +306,7 @@ struct Key {
     may: May,
 }
 
-/// Shows the holders and the queue of one key.
+/// Returns the holders and the queue of one key.
 pub(super) async fn lock(operator: Operator, parameters: Parameters) -> Result<Answer> {
     let space = operator.space(parameters.text("namespace"), Rights::INSPECT)?;
     let key = match parameters.text("key_hex") {

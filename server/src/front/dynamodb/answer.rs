@@ -1,4 +1,4 @@
-//! Answers with the headers that SDKs expect.
+//! Responses with the headers that SDKs expect.
 
 use super::problem::Problem;
 use axum::response::{IntoResponse, Response};
@@ -9,11 +9,11 @@ use rand::seq::IndexedRandom as _;
 const JSON: &str = "application/x-amz-json-1.0";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-crc32");
-/// Length and characters of a request id, as DynamoDB has them.
+/// Length and characters of a DynamoDB request id.
 const REQUEST_ID_LEN: usize = 52;
 const REQUEST_ID_CHARACTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-/// Returns the response with this body, or for this problem.
+/// Returns the response with this body or for this problem.
 pub(super) fn answer(result: Result<String, Problem>) -> Response {
     let (status, body) = match result {
         Ok(body) => (StatusCode::OK, body),

@@ -1,15 +1,15 @@
-//! Values of attributes, as JSON has them: `{"S": "text"}`.
+//! Attribute values in their JSON form: `{"S": "text"}`.
 
 use base64ct::{Base64, Encoding as _};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Largest depth of lists and maps in a value.
+/// Maximum nesting depth of lists and maps in a value.
 const DEPTH_MAX: usize = 32;
-/// Most digits of a number.
+/// Maximum number of digits of a number.
 const DIGITS_MAX: usize = 38;
 
-/// The attributes of a row by name.
+/// Attributes of a row by name.
 pub(super) type Item = Map<String, Value>;
 
 /// Returns the text of a value of type S.
@@ -18,10 +18,10 @@ pub(super) fn string(value: &Value) -> Option<&str> {
     if members.len() == 1 { members.get("S")?.as_str() } else { None }
 }
 
-/// Checks that a value has one type of DynamoDB and fits it.
+/// Checks that a value has exactly one DynamoDB type and is valid for it.
 ///
 /// # Errors
-/// The problem of the value.
+/// Returns a description of the problem.
 pub(super) fn check(value: &Value) -> Result<(), String> {
     check_nested(value, 1)
 }
@@ -51,7 +51,7 @@ fn check_nested(value: &Value, depth: usize) -> Result<(), String> {
 fn check_number(number: &str) -> Result<(), String> {
     let digits =
         number.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit).count();
-    // The library also reads words such as `inf`.
+    // The library also parses words such as `inf`.
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte))
         && number.parse::<f64>().is_ok_and(f64::is_finite);
     if is_number && digits <= DIGITS_MAX {

@@ -11,16 +11,16 @@
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Longest expression in bytes.
+/// Maximum length of an expression in bytes.
 const LEN_MAX: usize = 4096;
-/// Most parentheses and `NOT` inside each other.
+/// Maximum nesting depth of parentheses and `NOT`.
 const DEPTH_MAX: usize = 32;
-/// Most comparisons and functions.
+/// Maximum number of comparisons and functions.
 const TERM_COUNT_MAX: usize = 300;
-/// Characters of a message that quote the expression.
+/// Maximum number of characters that a message quotes from the expression.
 const QUOTED_MAX: usize = 20;
 
-/// An expression as a tree, with the names and values that its placeholders stand for.
+/// Parsed expression with resolved placeholders.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Condition<'a> {
     Any(Vec<Self>),
@@ -39,7 +39,7 @@ pub(super) enum Operand<'a> {
     Value(&'a Value),
 }
 
-/// How two operands are compared.
+/// Comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparator {
     Equal,
@@ -51,7 +51,7 @@ pub(super) enum Comparator {
 }
 
 impl Comparator {
-    /// Returns the comparator for exchanged operands.
+    /// Returns the comparator for swapped operands.
     pub(super) fn reversed(self) -> Self {
         match self {
             Self::Less => Self::Greater,
@@ -63,19 +63,19 @@ impl Comparator {
     }
 }
 
-/// What placeholders stand for.
+/// Values of the placeholders in an expression.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placeholders<'a> {
-    /// By `#placeholder`.
+    /// Attribute names by `#placeholder`.
     pub(super) names: &'a Map<String, Value>,
-    /// By `:placeholder`.
+    /// Values by `:placeholder`.
     pub(super) values: &'a Map<String, Value>,
 }
 
 /// Parses an expression.
 ///
 /// # Errors
-/// The sentence for the client.
+/// Returns an error message for the client.
 pub(super) fn parse<'a>(text: &'a str, placeholders: Placeholders<'a>) -> Result<Condition<'a>, String> {
     let invalid = |problem: String| format!("Invalid ConditionExpression: {problem}");
     if text.len() > LEN_MAX {
@@ -97,7 +97,7 @@ pub(super) fn parse<'a>(text: &'a str, placeholders: Placeholders<'a>) -> Result
     Ok(condition)
 }
 
-/// A piece of an expression, with its text.
+/// Token of an expression, with its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Token<'a> {
     kind: TokenKind,
@@ -119,7 +119,7 @@ enum TokenKind {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Where the rest of the text begins.
+    /// Offset of the remaining text.
     at: usize,
     placeholders: Placeholders<'a>,
     used: BTreeSet<&'a str>,
@@ -224,7 +224,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Refuses placeholders that the expression does not use.
+    /// Rejects placeholders that the expression does not use.
     fn check_used(&self) -> Parsed<()> {
         for (member, known) in [
             ("ExpressionAttributeNames", self.placeholders.names),
@@ -299,13 +299,13 @@ impl<'a> Parser<'a> {
         format!("Syntax error; token: \"{}\", near: {}{hint}", token.text, self.near(begin))
     }
 
-    /// Quotes the expression from this place on.
+    /// Quotes the expression from this offset on.
     fn near(&self, at: usize) -> String {
         format!("{:?}", self.text[at..].chars().take(QUOTED_MAX).collect::<String>())
     }
 }
 
-/// Length of the word at the beginning of a text.
+/// Returns the length of the word at the start of a text.
 fn word_len(text: &str) -> usize {
     text.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count()
 }
@@ -323,7 +323,7 @@ mod tests {
         value.as_object().expect("an object").clone()
     }
 
-    /// Parses with `#k`, `#o`, `:o` and `:t`, of which all unused ones are left out.
+    /// Parses a text with the placeholders `#k`, `#o`, `:o` and `:t`, omitting those that it does not use.
     fn parsed(text: &str, read: impl FnOnce(Result<Condition<'_>, String>)) {
         let mut names = object(&json!({"#k": "key", "#o": "owner"}));
         let mut values = object(&json!({":o": {"S": "me"}, ":t": {"S": "now"}}));

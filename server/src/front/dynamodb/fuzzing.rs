@@ -1,10 +1,10 @@
-//! For the targets of `fuzz/`.
+//! Entry points of the targets in `fuzz/`.
 
 use super::request::Request;
 use super::row::row_of;
 use waymaker_protocol::Entry;
 
-/// Reads a request, and an entry whose value has these bytes.
+/// Reads a request, and then an entry whose value has these bytes.
 pub fn read(target: &[u8], body: &[u8]) {
     match Request::read(target, body) {
         Ok(request) => drop(request),

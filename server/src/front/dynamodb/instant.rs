@@ -1,15 +1,15 @@
-//! Instants as RFC 3339 text, as the package of Clever writes them.
+//! Times as RFC 3339 text, in the form that Clever's package writes.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Returns the milliseconds since 1970 of a text, rounded down.
+/// Parses a time to Unix milliseconds, rounded down.
 pub(super) fn parse_ms(text: &str) -> Option<i64> {
     let instant = OffsetDateTime::parse(text, &Rfc3339).ok()?;
     i64::try_from(instant.unix_timestamp_nanos().div_euclid(1_000_000)).ok()
 }
 
-/// Returns the text of an instant in UTC. An instant outside the years 0 to 9999 gets the nearest text.
+/// Formats a time in UTC. A time outside the years 0 to 9999 gets the nearest text in this range.
 pub(super) fn text(unix_ms: i64) -> String {
     let nanos = i128::from(unix_ms) * 1_000_000;
     let instant = OffsetDateTime::from_unix_timestamp_nanos(nanos).ok();

@@ -1,4 +1,4 @@
-//! Rows of a table: take or keep a lock, release it, and look at it.
+//! Operations on rows: acquire or keep a lock, release it, and read it.
 
 use super::meaning::Meaning;
 use super::problem::Problem;
@@ -15,10 +15,10 @@ use waymaker_protocol::{
 
 const NO_ANSWER: &str = "{}";
 
-/// Opens a lane into the namespace of a table that exists, for a client that may do this with at least some of its keys.
+/// Opens a lane in the namespace of an existing table. The client must have this right for at least one key of it.
 async fn open(caller: &FrontCaller, table: &str, right: Rights) -> Result<Space, Problem> {
     let namespace = namespace(table);
-    // A client without the right does not learn whether there is a table.
+    // Check the right first: a client without it must not learn whether the table exists.
     caller.check_right(namespace.as_bytes(), right).map_err(Problem::denied)?;
     table::require(table).await?;
     let space = Space::open(NamespaceKind::Lazy, &namespace, caller)?;
@@ -59,7 +59,7 @@ pub(super) async fn delete(caller: &FrontCaller, delete: &Delete) -> Result<Stri
     let reply = space.reply(Request::Unregister(unregister)).await?;
     match reply.response() {
         Response::Unregistered(_) => Ok(NO_ANSWER.to_owned()),
-        // The condition is true for a row that is absent.
+        // A missing row satisfies the condition of the deletion.
         Response::Error(error) if error.code == ErrorCode::NotFound => Ok(NO_ANSWER.to_owned()),
         Response::Error(error) => Err(Problem::from(&error)),
         _ => Err(Problem::unexpected()),

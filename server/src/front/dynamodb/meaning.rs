@@ -1,22 +1,23 @@
-//! The meaning of a condition for a lock.
+//! Meaning of a condition for a lock.
 //!
-//! A condition is evaluated for each row that there can be. Conditions that are true for the same rows mean the same, however they are
-//! written.
+//! A condition is evaluated for every possible kind of row. Conditions that are true for the same kinds have the same
+//! meaning, regardless of their wording.
 
 use super::attribute::string;
 use super::expression::{Comparator, Condition, Operand};
 use super::instant;
 
-/// The purpose of a write with a condition.
+/// Purpose of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// It succeeds if the lock is free, the owner has it, or the lease of another owner is over.
+    /// The write succeeds if the lock is free, the owner holds it, or the lease of another owner has expired.
     Take,
-    /// It succeeds if the owner has the lock.
+    /// The write succeeds if the owner holds the lock.
     Keep,
 }
 
-/// The rows that there can be. `Own` is the row of the owner that the condition names, and `Other` that of another one; the lease of `OwnOver` and `OtherOver` is over.
+/// Possible kinds of rows. `Own` is a row of the owner that the condition names, and `Other` a row of another owner.
+/// The leases of `OwnOver` and `OtherOver` have expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Row {
     Absent,
@@ -42,7 +43,7 @@ impl Row {
     }
 }
 
-/// The rows for which a condition with this meaning is true, in the order of [`Row::ALL`].
+/// Kinds of rows for which a condition of each meaning is true, in the order of [`Row::ALL`].
 const MEANINGS: [(Meaning, [bool; 5]); 2] =
     [(Meaning::Take, [true, true, true, false, true]), (Meaning::Keep, [false, true, true, false, false])];
 
@@ -52,14 +53,14 @@ const SUPPORTED: &str = "this server serves conditions that take a lock: attribu
 /// Returns the meaning of a condition for the row of a key, and the owner that the condition names.
 ///
 /// # Errors
-/// The sentence for the client, if the condition has no meaning for a lock.
+/// Returns an error message for the client if the condition has no meaning for a lock.
 pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meaning, &'a str), String> {
     let mut reader = Reader { key, owner: None, instant: None };
     let rows = Row::ALL.map(|row| reader.is_true(condition, row));
     let [absent, own, own_over, other, other_over] = rows;
     let rows = [absent?, own?, own_over?, other?, other_over?];
     let found = MEANINGS.iter().find(|(_, true_for)| *true_for == rows).map(|(meaning, _)| *meaning);
-    // A condition with one of these meanings compares the owner, so the reader has it.
+    // A condition with a known meaning always compares the owner, so the reader has it.
     found
         .zip(reader.owner)
         .ok_or_else(|| format!("the ConditionExpression has no meaning for a lock: {SUPPORTED}"))
@@ -67,9 +68,9 @@ pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meani
 
 struct Reader<'a, 'k> {
     key: &'k str,
-    /// The owner that all comparisons name.
+    /// Owner that all comparisons name.
     owner: Option<&'a str>,
-    /// The instant that all comparisons name.
+    /// Time that all comparisons name.
     instant: Option<&'a str>,
 }
 
@@ -110,7 +111,7 @@ impl<'a> Reader<'a, '_> {
                 Err("the condition compares `key` with another key than that of the row".to_owned())
             }
             ("owner", Comparator::Equal) => self.is_owner(value).map(|()| row.is_own()),
-            // An absent attribute differs from every value.
+            // A missing attribute differs from every value.
             ("owner", Comparator::NotEqual) => self.is_owner(value).map(|()| !row.is_own()),
             ("leasedUntil", Comparator::Less | Comparator::LessOrEqual) => {
                 self.is_instant(value).map(|()| row.is_over())
@@ -131,7 +132,8 @@ impl<'a> Reader<'a, '_> {
         Err("the condition names two owners".to_owned())
     }
 
-    /// The server has its own clock, so it needs no instant of the client. But two instants, or none, are a mistake.
+    /// Checks a time in a comparison. The server uses its own clock and ignores the value, but different or invalid
+    /// times are a client error.
     fn is_instant(&mut self, instant: &'a str) -> Result<(), String> {
         match self.instant {
             Some(known) if known == instant => Ok(()),
@@ -147,7 +149,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// Returns whether a row has an attribute that every row has.
+/// Returns whether a row has this attribute, which must be an attribute of every lock.
 fn exists(attribute: &str, row: Row) -> Result<bool, String> {
     match attribute {
         "key" | "owner" | "leasedUntil" => Ok(row.is_present()),
@@ -234,7 +236,7 @@ mod tests {
         }
     }
 
-    /// A term that decides nothing is read all the same.
+    /// A term is checked even if it does not affect the result.
     #[test]
     fn every_term_is_checked() {
         read(&format!("{TAKE} OR (owner = :o AND version = :n)")).expect_err("version means nothing");

@@ -1,4 +1,4 @@
-//! The members of the body of a request.
+//! Members of a request body.
 
 use super::attribute::{self, Item};
 use super::problem::{Kind, Problem};
@@ -6,7 +6,7 @@ use crate::front::shown::json_text;
 use serde_json::{Map, Value};
 use waymaker_protocol::limits::VALUE_LEN_MAX;
 
-/// The members of a body that are not read yet.
+/// Members of a body that were not read yet.
 #[derive(Debug)]
 pub(super) struct Members(Map<String, Value>);
 
@@ -20,12 +20,12 @@ impl Members {
         }
     }
 
-    /// Returns a member. Null counts as absent.
+    /// Takes a member. Null counts as missing.
     fn take(&mut self, name: &str) -> Option<Value> {
         self.0.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Returns a text.
+    /// Takes a text.
     pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, Problem> {
         match self.take(name) {
             None => Ok(None),
@@ -34,7 +34,7 @@ impl Members {
         }
     }
 
-    /// Returns an object; an empty one if it is absent.
+    /// Takes an object; empty if it is missing.
     pub(super) fn object(&mut self, name: &str) -> Result<Map<String, Value>, Problem> {
         match self.take(name) {
             None => Ok(Map::new()),
@@ -43,7 +43,7 @@ impl Members {
         }
     }
 
-    /// Returns a list; an empty one if it is absent.
+    /// Takes a list; empty if it is missing.
     pub(super) fn list(&mut self, name: &str) -> Result<Vec<Value>, Problem> {
         match self.take(name) {
             None => Ok(Vec::new()),
@@ -52,7 +52,7 @@ impl Members {
         }
     }
 
-    /// Returns a whole number.
+    /// Takes a whole number.
     pub(super) fn number(&mut self, name: &str) -> Result<Option<i64>, Problem> {
         match self.take(name) {
             None => Ok(None),
@@ -60,7 +60,7 @@ impl Members {
         }
     }
 
-    /// Reads a member that must be false, which is also its default.
+    /// Takes a member that must be false, which is also its default.
     pub(super) fn only_false(&mut self, name: &str) -> Result<(), Problem> {
         match self.take(name) {
             None | Some(Value::Bool(false)) => Ok(()),
@@ -68,25 +68,25 @@ impl Members {
         }
     }
 
-    /// Reads an object whose only member must be false, which is also the default.
+    /// Takes an object whose only member must be false, which is also the default.
     pub(super) fn off(&mut self, name: &str, member: &str) -> Result<(), Problem> {
         let mut inner = Self(self.object(name)?);
         let is_off = inner.only_false(member).and_then(|()| inner.finish());
         is_off.map_err(|problem| Problem::validation(format!("{name}.{}", problem.message)))
     }
 
-    /// Reads a member that decides nothing here.
+    /// Discards a member that has no effect here.
     pub(super) fn ignore(&mut self, name: &str) {
         self.0.remove(name);
     }
 
-    /// Returns the attributes of a row, and the row as JSON.
+    /// Takes the attributes of a row. Also returns the row as JSON.
     pub(super) fn item(&mut self, name: &str) -> Result<(Item, String), Problem> {
         if !self.0.contains_key(name) {
             return Err(missing(name));
         }
         let item = self.object(name)?;
-        // First the length, which bounds the work of all other checks.
+        // Check the length first, because it limits the cost of all other checks.
         let row = json_text(&item);
         if row.len() > VALUE_LEN_MAX {
             return Err(Problem::validation(format!(
@@ -102,7 +102,7 @@ impl Members {
         Ok((item, row))
     }
 
-    /// Returns the name of the table.
+    /// Takes the name of the table.
     pub(super) fn table_name(&mut self) -> Result<String, Problem> {
         let name = self.text("TableName")?.ok_or_else(|| missing("TableName"))?;
         if is_table_name(&name) {
@@ -114,7 +114,7 @@ impl Members {
         )))
     }
 
-    /// Reads a member that must have this value, which is also its default.
+    /// Takes a member that must have this value, which is also its default.
     pub(super) fn only(&mut self, name: &str, allowed: &str) -> Result<(), Problem> {
         match self.text(name)? {
             Some(given) if given != allowed => {
@@ -124,7 +124,7 @@ impl Members {
         }
     }
 
-    /// Refuses all members that were not read.
+    /// Rejects all members that were not read.
     pub(super) fn finish(self) -> Result<(), Problem> {
         match self.0.iter().find(|(_, value)| !value.is_null()) {
             None => Ok(()),
@@ -135,18 +135,18 @@ impl Members {
     }
 }
 
-/// Shortest name of a table.
+/// Minimum length of a table name.
 const TABLE_LEN_MIN: usize = 3;
-/// Longest name of a table. DynamoDB has 255, but the name of the namespace has a prefix.
+/// Maximum length of a table name. DynamoDB allows 255, but the name of the namespace has a prefix.
 pub(super) const TABLE_LEN_MAX: usize = 244;
 
-/// Returns whether a table can have this name.
+/// Returns whether a table name is valid.
 pub(super) fn is_table_name(name: &str) -> bool {
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     (TABLE_LEN_MIN..=TABLE_LEN_MAX).contains(&name.len()) && name.bytes().all(is_valid)
 }
 
-/// A required member is missing.
+/// Returns the problem of a missing required member.
 fn missing(name: &str) -> Problem {
     Problem::validation(format!(
         "1 validation error detected: Value null at '{name}' failed to satisfy constraint: Member must not be null"

@@ -49,7 +49,7 @@ use waymaker_protocol::TraceParent;
 
 const TARGET: &str = "x-amz-target";
 
-/// Everything that is served on the port for DynamoDB.
+/// Returns the routes of the DynamoDB port.
 pub(super) fn router() -> Router {
     Router::new()
         .route("/", post(serve))
@@ -77,7 +77,7 @@ async fn respond(connection: &Connection, request: HttpRequest) -> Result<String
     perform(&caller, request, trace_context::of_headers(&parts.headers)).await
 }
 
-/// Reads a body. A row of the maximum length fits, also from an SDK that escapes each character of it.
+/// Reads a request body. A row of the maximum length fits even if an SDK escapes every character.
 async fn read(body: Body) -> Result<Bytes, Problem> {
     short_body::read(body).await.map_err(|problem| match problem {
         NoBody::TooLong => Problem::new(
@@ -89,12 +89,12 @@ async fn read(body: Body) -> Result<Bytes, Problem> {
     })
 }
 
-/// Finds out who makes a request.
+/// Identifies the caller of a request.
 fn identify(connection: &Connection, parts: &Parts, body: &[u8]) -> Result<FrontCaller, Problem> {
     let headers: Vec<_> = parts
         .headers
         .iter()
-        // A value that is not text is signed by no client.
+        // No client signs a value that is not text.
         .map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()))
         .collect();
     let request = SignedRequest { method: parts.method.as_str(), headers: &headers, body };
@@ -115,7 +115,7 @@ fn kind_of(refusal: &SignatureRefusal) -> Kind {
     }
 }
 
-/// Returns the body of the answer.
+/// Performs a request and returns the body of the response.
 async fn perform(
     caller: &FrontCaller,
     request: Request,

@@ -1,4 +1,4 @@
-//! Why a request failed, with the names and the statuses of DynamoDB.
+//! Errors of requests, with the names and statuses of DynamoDB.
 
 use super::space::namespace;
 use crate::access::{NotIdentified, Unauthenticated};
@@ -8,15 +8,15 @@ use http::StatusCode;
 use serde_json::json;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, Response as Answer};
 
-/// Why a request failed.
+/// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     kind: Kind,
-    /// Sentence for people.
+    /// Message for people.
     pub(super) message: String,
 }
 
-/// The errors of DynamoDB that this server has.
+/// DynamoDB errors that this server returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     ConditionalCheckFailed,
@@ -38,14 +38,14 @@ pub(super) enum Kind {
     LateBody,
 }
 
-/// Longest message.
+/// Maximum length of a message in characters.
 const MESSAGE_CHARS_MAX: usize = 512;
 const DYNAMODB: &str = "com.amazonaws.dynamodb.v20120810";
 const SERVICE: &str = "com.amazon.coral.service";
 const VALIDATE: &str = "com.amazon.coral.validate";
 
 impl Kind {
-    /// Namespace and name of the error, and the status of its answer.
+    /// Returns the namespace and name of the error, and the status of its response.
     fn parts(self) -> (&'static str, &'static str, StatusCode) {
         let bad = StatusCode::BAD_REQUEST;
         match self {
@@ -73,22 +73,22 @@ impl Kind {
 }
 
 impl Problem {
-    /// A long message is cut, as it can quote the request.
+    /// Creates a problem. A long message is truncated, because it may quote the request.
     pub(super) fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: cut(message.into(), MESSAGE_CHARS_MAX) }
     }
 
-    /// A member of the request has a value that is not allowed, or that has no meaning for a lock.
+    /// Returns the problem of a member with a value that is not allowed or has no meaning for a lock.
     pub(super) fn validation(message: impl Into<String>) -> Self {
         Self::new(Kind::Validation, message)
     }
 
-    /// The row is not as the condition says.
+    /// Returns the problem of a row that does not meet the condition.
     pub(super) fn condition_failed() -> Self {
         Self::new(Kind::ConditionalCheckFailed, "The conditional request failed")
     }
 
-    /// There is no such table.
+    /// Returns the problem of a table that does not exist.
     pub(super) fn no_table(table: &str) -> Self {
         Self::new(
             Kind::ResourceNotFound,
@@ -100,32 +100,32 @@ impl Problem {
         )
     }
 
-    /// The client has no right for it.
+    /// Returns the problem of a client without the required right.
     pub(super) fn denied(message: String) -> Self {
         Self::new(Kind::AccessDenied, message)
     }
 
-    /// The response of the worker does not match the request.
+    /// Returns the problem of a worker response that does not match the request.
     pub(super) fn unexpected() -> Self {
         Self::new(Kind::InternalServerError, "the server produced a response that does not match the request")
     }
 
-    /// The server is stopping.
+    /// Returns the problem of a stopping server.
     pub(super) fn stopping() -> Self {
         Self::new(Kind::ServiceUnavailable, "the server is stopping")
     }
 
-    /// Name of the error.
+    /// Returns the name of the error.
     pub(super) fn name(&self) -> &'static str {
         self.kind.parts().1
     }
 
-    /// Status of the answer.
+    /// Returns the status of the response.
     pub(super) fn status(&self) -> StatusCode {
         self.kind.parts().2
     }
 
-    /// Body of the answer.
+    /// Returns the body of the response.
     pub(super) fn body(&self) -> String {
         let (namespace, name, _) = self.kind.parts();
         json!({ "__type": format!("{namespace}#{name}"), "message": self.message }).to_string()
@@ -138,7 +138,7 @@ fn kind_of(code: ErrorCode) -> Kind {
         ErrorCode::BadInput => Kind::Validation,
         ErrorCode::Unauthorized => Kind::AccessDenied,
         ErrorCode::Overloaded | ErrorCode::Throttled => Kind::Throttling,
-        // A retry may succeed.
+        // These errors are temporary, so tell the client to retry.
         ErrorCode::Shutdown | ErrorCode::Recovering | ErrorCode::NoSpace | ErrorCode::Frozen => {
             Kind::ServiceUnavailable
         }

@@ -1,14 +1,14 @@
-//! A request as its body and its target say it.
+//! Requests, decoded from their target and body.
 
 use super::members::Members;
 use super::problem::{Kind, Problem};
 use super::table::{List, read_create, read_name};
 use super::write::{Delete, Get, Put};
 
-/// Version of the interface, before the name of each operation.
+/// Interface version that precedes the operation name.
 const VERSION: &[u8] = b"DynamoDB_20120810.";
 
-/// One request of a client.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Put(Put),
@@ -22,7 +22,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Reads the body of the operation that the header `X-Amz-Target` names.
+    /// Decodes the body of the operation that the header `X-Amz-Target` names.
     pub(super) fn read(target: &[u8], body: &[u8]) -> Result<Self, Problem> {
         let operation = target.strip_prefix(VERSION).unwrap_or_default();
         let members = || Members::parse(body);

@@ -1,7 +1,7 @@
-//! Rows as entries of a namespace, and entries as rows.
+//! Conversion between table rows and namespace entries.
 //!
-//! A row that came over this protocol is kept as it was written. An entry of another protocol has no row, so the server makes one from
-//! its owner and its times.
+//! A row that was written over this protocol is stored unchanged. For an entry of another protocol, the server builds a
+//! row from its owner and times.
 
 use super::attribute::{self, Item, string};
 use super::instant;
@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use waymaker_engine::limits::LAZY_FORGET_MS;
 use waymaker_protocol::Entry;
 
-/// Type of the entries whose value is a row.
+/// Type name of the entries whose value is a row.
 pub(super) const TYPE_NAME: &[u8] = b"dynamodb-row";
 
-/// Returns the row of an entry as JSON. `now_ms` is the time of day at which the entry was read.
+/// Returns the row of an entry as JSON. `now_ms` is the Unix time at which the entry was read.
 pub(super) fn row_of(entry: &Entry<'_>, now_ms: i64) -> String {
     written(entry).unwrap_or_else(|| made(entry, now_ms))
 }
 
-/// Returns the row as it was written, if the value of the entry is the row of this key and owner.
+/// Returns the stored row, if the value of the entry is a row with the same key and owner.
 fn written(entry: &Entry<'_>) -> Option<String> {
     if entry.type_name != TYPE_NAME {
         return None;
     }
-    // A client of another protocol can use the same name for its type.
+    // A client of another protocol may use the same type name, so check the content.
     let row = std::str::from_utf8(entry.value).ok()?;
     let item: Item = serde_json::from_str(row).ok()?;
     let is = |name: &str, expected: &[u8]| {

@@ -1,11 +1,12 @@
-//! A lane into one namespace, for one request.
+//! Lane in one namespace, for one request.
 
 use super::problem::Problem;
 use crate::driver::{Inlet, Reply};
 use crate::front::FrontCaller;
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Beginning of the namespaces of tables: what our own clients call the lazy entries of `clever/TABLE`.
+/// Prefix of the namespaces of tables. They equal the names that our own clients use for the lazy entries of
+/// `clever/TABLE`.
 const PREFIX: &str = "lazy/clever/";
 
 /// Returns the namespace of a table.
@@ -18,7 +19,7 @@ pub(super) fn table(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(PREFIX)
 }
 
-/// A lane into one namespace. Registrations outlive it.
+/// Lane in one namespace. Registrations survive its closing.
 #[derive(Debug)]
 pub(super) struct Space(Inlet);
 
@@ -30,7 +31,7 @@ impl Space {
         inlet.map(Self).map_err(|reply| Problem::from(&reply))
     }
 
-    /// Asks, and reads the response. An error of the worker is a problem.
+    /// Sends a request and reads the response. An error of the worker becomes a problem.
     pub(super) async fn ask<T>(
         &self,
         request: Request<'_>,
@@ -43,7 +44,7 @@ impl Space {
         }
     }
 
-    /// Asks, and returns the response, which may be an error.
+    /// Sends a request and returns the response, which may be an error.
     pub(super) async fn reply(&self, request: Request<'_>) -> Result<Reply, Problem> {
         Ok(self.0.ask(|number, out| request.encode(number, out)).await?)
     }

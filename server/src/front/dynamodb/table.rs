@@ -1,7 +1,7 @@
-//! The operations on tables. A table is a namespace of locks that a client created, or that the configuration declares.
+//! Operations on tables. A table is a namespace of locks that a client created or that the configuration declares.
 //!
-//! The server knows its tables in memory ([`Tables`]). With a data directory each table that a client created is an entry of a registry too,
-//! so it outlives locks and restarts.
+//! The server keeps its tables in memory ([`Tables`]). With a data directory, each table that a client created is also
+//! an entry of a registry, so it survives locks and restarts.
 
 use super::members::Members;
 use super::problem::Problem;
@@ -24,19 +24,19 @@ use waymaker_engine::limits::REGISTRY_LEASE_MAX_MS;
 use waymaker_protocol::{ErrorCode, ListEntries, NamespaceKind, Register, Request, Response, Unregister};
 
 const OWNER: &[u8] = b"waymaker";
-/// Locks that DeleteTable releases at once, and tables whose rights ListTables compares at once.
+/// Number of locks that DeleteTable releases at once, and of tables whose rights ListTables checks at once.
 const PAGE_LEN: u16 = 64;
-/// Longest list of tables in one response, as in DynamoDB.
+/// Maximum number of tables in one response, as in DynamoDB.
 const LIST_LEN_MAX: i64 = 100;
-/// Rights of a client that releases all locks of a table.
+/// Rights that a client needs to release all locks of a table.
 const RIGHTS_TO_DELETE: [Rights; 4] = [Rights::ADMIN, Rights::LIST, Rights::INSPECT, Rights::RELEASE_OTHERS];
 
-/// The tables of this server.
+/// Tables of this server.
 #[derive(Debug, Default)]
 pub(in crate::front) struct ServerTables {
     tables: Mutex<Tables>,
     is_restored: OnceCell<()>,
-    /// One deletion at a time reads all claims of the server.
+    /// Serializes deletions, because each of them reads all claims of the server.
     deleting: AsyncMutex<()>,
 }
 
@@ -45,7 +45,7 @@ impl ServerTables {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the tables that the configuration declares, and the tables of an earlier server.
+    /// Loads the tables that the configuration declares and the tables of an earlier run.
     async fn restore(&self) -> Result<(), Problem> {
         Local::with(|local| {
             let mut tables = self.lock();
@@ -70,18 +70,18 @@ impl ServerTables {
                 return Ok(());
             }
             cursor = next;
-            // Each page is a look at many claims of the server.
+            // Each page scans many claims of the server, so give way between pages.
             yield_now().await;
         }
     }
 }
 
-/// Returns the tables of this server. The first call reads them.
+/// Returns the tables of this server. The first call loads them.
 async fn tables() -> Result<Arc<ServerTables>, Problem> {
     let tables = Local::with(|local| Arc::clone(&local.fronts.dynamodb_tables));
     let restore = async || {
         let tables = Arc::clone(&tables);
-        // A task, because it lets others run between two pages.
+        // Run in a task, because it gives way to other tasks between pages.
         let restored = spawn_local(async move { tables.restore().await });
         restored.await.unwrap_or_else(|_| Err(Problem::stopping()))
     };
@@ -94,17 +94,17 @@ fn is_durable() -> bool {
     Local::with(|local| local.node.log.is_some())
 }
 
-/// Opens the registry of tables, for the server itself.
+/// Opens the registry of tables on behalf of the server itself.
 fn registry() -> Result<Space, Problem> {
     Space::open(NamespaceKind::Registry, DYNAMODB_TABLES, &FrontCaller::default())
 }
 
-/// Refuses a table whose locks cannot be used.
+/// Rejects a table that does not exist or is being deleted.
 pub(super) async fn require(table: &str) -> Result<(), Problem> {
     tables().await?.lock().require(table)
 }
 
-/// Keeps the namespace of a table, if there is one, for as long as there is the table.
+/// Keeps the namespace of a table, if it exists, as long as the table exists.
 pub(super) fn pin_namespace(table: &str) {
     Local::with(|local| {
         let find = || local.node.use_namespace(namespace(table).as_bytes());
@@ -112,13 +112,13 @@ pub(super) fn pin_namespace(table: &str) {
     });
 }
 
-/// Refuses a client without one of these rights for every key of a table, whether there is such a table or not.
+/// Rejects a client that lacks one of these rights for some key of a table. The table need not exist.
 fn check_everywhere(caller: &FrontCaller, table: &str, rights: &[Rights]) -> Result<(), Problem> {
     let check = |right: &Rights| caller.check_right_everywhere(namespace(table).as_bytes(), *right);
     rights.iter().try_for_each(check).map_err(Problem::denied)
 }
 
-/// Writes to the audit log how a change of a table ended.
+/// Records the result of a change to a table in the audit log.
 fn audit(
     caller: &FrontCaller,
     act: Act,
@@ -141,7 +141,7 @@ pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, 
     let tables = tables().await?;
     tables.lock().begin_creation(table)?;
     let (caller, name) = (caller.clone(), table.to_owned());
-    // A task, because the creation has to end even if the client leaves.
+    // Run in a task: the creation must complete even if the client disconnects.
     let created = spawn_local(async move {
         let created = make(&caller, &name).await;
         tables.lock().end_creation(&name, created.as_ref().ok().copied());
@@ -153,9 +153,9 @@ pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, 
     Ok(json!({ "TableDescription": table }).to_string())
 }
 
-/// Makes the namespace of a table and its entry. Returns the time of day in milliseconds since 1970.
+/// Creates the namespace of a table and its registry entry. Returns the creation time in Unix milliseconds.
 async fn make(caller: &FrontCaller, table: &str) -> Result<i64, Problem> {
-    // Refuses a namespace of another kind, or one for which there is no room.
+    // Opening the lane fails if the namespace has another kind or there is no room for it.
     let _locks = Space::open(NamespaceKind::Lazy, &namespace(table), caller)?;
     pin_namespace(table);
     if !is_durable() {
@@ -181,13 +181,14 @@ pub(super) async fn describe(caller: &FrontCaller, name: &str) -> Result<String,
     Ok(json!({ "Table": description(name, table) }).to_string())
 }
 
-/// Serves DeleteTable: releases all locks of the table.
+/// Serves DeleteTable, which releases all locks of the table.
 pub(super) async fn delete(caller: &FrontCaller, table: &str) -> Result<String, Problem> {
     check_everywhere(caller, table, &RIGHTS_TO_DELETE)?;
     let tables = tables().await?;
     let created_ms = tables.lock().begin_deletion(table)?;
     let (caller, name) = (caller.clone(), table.to_owned());
-    // A task, because the deletion has to end even if the client leaves: until then the table cannot be created again.
+    // Run in a task: the deletion must complete even if the client disconnects, because the table cannot be created
+    // again before that.
     let deleted = spawn_local(async move {
         let mut released_count = 0;
         let turn = tables.deleting.lock().await;
@@ -203,14 +204,15 @@ pub(super) async fn delete(caller: &FrontCaller, table: &str) -> Result<String, 
     Ok(json!({ "TableDescription": table }).to_string())
 }
 
-/// Releases all locks of a table, and takes its entry out. It counts the locks. A write that found the table before its deletion began can still
-/// take a lock, which stays held.
+/// Releases and counts all locks of a table, and removes its registry entry. A write that found the table before the
+/// deletion began can still acquire a lock, which stays held.
 async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
     let namespace = namespace(table);
     let registry = is_durable().then(registry).transpose()?;
     let found = Local::with(|local| local.node.find_namespace(namespace.as_bytes()));
     if found.is_some_and(|(_, kind)| kind == NamespaceKind::Lazy) {
-        // The client has all rights for this. Rules that change meanwhile leave no half of a table.
+        // The client has all required rights. Act as the server, so that a change of the rules cannot stop the deletion
+        // halfway.
         let locks = Space::open(NamespaceKind::Lazy, &namespace, &FrontCaller::default())?;
         release_all(&locks, released_count).await?;
     }
@@ -222,7 +224,7 @@ async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
     }
 }
 
-/// Releases all locks, and counts them. Others run after each page.
+/// Releases and counts all locks. Other tasks run after each page.
 async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Problem> {
     let mut cursor = 0;
     loop {
@@ -238,7 +240,7 @@ async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Prob
     }
 }
 
-/// Takes out entries. Entries that are gone already are no problem.
+/// Removes entries. Entries that no longer exist are ignored.
 async fn unregister_all(
     space: &Space,
     entries: impl IntoIterator<Item = Unregister<'_>>,
@@ -257,14 +259,14 @@ async fn unregister_all(
     try_join_all(asked).await.map(drop)
 }
 
-/// An entry of a page.
+/// Entry of a page.
 struct Listed {
     key: Box<[u8]>,
     owner: Box<[u8]>,
     age_ms: u64,
 }
 
-/// Returns a page of entries, and where the next page begins; 0 after the last one.
+/// Returns a page of entries, and the cursor of the next page; 0 after the last page.
 async fn page(space: &Space, cursor: u64) -> Result<(u64, Vec<Listed>), Problem> {
     let list = ListEntries { cursor, count_max: PAGE_LEN, any_type: true, type_name: b"" };
     let read = |response: Response<'_>| match response {
@@ -281,19 +283,19 @@ async fn page(space: &Space, cursor: u64) -> Result<(u64, Vec<Listed>), Problem>
     space.ask(Request::ListEntries(list), read).await
 }
 
-/// Reads the body of an operation that names only a table.
+/// Decodes the body of an operation that names only a table.
 pub(super) fn read_name(mut members: Members) -> Result<String, Problem> {
     let table = members.table_name()?;
     members.finish()?;
     Ok(table)
 }
 
-/// Reads the body of CreateTable.
+/// Decodes the body of CreateTable.
 pub(super) fn read_create(mut members: Members) -> Result<String, Problem> {
     let table = members.table_name()?;
     let schema = members.list("KeySchema")?;
     let definitions = members.list("AttributeDefinitions")?;
-    // They change nothing about a lock.
+    // These members have no effect on locks.
     for name in [
         "BillingMode",
         "ProvisionedThroughput",
@@ -317,7 +319,7 @@ pub(super) fn read_create(mut members: Members) -> Result<String, Problem> {
     ))
 }
 
-/// A part of the list of tables.
+/// Requested part of the list of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct List {
     after: Option<String>,
@@ -325,7 +327,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Reads the body of ListTables.
+    /// Decodes the body of ListTables.
     pub(super) fn read(mut members: Members) -> Result<Self, Problem> {
         let after = members.text("ExclusiveStartTableName")?;
         let len_max = members.number("Limit")?.unwrap_or(LIST_LEN_MAX);
@@ -344,7 +346,7 @@ pub(super) async fn list(caller: &FrontCaller, list: &List) -> Result<String, Pr
     let allows = policy.allowing(caller.identity.as_ref(), Rights::INSPECT);
     let mut last = list.after.clone().unwrap_or_default();
     let mut names = Vec::new();
-    // One more than fits, to know whether there is more.
+    // Collect one more name than fits, to detect whether there are more.
     while names.len() <= list.len_max {
         let page = tables.lock().names_after(&last, PAGE_LEN.into());
         let Some(end) = page.last() else { break };
@@ -361,7 +363,7 @@ pub(super) async fn list(caller: &FrontCaller, list: &List) -> Result<String, Pr
     Ok(json!(answer).to_string())
 }
 
-/// Describes a table as DynamoDB does.
+/// Describes a table in the form of DynamoDB.
 fn description(name: &str, table: Table) -> Value {
     let mut description = json!({
         "TableName": name,

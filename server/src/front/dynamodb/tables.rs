@@ -1,7 +1,7 @@
-//! The tables of a server, and which of them are being created or deleted. [`Tables`] decides without I/O.
+//! Tables of a server and their creation and deletion. [`Tables`] decides without I/O.
 //!
-//! A table that is being created or deleted belongs to one request, so two requests never change the same table at once. A write has to find
-//! the table, which it does not from the beginning of a deletion until a later creation.
+//! Only one request at a time can create or delete a table. Writes do not find a table from the start of its deletion
+//! until it is created again.
 
 use super::members::is_table_name;
 use super::problem::{Kind, Problem};
@@ -20,7 +20,8 @@ pub(super) struct Tables {
 #[derive(Debug)]
 struct Entry {
     state: State,
-    /// Keeps the namespace while it is idle: a server has a limited number of namespaces that it can make until its next start.
+    /// Keeps the namespace in use while it is idle, because a server can create only a limited number of namespaces per
+    /// run.
     namespace: Option<NamespaceUse>,
 }
 
@@ -30,10 +31,10 @@ impl From<State> for Entry {
     }
 }
 
-/// The state of a table, with the time of its creation in milliseconds since 1970.
+/// State of a table. `created_ms` is the creation time in Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The configuration declares it.
+    /// The configuration declares the table.
     Declared,
     Creating,
     Active {
@@ -44,23 +45,23 @@ enum State {
     },
 }
 
-/// A table as clients see it.
+/// Table as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Table {
-    /// In milliseconds since 1970. `None`: the configuration declares it.
+    /// Creation time in Unix milliseconds; `None` if the configuration declares the table.
     pub(super) created_ms: Option<i64>,
     pub(super) is_deleting: bool,
 }
 
 impl Tables {
-    /// Adds a table that the configuration declares. A name that no client could send is left out.
+    /// Adds a table that the configuration declares. Names that a client could not send are ignored.
     pub(super) fn declare(&mut self, name: &str) {
         if is_table_name(name) {
             self.by_name.insert(name.into(), State::Declared.into());
         }
     }
 
-    /// Adds a table that an earlier server had.
+    /// Adds a table of an earlier run.
     pub(super) fn restore(&mut self, name: &str, created_ms: i64) {
         if is_table_name(name) {
             self.by_name.entry(name.into()).or_insert_with(|| State::Active { created_ms }.into());
@@ -82,7 +83,7 @@ impl Tables {
         self.by_name.values().filter(|entry| entry.state != State::Declared).count()
     }
 
-    /// Returns a table that is there, or is being deleted.
+    /// Returns a table that exists or is being deleted.
     pub(super) fn find(&self, name: &str) -> Result<Table, Problem> {
         match self.state(name) {
             Some(State::Declared) => Ok(Table { created_ms: None, is_deleting: false }),
@@ -96,7 +97,7 @@ impl Tables {
         }
     }
 
-    /// Refuses a table whose locks cannot be used.
+    /// Rejects a table that does not exist or is being deleted.
     pub(super) fn require(&self, name: &str) -> Result<(), Problem> {
         match self.find(name)? {
             Table { is_deleting: false, .. } => Ok(()),
@@ -104,7 +105,7 @@ impl Tables {
         }
     }
 
-    /// A client begins to create a table. The caller has to end that with [`Tables::end_creation`].
+    /// Begins the creation of a table. The caller must complete it with [`Tables::end_creation`].
     pub(super) fn begin_creation(&mut self, name: &str) -> Result<(), Problem> {
         let message = match self.state(name) {
             Some(State::Declared | State::Active { .. }) => format!("Table already exists: {name}"),
@@ -125,7 +126,7 @@ impl Tables {
         Err(Problem::new(Kind::ResourceInUse, message))
     }
 
-    /// The table was created at this time, or was not created.
+    /// Completes the creation of a table. `created_ms` is `None` if the creation failed.
     pub(super) fn end_creation(&mut self, name: &str, created_ms: Option<i64>) {
         match created_ms {
             Some(created_ms) => self.set(name, State::Active { created_ms }),
@@ -133,7 +134,7 @@ impl Tables {
         }
     }
 
-    /// A client begins to delete a table. Returns the time of its creation. The caller has to end the deletion with
+    /// Begins the deletion of a table and returns its creation time. The caller must complete the deletion with
     /// [`Tables::end_deletion`].
     pub(super) fn begin_deletion(&mut self, name: &str) -> Result<i64, Problem> {
         let message = match self.state(name) {
@@ -154,7 +155,7 @@ impl Tables {
         Err(Problem::new(Kind::ResourceInUse, message))
     }
 
-    /// The table was deleted, or stays.
+    /// Completes the deletion of a table. The table stays if the deletion failed.
     pub(super) fn end_deletion(&mut self, name: &str, is_deleted: bool) {
         if is_deleted {
             self.by_name.remove(name);
@@ -163,14 +164,14 @@ impl Tables {
         }
     }
 
-    /// Keeps the namespace of a table for as long as there is the table.
+    /// Keeps the namespace of a table as long as the table exists.
     pub(super) fn pin_namespace(&mut self, name: &str, find: impl FnOnce() -> Option<NamespaceUse>) {
         if let Some(entry @ Entry { namespace: None, .. }) = self.by_name.get_mut(name) {
             entry.namespace = find();
         }
     }
 
-    /// Returns the next names behind this one, in their order.
+    /// Returns the next names after this one in order.
     pub(super) fn names_after(&self, after: &str, count_max: usize) -> Vec<String> {
         let range = self.by_name.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         let names =
@@ -222,7 +223,7 @@ mod tests {
         tables.begin_creation("jobs").unwrap();
     }
 
-    /// Otherwise the end of a deletion would release the locks of a new table.
+    /// Otherwise the end of the deletion would release the locks of the new table.
     #[test]
     fn a_table_is_created_again_only_after_its_deletion() {
         let mut tables = with_table();
@@ -271,7 +272,7 @@ mod tests {
         tables.begin_deletion("more").unwrap();
         message(tables.begin_creation("last"));
         tables.end_deletion("more", true);
-        // Tables that a configuration declared for a while do not count then.
+        // Restored tables may exceed the maximum: tables that the configuration declared earlier did not count.
         tables.restore("restored", 1);
         tables.restore("one-more", 1);
         tables.require("one-more").unwrap();

@@ -1,4 +1,4 @@
-//! The bodies of PutItem, DeleteItem and GetItem.
+//! Request bodies of PutItem, DeleteItem and GetItem.
 
 use super::attribute::{Item, string};
 use super::expression::{Placeholders, parse};
@@ -8,20 +8,20 @@ use super::members::Members;
 use super::problem::Problem;
 use waymaker_protocol::limits::{KEY_LEN_MAX, OWNER_LEN_MAX};
 
-/// A row that is to be written.
+/// Row to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Put {
     pub(super) table: String,
     pub(super) meaning: Meaning,
     pub(super) key: String,
     pub(super) owner: String,
-    /// End of the lease, in milliseconds since 1970.
+    /// End of the lease in Unix milliseconds.
     pub(super) leased_until_ms: i64,
     /// The row as JSON.
     pub(super) row: String,
 }
 
-/// A row that is to be deleted by an owner.
+/// Row to delete on behalf of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Delete {
     pub(super) table: String,
@@ -29,7 +29,7 @@ pub(super) struct Delete {
     pub(super) owner: String,
 }
 
-/// A row that is to be read.
+/// Row to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Get {
     pub(super) table: String,
@@ -37,12 +37,12 @@ pub(super) struct Get {
 }
 
 impl Put {
-    /// Reads the body of PutItem.
+    /// Decodes the body of PutItem.
     pub(super) fn read(mut members: Members) -> Result<Self, Problem> {
         let table = members.table_name()?;
         let (item, row) = members.item("Item")?;
         let key = key_of(&item, "Item")?;
-        // A program with other conditions has rows with other attributes too, and the condition is the better hint.
+        // Check the condition before the attributes: for another use of the table, it is the more helpful error.
         let (meaning, named) = condition(&mut members, &key)?;
         let owner = text_of(&item, "owner")?;
         let written = text_of(&item, "leasedUntil")?;
@@ -63,7 +63,7 @@ impl Put {
 }
 
 impl Delete {
-    /// Reads the body of DeleteItem.
+    /// Decodes the body of DeleteItem.
     pub(super) fn read(mut members: Members) -> Result<Self, Problem> {
         let table = members.table_name()?;
         let key = only_key(&mut members)?;
@@ -81,11 +81,11 @@ impl Delete {
 }
 
 impl Get {
-    /// Reads the body of GetItem.
+    /// Decodes the body of GetItem.
     pub(super) fn read(mut members: Members) -> Result<Self, Problem> {
         let table = members.table_name()?;
         let key = only_key(&mut members)?;
-        // Every read is consistent.
+        // Every read is consistent, so the member has no effect.
         members.ignore("ConsistentRead");
         members.only("ReturnConsumedCapacity", "NONE")?;
         members.finish()?;
@@ -93,7 +93,7 @@ impl Get {
     }
 }
 
-/// Reads the condition of a write, and returns its meaning and the owner that it names.
+/// Takes the condition of a write. Returns its meaning and the owner that it names.
 fn condition(members: &mut Members, key: &str) -> Result<(Meaning, String), Problem> {
     let expression = members.text("ConditionExpression")?.ok_or_else(|| {
         Problem::validation(
@@ -108,7 +108,7 @@ fn condition(members: &mut Members, key: &str) -> Result<(Meaning, String), Prob
     Ok((meaning, owner.to_owned()))
 }
 
-/// Reads the other members of a write.
+/// Checks the remaining members of a write.
 fn finish(mut members: Members) -> Result<(), Problem> {
     for name in [
         "ReturnValues",
@@ -121,7 +121,7 @@ fn finish(mut members: Members) -> Result<(), Problem> {
     members.finish()
 }
 
-/// Reads the member `Key`, which has the key of the row and nothing else.
+/// Takes the member `Key`, which must contain only the key of the row.
 fn only_key(members: &mut Members) -> Result<String, Problem> {
     let (key, _) = members.item("Key")?;
     if key.len() > 1 {
@@ -154,7 +154,7 @@ fn key_of(item: &Item, member: &str) -> Result<String, Problem> {
     }
 }
 
-/// Returns a text that each row has.
+/// Returns a text attribute that every row must have.
 fn text_of(item: &Item, attribute: &str) -> Result<String, Problem> {
     let missing =
         || Problem::validation(format!("Item.{attribute}: the row of a lock has key, owner and leasedUntil"));
@@ -187,7 +187,7 @@ mod tests {
         Members::parse(body.to_string().as_bytes()).expect("an object")
     }
 
-    /// The body of an acquire as the package of Clever sends it.
+    /// Returns the body of an acquire in the form that Clever's package sends.
     fn acquire() -> Value {
         json!({
             "TableName": "locks",
@@ -201,7 +201,7 @@ mod tests {
         })
     }
 
-    /// The same body with another value at a path such as `/Item/key`.
+    /// Returns the same body with another value at a path such as `/Item/key`.
     fn with(path: &str, value: Value) -> Value {
         let mut body = acquire();
         let (parent, name) = path.rsplit_once('/').unwrap();
