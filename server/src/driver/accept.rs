@@ -1,4 +1,4 @@
-//! Accepting connections and handing them to workers.
+//! Accepts connections and hands them to workers.
 
 use super::addresses::{Admission, Excess};
 use super::refusal::Refusal;
@@ -24,22 +24,22 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener};
 
-/// How long to wait when the system has no descriptor or no memory for another connection.
+/// Pause if the system has no descriptor or no memory for another connection.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
-/// How often that is worth a line in the log.
+/// Minimum time between two log lines about exhaustion and refusals.
 const EXHAUSTED_LOG_EVERY: Duration = Duration::from_secs(60);
 const BACKLOG: i32 = 4096;
 
-/// Where a server listens.
+/// Listening socket of a server.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each variant is named after its content")]
 pub enum Listening {
-    /// Encrypted, if there is somebody to begin that.
+    /// Encrypted if it has a TLS acceptor.
     Tcp(TcpListener, Port, Option<TlsAcceptor>),
     Unix(UnixListener, SocketFile),
 }
 
-/// The file of a Unix socket, which is removed with its listener.
+/// File of a Unix socket; removed when its listener is dropped.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
 
@@ -57,45 +57,45 @@ fn bound(address: &str) -> io::Result<socket2::Socket> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the host name has no IP address"))?;
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-    // A server that is started again must not wait for the connections of the one before to be forgotten.
+    // Allow a restarted server to bind while connections of its predecessor are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-/// A connection that was accepted.
+/// Accepted connection.
 struct Accepted {
     socket: StdSocket,
-    /// Its client, as people read it.
+    /// Address of the client, for people.
     peer: String,
     evidence: Evidence,
 }
 
 impl Listening {
-    /// Listens on a TCP address, where this is spoken, for encrypted connections alone if `tls` is given; port 0 is any free
-    /// port.
+    /// Listens on a TCP address for the protocol of this port. Port number 0 picks a free one. With `tls`, all
+    /// connections must be encrypted.
     ///
     /// # Errors
-    /// If the address does not resolve, is in use, or is not this machine's.
+    /// Fails if the address does not resolve, is in use, or does not belong to this machine.
     pub fn tcp(address: &str, port: Port, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         let socket = bound(address)?;
         socket.listen(BACKLOG)?;
         Ok(Self::Tcp(TcpListener::from_std(socket.into())?, port, tls))
     }
 
-    /// Checks that a server could listen on a TCP address, without listening there.
+    /// Checks that a server could listen on a TCP address, without listening.
     ///
     /// # Errors
-    /// As [`Listening::tcp`].
+    /// Fails in the same cases as [`Listening::tcp`].
     pub fn check_tcp(address: &str) -> io::Result<()> {
         bound(address).map(drop)
     }
 
-    /// Listens on a Unix socket. The file of a server that is gone is replaced.
+    /// Listens on a Unix socket. Replaces the file of a server that no longer runs.
     ///
     /// # Errors
-    /// If the path cannot be used, or another server listens there.
+    /// Fails if the path cannot be used or another server listens there.
     pub fn unix(path: &Path) -> io::Result<Self> {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             let message = format!("another server listens on {}", path.display());
@@ -110,10 +110,10 @@ impl Listening {
         Ok(Self::Unix(listener, SocketFile(path.to_owned())))
     }
 
-    /// The real address, for the line that says that the server is ready.
+    /// Returns the actual address, for the readiness line.
     ///
     /// # Errors
-    /// If the system does not tell.
+    /// Fails if the system does not report the address.
     pub fn address(&self) -> io::Result<String> {
         Ok(match self {
             Self::Tcp(listener, port, _) => format!("{}={}", port.name(), listener.local_addr()?),
@@ -132,7 +132,7 @@ impl Listening {
         matches!(self, Self::Tcp(_, _, Some(_)))
     }
 
-    /// Begins the encryption of an accepted connection, if this listener encrypts.
+    /// Prepares the encryption of an accepted connection, if this listener encrypts.
     fn encrypt(&self, socket: StdSocket) -> Result<StdSocket, rustls::Error> {
         match (self, socket) {
             (Self::Tcp(_, _, Some(tls)), StdSocket::Tcp(stream)) => {
@@ -168,7 +168,8 @@ impl Listening {
     }
 }
 
-/// Small answers leave at once, dead peers are noticed, and one that does not read takes little memory of the kernel.
+/// Sets socket options: small answers leave at once, dead peers are detected, and a peer that does not read uses little
+/// kernel memory.
 fn tune(socket: &StdSocket) -> io::Result<()> {
     let stream = match socket {
         StdSocket::Tcp(stream) | StdSocket::Tls(stream, _) => stream,
@@ -182,7 +183,7 @@ fn tune(socket: &StdSocket) -> io::Result<()> {
         .with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
-    // Answers are small and wait for their requests, so there is nothing to pace; BBR would time every one of them.
+    // Answers are small and wait for their requests, so pacing is useless; BBR would set a timer for each of them.
     let _ = socket.set_tcp_congestion(b"cubic");
     socket.set_send_buffer_size(SEND_BUFFER_LEN)
 }
@@ -190,22 +191,22 @@ fn tune(socket: &StdSocket) -> io::Result<()> {
 /// The system has no descriptor or no memory for another connection.
 struct Exhausted;
 
-/// Accepts for one listener and hands each socket to the worker with the fewest connections.
+/// Accepts connections of one listener and hands each to the worker with the fewest connections.
 #[derive(Debug)]
 pub struct Acceptor {
-    /// Which one of the acceptors of its node.
+    /// Index of this acceptor in its node.
     index: usize,
     listening: Listening,
-    /// Its clients have to show who they are.
+    /// Whether its clients must identify themselves.
     needs_identity: bool,
     connection_count_max: usize,
     last_log: Option<Instant>,
-    /// Connections that were refused since it last rested.
+    /// Number of connections that were refused since the last pause.
     refused_count: u32,
 }
 
 impl Acceptor {
-    /// The acceptor of a node with this number. It leaves some of the process's descriptors free.
+    /// Creates the acceptor with this index. It keeps some of the process's file descriptors free.
     pub fn new(index: usize, listening: Listening, needs_identity: bool, limits: &LimitOptions) -> Self {
         Self {
             index,
@@ -217,7 +218,7 @@ impl Acceptor {
         }
     }
 
-    /// Accepts until it is dropped. Never ends by itself: when the system is exhausted it waits a little.
+    /// Accepts connections until it is dropped. It never ends by itself; if the system is exhausted, it pauses.
     pub async fn run(mut self, node: &Node, workers: &Workers) {
         loop {
             let accepted = tokio::select! {
@@ -237,13 +238,13 @@ impl Acceptor {
         }
     }
 
-    /// Accepts whoever has connected by now, and tells the workers that asked for it.
+    /// Accepts all connections that are waiting now, and notifies the workers that asked for it.
     async fn catch_up(&mut self, node: &Node, workers: &Workers) {
         let askers = workers.acceptors[self.index].take_askers();
         let at = BootClock.moment().passed;
-        // Lets the runtime ask the operating system whether somebody is there.
+        // Yield so that the runtime polls the operating system for new connections.
         tokio::task::yield_now().await;
-        // No more than so many can have waited.
+        // At most this many connections can have been waiting.
         for _ in 0..BACKLOG {
             let Some(accepted) = self.try_accept().await else { break };
             if self.hand_over(accepted, node, workers).is_err() {
@@ -256,7 +257,7 @@ impl Acceptor {
         }
     }
 
-    /// The next connection, if there is one at once.
+    /// Returns the next connection if it is available at once.
     async fn try_accept(&self) -> Option<io::Result<Accepted>> {
         let mut accept = pin!(tokio::task::unconstrained(self.listening.accept()));
         poll_fn(|context| {
@@ -268,7 +269,7 @@ impl Acceptor {
         .await
     }
 
-    /// Hands what was accepted to the worker with the fewest connections. `Err`: the system is exhausted.
+    /// Hands an accepted connection to the worker with the fewest connections. Fails if the system is exhausted.
     fn hand_over(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -300,13 +301,13 @@ impl Acceptor {
                 let mut admission = match self.admit(address, workers) {
                     Ok(admission) => admission,
                     Err(excess) => {
-                        // Without a rest, which would delay other addresses.
+                        // Refuse without a pause, which would delay other addresses.
                         self.refuse(&socket, &peer, Refusal::Address(excess), workers);
                         return Ok(());
                     }
                 };
                 admission.count(node.metrics.count_connection(self.listening.port()));
-                // Not before it is let in: whoever is refused is to cost little.
+                // Set the options only after the admission, so that a refusal stays cheap.
                 if let Err(error) = tune(&socket) {
                     tracing::debug!(%error, peer, "the peer closed a connection before it was served");
                     return Ok(());
@@ -330,13 +331,13 @@ impl Acceptor {
             }
             Err(error) => {
                 self.log(|| tracing::warn!(%error, "could not accept a connection"));
-                // A connection that failed while it was accepted is its own affair; an exhausted system is not.
+                // A connection that was aborted affects only itself; other errors mean an exhausted system.
                 if error.kind() == io::ErrorKind::ConnectionAborted { Ok(()) } else { Err(Exhausted) }
             }
         }
     }
 
-    /// Admits a connection from this address, or names the limit of the address that it exceeds.
+    /// Admits a connection from this address. Returns the exceeded limit if it is refused.
     fn admit(&self, address: Option<IpAddr>, workers: &Workers) -> Result<Admission, Excess> {
         let Some(address) = address else { return Ok(Admission::default()) };
         let mut addresses = workers.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -346,13 +347,13 @@ impl Acceptor {
         addresses.admit(address, self.listening.is_encrypted(), BootClock.moment().passed)
     }
 
-    /// Counts and logs a refusal, and tells the client if it can read that.
+    /// Counts and logs a refusal, and reports it to the client if the client can read it.
     fn refuse(&mut self, socket: &StdSocket, peer: &str, refusal: Refusal, workers: &Workers) {
         workers.note_refused(refusal);
         self.log(|| {
             tracing::warn!(reason = ?refusal, peer, "refused a connection because a limit is reached");
         });
-        // An encrypted client reads nothing before the TLS handshake.
+        // An encrypted client cannot read anything before the TLS handshake.
         if self.listening.port() == Port::Binary && !self.listening.is_encrypted() {
             refusal.tell(socket);
         }
@@ -366,7 +367,8 @@ impl Acceptor {
     }
 }
 
-/// Raises the soft limit of descriptors to the hard one, and returns how many connections it and the operator allow.
+/// Raises the soft limit of descriptors to the hard limit. Returns the number of connections that the limit and the
+/// operator allow.
 fn connection_count_max(set: Option<u32>) -> usize {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let set = set.map_or(usize::MAX, |count| count as usize);

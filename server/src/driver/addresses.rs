@@ -1,11 +1,12 @@
-//! Limits per source address: which new connection is admitted.
+//! Limits per source address, which decide whether a new connection is admitted.
 //!
-//! [`Addresses`] decides without I/O and without a clock. An [`Admission`] is the place of one connection in the counts of its
-//! address. It moves with the connection from worker to worker and gives the place back when it is dropped.
+//! [`Addresses`] decides without I/O and without a clock. An [`Admission`] is the place of one connection in the counts
+//! of its address. It moves with the connection between workers and frees the place when it is dropped.
 //!
-//! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address is forgotten once it has no
-//! connection and its bucket is full. While the table is full, other addresses are admitted without limits of their own. A client
-//! that fills the table evades any limit per address, so refusing other addresses would only lock other clients out.
+//! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address is forgotten when it has
+//! no connection and its bucket is full. While the table is full, other addresses are admitted without limits of their
+//! own. A client that can fill the table can evade any limit per address, so refusing other addresses would only lock
+//! out other clients.
 
 use crate::limits::TRACKED_ADDRESS_COUNT_MAX;
 use crate::maximum::Maximum;
@@ -19,12 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::Time;
 
-/// Tracked addresses that each new one causes to be looked at. More than one, so that the table shrinks again.
+/// Number of tracked addresses that are checked for each new one. More than one, so that the table can shrink.
 const LOOKS_PER_ADDRESS: usize = 4;
-/// Parts of a token: a rate of N per second refills N parts in a millisecond.
+/// Parts of a token: a rate of N per second refills N parts per millisecond.
 const PARTS_PER_TOKEN: u64 = 1_000;
 
-/// Limits of each source address; none by default. An IPv6 address counts as its /64 network, because a single machine may use all addresses of it.
+/// Limits of each source address; none by default. An IPv6 address counts as its /64 network, because a single machine
+/// may use all addresses of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::LIMITS)]
 pub struct AddressLimits {
@@ -56,12 +58,12 @@ pub struct AddressLimits {
         allow_hyphen_values = true
     )]
     pub handshakes: Maximum,
-    /// Whether the limits apply to loopback addresses too.
+    /// Whether the limits also apply to loopback addresses.
     #[arg(skip)]
     pub include_loopback: bool,
 }
 
-/// The limit because of which a connection is refused, with its value.
+/// Limit that a refused connection exceeds, with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     Connections(u32),
@@ -74,15 +76,15 @@ pub(super) enum Excess {
 pub(super) struct Addresses {
     limits: AddressLimits,
     tracked: HashMap<Network, Tracked>,
-    /// All tracked networks. The next new network looks at the first few, and moves them to the end unless they are forgotten.
+    /// All tracked networks. A new network causes a check of the first few, which are forgotten or moved to the end.
     order: VecDeque<Network>,
 }
 
-/// One address.
+/// State of one address.
 #[derive(Debug)]
 struct Tracked {
     counts: Arc<Counts>,
-    /// Parts of tokens that were taken out of the bucket at `spent_at` and have not been refilled.
+    /// Parts of tokens that were taken from the bucket and not refilled by the time `spent_at`.
     spent: u64,
     spent_at: Time,
 }
@@ -94,7 +96,7 @@ struct Counts {
     handshakes: AtomicU32,
 }
 
-/// The place of one connection in the counts of its address, given back when it is dropped. Empty if the address has no limits.
+/// Place of one connection in the counts of its address; freed when it is dropped. Empty if the address has no limits.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     /// Counts the connection in the metrics.
@@ -122,7 +124,8 @@ impl Addresses {
         is_limited && Network::with_limits(address, include_loopback).is_some()
     }
 
-    /// Admits a connection from this address, or names the limit that it exceeds. A refused connection takes no token.
+    /// Admits a connection from this address, or returns the limit that it exceeds. A refused connection takes no
+    /// token.
     pub(super) fn admit(
         &mut self,
         address: IpAddr,
@@ -145,7 +148,7 @@ impl Addresses {
         tracked.admit(limits, is_encrypted, now)
     }
 
-    /// Forgets the first few tracked addresses if they are idle.
+    /// Checks the first few tracked addresses and forgets those that are idle.
     fn forget_idle(&mut self, now: Time) {
         let rate = self.limits.new_per_second;
         for _ in 0..LOOKS_PER_ADDRESS {
@@ -191,12 +194,12 @@ impl Tracked {
         })
     }
 
-    /// Returns the parts of tokens that are missing in the bucket.
+    /// Returns the parts of tokens that are missing from the bucket at this time.
     fn spent_at(&self, rate: u32, now: Time) -> u64 {
         self.spent.saturating_sub(now.ms_since(self.spent_at).saturating_mul(u64::from(rate)))
     }
 
-    /// Returns whether nothing is lost if the address is forgotten.
+    /// Returns whether the address can be forgotten without an effect on its limits.
     fn is_idle(&self, rate: Maximum, now: Time) -> bool {
         let is_full = rate.get().is_none_or(|rate| self.spent_at(rate, now) == 0);
         is_full && self.counts.connections.load(Ordering::Relaxed) == 0
@@ -209,7 +212,7 @@ impl Admission {
         self._counted = Some(counted);
     }
 
-    /// Gives back the place among the handshakes, if there is one: the handshake has ended.
+    /// Ends the handshake and frees its place, if there is one.
     pub(crate) fn end_handshake(&mut self) {
         self.handshake = None;
     }
@@ -261,7 +264,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// The address with this number.
+    /// Returns the address with this number.
     fn numbered(number: u32) -> IpAddr {
         Ipv4Addr::from_bits(0x0a00_0000 + number).into()
     }
@@ -300,7 +303,7 @@ mod tests {
         assert_eq!(admit(1_249), Err(Excess::NewConnections(4)));
         assert_eq!(admit(1_250), Ok(()));
         assert_eq!(admit(1_250), Err(Excess::NewConnections(4)));
-        // A long pause fills the bucket and no more.
+        // A long pause fills the bucket only up to its capacity.
         for _ in 0..4 {
             assert_eq!(admit(1_000_000), Ok(()));
         }
@@ -316,7 +319,7 @@ mod tests {
         assert!(admit(false).is_ok());
         shaking.end_handshake();
         let failing = admit(true).unwrap();
-        // A handshake that fails ends with its connection.
+        // A failed handshake ends with its connection.
         drop(failing);
         assert!(admit(true).is_ok());
     }

@@ -1,4 +1,4 @@
-//! The task of one connection.
+//! Task of one binary-protocol connection.
 
 use super::late::Queued;
 use super::local::Local;
@@ -17,25 +17,26 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// How long a connection that the server closes may take to read the last answer.
+/// Time for the client to read the last answer after the server closes the connection.
 const LINGER: Duration = Duration::from_secs(1);
-/// Bytes of a connection that the server closes which are read and thrown away, so that the last answer arrives.
+/// Maximum number of bytes that are read and discarded after the server closes the connection, so that the last answer
+/// arrives.
 const LINGER_LEN_MAX: u64 = 1 << 20;
 
-/// A connection and its socket.
+/// Connection with its socket.
 struct Connection {
     local: Rc<Local>,
     socket: Rc<RefCell<Socket>>,
     inner: connection::Connection,
     queued: Queued,
     registered: bool,
-    /// Its place in a reserve, until its end.
+    /// Permit from the reserve, held until the connection ends.
     reserved: Option<Reserved>,
-    /// Its place in the counts of its source address, until its end.
+    /// Place in the counts of its source address, held until the connection ends.
     admission: Admission,
 }
 
-/// What a connection needs in one turn.
+/// I/O of a connection during one turn.
 struct Io<'a, 'b> {
     local: &'a Local,
     socket: &'a Rc<RefCell<Socket>>,
@@ -85,7 +86,7 @@ impl ConnectionIo for Io<'_, '_> {
     }
 }
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { socket, peer, mut evidence, moved, port: _, reserved, mut admission } = intake;
     let mut socket = match Socket::from_std(socket) {
@@ -98,7 +99,8 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
             return local.note_ended();
         }
     };
-    // A connection that moved has shaken hands. The worker that sent it on waits for it, so a slow client must not hold it up here.
+    // A moved connection has completed its handshake. The worker that moved it waits for it, so a slow client must not
+    // hold it up here.
     if moved.is_none()
         && let Err(error) = socket.handshake(local.node.set.tls_handshake.into()).await
     {
@@ -154,7 +156,7 @@ impl Connection {
         self.end_turn(&local, &mut worker, &mut turn, end, context)
     }
 
-    /// Has a turn.
+    /// Runs one turn.
     fn run(
         &mut self,
         local: &Local,
@@ -166,7 +168,7 @@ impl Connection {
         self.inner.run(worker, turn, &mut Io { local, socket, scratch, context })
     }
 
-    /// Ends a turn. A connection that gave way waits for its next one.
+    /// Ends a turn. A connection that gave way waits for its next turn.
     fn end_turn(
         &mut self,
         local: &Local,
@@ -197,12 +199,12 @@ impl Connection {
             local.follow_up(&mut worker);
             moved
         };
-        // Nobody else has it any more: the flusher knew it by its registration alone.
+        // No other reference is left: only the flusher had one, through the registration.
         let socket = Rc::into_inner(socket).map(RefCell::into_inner);
         match (ended, moved, socket) {
             (End::Move(to), Some(moved), Some(socket)) => match socket.into_std() {
                 Ok(socket) => {
-                    // The identity of the client moves with the connection.
+                    // The identity of the client moves with the connection, so the evidence is no longer needed.
                     let (port, evidence, moved) = (Port::Binary, Evidence::default(), Some(moved));
                     let intake = Intake { port, socket, peer, evidence, moved, reserved, admission };
                     local.handles[usize::from(to)].send(intake);
@@ -243,7 +245,7 @@ mod tests {
     use waymaker_protocol::limits::FRAME_LEN_MAX;
 
     impl Connection {
-        /// A new connection on this socket, whose task is the test.
+        /// Creates a connection on this socket whose task is the test.
         fn of_test(local: &Rc<Local>, socket: Socket) -> Self {
             let inner = {
                 let (mut worker, mut barrier) = (local.worker.borrow_mut(), local.barrier());
@@ -264,8 +266,8 @@ mod tests {
             self.local.worker.borrow_mut().has_input(self.inner.key())
         }
 
-        /// Waits until there is something to do, and runs as if the time of the turn were over from its beginning. The barrier counts
-        /// no time for the turn. Returns whether the connection gave way, and how many bytes it read.
+        /// Waits until there is something to do, and runs a turn whose time has already run out. The barrier counts no
+        /// time for the turn. Returns whether the connection gave way, and the number of bytes that it read.
         async fn run_out_of_time(&mut self) -> (bool, u64) {
             let local = Rc::clone(&self.local);
             let had_input = self.has_input();
@@ -277,7 +279,7 @@ mod tests {
                 assert!(gave_way || matches!(end, TurnEnd::CaughtUp), "the connection lives on");
                 let read_len = spent.report(true).read_len;
                 if !gave_way && !had_input && read_len == 0 {
-                    // The socket wakes the test.
+                    // The socket wakes the test when data arrives.
                     return Poll::Pending;
                 }
                 let mut turn = Turn::timeless(read_len);
@@ -331,10 +333,10 @@ mod tests {
         });
     }
 
-    /// Length of the records of a client that encrypts each request for itself.
+    /// Record length of a client that encrypts each request separately.
     const SHORT_RECORD_LEN: usize = 256;
 
-    /// Returns both ends of an encrypted connection, whose buffers take the bytes of several turns.
+    /// Returns both ends of an encrypted connection whose buffers hold the bytes of several turns.
     async fn encrypted() -> (Socket, TlsStream<tokio::net::TcpStream>) {
         encrypted_in_records(SHORT_RECORD_LEN).await
     }
@@ -377,7 +379,7 @@ mod tests {
         (socket, client.expect("a server"))
     }
 
-    /// Changes of keys take long, and the time of a turn is measured between reads.
+    /// Key updates take long, and the time of a turn is checked only between reads.
     #[test]
     fn a_tls_read_ends_after_a_few_key_updates() {
         in_runtime(async {
@@ -395,7 +397,7 @@ mod tests {
         });
     }
 
-    /// A sweep has to wait for decrypted bytes as well.
+    /// A sweep must wait for decrypted bytes, too.
     #[test]
     fn decrypted_bytes_count_as_unread() {
         in_runtime(async {
@@ -408,11 +410,11 @@ mod tests {
         });
     }
 
-    /// A sweep has to wait for all of a record of which the encryption has the beginning.
+    /// A sweep must wait for the whole record if the TLS state holds its beginning.
     #[test]
     fn a_partial_tls_record_counts_as_unread() {
         in_runtime(async {
-            // Longer than a read of the socket.
+            // Longer than a single read of the socket.
             let (mut socket, mut client) = encrypted_in_records(10_000).await;
             let mut rest_len = 30_000;
             client.write_all(&vec![7; rest_len]).await.expect("there is room");
@@ -426,8 +428,8 @@ mod tests {
         });
     }
 
-    /// A read of an encrypted socket may leave room in the buffer although the socket has more. No request ends in the bytes that the client
-    /// has sent, so the worker does not end the turn either.
+    /// A read of an encrypted socket may leave room in the buffer although the socket has more data. No request ends in
+    /// the bytes that the client has sent, so the worker does not end the turn either.
     #[test]
     fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
         in_runtime(async {
@@ -447,7 +449,7 @@ mod tests {
                 Poll::Ready(())
             })
             .await;
-            // The client may still have as much as its library keeps for the socket.
+            // Up to this many bytes may still be in the client's library.
             let arriving_len = written_len as u64 - READ_LEN_MAX as u64;
             let turn_len_max = 2 * READ_LEN_MAX as u64;
             assert!(arriving_len > turn_len_max, "the buffers take only {written_len} bytes");
@@ -461,8 +463,8 @@ mod tests {
         });
     }
 
-    /// Gives up a connection that takes none of its answers, and lets this happen before the flusher runs. Returns how often the task of
-    /// the connection was woken.
+    /// Drops a connection that does not take its answers, after running `before_flush` and before the flusher runs.
+    /// Returns how often the task of the connection was woken.
     fn wakes_of_stalled(before_flush: impl FnOnce(&Local, u32)) -> u32 {
         in_runtime(async {
             let local = test_local();

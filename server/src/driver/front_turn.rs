@@ -1,4 +1,4 @@
-//! Runs the connections of front ends in turns.
+//! Runs front-end connections in turns.
 
 use super::Local;
 use super::late::Queued;
@@ -7,8 +7,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-/// Lets others run before a request that is served in parts goes on, in the next turn of its connection. To be awaited by a connection
-/// that runs in turns.
+/// Gives way to other tasks between the parts of a long request, until the next turn of its connection. Only a
+/// connection that runs in turns may await this.
 pub(crate) async fn next_turn() {
     let mut begun = None;
     poll_fn(|context| {
@@ -27,7 +27,7 @@ pub(crate) async fn next_turn() {
     .await;
 }
 
-/// Returns ready while the turn of the running connection lasts. After that, the next turn wakes the task.
+/// Returns ready while the turn of the running connection lasts. Otherwise the next turn wakes the task.
 pub(crate) fn poll_turn(context: &Context<'_>) -> Poll<()> {
     Local::with(|local| {
         let mut turn = local.front_turn.borrow_mut();
@@ -39,14 +39,14 @@ pub(crate) fn poll_turn(context: &Context<'_>) -> Poll<()> {
     })
 }
 
-/// Runs a connection of a front end in turns, to its end.
+/// Runs a front-end connection in turns until it ends.
 pub(crate) async fn in_turns<T>(connection: impl Future<Output = T>) -> T {
     let mut connection = pin!(connection);
     let mut turns = Turns { turn: FrontTurn::default(), queued: Queued::default() };
     poll_fn(|context| turns.run(context, |context| connection.as_mut().poll(context))).await
 }
 
-/// The turns of one connection. Its place in the barrier ends with it.
+/// Turns of one connection. When it is dropped, the barrier no longer waits for the connection.
 struct Turns {
     turn: FrontTurn,
     queued: Queued,
@@ -100,7 +100,7 @@ mod tests {
     use std::task::Waker;
     use std::time::Duration;
 
-    /// One connection of a front end, on a worker of its own.
+    /// One front-end connection on a worker of its own.
     struct Rig {
         local: Rc<Local>,
         turns: Turns,
@@ -114,12 +114,12 @@ mod tests {
             Self { local, turns, wakes: Arc::default() }
         }
 
-        /// How often the connection has woken itself.
+        /// Returns how often the connection has woken itself.
         fn wake_count(&self) -> u32 {
             self.wakes.count()
         }
 
-        /// Lets the connection have a turn, which takes no time however slow the machine is.
+        /// Runs a turn of the connection. The turn takes no time, however slow the machine is.
         fn turn(&mut self, act: impl FnOnce(&Local, &mut FrontTurn)) {
             let waker = Waker::from(Arc::clone(&self.wakes));
             let mut context = Context::from_waker(&waker);
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Reads from a socket that has more than one turn may read. Returns the number of bytes.
+    /// Reads from a socket with more data than one turn may read. Returns the number of bytes.
     fn read_all_allowed(local: &Local, turn: &mut FrontTurn) -> usize {
         let mut read_len = 0;
         while let len @ 1.. = turn.may_read(&mut local.barrier(), || 1 << 20) {
@@ -231,7 +231,7 @@ mod tests {
             let mut is_ready = false;
             let mut context = Context::from_waker(Waker::noop());
             let polled = rig.turns.run(&mut context, |_| {
-                // A library polls it more than once.
+                // A library may poll it more than once.
                 for _ in 0..3 {
                     is_ready = is_ready || request.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
                 }
@@ -304,7 +304,7 @@ mod tests {
         rig.wait_for_turn();
         rig.turn(|local, turn| {
             turn.may_read(&mut local.barrier(), || 100);
-            // More has come meanwhile.
+            // More data has arrived in the meantime.
             read_all_allowed(local, turn);
         });
         assert!(rig.turns.queued.is_queued());
@@ -319,7 +319,7 @@ mod tests {
         });
     }
 
-    /// A library may ask again after it was refused.
+    /// A library may try to read again after a refused read.
     #[test]
     fn a_connection_refused_a_read_yields_even_if_it_reads_later() {
         let mut rig = Rig::new();
@@ -377,7 +377,7 @@ mod tests {
         });
         assert!(rig.is_sweeping(), "requests that were read are left");
         rig.wait_for_turn();
-        // These bytes came later.
+        // These bytes arrived later.
         rig.turn(|local, turn| _ = read_all_allowed(local, turn));
         assert!(!rig.is_sweeping());
     }
@@ -440,7 +440,7 @@ mod tests {
         read(&mut rig, 100);
         rig.local.barrier().begin_debts();
         assert!(rig.is_sweeping(), "100 bytes are not served");
-        // The first 100 bytes are served in this turn.
+        // This turn serves the first 100 bytes.
         read(&mut rig, 50);
         assert!(rig.is_sweeping(), "50 bytes were unread when the sweep began");
         read(&mut rig, 7);
@@ -458,7 +458,7 @@ mod tests {
         assert!(!local.barrier().is_owed());
     }
 
-    /// Unread bytes are counted when a connection reads. This one only goes on with requests that it has read.
+    /// Unread bytes are counted when a connection reads. This connection only serves requests that it has already read.
     #[test]
     fn a_sweep_has_a_time_limit_for_a_connection_that_only_serves() {
         let mut rig = Rig::new();

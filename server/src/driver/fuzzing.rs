@@ -1,4 +1,4 @@
-//! A worker's thread that serves one connection, for fuzzing.
+//! Worker's thread that serves a single connection, for fuzzing.
 
 use super::{AcceptorHandles, Admission, Intake, Local, Port, StdSocket, WorkerHandle, WorkerHandles, tasks};
 use crate::access::Evidence;
@@ -20,16 +20,17 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-/// Time for the server to serve a piece. The clock of the runtime moves only if nothing else is left to do.
+/// Time for the server to serve a piece. The paused clock of the runtime advances only when no task can run.
 const STEP: Duration = Duration::from_millis(1);
-/// Steps in which the server serves one piece.
+/// Number of steps in which the server serves one piece.
 const STEPS_PER_PIECE: u32 = 2;
-/// Longest time until the server closes the connection after its client did. It exceeds every time limit of the front ends.
+/// Maximum time until the server closes the connection after its client did. It exceeds every time limit of the front
+/// ends.
 const END: Duration = Duration::from_secs(600);
 
-/// Serves a connection that sends these pieces, then closes its side. Returns the output of the server.
+/// Serves a connection that sends these pieces and then closes its side. Returns the output of the server.
 pub(crate) fn serve(fronts: &Arc<FrontConfig>, port: Port, pieces: &[&[u8]]) -> Vec<u8> {
-    // The worker belongs to its thread, so each connection has a thread with a worker that knows nothing.
+    // A worker is bound to its thread, so a new thread gives each connection a fresh worker.
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -61,7 +62,7 @@ async fn serve_on_thread(fronts: Arc<FrontConfig>, port: Port, pieces: &[&[u8]])
     let (mut reading, mut writing) = UnixStream::from_std(client)?.into_split();
     let output = spawn_local(async move {
         let mut output = Vec::new();
-        // The server may reset the connection.
+        // Ignore errors: the server may reset the connection.
         let _ = reading.read_to_end(&mut output).await;
         output
     });
@@ -86,7 +87,7 @@ async fn serve_on_thread(fronts: Arc<FrontConfig>, port: Port, pieces: &[&[u8]])
     Ok(output)
 }
 
-/// Returns the state of the tasks of a node with one worker.
+/// Creates the state of the tasks of a node with one worker.
 fn new_local(fronts: Arc<FrontConfig>) -> Rc<Local> {
     let now = BootClock.moment();
     let node = Arc::new(Node::new(&NodeConfig {

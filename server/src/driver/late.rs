@@ -1,4 +1,4 @@
-//! Wakes connections with much to do when their turns come.
+//! Wakes connections that gave way when their next turn comes.
 
 use crate::edge::late::LateQueue;
 use std::cell::{Cell, RefCell};
@@ -7,14 +7,14 @@ use std::task::{Context, Waker};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// The tasks of connections that gave way.
+/// Tasks of the connections that gave way.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     queue: RefCell<LateQueue<(Waker, Rc<Cell<bool>>)>>,
     any: Notify,
 }
 
-/// Whether a connection is in the queue of those that gave way. Until its turn comes it does nothing, even if it is woken.
+/// Whether a connection has given way and is queued. Until its turn comes, it does nothing, even if it is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Queued(Rc<Cell<bool>>);
 
@@ -26,24 +26,24 @@ impl Queued {
 }
 
 impl Late {
-    /// Puts a connection in the queue. Its task is woken when its turn comes.
+    /// Queues a connection. Its task is woken when its turn comes.
     pub(crate) fn give_way(&self, queued: &Queued, context: &Context<'_>) {
         queued.0.set(true);
         self.queue.borrow_mut().give_way((context.waker().clone(), Rc::clone(&queued.0)));
         self.any.notify_one();
     }
 
-    /// Returns true if no connection waits for its turn.
+    /// Returns whether no connection waits for its turn.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
     }
 
-    /// Lets one connection continue in each round, for ever, unless `has_work` says that leases are due.
+    /// Lets one connection continue per round, except while `has_work` reports that leases are due. Never returns.
     pub(super) async fn run(&self, has_work: impl Fn() -> bool) {
         loop {
             self.any.notified().await;
             while !self.is_empty() {
-                // The runtime looks at the sockets and timers of others first.
+                // The yield lets the runtime first poll the sockets and timers of other tasks.
                 yield_now().await;
                 let next = self.queue.borrow_mut().continue_one(has_work());
                 if let Some((waker, is_queued)) = next {
@@ -63,7 +63,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::{Poll, Wake};
 
-    /// The task of a connection, and whether it was woken.
+    /// Task of a connection that records whether it was woken.
     #[derive(Default)]
     struct Task(AtomicBool);
 
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// A connection that gave way.
+    /// Connection that gave way.
     struct Waiting {
         task: Arc<Task>,
         queued: Queued,
@@ -87,7 +87,7 @@ mod tests {
             Self { task, queued }
         }
 
-        /// Whether the connection may continue and knows it.
+        /// Returns whether the connection may continue and was woken.
         fn continues(&self) -> bool {
             let is_woken = self.task.0.load(Ordering::Relaxed);
             assert_eq!(
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Lets the task of the queue run in one round of tasks.
+    /// Runs the queue's task in one round of tasks.
     fn run_once(run: std::pin::Pin<&mut impl Future<Output = ()>>) {
         assert_eq!(run.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
     }
@@ -135,7 +135,7 @@ mod tests {
         are_leases_due.set(false);
         run_once(run.as_mut());
         assert!(waiting[0].continues());
-        // The connection that continued has begun leases that are due at once.
+        // The connection that continued has started leases that are due at once.
         are_leases_due.set(true);
         for _ in 0..10 {
             run_once(run.as_mut());

@@ -1,4 +1,4 @@
-//! What the tasks of one worker's thread share.
+//! State that the tasks of one worker's thread share.
 
 use super::late::Late;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
@@ -24,44 +24,45 @@ thread_local! {
     static LOCAL: OnceCell<Rc<Local>> = const { OnceCell::new() };
 }
 
-/// The worker and what its tasks tell each other. Everything here belongs to one thread, and no borrow crosses an await.
+/// The worker and the state through which its tasks communicate. Everything here belongs to one thread, and no borrow
+/// crosses an await.
 pub(crate) struct Local {
     pub(crate) node: Arc<Node>,
     pub(super) worker: RefCell<Worker>,
     pub(super) index: u16,
     pub(super) handles: WorkerHandles,
     acceptors: AcceptorHandles,
-    /// Connections that were handed to this worker.
+    /// New connections that were handed to this worker.
     pub(super) intake: RefCell<mpsc::UnboundedReceiver<Intake>>,
     clock: BootClock,
-    /// Whose output the flusher takes, by slot of their lane.
+    /// Receivers of output for the flusher, by the slot of their lane.
     connections: RefCell<Vec<Option<Registered>>>,
-    /// Requests are written here on their way from an inlet to the worker.
+    /// Buffer for encoding requests on their way from an inlet to the worker.
     frame: RefCell<Vec<u8>>,
-    /// What front ends are told.
+    /// Configuration and shared state of the front ends.
     pub(crate) fronts: Arc<FrontConfig>,
-    /// Connections of front ends, which have no lane until they ask something.
+    /// Number of front-end connections. They have no lane until their first worker request.
     front_count: Cell<usize>,
-    /// The server asked every connection to end.
+    /// Whether the server has asked every connection to end.
     finishing: watch::Sender<bool>,
-    /// The task that writes, and whether it has been woken.
+    /// Waker of the flusher, the task that writes; `flush_is_due` is set while it is woken but has not run.
     flusher: RefCell<Option<Waker>>,
     flush_is_due: Cell<bool>,
-    /// All connections read into this; a connection copies out the bytes that it keeps.
+    /// Read buffer of all connections; a connection copies out the bytes that it keeps.
     pub(crate) scratch: RefCell<Box<[u8]>>,
-    /// Connections that gave way before they had read everything.
+    /// Tracks connections that gave way with unread bytes, which sweeps must wait for.
     barrier: RefCell<ReadBarrier>,
     pub(crate) late: Late,
-    /// The turn of the connection of a front end that runs.
+    /// Turn of the front-end connection that currently runs.
     pub(crate) front_turn: RefCell<FrontTurn>,
     /// Wakes the sweeper, which sleeps until `sweeper_sleeps_until`.
     pub(super) sweeper: Notify,
     pub(super) sweeper_sleeps_until: Cell<Time>,
-    /// Rises with each read; the spinner looks at it.
+    /// Incremented with each read; the spinner watches it.
     pub(super) activity: Cell<u64>,
     pub(super) spinner: Notify,
     pub(super) spinner_sleeps: Cell<bool>,
-    /// Wakes whoever waits for the last connection to end.
+    /// Notified when a connection ends, for tasks that wait for the last one.
     pub(super) connection_ended: Notify,
 }
 
@@ -72,8 +73,8 @@ impl std::fmt::Debug for Local {
 }
 
 impl Local {
-    /// Counts a request or connection that a front end rejects because of a limit. Some tests do so outside the thread of a worker, where
-    /// nothing is counted.
+    /// Counts a request or connection that a front end rejects because of a limit. Outside of a worker's thread, as in
+    /// some tests, it counts nothing.
     pub(crate) fn note_rejected(limit: &'static str) {
         LOCAL.with(|own| {
             if let Some(local) = own.get() {
@@ -119,13 +120,13 @@ impl Local {
         }
     }
 
-    /// Makes it the one of this thread.
+    /// Makes this state the state of the current thread.
     pub(super) fn enter(local: &Rc<Self>) {
         LOCAL.with(|own| own.set(Rc::clone(local)).expect("a thread runs one worker"));
     }
 
-    /// The one of this thread. Front ends keep nothing of it between two polls, so what they are made of may be `Send`, as
-    /// the libraries around them want it.
+    /// Runs a function with the state of the current thread. Front ends keep no reference to it between two polls, so
+    /// their types can be `Send`, as the libraries around them require.
     #[inline]
     pub(crate) fn with<T>(act: impl FnOnce(&Self) -> T) -> T {
         LOCAL.with(|own| act(own.get().expect("front ends run on the threads of workers")))
@@ -136,29 +137,29 @@ impl Local {
         self.clock.moment()
     }
 
-    /// When the worker was last told the time: right after a question, when that was asked.
+    /// Returns the time at which the worker was last fed. Directly after a request, this is the time of the request.
     pub(crate) fn worker_now(&self) -> Time {
         self.worker.borrow().moment().now
     }
 
-    /// How many connections there are, those included that have not asked anything yet.
+    /// Returns the number of connections, including those without a worker request so far.
     pub(super) fn connection_count(&self) -> usize {
         self.worker.borrow().connection_count() + self.front_count.get()
     }
 
-    /// Connections beside the one that runs. Those on their way to the worker count.
+    /// Describes the connections other than the running one, including those on their way to the worker.
     pub(crate) fn others(&self) -> Others {
         let connection_count = self.handles[usize::from(self.index)].connection_count.load(Ordering::Relaxed);
         Others { are_there: connection_count > 1, have_given_way: !self.late.is_empty() }
     }
 
-    /// The barrier that says when leases may end.
+    /// Returns the barrier that decides when leases may expire.
     #[inline]
     pub(crate) fn barrier(&self) -> RefMut<'_, ReadBarrier> {
         self.barrier.borrow_mut()
     }
 
-    /// A connection of a front end begins; it is over with [`Local::note_front_ended`].
+    /// Counts the start of a front-end connection. Its end must be counted with [`Local::note_front_ended`].
     pub(crate) fn note_front(&self) {
         self.front_count.set(self.front_count.get() + 1);
     }
@@ -168,23 +169,23 @@ impl Local {
         self.note_ended();
     }
 
-    /// A socket that was handed to this worker is closed.
+    /// Records that a socket of this worker was closed.
     pub(super) fn note_ended(&self) {
         self.handles[usize::from(self.index)].connection_count.fetch_sub(1, Ordering::Relaxed);
         self.connection_ended.notify_one();
     }
 
-    /// Tells front ends to end their connections.
+    /// Asks front ends to end their connections.
     pub(super) fn finish(&self) {
         self.finishing.send_replace(true);
     }
 
-    /// Says when connections of front ends are to end.
+    /// Returns a receiver of the request to end front-end connections.
     pub(crate) fn finishing(&self) -> watch::Receiver<bool> {
         self.finishing.subscribe()
     }
 
-    /// Something was read.
+    /// Records that bytes were read, and wakes the spinner.
     #[inline]
     pub(crate) fn note_activity(&self) {
         self.activity.set(self.activity.get() + 1);
@@ -194,7 +195,8 @@ impl Local {
         }
     }
 
-    /// Does what the worker wants after it was fed: takes its mail, wakes the flusher, other workers and the sweeper.
+    /// Does the work that arises after the worker was fed: handles mail, and wakes the flusher, other workers and the
+    /// sweeper.
     #[inline]
     pub(super) fn follow_up(&self, worker: &mut Worker) {
         worker.handle_mail(worker.moment());
@@ -222,9 +224,10 @@ impl Local {
         }
     }
 
-    /// Writes what connections have to say. Woken by the first of them, it runs after every other connection that was
-    /// ready then: so answers leave close together, and a client with many connections is woken once for all of them
-    /// instead of once for each. The wake-up of a sleeping client costs the sender more than the answer does.
+    /// Writes the output of all connections. The first connection with output wakes the flusher, which then runs after
+    /// every other connection that was ready at that time. Answers therefore leave close together, and a client with
+    /// many connections is woken once for all of them instead of once for each. Waking a sleeping client costs the
+    /// sender more than the answer itself.
     pub(super) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<()> {
         if self.flusher.borrow().is_none() {
             *self.flusher.borrow_mut() = Some(context.waker().clone());
@@ -246,13 +249,14 @@ impl Local {
             }
         }
         if is_fed {
-            // An inlet releases holds whose callers have left. That may reach other workers, and takes mail out of the mailbox.
+            // An inlet releases holds of callers that have left. This may send mail to other workers or leave mail to
+            // handle.
             self.follow_up(&mut worker);
         }
         Poll::Pending
     }
 
-    /// Opens a lane that no socket belongs to. `Err`: what the worker said to the HELLO.
+    /// Opens a lane without a socket. The error is the worker's response to the HELLO.
     pub(super) fn open_inlet(&self, hello: &Hello<'_>, client: Client) -> Result<ConnectionKey, Vec<u8>> {
         let mut worker = self.worker.borrow_mut();
         let opened = InletState::open(&mut worker, hello, client, self.now());
@@ -269,12 +273,12 @@ impl Local {
         }
     }
 
-    /// Ends a lane that no socket belongs to, as if its connection were lost.
+    /// Closes a lane without a socket, as if its connection were lost.
     pub(super) fn close_inlet(&self, key: ConnectionKey) {
         if self.with_inlet(key, |_, _| ()).is_none() {
             return;
         }
-        // Dropped when nothing is borrowed any more: whoever it would have woken may be dropped with it.
+        // Drop the inlet only after all borrows have ended: its wakers may drop tasks that use this state.
         let _closed = self.connections.borrow_mut()[key.slot as usize].take();
         let mut worker = self.worker.borrow_mut();
         worker.handle_lost(key, self.now());
@@ -282,7 +286,7 @@ impl Local {
         self.connection_ended.notify_one();
     }
 
-    /// Sends the frame that is written, and takes what the worker has to say. `None` where the lane is closed.
+    /// Sends the request that `encode` writes, and collects the worker's output. Returns `None` if the lane is closed.
     pub(super) fn ask(
         &self,
         key: ConnectionKey,
@@ -303,25 +307,25 @@ impl Local {
         Some(begun)
     }
 
-    /// A connection that moves has ended on its way: no sweep waits for it.
+    /// Records that a moving connection ended on its way, so that no sweep waits for it.
     pub(super) fn settle(&self, moved: &Moved) {
         let mut worker = self.worker.borrow_mut();
         worker.handle_settled(moved.ticket);
         self.follow_up(&mut worker);
     }
 
-    /// Takes the mail that came after the worker had finished.
+    /// Handles mail that arrived after the worker had finished.
     pub(super) fn take_last_mail(&self) {
         let mut worker = self.worker.borrow_mut();
         while worker.handle_mail(self.now()) {}
     }
 
-    /// [`Local::follow_up`] for whoever has not borrowed the worker.
+    /// Borrows the worker and calls [`Local::follow_up`].
     pub(super) fn follow_up_alone(&self) {
         self.follow_up(&mut self.worker.borrow_mut());
     }
 
-    /// An inlet and the worker, if it is not closed.
+    /// Runs a function with an inlet and the worker. Returns `None` if the inlet is closed.
     pub(super) fn with_inlet<T>(
         &self,
         key: ConnectionKey,
@@ -335,7 +339,8 @@ impl Local {
         }
     }
 
-    /// Registers who takes the output of the lane in this slot. A connection that lost the lane is woken, so that it finds out.
+    /// Registers the receiver of output for the lane in this slot. A connection that lost the lane is woken to notice
+    /// it.
     fn put(&self, slot: u32, registered: Registered) {
         let mut connections = self.connections.borrow_mut();
         let slot = slot as usize;
@@ -347,7 +352,7 @@ impl Local {
         }
     }
 
-    /// Lets the flusher write to a connection and wake its task.
+    /// Registers a connection, so that the flusher can write to it and wake its task.
     pub(super) fn register(&self, key: ConnectionKey, socket: &Rc<RefCell<Socket>>, waker: &Waker) {
         let registered = Connection { key, socket: Rc::clone(socket), waker: waker.clone() };
         self.put(key.slot, Registered::Connection(registered));
@@ -362,14 +367,14 @@ impl Local {
     }
 }
 
-/// Who takes the output of a lane.
+/// Receiver of the output of a lane.
 #[derive(Debug)]
 enum Registered {
     Connection(Connection),
     Inlet(Box<InletState>),
 }
 
-/// A connection as the flusher sees it.
+/// Connection as the flusher sees it.
 #[derive(Debug)]
 struct Connection {
     key: ConnectionKey,
@@ -379,7 +384,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Writes as much as the socket takes.
+    /// Writes as much output as the socket accepts.
     fn flush(&self, worker: &mut Worker) {
         let mut socket = self.socket.borrow_mut();
         let needs_turn = flush(worker, self.key, |output| match socket.try_write(output) {

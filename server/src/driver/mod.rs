@@ -1,4 +1,4 @@
-//! Feeds workers from tokio: one thread and one single-threaded runtime each.
+//! Runs workers on tokio: one thread with one single-threaded runtime each.
 
 mod accept;
 mod addresses;
@@ -51,37 +51,37 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
-/// A connection for a worker: a new one, or one that another worker sent on.
+/// Connection for a worker, either new or moved from another worker.
 #[derive(Debug)]
 pub struct Intake {
-    /// What is spoken on it.
+    /// Port through which the connection came, which determines its protocol.
     pub port: Port,
     /// The socket.
     pub socket: socket::StdSocket,
-    /// Who is on the other side; the owner of what it holds until it names another.
+    /// Address of the client. It is the owner of the client's holds until the client names another.
     pub peer: String,
     /// Facts about the client.
     pub evidence: Evidence,
-    /// What the other worker had read from it.
+    /// State of a moved connection, including data that the other worker had read.
     pub moved: Option<Moved>,
-    /// Its place in the reserve, if the server has as many connections as it may have.
+    /// Permit from the reserve, if the server was at its connection limit.
     pub(crate) reserved: Option<Reserved>,
-    /// Its place in the counts of its source address.
+    /// Place of the connection in the counts of its source address.
     pub(crate) admission: Admission,
 }
 
-/// How one worker is reached from other threads.
+/// Handle of a worker for other threads.
 #[derive(Debug)]
 pub struct WorkerHandle {
     intake: mpsc::UnboundedSender<Intake>,
-    /// Wakes it to look into its mailbox.
+    /// Wakes the worker to check its mailbox.
     mail: Notify,
-    /// Its connections, those on their way to it included.
+    /// Number of its connections, including those on their way to it.
     connection_count: AtomicUsize,
 }
 
 impl WorkerHandle {
-    /// Makes a worker that slept look into its mailbox.
+    /// Wakes a sleeping worker to check its mailbox.
     pub(crate) fn wake(&self) {
         self.mail.notify_one();
     }
@@ -89,16 +89,16 @@ impl WorkerHandle {
     fn send(&self, intake: Intake) {
         self.connection_count.fetch_add(1, Ordering::Relaxed);
         if self.intake.send(intake).is_err() {
-            // The worker has ended: the socket closes with the message.
+            // The worker has ended; the socket closes as the rejected message is dropped.
             self.connection_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// All workers of a server, as the acceptor and the workers themselves see them.
+/// Handles of all workers of a server.
 pub type WorkerHandles = Arc<[WorkerHandle]>;
 
-/// How workers ask an acceptor to accept whoever has connected.
+/// Handle through which workers ask an acceptor to accept all waiting connections.
 #[derive(Debug, Default)]
 pub struct AcceptorHandle {
     askers: Mutex<Vec<u16>>,
@@ -116,15 +116,15 @@ impl AcceptorHandle {
     }
 }
 
-/// All acceptors of a server.
+/// Handles of all acceptors of a server.
 pub type AcceptorHandles = Arc<[AcceptorHandle]>;
 
-/// How the threads of workers run.
+/// Configuration of the workers' threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DriverConfig {
-    /// Pin worker n to the n-th core that this process may use.
+    /// Whether to pin worker n to the n-th core that this process may use.
     pub pin: bool,
-    /// How long a worker without work keeps looking for more before it sleeps.
+    /// How long a worker without work polls for more before it sleeps.
     pub busy_poll: Duration,
     /// Limits of each source address.
     pub address_limits: AddressLimits,
@@ -133,11 +133,11 @@ pub struct DriverConfig {
 /// The running workers.
 #[derive(Debug)]
 pub struct Workers {
-    /// How to reach them.
+    /// Handles of the workers.
     pub handles: WorkerHandles,
-    /// How they reach whoever accepts for them.
+    /// Handles of the acceptors.
     pub acceptors: AcceptorHandles,
-    /// Places for connections beyond the limit.
+    /// Permits for connections beyond the limit.
     reserves: Reserves,
     /// Connections of each source address.
     addresses: Mutex<Addresses>,
@@ -149,7 +149,7 @@ impl Workers {
     /// Starts a thread for each worker of the node.
     ///
     /// # Errors
-    /// If a thread or its runtime cannot be made.
+    /// Fails if a thread or its runtime cannot be created.
     pub fn start(node: &Arc<Node>, config: DriverConfig, fronts: &Arc<FrontConfig>) -> std::io::Result<Self> {
         let count = node.worker_count();
         let (handles, intakes): (Vec<_>, Vec<_>) = (0..count)
@@ -181,7 +181,7 @@ impl Workers {
                 let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
                 node.metrics.workers[index].thread_id.set(thread_id.unsigned_abs().into());
                 let local = run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
-                // A worker that had not finished yet may have passed a turn to this one. None of them does so behind this.
+                // Before the barrier, another worker may still pass a shard turn to this one; after it, none can.
                 all_finished.wait();
                 local.take_last_mail();
             })?);
@@ -190,20 +190,20 @@ impl Workers {
         Ok(Self { handles, acceptors, reserves, addresses, fronts: Arc::clone(fronts), threads })
     }
 
-    /// Tells every worker, whether it sleeps or not.
+    /// Sends mail to every worker and wakes it.
     pub fn tell(&self, node: &Node, mail: impl Fn() -> Mail) {
         for worker in 0..self.handles.len() {
             self.tell_one(node, worker as u16, mail());
         }
     }
 
-    /// Tells one worker.
+    /// Sends mail to one worker and wakes it.
     fn tell_one(&self, node: &Node, worker: u16, mail: Mail) {
         node.mailboxes[usize::from(worker)].post(mail);
         self.handles[usize::from(worker)].mail.notify_one();
     }
 
-    /// Returns the number of connections that count towards the limit: all but those in a reserve.
+    /// Returns the number of connections that count towards the limit, which excludes those in a reserve.
     pub fn connection_count(&self) -> usize {
         let count: usize =
             self.handles.iter().map(|handle| handle.connection_count.load(Ordering::Relaxed)).sum();
@@ -215,7 +215,7 @@ impl Workers {
         self.fronts.note_refused(refusal.label_index());
     }
 
-    /// Waits for the workers to end, which they do after `Mail::Finish`.
+    /// Waits for the workers to end after `Mail::Finish`.
     pub fn join(self) {
         for thread in self.threads {
             if thread.join().is_err() {
@@ -240,7 +240,7 @@ fn run_worker(
         .enable_time()
         .max_io_events_per_tick(EVENTS_PER_POLL)
         .on_thread_park(move || {
-            // Mail that came since the mailbox was last emptied: make the mail task run instead of sleeping.
+            // If mail came since the mailbox was last emptied, run the mail task instead of sleeping.
             if !parking_node.mailboxes[usize::from(index)].sleep() {
                 parking_handles[usize::from(index)].mail.notify_one();
             }
@@ -269,7 +269,7 @@ mod tests {
     use crate::options::Options;
     use crate::worker::test_node::test_node_with_log;
 
-    /// A clean stop records what all shards have.
+    /// A clean stop records the state of all shards, so no worker may keep a shard turn.
     #[test]
     fn a_worker_that_ends_first_leaves_no_shard_turn_taken() {
         let (node, orders) = test_node_with_log(2, BootClock.moment().now);
@@ -283,10 +283,10 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        // So many that the worker passes the turn on.
+        // More batches than one turn serves, so that the worker passes the turn on.
         turn.left.extend((0..=SERVED_COST_MAX).map(|_| Batch::Count));
         workers.tell_one(&node, 0, Mail::Finish);
-        // It ends unless it waits for the other one.
+        // The worker would end now if it did not wait for the other one.
         std::thread::sleep(Duration::from_millis(100));
         workers.tell_one(&node, 1, Mail::Turn { shard: 0, pass: turn.pass_on() });
         workers.tell_one(&node, 1, Mail::Finish);

@@ -1,23 +1,24 @@
-//! The record of TLS that has not arrived whole.
+//! Tracks the incomplete TLS record of a connection.
 
-/// Length of what stands before a record: its type, its version, and the length of the rest.
+/// Length of a record header: type, version and the length of the content.
 const HEADER_LEN: usize = 5;
 
-/// The beginning of a record. The library keeps it until it can decrypt the record, and does not say how long it is.
+/// Received beginning of a record. The TLS library keeps it until it can decrypt the record, but does not report its
+/// length.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PartialRecord {
     header: [u8; HEADER_LEN],
-    /// Bytes of the record that have arrived.
+    /// Number of received bytes of the record.
     len: usize,
 }
 
 impl PartialRecord {
-    /// Returns the number of bytes that have arrived of a record that is not whole.
+    /// Returns the number of received bytes of the incomplete record.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Notes bytes that have arrived.
+    /// Records received bytes.
     pub(super) fn note(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (part, rest) = bytes.split_at(self.missing_len().min(bytes.len()));
@@ -32,7 +33,7 @@ impl PartialRecord {
         }
     }
 
-    /// Returns the number of bytes that are missing of the header, or of the rest of the record.
+    /// Returns the number of missing bytes of the header or, after it, of the content.
     fn missing_len(&self) -> usize {
         if self.len < HEADER_LEN {
             return HEADER_LEN - self.len;
@@ -46,7 +47,7 @@ impl PartialRecord {
 mod tests {
     use super::*;
 
-    /// Records of these lengths. Their bytes look like headers of long records.
+    /// Returns records of these lengths. Their contents look like headers of long records.
     fn records(lens: &[u16]) -> Vec<u8> {
         let record = |len: &u16| {
             let header = [&[23, 3, 3][..], &len.to_be_bytes()].concat();

@@ -1,6 +1,6 @@
-//! What is spoken at a port.
+//! Ports and their protocols.
 
-/// What is spoken on a connection, given by the port that it came to.
+/// Protocol of a connection, given by the port through which it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     /// The binary protocol.
@@ -9,9 +9,9 @@ pub enum Port {
     Grpc,
     /// HTTP and WebSocket.
     Http,
-    /// WebSocket, of Locktopus alone.
+    /// WebSocket of Locktopus only.
     Locktopus,
-    /// HTTP, as DynamoDB speaks it.
+    /// HTTP with the DynamoDB protocol.
     Dynamodb,
 }
 
@@ -19,7 +19,7 @@ impl Port {
     /// All ports, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] = [Self::Binary, Self::Grpc, Self::Http, Self::Locktopus, Self::Dynamodb];
 
-    /// Its name in the line that says that the server is ready.
+    /// Returns the name of the port in the readiness line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Binary => "binary",
@@ -30,8 +30,8 @@ impl Port {
         }
     }
 
-    /// The protocols that an encrypted connection may agree on (ALPN). None where there is only one behind the port, and its
-    /// clients do not ask.
+    /// Returns the protocols that an encrypted connection may negotiate (ALPN). Empty for the binary protocol, whose
+    /// clients do not negotiate.
     pub fn tls_protocols(self) -> &'static [&'static [u8]] {
         match self {
             Self::Binary => &[],

@@ -1,16 +1,16 @@
-//! Why a new connection is refused, for its client, the log and the metrics.
+//! Reasons to refuse a new connection, for its client, the log and the metrics.
 
 use super::addresses::Excess;
 use super::socket::StdSocket;
 use crate::memory;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 
-/// The limit because of which a connection is refused.
+/// Limit because of which a connection is refused.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refusal {
-    /// This number of connections, the maximum, is open.
+    /// The number of open connections is at this maximum.
     Connections(usize),
-    /// The server uses more than this number of bytes, the maximum.
+    /// The memory use of the server exceeds this maximum in bytes.
     Memory(u64),
     /// A limit of the source address is reached.
     Address(Excess),
@@ -26,7 +26,7 @@ pub(crate) const REFUSAL_LABELS: [&str; 5] = [
 ];
 
 impl Refusal {
-    /// Returns the place of the label in [`REFUSAL_LABELS`].
+    /// Returns the index of the label in [`REFUSAL_LABELS`].
     pub(super) fn label_index(self) -> usize {
         match self {
             Self::Connections(_) => 0,
@@ -37,7 +37,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the name of the limit, its value and a sentence about it.
+    /// Returns the name of the limit, its value and a message about it.
     fn describe(self) -> (&'static str, u64, String) {
         match self {
             Self::Connections(limit) => (
@@ -69,7 +69,7 @@ impl Refusal {
         }
     }
 
-    /// Says on an unencrypted connection of the binary protocol why it is closed at once, if the socket takes as much.
+    /// Reports the refusal on an unencrypted connection of the binary protocol. A full socket is ignored.
     pub(super) fn tell(self, socket: &StdSocket) {
         let (field, value, message) = self.describe();
         let detail = ErrorDetail::Text { value, field: field.as_bytes(), message: message.as_bytes() };

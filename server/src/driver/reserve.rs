@@ -1,4 +1,4 @@
-//! Places for a few connections beyond the limit: for health and metrics, and for operators.
+//! Reserved places for connections beyond the limit: for health checks, metrics and operators.
 
 use crate::limits::RESERVED_CONNECTION_COUNT_MAX;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(super) struct Reserve(Arc<AtomicUsize>);
 
-/// The place of one connection in the reserve, given back when it is dropped.
+/// Place of one connection in the reserve; freed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reserved(Arc<AtomicUsize>);
 
 impl Reserve {
-    /// Returns the number of places that are taken.
+    /// Returns the number of occupied places.
     pub(super) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes a place. Returns `None` if all are taken.
+    /// Takes a place. Returns `None` if all places are occupied.
     pub(super) fn take(&self) -> Option<Reserved> {
         let take = |count| (count < RESERVED_CONNECTION_COUNT_MAX).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
@@ -26,17 +26,17 @@ impl Reserve {
     }
 }
 
-/// The reserves of a server. Each has places of its own, so a flood of one listener takes none from the other.
+/// Reserves of a server. Each has its own places, so a flood on one listener takes none from the other.
 #[derive(Debug, Default)]
 pub(super) struct Reserves {
-    /// For the port for HTTP: health and metrics matter most when the server is full.
+    /// Reserve of the HTTP port, because health checks and metrics matter most when the server is full.
     pub(super) http: Reserve,
-    /// For the Unix socket: operators of this machine can end what fills the server.
+    /// Reserve of the Unix socket, through which local operators can end the cause of the overload.
     pub(super) unix: Reserve,
 }
 
 impl Reserves {
-    /// Returns the number of places that are taken.
+    /// Returns the number of occupied places.
     pub(super) fn count(&self) -> usize {
         self.http.count() + self.unix.count()
     }

@@ -1,4 +1,4 @@
-//! A TCP connection, encrypted or not, or a Unix connection.
+//! Sockets of connections: TCP with or without TLS, and Unix.
 
 use super::tls_stream::{TlsState, TlsStream};
 use crate::access::names_of;
@@ -9,31 +9,31 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connection that belongs to no runtime, on its way from one to another.
+/// Socket without a runtime, on its way from one thread to another.
 #[derive(Debug)]
 pub enum StdSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
-    /// With the state of its encryption, which may have yet to begin.
+    /// TCP socket with its TLS state; the handshake may not have begun.
     Tls(std::net::TcpStream, Box<TlsState>),
 }
 
 impl StdSocket {
-    /// Writes what the socket takes right now. It does not wait: what was accepted never does.
+    /// Writes as much as the socket accepts now. It never waits, because accepted sockets are non-blocking.
     ///
     /// # Errors
-    /// `WouldBlock` if it takes nothing, and whatever ends the connection.
+    /// Returns `WouldBlock` if the socket accepts nothing, and other errors if the connection ended.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => (&*socket).write(bytes),
             Self::Unix(socket) => (&*socket).write(bytes),
-            // Nothing can be said before hands were shaken.
+            // Data can be sent only after the handshake.
             Self::Tls(..) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
 
-/// A connection of the runtime of this thread.
+/// Socket in the runtime of this thread.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each variant is named after its content")]
 pub enum Socket {
@@ -43,10 +43,10 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Makes it belong to the runtime of this thread.
+    /// Registers the socket in the runtime of this thread.
     ///
     /// # Errors
-    /// If it cannot be registered there.
+    /// Fails if the registration fails.
     pub fn from_std(socket: StdSocket) -> io::Result<Self> {
         Ok(match socket {
             StdSocket::Tcp(socket) => Self::Tcp(TcpStream::from_std(socket)?),
@@ -58,7 +58,7 @@ impl Socket {
     /// Completes the TLS handshake within this time. Does nothing on a connection without TLS.
     ///
     /// # Errors
-    /// If the two sides do not come to terms, or not in time.
+    /// Fails if the handshake fails or takes too long.
     pub async fn handshake(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Ok(()),
@@ -66,7 +66,7 @@ impl Socket {
         }
     }
 
-    /// The names in the certificate of the client, once hands were shaken.
+    /// Returns the names in the certificate of the client, which are known after the handshake.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Vec::new(),
@@ -74,10 +74,10 @@ impl Socket {
         }
     }
 
-    /// Writes what the socket takes right now.
+    /// Writes as much as the socket accepts now.
     ///
     /// # Errors
-    /// `WouldBlock` if it takes nothing, and whatever ends the connection.
+    /// Returns `WouldBlock` if the socket accepts nothing, and other errors if the connection ended.
     #[inline]
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -87,21 +87,21 @@ impl Socket {
         }
     }
 
-    /// Returns the number of bytes that have arrived and were not read: in the kernel, and in the state of the encryption.
+    /// Returns the number of bytes that have arrived but were not read, in the kernel and in the TLS state.
     pub(crate) fn unread_len(&self) -> u64 {
         let (len, kept_len) = match self {
             Self::Tcp(socket) => (rustix::io::ioctl_fionread(socket), 0),
             Self::Unix(socket) => (rustix::io::ioctl_fionread(socket), 0),
             Self::Tls(socket) => (rustix::io::ioctl_fionread(socket.tcp()), socket.kept_len()),
         };
-        // A socket that cannot tell has failed, and its next read says so.
+        // If the query fails, the socket has failed, and its next read reports the error.
         len.unwrap_or(0) + kept_len
     }
 
-    /// Takes it away from the runtime of this thread.
+    /// Removes the socket from the runtime of this thread.
     ///
     /// # Errors
-    /// If it cannot be taken away.
+    /// Fails if the socket cannot be removed.
     pub fn into_std(self) -> io::Result<StdSocket> {
         Ok(match self {
             Self::Tcp(socket) => StdSocket::Tcp(socket.into_std()?),

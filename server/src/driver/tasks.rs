@@ -1,4 +1,4 @@
-//! The tasks of a worker that are not connections.
+//! Tasks of a worker other than its connections.
 
 use super::local::Local;
 use super::{Intake, Port, connection};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use tokio::task::{spawn_local, yield_now};
 use waymaker_engine::Time;
 
-/// How long connections may take to write their last answers when the server ends.
+/// Time limit for connections to write their last answers when the server ends, in milliseconds.
 const FINISH_MS: u64 = 1_000;
 
-/// Runs a worker until it is told to finish.
+/// Runs a worker until it must finish.
 pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
     spawn_local({
         let local = Rc::clone(&local);
@@ -49,7 +49,7 @@ pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
     let _ = tokio::time::timeout(Duration::from_millis(FINISH_MS), ended).await;
 }
 
-/// Serves a connection in a task of its own.
+/// Serves a connection in a new task.
 fn begin(local: &Rc<Local>, intake: Intake) {
     local.barrier().note_newcomer();
     match intake.port {
@@ -60,7 +60,7 @@ fn begin(local: &Rc<Local>, intake: Intake) {
     };
 }
 
-/// Takes the mail whenever another thread says that there is some, until the worker is to finish.
+/// Handles mail whenever another thread signals it, until the worker must finish.
 async fn take_mail(local: &Local) {
     loop {
         local.handles[usize::from(local.index)].mail.notified().await;
@@ -73,7 +73,7 @@ async fn take_mail(local: &Local) {
     }
 }
 
-/// Ends what is due, and reads all sockets empty where that must go before.
+/// Expires leases and waits that are due. Before that, it reads all sockets empty if required.
 async fn sweep(local: Rc<Local>) {
     loop {
         let until = local.worker.borrow().next_deadline();
@@ -89,18 +89,18 @@ async fn sweep(local: Rc<Local>) {
             worker.handle_drained(at, local.now());
             local.follow_up(&mut worker);
         } else {
-            // Leftover work goes on without a pause, but not before the connections had their turn.
+            // Continue remaining work without a pause, but only after the connections had their turn.
             yield_now().await;
         }
     }
 }
 
-/// Whether leases may end or other work was left over.
+/// Returns whether leases may expire or other work remains.
 fn has_work(local: &Local) -> bool {
     local.worker.borrow().next_deadline() <= local.now().passed
 }
 
-/// Ends leases and waits that are due, and does leftover work, for at most [`WORK_US`] and one turn.
+/// Expires leases and waits that are due and does remaining work, for at most [`WORK_US`] plus one worker turn.
 fn work(local: &Local) {
     let mut worker = local.worker.borrow_mut();
     let since = Instant::now();
@@ -119,15 +119,15 @@ async fn sleep_until(local: &Local, until: Time) {
         return local.sweeper.notified().await;
     }
     let wait = Duration::from_millis(until.ms_since(local.now().passed));
-    // Without effect if it was told meanwhile: then it looks again.
+    // The time-out needs no handling: the caller checks the deadline again in either case.
     let _ = tokio::time::timeout(wait, local.sweeper.notified()).await;
 }
 
-/// Waits until everything that had arrived by some instant was served, and returns that instant. That includes connections that
-/// were handed over by then and are not served yet.
+/// Waits until all data that had arrived by some instant was served, and returns that instant. This includes
+/// connections that were handed over by then but not served yet.
 ///
-/// A yield lets the runtime ask the operating system once, and then run every connection that became readable before it
-/// comes back here. The barrier says how many such rounds there must be.
+/// Each yield lets the runtime poll the operating system once and then run every connection that became readable,
+/// before this task continues. The barrier decides how many such rounds are needed.
 async fn read_all(local: &Rc<Local>) -> Time {
     let at = local.now().passed;
     take_intake(local);
@@ -138,14 +138,14 @@ async fn read_all(local: &Rc<Local>) -> Time {
             SweepNext::Complete(at) => return at,
             SweepNext::Round => yield_now().await,
         }
-        // Work that an earlier sweep allowed goes on meanwhile.
+        // Do the work that an earlier sweep allowed in the meantime.
         if has_work(local) {
             work(local);
         }
     }
 }
 
-/// Begins to serve all connections that were handed over.
+/// Starts to serve all connections that were handed over.
 fn take_intake(local: &Rc<Local>) {
     while let Ok(intake) = local.intake.borrow_mut().try_recv() {
         begin(local, intake);
@@ -164,15 +164,15 @@ async fn housekeep(local: Rc<Local>) {
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
         if worker.next_deadline() <= local.now().passed {
-            // The runtime's timers stand still while the machine is suspended, leases do not.
+            // The timers of the runtime stop while the machine is suspended, but leases do not, so wake the sweeper.
             local.sweeper.notify_one();
         }
         local.follow_up(&mut worker);
     }
 }
 
-/// Keeps the worker from sleeping until nothing was read for a while. A sleeping worker costs the sender of the next
-/// request a wake-up of tens of microseconds.
+/// Keeps the worker awake until nothing was read for a while. Otherwise the sender of the next request would pay tens
+/// of microseconds to wake it.
 async fn spin(local: Rc<Local>, busy_poll: Duration) {
     let mut seen = local.activity.get();
     let mut quiet_since = Instant::now();
@@ -208,7 +208,7 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    /// Returns how often the runtime asks the operating system before all sockets count as read.
+    /// Returns how often the runtime polls the operating system before all sockets count as read.
     fn poll_count(local: &Rc<Local>) -> usize {
         let mut reading = pin!(read_all(local));
         let mut context = Context::from_waker(Waker::noop());
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// So many that the runtime asks the operating system before it has run all of their tasks once.
+    /// Enough connections that the runtime polls the operating system before it has run all of their tasks once.
     const HANDED_OVER_COUNT: usize = 200;
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
                 })
                 .collect();
             let sweep = Rc::clone(&local);
-            // The sweeper reads in a task too.
+            // Run in a task, as the sweeper does.
             spawn_local(async move { read_all(&sweep).await }).await.expect("all sockets are read");
             let mut worker = local.worker.borrow_mut();
             let answered_count = std::iter::from_fn(|| worker.poll_dirty()).count();

@@ -1,4 +1,4 @@
-//! A worker's thread for tests, which do the parts of its tasks themselves.
+//! Worker's thread for tests, which perform the work of its tasks themselves.
 
 use super::front_turn::in_turns;
 use super::{AcceptorHandles, Local, WorkerHandle, WorkerHandles};
@@ -16,12 +16,12 @@ use tokio::sync::{Notify, mpsc};
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, KeepAlive, Request, VERSION};
 
-/// Returns the shared state of the tasks of a node with one worker. None of these tasks runs.
+/// Creates the state of the tasks of a node with one worker. None of these tasks runs.
 pub(super) fn test_local() -> Rc<Local> {
     test_local_of(1)
 }
 
-/// The same of the first worker of a node with several.
+/// Creates the state of the first worker's tasks on a node with several workers.
 pub(super) fn test_local_of(worker_count: usize) -> Rc<Local> {
     let now = BootClock.moment();
     let node = test_node(worker_count, now.now);
@@ -36,7 +36,7 @@ pub(super) fn test_local_of(worker_count: usize) -> Rc<Local> {
     Rc::new(Local::new(node, worker, 0, handles, acceptors, receivers.swap_remove(0), fronts))
 }
 
-/// Counts wakes.
+/// Waker that counts its wakes.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes(AtomicU32);
 
@@ -52,7 +52,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Makes a worker with several connections the one of this thread.
+/// Makes a worker with several connections the worker of this thread.
 pub(crate) fn enter_crowded() -> Rc<Local> {
     let local = test_local();
     Local::enter(&local);
@@ -60,16 +60,16 @@ pub(crate) fn enter_crowded() -> Rc<Local> {
     local
 }
 
-/// Lets others run until the next connection that gave way may continue.
+/// Runs other tasks until the next connection that gave way may continue.
 pub(crate) fn continue_one(local: &Local) {
     let (mut run, mut context) = (pin!(local.late.run(|| false)), Context::from_waker(Waker::noop()));
-    // Takes it from the queue, and lets it continue in the next round.
+    // The first poll takes the connection from the queue; the second lets it continue in the next round.
     for _ in 0..2 {
         assert!(run.as_mut().poll(&mut context).is_pending());
     }
 }
 
-/// Gives a connection of a front end `count` turns, and others time in between.
+/// Gives a front-end connection `count` turns, with time for other tasks in between.
 pub(crate) fn give_turns<T>(connection: impl Future<Output = T>, count: u32) {
     let local = test_local();
     Local::enter(&local);
@@ -81,14 +81,14 @@ pub(crate) fn give_turns<T>(connection: impl Future<Output = T>, count: u32) {
     }
 }
 
-/// Runs a test as the thread of a worker does.
+/// Runs a test in a runtime like that of a worker's thread.
 pub(crate) fn in_runtime<T>(test: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_io().enable_time();
     runtime.build_local(tokio::runtime::LocalOptions::default()).expect("a runtime").block_on(test)
 }
 
-/// Returns the bytes of HELLO and of `count` cheap requests.
+/// Returns the bytes of a HELLO and of `count` cheap requests.
 pub(super) fn hello_and_keep_alives(count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (version_min, version_max, worker, namespace) = (VERSION, VERSION, ANY_WORKER, b"default");

@@ -1,9 +1,11 @@
-//! An encrypted TCP connection.
+//! Encrypted TCP connections.
 //!
-//! It can be taken apart into its socket and the state of its encryption and put together again in another runtime,
-//! which is how a connection moves to another worker. Two things hold that the driver counts on: a read is pending only
-//! once the socket was read empty, and one that is not has filled the buffer, emptied the socket, or taken [`READ_LEN_MAX`] bytes
-//! or much overhead ([`TLS_OVERHEAD_PER_READ`]) off it.
+//! A connection can be split into its socket and its TLS state and reassembled in another runtime. In this way, a
+//! connection moves to another worker.
+//!
+//! The driver relies on two properties. A read returns pending only after the socket was read empty. A read that
+//! succeeds has filled the buffer, emptied the socket, or received [`READ_LEN_MAX`] bytes or much overhead
+//! ([`TLS_OVERHEAD_PER_READ`]).
 
 use super::partial_record::PartialRecord;
 use crate::limits::{READ_LEN_MAX, TLS_OVERHEAD_PER_READ};
@@ -16,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 
-/// The state of an encryption.
+/// TLS state of a connection.
 #[derive(Debug)]
 pub struct TlsState {
     connection: ServerConnection,
@@ -24,26 +26,26 @@ pub struct TlsState {
 }
 
 impl TlsState {
-    /// Returns the state of an encryption that has yet to begin.
+    /// Creates the TLS state before the handshake.
     pub(super) fn new(connection: ServerConnection) -> Self {
         Self { connection, partial: PartialRecord::default() }
     }
 }
 
-/// A TCP connection and the state of its encryption.
+/// TCP connection with its TLS state.
 #[derive(Debug)]
 pub struct TlsStream {
     socket: TcpStream,
     state: Box<TlsState>,
-    /// Bytes that are decrypted and were not read.
+    /// Number of decrypted bytes that were not read.
     decrypted_len: usize,
-    /// Wakes the task that reads. It sends what a write could not.
+    /// Waker of the task that reads, which also sends data that a write left over.
     reader: Option<Waker>,
 }
 
 impl TlsStream {
     pub(super) fn from_std(socket: std::net::TcpStream, mut state: Box<TlsState>) -> io::Result<Self> {
-        // A connection that moves may have decrypted bytes that the other worker did not read.
+        // A connection that moved may have decrypted bytes that the previous worker did not read.
         let io_state = state.connection.process_new_packets().map_err(io::Error::other)?;
         let decrypted_len = io_state.plaintext_bytes_to_read();
         Ok(Self { socket: TcpStream::from_std(socket)?, state, decrypted_len, reader: None })
@@ -53,22 +55,22 @@ impl TlsStream {
         Ok((self.socket.into_std()?, self.state))
     }
 
-    /// Returns the socket below the encryption.
+    /// Returns the TCP socket.
     pub(super) fn tcp(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Returns the certificate of the client, if it showed one.
+    /// Returns the certificate of the client, if it presented one.
     pub(super) fn client_certificate(&self) -> Option<&[u8]> {
         self.state.connection.peer_certificates()?.first().map(AsRef::as_ref)
     }
 
-    /// Returns the number of bytes that came from the socket and were not read. They are decrypted, or their record is not whole.
+    /// Returns the number of bytes that were received but not read: decrypted bytes and those of an incomplete record.
     pub(super) fn kept_len(&self) -> u64 {
         (self.decrypted_len + self.state.partial.len()) as u64
     }
 
-    /// Shakes hands.
+    /// Performs the TLS handshake.
     pub(super) async fn handshake(&mut self) -> io::Result<()> {
         poll_fn(|context| self.poll_handshake(context)).await
     }
@@ -85,7 +87,7 @@ impl TlsStream {
         }
     }
 
-    /// Encrypts what it takes right now and sends as much of that as the socket takes.
+    /// Encrypts as many bytes as TLS accepts now, and sends as much of the result as the socket accepts.
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.send()?;
         let len = self.state.connection.writer().write(bytes)?;
@@ -100,7 +102,7 @@ impl TlsStream {
         Ok(len)
     }
 
-    /// Sends what is encrypted. `WouldBlock` if the socket does not take all of it.
+    /// Sends encrypted data. Returns `WouldBlock` if the socket does not accept all of it.
     fn send(&mut self) -> io::Result<()> {
         while self.state.connection.wants_write() {
             if self.state.connection.write_tls(&mut Sending(&self.socket))? == 0 {
@@ -121,7 +123,7 @@ impl TlsStream {
         }
     }
 
-    /// Reads the socket once, decrypts what is whole, and says how many bytes were read.
+    /// Reads once from the socket and decrypts complete records. Returns the number of received bytes.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let TlsState { connection, partial } = &mut *self.state;
         match connection.read_tls(&mut Receiving { socket: &mut self.socket, partial, context }) {
@@ -133,7 +135,7 @@ impl TlsStream {
                     Poll::Ready(Ok(len))
                 }
                 Err(error) => {
-                    // The alert that says why, if the socket takes it.
+                    // Try to send the alert with the reason; ignore a full socket.
                     let _ = self.send();
                     Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)))
                 }
@@ -163,7 +165,8 @@ impl AsyncRead for TlsStream {
                     this.decrypted_len = this.decrypted_len.saturating_sub(len);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Not every client says goodbye. What it said before says itself whether it is whole.
+                // Some clients close without a TLS close message. The protocol above detects a truncated request by
+                // itself.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -191,7 +194,7 @@ impl AsyncWrite for TlsStream {
         let this = self.get_mut();
         ready!(this.poll_send(context))?;
         let len = this.state.connection.writer().write(bytes)?;
-        // What the socket does not take is sent by the next read, write or flush.
+        // The next read, write or flush sends the data that the socket does not accept now.
         match this.poll_send(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(len)),
@@ -210,7 +213,7 @@ impl AsyncWrite for TlsStream {
     }
 }
 
-/// The socket as TLS reads it.
+/// Read side of the socket for the TLS library.
 struct Receiving<'a, 'b> {
     socket: &'a mut TcpStream,
     partial: &'a mut PartialRecord,
@@ -220,7 +223,7 @@ struct Receiving<'a, 'b> {
 impl Read for Receiving<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
-        // Whoever may read no more for a while would be told that the socket is empty.
+        // Without `unconstrained`, the runtime may report an empty socket once the task has used up its budget.
         let read =
             unconstrained(poll_fn(|context| Pin::new(&mut *self.socket).poll_read(context, &mut buffer)));
         match pin!(read).poll(self.context) {
@@ -233,7 +236,7 @@ impl Read for Receiving<'_, '_> {
     }
 }
 
-/// The socket as TLS writes to it, several records at once.
+/// Write side of the socket for the TLS library; sends several records at once.
 struct Sending<'a>(&'a TcpStream);
 
 impl Write for Sending<'_> {

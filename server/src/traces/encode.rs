@@ -1,4 +1,4 @@
-//! Spans as OTLP has them.
+//! Conversion of spans to OTLP.
 
 use super::span::AcquireSpan;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -10,10 +10,10 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use waymaker_engine::Nanos;
 use waymaker_protocol::Readable;
 
-/// Says that the flags tell whether the parent is in another process, and that it is.
+/// Flags: the location of the parent is known, and the parent is in another process.
 const REMOTE_PARENT: u32 = 0b11 << 8;
 
-/// One reading of both clocks.
+/// Readings of both clocks at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
     pub(super) nanos: Nanos,
@@ -21,13 +21,13 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
-    /// Returns an instant before the reading as nanoseconds since 1970.
+    /// Converts an instant before the reading to nanoseconds since 1970.
     fn unix_nanos_of(self, instant: Nanos) -> u64 {
         self.unix_nanos.saturating_sub(self.nanos.since(instant))
     }
 }
 
-/// Returns a batch for the collector. `new_id` returns random bytes.
+/// Creates a batch for the collector. `new_id` returns random bytes.
 pub(super) fn request(
     spans: Vec<AcquireSpan>,
     server_id: u64,
@@ -47,7 +47,7 @@ pub(super) fn request(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..InstrumentationScope::default()
     };
-    // Zero is no id.
+    // Zero is not a valid id.
     let ids = std::iter::repeat_with(new_id).filter(|id| *id != 0);
     let spans = spans.into_iter().zip(ids).map(|(span, id)| otlp_span(&span, id, anchor)).collect();
     let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }];
@@ -64,7 +64,7 @@ fn otlp_span(span: &AcquireSpan, id: u64, anchor: Anchor) -> Span {
         text("waymaker.key", span.key_text()),
         text("waymaker.result", span.result.name()),
     ];
-    // OTLP has no unsigned numbers.
+    // OTLP has no unsigned numbers, so a larger fence is omitted.
     let fence = span.fence.and_then(|fence| i64::try_from(fence).ok());
     attributes.extend(fence.map(|fence| number("waymaker.fence", fence)));
     attributes.extend(span.error.map(|error| text("error.type", error)));

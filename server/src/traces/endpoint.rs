@@ -1,4 +1,4 @@
-//! The collector of `--otlp-endpoint`.
+//! Collector of `--otlp-endpoint`.
 
 use crate::options::without_user_info;
 use crate::quorum::{Endpoint, client_config};
@@ -6,7 +6,7 @@ use crate::quorum::{Endpoint, client_config};
 /// Port of OTLP over gRPC.
 const PORT: u16 = 4317;
 
-/// Why `--otlp-endpoint` cannot be used.
+/// Reason why `--otlp-endpoint` cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OtlpOptionError {
     /// The value is not the URL of a server.
@@ -14,18 +14,18 @@ pub enum OtlpOptionError {
         "--otlp-endpoint: {endpoint:?} is not an address; use http://HOST:PORT or https://HOST:PORT, without user, path or query"
     )]
     BadEndpoint {
-        /// The value, without a password.
+        /// The value without its password.
         endpoint: String,
     },
-    /// The collector is encrypted, and the system has no CA certificates.
+    /// The collector uses TLS, but the system has no CA certificates.
     #[error("--otlp-endpoint: the system has no CA certificates; install them or use http://")]
     NoRoots,
 }
 
-/// Returns the collector with this URL. Reads the certificates of the system if it is encrypted.
+/// Returns the collector with this URL. Loads the CA certificates of the system if the collector uses TLS.
 ///
 /// # Errors
-/// If the URL cannot be used.
+/// Fails if the URL cannot be used.
 pub fn collector_of(url: &str) -> Result<Endpoint, OtlpOptionError> {
     let config = if url.starts_with("https://") {
         Some(client_config().map_err(|_| OtlpOptionError::NoRoots)?)

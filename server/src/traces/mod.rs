@@ -1,9 +1,10 @@
 //! Traces of acquires, exported by the OpenTelemetry Protocol (OTLP).
 //!
-//! A client may name the span of its caller in an acquire. If the server has a collector (`--otlp-endpoint`) and the trace is sampled, the
-//! worker keeps an open span from the request to its response (`worker/spans`). It hands the ended span to [`Traces`], which never waits: a
-//! queue holds a bounded number of spans for one thread, and counts dropped spans. The thread sends them in batches. So neither a
-//! slow nor a missing collector delays a request or needs more memory.
+//! A client may name the span of its caller in an acquire. If the server has a collector (`--otlp-endpoint`) and the
+//! trace is sampled, the worker keeps an open span from the request to its response (`worker/spans`). It passes the
+//! ended span to [`Traces`], which never waits. A bounded queue holds the spans for one thread; spans that do not fit
+//! are dropped and counted. The thread sends the spans in batches. A slow or missing collector therefore neither delays
+//! a request nor increases the memory use.
 //!
 //! ```text
 //!   worker -> AcquireSpan -> Traces -> queue -> thread -> collector
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::Sender;
 
-/// Takes ended spans. The default exports nothing.
+/// Receiver of ended spans. The default exports nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Option<Exporting>);
 
@@ -32,7 +33,7 @@ struct Exporting {
     counts: Arc<SpanCounts>,
 }
 
-/// What became of ended spans.
+/// Numbers of exported and dropped spans.
 #[derive(Debug, Default)]
 struct SpanCounts {
     exported: AtomicU64,
@@ -50,12 +51,12 @@ impl SpanCounts {
 }
 
 impl Traces {
-    /// Returns whether there is a collector.
+    /// Returns whether a collector is configured.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Leaves a span for the thread, or drops and counts it if the queue is full.
+    /// Queues a span for the thread. If the queue is full, the span is dropped and counted.
     pub(crate) fn export(&self, span: AcquireSpan) {
         if let Some(Exporting { queue, counts }) = &self.0
             && queue.try_send(span).is_err()
@@ -64,14 +65,14 @@ impl Traces {
         }
     }
 
-    /// Counts a span that was not begun because too many are open.
+    /// Counts a span that was not started because too many spans are open.
     pub(crate) fn note_dropped(&self) {
         if let Some(exporting) = &self.0 {
             exporting.counts.note_dropped(1);
         }
     }
 
-    /// Returns the number of spans that the collector accepted, and of dropped spans.
+    /// Returns the numbers of spans that the collector accepted and of dropped spans.
     pub(crate) fn exported_and_dropped(&self) -> [u64; 2] {
         self.0.as_ref().map_or([0; 2], |Exporting { counts, .. }| {
             [&counts.exported, &counts.dropped].map(|count| count.load(Ordering::Relaxed))
@@ -81,7 +82,7 @@ impl Traces {
 
 #[cfg(test)]
 impl Traces {
-    /// Returns traces that count, and drop each ended span.
+    /// Creates traces that drop and count each ended span.
     pub(crate) fn without_thread() -> Self {
         let (queue, _) = tokio::sync::mpsc::channel(1);
         Self(Some(Exporting { queue, counts: Arc::default() }))

@@ -1,4 +1,4 @@
-//! One acquire, as a span.
+//! Spans of acquires.
 
 use crate::chars::truncate;
 use crate::limits::SPAN_KEY_CHARS_MAX;
@@ -6,31 +6,32 @@ use crate::metrics::AcquireResult;
 use waymaker_engine::Nanos;
 use waymaker_protocol::{NamespaceKind, PathKey, Readable, TraceParent};
 
-/// An ended span. Its instants are readings of the clock of the workers.
+/// Ended span. Its instants are readings of the workers' clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireSpan {
     pub(crate) parent: TraceParent,
     pub(crate) namespace: Box<[u8]>,
     pub(crate) kind: NamespaceKind,
     pub(crate) front_end: &'static str,
-    /// Start of the key, or of its path with slashes; of several keys the first. The thread makes a text of it.
+    /// Start of the key, or of the path with slashes; of the first key if there are several. The thread converts it to
+    /// text.
     pub(crate) key: Box<[u8]>,
-    /// When the worker had read the request.
+    /// Time at which the worker had read the request.
     pub(crate) begun: Nanos,
-    /// When the claim had entered a queue, if it waited longer than one step of the worker.
+    /// Time at which the claim entered a queue, if it waited longer than one step of the worker.
     pub(crate) queued: Option<Nanos>,
-    /// When the response was there.
+    /// Time of the response.
     pub(crate) ended: Nanos,
     pub(crate) result: AcquireResult,
-    /// Of the grant.
+    /// Fence of the grant.
     pub(crate) fence: Option<u64>,
-    /// Why the claim was not granted.
+    /// Reason why the claim was not granted.
     pub(crate) error: Option<SpanError>,
 }
 
 #[cfg(test)]
 impl AcquireSpan {
-    /// Returns a granted acquire that waited from 200 ns to 700 ns.
+    /// Returns the span of a granted acquire that waited from 200 ns to 700 ns.
     pub(super) fn sample() -> Self {
         Self {
             parent: TraceParent::new([1; 16], [2; 8], 1).unwrap(),
@@ -48,11 +49,11 @@ impl AcquireSpan {
     }
 }
 
-/// The reason of a refusal, as the code on the wire or more precisely.
+/// Reason of a refusal: the error code of the wire or a more precise one.
 type SpanError = &'static str;
 
 impl AcquireSpan {
-    /// Returns as much of a key as a span may show.
+    /// Returns the part of a key that a span may show.
     pub(crate) fn start_of(kind: NamespaceKind, key: &[u8]) -> Box<[u8]> {
         let path = (kind == NamespaceKind::Tree).then(|| PathKey::new(key).ok()).flatten();
         let Some(path) = path else { return key[..key.len().min(SHOWN_LEN_MAX)].into() };
@@ -70,7 +71,7 @@ impl AcquireSpan {
         start.into()
     }
 
-    /// Returns the key as the span shows it.
+    /// Returns the key in the form that the span shows.
     pub(super) fn key_text(&self) -> String {
         let mut text = Readable(&self.key).to_string();
         truncate(&mut text, SPAN_KEY_CHARS_MAX);
@@ -78,7 +79,7 @@ impl AcquireSpan {
     }
 }
 
-/// No character has more bytes than 4.
+/// Maximum number of key bytes to keep. A character has at most 4 bytes.
 const SHOWN_LEN_MAX: usize = 4 * SPAN_KEY_CHARS_MAX;
 
 #[cfg(test)]

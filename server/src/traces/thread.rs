@@ -1,4 +1,4 @@
-//! The thread that sends spans to the collector.
+//! Thread that sends spans to the collector.
 
 use super::encode::{Anchor, request};
 use super::span::AcquireSpan;
@@ -25,7 +25,8 @@ use tonic::Status;
 use waymaker_engine::Nanos;
 use waymaker_protocol::Quoted;
 
-/// The running thread. Ends when this value is dropped: it tries for at most [`SPAN_STOP_MS`] to send the last spans.
+/// Running thread. When this value is dropped, the thread tries for at most [`SPAN_STOP_MS`] to send the last spans,
+/// and ends.
 #[derive(Debug)]
 pub struct TraceThread {
     is_stopping: watch::Sender<bool>,
@@ -33,10 +34,11 @@ pub struct TraceThread {
 }
 
 impl TraceThread {
-    /// Starts the thread for this collector, and returns the other end of its queue. It connects once there is a span.
+    /// Starts the thread for this collector. Returns the sending side of its queue. The thread connects when there is a
+    /// span.
     ///
     /// # Errors
-    /// If the thread cannot be started.
+    /// Fails if the thread cannot be started.
     pub fn start(collector: Endpoint, server_id: u64, clock: Arc<dyn Clock>) -> io::Result<(Traces, Self)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (queue, spans) = channel(SPAN_QUEUE_COUNT_MAX);
@@ -55,7 +57,7 @@ impl TraceThread {
         };
         let thread = Builder::new().name("otlp".to_owned()).spawn(move || {
             runtime.block_on(run.run_until_stopped());
-            // Does not wait for a name service that does not answer.
+            // Do not wait for a name service that does not respond.
             runtime.shutdown_background();
         })?;
         Ok((Traces(Some(Exporting { queue, counts })), Self { is_stopping, thread: Some(thread) }))
@@ -66,7 +68,7 @@ impl Drop for TraceThread {
     fn drop(&mut self) {
         self.is_stopping.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // A panic ends the process.
+            // A panic aborts the process, so the result is irrelevant.
             let _ = thread.join();
         }
     }
@@ -79,11 +81,11 @@ struct Run {
     spans: Receiver<AcquireSpan>,
     counts: Arc<SpanCounts>,
     stopping: watch::Receiver<bool>,
-    /// Connected, as far as is known.
+    /// Connection to the collector, as far as it is known to be open.
     channel: Option<Channel>,
-    /// Pause after the last failure; 0 if the last batch was accepted.
+    /// Pause after the last failure in milliseconds; 0 if the last batch was accepted.
     retry_ms: u64,
-    /// Spans of the batch that is being sent.
+    /// Number of spans in the batch that is being sent.
     in_flight_count: usize,
 }
 
@@ -103,10 +105,10 @@ impl Run {
 
     /// Sends batches until the server stops and no span is left.
     ///
-    /// Between two looks at the queue the thread sleeps for a fixed time, so no worker has to wake it.
+    /// Between two checks of the queue, the thread sleeps for a fixed time, so no worker has to wake it.
     async fn run(&mut self) {
         loop {
-            // Read first: what workers left before the stop is sent too.
+            // Read the flag before the queue, so that spans queued before the stop are still sent.
             let is_stopping = *self.stopping.borrow();
             let mut batch = Vec::new();
             while let Ok(span) = self.spans.try_recv() {
@@ -129,7 +131,7 @@ impl Run {
         }
     }
 
-    /// Sends a batch once. A batch that the collector does not accept is dropped: a retry would need memory for newer ones.
+    /// Tries to send a batch once. A rejected batch is dropped, because a retry would need memory for newer spans.
     async fn send(&mut self, batch: Vec<AcquireSpan>) {
         let count = batch.len();
         self.in_flight_count = count;
@@ -159,7 +161,7 @@ impl Run {
         self.retry_ms = (self.retry_ms * 2).clamp(SPAN_RETRY_MIN_MS, SPAN_RETRY_MAX_MS);
     }
 
-    /// Returns the number of spans that the collector rejected.
+    /// Sends a batch. Returns the number of spans that the collector rejected.
     async fn try_send(&mut self, batch: Vec<AcquireSpan>) -> Result<usize, String> {
         let count = batch.len();
         let anchor = Anchor {
@@ -168,7 +170,8 @@ impl Run {
         };
         let request = request(batch, self.server_id, anchor, rand::random);
         let response = match self.channel.take() {
-            // A collector may end a connection after any response. The spans have ids, so it notices a repetition.
+            // A collector may close a connection after any response, so retry on a new one. Spans have ids, so
+            // duplicates are detectable.
             Some(channel) => match self.export(&channel, request.clone()).await {
                 Err(_) if channel.is_closed() => self.export_anew(request).await?,
                 sent => sent.map_err(|status| shown(&status))?,
@@ -205,12 +208,12 @@ impl Run {
     }
 }
 
-/// Returns a status as the log has it.
+/// Formats a status for the log.
 fn shown(status: &Status) -> String {
     format!("{}: {}", status.code(), start_of(status.message().to_owned()))
 }
 
-/// The collector chose the text, so only its start goes to the log.
+/// Truncates a text for the log, because the collector determines its length.
 fn start_of(mut text: String) -> String {
     truncate(&mut text, SPAN_PROBLEM_CHARS_MAX);
     text

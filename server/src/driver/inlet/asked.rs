@@ -1,4 +1,4 @@
-//! Requests that were made, as whoever made them holds them.
+//! Pending requests, as their callers hold them.
 
 use super::{Closed, Local, Reply};
 use crate::edge::inlet::{InletState, Listener};
@@ -6,7 +6,7 @@ use crate::worker::ConnectionKey;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A request that may still be spoken of. Dropping it tells the inlet that nobody listens.
+/// Request for which the worker may still produce replies. Dropping it tells the inlet that the caller has left.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) key: ConnectionKey,
@@ -14,7 +14,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Polls the listener.
+    /// Polls the listener of the request.
     fn poll(
         &mut self,
         poll: impl FnOnce(&mut Listener, &mut InletState) -> Poll<Option<Reply>>,
@@ -24,7 +24,7 @@ impl Pending {
         polled.unwrap_or(Poll::Ready(None)).map(|reply| reply.ok_or_else(|| self.closed()))
     }
 
-    /// Returns why the lane is over.
+    /// Returns the reason why the lane is closed.
     #[cold]
     fn closed(&self) -> Closed {
         let denial = Local::with(|local| local.with_inlet(self.key, |inlet, _| inlet.denial().cloned()));
@@ -47,7 +47,7 @@ impl Drop for Pending {
     }
 }
 
-/// The answer to come, as a future. One whose answer is there already is ready when it is first polled.
+/// Future of a single response. If the response has already arrived, the first poll returns it.
 #[derive(Debug)]
 pub(crate) struct Asked(pub(super) Pending);
 
@@ -60,12 +60,12 @@ impl Future for Asked {
     }
 }
 
-/// Everything the worker says about one acquire or watch, as it comes.
+/// Stream of all replies to one acquire or watch.
 #[derive(Debug)]
 pub(crate) struct Followed(pub(super) Pending);
 
 impl Followed {
-    /// The next that was said: its answer, and before and after it events.
+    /// Polls for the next reply: the response, or an event before or after it.
     pub(crate) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Result<Reply, Closed>> {
         self.0.poll(|listener, inlet| listener.poll_told(inlet, context))
     }

@@ -1,4 +1,4 @@
-//! An inlet with a worker of its own, for the benches.
+//! Inlet with a worker of its own, for benchmarks.
 
 use crate::edge::inlet::{InletState, Reply, greet};
 use crate::worker::{Client, Worker};
@@ -10,11 +10,13 @@ use waymaker_protocol::{
     Acquire, Granted, Hello, LockId, Release, Response, SessionRequest, VERSION, next_frame,
 };
 
-/// An inlet whose requests take the way of a front end's: encoded, served by the worker, and answered into a `Reply`.
+/// Inlet whose requests follow the path of a front end's requests: encoded, served by the worker, and answered with a
+/// `Reply`.
 ///
-/// Public for `waymaker-bench` alone, and hidden from the documentation. It stands in for `Local`, which keeps the worker of
-/// a thread: `Local` reads the clock of the machine, and then instruction counts would differ from run to run. The
-/// thread-local borrows of `Local`, its clock reading and the `Asked` that polls through it are therefore left out.
+/// It is public only for `waymaker-bench`, and hidden from the documentation. It replaces `Local`, which holds the
+/// worker of a thread: `Local` reads the clock of the machine, so instruction counts would differ between runs. The
+/// benchmark therefore omits the thread-local borrows of `Local`, its clock reads, and the `Asked` that polls through
+/// it.
 #[derive(Debug)]
 pub struct BenchInlet {
     worker: Worker,
@@ -26,7 +28,7 @@ impl BenchInlet {
     /// Opens an inlet in a flat namespace.
     ///
     /// # Panics
-    /// If the worker refuses it.
+    /// Panics if the worker refuses the inlet.
     pub fn open(mut worker: Worker, now: Time) -> Self {
         let hello = Hello {
             version_min: VERSION,
@@ -46,10 +48,10 @@ impl BenchInlet {
         Self { worker, inlet: InletState::new(key), frame: Vec::new() }
     }
 
-    /// Tries to acquire a key exclusively. `None` if the request is refused.
+    /// Tries to acquire a key exclusively. Returns `None` if the request is refused.
     ///
     /// # Panics
-    /// If the worker ended the lane.
+    /// Panics if the worker closed the lane.
     pub fn acquire(&mut self, key: &[u8], lease_ms: u32, now: Time) -> Option<Granted> {
         let acquire = Acquire { lease_ms, key, ..Acquire::default() };
         match self.ask(|number, out| acquire.encode(number, out), now).response() {
@@ -58,16 +60,17 @@ impl BenchInlet {
         }
     }
 
-    /// Releases a hold. Returns whether there was one.
+    /// Releases a hold. Returns whether it existed.
     ///
     /// # Panics
-    /// If the worker ended the lane.
+    /// Panics if the worker closed the lane.
     pub fn release(&mut self, id: LockId, now: Time) -> bool {
         let reply = self.ask(|number, out| Release { id, key: None, own: false }.encode(number, out), now);
         matches!(reply.response(), Response::Released(_))
     }
 
-    /// `Local::ask`, `Local::follow_up`, and the one poll of an `Asked` that is answered before the call returns.
+    /// Performs the work of `Local::ask`, `Local::follow_up` and the single poll of an `Asked` whose response is
+    /// already there.
     fn ask(&mut self, encode: impl FnOnce(u32, &mut Vec<u8>), now: Time) -> Reply {
         let Self { worker, inlet, frame } = self;
         let number = inlet.begin_asked();
@@ -76,7 +79,7 @@ impl BenchInlet {
         black_box(inlet.send(worker, number, frame, now.into()));
         worker.handle_mail(worker.moment());
         black_box(worker.has_dirty());
-        // The event itself is large, and copied only by this function.
+        // The event itself is large; only this function would copy it.
         black_box(worker.poll_audit().is_some());
         black_box(worker.poll_wake());
         black_box(worker.poll_accept());

@@ -1,4 +1,4 @@
-//! A lane without a socket: how front ends ask the worker of their thread.
+//! Lanes without sockets, through which front ends send requests to the worker of their thread.
 
 mod asked;
 mod bench;
@@ -15,37 +15,37 @@ use crate::worker::ConnectionKey;
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 
-/// A client of the worker of this thread, in the binary protocol, over a lane that no socket belongs to.
+/// Client of this thread's worker in the binary protocol, on a lane without a socket.
 ///
-/// Every front end translates: a request of its own contract becomes frames of ours, and the frames that come back become
-/// its answer. So there is one way into the worker, with one set of limits, errors and rules, however a client came in.
-/// What is asked is served at once, in this thread, and mostly answered before the call returns; what is not wakes whoever
-/// waits for it.
+/// Every front end translates: requests of its contract become frames of our protocol, and the response frames become
+/// its answers. All clients therefore reach the worker in the same way, with the same limits, errors and rules. A
+/// request is served at once in this thread, and most are answered before the call returns. Later replies wake the
+/// waiting caller.
 ///
 /// ```text
 ///   gRPC, WebSocket -> handler -> Asked/Followed -> Inlet -> frame -> Worker
 ///                      handler <- Reply          <- InletState <- output of the lane
 /// ```
 ///
-/// Dropping it is the loss of a connection: waiters leave, and holds stay as long as their acquires said.
+/// Dropping the inlet counts as the loss of a connection: waiters leave their queues, and holds stay as long as their
+/// acquires specified.
 #[derive(Debug)]
 pub(crate) struct Inlet {
     key: ConnectionKey,
 }
 
-/// The lane is over.
+/// Error of a closed lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Closed {
-    /// The ERROR of the worker, if the client has lost its identity or a right. Otherwise the server is stopping.
+    /// The worker's ERROR if the client lost its identity or a right; `None` if the server is stopping.
     pub(crate) denial: Option<Reply>,
 }
 
 impl Inlet {
-    /// Opens a lane in this namespace, for this owner unless an acquire names another. It is for the
-    /// requests of this caller.
+    /// Opens a lane in this namespace for the requests of this caller. `owner` is the default owner of its acquires.
     ///
     /// # Errors
-    /// What the worker said instead of a welcome, an ERROR.
+    /// Returns the worker's ERROR if it refuses the lane.
     pub(crate) fn open(
         kind: NamespaceKind,
         namespace: &[u8],
@@ -69,25 +69,25 @@ impl Inlet {
         opened.map(|key| Self { key }).map_err(Reply::from)
     }
 
-    /// Returns whether the worker has ended the lane.
+    /// Returns whether the worker has closed the lane.
     pub(crate) fn is_closed(&self) -> bool {
         Local::with(|local| local.with_inlet(self.key, |inlet, _| inlet.is_closed())).unwrap_or(true)
     }
 
-    /// Asks what is answered once.
+    /// Sends a request that has a single response.
     pub(crate) fn ask(&self, encode: impl FnOnce(u32, &mut Vec<u8>)) -> Asked {
         Asked(self.request(InletState::begin_asked, None, encode))
     }
 
-    /// Asks for holds that are worth nothing to anybody but whoever waits for the answer: if that is dropped before it was
-    /// read, the wait is cancelled, and what was granted is released. `cancel_key` is what a CANCEL of it has to name.
+    /// Sends a request for holds that only the waiting caller can use. If the future is dropped before it returned the
+    /// response, the wait is cancelled and granted holds are released. A CANCEL of the request must name `cancel_key`.
     pub(crate) fn ask_for_holds(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> Asked {
         Asked(self.request(InletState::begin_asked, Some(cancel_key), encode))
     }
 
-    /// Asks for holds, or for a watch, and listens to everything the worker says about them from then on. If it is dropped
-    /// while it waits, the wait is cancelled; holds stay, and a watch does as long as the lane, so it should have its own.
-    /// `cancel_key` is what a CANCEL of it has to name.
+    /// Sends a request for holds or a watch, and returns all replies to it. Dropping the stream cancels a pending wait
+    /// but keeps holds. A watch lasts as long as its lane, so it should have a lane of its own. A CANCEL of the request
+    /// must name `cancel_key`.
     pub(crate) fn follow(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> Followed {
         Followed(self.request(InletState::begin_followed, Some(cancel_key), encode))
     }
