@@ -148,7 +148,7 @@ impl Addresses {
         tracked.admit(limits, is_encrypted, now)
     }
 
-    /// Checks the first few tracked addresses and forgets those that are idle.
+    /// Checks the first few tracked addresses and forgets idle ones.
     fn forget_idle(&mut self, now: Time) {
         let rate = self.limits.new_per_second;
         for _ in 0..LOOKS_PER_ADDRESS {

@@ -58,11 +58,13 @@ impl Turns {
         context: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
+        // A connection that gave way must not run before its turn, even if its socket or a timer wakes it.
         if self.queued.is_queued() {
             return Poll::Pending;
         }
         let Self { turn: own, queued } = self;
         own.begin();
+        // During the poll the turn is in `Local`, through which the socket and the bodies of the connection find it.
         Local::with(|local| std::mem::swap(own, &mut local.front_turn.borrow_mut()));
         let polled = poll(context);
         Local::with(|local| {

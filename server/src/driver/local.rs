@@ -232,12 +232,14 @@ impl Local {
         if self.flusher.borrow().is_none() {
             *self.flusher.borrow_mut() = Some(context.waker().clone());
         }
+        // Clear the flag first: output that arises below must wake the flusher again.
         self.flush_is_due.set(false);
         let mut worker = self.worker.borrow_mut();
         let mut connections = self.connections.borrow_mut();
         let mut is_fed = false;
         while let Some(key) = worker.poll_dirty() {
             match connections.get_mut(key.slot as usize) {
+                // The slot may belong to a newer lane, so compare the whole key.
                 Some(Some(Registered::Connection(registered))) if registered.key == key => {
                     registered.flush(&mut worker);
                 }

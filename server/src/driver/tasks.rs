@@ -39,6 +39,7 @@ pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
         }
     });
     take_mail(&local).await;
+    // Stop taking new connections first, so that the number of connections can reach 0 below.
     accepting.abort();
     local.finish();
     let ended = async {

@@ -65,7 +65,7 @@ impl TlsStream {
         self.state.connection.peer_certificates()?.first().map(AsRef::as_ref)
     }
 
-    /// Returns the number of bytes that were received but not read: decrypted bytes and those of an incomplete record.
+    /// Returns the number of bytes that were received but not read: decrypted bytes and bytes of an incomplete record.
     pub(super) fn kept_len(&self) -> u64 {
         (self.decrypted_len + self.state.partial.len()) as u64
     }

@@ -1,4 +1,5 @@
-//! Graceful shutdown of gRPC connections: each client gets a GOAWAY before the worker closes the lanes, so no call is lost.
+//! Graceful shutdown of gRPC connections: each client gets a GOAWAY before the worker closes the lanes, so no call is
+//! lost.
 
 use super::trailers::trailers;
 use super::untaken::Answer;

@@ -226,7 +226,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     }
 }
 
-/// Returns whether the content type is that of gRPC. A browser page of another origin may send this type only after an
+/// Returns whether the content type is the gRPC one. A browser page of another origin may send this type only after an
 /// OPTIONS response that allows it, and no response does. If `text/plain` were accepted, any web page could call a
 /// server that uses TLS.
 fn is_grpc(headers: &HeaderMap) -> bool {

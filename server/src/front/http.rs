@@ -250,6 +250,7 @@ async fn serve_requests(
     tokio::select! {
         ended = serving.as_mut() => ended,
         _ = finishing.wait_for(|finishing| *finishing) => {
+            // Answer the request in progress before the connection ends.
             serving.as_mut().graceful_shutdown();
             serving.await
         }

@@ -74,7 +74,7 @@ pub struct FrontConfig {
     closing: Arc<Closing>,
     lists: Arc<Lists>,
     health: Health,
-    /// Services other than those of locks: health and reflection.
+    /// Services without locks: health and reflection.
     side_services: Routes,
     /// Routes of the HTTP port.
     http: Router,

@@ -1,5 +1,5 @@
-//! DynamoDB, as far as locks need it: Clever's `lock` and clients like it work unchanged. `docs/reference/compatibility.md` lists the
-//! similarities and the differences.
+//! DynamoDB protocol as far as locks need it: Clever's `lock` and similar clients work unchanged.
+//! `docs/reference/compatibility.md` lists the similarities and the differences.
 //!
 //! A table is the namespace `lazy/clever/TABLE`, and a row is an entry of it, so our own clients see the same locks.
 //!
@@ -8,7 +8,7 @@
 //!   body <- answer  (row, problem)                 <-             <- Reply <-
 //! ```
 //!
-//! `request` and everything that it uses decide without I/O. `lock` and `table` ask the worker.
+//! `request` and the modules that it uses decide without I/O. `lock` and `table` send requests to the worker.
 
 mod answer;
 mod attribute;

@@ -91,7 +91,7 @@ impl ResourceType {
 mod tests {
     use super::*;
 
-    /// Table of the contract: code, name, then the result of the document and that of the 2024 code.
+    /// Table of the contract: code, name, expected result by the document, expected result by the 2024 code.
     #[test]
     fn a_type_filter_follows_the_table_of_the_contract() {
         use LocketCompatibility::{Code2024, Documented};

@@ -16,7 +16,7 @@ const CONTROL: u8 = 0x8;
 pub(super) struct Framing {
     /// Bytes of an incomplete header.
     header: Vec<u8>,
-    /// Bytes of the payload that are still to come.
+    /// Payload bytes that have not arrived yet.
     payload_left: u64,
     /// Whether another frame must follow to end the message.
     goes_on: bool,

@@ -46,7 +46,7 @@ struct Resource<'a> {
     path: Option<Vec<Text<'a>>>,
 }
 
-/// Error in a message. Clients receive these texts; some of them are those of the original server.
+/// Error in a message. Clients receive these texts; some of them equal the texts of the original server.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MessageError {
     /// The message is empty or truncated.

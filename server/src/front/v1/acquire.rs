@@ -29,7 +29,7 @@ pub(super) struct Acquiring<'a> {
     pub(super) hold: v1::Hold,
 }
 
-/// Converts the options to those of the wire.
+/// Converts the options to wire options.
 pub(super) fn wire_options<'a>(
     kind: NamespaceKind,
     options: &'a v1::AcquireOptions,
@@ -198,6 +198,7 @@ impl AcquireStream {
 
     fn lost(&mut self, id: LockId, reason: v1::LostReason, message: &[u8]) -> Told {
         self.held.remove(&id);
+        // A multi-key claim ends with its last hold.
         self.is_over = self.held.is_empty();
         Told::Lost(v1::Lost { id: id.to_string(), reason: reason.into(), message: text(message) })
     }

@@ -65,6 +65,7 @@ fn form<'a>(
     }
     let items = request.keys.iter().map(|key| KeyItem { shared: key.shared, key: key.key.as_bytes() });
     let items = Items::new(items, buffer).map_err(|error| status::of_decode(&error))?;
+    // The smallest key is the home of a multi-key claim, so a cancellation must name it.
     acquiring.cancel_key = items.iter().map(|item| item.key).min().unwrap_or_default();
     let several = AcquireKeys {
         lease_ms,

@@ -109,6 +109,7 @@ impl LockStream {
         match reply.response() {
             Response::Event(Event::Queued { id, .. }) => {
                 self.id = Some(id);
+                // An older claim with this request id keeps its own deadline, which only its status contains.
                 if self.may_repeat {
                     self.look_up(id, None);
                     return None;
@@ -118,12 +119,14 @@ impl LockStream {
             }
             Response::Granted(granted) => {
                 self.id = Some(granted.id);
+                // The hold may be older than this request; only its status contains the time of the grant.
                 if granted.repeated {
                     self.look_up(granted.id, Some(granted));
                     return None;
                 }
                 Some(Ok(self.acquired(&granted, unix_ms(granted.stamp_ms))))
             }
+            // The contract has no event for a moved lease; the next heartbeat contains the new end.
             Response::Event(Event::LeaseMoved { remaining_ms, stamp_ms, .. }) => {
                 if let Some(held) = &mut self.held {
                     held.lease_expires_at = unix_ms(stamp_ms + u64::from(remaining_ms));
@@ -266,6 +269,7 @@ impl LockStream {
     fn poll_heartbeat(&mut self, context: &mut Context<'_>) -> Poll<LockEvent> {
         let Some(held) = &mut self.held else { return Poll::Pending };
         ready!(held.heartbeat.as_mut().poll(context));
+        // Count from now, so that heartbeats that were missed are not made up for.
         held.heartbeat.as_mut().reset(Instant::now() + held.every);
         Poll::Ready(self.heartbeat())
     }

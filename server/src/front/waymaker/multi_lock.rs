@@ -52,6 +52,7 @@ async fn acquire_one(
         options,
     };
     let asked = service.streams.get()?.ask_for_holds(name, |number, out| acquire.encode(number, out));
+    // The request has just set the worker's time, which is therefore the start of the claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();
     let reply = asked.await?;
     match reply.response() {
@@ -69,6 +70,7 @@ async fn acquire_multi_key(
     parameters: Parameters<'_>,
 ) -> Result<Vec<Lease>, Outcome> {
     let Parameters { wait_ms, lease_ms, options } = parameters;
+    // The smallest key is the home of a multi-key claim, so a cancellation must name it.
     let first = request.keys.iter().map(|key| key.key.as_bytes()).min().unwrap_or_default();
     let items = request.keys.iter().map(|key| KeyItem { shared: !key.write_lock, key: key.key.as_bytes() });
     let mut buffer = Vec::new();
@@ -76,6 +78,7 @@ async fn acquire_multi_key(
     let acquire =
         wire::AcquireKeys { lease_ms, wait_ms, session_lease: false, notify_queued: false, items, options };
     let asked = service.streams.get()?.ask_for_holds(first, |number, out| acquire.encode(number, out));
+    // The request has just set the worker's time, which is therefore the start of the claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();
     let reply = asked.await?;
     let response = reply.response();

@@ -71,7 +71,7 @@ impl Outcome {
         Self { code: Code::Shutdown, detail: "the server is stopping".to_owned() }
     }
 
-    /// Converts a refusal of the worker. This is the only table from our errors to those of the contract.
+    /// Converts a refusal of the worker. This is the only mapping from our errors to codes of the contract.
     pub(super) fn of(response: &Response<'_>) -> Self {
         let Response::Error(ErrorAnswer { code, detail }) = response else {
             return Self {
