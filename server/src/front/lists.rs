@@ -445,7 +445,7 @@ mod tests {
         begin(&lists, now).push_at(page(), None, now).expect("a page was taken");
     }
 
-    /// An unread list may stay until another list needs its room, but only a bounded number of lists is kept.
+    /// An unread list may stay until another list needs its room, but later lists leave no entry behind.
     #[test]
     fn an_unread_list_keeps_no_memory_of_later_lists() {
         let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());
