@@ -39,29 +39,33 @@ use crate::watch::Watch;
 
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// A client of one server: one session, any number of callers.
+/// Handle to one server; all clones share one session.
 ///
-/// Clones are cheap and share everything. Keys are of the namespace that the client was built with. Trees, semaphores,
-/// limiters and registries have namespaces of their own beside it, named after it: `tree/NAME`, `sem/NAME`, `limit/NAME`,
-/// `registry/NAME` and `lazy/NAME`. Each that is used has a connection, opened when it is first needed, and all connections
-/// belong to one session. One task for each, in the runtime that [`Client::connect`] was called in, owns its socket;
-/// whatever the callers ask for meanwhile leaves in one write, and answers come back in any order.
+/// Clones are cheap. Any number of callers may use one client at the same time.
 ///
-/// If a connection breaks, its task connects again, takes its part in the session up where it was and repeats what was not
-/// answered; callers notice nothing but the delay. Once the connection has been gone for longer than
-/// [`ClientBuilder::connect_timeout`], a caller is told [`Error::Uncertain`], or [`Error::Unavailable`] if its request was
-/// never sent, while locks go on being believed in until their local deadlines. A waiting acquire loses its place in the queue when the connection breaks.
+/// Keys belong to the namespace that the client was built with. Trees, semaphores, limiters and registries have
+/// namespaces of their own, named after it: `tree/NAME`, `sem/NAME`, `limit/NAME`, `registry/NAME` and `lazy/NAME`.
+/// Each namespace has its own connection, which opens at first use. All connections belong to the same session.
 ///
-/// When the last clone, the last handle made from one and the last guard are dropped, the session ends and the connections are closed.
-/// [`Client::close`] does the same and waits for it; a program that ends should call it. A runtime that shuts down, as at the end
-/// of `main`, still sends the releases of guards that were dropped, as far as the socket takes them at once, and waits for nothing.
+/// For each connection, one task owns the socket. The tasks run in the runtime in which [`Client::connect`] was
+/// called. A task sends all requests that have collected in one write, and responses may arrive in any order.
+///
+/// If a connection breaks, its task reconnects, resumes the session and repeats the unanswered requests. Callers
+/// notice only the delay. If the outage lasts longer than [`ClientBuilder::connect_timeout`], calls return
+/// [`Error::Uncertain`], or [`Error::Unavailable`] if the request was never sent. Guards stay valid until their local
+/// deadlines. A waiting acquire loses its queue position when the connection breaks.
+///
+/// The session ends and the connections close when the last clone, the last handle made from a clone and the last
+/// guard are dropped. [`Client::close`] does the same and waits for the end; call it before the program exits. A
+/// runtime that shuts down, for example at the end of `main`, still sends the releases of dropped guards. It sends
+/// only as many as the socket accepts at once, and does not wait.
 #[derive(Clone)]
 pub struct Client {
     spread: Arc<Spread>,
 }
 
 impl Client {
-    /// Connects with defaults: namespace `default`, no owner, a session lease of the server's choice.
+    /// Connects with the default settings: namespace `default`, no owner, and the server's default session lease.
     ///
     /// # Errors
     ///
@@ -70,23 +74,24 @@ impl Client {
         Self::builder().connect(url).await
     }
 
-    /// A client with other than default settings.
+    /// Returns a builder with the default settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Asks for the key alone. `client.write("key").await?` waits without limit; see [`AcquireBuilder`].
+    /// Starts a request for an exclusive lock on the key. `client.write("key").await?` waits without limit; see
+    /// [`AcquireBuilder`].
     pub fn write(&self, key: impl AsRef<[u8]>) -> AcquireBuilder {
         self.acquire(key.as_ref(), false)
     }
 
-    /// Asks for the key shared with other readers; see [`AcquireBuilder`].
+    /// Starts a request for a shared lock on the key, which other readers may hold as well; see [`AcquireBuilder`].
     pub fn read(&self, key: impl AsRef<[u8]>) -> AcquireBuilder {
         self.acquire(key.as_ref(), true)
     }
 
-    /// Asks for several keys in one step, all or none, each alone unless it is added with
-    /// [`read`](AcquireBuilder::<MultiLock>::read):
+    /// Starts a request for several keys in one step, all or none. Each key is locked exclusively unless it is added
+    /// with [`read`](AcquireBuilder::<MultiLock>::read):
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -102,9 +107,10 @@ impl Client {
         AcquireBuilder::new(Ok(Arc::clone(&self.space().flat)), Wanted::Keys(Vec::new())).with(keys, false)
     }
 
-    /// Holds the key alone while `work` runs: waits for it without limit, renews it until `work` ends, releases it, and
-    /// drops `work` if the lock is lost. [`AcquireBuilder::run`] does the same for anything that can be acquired, with any
-    /// settings.
+    /// Runs `work` while it holds an exclusive lock on the key.
+    ///
+    /// Waits for the lock without limit, renews it until `work` ends, and then releases it. Drops `work` if the lock
+    /// is lost. [`AcquireBuilder::run`] does the same for every other kind of claim, with any settings.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -122,22 +128,24 @@ impl Client {
         self.write(key).run(work).await
     }
 
-    /// Locks on the paths of a tree.
+    /// Returns a handle for locks on the paths of a tree.
     pub fn tree(&self) -> Tree {
         Tree::new(Arc::clone(self.space()))
     }
 
-    /// The pool of permits with this name, which has `capacity` of them.
+    /// Returns the pool with this name, which has `capacity` permits.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, capacity: u64) -> Semaphore {
         Semaphore::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), capacity)
     }
 
-    /// The bucket of tokens with this name, which gets `rate` of them back in each period and holds at most `burst`.
+    /// Returns the token bucket with this name. It regains `rate` tokens in each period of length `per` and holds at
+    /// most `burst`.
     pub fn limiter(&self, name: impl AsRef<[u8]>, rate: u32, per: Duration, burst: u32) -> Limiter {
         Limiter::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), rate, per, burst)
     }
 
-    /// Takes tokens of several buckets, 1 to 64: of all, or of none. What comes back is about the tightest of them.
+    /// Takes tokens from 1 to 64 buckets: from all of them or from none. The returned allowance describes the
+    /// tightest bucket.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -156,7 +164,7 @@ impl Client {
         limiter::take_all(self.space(), costs.into_iter().collect(), false).await
     }
 
-    /// Gives back what [`Client::take_all`] took for nothing.
+    /// Refunds tokens that [`Client::take_all`] took for work that was not done.
     ///
     /// # Errors
     ///
@@ -165,28 +173,29 @@ impl Client {
         limiter::take_all(self.space(), costs.into_iter().collect(), true).await
     }
 
-    /// Entries that end with their lease.
+    /// Returns the registry whose entries end when their lease expires.
     pub fn registry(&self) -> Registry {
         Registry::new(Arc::clone(self.space()), NamespaceKind::Registry)
     }
 
-    /// Entries that stay until somebody else takes the key, some time after their lease is over.
+    /// Returns the registry whose entries survive their lease: an entry stays until another owner takes its key, some
+    /// time after the lease expired.
     pub fn lazy(&self) -> Registry {
         Registry::new(Arc::clone(self.space()), NamespaceKind::Lazy)
     }
 
-    /// The sessions as they are now: one, or one for each worker of the server if the client was built with
-    /// [`connection_per_worker`](ClientBuilder::connection_per_worker).
+    /// Returns the sessions in their current state: one session, or one for each worker of the server if the client
+    /// was built with [`connection_per_worker`](ClientBuilder::connection_per_worker).
     pub fn sessions(&self) -> Vec<ClientSession> {
         self.spread.spaces().iter().map(|space| ClientSession::new(Arc::clone(space))).collect()
     }
 
-    /// The session as it is now; the first of several.
+    /// Returns the session in its current state. If the client has several sessions, returns the first.
     pub fn session(&self) -> ClientSession {
         ClientSession::new(Arc::clone(self.space()))
     }
 
-    /// Watches a key: how it is now, and each change from then on. Any number of watches may be open.
+    /// Watches a key: reports its current state, then each change. Any number of watches may be open.
     ///
     /// # Errors
     ///
@@ -196,8 +205,8 @@ impl Client {
         Watch::begin(Arc::clone(&self.home(key.as_ref()).flat), checked_key(key.as_ref())?).await
     }
 
-    /// Asks whether the grant with this fence is still the newest of the key. A place that is written to asks this when a
-    /// writer shows its fence.
+    /// Verifies that the grant with this fence is still the newest grant of the key. A resource calls this when a
+    /// writer presents its fence.
     ///
     /// # Errors
     ///
@@ -206,7 +215,7 @@ impl Client {
         self.home(key.as_ref()).flat.verify(checked_key(key.as_ref())?, fence).await
     }
 
-    /// Who holds a key and who waits for it.
+    /// Returns the holders of a key and its waiters.
     ///
     /// # Errors
     ///
@@ -215,18 +224,19 @@ impl Client {
         self.home(key.as_ref()).flat.inspect(checked_key(key.as_ref())?).await
     }
 
-    /// The state of one claim.
+    /// Returns the state of one claim.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such claim any more, [`Error::Unavailable`], [`Error::Uncertain`] and
-    /// [`Error::Closed`].
+    /// [`Error::Refused`] with `not_found` if the claim does not exist any more, [`Error::Unavailable`],
+    /// [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn status(&self, id: LockId) -> Result<ClaimStatus> {
         self.space().flat.status(id).await
     }
 
-    /// All locks held in the namespace whose keys begin with `prefix`, in no particular order. They are read page by
-    /// page: one that is held all the while is listed once, one that comes or goes meanwhile may or may not be.
+    /// Returns all locks held in the namespace whose keys begin with `prefix`, in no particular order. The client
+    /// reads them page by page. A lock that is held all the while is listed once. A lock that is granted or released
+    /// meanwhile may be missing.
     ///
     /// # Errors
     ///
@@ -260,19 +270,21 @@ impl Client {
         self.space().link(NamespaceKind::Pool)?.pools(prefix.as_ref().into()).await
     }
 
-    /// Ends the claim with this id, whoever holds it or waits. The key must be the claim's own. Its holder is told
-    /// [`LossReason::Revoked`](crate::LossReason::Revoked). True if it was still waiting: its acquire is refused with
-    /// `cancelled`.
+    /// Ends the claim with this id, held or waiting, regardless of its owner. The key must be a key of the claim. The
+    /// holder's guard is lost with [`LossReason::Revoked`](crate::LossReason::Revoked).
+    ///
+    /// Returns `true` if the claim was still waiting. Its acquire is then refused with `cancelled`.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Unavailable`], [`Error::Uncertain`]
+    /// and [`Error::Closed`].
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
         let (home, key) = (self.home(key.as_ref()), Some(checked_key(key.as_ref())?));
         home.flat.release(id, key).await
     }
 
-    /// What an operator does with the namespace of one kind.
+    /// Returns the operator's commands for the namespace of one kind.
     pub fn operator(&self, kind: NamespaceKind) -> Operator {
         Operator::new(Arc::clone(self.space()), kind)
     }
@@ -296,7 +308,7 @@ impl Client {
         self.operator(NamespaceKind::Flat).freeze(prefix).await
     }
 
-    /// Takes back a [`Client::freeze`] of just this prefix.
+    /// Ends a [`Client::freeze`] of exactly this prefix.
     ///
     /// # Errors
     ///
@@ -315,7 +327,7 @@ impl Client {
         self.space().flat.server_status().await
     }
 
-    /// All namespaces of the server, with what happened in them since it began.
+    /// Returns all namespaces of the server, with their counters since the server started.
     ///
     /// # Errors
     ///
@@ -337,7 +349,8 @@ impl Client {
         self.space().flat.remove_namespace(name.as_ref().into()).await
     }
 
-    /// The kinds of namespaces that there are on the server under the name of the client's, whoever began them.
+    /// Returns the kinds of namespaces that exist on the server under this client's namespace name, regardless of who
+    /// created them.
     ///
     /// # Errors
     ///
@@ -348,10 +361,11 @@ impl Client {
         Ok(own.map(|known| known.kind).collect())
     }
 
-    /// Sets the end of a lease to `lease` from now on and returns what the server gave.
+    /// Sets the lease to end `lease` from now, and returns the lease that the server granted.
     ///
-    /// A holder elsewhere is told, and believes in the new end from when it hears of it. One that cannot be reached may
-    /// believe in a longer lease than it has; the fence covers that.
+    /// The server notifies the holder if it is another client. The holder uses the new end from the moment the
+    /// notification arrives. A holder that cannot be reached may assume a longer lease than it has; the fence covers
+    /// that case.
     ///
     /// # Errors
     ///
@@ -364,13 +378,15 @@ impl Client {
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Releases everything that is still guarded, ends the session and closes the connections. Guards that are left
-    /// learn [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), calls that wait get [`Error::Closed`]. Waits for the
-    /// server for at most [`request_timeout`](ClientBuilder::request_timeout).
+    /// Releases all guarded locks, ends the session and closes the connections.
+    ///
+    /// Remaining guards are lost with [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), and waiting
+    /// calls return [`Error::Closed`]. Waits for the server for at most
+    /// [`request_timeout`](ClientBuilder::request_timeout).
     ///
     /// # Errors
     ///
-    /// None at present: where the server cannot be reached, the leases end what could not be released.
+    /// None at present. If the server is unreachable, unreleased locks end when their leases expire.
     pub async fn close(self) -> Result<()> {
         let spaces = self.spread.spaces();
         for space in spaces {
@@ -384,7 +400,7 @@ impl Client {
             }
         }
         for answer in answers {
-            // If the task is gone, so is the connection.
+            // A task that has ended has also closed its connection.
             answer.await.unwrap_or(Ok(()))?;
         }
         Ok(())
@@ -445,25 +461,26 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The namespace that all keys are of, 1 to 256 bytes. `default` if not set.
+    /// Sets the namespace of all keys, 1 to 256 bytes. Default: `default`.
     #[must_use]
     pub fn namespace(mut self, namespace: impl AsRef<[u8]>) -> Self {
         self.namespace = namespace.as_ref().to_vec();
         self
     }
 
-    /// The owner that others see when they meet a lock of this client, at most 256 bytes.
+    /// Sets the owner that other clients see for locks of this client, at most 256 bytes. Default: empty.
     #[must_use]
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
         self.owner = owner.as_ref().to_vec();
         self
     }
 
-    /// Proof of the identity of this client, at most 400 bytes, such as the text of a token. None if not set. An unencrypted connection
-    /// shows it to the network.
+    /// Sets the credentials that prove the identity of this client, at most 400 bytes, for example a token. Default:
+    /// none. An unencrypted connection exposes them to the network.
     ///
-    /// A server that refuses them refuses the next attempt too. So [`connect`](ClientBuilder::connect) and, after an outage, each call
-    /// return [`Error::Refused`] with the code `unauthorized` at once. Watches end then, and a lock is lost at its local deadline.
+    /// If the server refuses the credentials, it would refuse the next attempt too. So
+    /// [`connect`](ClientBuilder::connect) and, after an outage, each call return [`Error::Refused`] with the code
+    /// `unauthorized` at once. Watches then end, and each lock is lost at its local deadline.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -479,70 +496,76 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the session outlives its connection. The server's default, 10 s, if not set. It bounds how long a lost
-    /// connection can be taken up again, and how long locks on the session's lease stay.
+    /// Sets for how long the session survives the loss of its connection. Default: the server's, 10 s. It limits how
+    /// long the client can resume a session, and how long locks on the session's lease are kept.
     #[must_use]
     pub fn session_lease(mut self, lease: Duration) -> Self {
         self.session_lease = Some(lease);
         self
     }
 
-    /// How long to try to connect, and how long callers wait when the connection was lost. 5 s if not set.
+    /// Sets for how long the client tries to connect, and for how long callers wait during an outage. Default: 5 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long a caller waits for the answer to one request: a release, an extend, a question such as [`Client::inspect`], each page
-    /// of a list, an acquire with [`try_`](AcquireBuilder::try_), and [`Client::close`]. The same as
-    /// [`connect_timeout`](ClientBuilder::connect_timeout) if not set.
+    /// Sets for how long a caller waits for the response to one request. Default: the same as
+    /// [`connect_timeout`](ClientBuilder::connect_timeout).
     ///
-    /// The limit also holds if the connection breaks or the network falls silent. The call then returns
-    /// [`Error::Uncertain`], or [`Error::Unavailable`] if its request was never sent. An acquire with
-    /// [`wait`](AcquireBuilder::wait) ends soon after its wait instead.
+    /// The limit applies to a release, an extend, a query such as [`Client::inspect`], each page of a list, an
+    /// acquire with [`try_`](AcquireBuilder::try_), and [`Client::close`]. It also holds if the connection breaks or
+    /// the network falls silent. The call then returns [`Error::Uncertain`], or [`Error::Unavailable`] if its request
+    /// was never sent. An acquire with [`wait`](AcquireBuilder::wait) ends soon after its wait instead.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);
         self
     }
 
-    /// Opens a connection to each worker of the server and sends each request about a key, a pool or a bucket to the worker
-    /// where it lives. Worth it for a client that keeps a server with several workers busy; it costs a session and a task for
-    /// each worker. Claims over several keys, trees and registries use the first connection. Not so if not set.
+    /// Opens a connection to each worker of the server. Off by default.
+    ///
+    /// The client sends each request about a key, a pool or a bucket to the worker that owns it. This helps a client
+    /// that keeps a server with several workers busy; it costs a session and a task for each worker. Multi-key
+    /// claims, trees and registries use the first connection.
     #[must_use]
     pub fn connection_per_worker(mut self, per_worker: bool) -> Self {
         self.per_worker = per_worker;
         self
     }
 
-    /// Whom to believe, and whom to be, on encrypted connections. Other addresses than `waymaker+tls://` have no use for it.
+    /// Sets the trusted authorities and the client certificate of encrypted connections. Only `waymaker+tls://`
+    /// addresses use them.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
     }
 
-    /// Another clock, for tests.
+    /// Replaces the clock, for tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Connects to the server at `url`: `waymaker://HOST:PORT`, `waymaker+tls://HOST:PORT` or `waymaker+unix:///PATH`. Must
-    /// be called in a tokio runtime with I/O enabled, of either flavour; the connection lives in that runtime.
+    /// Connects to the server at `url`: `waymaker://HOST:PORT`, `waymaker+tls://HOST:PORT` or
+    /// `waymaker+unix:///PATH`. Must be called in a tokio runtime with I/O enabled, of either flavour; the
+    /// connections live in that runtime.
     ///
-    /// Several addresses, with commas between them, are those under which the server may be found: the ways to one server, or
-    /// those to servers of which only one runs at a time. They are tried in turn, beginning with the one that worked last, and
-    /// all connections of the client go to the same. Locks do not move from one server to another by themselves: what is held
-    /// is lost with its server, unless the other has its data directory.
+    /// `url` may list several addresses, separated by commas: addresses of one server, or of servers of which only
+    /// one runs at a time. The client tries them in turn and begins with the address that worked last. All its
+    /// connections use the same address.
+    ///
+    /// Locks do not move between servers: a lock is lost with its server, unless the next server has the same data
+    /// directory.
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] if the address is malformed, [`Error::Tls`] if a file of TLS cannot be used,
-    /// [`Error::Unavailable`] if nobody answers there in time,
-    /// [`Error::Refused`] if the server does not want this client, [`Error::Protocol`] if it is no Waymaker server.
+    /// [`Error::Url`] if the address is malformed, [`Error::Tls`] if a TLS file cannot be used,
+    /// [`Error::Unavailable`] if no server answers in time, [`Error::Refused`] if the server rejects this client,
+    /// [`Error::Protocol`] if the server does not speak the Waymaker protocol.
     pub async fn connect(self, url: &str) -> Result<Client> {
         let addresses = ServerAddress::list(url)?;
         check_len("namespace", &self.namespace, 1, NAMESPACE_LEN_MAX)?;
@@ -576,7 +599,7 @@ impl ClientBuilder {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the credentials.
+        // The credentials are secret, so they are left out.
         formatter
             .debug_struct("ClientBuilder")
             .field("namespace", &format_args!("\"{}\"", Readable(&self.namespace)))

@@ -1,4 +1,4 @@
-//! The Rust client of Waymaker: guards, renewal, loss.
+//! The Rust client of Waymaker: locks with guards, automatic renewal and detection of loss.
 //!
 //! ```
 //! use std::time::Duration;
@@ -17,39 +17,41 @@
 //! # });
 //!
 //! async fn write_report(fence: u64) {
-//!     // Shows the fence wherever it writes.
+//!     // Presents the fence with each write.
 //! }
 //! ```
 //!
-//! Read on for what a lock is worth, or start from what there is:
+//! An overview of the calls follows; the chapters after it explain the guarantees of a lock:
 //!
-//! | ask | and get |
+//! | Call | Result |
 //! |---|---|
-//! | [`client.write(key)`](Client::write), [`client.read(key)`](Client::read) | a [`Lock`], alone or shared |
-//! | [`client.with_lock(key, work)`](Client::with_lock) | what the work returns, done while the lock was held |
+//! | [`client.write(key)`](Client::write), [`client.read(key)`](Client::read) | a [`Lock`], exclusive or shared |
+//! | [`client.with_lock(key, work)`](Client::with_lock) | the output of the work, done while the lock was held |
 //! | [`client.multi(keys)`](Client::multi) | a [`MultiLock`]: a lock for each key, all in one step or none |
-//! | [`client.tree()`](Client::tree) | a [`TreeLock`] on paths and all that lies below them |
+//! | [`client.tree()`](Client::tree) | a [`TreeLock`] on paths and everything below them |
 //! | [`client.semaphore(name, capacity)`](Client::semaphore) | a [`Permit`] of a pool |
 //! | [`client.pools(prefix)`](Client::pools) | the pools of the namespace |
-//! | [`client.limiter(name, rate, per, burst)`](Client::limiter) | tokens, or when to come again |
+//! | [`client.limiter(name, rate, per, burst)`](Client::limiter) | tokens, or the time until they are available |
 //! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | entries that name their owner |
-//! | [`client.watch(key)`](Client::watch), [`client.inspect(key)`](Client::inspect), [`client.verify(key, fence)`](Client::verify) | how a key is |
-//! | [`client.session()`](Client::session) | what all of it hangs on |
+//! | [`client.watch(key)`](Client::watch), [`client.inspect(key)`](Client::inspect), [`client.verify(key, fence)`](Client::verify) | the state of a key |
+//! | [`client.session()`](Client::session) | the session that all claims depend on |
 //! | [`client.operator(kind)`](Client::operator) | force-release, freeze, thaw |
-//! | [`blocking::connect(url)`](blocking::connect) | all of it without a runtime |
+//! | [`blocking::connect(url)`](blocking::connect) | the same calls without a runtime |
 //!
-//! `examples/leader.rs` is a leader election, to run and to change. The crate `waymaker-dialects` has clients with the names and rules
-//! of five other lock systems.
+//! `examples/leader.rs` is a leader election, ready to run and to change. The crate `waymaker-dialects` has clients
+//! with the names and rules of five other lock systems.
 //!
-//! # What a lock is worth
+//! # Guarantees of a lock
 //!
-//! The server ends a hold when its lease is over, whatever the holder is doing. So a holder must stop in time by itself, also when
-//! it cannot reach the server, and this crate tells it when: each guard has a local deadline, worked out so that it lies before the
-//! end of the lease on the server whatever the network did. [`Lock`] says what is promised, and what only a fence can do: a number
-//! that rises with each grant, to be shown where the holder writes, so that writers that came too late are refused there.
+//! The server ends a hold when its lease expires, even if the holder is still working. So a holder must stop in time
+//! by itself, even if it cannot reach the server. Each guard therefore has a local deadline, which lies before the
+//! end of the lease on the server, however slow the network was. [`Lock`] describes the guarantees and their limits.
+//! Beyond those limits only a fence protects: a number that rises with each grant. The holder presents the fence
+//! where it writes, and the resource refuses writers with an older fence.
 //!
-//! The simplest way to stop in time is not to think of it. [`Client::with_lock`], and [`AcquireBuilder::run`] for everything else,
-//! renew the lease while the work runs, release when it ends, and drop it where it awaits if the lock is lost:
+//! The simplest way to stop in time is [`Client::with_lock`], or [`AcquireBuilder::run`] for every other kind of
+//! claim. Both renew the lease while the work runs and release the lock when the work ends. If the lock is lost, they
+//! drop the work at its current await:
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -59,16 +61,16 @@
 //! # });
 //!
 //! async fn post(fence: u64) -> u32 {
-//!     // Sends the fence along; if the lock is lost, whatever is awaited here is dropped.
+//!     // Sends the fence along. If the lock is lost, the client drops this future at its current await.
 //!     42
 //! }
 //! ```
 //!
-//! # Asking
+//! # Acquiring
 //!
-//! Whatever is acquired is asked for with the settings of an [`AcquireBuilder`], and then awaited. Without settings it waits for its
-//! turn, as long as it takes. Dropping the future gives up the place in the queue; dropping a guard releases what it holds, on any
-//! thread, with or without a runtime.
+//! Every claim is built with the settings of an [`AcquireBuilder`] and then awaited. Without settings, it waits in
+//! the queue without limit. Dropping the future gives up the queue position. Dropping a guard releases its lock, on
+//! any thread, with or without a runtime.
 //!
 //! ```
 //! use std::time::Duration;
@@ -88,12 +90,14 @@
 //! # });
 //! ```
 //!
-//! [`FenceScope`] says what a fence must survive: the server's process, its disk, or the loss of both.
+//! [`FenceScope`] selects the durability of a fence: it survives a crash of the server's process, loss of its disk,
+//! or neither.
 //!
-//! # When something goes wrong
+//! # Errors
 //!
-//! [`Error`] is a closed table. What matters most is whether the request took effect, so two kinds never mix:
-//! [`Error::Unavailable`] says that nothing was done, and [`Error::Uncertain`] that nobody knows, and can be asked later:
+//! [`Error`] is a closed set. The most important distinction is whether the request took effect.
+//! [`Error::Unavailable`] means that the server did nothing. [`Error::Uncertain`] means that the outcome is unknown;
+//! the caller can query it later:
 //!
 //! ```
 //! use waymaker_client::{Error, Outcome};
@@ -113,29 +117,31 @@
 //! # });
 //! ```
 //!
-//! A connection that breaks is made again, with pauses that differ from client to client, and takes up its session: guards stay
-//! valid, requests are repeated under their numbers and never served twice. Callers notice nothing but the delay, until it takes longer
-//! than [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`] takes several addresses of a server.
+//! The client repairs a broken connection by itself, with pauses that differ from client to client, and resumes the
+//! session. Guards stay valid. Requests are repeated under their numbers, and the server never serves them twice.
+//! Callers notice only the delay, until it exceeds [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`]
+//! accepts several addresses of a server.
 //!
 //! # Many requests
 //!
-//! All callers of a client share its connections: what they ask for meanwhile leaves in one write, and answers come back in any order.
-//! So one client for a process is enough, cloned as often as needed. One that keeps a server with several cores busy may ask for
-//! [a connection to each of its workers](ClientBuilder::connection_per_worker).
+//! All callers of a client share its connections. Requests that arrive together are sent in one write, and responses
+//! may arrive in any order. So one client per process is enough, cloned as often as needed. A client that keeps a
+//! server with several cores busy may open [a connection to each worker](ClientBuilder::connection_per_worker).
 //!
 //! # Servers of other versions
 //!
-//! The client speaks versions 1 and 2 of the protocol. A server of version 1 refuses the HELLO of version 2, so the client connects to
-//! it a second time with the older one; callers notice nothing. It does so again after each outage, since the server may have been
-//! upgraded. [`ClientSession::protocol_version`] and [`ClientSession::server_capabilities`] return the negotiated version and the capabilities.
+//! The client speaks versions 1 and 2 of the protocol. A server of version 1 refuses the HELLO of version 2. The
+//! client then connects a second time with version 1; callers notice nothing. It tries version 2 again after each
+//! outage, since the server may have been upgraded. [`ClientSession::protocol_version`] and
+//! [`ClientSession::server_capabilities`] return the negotiated version and the capabilities.
 //!
-//! # What it tells
+//! # Tracing
 //!
-//! Those who install a `tracing` subscriber see a span `acquire` from asking to the answer, a span `hold` from the grant to the end of
-//! the guard, in which the work of [`Client::with_lock`] runs, and events for connections that are made and lost and for locks that are
-//! lost. Without a subscriber they cost nothing that could be measured.
+//! With a `tracing` subscriber, each claim has a span `acquire` from the request to the response, and a span `hold`
+//! from the grant to the end of the guard. The work of [`Client::with_lock`] runs in the span `hold`. Events report
+//! connections that open or break, and locks that are lost. Without a subscriber, the cost is too small to measure.
 //!
-//! # Who does what
+//! # Architecture
 //!
 //! ```text
 //!  Client ----+                     one task for each connection
@@ -144,8 +150,8 @@
 //!  Acquire ---+     needed)        lane/   (no I/O, no clock: a value that is told what happened)
 //! ```
 //!
-//! Everything may be used from any thread. The tasks live in the runtime in which the client was connected; if that
-//! runtime goes, so do the connections and the renewals, and every guard learns it.
+//! Everything may be used from any thread. The tasks live in the runtime in which the client connected. If that
+//! runtime shuts down, the connections and renewals end, and every guard is lost.
 
 mod acquire;
 mod backoff;

@@ -1,4 +1,4 @@
-//! Entries that name their owner.
+//! Registrations of keys with owners.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,12 +12,15 @@ use crate::error::Result;
 use crate::hold::Key;
 use crate::space::{Shared, Space};
 
-/// Entries that name the owner of a key, from [`Client::registry`](crate::Client::registry) or
+/// Registrations that name the owner of a key, from [`Client::registry`](crate::Client::registry) or
 /// [`Client::lazy`](crate::Client::lazy).
 ///
-/// An entry hangs on no connection: it lasts as long as its lease, and its owner, whoever claims to be it, renews it by
-/// registering again or by a heartbeat. Nobody waits for a key that has another owner. In a registry an entry ends with its
-/// lease; a lazy one stays until somebody else takes the key, some time after its lease is over.
+/// A registration does not depend on a connection: it lasts as long as its lease. Its owner renews it by registering
+/// again or by a heartbeat. The server does not check who claims to be the owner. Callers never wait for a key that
+/// has another owner.
+///
+/// In a registry, an entry ends when its lease expires. A lazy entry stays until another owner takes the key, some
+/// time after the lease expired.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -40,7 +43,8 @@ pub struct Registry {
     kind: NamespaceKind,
 }
 
-/// One entry as its owner would have it. Without other settings its owner is the client's, and value and type are empty.
+/// One entry, as its owner wants it. By default the owner is the client's owner, and the value and the type are
+/// empty.
 #[derive(Clone, Debug)]
 pub struct Registration {
     registry: Registry,
@@ -50,45 +54,45 @@ pub struct Registration {
     type_name: Key,
 }
 
-/// The entry is the caller's.
+/// Confirmation that the entry belongs to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Id of the entry, the same as long as its owner is.
+    /// Id of the entry, which stays the same until the owner changes.
     pub id: LockId,
-    /// Rises by one with each new owner.
+    /// Fence of the entry, which rises by one with each new owner.
     pub fence: u64,
-    /// What is left of the lease; `None` where the lease that was given is over already.
+    /// Remaining lease; `None` if the lease has expired.
     pub remaining: Option<Duration>,
-    /// For how long it has been over; `None` where it is not.
+    /// Time since the lease expired; `None` if it has not expired.
     pub overdue: Option<Duration>,
-    /// The entry was this owner's already.
+    /// Whether the entry already belonged to this owner.
     pub renewed: bool,
 }
 
-/// One entry, as of when the server answered.
+/// One entry, in its state at the time of the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryEntry {
-    /// Id of the entry, the same as long as its owner is.
+    /// Id of the entry, which stays the same until the owner changes.
     pub id: LockId,
-    /// The fence of its owner.
+    /// Fence of the owner.
     pub fence: u64,
-    /// How long ago it was registered, or kept by a heartbeat.
+    /// Time since the last registration or heartbeat.
     pub age: Duration,
-    /// What is left of its lease; `None` where it is over and nobody took the key yet.
+    /// Remaining lease; `None` if it has expired and no other owner has taken the key yet.
     pub remaining: Option<Duration>,
-    /// For how long its lease has been over; `None` where it is not. Others may take the key after five seconds.
+    /// Time since the lease expired; `None` if it has not expired. Other owners may take the key after five seconds.
     pub overdue: Option<Duration>,
-    /// Its key.
+    /// Key of the entry.
     pub key: Vec<u8>,
-    /// Whose it is.
+    /// Owner of the entry.
     pub owner: Vec<u8>,
-    /// As given.
+    /// Value that the owner set.
     pub value: Vec<u8>,
-    /// As given.
+    /// Type that the owner set.
     pub type_name: Vec<u8>,
 }
 
-/// How long an entry lasts.
+/// Length or end of an entry's lease.
 #[derive(Clone, Copy)]
 struct EntryLease {
     ms: i64,
@@ -100,7 +104,7 @@ impl Registry {
         Self { space, kind }
     }
 
-    /// The entry of this key, to be registered, kept or taken out.
+    /// Returns a handle for the entry of this key, to register, renew or remove it.
     pub fn entry(&self, key: impl AsRef<[u8]>) -> Registration {
         Registration {
             registry: self.clone(),
@@ -111,7 +115,7 @@ impl Registry {
         }
     }
 
-    /// The entry of this key, if it has one.
+    /// Returns the entry of this key, if there is one.
     ///
     /// # Errors
     ///
@@ -132,7 +136,8 @@ impl Registry {
             .await
     }
 
-    /// All entries, in no particular order, read page by page as [`Client::list`](crate::Client::list) does.
+    /// Returns all entries, in no particular order. Reads them page by page, as [`Client::list`](crate::Client::list)
+    /// does.
     ///
     /// # Errors
     ///
@@ -141,7 +146,7 @@ impl Registry {
         self.list_entries(None).await
     }
 
-    /// All entries of just this type.
+    /// Returns all entries of exactly this type.
     ///
     /// # Errors
     ///
@@ -176,34 +181,34 @@ impl Registry {
 }
 
 impl Registration {
-    /// Whose the entry is, 1 to 256 bytes.
+    /// Sets the owner of the entry, 1 to 256 bytes.
     #[must_use]
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
         self.owner = owner.as_ref().into();
         self
     }
 
-    /// Shown to whoever looks the entry up, at most 4096 bytes.
+    /// Sets the value that look-ups return, at most 4096 bytes.
     #[must_use]
     pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
         self.value = value.as_ref().into();
         self
     }
 
-    /// What kind of thing is registered, at most 256 bytes; entries can be listed by it.
+    /// Sets the type of the registered thing, at most 256 bytes. Entries can be listed by type.
     #[must_use]
     pub fn type_name(mut self, type_name: impl AsRef<[u8]>) -> Self {
         self.type_name = type_name.as_ref().into();
         self
     }
 
-    /// Makes this owner the owner of the key for so long, unless it has another. The same owner renews its lease and
-    /// overwrites what it said.
+    /// Registers this owner for the key, with a lease of this length, unless the key has another owner. The same
+    /// owner renews its lease and overwrites its value and type.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`](crate::Error::Busy) or [`Error::NotOwner`](crate::Error::NotOwner), which name the owner, if the key
-    /// has another one;
+    /// [`Error::Busy`](crate::Error::Busy) or [`Error::NotOwner`](crate::Error::NotOwner), which name the owner, if
+    /// the key has another owner;
     /// [`Error::Refused`](crate::Error::Refused) for fields beyond their limits,
     /// [`Error::Unavailable`](crate::Error::Unavailable),
     /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
@@ -211,7 +216,7 @@ impl Registration {
         self.send(EntryLease::lasting(lease)?, false).await
     }
 
-    /// The same with the end of the lease, by the wall clock of the server.
+    /// Registers this owner until `end`, by the wall clock of the server.
     ///
     /// # Errors
     ///
@@ -220,7 +225,7 @@ impl Registration {
         self.send(EntryLease::until(end), false).await
     }
 
-    /// Like [`Registration::register`], for an entry that there is.
+    /// Renews an existing entry, like [`Registration::register`].
     ///
     /// # Errors
     ///
@@ -230,7 +235,7 @@ impl Registration {
         self.send(EntryLease::lasting(lease)?, true).await
     }
 
-    /// The same with the end of the lease, by the wall clock of the server.
+    /// Renews an existing entry until `end`, by the wall clock of the server.
     ///
     /// # Errors
     ///
@@ -239,7 +244,8 @@ impl Registration {
         self.send(EntryLease::until(end), true).await
     }
 
-    /// Takes the entry out. True if it was somebody else's, whose time was long over.
+    /// Removes the entry. Returns `true` if the entry belonged to another owner whose lease had expired long enough
+    /// ago.
     ///
     /// # Errors
     ///
@@ -303,7 +309,7 @@ impl Registration {
 impl EntryLease {
     fn lasting(lease: Duration) -> Result<Self> {
         lease_milliseconds(lease)?;
-        // Longer than a lock may be held. What is no whole number of milliseconds is rounded up, as everywhere.
+        // A registration may last longer than a lock. A fraction of a millisecond is rounded up, as everywhere.
         let ms = lease.as_nanos().div_ceil(1_000_000);
         Ok(Self { ms: i64::try_from(ms).unwrap_or(i64::MAX), absolute: false })
     }
@@ -340,12 +346,12 @@ impl From<wire::Entry<'_>> for RegistryEntry {
     }
 }
 
-/// What is left of a lease, unless it is over.
+/// Returns the remaining lease, unless it has expired.
 fn left(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
-/// For how long a lease has been over, if it is.
+/// Returns the time since the lease expired, if it has expired.
 fn overdue(ms: i64) -> Option<Duration> {
     (ms <= 0).then(|| Duration::from_millis(ms.unsigned_abs()))
 }

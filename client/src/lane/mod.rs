@@ -1,8 +1,8 @@
-//! The client's side of one lane of a session, without any I/O, guards or channels.
+//! The client's state machine for one lane of a session, without I/O, guards or channels.
 //!
-//! A [`Lane`] is a value that is told what happened and says what to do. It never reads a clock, opens a socket or sleeps. The
-//! task in `connection.rs` does that for it, and the run itself in the simulator. `guarded_lane.rs` lies between: it makes the guards and
-//! passes events on to them.
+//! A [`Lane`] receives inputs and decides what to do next. It never reads a clock, opens a socket or sleeps. The task
+//! in `connection.rs` does this for it; in the simulator, the run does. `guarded_lane.rs` sits between the two: it
+//! makes the guards and passes events on to them.
 //!
 //! ```text
 //!  handles, guards --requests--> submit, release -+                    +--> out (bytes to send)
@@ -11,36 +11,42 @@
 //!  new connection --Welcome----> handle_welcome --+                    +--> wants_connection, is_finished
 //! ```
 //!
-//! A client has one such value for each of its connections. Each stands for one lane of the session that they share, which
-//! is known to all of them through a [`SharedSession`].
+//! A client has one lane for each of its connections. All lanes of a client share one session, through a
+//! [`SharedSession`].
 //!
-//! This file has the value and what happens to it from outside; how it reacts is in `requests`, `answers`, `grants`,
-//! `leases`, `keep_alive`, `greeting`, `outage` and `reconcile`, on top of the parts that know nothing of each other: `window` (what
-//! is sent), `holds` (what is held), `watches` (what is watched), `timers` (what is due). `event` has the events for guards.
+//! This file defines the lane and its inputs. The reactions are in `requests`, `answers`, `grants`, `leases`,
+//! `keep_alive`, `greeting`, `outage` and `reconcile`. They build on parts that are independent of each other:
+//! `window` (requests that are sent or queued), `holds`, `watches` and `timers`. `event` defines the events for
+//! guards.
 //!
-//! # What it keeps true
+//! # Invariants
 //!
-//! 1. **No guard believes too long.** A deadline comes from `deadline.rs` and from nothing else, and moves forward only
-//!    with an answer of the server about that very hold, or about the session for holds on the session's lease.
-//! 2. **A rebound connection proves nothing about a hold.** While the connection was lost, a hold may have been
-//!    released by somebody else, and the push that said so is gone. So after each new `WELCOME` every hold is asked
-//!    for: by an extend where it renews itself, else by a status; those on the session's lease all at once, by a list of
-//!    what the lane holds. Until the answer, a cap on the hold keeps the deadline of before.
-//! 3. **A grant that nobody takes is given back.** The lane hands a grant over once. If no guard can be made of it, it is given
-//!    back at once. If the caller has gone, the guard is dropped on the way, and its drop is a release like any other.
-//! 4. **A hold has one owner.** A request id may find a hold that has a guard in this client, or a hold that is about to be
-//!    released. The newest acquire that is granted the hold owns it. Older guards are superseded before the newer guard exists. From
-//!    then on, the lane sends none of their requests. The server serves earlier releases before it confirms the grant.
+//! 1. **No guard outlives its lease.** A deadline comes from `deadline.rs` alone. It moves forward only with a server
+//!    response about that very hold, or about the session for holds on the session's lease.
+//! 2. **A resumed connection proves nothing about a hold.** During an outage, another client may release a hold, and
+//!    the event that reports the release is lost. So the lane checks every hold after each new `WELCOME`. A hold that
+//!    renews itself is checked with an extend, other holds with a status. Holds on the session's lease are checked
+//!    together, with a list of the lane's holds. Until the response arrives, a cap keeps the old deadline of each
+//!    hold.
+//! 3. **A grant that no caller accepts is given back.** The lane hands a grant over once. If no guard can be made of
+//!    it, the lane releases it at once. If the caller has gone, the guard is dropped on the way, and its drop is a
+//!    normal release.
+//! 4. **A hold has one owner.** A request id may find a hold that has a guard in this client, or a hold that is about
+//!    to be released. The newest acquire that is granted the hold owns it. Older guards are superseded before the
+//!    newer guard exists. From then on, the lane sends none of their requests. The server serves earlier releases
+//!    before it confirms the grant.
 //! 5. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from
-//!    a new request. In a new session they begin anew; an acquire then counts as not granted. Had it been, that hold
-//!    would live on to the end of its lease, which is why the answer to a repeated grant is confirmed first.
+//!    a new request. In a new session, numbers start again, and an unanswered acquire counts as not granted. If an
+//!    acquire was granted after all, its hold would live until its lease expires. This is why a repeated grant is
+//!    confirmed first.
 //!
 //! # An example of rule 5 and why grants are confirmed
 //!
-//! An acquire is sent, granted, and the connection breaks before the answer arrives. The client comes back, repeats
-//! number 7 and gets the first answer: granted, 30 s, stamp of then. In the meantime the hold may have ended, since its
-//! claim said `release_after` 1 s. So the grant becomes a `ConfirmJob`; only when the extend by id is answered does
-//! the caller see a lock. If the answer is `not_found`, the acquire starts again as if nothing had been granted.
+//! The server grants an acquire, and the connection breaks before the response arrives. The client reconnects,
+//! repeats request 7 and gets the first response again: granted, 30 s, with the stamp of that time. Meanwhile the
+//! hold may have ended, because its claim has a `release_after` of 1 s. So the grant becomes a `ConfirmJob`, an
+//! extend by id. The caller gets the lock only after its response. If the response is `not_found`, the acquire starts
+//! again as if it had never been granted.
 
 mod answers;
 mod event;
@@ -81,32 +87,32 @@ use timers::{TimerKey, Timers};
 use watches::Watches;
 use window::Window;
 
-/// What a session is opened with.
+/// Options for opening a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionOptions {
-    /// The lease of the session in milliseconds; 0 is the server's default.
+    /// Lease of the session in milliseconds; 0 selects the server's default.
     pub(crate) lease_ms: u32,
-    /// For how long callers are kept waiting for a connection that was lost.
+    /// How long callers wait for a new connection during an outage.
     pub(crate) outage_max: Duration,
-    /// For how long callers wait for the answer to a request that has no wait of its own.
+    /// How long callers wait for the response to a request that has no wait of its own.
     pub(crate) request_timeout: Duration,
 }
 
-/// See the module.
+/// State of one lane; see the module documentation.
 pub(crate) struct Lane {
     options: SessionOptions,
-    /// What the other connections of the client know of the session.
+    /// State of the session that all connections of the client share.
     common: Arc<SharedSession>,
     welcome: Welcome,
-    /// There is no lane to take up: the session ended on the server, or there was none yet.
+    /// Whether there is no lane to resume: the session ended on the server, or none was opened yet.
     gone: bool,
-    /// What the attempt to connect that is under way asks for.
+    /// Session request of the current attempt to connect.
     requested: Option<SessionRequest>,
     greeting: Greeting,
     anchor: Anchor,
     deadline_timer: BootTime,
     keep_alive: Renewal,
-    /// When the last keep-alive that was answered was sent, or the hello.
+    /// Send time of the last answered keep-alive, or of the hello.
     keep_alive_sent: BootTime,
     keep_alive_timer: BootTime,
     /// Shortest grace of the holds when the keep-alive was scheduled.
@@ -122,24 +128,25 @@ pub(crate) struct Lane {
     timers: Timers,
     connected: bool,
     last_received: BootTime,
-    /// Why the connection must be taken for dead, if it must.
+    /// Why the connection must be taken for dead; `None` while it is trusted.
     doubt: Option<&'static str>,
-    /// While not connected: when those who wait are told so. `None` once they were.
+    /// While disconnected: the time at which waiting callers get an error. `None` afterwards.
     outage_end: Option<BootTime>,
     outage_cause: Error,
-    /// If true, the server has refused the credentials in this outage.
+    /// Whether the server has refused the credentials in this outage.
     is_unauthorized: bool,
     closing: Closing,
-    /// This connection is no longer one of the session's.
+    /// Whether this lane has left the session.
     left: bool,
-    /// Bytes to send on the present connection.
+    /// Bytes to send on the current connection.
     pub(crate) out: Vec<u8>,
 }
 
-/// How far the end of the client has come.
+/// Progress of the client's shutdown.
 enum Closing {
     Open,
-    /// Everything is released and cancelled first; then comes the goodbye, if no other connection uses the session.
+    /// The lane first releases and cancels everything. It then sends the goodbye, unless other connections use the
+    /// session.
     Draining {
         replies: Vec<Reply<()>>,
         goodbye_sent: bool,
@@ -148,7 +155,8 @@ enum Closing {
 }
 
 impl Lane {
-    /// Without a connection yet. It wants one, and callers wait for it as in an outage that has just begun.
+    /// Creates a lane without a connection. It wants a connection, and callers wait for it as at the beginning of an
+    /// outage.
     pub(crate) fn new(options: SessionOptions, common: Arc<SharedSession>, now: BootTime) -> Self {
         let mut session = Self {
             options,
@@ -184,29 +192,29 @@ impl Lane {
         session
     }
 
-    /// How the server last said to divide its keys.
+    /// Returns the division of keys that the server last reported.
     pub(crate) fn layout(&self) -> Layout {
         Layout { worker_count: self.welcome.worker_count, shard_count: self.welcome.shard_count }
     }
 
-    /// What to ask for when a connection is opened. `None` while another connection opens the session.
+    /// Returns the session request for a new connection. `None` while another connection opens the session.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         let lane = (!self.gone).then_some((self.welcome.session_id, self.welcome.lane));
         self.requested = self.common.request(lane, self.options.lease_ms);
         self.requested
     }
 
-    /// The first instant at which [`Lane::handle_timers`] has something to do.
+    /// Returns the first instant at which [`Lane::handle_timers`] has something to do.
     pub(crate) fn next_timeout(&self) -> BootTime {
         self.timers.next().min(self.outage_end.unwrap_or(BootTime::NEVER))
     }
 
-    /// Why the connection must be taken for dead, if it must.
+    /// Returns why the connection must be taken for dead, or `None` while it is trusted.
     pub(crate) fn doubt(&self) -> Option<&'static str> {
         self.doubt
     }
 
-    /// There is nothing left to do, ever.
+    /// Returns whether the lane has shut down.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.closing, Closing::Finished)
     }
@@ -220,9 +228,14 @@ impl Lane {
         self.connected
     }
 
-    /// Returns whether a connection is worth having: for a while after it was lost always, then only while a hold may still
-    /// be believed in, a key is watched, somebody waits for an answer, or other connections keep a session that may have a hold without
-    /// a guard. Once the server has refused the credentials, only callers and holds that end by themselves are reasons, so the attempts end.
+    /// Returns whether the client should connect.
+    ///
+    /// Right after a loss this is always so. Later it holds only if a hold may still be valid, a key is watched, or a
+    /// caller waits for a response. It also holds if other connections keep a session that may have a hold without a
+    /// guard.
+    ///
+    /// After the server has refused the credentials, only waiting callers and holds that expire by themselves count.
+    /// So the attempts end.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
         if self.is_unauthorized {
             return self.window.is_awaited() || self.holds.any_expires(now);
@@ -237,7 +250,7 @@ impl Lane {
         !self.gone && now < deadline && self.holds.session_deadline < deadline
     }
 
-    /// Takes out the oldest event for guards.
+    /// Removes and returns the oldest event for guards.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.holds.events.pop_front()
     }
@@ -252,7 +265,7 @@ impl Lane {
         self.holds.alive
     }
 
-    /// All handles and guards are gone: nobody can ask for anything any more.
+    /// Closes the lane: all handles and guards are gone, so no further request can arrive.
     pub(crate) fn handle_deserted(&mut self) {
         self.close(Reply::Nobody);
     }
@@ -262,7 +275,7 @@ impl Lane {
         self.window.has_unsent() || !matches!(self.closing, Closing::Open)
     }
 
-    /// Appends to `out` what may be sent now.
+    /// Appends the requests that may be sent now to `out`.
     pub(crate) fn transmit(&mut self, now: BootTime) {
         self.window.transmit(now, &mut self.out);
         if matches!(self.closing, Closing::Draining { goodbye_sent: false, .. }) && self.window.is_empty() {
@@ -270,10 +283,10 @@ impl Lane {
         }
     }
 
-    /// Nothing is left to be done but to go.
+    /// Leaves the session, and sends the goodbye if this was the last lane of the session.
     fn say_goodbye(&mut self, now: BootTime) {
         if !self.leave() {
-            // Others still use the session.
+            // Other connections still use the session.
             return self.finish();
         }
         if let Closing::Draining { goodbye_sent, .. } = &mut self.closing {
@@ -283,11 +296,11 @@ impl Lane {
         self.window.transmit(now, &mut self.out);
     }
 
-    /// One frame arrived.
+    /// Handles one frame from the server.
     ///
     /// # Errors
     ///
-    /// The connection is of no use any more.
+    /// Any error means that the connection cannot be used any more.
     pub(crate) fn handle_frame(&mut self, frame: Frame<'_>, now: BootTime) -> Result<()> {
         self.last_received = now;
         self.handle_response(frame, now)?;
@@ -301,16 +314,16 @@ impl Lane {
             response => match self.window.take(frame.number()) {
                 Some((sequence, pending)) => self.handle_answer(sequence, pending, response, now),
                 None => match response {
-                    // About the connection as a whole, as when it broke a limit.
+                    // The error concerns the connection as a whole, for example a broken limit.
                     Response::Error(error) if frame.number() == 0 => Err(error.into()),
-                    // What was answered before came once more.
+                    // The server repeated an earlier response.
                     _ => Ok(()),
                 },
             },
         }
     }
 
-    /// Time has passed.
+    /// Handles all timers that are due at `now`.
     pub(crate) fn handle_timers(&mut self, now: BootTime) {
         while let Some(key) = self.timers.pop_due(now) {
             match key {
@@ -327,10 +340,11 @@ impl Lane {
         }
     }
 
-    /// The connection is gone.
+    /// Handles the loss of the connection.
     pub(crate) fn handle_disconnected(&mut self, cause: Error, now: BootTime) {
         if matches!(&self.closing, Closing::Draining { goodbye_sent: true, .. }) {
-            // The server closes behind its farewell, and a session whose goodbye was lost ends by its lease.
+            // The server closes the connection after its farewell. If the goodbye was lost, the session ends when its
+            // lease expires.
             return self.finish();
         }
         self.connected = false;
@@ -370,14 +384,15 @@ impl Lane {
         is_older
     }
 
-    /// Callers that come from here on wait for a connection as long as those at the beginning of an outage.
+    /// Starts the time during which new callers wait for a connection, as at the beginning of an outage.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
         self.greeting.begin_outage();
         self.is_unauthorized = false;
         self.outage_end = Some(now.after(self.options.outage_max));
     }
 
-    /// What was asked for was not looked at, and is asked for again.
+    /// Withdraws the session request of this attempt. The server did not evaluate it, so the next attempt sends it
+    /// again.
     pub(crate) fn withdraw_request(&mut self) -> Option<SessionRequest> {
         let requested = self.requested.take();
         if let Some(SessionRequest::New { .. }) = requested {
@@ -386,7 +401,8 @@ impl Lane {
         requested
     }
 
-    /// An attempt to connect failed. True if the next one asks for something else and need not wait.
+    /// Handles a failed attempt to connect. Returns whether the next attempt asks for something else and need not
+    /// wait.
     pub(crate) fn handle_attempt_failed(&mut self, error: Error) -> bool {
         let requested = self.withdraw_request();
         if let Some(SessionRequest::Resume { id, .. } | SessionRequest::Join { id }) = requested
@@ -396,7 +412,7 @@ impl Lane {
             self.session_gone();
             return true;
         }
-        // The next attempt would be refused as well, so nobody should wait for it.
+        // The server would refuse the next attempt too, so callers must not wait for it.
         if matches!(error.code(), Some(ErrorCode::BadInput | ErrorCode::Unauthorized)) {
             self.outage_end = None;
         }
@@ -411,7 +427,7 @@ impl Lane {
         false
     }
 
-    /// A new connection was opened. `sent` is when its hello was sent.
+    /// Handles a new connection, whose hello was sent at `sent`.
     pub(crate) fn handle_welcome(&mut self, welcome: Welcome, sent: BootTime, now: BootTime) {
         let resumed = !self.gone && welcome.resumed && welcome.session_id == self.welcome.session_id;
         if !resumed {
@@ -428,9 +444,11 @@ impl Lane {
         self.common.opened(welcome.session_id, self.session_lease());
         self.common.served_by(welcome.version, welcome.capabilities);
         self.window.offered = welcome.capabilities.unwrap_or_default();
-        // Stamps of another server, or of before a restart, are not to be compared with those to come.
+        // Stamps of another server, or from before a restart, cannot be compared with later stamps.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
         self.outage_end = None;
+        // These jobs refer to claims and timers of the old connection. The steps below create the ones that are still
+        // needed.
         self.window.retain_unsent(|job| {
             !matches!(
                 job,

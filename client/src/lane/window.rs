@@ -1,21 +1,25 @@
-//! Requests that were sent and not answered, and those that wait for their turn.
+//! Sent requests without a response, and requests that wait to be sent.
 //!
 //! # What the server allows
 //!
-//! 1. So many requests may be in flight, `in_flight_max`. An acquire that waits in its queue is not, from when the
-//!    server has said `QUEUED`.
-//! 2. A number may be sent only when every request that many numbers before it was answered, waiting acquires apart:
-//!    so far back the server remembers its answers, and no repetition may be older.
+//! 1. At most `in_flight_max` requests may be in flight. A waiting acquire does not count from the moment the server
+//!    has reported `QUEUED`.
+//! 2. A number may be sent only if every request `in_flight_max` or more numbers before it has its response. Waiting
+//!    acquires are exempt. The server remembers its responses only that far back, so no repetition may be older.
 //!
 //! # Acquires that wait for long
 //!
-//! So an acquire may wait while its number becomes too old to be repeated. If then the connection is lost, it is asked
-//! for again under a new number. But it may have been granted just before, and only the answer lost: then that hold
-//! would block the new attempt, and every other, for as long as its lease lives, which on a session's lease is for
-//! ever. Hence each acquire that may wait asks for `QUEUED`, which brings the id of its claim; and whoever asks again
-//! under a new number first releases that id. Those that have no id yet count as in flight, so they never become old.
-//! The holds of a claim on several keys have other ids than it had while it waited; it has a request id instead, under
-//! which its repetition finds them, and what is left of a part of them is given back by `reconcile`.
+//! An acquire may wait until its number is too old to be repeated. If the connection is then lost, the lane repeats
+//! the acquire under a new number. But the acquire may have been granted just before, with only the response lost.
+//! That hold would then block the new attempt, and every other, until its lease expires. On the session's lease it
+//! never expires.
+//!
+//! So each acquire that may wait asks for `QUEUED`, which contains the id of its claim. Before the lane repeats the
+//! acquire under a new number, it releases that id. An acquire without an id still counts as in flight, so its number
+//! never becomes too old.
+//!
+//! The holds of a multi-key claim have other ids than the claim had while it waited. Such a claim has a request id
+//! instead, under which its repetition finds the holds. `reconcile` gives back what remains of a part of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,25 +32,25 @@ use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::loss::LossReason;
 use crate::reply::Reply;
 
-/// Why the result of a request is unknown.
+/// Cause of an uncertain result.
 const OLDER_SERVER: &str = "the server that got the request was replaced by an older one";
 
-/// A request that was sent.
+/// A request that was sent and has no response yet.
 pub(super) struct Pending {
     pub(super) job: Job,
-    /// When it was sent first: no answer, to whichever repetition, can have been decided earlier.
+    /// Time of the first transmission. The server cannot have decided earlier, even if the request was repeated.
     pub(super) sent: BootTime,
-    /// It was sent on an earlier connection already.
+    /// Whether the request was already sent on an earlier connection.
     pub(super) carried: bool,
-    /// An acquire that the server has said to wait, with the id of its claim.
+    /// Id of the claim, if the server has reported that the acquire waits.
     queued: Option<LockId>,
 }
 
-/// The place of a request in the lane, which never wraps; its number on the wire does.
+/// Position of a request in the lane. It never wraps, but its number on the wire does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sequence(u64);
 
-/// How many numbers there are: all but 0, under which the server speaks of the connection.
+/// Count of request numbers: all but 0, which the server uses for the connection as a whole.
 const NUMBER_COUNT: u64 = u32::MAX as u64;
 
 impl Sequence {
@@ -54,7 +58,7 @@ impl Sequence {
         (self.0 % NUMBER_COUNT) as u32 + 1
     }
 
-    /// The newest place before `next` with this number.
+    /// Returns the newest position before `next` with this number.
     fn of_number(number: u32, next: Self) -> Option<Self> {
         let offset = u64::from(number).checked_sub(1)?;
         let newest = next.0 - next.0 % NUMBER_COUNT + offset;
@@ -62,19 +66,19 @@ impl Sequence {
     }
 }
 
-/// Numbers, what is on its way under them, and what is not yet.
+/// Request numbers, the requests in flight, and the unsent requests.
 pub(super) struct Window {
     next: Sequence,
     in_flight_max: u64,
     /// Capabilities of the server of this connection.
     pub(super) offered: Capabilities,
-    /// Sent, and to be answered soon for all that is known.
+    /// Sent requests; the server may respond at any time.
     in_flight: BTreeMap<Sequence, Pending>,
-    /// Acquires that the server has said to wait.
+    /// Acquires that the server has reported as waiting.
     waiting: BTreeMap<Sequence, Pending>,
-    /// Not sent yet. Answered by the server at once, so they never stay long.
+    /// Unsent jobs that the server answers at once, so they never stay long.
     unsent: VecDeque<Job>,
-    /// Not sent yet, by token, which is the order of arrival.
+    /// Unsent acquires by token, which is the order of arrival.
     unsent_acquires: BTreeMap<u64, Box<AcquireJob>>,
 }
 
@@ -91,7 +95,7 @@ impl Window {
         }
     }
 
-    /// Puts a job behind the others of its kind.
+    /// Appends a job to the queue of its kind.
     pub(super) fn push(&mut self, job: Job) {
         match job {
             Job::Acquire(job) => {
@@ -101,7 +105,7 @@ impl Window {
         }
     }
 
-    /// Puts a job in front of all others. An acquire keeps the place of its arrival.
+    /// Puts a job in front of all others. An acquire keeps its order of arrival.
     pub(super) fn push_front(&mut self, job: Job) {
         match job {
             Job::Acquire(_) => self.push(job),
@@ -109,13 +113,13 @@ impl Window {
         }
     }
 
-    /// Appends what the window has room for.
+    /// Appends the requests that fit into the window to `out`.
     pub(super) fn transmit(&mut self, now: BootTime, out: &mut Vec<u8>) {
         while self.has_room() {
             let acquire = || self.unsent_acquires.pop_first().map(|(_, job)| Job::Acquire(job));
             let Some(mut job) = self.unsent.pop_front().or_else(acquire) else { break };
             if let Some(refusal) = job.refusal(self.offered) {
-                // A newer server may have served it before it went away.
+                // A newer server may have served the request before this older one replaced it.
                 job.fail_unsent(&refusal, OLDER_SERVER);
                 continue;
             }
@@ -136,34 +140,34 @@ impl Window {
         self.has_room() && !self.has_unsent()
     }
 
-    /// Takes out the request that is answered.
+    /// Removes and returns the request with this number.
     pub(super) fn take(&mut self, number: u32) -> Option<(Sequence, Pending)> {
         let sequence = Sequence::of_number(number, self.next)?;
         let pending = self.in_flight.remove(&sequence).or_else(|| self.waiting.remove(&sequence))?;
         Some((sequence, pending))
     }
 
-    /// Puts a request back in its place, as if its answer had not come.
+    /// Puts a request back at its position, as if it had no response.
     pub(super) fn put_back(&mut self, sequence: Sequence, pending: Pending) {
         let map = if pending.queued.is_some() { &mut self.waiting } else { &mut self.in_flight };
         map.insert(sequence, pending);
     }
 
-    /// The acquire with this number waits in its queue, at this place.
+    /// Notes that the acquire with this number waits on the server, at this queue position.
     pub(super) fn queued(&mut self, number: u32, place: QueuePlace) {
         if let Some((sequence, mut pending)) = self.take(number) {
             pending.queued = Some(place.id);
             if let Job::Acquire(job) = &mut pending.job
                 && let Some(on_queued) = job.on_queued.take()
             {
-                // Whoever gave up meanwhile does not care.
+                // The caller may have dropped the receiver; ignore the error.
                 let _ = on_queued.send(place);
             }
             self.put_back(sequence, pending);
         }
     }
 
-    /// All that was sent and not answered: number and request.
+    /// Returns all sent requests without a response, each with its number.
     pub(super) fn pending_mut(&mut self) -> impl Iterator<Item = (u32, &mut Pending)> {
         self.in_flight
             .iter_mut()
@@ -171,7 +175,8 @@ impl Window {
             .map(|(sequence, pending)| (sequence.number(), pending))
     }
 
-    /// Takes out the prompt jobs that pass this test, sent or not. The numbers of those that were sent are never answered.
+    /// Removes and returns the prompt jobs that pass this test, sent or not. The numbers of sent jobs then stay
+    /// unanswered.
     pub(super) fn take_prompt(&mut self, is_it: impl Fn(&Job) -> bool) -> Vec<Job> {
         let sent =
             self.in_flight.extract_if(.., |_, pending| is_it(&pending.job)).map(|(_, pending)| pending.job);
@@ -182,15 +187,16 @@ impl Window {
         jobs
     }
 
-    /// Sends every unanswered request again under its number, in the order of the numbers. Those whose number is too
-    /// old get a new one when their turn comes, behind the release of what may have been granted under the old.
+    /// Sends every unanswered request again under its number, in the order of the numbers. A request whose number is
+    /// too old gets a new number when it is sent. A release goes before it, in case the server has granted it under
+    /// the old number.
     pub(super) fn repeat(&mut self, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
         let recent = self.waiting.split_off(&oldest);
         for pending in std::mem::replace(&mut self.waiting, recent).into_values() {
             self.ask_again(pending);
         }
-        // What waited has left its queue with the connection.
+        // A waiting acquire left its queue when the connection broke.
         self.in_flight.append(&mut self.waiting);
         let offered = self.offered;
         let is_refused = |_: &Sequence, pending: &mut Pending| pending.job.refusal(offered).is_some();
@@ -204,11 +210,11 @@ impl Window {
         }
     }
 
-    /// Pushes a request again whose number means nothing any more.
+    /// Queues a request again whose number has become invalid.
     fn ask_again(&mut self, pending: Pending) {
         let may_be_taken_up = matches!(&pending.job, Job::Acquire(job) if job.claim.may_be_taken_up());
         if let Some(id) = pending.queued {
-            // A request id finds the claim, which may be a newer acquire's by now.
+            // A request id finds the claim, which may belong to a newer acquire by now.
             if !may_be_taken_up {
                 let (take_up_number, is_own, reply) = (None, false, Reply::Nobody);
                 self.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
@@ -224,7 +230,7 @@ impl Window {
         }
     }
 
-    /// Begins anew with number 1 and asks again for what was not answered, but for jobs that fail this test.
+    /// Restarts at number 1 and queues the unanswered requests again, except jobs that fail this test.
     pub(super) fn restart(&mut self, in_flight_max: u32, keep: impl Fn(&Job) -> bool) {
         let mut all = std::mem::take(&mut self.in_flight);
         all.append(&mut self.waiting);
@@ -235,17 +241,18 @@ impl Window {
         }
     }
 
-    /// Takes an acquire out that was not sent yet.
+    /// Removes and returns an acquire that was not sent yet.
     pub(super) fn take_unsent_acquire(&mut self, token: u64) -> Option<Box<AcquireJob>> {
         self.unsent_acquires.remove(&token)
     }
 
-    /// Takes out all acquires that were not sent yet.
+    /// Removes and returns all acquires that were not sent yet.
     pub(super) fn take_unsent_acquires(&mut self) -> impl Iterator<Item = Box<AcquireJob>> + use<> {
         std::mem::take(&mut self.unsent_acquires).into_values()
     }
 
-    /// Returns the acquire with this token and its number, if it was sent. Without a number if its grant is being confirmed.
+    /// Returns the acquire with this token and its number, if it was sent. The number is `None` if its grant is being
+    /// confirmed.
     pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(Option<u32>, &mut AcquireJob)> {
         let sent = self.in_flight.iter_mut().chain(&mut self.waiting);
         let sent = sent.map(|(sequence, pending)| (sequence.number(), &mut pending.job));
@@ -267,7 +274,7 @@ impl Window {
         is_sent || self.unsent_acquires.values().any(|job| may_find(job))
     }
 
-    /// The holds of grants that are being confirmed.
+    /// Returns the ids of the holds whose grants are being confirmed.
     pub(super) fn confirming(&self) -> BTreeSet<LockId> {
         let sent = self.in_flight.values().map(|pending| &pending.job);
         sent.chain(&self.unsent)
@@ -300,7 +307,7 @@ impl Window {
         }
     }
 
-    /// Notes that the end of the lease of this hold moves.
+    /// Notes that a request moves the end of this hold's lease.
     pub(super) fn lease_moves(&mut self, id: LockId) {
         for confirm in self.confirms_mut() {
             let index = confirm.grant.holds.iter().position(|hold| hold.id == id);
@@ -319,7 +326,7 @@ impl Window {
         }
     }
 
-    /// Grants that are being confirmed.
+    /// Returns the grants that are being confirmed.
     fn confirms_mut(&mut self) -> impl Iterator<Item = &mut ConfirmJob> {
         let sent = self.in_flight.values_mut().map(|pending| &mut pending.job);
         sent.chain(&mut self.unsent)
@@ -331,12 +338,12 @@ impl Window {
         self.unsent.retain_mut(keep);
     }
 
-    /// Something waits for its turn.
+    /// Returns whether any job waits to be sent.
     pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty() || !self.unsent_acquires.is_empty()
     }
 
-    /// Nothing is on its way or waits for it.
+    /// Returns whether no request is in flight, waiting or unsent.
     pub(super) fn is_empty(&self) -> bool {
         self.in_flight.is_empty() && self.waiting.is_empty() && !self.has_unsent()
     }
@@ -347,7 +354,7 @@ impl Window {
         sent.chain(&self.unsent).any(|job| matches!(job, Job::Acquire(_)) || job.matters_unawaited())
     }
 
-    /// Somebody waits for an answer.
+    /// Returns whether a caller waits for a response.
     pub(super) fn is_awaited(&self) -> bool {
         let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
         !self.unsent_acquires.is_empty() || sent.chain(&self.unsent).any(Job::is_awaited)
@@ -411,7 +418,7 @@ mod tests {
         for _ in 0..2 {
             window.queued(3, place(3));
         }
-        // Number 1 is not decided, and the server remembers eight answers.
+        // Number 1 is undecided, and the server remembers eight responses.
         assert_eq!(transmit(&mut window), []);
         window.queued(1, place(1));
         assert_eq!(transmit(&mut window), [(9, 0x10)]);
@@ -426,8 +433,8 @@ mod tests {
         assert_eq!(transmit(&mut window), [(1, 0x02), (2, 0x10), (3, 0x10)]);
     }
 
-    /// The server remembers its answers to so many numbers. Sending one that is that far ahead of an unanswered
-    /// request would say that its answer has arrived.
+    /// The server remembers eight responses. A number that is eight ahead of an unanswered request would confirm that
+    /// its response has arrived.
     #[test]
     fn numbers_stay_within_the_window_of_an_unanswered_prompt_request() {
         let mut window = Window::new(8);
@@ -443,7 +450,8 @@ mod tests {
         assert_eq!(transmit(&mut window).len(), 8);
     }
 
-    /// It may have been granted with the answer lost, and would then stand in its own way for ever.
+    /// The old acquire may have been granted with its response lost. Its hold would then block the new attempt for
+    /// ever.
     #[test]
     fn a_waiting_acquire_older_than_the_window_gets_a_new_number() {
         let mut window = window(8, 2);
