@@ -1,4 +1,4 @@
-//! Asking for a lock.
+//! Building and awaiting an acquire.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
 use crate::space::Shared;
 
-/// Something to be asked for. Await it to get a guard, which is a [`Lock`] if nothing else is said:
+/// A request to acquire. Await it to get a guard, by default a [`Lock`]:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -36,30 +36,36 @@ use crate::space::Shared;
 /// # });
 /// ```
 ///
-/// Without settings it waits until granted, for a lease of the server's choice (30 s), renewed while the guard lives.
+/// Without settings, it waits until it is granted. The lease has the server's default length (30 s) and is renewed
+/// while the guard lives.
 ///
 /// # Errors
 ///
-/// [`Error::Busy`] if a try met somebody, [`Error::Timeout`] if the wait ended first, both naming who is in front;
-/// [`Error::Frozen`] if an operator froze the key; [`Error::CapacityMismatch`] if the pool has another capacity;
-/// [`Error::Refused`] for other refusals; [`Error::Unavailable`] if the server cannot grant it now or be reached, [`Error::Uncertain`] if
-/// the connection was lost for too long; [`Error::Cancelled`] if the claim ended while it waited;
-/// [`Error::Lost`] if the lease is shorter than a round trip; [`Error::Closed`].
+/// - [`Error::Busy`] if a try is not granted at once, and [`Error::Timeout`] if the wait ends first. Both name the
+///   claims in front.
+/// - [`Error::Frozen`] if an operator froze the key.
+/// - [`Error::CapacityMismatch`] if the pool has another capacity.
+/// - [`Error::Refused`] for other refusals.
+/// - [`Error::Unavailable`] if the server is unreachable or cannot grant the request now.
+/// - [`Error::Uncertain`] if the connection was lost for too long.
+/// - [`Error::Cancelled`] if the claim was ended while it waited.
+/// - [`Error::Lost`] if the lease is shorter than a round trip.
+/// - [`Error::Closed`] if the client is closed.
 #[must_use = "the request is sent only when it is awaited"]
 pub struct AcquireBuilder<G = Lock> {
-    /// The connection, unless it could not be had.
+    /// Connection for the request, or the error of opening it.
     shared: Result<Arc<Shared>>,
     pub(crate) claim: Claim,
     /// `None` waits without limit.
     wait: Option<Duration>,
     renew: bool,
     on_loss: Option<LossCallback>,
-    /// The first setting that makes no sense, told when it is awaited.
+    /// First invalid setting; returned when the builder is awaited.
     problem: Option<Error>,
     guard: PhantomData<fn() -> G>,
 }
 
-/// What stands for a claim that was granted. Not to be implemented elsewhere.
+/// Guard of a granted claim. It is sealed: other crates cannot implement it.
 pub trait Guard: Sized + sealed::Guarding {}
 
 impl<G: sealed::Guarding> Guard for G {}
@@ -72,7 +78,7 @@ pub(crate) mod sealed {
     use crate::loss::LossReason;
     use crate::one_or_more::OneOrMore;
 
-    /// Made of the holds of a grant, and lost or given back as a whole.
+    /// A guard is made of the holds of a grant, and is lost or released as a whole.
     pub trait Guarding {
         #[doc(hidden)]
         fn from_locks(locks: OneOrMore<Lock>) -> Self;
@@ -91,80 +97,83 @@ impl<G> AcquireBuilder<G> {
         Self { shared, claim, wait: None, renew: true, on_loss: None, problem: None, guard: PhantomData }
     }
 
-    /// Remembers the first setting that makes no sense.
+    /// Stores the first invalid setting.
     pub(crate) fn check(&mut self, result: Result<()>) {
         if let (None, Err(error)) = (&self.problem, result) {
             self.problem = Some(error);
         }
     }
 
-    /// Waits no longer than this. Without it, without limit. Zero is the same as [`AcquireBuilder::try_`].
+    /// Limits the wait to this length. By default, the wait is unlimited. Zero is the same as
+    /// [`AcquireBuilder::try_`].
     ///
-    /// The server ends the wait. If its answer does not come within half a second after that, for example because the network
-    /// fell silent, the client gives up with [`Error::Uncertain`] and takes the request back.
+    /// The server ends the wait. The client waits half a second longer for its response, for example because the
+    /// network fell silent. It then gives up with [`Error::Uncertain`] and withdraws the request.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Does not wait: granted at once, or [`Error::Busy`]. If no answer comes within
-    /// [`ClientBuilder::request_timeout`](crate::ClientBuilder::request_timeout), the client gives up with [`Error::Uncertain`].
+    /// Does not wait: the request is granted at once or fails with [`Error::Busy`]. If no response arrives within
+    /// [`ClientBuilder::request_timeout`](crate::ClientBuilder::request_timeout), the client gives up with
+    /// [`Error::Uncertain`].
     pub fn try_(self) -> Self {
         self.wait(Duration::ZERO)
     }
 
-    /// The length of the lease, 10 ms to 24 h. What is longer is cut and [`Lock::is_clamped`] says so.
+    /// Sets the length of the lease, 10 ms to 24 h. The server shortens a longer lease; [`Lock::is_clamped`] reports
+    /// this.
     pub fn lease(mut self, lease: Duration) -> Self {
         let checked = lease_milliseconds(lease).map(|ms| self.claim.lease = Lease::Own { ms });
         self.check(checked);
         self
     }
 
-    /// Hangs the lock on the session's lease instead of one of its own: one message keeps alive any number of locks,
-    /// and they end together.
+    /// Puts the lock on the session's lease, instead of on a lease of its own. One message then renews any number of
+    /// locks, and all of them end together.
     pub fn session_lease(mut self) -> Self {
         self.claim.lease = Lease::Session;
         self
     }
 
-    /// How durable the fence must be.
+    /// Sets the required durability of the fence.
     pub fn scope(mut self, scope: FenceScope) -> Self {
         self.claim.scope = Some(scope);
         self
     }
 
-    /// Names this logical acquire, 1 to 256 bytes. While its claim lives, any later acquire with the same name, from any connection, finds
-    /// that claim. The newest guard owns the hold; older guards are lost with
+    /// Names this logical acquire, 1 to 256 bytes. While its claim lives, any later acquire with the same name, from
+    /// any connection, finds that claim. The newest guard owns the hold; older guards are lost with
     /// [`LossReason::Superseded`].
     ///
-    /// A guard of this client is superseded before the newer guard exists. A guard of another client learns it when that
-    /// client reads the news, and believes in the lock until then, even if the newer owner has released it. Two rules avoid
-    /// this when a caller moves from one client to another:
+    /// A guard of this client is superseded before the newer guard exists. A guard of another client is superseded
+    /// when that client receives the notification. Until then it counts as held, even if the newer owner has released
+    /// the lock. Two rules avoid this when a caller moves from one client to another:
     ///
-    /// 1. Before the second client asks, the last acquire of the first client has its answer. An acquire that was given up may still be on
-    ///    its way. It would take the hold from the second client.
-    /// 2. From then on, no guard of the first client counts.
+    /// 1. Before the second client acquires, the last acquire of the first client has its response. An abandoned
+    ///    acquire may still be on its way, and would take the hold from the second client.
+    /// 2. From then on, the caller ignores all guards of the first client.
     ///
-    /// If one of them cannot be kept, let [`Lock::fence`](crate::Lock::fence) decide.
+    /// If one of these rules cannot be kept, let [`Lock::fence`](crate::Lock::fence) decide.
     pub fn request_id(mut self, request_id: impl AsRef<[u8]>) -> Self {
         self.claim.request_id = Some(request_id.as_ref().into());
         self
     }
 
-    /// The owner that others see, instead of the client's owner; at most 256 bytes.
+    /// Sets the owner that other clients see, instead of the client's owner; at most 256 bytes.
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
         self.claim.owner = Some(owner.as_ref().into());
         self
     }
 
-    /// Bytes that lists of locks show with the lock, at most 4096 of them.
+    /// Sets the metadata that lists of locks show with the lock, at most 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.claim.metadata = Some(metadata.as_ref().into());
         self
     }
 
-    /// Names the span of the caller, so that a server that exports traces records the acquire as a part of its trace. A server that does
-    /// not know trace contexts is not told of it.
+    /// Names the span of the caller. A server that exports traces then records the acquire as a part of its trace.
+    /// The client sends no trace context to a server that does not support it.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -183,25 +192,26 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Ends the hold `delay` after the connection was lost, if that is before the end of its lease.
+    /// Ends the hold `delay` after the loss of the connection, if that is before the end of its lease.
     ///
-    /// The server may see the loss before the client does, so the local deadline also lies no further than this behind
-    /// the last sign of life from the server. Below one second that cannot be kept up: such a lock may be somebody
+    /// The server may notice the loss before the client does. So the local deadline is never more than `delay` after
+    /// the last sign of life from the server. With a delay below one second, this protection is impossible. Another
+    /// client may get such a lock before this client notices the loss, and only the fence protects.
     /// else's before this client knows, and only its fence tells.
     pub fn release_after(mut self, delay: Duration) -> Self {
         self.claim.release_after_ms = Some(milliseconds(delay));
         self
     }
 
-    /// Renews the lease while the guard lives if true, the default. A lock on the session's lease is renewed
-    /// with the session.
+    /// Sets whether the client renews the lease while the guard lives. Default: `true`. A lock on the session's lease
+    /// is renewed with the session.
     pub fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
         self
     }
 
-    /// Called once if the lock is lost, from the task that owns the connection: it must not block. If it panics, the client logs that
-    /// and goes on.
+    /// Sets a callback that runs once if the lock is lost. It runs in the task that owns the connection, so it must
+    /// not block. If it panics, the client logs the panic and continues.
     pub fn on_loss(mut self, callback: impl FnOnce(LossReason) + Send + 'static) -> Self {
         self.on_loss = Some(LossCallback::new(callback));
         self
@@ -209,7 +219,7 @@ impl<G> AcquireBuilder<G> {
 }
 
 impl<G: Guard> AcquireBuilder<G> {
-    /// Asks for it and comes back as soon as it is granted or stands in its queue, instead of waiting for the grant.
+    /// Sends the request and returns as soon as it is granted or queued, instead of waiting for the grant.
     ///
     /// ```
     /// # use waymaker_client::Enqueued;
@@ -234,7 +244,7 @@ impl<G: Guard> AcquireBuilder<G> {
         Queued::begin(future, place).await
     }
 
-    /// Acquires, works, and releases: the work goes on for as long as what it was granted is held, and no longer.
+    /// Acquires, runs `work` while the claim is held, and releases.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -255,9 +265,16 @@ impl<G: Guard> AcquireBuilder<G> {
     ///
     /// # Errors
     ///
-    /// As awaiting the builder. Also [`Error::Lost`] if the lock was lost before the work ended, by an event or by the clock. The
-    /// work was then dropped at the next point where it waited, or ended too late, and its last steps may be unprotected.
-    /// A release that fails for want of a connection is no error: the work was done under the lock, and the lease ends the lock.
+    /// As awaiting the builder. Also [`Error::Lost`] if the lock was lost before the work ended, by an event or by
+    /// the clock. In that case the work was dropped at its current await, or it ended too late. Its last steps may be
+    /// unprotected.
+    ///
+    /// A release that fails because the connection is lost is not an error: the work was done under the lock, and the
+    /// lock ends when its lease expires.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work at its current await. It then withdraws the request or releases the lock.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&G) -> T) -> Result<T> {
         let guard = self.await?;
         let loss = guard.loss();
@@ -266,7 +283,7 @@ impl<G: Guard> AcquireBuilder<G> {
             reason = loss => return Err(Error::Lost(reason)),
             value = work(&guard).instrument(guard.span()) => value,
         };
-        // The task that tells of losses may not have run since. To give back tells a loss by the clock too.
+        // The task that reports losses may not have run since. The release also detects a loss by the clock.
         match guard.give_back().await {
             Ok(()) | Err(Error::Unavailable(_) | Error::Uncertain(_) | Error::Closed) => Ok(value),
             Err(error) => Err(error),
@@ -275,7 +292,7 @@ impl<G: Guard> AcquireBuilder<G> {
 }
 
 impl AcquireBuilder<Lock> {
-    /// Larger is served earlier. 0 is the same as none.
+    /// Sets the priority; a higher priority is served earlier. 0 is the same as none.
     pub fn priority(mut self, priority: u32) -> Self {
         self.claim.priority = Some(priority);
         self
@@ -283,7 +300,7 @@ impl AcquireBuilder<Lock> {
 }
 
 impl AcquireBuilder<MultiLock> {
-    /// Larger is served earlier. 0 is the same as none.
+    /// Sets the priority; a higher priority is served earlier. 0 is the same as none.
     pub fn priority(mut self, priority: u32) -> Self {
         self.claim.priority = Some(priority);
         self
@@ -299,10 +316,12 @@ impl<G: Guard> IntoFuture for AcquireBuilder<G> {
     }
 }
 
-/// A lock that is being asked for.
+/// Future of an acquire.
 ///
-/// Dropping it before it is ready takes the request back, whatever the runtime does: the server is told to cancel, and
-/// if the grant is on its way already, it is released on arrival.
+/// # Cancel safety
+///
+/// Dropping the future before it is ready withdraws the request, even without a running runtime. The client cancels
+/// the request on the server. If the grant is already on its way, the client releases it on arrival.
 #[must_use = "futures do nothing unless awaited"]
 pub struct AcquireFuture<G = Lock> {
     state: State<G>,
@@ -315,7 +334,7 @@ enum State<G> {
 }
 
 pub(crate) struct Sent {
-    /// From asking to the answer.
+    /// Span from the request to the response.
     span: Span,
     shared: Arc<Shared>,
     token: u64,
@@ -345,7 +364,7 @@ impl<G: Guard> Future for AcquireFuture<G> {
 }
 
 impl<G> AcquireBuilder<G> {
-    /// Asks for it. `on_queued` is told if it has to wait.
+    /// Sends the request. `on_queued` receives the queue position if the request has to wait.
     pub(crate) fn send(self, on_queued: Option<oneshot::Sender<QueuePlace>>) -> Result<Sent> {
         let Self { shared, claim, wait, renew, on_loss, problem, .. } = self;
         problem.map_or(Ok(()), Err)?;
@@ -390,9 +409,9 @@ impl Sent {
 impl<G> Drop for AcquireFuture<G> {
     fn drop(&mut self) {
         if let State::Sent(Sent { shared, token, answer, .. }) = &mut self.state {
-            // A grant that arrived and was not looked at is dropped with the receiver, and releases itself.
+            // A grant that arrived unread is dropped with the receiver, which releases it.
             answer.close();
-            // Without the connection task there is nothing to take back.
+            // Without the connection task there is no request to withdraw.
             let _ = shared.command(Command::Abandon { token: *token });
         }
     }

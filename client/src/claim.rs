@@ -1,4 +1,4 @@
-//! What a caller asks for.
+//! Claims: everything that one acquire requests.
 
 use std::time::Duration;
 
@@ -38,36 +38,36 @@ impl FenceScope {
     }
 }
 
-/// Whose lease is asked for.
+/// Lease of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// One of its own of so many milliseconds; 0 is the server's default.
+    /// A lease of its own, of `ms` milliseconds; 0 selects the server's default.
     Own { ms: u32 },
-    /// The session's.
+    /// The session's lease.
     Session,
-    /// None: held until released, or for so long behind its connection as the claim says.
+    /// No lease: held until released, or until the claim's `release_after` has passed since the connection was lost.
     Without,
 }
 
 /// `lease_ms` of a claim without lease.
 pub(crate) const WITHOUT_LEASE_MS: u32 = u32::MAX;
-/// What a request has beside its items and the options.
+/// Maximum length of a request in bytes, without its items and options.
 const FRAME_REST_LEN: usize = 64;
-/// What an item has beside its bytes.
+/// Length of an item in bytes, without its key or path.
 const ITEM_REST_LEN: usize = 3;
 
-/// How long to wait for the grant.
+/// How long an acquire waits for its grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Not at all.
+    /// No wait: a try.
     Try,
-    /// Until this instant, kept as such so that a repeated request does not wait anew.
+    /// Until this instant. An instant, not a length, so that a repeated request does not restart the wait.
     Until(BootTime),
-    /// Until somebody cancels.
+    /// Until the caller cancels.
     Forever,
 }
 
-/// What is asked for.
+/// Subject of a claim.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     /// One key.
@@ -80,14 +80,14 @@ pub(crate) enum Wanted {
     Permits(WantedPermits),
 }
 
-/// One key of several.
+/// One key of a multi-key claim.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedKey {
     pub(crate) key: Key,
     pub(crate) shared: bool,
 }
 
-/// One path of several, as its path key.
+/// One path of a claim on a tree, as its path key.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedPath {
     pub(crate) path: Key,
@@ -105,7 +105,7 @@ pub(crate) struct WantedPermits {
     pub(crate) timestamp_us: u64,
 }
 
-/// One acquire, owned.
+/// One acquire, with owned fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) wanted: Wanted,
@@ -114,7 +114,7 @@ pub(crate) struct Claim {
     pub(crate) priority: Option<u32>,
     pub(crate) scope: Option<FenceScope>,
     pub(crate) request_id: Option<Box<[u8]>>,
-    /// The client made up the request id, so no other acquire has it.
+    /// Whether the client generated the request id, so that no other acquire has it.
     is_request_id_own: bool,
     pub(crate) owner: Option<Box<[u8]>>,
     pub(crate) metadata: Option<Box<[u8]>>,
@@ -137,13 +137,13 @@ impl Claim {
         }
     }
 
-    /// Of one key.
+    /// Returns a claim on one key.
     #[cfg(test)]
     pub(crate) fn key(key: &[u8], shared: bool) -> Self {
         Self::new(Wanted::Key { key: Key::from(key), shared })
     }
 
-    /// Says no to what the server would refuse, and to what would not fit a frame.
+    /// Rejects values that the server would refuse, and claims that do not fit into a frame.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.wanted.check()?;
         if let Some(request_id) = &self.request_id {
@@ -153,9 +153,11 @@ impl Claim {
         check_len("metadata", self.metadata.as_deref().unwrap_or_default(), 0, METADATA_LEN_MAX)
     }
 
-    /// Gives a claim on several keys a request id, unless it has one. The id that the server tells while it waits is not
-    /// that of any of its holds, so nothing else finds them should it be granted with the answer lost, and its number be
-    /// too old to be repeated.
+    /// Gives a multi-key claim a request id, unless it has one.
+    ///
+    /// The id that the server reports while the claim waits differs from the ids of its holds. If the claim is
+    /// granted but the response is lost, its number may become too old to be repeated. Then only the request id finds
+    /// the holds.
     pub(crate) fn name_if_multi_key(&mut self, session: SessionId, lane: u16, token: u64) {
         if let (Wanted::Keys(_), None) = (&self.wanted, &self.request_id) {
             let name = [&session.to_bytes()[..], &lane.to_le_bytes(), &token.to_le_bytes()].concat();
@@ -169,8 +171,8 @@ impl Claim {
         self.request_id.is_some() && !self.is_request_id_own
     }
 
-    /// The key of the single hold that this claim becomes, and whether it is shared. A hold on several paths goes by
-    /// the first of them.
+    /// Returns the key of the single hold that this claim becomes, and whether it is shared. A hold on several paths
+    /// is named by its first path.
     pub(crate) fn hold_key(&self) -> (Key, bool) {
         match &self.wanted {
             Wanted::Key { key, shared } => (key.clone(), *shared),
@@ -184,7 +186,7 @@ impl Claim {
         }
     }
 
-    /// The key that a cancellation of this claim names.
+    /// Returns the key that a cancellation of this claim must name.
     pub(crate) fn cancel_key(&self) -> Key {
         match &self.wanted {
             Wanted::Key { key, .. } => key.clone(),
@@ -223,7 +225,8 @@ impl Claim {
             Wait::Until(at) => milliseconds(at.since(now)).min(WAIT_FOREVER_MS - 1),
             Wait::Forever => WAIT_FOREVER_MS,
         };
-        // The id of a claim that waits tells later what became of it. A request id may find a claim that waits also for a try.
+        // The server reports later events of a waiting claim under this id. With a request id, even a try may find a
+        // waiting claim.
         let notify_queued = wait != Wait::Try || self.may_be_taken_up();
         let options = AcquireOptions {
             release_after_ms: self.release_after_ms,
@@ -232,7 +235,7 @@ impl Claim {
             request_id: self.request_id.as_deref(),
             owner: self.owner.as_deref(),
             metadata: self.metadata.as_deref(),
-            // An older server would refuse the acquire, and a trace is not worth that.
+            // An older server would refuse the acquire because of the unknown field, and a trace is not worth that.
             traceparent: self
                 .traceparent
                 .as_ref()
@@ -347,7 +350,7 @@ fn check_items<'a>(
     Ok(())
 }
 
-/// Says no to zero where it has no meaning.
+/// Rejects 0.
 pub(crate) fn check_positive(field: &'static str, value: u64) -> Result<(), Error> {
     match value {
         0 => Err(Error::refused(ErrorCode::BadInput, field, 1, "must not be 0")),
@@ -355,12 +358,12 @@ pub(crate) fn check_positive(field: &'static str, value: u64) -> Result<(), Erro
     }
 }
 
-/// A duration in whole milliseconds, rounded up so that something never becomes nothing.
+/// Converts a duration to whole milliseconds, rounded up so that a positive duration never becomes 0.
 pub(crate) fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }
 
-/// A lease in milliseconds. Zero would silently ask for the server's default, so it is refused.
+/// Converts a lease to milliseconds. Rejects 0, which would silently select the server's default.
 pub(crate) fn lease_milliseconds(lease: Duration) -> Result<u32, Error> {
     match milliseconds(lease) {
         0 => Err(Error::refused(
@@ -425,7 +428,7 @@ mod tests {
         Claim::new(Wanted::Keys(vec![wanted(1); 1024])).check().unwrap();
     }
 
-    /// Some keys are prefixes of others, and the server knows the claim by the smallest in the order of bytes.
+    /// Some keys are prefixes of others. The server knows the claim by its smallest key in byte order.
     #[test]
     fn a_multi_key_claim_is_cancelled_by_its_smallest_key() {
         let wanted = |key: &str| WantedKey { key: key.as_bytes().into(), shared: false };

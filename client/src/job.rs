@@ -1,4 +1,4 @@
-//! Requests with the place their answer goes to.
+//! Requests, each with the destination of its response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,29 +22,29 @@ use crate::one_or_more::OneOrMore;
 use crate::reply::{Awaited, Reply};
 use crate::watch::WatchJob;
 
-/// What the handles tell the connection task.
+/// Commands from handles and guards to the connection task.
 pub(crate) enum Command {
-    /// Send this and answer it.
+    /// Send this job and answer its caller.
     Submit(Job),
     /// The future of this acquire was dropped.
     Abandon { token: u64 },
-    /// The guard of this hold lets go of it.
+    /// The guard of this hold releases it.
     Release { hold: Arc<Hold>, reply: Reply<bool> },
     /// The guard of this hold moves the end of its lease.
     Extend { hold: Arc<Hold>, lease_ms: u32, reply: Reply<Duration> },
-    /// The guard of this hold lets it live.
+    /// The guard of this hold was forgotten: keep the hold, without a guard.
     Forget { hold: Arc<Hold> },
-    /// Nobody listens to this watch any more.
+    /// The watch with this token was dropped.
     Unwatch { token: u64 },
-    /// Another connection of the client has learned that this session is over.
+    /// Another connection of the client has learned that this session has ended.
     SessionGone { id: SessionId },
-    /// Release what is guarded, leave the session, then answer.
+    /// Release all guarded holds, leave the session, then reply.
     Close { reply: Reply<()> },
 }
 
-/// One request on its way: it can be encoded again at any time, under the same number.
+/// One request. It can be encoded again at any time, under the same number.
 pub(crate) enum Job {
-    /// Boxed, or every renewal would be as large.
+    /// Boxed, because otherwise every renewal would be as large as an acquire.
     Acquire(Box<AcquireJob>),
     /// A grant that must not be trusted before the server has confirmed it.
     Confirm(Box<ConfirmJob>),
@@ -55,7 +55,8 @@ pub(crate) enum Job {
     Release {
         id: LockId,
         key: Option<Key>,
-        /// The guard itself lets go; else somebody who knows the id does, perhaps behind the back of a guard.
+        /// Whether the guard itself releases the hold. Otherwise the caller has only the id, and a guard may still
+        /// exist.
         by_guard: bool,
         /// Number of the acquire that was granted the hold, if another acquire may take it up.
         take_up_number: Option<u32>,
@@ -82,7 +83,7 @@ pub(crate) enum Job {
     Check {
         id: LockId,
     },
-    /// Asks what this lane holds, to compare it with what is guarded.
+    /// Lists the holds of this lane, to compare them with the guards.
     Holds {
         cursor: u64,
     },
@@ -91,44 +92,44 @@ pub(crate) enum Job {
         watch_number: u32,
         key: Key,
     },
-    /// Whatever touches no hold of this client.
+    /// Any request that touches no hold of this client.
     Ask(Box<dyn Question>),
     KeepAlive,
     Goodbye,
 }
 
-/// Where the guards of a grant go.
+/// Destination of the guards of a grant.
 pub(crate) type Grantee = Reply<OneOrMore<Lock>>;
 
-/// An acquire with everything its grant needs.
+/// An acquire with everything that its grant needs.
 pub(crate) struct AcquireJob {
-    /// Rises with each acquire of the client: the order in which they leave, and the name by which they are abandoned.
+    /// Rises with each acquire of the client. It orders the acquires, and it identifies an abandoned acquire.
     pub(crate) token: u64,
     pub(crate) claim: Claim,
     pub(crate) wait: Wait,
     /// Time that the timer of this acquire is set to.
     pub(crate) timer: BootTime,
     pub(crate) renew: bool,
-    /// Grants that were over when they arrived.
+    /// Number of grants whose lease had expired when they arrived.
     pub(crate) late_grant_count: u32,
     pub(crate) on_loss: Option<LossCallback>,
-    /// Who wants to know when it has to wait.
+    /// Receives the queue position if the acquire has to wait.
     pub(crate) on_queued: Option<oneshot::Sender<QueuePlace>>,
-    /// Once the caller has gone, a grant is released at once.
+    /// Destination of the grant. If the caller has gone, the grant is released at once.
     pub(crate) reply: Grantee,
 }
 
-/// Holds that are confirmed one after the other. If one of them is over, the others are released and all are asked for
-/// again.
+/// A grant whose holds are confirmed one after the other. If one of them has ended, the others are released and the
+/// acquire is repeated.
 pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
-    /// Which of its holds is asked about.
+    /// Index of the hold that is being confirmed.
     pub(crate) index: usize,
     /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
     pub(crate) is_superseded: bool,
-    /// The end of a lease has moved since, so the session asks again.
+    /// Whether the end of a lease has moved since the request, so that the session must ask again.
     pub(crate) is_stale: bool,
-    /// A hold of the grant whose end the server has reported. The answer may have been decided before.
+    /// Hold of the grant whose end the server has reported. The response may have been decided before that.
     pub(crate) ended: Option<LockId>,
     pub(crate) acquire: Box<AcquireJob>,
 }
@@ -143,22 +144,22 @@ impl ConfirmJob {
     }
 }
 
-/// A question to the server, and what makes of its answer what the caller wants.
+/// A query to the server, with the conversion of its response.
 pub(crate) trait Question: Send {
-    /// The capability without which the question must not be sent.
+    /// Returns the capability without which the query must not be sent.
     fn need(&self) -> Option<Need>;
     fn encode(&self, number: u32, out: &mut Vec<u8>);
-    /// Hands the answer on, unless it answers something else.
+    /// Passes the response on to the caller. Returns whether the response fits this query.
     fn answer(&mut self, response: Response<'_>) -> bool;
     fn reply(&mut self) -> &mut dyn Awaited;
     fn is_awaited(&self) -> bool;
 }
 
-/// A question as two functions.
+/// A query that consists of two functions.
 pub(crate) struct Ask<E, R, T> {
     pub(crate) need: Option<Need>,
     pub(crate) encode: E,
-    /// `None` where this is no answer to it.
+    /// Converts the response; `None` if the response does not fit the query.
     pub(crate) read: R,
     pub(crate) reply: Reply<T>,
 }
@@ -196,7 +197,7 @@ where
 }
 
 impl AcquireJob {
-    /// Renewed by extends of its own, as long as it is held.
+    /// Returns the lease in milliseconds if the hold is renewed with extends of its own.
     pub(crate) fn renews_itself(&self) -> Option<u32> {
         match self.claim.lease {
             Lease::Own { ms } if self.renew => Some(ms),
@@ -250,7 +251,7 @@ impl Job {
         }
     }
 
-    /// Where the answer goes, unless the session asks by itself.
+    /// Returns the destination of the response, or `None` if no caller is involved.
     pub(crate) fn reply(&mut self) -> Option<&mut dyn Awaited> {
         Some(match self {
             Self::Acquire(job) => &mut job.reply,
@@ -266,21 +267,21 @@ impl Job {
         })
     }
 
-    /// There is no other answer than this error. The job stays good for sending.
+    /// Answers the caller with this error. The job can still be sent.
     pub(crate) fn fail(&mut self, error: Error) {
         if let Some(reply) = self.reply() {
             reply.fail(error);
         }
     }
 
-    /// Tells whoever waits that the outcome is not known. The job stays good for sending.
+    /// Reports to a waiting caller that the outcome is unknown. The job can still be sent.
     pub(crate) fn leave_uncertain(&mut self, reason: &str) {
         if let Some(reply) = self.reply() {
             reply.leave_uncertain(reason);
         }
     }
 
-    /// It waits to be sent, and will not be in time. `cause` is the answer if it never was.
+    /// Fails a job that cannot be sent in time. The caller gets `cause` if the job was never sent.
     pub(crate) fn fail_unsent(&mut self, cause: &Error, reason: &str) {
         match self.reply() {
             Some(reply) if reply.was_sent() => reply.leave_uncertain(reason),
@@ -289,7 +290,7 @@ impl Job {
         }
     }
 
-    /// Latest instant for the answer to a caller that waits. Acquires have timers of their own.
+    /// Returns the latest instant for the answer to a waiting caller. Acquires have timers of their own.
     pub(crate) fn answer_by(&mut self) -> BootTime {
         self.reply().map_or(BootTime::NEVER, |reply| reply.answer_by())
     }
@@ -309,8 +310,8 @@ impl Job {
         }
     }
 
-    /// Returns whether the job is useful without a caller: another client may be waiting for that key. A grant that is
-    /// confirmed in vain is released.
+    /// Returns whether the job is useful without a caller, because another client may wait for the key. A grant that
+    /// is confirmed without a caller is released.
     pub(crate) fn matters_unawaited(&self) -> bool {
         matches!(self, Self::Release { .. } | Self::Confirm(_))
     }

@@ -19,9 +19,9 @@ use crate::space::{Shared, Space};
 
 /// A pool of permits, from [`Client::semaphore`](crate::Client::semaphore).
 ///
-/// At most so many permits as its capacity are held at a time. The capacity is kept by the server: whoever comes first
-/// brings it, and whoever comes with another one is refused with
-/// [`Error::CapacityMismatch`](crate::Error::CapacityMismatch) as long as the pool is in use.
+/// The total of held permits never exceeds the capacity. The server stores the capacity: the first client sets it.
+/// While the pool is in use, a client with another capacity is refused with
+/// [`Error::CapacityMismatch`](crate::Error::CapacityMismatch).
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -52,35 +52,35 @@ impl Semaphore {
         Self { space, name: name.into(), capacity, any_capacity: false, order, reason }
     }
 
-    /// Takes the pool with whatever capacity and order it has. Its own are only used where the pool is new, and a capacity
-    /// of 0 asks that it is not.
+    /// Accepts any capacity and order of an existing pool. The capacity and order of this handle apply only if the
+    /// pool is new. With a capacity of 0, the pool must already exist.
     #[must_use]
     pub fn any_capacity(mut self) -> Self {
         self.any_capacity = true;
         self
     }
 
-    /// Serves those who wait by the timestamps that they bring, instead of as they arrive.
+    /// Serves waiters by the timestamps of their requests, instead of in order of arrival.
     #[must_use]
     pub fn by_timestamp(mut self) -> Self {
         self.order = PoolOrder::Timestamp;
         self
     }
 
-    /// Sets the reason for [`Semaphore::set_capacity`] and [`Semaphore::remove_pool`]: at most 256 bytes, which the server writes to its
-    /// audit log. An empty reason is none.
+    /// Sets the reason for [`Semaphore::set_capacity`] and [`Semaphore::remove_pool`], at most 256 bytes. The server
+    /// writes it to its audit log. An empty reason counts as none.
     #[must_use]
     pub fn reason(mut self, reason: impl AsRef<[u8]>) -> Self {
         self.reason = reason.as_ref().into();
         self
     }
 
-    /// Asks for one permit.
+    /// Starts a request for one permit.
     pub fn acquire(&self) -> AcquireBuilder<Permit> {
         self.permits(1)
     }
 
-    /// Asks for so many permits, which are granted together and held as one.
+    /// Starts a request for this many permits, which are granted together and held as one.
     pub fn permits(&self, permits: u64) -> AcquireBuilder<Permit> {
         let wanted = WantedPermits {
             name: self.name.clone(),
@@ -93,7 +93,7 @@ impl Semaphore {
         AcquireBuilder::new(self.link(), Wanted::Permits(wanted))
     }
 
-    /// How the pool is: who holds permits and who waits.
+    /// Returns the state of the pool, with its holders and waiters.
     ///
     /// # Errors
     ///
@@ -116,24 +116,25 @@ impl Semaphore {
             .await
     }
 
-    /// Sets the capacity, whoever holds permits, and returns what it was; `None` if there was no such pool. Permits that
-    /// are held stay held, also where they are more than the new capacity.
+    /// Sets the capacity, even while permits are held, and returns the previous capacity; `None` if there was no such
+    /// pool. Held permits stay held, even if they exceed the new capacity.
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::describe`], and [`Error::Refused`](crate::Error::Refused) with `bad_input` and the field `reason` for a
-    /// [reason](Semaphore::reason) if the server is older and lacks [`Capabilities::REASON`](crate::Capabilities): the capacity stays then.
+    /// As [`Semaphore::describe`]. Also [`Error::Refused`](crate::Error::Refused) with `bad_input` and the field
+    /// `reason` for a [reason](Semaphore::reason) if the server is older and lacks
+    /// [`Capabilities::REASON`](crate::Capabilities). The capacity then stays unchanged.
     pub async fn set_capacity(&self, capacity: u64) -> Result<Option<u64>> {
         check_positive("capacity", capacity)?;
         self.put_capacity(capacity).await
     }
 
-    /// Removes a pool whose capacity was set and returns that capacity; `None` if there was no such pool. A pool in use is
-    /// refused as busy.
+    /// Removes a pool whose capacity was set and returns that capacity; `None` if there was no such pool. A pool in
+    /// use is refused as busy.
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::set_capacity`]. Servers of 0.1.0 refuse it as bad input.
+    /// As [`Semaphore::set_capacity`]. Servers of 0.1.0 refuse the request with `bad_input`.
     pub async fn remove_pool(&self) -> Result<Option<u64>> {
         self.put_capacity(0).await
     }
@@ -167,26 +168,26 @@ impl IntoFuture for Semaphore {
     type Output = Result<Permit>;
     type IntoFuture = AcquireFuture<Permit>;
 
-    /// The same as [`Semaphore::acquire`].
+    /// Acquires one permit, like [`Semaphore::acquire`].
     fn into_future(self) -> AcquireFuture<Permit> {
         self.acquire().into_future()
     }
 }
 
 impl AcquireBuilder<Permit> {
-    /// The place in a pool that serves [by timestamp](Semaphore::by_timestamp); the server's now if not set. What is
-    /// more than an hour off is moved to an hour off.
+    /// Sets the timestamp that orders this request in a pool that serves [by timestamp](Semaphore::by_timestamp).
+    /// Default: the server's current time. The server limits the difference from its own time to one hour.
     pub fn timestamp(mut self, timestamp: SystemTime) -> Self {
         if let Wanted::Permits(wanted) = &mut self.claim.wanted {
             let since = timestamp.duration_since(UNIX_EPOCH).unwrap_or_default();
-            // 0 would be the server's now.
+            // 0 would select the server's current time.
             wanted.timestamp_us = u64::try_from(since.as_micros()).unwrap_or(u64::MAX).max(1);
         }
         self
     }
 }
 
-/// Permits that are held. It is a [`Lock`] whose key is the name of the pool.
+/// Guard of held permits. It is a [`Lock`] whose key is the name of the pool.
 #[must_use = "dropping the guard releases the permits"]
 pub struct Permit {
     lock: Lock,

@@ -1,4 +1,4 @@
-//! What the server answers to questions, owned.
+//! Owned copies of the server's responses to queries.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::contention::finite;
 
 pub use waymaker_protocol::LockState;
 
-/// The state of one key, as of when the server answered. A key nobody ever took has zeros everywhere.
+/// State of one key, at the time of the server's response. All fields are zero for a key that was never locked.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyStatus {
-    /// The newest fence of the key.
+    /// Newest fence of the key.
     pub fence: u64,
-    /// How many hold it. Exact, even where `holders` is cut short.
+    /// Number of holders. It is exact even if `holders` is cut short.
     pub holder_count: u32,
-    /// How many wait. Exact, even where `waiters` is cut short.
+    /// Number of waiters. It is exact even if `waiters` is cut short.
     pub waiter_count: u32,
-    /// The first of the holders, at most 64.
+    /// First holders, at most 64.
     pub holders: Vec<Holder>,
-    /// The first of the waiters, at most 64, in the order in which they are served.
+    /// First waiters, at most 64, in the order in which they are served.
     pub waiters: Vec<Waiter>,
 }
 
@@ -29,34 +29,35 @@ pub struct KeyStatus {
 pub struct Holder {
     /// Id of the hold.
     pub id: LockId,
-    /// Shared with other readers.
+    /// Whether the hold is shared with other readers.
     pub shared: bool,
-    /// The fence it was granted.
+    /// Fence of the hold.
     pub fence: u64,
-    /// How long it has been held.
+    /// Time for which the key has been held.
     pub held: Duration,
-    /// Time left of its lease; `None` if it has no end.
+    /// Remaining lease; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// The owner; may be empty.
+    /// Owner; may be empty.
     pub owner: Vec<u8>,
 }
 
 /// One claim that waits for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// Id of the claim, by which it can be ended while it waits.
+    /// Id of the claim, which can end the wait.
     pub id: LockId,
-    /// It would share the key with other readers.
+    /// Whether the claim would share the key with other readers.
     pub shared: bool,
-    /// Its place in the order of arrival: of two that wait for this key with equal priority, the smaller is served first.
+    /// Ticket in order of arrival. Of two waiters for this key with equal priority, the smaller ticket is served
+    /// first.
     pub ticket: u64,
-    /// How long it has waited.
+    /// Time for which the claim has waited.
     pub age: Duration,
-    /// Time left of its wait; `None` if it has no end.
+    /// Remaining wait; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// The priority it was asked for with.
+    /// Priority of the claim.
     pub priority: u32,
-    /// The owner; may be empty.
+    /// Owner; may be empty.
     pub owner: Vec<u8>,
 }
 
@@ -89,24 +90,24 @@ impl From<wire::Inspected<'_>> for KeyStatus {
     }
 }
 
-/// The state of one live claim, as of when the server answered.
+/// State of one live claim, at the time of the server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimStatus {
-    /// Waiting or held.
+    /// State of the claim: waiting or held.
     pub state: LockState,
-    /// Shared with other readers.
+    /// Whether the key is shared with other readers.
     pub shared: bool,
-    /// Its lease is a session's.
+    /// Whether the claim uses the lease of a session.
     pub session_lease: bool,
-    /// 0 while waiting.
+    /// Fence of the hold; 0 while the claim waits.
     pub fence: u64,
-    /// Time left of the lease if held, of the wait if waiting. `None` if it has no end.
+    /// Remaining lease of a hold, or remaining wait of a waiter. `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// How long ago it was granted, or began to wait.
+    /// Time since the grant, or since the wait began.
     pub age: Duration,
-    /// The priority it was asked for with.
+    /// Priority of the claim.
     pub priority: u32,
-    /// Its key.
+    /// Key of the claim.
     pub key: Vec<u8>,
 }
 
@@ -125,28 +126,28 @@ impl From<wire::StatusAnswer<'_>> for ClaimStatus {
     }
 }
 
-/// One lock that is held, as of when the server listed it.
+/// One held lock, at the time of the server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
     /// Id of the hold.
     pub id: LockId,
-    /// Shared with other readers.
+    /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// The fence it was granted.
+    /// Fence of the lock.
     pub fence: u64,
-    /// How long it has been held.
+    /// Time for which the lock has been held.
     pub held: Duration,
-    /// Time left of its lease; `None` if it has no end.
+    /// Remaining lease; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// The priority it was asked for with.
+    /// Priority of the claim.
     pub priority: u32,
-    /// Its key.
+    /// Key of the lock.
     pub key: Vec<u8>,
-    /// The owner; may be empty.
+    /// Owner; may be empty.
     pub owner: Vec<u8>,
-    /// The id of its request; may be empty.
+    /// Id of the request; may be empty.
     pub request_id: Vec<u8>,
-    /// As given at the acquire; may be empty.
+    /// Metadata of the acquire; may be empty.
     pub metadata: Vec<u8>,
 }
 
@@ -195,7 +196,7 @@ impl From<&wire::ListedLock<'_>> for WaitingClaim {
         Self {
             id: claim.id,
             shared: claim.shared,
-            // In a list of claims that wait, this is the age of the wait.
+            // In a list of waiting claims, `held_ms` contains the age of the wait.
             age: Duration::from_millis(claim.held_ms),
             remaining: finite(claim.remaining_ms),
             priority: claim.priority,
@@ -207,14 +208,14 @@ impl From<&wire::ListedLock<'_>> for WaitingClaim {
     }
 }
 
-/// The answer to whether a grant is still the newest of its key, as of when the server answered.
+/// Result of verifying a fence, at the time of the server's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verification {
-    /// There was no later grant of the key.
+    /// Whether the fence belongs to the newest grant of the key.
     pub is_newest: bool,
-    /// It is the newest and still held.
+    /// Whether that grant is the newest and still held.
     pub is_held: bool,
-    /// The newest fence of the key.
+    /// Newest fence of the key.
     pub newest_fence: u64,
 }
 
@@ -228,13 +229,13 @@ impl From<wire::Verified> for Verification {
 /// A claim that an operator has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleasedClaim {
-    /// The fence it was granted; 0 if it was waiting.
+    /// Fence of the hold; 0 if the claim was waiting.
     pub fence: u64,
-    /// Its key; the first of several paths.
+    /// Key of the claim; the first of several paths.
     pub key: Vec<u8>,
-    /// The owner; may be empty.
+    /// Owner; may be empty.
     pub owner: Vec<u8>,
-    /// It had not been granted yet.
+    /// Whether the claim was still waiting.
     pub was_waiting: bool,
 }
 
@@ -252,9 +253,9 @@ impl From<wire::ForceReleased<'_>> for ReleasedClaim {
 /// The result of a freeze or a thaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreezeOutcome {
-    /// It was not so before.
+    /// Whether the request changed anything.
     pub changed: bool,
-    /// How many prefixes of the namespace are frozen now.
+    /// Number of frozen prefixes of the namespace.
     pub frozen_count: u16,
 }
 
@@ -265,22 +266,22 @@ impl From<wire::Frozen> for FreezeOutcome {
     }
 }
 
-/// One namespace of the server, with what happened in it since the server began.
+/// One namespace of the server, with its counters since the server started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceStatus {
-    /// Its name.
+    /// Name of the namespace.
     pub name: Vec<u8>,
-    /// Its rules.
+    /// Kind of the namespace, which determines its rules.
     pub kind: NamespaceKind,
-    /// How many claims are held now.
+    /// Number of held claims.
     pub held: u64,
-    /// How many claims wait now.
+    /// Number of waiting claims.
     pub waiting: u64,
-    /// How many waits ended before the grant.
+    /// Number of waits that ended before the grant.
     pub timeouts: u64,
-    /// How many holds ended with their lease.
+    /// Number of holds whose lease expired.
     pub expired: u64,
-    /// How many holds were taken away.
+    /// Number of holds that were revoked.
     pub revoked: u64,
 }
 
@@ -335,31 +336,31 @@ impl From<wire::ServerStatusAnswer<'_>> for ServerStatus {
     }
 }
 
-/// The state of one pool, as of when the server answered. One that nobody ever used has zeros everywhere.
+/// State of one pool, at the time of the server's response. All fields are zero for a pool that was never used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStatus {
-    /// How many permits it has; 0 if there is no such pool.
+    /// Number of permits of the pool; 0 if there is no such pool.
     pub capacity: u64,
-    /// How many of them are held; more than the capacity after it was made smaller.
+    /// Number of held permits. It exceeds the capacity after the capacity was lowered.
     pub held: u64,
-    /// The newest fence of the pool.
+    /// Newest fence of the pool.
     pub fence: u64,
-    /// Those who wait are served by the timestamps that they brought, not as they arrived.
+    /// Whether waiters are served by the timestamps of their requests. Otherwise they are served in order of arrival.
     pub by_timestamp: bool,
-    /// The capacity was set by an operator, not by the first who came.
+    /// Whether an operator set the capacity. Otherwise the first client set it.
     pub is_set: bool,
-    /// How many hold permits. Exact, even where `holders` is cut short.
+    /// Number of holders. It is exact even if `holders` is cut short.
     pub holder_count: u32,
-    /// How many wait. Exact, even where `waiters` is cut short.
+    /// Number of waiters. It is exact even if `waiters` is cut short.
     pub waiter_count: u32,
-    /// The first of the holders, at most 64.
+    /// First holders, at most 64.
     pub holders: Vec<PermitStatus>,
-    /// The first of the waiters, at most 64, in the order in which they are served.
+    /// First waiters, at most 64, in the order in which they are served.
     pub waiters: Vec<PermitStatus>,
 }
 
-/// One pool of a list, at the time of the server's response. [`Semaphore::describe`](crate::Semaphore::describe) also names the holders and
-/// waiters.
+/// One pool of a list, at the time of the server's response. [`Semaphore::describe`](crate::Semaphore::describe) also
+/// names the holders and waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSummary {
     /// Name of the pool.
@@ -370,9 +371,9 @@ pub struct PoolSummary {
     pub held: u64,
     /// Newest fence of the pool.
     pub fence: u64,
-    /// If true, waiters are served by their timestamps. Otherwise they are served in order of arrival.
+    /// Whether waiters are served by their timestamps. Otherwise they are served in order of arrival.
     pub by_timestamp: bool,
-    /// If true, an operator set the capacity. Such a pool also stays without holders and waiters.
+    /// Whether an operator set the capacity. Such a pool also stays without holders and waiters.
     pub is_set: bool,
     /// Number of holders.
     pub holder_count: u32,
@@ -395,22 +396,22 @@ impl From<&wire::ListedPool<'_>> for PoolSummary {
     }
 }
 
-/// One who holds permits, or waits for them.
+/// One holder of permits, or one waiter for permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitStatus {
     /// Id of the claim.
     pub id: LockId,
-    /// How many permits.
+    /// Number of permits.
     pub permits: u64,
-    /// The fence it was granted; 0 while waiting.
+    /// Fence of the hold; 0 while the claim waits.
     pub fence: u64,
-    /// Its place in the order of arrival while it waits; `None` once it is held.
+    /// Ticket in order of arrival while the claim waits; `None` once it holds its permits.
     pub ticket: Option<u64>,
-    /// How long it has been held, or has waited.
+    /// Time since the grant, or since the wait began.
     pub age: Duration,
-    /// Time left of its lease, or of its wait. `None` if it has no end.
+    /// Remaining lease or remaining wait; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// The owner; may be empty.
+    /// Owner; may be empty.
     pub owner: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Encrypted connections: whom to believe, and whom to be.
+//! TLS settings of encrypted connections.
 
 use std::io;
 use std::path::PathBuf;
@@ -31,51 +31,54 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Believes whom the system believes, and shows no certificate.
+    /// Returns settings that trust the system's CA certificates and present no client certificate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Believes the certificates in a PEM file, and no longer those of the system. May be repeated.
+    /// Trusts the CA certificates in a PEM file instead of the system's. May be repeated.
     #[must_use]
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.authorities.push(Pem::File(path.into()));
         self
     }
 
-    /// The same with the PEM text itself.
+    /// Trusts the CA certificates in this PEM text instead of the system's. May be repeated.
     #[must_use]
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(Pem::Text(pem.into()));
         self
     }
 
-    /// Shows the server the certificate in one PEM file, and proves to be its owner with the key in the other.
+    /// Presents the client certificate in one PEM file, with its private key in the other.
     #[must_use]
     pub fn identity_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((Pem::File(certificate.into()), Pem::File(key.into())));
         self
     }
 
-    /// The same with the PEM texts themselves.
+    /// Presents the client certificate in one PEM text, with its private key in the other.
     #[must_use]
     pub fn identity_pem(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.identity = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
         self
     }
 
-    /// The name that must stand in the certificate of the server, where it is not the host of the address.
+    /// Sets the name that the server's certificate must contain. Default: the host of the address.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// The same settings as `rustls` takes them, for what speaks another protocol than this client to a server on this host:
-    /// the configuration, and the name that must stand in the certificate. Reads the files.
+    /// Converts the settings for `rustls`, for programs that speak another protocol to a server on this host. Reads
+    /// the files.
+    ///
+    /// Returns the configuration, and the name that the server's certificate must contain.
     ///
     /// # Errors
-    /// If a file cannot be used or the host has no name that a certificate could hold.
+    ///
+    /// [`TlsError`] if a file cannot be used, or if the host is not a valid name for a certificate.
     pub fn for_rustls(&self, host: &str) -> Result<(ClientConfig, ServerName<'static>), TlsError> {
         let name = self.server_name.as_deref().unwrap_or(host);
         let name =
@@ -100,7 +103,7 @@ impl Tls {
         Ok(Connector { config: Arc::new(config), name })
     }
 
-    /// What may help where the two sides did not come to terms; empty if nothing is known to.
+    /// Returns advice for a failed handshake; empty if there is none for this error.
     pub fn hint(error: &io::Error) -> &'static str {
         match error.get_ref().and_then(|error| error.downcast_ref()) {
             Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
@@ -131,7 +134,7 @@ impl Tls {
             }
         }
         if self.authorities.is_empty() {
-            // Some of the system's may be old or odd; those do no harm.
+            // Some of the system's certificates may be outdated or malformed; skip those.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err(TlsError::NoRoots);
@@ -141,41 +144,41 @@ impl Tls {
     }
 }
 
-/// Why settings of TLS cannot be used.
+/// Reason for which TLS settings cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file is not there, or not PEM.
+    /// A file is missing or is not PEM.
     #[error("cannot read the {what} {place}: {problem}")]
     Unreadable {
-        /// What it should be.
+        /// Expected content.
         what: &'static str,
-        /// In which file.
+        /// Path of the file, or a note that the PEM was given as text.
         place: String,
-        /// Why not.
+        /// Cause of the failure.
         problem: String,
     },
-    /// A certificate of a CA is malformed.
+    /// A CA certificate is malformed.
     #[error("cannot use the CA {place}: {source}")]
     Authority {
-        /// In which file.
+        /// Path of the file, or a note that the PEM was given as text.
         place: String,
-        /// What is wrong.
+        /// Cause of the failure.
         source: rustls::Error,
     },
-    /// The certificate of the client and its key do not fit, or are of a kind that is not supported.
+    /// The client certificate and its key do not match, or their kind is unsupported.
     #[error("cannot use the client certificate with its key: {source}")]
     Identity {
-        /// What is wrong.
+        /// Cause of the failure.
         source: rustls::Error,
     },
-    /// What the certificate of the server should name is no name.
+    /// The expected name of the server is not a valid name.
     #[error("{name:?} is neither a host name nor an IP address")]
     Name {
-        /// What it is.
+        /// The invalid name.
         name: String,
     },
-    /// The system believes nobody.
+    /// The system has no trusted CA certificates.
     #[error("the system has no CA certificates; name a CA")]
     NoRoots,
 }
@@ -222,7 +225,7 @@ impl Pem {
 
 impl std::fmt::Debug for Pem {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the text, which may be a key.
+        // The text may be a private key, so it is left out.
         formatter.write_str(&self.place())
     }
 }
@@ -235,7 +238,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Shakes hands.
+    /// Performs the TLS handshake.
     pub(crate) async fn connect(&self, socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         TlsConnector::from(Arc::clone(&self.config)).connect(self.name.clone(), socket).await
     }
