@@ -1,8 +1,8 @@
-//! Until when a holder may believe in its lock, worked out without any network.
+//! Local deadline of a lock, computed without any network.
 //!
-//! The server says at its own time `stamp` how much of the lease is left. Where that stamp lies on the local clock is
-//! only known to within a round trip, so it is bounded from below: an answer cannot have been decided before its
-//! request was sent.
+//! The server reports how much of the lease remains at its own time `stamp`. The client knows the position of that
+//! stamp on the local clock only to within a round trip. So the client uses a lower bound: the server cannot have
+//! decided before the request was sent.
 //!
 //! ```text
 //! local   ---- sent ------------------------------- received ----------------------------->
@@ -13,37 +13,37 @@
 //! deadline = anchor.sent + (stamp - anchor.stamp) + remaining - margin
 //! ```
 //!
-//! A grant that waited is no anchor: its request was sent long before it was decided, and taking that send time would
-//! throw the waiting time away. It is placed with the anchor of another round trip instead. So an answer that sat in
-//! a socket for half of the lease still yields the deadline it would have had on time.
+//! A grant that waited cannot be an anchor. Its request was sent long before the decision, and with that send time
+//! the waiting time would be lost from the lease. The grant is placed with the anchor of another round trip instead.
+//! So a response that sat in a socket for half of the lease still yields the same deadline.
 //!
-//! The margin covers what the bound does not: stamps are whole milliseconds, two clocks drift, and stopping takes a
+//! The margin covers the remaining errors: stamps are whole milliseconds, two clocks drift, and stopping takes a
 //! moment.
 
 use std::time::Duration;
 
 use crate::clock::BootTime;
 
-/// The margin never takes more than this off a lease, apart from the share for drift.
+/// Maximum of the margin's fixed part. The share for clock drift is added to it.
 const MARGIN_MAX: Duration = Duration::from_millis(50);
 
 /// One answered round trip: the server's clock showed `stamp_ms` not before `sent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
-    /// When the request was sent, and if it was sent several times, when first.
+    /// Time at which the request was first sent.
     pub sent: BootTime,
-    /// The server's clock when it decided.
+    /// The server's clock at the decision, in milliseconds.
     pub stamp_ms: u64,
 }
 
-/// What the server said about a lease.
+/// The server's report of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseReport {
-    /// The server's clock when it decided.
+    /// The server's clock at the decision, in milliseconds.
     pub stamp_ms: u64,
-    /// What was left then.
+    /// Remaining lease at that time.
     pub remaining: Duration,
-    /// The whole lease, which the margin is a share of.
+    /// Length of the whole lease, from which the margin is computed.
     pub lease: Duration,
 }
 
@@ -52,17 +52,17 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long before the server the holder stops.
+/// Returns how long before the end of the lease the holder stops.
 pub fn margin(lease: Duration) -> Duration {
     let lease = nanos(lease);
     Duration::from_nanos(nanos(MARGIN_MAX).min(lease / 10) + lease / 100)
 }
 
-/// What is left of a hold without lease.
+/// Remaining lease of a hold without a lease.
 const WITHOUT_END: Duration = Duration::from_millis(u32::MAX as u64);
 
-/// The local end of the lease. `now` is when the answer was read; it only catches a server whose stamps make no
-/// sense, since no lease can end later than its remaining time after the answer arrived.
+/// Returns the local deadline of the lease. `now` is the time at which the response was read. It guards against a
+/// server with invalid stamps: no lease can end later than its remaining time after the response arrived.
 pub fn deadline(anchor: Anchor, report: LeaseReport, now: BootTime) -> BootTime {
     const NANOS_PER_MS: i128 = 1_000_000;
     if report.remaining == WITHOUT_END {
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_grant_after_a_long_wait_is_dated_by_a_newer_round_trip() {
         let anchor = Anchor { sent: at_ms(3_600_000), stamp_ms: 500_000 };
-        // Decided 2 s after the anchor, read 1 s later still.
+        // The server decides 2 s after the anchor, and the client reads the response 1 s later.
         let deadline = deadline(anchor, report(502_000, LEASE), at_ms(3_603_000));
         assert_eq!(deadline, at_ms(3_602_000 + 10_000 - 150));
     }
@@ -131,7 +131,7 @@ mod tests {
             for to_client in [0, 1, 40, 900] {
                 for wait in [0, 3, 5_000] {
                     let sent = 10_000;
-                    // The server's clock runs 123 s behind the local one.
+                    // The server's clock runs 123 ms behind the local clock.
                     let decided_local = sent + to_server;
                     let anchor = Anchor { sent: at_ms(sent), stamp_ms: decided_local - 123 };
                     let granted_local = decided_local + to_client + wait;

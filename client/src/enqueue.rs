@@ -1,4 +1,4 @@
-//! A place in a queue, for those who want to know that they have one.
+//! Queued claims: returned before they are granted, with their queue position.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,33 +11,34 @@ use crate::acquire::{AcquireFuture, Guard};
 use crate::error::Result;
 use crate::lock::Lock;
 
-/// What came of [`AcquireBuilder::enqueue`](crate::AcquireBuilder::enqueue).
+/// Result of [`AcquireBuilder::enqueue`](crate::AcquireBuilder::enqueue).
 #[derive(Debug)]
 pub enum Enqueued<G = Lock> {
-    /// It did not have to wait.
+    /// The claim was granted without waiting.
     Granted(G),
-    /// It waits in its queue.
+    /// The claim waits in its queue.
     Queued(Queued<G>),
 }
 
 /// A claim that waits in its queue. Await it to get the guard.
 ///
-/// Dropping it takes the claim back, as dropping an [`AcquireFuture`] does. If the connection breaks, the claim loses its
-/// place and is asked for again behind the others; [`Queued::place`] stays what it was.
+/// Dropping it withdraws the claim, as dropping an [`AcquireFuture`] does. If the connection breaks, the claim loses
+/// its queue position and is queued again behind the others. [`Queued::place`] does not change then.
 #[must_use = "dropping it cancels the claim"]
 pub struct Queued<G = Lock> {
     place: QueuePlace,
     future: AcquireFuture<G>,
 }
 
-/// Where a claim stood when it came into its queue.
+/// Queue position of a claim at the time when it was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
-    /// The id that the claim keeps when it is granted. One on several keys gets an id for each of them instead.
+    /// Id of the claim, which its hold keeps. The holds of a multi-key claim get ids of their own instead.
     pub id: LockId,
-    /// How many waited before it.
+    /// Number of claims before this one.
     pub position: u32,
-    /// Rises with each claim that has to wait in the same shard: those of equal priority are served in this order.
+    /// Ticket, which rises with each queued claim of the same shard. Claims of equal priority are served in this
+    /// order.
     pub ticket: u64,
 }
 
@@ -49,19 +50,20 @@ impl<G: Guard> Queued<G> {
         tokio::select! {
             biased;
             granted = &mut future => granted.map(Enqueued::Granted),
-            // Only told while the claim waits. Where it is refused or granted before, the other branch has the answer.
+            // The position arrives only while the claim waits. If the claim is refused or granted first, the other
+            // branch has the result.
             Ok(place) = place => Ok(Enqueued::Queued(Self { place, future })),
         }
     }
 
-    /// Where it stood when it came into its queue.
+    /// Returns the queue position that the claim had when it was queued.
     pub fn place(&self) -> QueuePlace {
         self.place
     }
 }
 
 impl<G: Guard> Enqueued<G> {
-    /// The guard, as soon as it is granted.
+    /// Waits until the claim is granted, and returns its guard.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a claim became when it was granted.
+//! Grants of claims.
 
 use waymaker_protocol::{Granted, GrantedKeys, LockId};
 
@@ -6,13 +6,13 @@ use crate::claim::Claim;
 use crate::hold::Key;
 use crate::one_or_more::OneOrMore;
 
-/// A grant, with one hold or several that were decided together.
+/// A grant, with one hold or with several that were decided together.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    /// The server's clock when it was decided.
+    /// The server's clock at the decision, in milliseconds.
     pub(crate) stamp_ms: u64,
     pub(crate) clamped: bool,
-    /// A request id has found a claim that was held already.
+    /// Whether a request id has found a claim that was already held.
     pub(crate) repeated: bool,
     /// Number of the acquire, if another acquire with its request id may take up the holds.
     pub(crate) take_up_number: Option<u32>,
@@ -24,7 +24,7 @@ pub(crate) struct Grant {
 pub(crate) struct GrantedHold {
     pub(crate) id: LockId,
     pub(crate) fence: u64,
-    /// What was left of the lease at `stamp_ms`.
+    /// Remaining lease at `stamp_ms`, in milliseconds.
     pub(crate) remaining_ms: u32,
     pub(crate) stamp_ms: u64,
     pub(crate) key: Key,
@@ -32,7 +32,7 @@ pub(crate) struct GrantedHold {
 }
 
 impl Grant {
-    /// The one hold that this claim became.
+    /// Returns the grant of a claim with a single hold.
     pub(crate) fn one(claim: &Claim, number: u32, granted: Granted) -> Self {
         let Granted { id, fence, remaining_ms, stamp_ms, clamped, repeated, .. } = granted;
         let (key, shared) = claim.hold_key();
@@ -41,7 +41,7 @@ impl Grant {
         Self { stamp_ms, clamped, repeated, take_up_number, holds: OneOrMore::One(hold) }
     }
 
-    /// The holds of several keys.
+    /// Returns the grant of a multi-key claim.
     pub(crate) fn several(claim: &Claim, number: u32, granted: &GrantedKeys<'_>) -> Self {
         let stamp_ms = granted.stamp_ms;
         let hold = |key: &waymaker_protocol::GrantedKey<'_>| GrantedHold {

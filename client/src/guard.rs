@@ -1,10 +1,10 @@
-//! What guards that are one [`Lock`](crate::Lock) under another name share.
+//! Common methods of the guards that wrap a single [`Lock`](crate::Lock).
 
-/// Gives a `struct { lock: Lock }` what a guard has: it is released, forgotten and looked at as its lock is.
+/// Implements the methods of a guard for a `struct { lock: Lock }`, by forwarding them to its lock.
 macro_rules! guard_of_one_lock {
     ($guard:ident) => {
         impl $guard {
-            /// As [`Lock::release`](crate::Lock::release).
+            /// Releases the hold, like [`Lock::release`](crate::Lock::release).
             ///
             /// # Errors
             ///
@@ -13,12 +13,12 @@ macro_rules! guard_of_one_lock {
                 self.lock.release().await
             }
 
-            /// The hold as a plain lock.
+            /// Returns the hold as a plain lock.
             pub fn into_lock(self) -> $crate::Lock {
                 self.lock
             }
 
-            /// As [`Lock::forget`](crate::Lock::forget).
+            /// Drops the guard and keeps the hold, like [`Lock::forget`](crate::Lock::forget).
             pub fn forget(self) -> $crate::LockId {
                 self.lock.forget()
             }

@@ -1,4 +1,4 @@
-//! A lane with its guards: makes guards of grants, moves their deadlines, and tells them about losses.
+//! A lane with its guards: makes the guards of grants, moves their deadlines, and reports losses to them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -20,20 +20,20 @@ use crate::reply::Reply;
 use crate::shared_session::SharedSession;
 use crate::space::Shared;
 
-/// A lane with its guards. Derefs to the lane for questions that change nothing.
+/// A lane with its guards. It derefs to the lane for calls that change nothing.
 pub(crate) struct GuardedLane {
     lane: Lane,
-    /// Only guards and handles own this, so that the last of them to go ends the session.
+    /// Weak, because only guards and handles own it. When the last of them is dropped, the session ends.
     shared: Weak<Shared>,
-    /// The guards that are believed in, by their numbers.
+    /// Guards that count as held, by number.
     guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
-    /// Until when holds on the session's lease may be believed in.
+    /// Local deadline of the session's lease.
     session_deadline: Arc<SharedInstant>,
-    /// When the last request that was answered on this connection was sent.
+    /// Send time of the last answered request of this connection.
     alive: Arc<SharedInstant>,
 }
 
-/// Spreads the numbers of guards, which the lane counts up, over a table. A table keeps its memory when guards come and go.
+/// Hasher for the consecutive numbers of guards. A hash table keeps its memory when guards come and go.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -51,14 +51,14 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// A guard that believes in its hold.
+/// A guard that counts as held, with its callback.
 struct Guarded {
     hold: Arc<Hold>,
     on_loss: Option<LossCallback>,
 }
 
 impl GuardedLane {
-    /// As [`Lane::new`].
+    /// Creates a lane with its guards, like [`Lane::new`].
     pub(crate) fn new(
         options: SessionOptions,
         common: Arc<SharedSession>,
@@ -71,7 +71,7 @@ impl GuardedLane {
         Self { lane, shared, guards: HashMap::default(), session_deadline, alive }
     }
 
-    /// Bytes to send on the present connection.
+    /// Returns the bytes to send on the current connection.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.lane.out
     }
@@ -96,7 +96,7 @@ impl GuardedLane {
         self.lane.begin_outage(now);
     }
 
-    /// A handle or a guard wants something.
+    /// Handles a command from a handle or a guard.
     pub(crate) fn handle_command(&mut self, command: Command, now: BootTime) {
         match command {
             Command::Submit(job) => self.lane.submit(job, now),
@@ -200,7 +200,7 @@ impl GuardedLane {
         }
     }
 
-    /// Makes the guards of a grant. Dropped guards send their releases.
+    /// Makes the guards of a grant. If the caller has gone, the guards are dropped and send their releases.
     fn hand_over(
         &mut self,
         mut grantee: Grantee,
@@ -208,6 +208,7 @@ impl GuardedLane {
         holds: OneOrMore<GuardedHold>,
     ) {
         let Some(shared) = self.shared.upgrade() else {
+            // All handles and guards are gone, so no guard can be made of this grant.
             holds.iter().for_each(|hold| self.lane.give_back(hold.guard));
             return grantee.taken_back();
         };
@@ -245,14 +246,14 @@ impl GuardedLane {
         hold
     }
 
-    /// The guard of this hold lets go of it.
+    /// Removes the guard of a hold that is released or forgotten.
     fn let_go(&mut self, hold: &Hold) {
         self.guards.remove(&hold.guard.number);
         hold.loss.release();
     }
 }
 
-/// Tells the caller of a guard that has no hold any more.
+/// Reports the loss to the caller of a guard that no longer has a hold.
 fn refuse<T>(hold: &Hold, result: std::result::Result<(), Reply<T>>) {
     if let Err(mut reply) = result {
         reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
@@ -275,9 +276,10 @@ impl std::ops::DerefMut for GuardedLane {
 }
 
 impl Drop for GuardedLane {
-    /// The leases are not renewed from here on, so no guard may believe in its lock any more.
+    /// Reports the loss to all guards, because their leases are no longer renewed.
     fn drop(&mut self) {
         let mut guards: Vec<_> = self.guards.drain().collect();
+        // The order of a hash table is not deterministic, so sort the guards before their callbacks run.
         guards.sort_unstable_by_key(|(number, _)| *number);
         for (_, guarded) in guards {
             guarded.lose(LossReason::ClientClosed, "");
@@ -286,7 +288,7 @@ impl Drop for GuardedLane {
 }
 
 impl Guarded {
-    /// Tells the guard of its loss, and calls its callback.
+    /// Reports the loss to the guard and calls its callback.
     fn lose(self, reason: LossReason, message: &str) {
         let first = self.hold.loss.set(reason, message);
         let (key, fence) = (Readable(&self.hold.key), self.hold.fence);

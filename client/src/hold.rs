@@ -1,4 +1,4 @@
-//! What the guard of a lock and the connection task both see of it.
+//! State of a hold that its guard and the connection task share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use crate::clock::BootTime;
 use crate::lane::GuardId;
 use crate::loss::Loss;
 
-/// A key, shared by everyone who needs it for a while.
+/// A key, shared by its users.
 pub(crate) type Key = Arc<[u8]>;
 
-/// A lock that was granted. The connection task moves the deadline and records the loss; the guard reads both.
+/// A granted lock. The connection task moves the deadline and records the loss; the guard reads both.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
@@ -23,7 +23,7 @@ pub(crate) struct Hold {
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
     pub(crate) lease_ms: LeaseMs,
-    /// End of belief by the hold's own lease and by the newest connection.
+    /// Deadline by the hold's own lease and by the check after a resumed connection.
     pub(crate) bound: SharedInstant,
     /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all such holds.
     pub(crate) session: Option<Arc<SharedInstant>>,
@@ -32,7 +32,7 @@ pub(crate) struct Hold {
     pub(crate) loss: Loss,
 }
 
-/// Length of a lease in milliseconds, as the server gave it last.
+/// Length of a lease in milliseconds, as the server last reported it.
 #[derive(Debug)]
 pub(crate) struct LeaseMs(AtomicU32);
 
@@ -50,15 +50,15 @@ impl LeaseMs {
     }
 }
 
-/// A hold that does not outlive its connection for long.
+/// A hold that ends soon after its connection is lost.
 ///
-/// The server may notice the loss of a connection long before the client does, if the client ever does. What the
-/// client knows is that the connection lived when an answer was decided, so not before that answer's request was sent.
+/// The server may notice the loss of a connection long before the client does, if the client ever does. The client
+/// only knows that the connection was alive when the server decided a response, so not before the request was sent.
 #[derive(Debug)]
 pub(crate) struct ConnectionTie {
-    /// When the last request that was answered on this connection was sent.
+    /// Send time of the last answered request of this connection.
     pub(crate) alive: Arc<SharedInstant>,
-    /// For how long the hold outlives the connection, less a margin.
+    /// How long the hold survives the loss of the connection, less a margin.
     pub(crate) grace: Duration,
 }
 
@@ -87,16 +87,17 @@ impl ConnectionTie {
 }
 
 impl Hold {
-    /// The id by which the server knows it.
+    /// Returns the id by which the server knows the hold.
     pub(crate) fn id(&self) -> LockId {
         self.guard.hold
     }
 
-    /// From here on nobody may believe in the lock without having asked the server.
+    /// Returns the local deadline. After it, the lock must not count as held without a new response from the server.
     pub(crate) fn deadline(&self) -> BootTime {
         let session = self.session.as_ref().map_or(BootTime::NEVER, |deadline| deadline.get());
         let tie = self.tie.as_ref().map_or(BootTime::NEVER, ConnectionTie::deadline);
-        // Load the bound last: the lane sets all bounds before it moves a shared deadline, so a reader of the later deadline sees the bound.
+        // Load the bound last. The lane sets all bounds before it moves a shared deadline, so a reader of the later
+        // deadline also sees the bound.
         session.min(tie).min(self.bound.get())
     }
 }

@@ -90,8 +90,8 @@
 //! # });
 //! ```
 //!
-//! [`FenceScope`] selects the durability of a fence: it survives a crash of the server's process, loss of its disk,
-//! or neither.
+//! [`FenceScope`] selects the durability of a fence: it rises while the server runs, over its restarts, or even over
+//! the loss of its disk.
 //!
 //! # Errors
 //!

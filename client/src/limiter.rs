@@ -15,8 +15,8 @@ use crate::space::Space;
 
 /// A bucket of tokens, from [`Client::limiter`](crate::Client::limiter).
 ///
-/// The bucket holds at most `burst` tokens and gets `rate` of them back in each period. The rule comes with each call
-/// and is not kept by the server, which only knows how full the bucket is.
+/// The bucket holds at most `burst` tokens and regains `rate` tokens in each period. The rule is part of each
+/// request. The server does not store it; it only stores how full the bucket is.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -34,15 +34,15 @@ use crate::space::Space;
 /// # });
 /// ```
 ///
-/// A take that is repeated because the connection was lost counts once while the session lives; if the session is lost
-/// too, it may count twice.
+/// If a take is repeated because the connection was lost, it counts once while the session lives. If the session is
+/// lost too, it may count twice.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     space: Arc<Space>,
     bucket: Bucket,
 }
 
-/// The bucket and its rule, owned.
+/// A bucket with its rule.
 #[derive(Clone, Debug)]
 struct Bucket {
     name: Key,
@@ -51,40 +51,40 @@ struct Bucket {
     period_ns: u64,
 }
 
-/// So many tokens of one bucket, for [`Client::take_all`](crate::Client::take_all).
+/// A number of tokens of one bucket, for [`Client::take_all`](crate::Client::take_all).
 #[derive(Clone, Debug)]
 pub struct Cost {
     bucket: Bucket,
     cost: u32,
 }
 
-/// How full a bucket is.
+/// Fill level of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// How many tokens are left.
+    /// Number of remaining tokens.
     pub remaining: u64,
-    /// After how long the bucket is full if nobody takes of it.
+    /// Time until the bucket is full, if no tokens are taken.
     pub reset_after: Duration,
 }
 
 impl Limiter {
     pub(crate) fn new(space: Arc<Space>, name: &[u8], rate: u32, period: Duration, burst: u32) -> Self {
-        // What is longer than five hundred years is as good as never.
+        // A period above 500 years counts as infinite.
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         Self { space, bucket: Bucket { name: name.into(), rate, burst, period_ns } }
     }
 
-    /// Takes so many tokens, all or none.
+    /// Takes `cost` tokens, all or none.
     ///
     /// # Errors
     ///
-    /// [`Error::Throttled`] if there are not as many, with when to come again; [`Error::Refused`] for a rule that makes
-    /// no sense, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Throttled`] if there are too few tokens, with the time until the next attempt can succeed.
+    /// [`Error::Refused`] for an invalid rule, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn take(&self, cost: u32) -> Result<Allowance> {
         self.throttle(cost, false).await
     }
 
-    /// Looks without taking.
+    /// Returns the fill level without taking tokens.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Limiter {
         self.throttle(0, false).await
     }
 
-    /// Gives tokens back that were taken for nothing. The bucket never holds more than its burst.
+    /// Refunds tokens that were taken for work that was not done. The bucket never holds more than its burst.
     ///
     /// # Errors
     ///
@@ -102,12 +102,17 @@ impl Limiter {
         self.throttle(cost, true).await
     }
 
-    /// Takes so many tokens, and sleeps as often as the server says to come again. Others may come first each time: there
-    /// is no queue. May be dropped at any time.
+    /// Takes `cost` tokens. While there are too few, sleeps for the time that the server reports and tries again.
+    /// There is no queue, so other clients may take the tokens first each time.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped while it sleeps; no tokens are taken then. A take that is already sent may still
+    /// take its tokens.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::take`]; [`Error::Throttled`] only where waiting would not help.
+    /// As [`Limiter::take`]. [`Error::Throttled`] only if waiting cannot help.
     pub async fn wait(&self, cost: u32) -> Result<Allowance> {
         loop {
             let retry_after = match self.take(cost).await {
@@ -120,7 +125,7 @@ impl Limiter {
         }
     }
 
-    /// So many tokens of this bucket, to be taken together with those of others.
+    /// Returns a cost of `cost` tokens of this bucket, to take them together with tokens of other buckets.
     pub fn cost(&self, cost: u32) -> Cost {
         Cost { bucket: self.bucket.clone(), cost }
     }
@@ -143,7 +148,7 @@ impl Limiter {
     }
 }
 
-/// Takes of several buckets, or of none.
+/// Takes or refunds tokens of several buckets, all or none.
 pub(crate) async fn take_all(space: &Space, costs: Vec<Cost>, refund: bool) -> Result<Allowance> {
     let limit = BUCKET_COUNT_MAX as u64;
     let bad = |message: String| Err(Error::refused(ErrorCode::BadInput, "costs", limit, message));

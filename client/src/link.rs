@@ -26,21 +26,21 @@ use crate::spoken::Protocol;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
 
-/// Room for reading; a larger frame makes the buffer grow up to the limit of a frame.
+/// Initial capacity for reading, in bytes. A larger frame makes the buffer grow up to the maximum frame length.
 const READ_BUFFER_LEN: usize = 16 << 10;
 
-/// One place where the server may be.
+/// One address at which the server may be reachable.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) address: ServerAddress,
-    /// For an address of TLS.
+    /// TLS settings, for an address with TLS.
     pub(crate) tls: Option<Connector>,
 }
 
-/// Where to connect, and as whom.
+/// Server and identity for a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// At least one.
+    /// Addresses of the server, at least one.
     pub(crate) endpoints: Arc<[Endpoint]>,
     /// The worker that should serve a new session, or any.
     pub(crate) worker: u16,
@@ -48,7 +48,7 @@ pub(crate) struct Target {
     pub(crate) namespace: Vec<u8>,
     pub(crate) owner: Vec<u8>,
     pub(crate) credentials: Credentials,
-    /// For the whole of connecting and greeting.
+    /// Time limit for connecting and the handshake together.
     pub(crate) timeout: std::time::Duration,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Link {
     pub(crate) writer: LinkWriter,
 }
 
-/// The reading half, with what was read and not yet taken.
+/// Reading half, with the bytes that were read and not yet decoded.
 pub(crate) struct LinkReader {
     socket: Box<dyn AsyncRead + Send + Unpin>,
     buffer: BytesMut,
@@ -66,7 +66,7 @@ pub(crate) struct LinkReader {
 }
 
 impl LinkReader {
-    /// Reads once. May be dropped at any time without losing bytes.
+    /// Reads once. Dropping the future loses no bytes.
     pub(crate) async fn fill(&mut self) -> io::Result<()> {
         self.buffer.reserve(READ_BUFFER_LEN);
         match self.socket.read_buf(&mut self.buffer).await? {
@@ -75,7 +75,7 @@ impl LinkReader {
         }
     }
 
-    /// What there is to say about a server whose first bytes are no frame.
+    /// Returns the error for a server whose first bytes are not a frame.
     fn other_protocol(&self, endpoint: &Endpoint) -> Error {
         match Protocol::of(&self.buffer) {
             Some(protocol) => Error::other_protocol(endpoint.address.to_string(), protocol),
@@ -83,7 +83,7 @@ impl LinkReader {
         }
     }
 
-    /// The next frame among what was read.
+    /// Decodes the next frame from the bytes read so far.
     pub(crate) fn next(&mut self) -> std::result::Result<Option<BytesMut>, CodecError> {
         self.codec.decode(&mut self.buffer)
     }
@@ -92,14 +92,15 @@ impl LinkReader {
 /// The writing half.
 pub(crate) struct LinkWriter {
     socket: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Bytes of what is to be sent that were written already.
+    /// Number of bytes of the current buffer that were already written.
     written: usize,
-    /// Something was written that may not have left: what is encrypted is taken before the socket takes it.
+    /// Whether written bytes may not have left yet: TLS accepts bytes before the socket does.
     unsent: bool,
 }
 
 impl LinkWriter {
-    /// Sends these bytes; ready when all have left, and then they are taken out. Until then more may be put behind them.
+    /// Sends these bytes. When all have left, clears the buffer and returns ready. Until then the caller may append
+    /// more bytes.
     pub(crate) fn poll_send(
         &mut self,
         context: &mut Context<'_>,
@@ -126,16 +127,16 @@ impl LinkWriter {
     }
 }
 
-/// What came of greeting the server.
+/// Result of a handshake.
 pub(crate) struct Greeted {
     pub(crate) link: Link,
     pub(crate) welcome: Welcome,
-    /// When the hello was sent.
+    /// Time at which the hello was sent.
     pub(crate) sent: BootTime,
 }
 
-/// Connects and greets. Without a limit of its own: the caller has the timer.
-/// `attempt` rises with each call for the same lane.
+/// Connects and performs the handshake. It has no time limit of its own: the caller has the timer. `attempt` rises
+/// with each call for the same lane.
 pub(crate) async fn open(
     target: &Target,
     endpoint: &Endpoint,
@@ -146,7 +147,8 @@ pub(crate) async fn open(
 ) -> Result<Greeted> {
     let failed = |error| Error::connect(endpoint.address.to_string(), error);
     let mut link = connect(endpoint).await.map_err(failed)?;
-    // It has the credentials and is wiped. With room for any HELLO it never moves and leaves no copy behind.
+    // The buffer contains the credentials and is wiped on drop. With room for any HELLO, it never moves, so it leaves
+    // no copy behind.
     let mut out = Zeroizing::new(Vec::with_capacity(FRAME_LEN_BEFORE_HELLO_MAX));
     Request::Hello(hello(target, offer, session, attempt)).encode(0, &mut out);
     let sent = clock.now();
@@ -154,12 +156,12 @@ pub(crate) async fn open(
     let bytes = loop {
         match link.reader.next() {
             Ok(Some(bytes)) => break bytes,
-            // What another protocol begins with may look like the beginning of a long frame.
+            // The first bytes of another protocol may look like the start of a long frame.
             Ok(None) if Protocol::of(&link.reader.buffer).is_some() => {
                 return Err(link.reader.other_protocol(endpoint));
             }
             Ok(None) => link.reader.fill().await.map_err(failed)?,
-            // Whatever speaks there begins with bytes that are no length of ours.
+            // The first bytes are not a valid frame length, so the server speaks another protocol.
             Err(CodecError::Frame(_)) => return Err(link.reader.other_protocol(endpoint)),
             Err(CodecError::Io(error)) => return Err(failed(error)),
         }
@@ -169,7 +171,7 @@ pub(crate) async fn open(
     Ok(Greeted { link, welcome, sent })
 }
 
-/// The HELLO of a connection. `attempt` rises with each call for the same lane.
+/// Returns the HELLO of a connection. `attempt` rises with each call for the same lane.
 pub(crate) fn hello(target: &Target, offer: Offer, session: SessionRequest, attempt: u32) -> Hello<'_> {
     Hello {
         version_min: VERSION_MIN,
@@ -186,11 +188,11 @@ pub(crate) fn hello(target: &Target, offer: Offer, session: SessionRequest, atte
     }
 }
 
-/// Reads the answer to a HELLO with this offer.
+/// Decodes the response to a HELLO with this offer.
 ///
 /// # Errors
 ///
-/// The server refused it, or did not answer a HELLO.
+/// The error of a server that refused the HELLO, or [`Error::Protocol`] if its response does not fit a HELLO.
 pub(crate) fn welcome(frame: Frame<'_>, offer: Offer) -> Result<Welcome> {
     match Response::decode(frame)? {
         Response::Welcome(Welcome { version, .. })

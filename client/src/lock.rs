@@ -17,78 +17,79 @@ use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
 use crate::space::Shared;
 
-/// A lock that is held, until it is released, dropped or lost.
+/// A held lock, until it is released, dropped or lost.
 ///
-/// # What it promises
+/// # Guarantees
 ///
-/// - While [`Lock::is_held`] says true, no conflicting claim is granted on the server: the local deadline lies before
-///   the end of the lease on the server, however slow the network was. It is measured on a clock that runs on while
-///   the machine sleeps.
-/// - The lease is renewed in the background, unless [`renew(false)`](crate::AcquireBuilder::renew) was asked for.
-/// - If it is lost all the same, [`Lock::lost`] ends and the callback given to
-///   [`on_loss`](crate::AcquireBuilder::on_loss) is called, at the local deadline at the latest and without any
-///   network. Both are driven by the runtime that the client was connected in, so they are as late as that runtime is
-///   busy; `is_held` reads the clock itself and is never late.
-/// - Dropping it sends the release, from any thread, with or without a runtime. [`Lock::release`] also waits for the
-///   answer.
+/// - While [`Lock::is_held`] returns true, the server grants no conflicting claim. The local deadline lies before the
+///   end of the lease on the server, however slow the network was. It uses a clock that keeps running while the
+///   machine sleeps.
+/// - The lease is renewed in the background, unless the lock was acquired with
+///   [`renew(false)`](crate::AcquireBuilder::renew).
+/// - If the lock is lost, [`Lock::lost`] ends and the callback of [`on_loss`](crate::AcquireBuilder::on_loss) is
+///   called. Both happen at the local deadline at the latest, without any network. They run in the runtime in which
+///   the client connected, so a busy runtime delays them. `is_held` reads the clock itself and is never late.
+/// - Dropping the guard sends the release, from any thread, with or without a runtime. [`Lock::release`] also waits
+///   for the response.
 ///
-/// # What it does not promise
+/// # Limits
 ///
-/// A process that is forked without a new program has copies of guards and of the client, and nothing serves them there. It must
-/// connect anew and must not use the copies.
+/// A process that is forked without a new program has copies of the guards and of the client, but no task serves the
+/// copies. The process must connect anew and must not use them.
 ///
-/// A holder that is stopped by its scheduler between asking `is_held` and acting on the answer may act too late. Where
-/// that matters, send [`Lock::fence`] with every write and let the place written to refuse fences older than the
-/// newest it has seen.
+/// The scheduler may stop a holder between its call of `is_held` and the action that depends on the result. The
+/// action is then too late. If that matters, send [`Lock::fence`] with every write. The resource must refuse fences
+/// older than the newest fence that it has seen.
 #[must_use = "dropping the guard releases the lock"]
 pub struct Lock {
     pub(crate) hold: Arc<Hold>,
     pub(crate) shared: Arc<Shared>,
-    /// The drop still has to send the release.
+    /// Whether dropping the guard sends the release.
     pub(crate) armed: bool,
-    /// From the grant to the end of the guard.
+    /// Span from the grant to the end of the guard.
     pub(crate) span: Span,
 }
 
 impl Lock {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         &self.hold.key
     }
 
-    /// The id of this hold. Whoever knows it may release or extend it.
+    /// Returns the id of this hold. Any client that knows the id may release or extend the hold.
     pub fn id(&self) -> LockId {
         self.hold.id()
     }
 
-    /// Rises by one with each grant of the key.
+    /// Returns the fence, which rises by one with each grant of the key.
     pub fn fence(&self) -> u64 {
         self.hold.fence
     }
 
-    /// Shared with other readers.
+    /// Returns whether the key is shared with other readers.
     pub fn is_shared(&self) -> bool {
         self.hold.shared
     }
 
-    /// The lease asked for was above what the server grants, and was cut.
+    /// Returns whether the server shortened the requested lease to its maximum.
     pub fn is_clamped(&self) -> bool {
         self.hold.clamped
     }
 
-    /// Length of the lease in milliseconds, as the server gave it with the grant or the newest extend. It is shorter than the
-    /// lease asked for if [`Lock::is_clamped`]. The length of the session's lease for a lock on that lease. `None` for a hold
-    /// without a lease. [`Lock::remaining`] returns the rest of it.
+    /// Returns the length of the lease in milliseconds, as the server reported it with the grant or the newest extend.
+    ///
+    /// The length is shorter than the requested lease if [`Lock::is_clamped`]. For a lock on the session's lease, it is the
+    /// length of that lease. `None` for a hold without a lease. [`Lock::remaining`] returns the remaining time.
     pub fn lease_ms(&self) -> Option<u32> {
         self.hold.lease_ms.get()
     }
 
-    /// Whether the lock still counts as held, by the clock and by the events of the server.
+    /// Returns whether the lock still counts as held, by the clock and by the events of the server.
     pub fn is_held(&self) -> bool {
         self.loss_reason().is_none()
     }
 
-    /// Time left until the local deadline; zero once the lock is lost. Renewals raise it.
+    /// Returns the time until the local deadline; zero once the lock is lost. Renewals raise it.
     pub fn remaining(&self) -> Duration {
         match self.hold.loss.reason() {
             Some(_) => Duration::ZERO,
@@ -96,32 +97,32 @@ impl Lock {
         }
     }
 
-    /// Why the lock is lost, if it is.
+    /// Returns why the lock is lost, or `None` while it is held.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.hold.loss.reason().or_else(|| {
             (self.shared.clock.now() >= self.hold.deadline()).then_some(LossReason::LocalDeadline)
         })
     }
 
-    /// The message of the operator who released the lock by force; empty in any other case.
+    /// Returns the message of the operator who released the lock by force; empty in any other case.
     pub fn loss_message(&self) -> &str {
         self.hold.loss.message()
     }
 
-    /// Ends when the lock is lost, with the reason. If the guard is released, dropped or forgotten first, it ends with
-    /// [`LossReason::Released`]. The future does not borrow the guard.
+    /// Returns a future that ends with the reason when the lock is lost. If the guard is released, dropped or
+    /// forgotten first, it ends with [`LossReason::Released`]. The future does not borrow the guard.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         let hold = Arc::clone(&self.hold);
         async move { hold.loss.wait().await }
     }
 
-    /// Moves the end of the lease to `lease` from now on, which may also shorten it, and renews by that length from
-    /// here on. Returns what the server gave, which may be less than asked for.
+    /// Moves the end of the lease to `lease` from now; this may also shorten the lease. Later renewals use the same
+    /// length. Returns the lease that the server granted, which may be shorter than the requested lease.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock is lost, [`Error::Refused`] if the server does not accept the length,
-    /// [`Error::Uncertain`] if the answer did not come.
+    /// [`Error::Lost`] if the lock is lost, [`Error::Refused`] if the server rejects the length, [`Error::Uncertain`]
+    /// if no response arrived.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         if let Some(reason) = self.hold.loss.reason() {
             return Err(Error::Lost(reason));
@@ -135,12 +136,12 @@ impl Lock {
         }
     }
 
-    /// Releases the lock and waits for the server's word. Dropping the guard does the same without waiting.
+    /// Releases the lock and waits for the response of the server. Dropping the guard does the same without waiting.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it was lost before: what was done under it was not protected to the end.
-    /// [`Error::Uncertain`] if the answer did not come; the lease ends it then at the latest.
+    /// [`Error::Lost`] if the lock was lost before: the last work under it was unprotected. [`Error::Uncertain`] if
+    /// no response arrived; the hold then ends with its lease at the latest.
     pub async fn release(mut self) -> Result<()> {
         let lost = self.loss_reason();
         self.armed = false;
@@ -158,19 +159,18 @@ impl Lock {
         self.shared.command(Command::Release { hold: Arc::clone(&self.hold), reply })?;
         let answer = answer.await.unwrap_or(Err(Error::Closed));
         match (lost, answer) {
-            // The server may have kept it longer than the holder believed in it, and the release was still right.
+            // The server may have kept the hold beyond the local deadline, so the release was still useful.
             (Some(reason), _) => Err(Error::Lost(reason)),
             (None, Err(error)) => Err(lost_if_gone(error)),
             (None, Ok(_)) => Ok(()),
         }
     }
 
-    /// Gives up the guard and keeps the hold: it is neither renewed nor released by this client from here on, and
-    /// stays to the end of its lease or until somebody releases it by the id. A hold on the session's lease ends with
-    /// the client.
+    /// Drops the guard and keeps the hold. From now on, this client neither renews nor releases the hold. It stays
+    /// until its lease expires or a client releases it by its id. A hold on the session's lease ends with the client.
     pub fn forget(mut self) -> LockId {
         self.armed = false;
-        // A closed client has let go of it already.
+        // A closed client no longer has the hold; ignore the error.
         let _ = self.shared.command(Command::Forget { hold: Arc::clone(&self.hold) });
         self.hold.id()
     }
@@ -205,7 +205,7 @@ impl Guarding for Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.armed {
-            // Without the connection task nobody can release; the lease ends it.
+            // Without the connection task the release cannot be sent; the hold then ends with its lease.
             let release = Command::Release { hold: Arc::clone(&self.hold), reply: Reply::Nobody };
             let _ = self.shared.command(release);
         }

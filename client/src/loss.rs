@@ -1,4 +1,4 @@
-//! How a lock is lost.
+//! Loss of a lock: reasons and callbacks.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 use waymaker_protocol::RevokeReason;
 
-/// Why a guard no longer holds its lock.
+/// Reason for which a guard no longer holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The server ended the lease, or does not know the lock any more.
     Expired,
-    /// The server took it away.
+    /// The server revoked the lock.
     Revoked(RevokeReason),
     /// The session ended, and with it the locks on its lease.
     SessionExpired,
-    /// The server could not be asked in time. It may or may not still consider the lock held; from the local deadline
-    /// on somebody else may hold it.
+    /// The client could not renew the lock in time. The server may still consider it held. After the local deadline,
+    /// another client may hold it.
     LocalDeadline,
-    /// The client was closed, or its runtime has shut down: nobody renews the lease.
+    /// The client was closed, or its runtime has shut down, so the lease is no longer renewed.
     ClientClosed,
     /// A newer acquire with the same request id took over the hold, in this client or in another one. The newer guard holds the
     /// lock; releasing or dropping the older guard changes nothing.
@@ -52,7 +52,8 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// A call made once when a lock is lost. The task that calls and drops it serves all locks of a client, so no panic of it gets out.
+/// Callback that runs once when a lock is lost. The task that calls or drops it serves all locks of a client, so its
+/// panics must not escape.
 pub(crate) struct LossCallback(Option<Box<dyn FnOnce(LossReason) + Send>>);
 
 impl LossCallback {
@@ -79,18 +80,19 @@ fn contain(run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
         tracing::error!("a callback for the loss of a lock panicked");
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            // The value of this panic panics whenever it is dropped.
+            // The value of this panic panics again when it is dropped.
             std::mem::forget(panic);
         }
     }
 }
 
-/// Set once, waited for by many.
+/// Loss of a lock: set once, awaited by any number of tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
     /// Boxed, since few locks are lost.
     told: OnceLock<Box<(LossReason, Box<str>)>>,
-    /// Whether the guard let go. This flag is cheaper to set than `told`, and nearly every guard sets it.
+    /// Whether the guard released or forgot the hold. This flag is cheaper to set than `told`, and nearly every guard
+    /// sets it.
     released: AtomicBool,
     changed: Notify,
 }
@@ -103,12 +105,12 @@ impl Loss {
         }
     }
 
-    /// What somebody wrote about it; empty where nobody did.
+    /// Returns the operator's message about the loss; empty if there is none.
     pub(crate) fn message(&self) -> &str {
         self.told.get().map_or("", |told| &told.1)
     }
 
-    /// Records a loss, and returns whether it is the first reason. [`Loss::release`] must be called by the same task.
+    /// Records a loss and returns whether it is the first reason. The same task must call [`Loss::release`].
     pub(crate) fn set(&self, reason: LossReason, message: &str) -> bool {
         let first = self.reason().is_none() && self.told.set(Box::new((reason, message.into()))).is_ok();
         self.changed.notify_waiters();
@@ -123,7 +125,7 @@ impl Loss {
 
     pub(crate) async fn wait(&self) -> LossReason {
         loop {
-            // Registered before the look, so that no loss slips in between.
+            // Register before the check, so that a loss between the check and the wait is not missed.
             let changed = self.changed.notified();
             if let Some(reason) = self.reason() {
                 return reason;

@@ -1,4 +1,4 @@
-//! Where an answer goes.
+//! Destinations of responses.
 
 use tokio::sync::oneshot;
 use waymaker_protocol::ErrorCode;
@@ -7,9 +7,9 @@ use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::uncertain::{Outcome, Resolver, Uncertain};
 
-/// Where the answer to a request goes, once.
+/// Destination of the response to a request. It takes one response.
 pub(crate) enum Reply<T> {
-    /// Nobody waits for it, or it was given.
+    /// No caller waits, or the response was delivered.
     Nobody,
     Caller {
         sender: oneshot::Sender<Result<T>>,
@@ -18,12 +18,12 @@ pub(crate) enum Reply<T> {
         /// Whether the request was sent in a session that ended, so the server may have served it.
         was_sent: bool,
     },
-    /// The caller was told that the outcome is not known, and may want to know it later.
+    /// The caller got "uncertain", and may query the outcome later.
     Uncertain(Resolver),
 }
 
 impl<T> Reply<T> {
-    /// A reply, and where it arrives.
+    /// Returns a reply and the receiver of its result.
     pub(crate) fn channel() -> (Self, oneshot::Receiver<Result<T>>) {
         let (sender, receiver) = oneshot::channel();
         (Self::Caller { sender, answer_by: BootTime::NEVER, was_sent: false }, receiver)
@@ -43,22 +43,22 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Gives the answer, whoever waits for it. From then on nobody does.
+    /// Delivers the result to the caller or the resolver. The reply is empty afterwards.
     pub(crate) fn answer(&mut self, result: Result<T>) {
         match std::mem::replace(self, Self::Nobody) {
             Self::Nobody => {}
-            // One who has stopped waiting does not care.
+            // The caller may have dropped the receiver; ignore the error.
             Self::Caller { sender, .. } => drop(sender.send(result)),
             Self::Uncertain(resolver) => match result.map_err(|error| error.code()) {
                 Ok(_) => resolver.resolve(Outcome::Done),
                 Err(Some(code)) if code != ErrorCode::Unknown => resolver.resolve(Outcome::NotDone),
-                // Not the server's word.
+                // The error comes from the client, so the outcome stays unknown.
                 Err(_) => {}
             },
         }
     }
 
-    /// What was asked for was done and is taken back, since no caller is left.
+    /// Notes that the server served the request and the lane reverted it, because no caller is left.
     pub(crate) fn taken_back(&mut self) {
         if let Self::Uncertain(resolver) = std::mem::replace(self, Self::Nobody) {
             resolver.resolve(Outcome::NotDone);
@@ -68,14 +68,14 @@ impl<T> Reply<T> {
 
 /// Operations on a reply that do not depend on the type of the answer.
 pub(crate) trait Awaited {
-    /// There is no other answer than this error.
+    /// Fails the request with this error.
     fn fail(&mut self, error: Error);
-    /// Tells the caller that the outcome is not known. What comes of it is remembered for who asks later.
+    /// Reports to the caller that the outcome is unknown, and keeps a resolver for later queries.
     fn leave_uncertain(&mut self, reason: &str);
-    /// Latest instant for the answer to a caller that waits; [`BootTime::NEVER`] without a caller.
+    /// Returns the latest instant for the answer to a waiting caller; [`BootTime::NEVER`] without a caller.
     fn answer_by(&self) -> BootTime;
     fn set_answer_by(&mut self, at: BootTime);
-    /// Notes that the request was sent in a session that ended, and is to be sent again.
+    /// Notes that the request was sent in a session that has ended, and will be sent again.
     fn note_sent(&mut self);
     fn was_sent(&self) -> bool;
 }

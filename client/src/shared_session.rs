@@ -1,7 +1,8 @@
 //! The session that all connections of a client share.
 //!
-//! Whichever connection first finds that there is none opens one; the others join it, and those that come back resume
-//! their lane of it. Whichever learns that it is over tells the others. The last to leave ends it.
+//! The first connection that finds no session opens one; the others join it. A connection that reconnects resumes its
+//! lane of the session. A connection that learns of the session's end informs the others. The last connection to
+//! leave ends the session.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::loss::{Loss, LossReason};
 
-/// See the module.
+/// The session of a client; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct SharedSession {
     state: Mutex<State>,
@@ -23,10 +24,10 @@ pub(crate) struct SharedSession {
 struct State {
     stage: Stage,
     lease: Duration,
-    /// The latest of what the connections have worked out for themselves.
+    /// Latest of the local deadlines that the connections have computed.
     deadline: BootTime,
     loss: Arc<Loss>,
-    /// The connections that have not left.
+    /// Connections that receive the end of the session.
     members: Vec<Member>,
     member_count: usize,
     closed: bool,
@@ -34,7 +35,8 @@ struct State {
     version: u16,
     /// Capabilities in the newest welcome.
     capabilities: Option<Capabilities>,
-    /// Which of the addresses of the server all connections use, as the number of times that another was chosen.
+    /// Address of the server that all connections use, as the number of times that the client moved to another
+    /// address.
     endpoint: usize,
 }
 
@@ -42,15 +44,15 @@ struct State {
 enum Stage {
     #[default]
     None,
-    /// One connection is about to open it.
+    /// One connection is opening the session.
     Opening,
     Open(SessionId),
 }
 
-/// What is known of the session now.
+/// Current state of the session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionState {
-    /// `None` while there is none.
+    /// Id of the session; `None` while there is none.
     pub(crate) id: Option<SessionId>,
     pub(crate) lease: Duration,
     pub(crate) deadline: BootTime,
@@ -61,8 +63,10 @@ pub(crate) struct SessionState {
     pub(crate) capabilities: Option<Capabilities>,
 }
 
-/// Tells a connection that a session is over. Returns false if the connection has ended. It must not keep the connection alive, or no
-/// connection would ever find itself deserted.
+/// Callback that informs a connection of the session's end. It returns false if the connection has ended.
+///
+/// The callback must not keep the connection alive. Otherwise no connection would ever notice that all its handles
+/// are gone.
 pub(crate) struct Member(Box<dyn Fn(SessionId) -> bool + Send>);
 
 impl Member {
@@ -78,7 +82,7 @@ impl fmt::Debug for Member {
 }
 
 impl SharedSession {
-    /// One more connection, which must leave some day.
+    /// Adds a connection, which must later call [`SharedSession::leave`].
     pub(crate) fn enter(&self, member: Member) -> Result<()> {
         let mut state = self.lock();
         if state.closed {
@@ -89,19 +93,20 @@ impl SharedSession {
         Ok(())
     }
 
-    /// One connection less. True for the last one, which should say goodbye if it can.
+    /// Removes a connection. Returns `true` for the last connection, which should send the goodbye if it can.
     pub(crate) fn leave(&self) -> bool {
         let mut state = self.lock();
         state.member_count -= 1;
         state.member_count == 0
     }
 
-    /// Lets nobody enter any more.
+    /// Rejects new connections from now on.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
     }
 
-    /// What a connection asks for that has this lane. `None` while another one opens the session.
+    /// Returns the session request for a connection with this lane. `None` while another connection opens the
+    /// session.
     pub(crate) fn request(&self, lane: Option<(SessionId, u16)>, lease_ms: u32) -> Option<SessionRequest> {
         let mut state = self.lock();
         match (state.stage, lane) {
@@ -115,12 +120,14 @@ impl SharedSession {
         }
     }
 
-    /// Which endpoint to try, as a number that only rises: its remainder by the count of endpoints is the index.
+    /// Returns the endpoint to try, as a number that only rises. The index is its remainder by the count of
+    /// endpoints.
     pub(crate) fn endpoint(&self) -> usize {
         self.lock().endpoint
     }
 
-    /// The server cannot be found at this endpoint. Whoever says so first makes all turn to the next.
+    /// Notes that the server is unreachable at this endpoint. The first connection to report it moves all connections
+    /// to the next.
     pub(crate) fn leave_endpoint(&self, endpoint: usize) {
         let mut state = self.lock();
         if state.endpoint == endpoint {
@@ -128,7 +135,7 @@ impl SharedSession {
         }
     }
 
-    /// The server has welcomed a connection to this session.
+    /// Notes that the server has welcomed a connection to this session.
     pub(crate) fn opened(&self, id: SessionId, lease: Duration) {
         let mut state = self.lock();
         if state.stage != Stage::Open(id) {
@@ -145,7 +152,7 @@ impl SharedSession {
         (state.version, state.capabilities) = (version, capabilities);
     }
 
-    /// The connection that was to open it could not.
+    /// Notes that the connection that was opening the session has failed.
     pub(crate) fn not_opened(&self) {
         let mut state = self.lock();
         if state.stage == Stage::Opening {
@@ -153,7 +160,7 @@ impl SharedSession {
         }
     }
 
-    /// The server has said that this session is over. All connections are told.
+    /// Notes that the server has ended this session, and informs all connections.
     pub(crate) fn gone(&self, id: SessionId) {
         let mut state = self.lock();
         if state.stage != Stage::Open(id) {
@@ -161,17 +168,17 @@ impl SharedSession {
         }
         state.stage = Stage::None;
         state.loss.set(LossReason::SessionExpired, "");
-        // A connection that has ended leaves the list.
+        // Members whose connection has ended leave the list.
         state.members.retain(|member| member.0(id));
     }
 
-    /// The server keeps this session until this instant.
+    /// Notes that the server keeps this session until `deadline`.
     pub(crate) fn kept(&self, id: SessionId, deadline: BootTime) {
         let mut state = self.lock();
         if state.stage == Stage::Open(id) {
             state.deadline = state.deadline.max(deadline);
             if state.loss.reason().is_some() {
-                // It was given up for lost too early.
+                // The session was declared lost too early.
                 state.loss = Arc::default();
             }
         }
@@ -182,7 +189,7 @@ impl SharedSession {
         self.lock().deadline
     }
 
-    /// Gives the session up for lost if no connection could keep it, or says when to look again.
+    /// Declares the session lost if its deadline has passed. Otherwise returns the instant of the next check.
     pub(crate) fn look(&self, now: BootTime) -> BootTime {
         let state = self.lock();
         if now < state.deadline {
@@ -209,7 +216,7 @@ impl SharedSession {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
+        // No code panics while it holds this lock, so the state stays consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
-//! The connections that share a session.
+//! The connections of a client that share a session.
 //!
-//! A connection speaks to one namespace, and a namespace has one kind. So there is a connection for each kind that is
-//! used: the first for plain keys, opened when the client is connected, and others opened when they are first needed.
-//! All belong to one session.
+//! A connection serves one namespace, and a namespace has one kind. So the client has one connection for each kind in
+//! use. The first is for plain keys and opens when the client connects. The others open at first use. All of them
+//! belong to one session.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::reply::Reply;
 use crate::shared_session::{Member, SharedSession};
 use crate::spread::Layout;
 
-/// What every handle and guard of one connection can reach.
+/// State that all handles and guards of one connection share.
 pub(crate) struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -43,7 +43,7 @@ impl Shared {
         self.command(Command::Submit(job))
     }
 
-    /// Ends the claim with this id, also if another client has it.
+    /// Ends the claim with this id, even if it belongs to another client.
     pub(crate) async fn release(&self, id: LockId, key: Option<Key>) -> Result<bool> {
         let (reply, answer) = Reply::channel();
         let (take_up_number, is_own) = (None, false);
@@ -55,9 +55,9 @@ impl Shared {
         self.commands.send(command).map_err(|_| Error::Closed)
     }
 
-    /// How other connections of the client reach this one.
+    /// Returns the callback through which other connections of the client inform this one.
     pub(crate) fn member(&self) -> Member {
-        // Weak, so that the last guard or handle to go deserts the connection.
+        // A weak sender, so that the connection ends when its last guard and handle are dropped.
         let commands = self.commands.downgrade();
         Member::new(move |id| {
             commands.upgrade().is_some_and(|commands| commands.send(Command::SessionGone { id }).is_ok())
@@ -72,7 +72,7 @@ impl Shared {
         self.token_next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends what `encode` writes, and answers with what `read` makes of the answer.
+    /// Sends the request that `encode` writes, and returns the value that `read` makes of the response.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
@@ -81,7 +81,7 @@ impl Shared {
         self.ask_with(None, encode, read).await
     }
 
-    /// As [`Shared::ask`], but refuses the request if the server lacks the capability that it needs.
+    /// Like [`Shared::ask`], but refuses the request if the server lacks the required capability.
     pub(crate) async fn ask_with<T: Send + 'static>(
         &self,
         need: Option<Need>,
@@ -93,7 +93,7 @@ impl Shared {
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Asks page by page, each with the cursor of the page before; a cursor of 0 is behind the last.
+    /// Requests page after page, each with the cursor of the previous page. A cursor of 0 marks the last page.
     pub(crate) async fn ask_all<T: Send + 'static>(
         &self,
         encode: impl Fn(u64, u32, &mut Vec<u8>) + Clone + Send + 'static,
@@ -102,7 +102,7 @@ impl Shared {
         self.ask_all_with(None, encode, read).await
     }
 
-    /// As [`Shared::ask_all`], but refuses the request if the server lacks the capability that it needs.
+    /// Like [`Shared::ask_all`], but refuses the request if the server lacks the required capability.
     pub(crate) async fn ask_all_with<T: Send + 'static>(
         &self,
         need: Option<Need>,
@@ -124,9 +124,10 @@ impl Shared {
     }
 }
 
-/// Owns the connections. The last client to drop it deserts them, apart from those that a guard still needs.
+/// Owner of a session's connections. When the last client drops it, they end, except connections that a guard still
+/// needs.
 pub(crate) struct Space {
-    /// Of the first connection.
+    /// Target of the first connection.
     target: Target,
     options: SessionOptions,
     pub(crate) clock: Arc<dyn Clock>,
@@ -134,12 +135,12 @@ pub(crate) struct Space {
     pub(crate) session: Arc<SharedSession>,
     /// The first connection.
     pub(crate) flat: Arc<Shared>,
-    /// The others, by the number of their kind.
+    /// The other connections, by the number of their kind.
     others: Mutex<BTreeMap<u8, Arc<Shared>>>,
 }
 
 impl Space {
-    /// Opens the first connection. Called in the runtime in which all of them live.
+    /// Opens the first connection. Must be called in the runtime in which all connections will live.
     pub(crate) async fn open(
         target: Target,
         options: SessionOptions,
@@ -155,12 +156,13 @@ impl Space {
         Ok((space, layout))
     }
 
-    /// What the server calls the namespace of this kind.
+    /// Returns the server's name for the namespace of this kind.
     pub(crate) fn name_of(&self, kind: NamespaceKind) -> Vec<u8> {
         [prefix(kind).as_bytes(), &self.target.namespace].concat()
     }
 
-    /// The connection for this kind. One that is new connects in the background; what is asked of it meanwhile waits.
+    /// Returns the connection for this kind. A new connection opens in the background, and its requests wait
+    /// meanwhile.
     pub(crate) fn link(&self, kind: NamespaceKind) -> Result<Arc<Shared>> {
         if kind == self.target.kind {
             return Ok(Arc::clone(&self.flat));
@@ -183,30 +185,30 @@ impl Space {
         Ok(shared)
     }
 
-    /// All connections that there are.
+    /// Returns all open connections.
     pub(crate) fn links(&self) -> Vec<Arc<Shared>> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         std::iter::once(&self.flat).chain(others.values()).map(Arc::clone).collect()
     }
 
-    /// Those through which something may be held. Buckets have no holders.
+    /// Returns the connections that may have holds. Buckets have no holders.
     pub(crate) fn holding_links(&self) -> Vec<Arc<Shared>> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let holding = others.iter().filter(|(kind, _)| **kind != NamespaceKind::Limit.number());
         std::iter::once(&self.flat).chain(holding.map(|(_, link)| link)).map(Arc::clone).collect()
     }
 
-    /// Whom others see where no other owner is named.
+    /// Returns the client's owner, the default for claims and entries.
     pub(crate) fn owner(&self) -> &[u8] {
         &self.target.owner
     }
 
-    /// Runs a task where the connections live.
+    /// Runs a task in the runtime of the connections.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
     }
 
-    /// A timer of the client's clock.
+    /// Returns a timer of the client's clock.
     pub(crate) fn timer(&self) -> Result<Box<dyn crate::clock::Timer>> {
         let _runtime = self.runtime.enter();
         self.clock.timer().map_err(Error::no_timer)
@@ -223,7 +225,7 @@ impl fmt::Debug for Space {
     }
 }
 
-/// What stands before the name of the client's namespace in those of the other kinds.
+/// Returns the prefix of the client's namespace name for this kind.
 fn prefix(kind: NamespaceKind) -> &'static str {
     match kind {
         NamespaceKind::Flat => "",

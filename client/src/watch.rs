@@ -15,45 +15,46 @@ use crate::space::Shared;
 /// The state of a key: held or free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyState {
-    /// Somebody holds it.
+    /// The key is held.
     Held {
         /// The newest fence of the key.
         fence: u64,
-        /// Who was granted it last. `None` where the watch found it held already; [`Client::inspect`] tells.
+        /// Newest holder. `None` if the key was already held when the watch began; [`Client::inspect`] returns the
+        /// holder.
         ///
         /// [`Client::inspect`]: crate::Client::inspect
         holder: Option<KeyHolder>,
     },
-    /// Nobody holds it.
+    /// The key is free.
     Free {
         /// The newest fence of the key.
         fence: u64,
     },
 }
 
-/// Who was granted a key.
+/// Holder of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyHolder {
-    /// Shared with other readers.
+    /// Whether the key is shared with other readers.
     pub shared: bool,
-    /// The owner; may be empty.
+    /// Owner; may be empty.
     pub owner: Vec<u8>,
 }
 
 impl KeyState {
-    /// Somebody holds the key.
+    /// Returns whether the key is held.
     pub fn is_held(&self) -> bool {
         matches!(self, Self::Held { .. })
     }
 
-    /// The newest fence of the key.
+    /// Returns the newest fence of the key.
     pub fn fence(&self) -> u64 {
         match self {
             Self::Held { fence, .. } | Self::Free { fence } => *fence,
         }
     }
 
-    /// It is the same state, and knows the holder if the other does.
+    /// Returns whether this is the same state, and includes the holder if `other` does.
     pub(crate) fn tells_as_much_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Held { fence, .. }, Self::Held { fence: newer, holder: None }) => fence == newer,
@@ -62,11 +63,10 @@ impl KeyState {
     }
 }
 
-/// A watched key: how it is, and then each change.
+/// A watched key: reports its current state, then each change.
 ///
-/// The first state is that of when the watch began. A reader that is slow misses states, but never the newest. After a
-/// lost connection the watch begins again by itself, and what changed meanwhile shows as its newest state. Dropping it
-/// ends the watch.
+/// The first state is the state at the start of the watch. A slow reader misses states, but never the newest. After a
+/// lost connection, the watch begins again by itself and reports the newest state. Dropping it ends the watch.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -86,17 +86,17 @@ pub struct Watch {
     shared: Arc<Shared>,
 }
 
-/// A watch on its way.
+/// A watch that the server has not confirmed yet.
 pub(crate) struct WatchJob {
     pub(crate) token: u64,
     pub(crate) key: Key,
-    /// Where the states go, until the watch is known to the connection.
+    /// Destination of the states, until the lane has taken it.
     pub(crate) listener: Option<Listener>,
-    /// Set where a caller waits for it to begin.
+    /// Present if a caller waits for the watch to begin.
     pub(crate) reply: Reply<()>,
 }
 
-/// Where the states of a watched key go.
+/// Destination of the states of a watched key.
 pub(crate) struct Listener(watch::Sender<Option<KeyState>>);
 
 impl Listener {
@@ -104,7 +104,7 @@ impl Listener {
         Self(states)
     }
 
-    /// The key is in this state, unless the listener knows as much already.
+    /// Reports this state, unless the listener knows it already.
     pub(crate) fn tell(&self, state: KeyState) {
         self.0.send_if_modified(|known| match known {
             Some(known) if known.tells_as_much_as(&state) => false,
@@ -122,20 +122,24 @@ impl Watch {
         let (reply, answer) = Reply::channel();
         let token = shared.next_token();
         let job = WatchJob { token, key: key.clone(), listener: Some(Listener::new(sender)), reply };
-        // From here on, dropping it takes the watch back.
+        // From here on, dropping `watch` withdraws the request.
         let watch = Self { key, token, states, shared };
         watch.shared.submit(Job::Watch(job))?;
         answer.await.unwrap_or(Err(Error::Closed))?;
         Ok(watch)
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The next state that this has not returned yet, or `None` when there will be none: the client was closed, or the
-    /// server would not watch the key again. May be dropped at any time without missing a state.
+    /// Waits for the next state that was not returned yet. Returns `None` if there will be no more states: the client
+    /// was closed, or the server refused to watch the key again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no state.
     pub async fn next(&mut self) -> Option<KeyState> {
         self.states.changed().await.ok()?;
         self.states.borrow_and_update().clone()
@@ -144,7 +148,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Without the connection task there is nothing to take back.
+        // Without the connection task there is no watch to end.
         let _ = self.shared.command(Command::Unwatch { token: self.token });
     }
 }

@@ -1,4 +1,4 @@
-//! The holds that are guarded, and when each is to be renewed or given up.
+//! The holds with guards, and their times of renewal and expiry.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque, btree_map};
@@ -13,68 +13,70 @@ use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline, margin, nanos};
 use crate::loss::LossReason;
 
-/// A renewal that was not answered for so long, while nothing else arrived either, casts doubt on the connection.
-/// Below this it would cut connections to a server that merely stumbled.
+/// Minimum silence before an unanswered renewal casts doubt on the connection. A lower limit would cut connections to
+/// a server that only paused for a moment.
 pub(super) const PATIENCE_MIN: Duration = Duration::from_secs(1);
-/// The longest silence that is put up with.
+/// Maximum silence before an unanswered renewal casts doubt on the connection.
 pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(5);
 
 pub(super) fn patience(lease: Duration) -> Duration {
     (lease / 3).clamp(PATIENCE_MIN, PATIENCE_MAX)
 }
 
-/// Where the renewal of a hold stands.
+/// State of the renewal of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// It is not renewed: nobody asked for it, the session does it, or there is no connection.
+    /// Not renewed: renewal is off, the session renews the hold, or there is no connection.
     Off,
-    /// To be sent at this instant: an extend, or a question if the hold does not renew itself.
+    /// Due at this instant: an extend, or a status if the hold does not renew itself.
     Due(BootTime),
-    /// Sent and not answered. At `doubt` the connection counts as dead if nothing has arrived after `since`.
+    /// Sent, without a response yet. At `doubt` the connection counts as dead if nothing has arrived after `since`.
     Sent { since: BootTime, doubt: BootTime },
 }
 
 /// Local deadline of the lease of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseEnd {
-    /// Its own, with its local deadline.
+    /// A lease of its own, with its local deadline.
     Own(BootTime),
-    /// The session's: one local deadline for all, moved by one keep-alive.
+    /// The session's lease. All such holds share one local deadline, which a keep-alive moves.
     Session,
 }
 
-/// One hold in the table.
+/// One hold of the lane.
 pub(super) struct Entry {
-    /// Its owner.
+    /// Guard that owns the hold.
     pub(super) guard: GuardId,
     /// Number of the acquire, if another acquire with its request id may take up the hold.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
-    /// For how long the hold outlives its connection, less a margin; `None` if it does not end with it.
+    /// How long the hold survives the loss of its connection, less a margin; `None` if it does not depend on the
+    /// connection.
     pub(super) grace: Option<Duration>,
-    /// Deadline of the hold when the connection was bound anew, until the server has answered for the hold; then never.
+    /// Deadline of the hold when the connection was resumed, until the server has answered for the hold; then
+    /// `NEVER`.
     cap: BootTime,
-    /// The bound that the guard knows.
+    /// Bound that was last reported to the guard.
     told: BootTime,
-    /// With which length to renew, where the hold renews itself.
+    /// Lease to renew with, in milliseconds, if the hold renews itself.
     pub(super) renew_ms: Option<u32>,
-    /// The whole lease as last given.
+    /// Length of the whole lease, as last granted.
     pub(super) lease: Duration,
     pub(super) renewal: Renewal,
     /// The server's clock at the newest report of the lease. A late report with an older stamp changes nothing.
     pub(super) stamp_ms: u64,
-    /// What reported the lease since the grant.
+    /// Source of the newest report since the grant.
     reported_by: Option<ReportedBy>,
-    /// Extends asked for by callers and not answered. Each may be served before its answer is read, and before the
-    /// answers to renewals that were sent earlier, and each may shorten the lease.
+    /// Number of unanswered extends from callers. The server may serve an extend before its response is read, and
+    /// before the responses to earlier renewals. Each extend may shorten the lease.
     pub(super) extends_pending: u32,
-    /// The earliest end of the lease that any of them asks for.
+    /// Earliest end of the lease among those extends.
     pub(super) extends_bound: BootTime,
-    /// What the timer of this hold is set to.
+    /// Time that the timer of this hold is set to.
     timer: BootTime,
 }
 
-/// How the server reported the lease of a hold. It decides the requests of a connection in their order.
+/// Source of the server's report of a lease. The server decides the requests of a connection in their order.
 #[derive(Clone, Copy)]
 pub(super) enum ReportedBy {
     Answer(Sequence),
@@ -120,7 +122,7 @@ impl Entry {
         }
     }
 
-    /// Takes over the server's report of the lease unless a newer one is known. Returns whether it did.
+    /// Applies the server's report of the lease, unless a newer report is known. Returns whether it did.
     pub(super) fn lease_reported(
         &mut self,
         anchor: Anchor,
@@ -132,11 +134,13 @@ impl Entry {
         let deadline = deadline(anchor, report, now);
         let is_newer = match (report.stamp_ms.cmp(&self.stamp_ms), self.reported_by, by) {
             (Ordering::Less, ..) => false,
-            // A longer lease is answered once it is durable, so the answers can come in another order than the requests.
+            // A longer lease is confirmed only once it is durable, so responses may arrive in another order than the
+            // requests.
             (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
                 newest < answer
             }
-            // Which of them was decided last is not known, and later answers of this millisecond do not tell.
+            // The order of these two decisions is unknown, and later responses of this millisecond do not reveal it.
+            // Keep the earlier deadline.
             (Ordering::Equal, Some(ReportedBy::Event), _) | (Ordering::Equal, _, ReportedBy::Event) => {
                 self.reported_by = Some(ReportedBy::Event);
                 by = ReportedBy::Event;
@@ -157,7 +161,7 @@ impl Entry {
         true
     }
 
-    /// The server has answered for this hold on the present connection.
+    /// Removes the cap: the server has answered for this hold on the current connection.
     pub(super) fn uncap(&mut self) {
         self.cap = BootTime::NEVER;
     }
@@ -180,35 +184,38 @@ impl Entry {
     }
 }
 
-/// A hold that was lost at its local deadline and whose guard has not let go of it.
+/// A hold that was lost at its local deadline and whose guard still exists.
 #[derive(Clone, Copy)]
 pub(super) struct Overdue {
     guard: GuardId,
     pub(super) take_up_number: Option<u32>,
 }
 
-/// All guarded holds of a lane. A hold has one owner: the guard of the newest acquire that was granted it.
+/// All holds of a lane that have guards. A hold has one owner: the guard of the newest acquire that was granted it.
 ///
-/// A guard whose hold is neither believed in nor overdue has nothing to give back: its hold is over, or a newer guard has it.
+/// A guard whose hold is neither valid nor overdue has nothing to release: its hold has ended, or a newer guard owns
+/// it.
 #[derive(Default)]
 pub(super) struct Holds {
-    /// Holds that are believed in.
+    /// Holds that count as held.
     entries: BTreeMap<LockId, Entry>,
     /// Holds that were lost at their local deadlines. The server may still keep them.
     overdue: BTreeMap<LockId, Overdue>,
-    /// How many holds outlive their connection by how long.
+    /// Number of holds for each length of grace.
     graces: BTreeMap<Duration, usize>,
     /// Local deadline of the session's lease.
     pub(super) session_deadline: BootTime,
-    /// Send time of the last answered request of this connection. The server may notice the loss of a connection long before the client
-    /// does, but the connection lived when the server decided that answer.
+    /// Send time of the last answered request of this connection.
+    ///
+    /// The server may notice the loss of a connection long before the client does. But the connection was alive when the
+    /// server decided that response.
     pub(super) alive: BootTime,
     /// Events for guards, in their order.
     pub(super) events: VecDeque<Event>,
 }
 
 impl Holds {
-    /// No holds yet, on a connection that is known to have lived until now.
+    /// Creates an empty table for a connection that was alive at `now`.
     pub(super) fn new(now: BootTime) -> Self {
         Self { alive: now, ..Self::default() }
     }
@@ -240,13 +247,13 @@ impl Holds {
         self.entries.get_mut(&id)
     }
 
-    /// Returns the entry of the hold that this guard owns and believes in.
+    /// Returns the entry of the hold that this guard owns, if it still counts as held.
     pub(super) fn owned(&self, guard: GuardId) -> Option<&Entry> {
         self.entries.get(&guard.hold).filter(|entry| entry.guard == guard)
     }
 
-    /// Removes the hold of a guard that lets go of it. Returns `None` if the guard has nothing to give back, else the take-up number of the
-    /// hold.
+    /// Removes the hold of a guard that releases or forgets it. Returns `None` if the guard has nothing to release;
+    /// otherwise the take-up number of the hold.
     pub(super) fn let_go(&mut self, guard: GuardId, timers: &mut Timers) -> Option<Option<u32>> {
         if let Some(entry) = self.remove_if(guard.hold, |entry| entry.guard == guard, timers) {
             return Some(entry.take_up_number);
@@ -255,7 +262,8 @@ impl Holds {
         Some(overdue.take_up_number)
     }
 
-    /// A newer acquire has the hold that was granted to the acquire with this number, or to any if none is given.
+    /// Notes that a newer acquire has the hold of the acquire with this number, or of any acquire if there is no
+    /// number.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>, timers: &mut Timers) {
         let is_meant = |take_up_number: Option<u32>| number.is_none() || take_up_number == number;
         if let Some(entry) = self.remove_if(id, |entry| is_meant(entry.take_up_number), timers) {
@@ -269,12 +277,12 @@ impl Holds {
         self.overdue.retain(|_, overdue| overdue.take_up_number.is_none());
     }
 
-    /// Takes out the holds that were lost at their local deadlines.
+    /// Removes and returns the holds that were lost at their local deadlines.
     pub(super) fn take_overdue(&mut self) -> impl Iterator<Item = (LockId, Overdue)> + use<> {
         std::mem::take(&mut self.overdue).into_iter()
     }
 
-    /// Takes a hold out that is believed in and passes this test.
+    /// Removes a hold that counts as held and passes this test.
     fn remove_if(
         &mut self,
         id: LockId,
@@ -290,12 +298,12 @@ impl Holds {
         Some(entry)
     }
 
-    /// Takes an overdue hold out that passes this test.
+    /// Removes an overdue hold that passes this test.
     fn remove_overdue_if(&mut self, id: LockId, is_it: impl Fn(&Overdue) -> bool) -> Option<Overdue> {
         self.overdue.get(&id).is_some_and(is_it).then(|| self.overdue.remove(&id)).flatten()
     }
 
-    /// Clears the timer of an entry that was taken out, and counts its grace no longer.
+    /// Clears the timer of a removed entry, and removes its grace from the count.
     fn disarm(&mut self, entry: &Entry, timers: &mut Timers) {
         timers.replace(TimerKey::Hold(entry.guard.hold), entry.timer, BootTime::NEVER);
         if let Some(grace) = entry.grace
@@ -308,7 +316,7 @@ impl Holds {
         }
     }
 
-    /// Returns the deadline of a hold that outlives its connection by `grace`.
+    /// Returns the deadline of a hold with this grace, by the last sign of life of the connection.
     fn tie_end(&self, grace: Option<Duration>) -> BootTime {
         grace.map_or(BootTime::NEVER, |grace| self.alive.after(grace))
     }
@@ -324,34 +332,36 @@ impl Holds {
         self.entries.get(&id).is_some_and(|entry| self.deadline(entry) <= now)
     }
 
-    /// Tells the guard of a hold its bound, if it has moved, and sets the timer of the hold. The deadline of the session has a timer of its
-    /// own. The deadline by the life of the connection moves without notice, so the timer may find it later than it was.
+    /// Reports the bound of a hold to its guard if it has moved, and sets the timer of the hold.
+    ///
+    /// The deadline of the session has a timer of its own. The deadline by the life of the connection moves without notice,
+    /// so the timer may find it later than it was.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.rearm(self.alive, &mut self.events, timers);
         }
     }
 
-    /// The timer of this hold fired: it is out of the set.
+    /// Notes that the timer of this hold has fired, so it is no longer in the set.
     pub(super) fn timer_fired(&mut self, id: LockId) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(&id)?;
         entry.timer = BootTime::NEVER;
         Some(entry)
     }
 
-    /// Takes a hold out and tells its guard.
+    /// Removes a hold and reports the loss to its guard.
     pub(super) fn lose(&mut self, id: LockId, reason: LossReason, timers: &mut Timers) {
         self.lose_with(id, reason, "", timers);
     }
 
-    /// The same with what somebody wrote about it.
+    /// Like [`Holds::lose`], with the operator's message.
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(entry) = self.remove_if(id, |_| true, timers) {
             self.tell_loss(&entry, reason, message);
         }
     }
 
-    /// Tells the guard of an entry that was taken out.
+    /// Reports the loss of a removed entry to its guard.
     fn tell_loss(&mut self, entry: &Entry, reason: LossReason, message: &str) {
         if reason == LossReason::LocalDeadline {
             let overdue = Overdue { guard: entry.guard, take_up_number: entry.take_up_number };
@@ -372,7 +382,7 @@ impl Holds {
         self.ids_of(Entry::is_on_session)
     }
 
-    /// The holds that another acquire may take up.
+    /// Returns the holds that another acquire may take up.
     pub(super) fn ids_that_may_be_taken_up(&self) -> Vec<LockId> {
         self.ids_of(Entry::may_be_taken_up)
     }
@@ -381,12 +391,12 @@ impl Holds {
         self.ids_of(|entry| entry.grace.is_some())
     }
 
-    /// The shortest time by which a hold outlives its connection.
+    /// Returns the shortest grace of all holds.
     pub(super) fn grace_min(&self) -> Option<Duration> {
         self.graces.first_key_value().map(|(grace, _)| *grace)
     }
 
-    /// Lets no deadline move on until the server has been asked about its hold.
+    /// Caps all deadlines at their current values until the server has answered for each hold.
     pub(super) fn cap_all(&mut self, timers: &mut Timers) {
         for id in self.ids() {
             let deadline = self.entries.get(&id).map(|entry| self.deadline(entry));
@@ -397,30 +407,31 @@ impl Holds {
         }
     }
 
-    /// Forgets when the leases were reported: the stamps of a server that was started anew may be smaller.
+    /// Resets the stamps of all leases, because the stamps of a restarted server may be smaller.
     pub(super) fn forget_stamps(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.stamp_ms = 0);
     }
 
-    /// Returns whether any hold may be believed in.
+    /// Returns whether any hold still counts as held.
     pub(super) fn any_alive(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| now < self.deadline(entry))
     }
 
-    /// Returns whether any hold may be believed in and has a local deadline.
+    /// Returns whether any hold still counts as held and has a local deadline.
     pub(super) fn any_expires(&self, now: BootTime) -> bool {
         self.entries.values().any(|entry| (now..BootTime::NEVER).contains(&self.deadline(entry)))
     }
 }
 
-/// Renewals wait for the beginning of one of so many steps of the time between two of them.
+/// Number of steps in the time between two renewals. A renewal is sent at the start of a step.
 const RENEWAL_STEPS: u64 = 256;
 
-/// When to renew: after a third of what was left of the lease when the server decided, or up to one step earlier. Steps
-/// begin at the same instants for all leases of one length, so thousands of them leave in a few writes and their answers
-/// come in a few reads, whenever they were granted.
+/// Returns the time of the next renewal: after a third of the remaining lease, or up to one step earlier.
+///
+/// For all leases of one length, the steps begin at the same instants. So thousands of renewals are sent in a few
+/// writes and answered in a few reads, regardless of when the locks were granted.
 pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
-    // Arithmetic on nanoseconds: every grant and every renewal does it, and `Duration` divides slowly.
+    // Nanoseconds as integers: every grant and every renewal computes this, and `Duration` divides slowly.
     let remaining = nanos(report.remaining);
     let usable = remaining.saturating_sub(nanos(margin(report.lease)));
     let interval = remaining / 3;
@@ -429,7 +440,7 @@ pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
     BootTime::from_nanos(at / step * step)
 }
 
-/// How long to leave a server alone that could not renew just now.
+/// Returns the delay before the next renewal after the server could not renew.
 pub(super) fn retry_delay(lease: Duration) -> Duration {
     (lease / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))
 }

@@ -1,14 +1,17 @@
-//! Comparing what is guarded with what the server says the lane holds, after a connection was taken up again.
+//! Comparison of the guards with the server's list of the lane's holds, after a connection was resumed.
 //!
-//! A listed hold lives. The session asks by id for each unlisted hold that is on the session's lease or that another acquire may
-//! take up. If an unlisted hold of the second kind lives, another lane has it, and its guard is superseded.
+//! A listed hold lives. The lane checks by id each unlisted hold that is on the session's lease or that another
+//! acquire may take up. If an unlisted hold of the second kind lives, another lane has it, and its guard is
+//! superseded.
 //!
-//! What is listed and not guarded is given back, or it would block others for as long as the session lives, this client's own
-//! next attempt among them. Unless an acquire is on its way that it may be the grant of: then it is decided when the server
-//! has answered that acquire, or has said that it waits. A grant that names what was given back counts as lost.
+//! A listed hold without a guard is a stranger, and the lane gives it back. Otherwise it would block other clients as
+//! long as the session lives, and also this client's own next attempt. If an acquire is in flight that may be granted
+//! the hold, the lane decides later: when the server has answered that acquire, or has reported that it waits. A
+//! grant that names a hold that was given back counts as lost.
 //!
-//! A repeated acquire may be granted behind the list. The session does not believe such a grant if another acquire may have taken it up,
-//! but asks again. Its holds count as listed, because the caller may leave before the second answer.
+//! The response to a repeated acquire may follow the list. If another acquire may have taken up its holds, the lane
+//! does not trust the grant, but checks again. The holds count as listed, because the caller may leave before the
+//! second response.
 
 use std::collections::BTreeSet;
 
@@ -20,23 +23,23 @@ use crate::grant::Grant;
 use crate::job::Job;
 use crate::reply::Reply;
 
-/// How far the comparison has come.
+/// Progress of the comparison.
 #[derive(Default)]
 pub(super) struct Reconciliation {
-    /// Holds that were guarded when the connection was taken up and have not been listed yet. Only holds on the session's lease,
-    /// and holds that another acquire may take up.
+    /// Holds that had a guard when the connection was resumed and that no page has listed yet. Contains only holds on
+    /// the session's lease, and holds that another acquire may take up.
     unlisted: BTreeSet<LockId>,
     /// Holds that no page listed and that another acquire may have taken up.
     missing: BTreeSet<LockId>,
-    /// More pages are to come.
+    /// Whether more pages will arrive.
     is_listing: bool,
-    /// Listed, but not guarded, with their keys.
+    /// Listed holds without a guard, with their keys.
     strangers: Vec<(LockId, Vec<u8>)>,
-    /// Given back on this connection.
+    /// Holds that were given back on this connection.
     given_back: BTreeSet<LockId>,
-    /// Holds whose guards let them live.
+    /// Holds whose guards were forgotten, so that the hold stays.
     pub(super) forgotten: BTreeSet<LockId>,
-    /// Holds in `forgotten` from before the present list began, which it has not named yet.
+    /// Holds in `forgotten` from before the current list began that no page has listed yet.
     forgotten_unlisted: BTreeSet<LockId>,
 }
 
@@ -48,7 +51,7 @@ impl Reconciliation {
 }
 
 impl Lane {
-    /// Asks for every hold after a new welcome: all that is known of them is from before.
+    /// Checks every hold after a new welcome, because the known state is from before the outage.
     pub(super) fn ask_for_all(&mut self, resumed: bool, now: BootTime) {
         self.reconciliation.is_listing = resumed;
         self.reconciliation.strangers.clear();
@@ -60,7 +63,7 @@ impl Lane {
             let on_session = self.holds.ids_on_session().into_iter();
             on_session.chain(self.holds.ids_that_may_be_taken_up()).collect()
         } else {
-            // The holds of another lane, which is no more.
+            // The forgotten holds belong to a lane that no longer exists.
             self.reconciliation.forgotten.clear();
             BTreeSet::new()
         };
@@ -72,7 +75,7 @@ impl Lane {
         }
     }
 
-    /// One page of what the lane holds.
+    /// Handles one page of the list of the lane's holds.
     pub(super) fn holds_listed(&mut self, listed: &Listed<'_>) {
         for lock in &listed.locks {
             let reconciliation = &mut self.reconciliation;
@@ -94,7 +97,7 @@ impl Lane {
         }
     }
 
-    /// Nothing more is listed, or nothing at all if the server refused to list.
+    /// Finishes the list. `is_complete` is false if the server refused to list.
     pub(super) fn reconcile(&mut self, is_complete: bool) {
         self.reconciliation.is_listing = false;
         for id in std::mem::take(&mut self.reconciliation.unlisted) {
@@ -113,13 +116,13 @@ impl Lane {
         self.reconciliation.unlisted.contains(&id) || self.reconciliation.missing.contains(&id)
     }
 
-    /// A hold that was not listed lives. Returns whether another lane has it.
+    /// Notes that an unlisted hold lives. Returns whether another lane has it.
     pub(super) fn is_elsewhere(&mut self, id: LockId) -> bool {
         self.reconciliation.missing.remove(&id)
     }
 
-    /// Treats the holds of a grant like listed ones. A server that does not know requests about own claims would also end them for
-    /// another lane, so a grant from before the connection is left to the list.
+    /// Treats the holds of a grant like listed holds. A server without the capability for own claims would also end
+    /// them for another lane. For such a server, a grant from before the connection is left to the list.
     pub(super) fn note_strangers(&mut self, grant: &Grant) {
         if !self.window.offered.contains(Capabilities::OWN_CLAIM) && grant.stamp_ms < self.welcome.stamp_ms {
             return;
@@ -132,14 +135,14 @@ impl Lane {
         }
     }
 
-    /// Gives back what is known to be nobody's by now.
+    /// Gives back the strangers that no acquire can be granted any more.
     pub(super) fn settle_strangers(&mut self) {
         if self.reconciliation.is_listing || self.reconciliation.strangers.is_empty() {
             return;
         }
         let strangers = std::mem::take(&mut self.reconciliation.strangers);
         if !matches!(self.closing, Closing::Open) {
-            // What is to be released is released, and the goodbye ends the rest.
+            // All releases are queued already, and the goodbye ends the remaining holds.
             return;
         }
         let confirming = self.window.confirming();
@@ -163,7 +166,7 @@ impl Lane {
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 
-    /// The server refused to release this hold, so an acquire may be granted it later.
+    /// Notes that the server refused to release this hold, so an acquire may be granted it later.
     pub(super) fn not_given_back(&mut self, id: LockId) {
         self.reconciliation.given_back.remove(&id);
     }

@@ -1,4 +1,5 @@
-//! The keys that are watched. A watch of the server ends with its connection, so each is begun again on the next.
+//! Watched keys. A watch on the server ends with its connection, so the lane begins each watch again on the next
+//! connection.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +12,18 @@ use crate::job::Job;
 use crate::reply::Reply;
 use crate::watch::{KeyState, Listener, WatchJob};
 
-/// All watches of a connection, each named by a token as long as somebody listens.
+/// All watches of a connection, by token. An entry lives as long as its listener.
 #[derive(Default)]
 pub(super) struct Watches {
     entries: BTreeMap<u64, Entry>,
-    /// By the number of the request that the server knows a watch by.
+    /// Tokens by the request number under which the server knows the watch.
     tokens: BTreeMap<u32, u64>,
 }
 
 struct Entry {
     key: Key,
     listener: Listener,
-    /// `None` while the server does not watch.
+    /// Request number of the watch; `None` while the server does not watch the key.
     number: Option<u32>,
 }
 
@@ -31,14 +32,14 @@ impl Watches {
         self.entries.is_empty()
     }
 
-    /// The key that the request with this number watches has changed.
+    /// Passes the new state of the key to the listener of the watch with this number.
     pub(super) fn tell(&self, number: u32, state: KeyState) {
         if let Some(entry) = self.tokens.get(&number).and_then(|token| self.entries.get(token)) {
             entry.listener.tell(state);
         }
     }
 
-    /// Somebody listens from here on.
+    /// Adds the listener of a new watch.
     pub(super) fn insert(&mut self, job: &mut WatchJob) {
         if let Some(listener) = job.listener.take() {
             self.entries.insert(job.token, Entry { key: job.key.clone(), listener, number: None });
@@ -55,7 +56,7 @@ impl Watches {
 }
 
 impl Lane {
-    /// The server watches the key, under the number of the request.
+    /// Notes that the server watches the key, under the number of the request.
     pub(super) fn watching(&mut self, mut job: WatchJob, number: u32, watching: Watching) {
         let fence = watching.fence;
         match self.watches.entries.get_mut(&job.token) {
@@ -72,8 +73,8 @@ impl Lane {
         }
     }
 
-    /// Whoever listens learns that nothing more will come. A watch that a stopping server refuses to resume begins again on the next
-    /// connection.
+    /// Ends a watch and reports the error to its caller. A watch that a stopping server refuses to resume stays, and
+    /// begins again on the next connection.
     pub(super) fn not_watching(&mut self, mut job: WatchJob, error: Error) {
         if error.code() == Some(ErrorCode::Shutdown) && !job.reply.has_caller() {
             return;
@@ -82,21 +83,21 @@ impl Lane {
         job.reply.answer(Err(error));
     }
 
-    /// Nobody listens any more.
+    /// Ends a watch that was dropped.
     pub(crate) fn unwatch(&mut self, token: u64) {
-        // One that is still being asked for is ended when it is answered.
+        // A watch without a number is ended when its response arrives.
         if let Some(Entry { key, number: Some(watch_number), .. }) = self.watches.remove(token) {
             self.window.push(Job::Unwatch { watch_number, key });
         }
     }
 
-    /// Nobody is told anything any more. The watches themselves end with the connection.
+    /// Drops all listeners. The watches on the server end with the connection.
     pub(super) fn end_watches(&mut self) {
         self.watches = Watches::default();
         drop(self.take_unanswered_watches());
     }
 
-    /// Events were dropped: a new watch begins with how things are now.
+    /// Restarts a watch whose events the server has dropped. The new watch begins with the current state.
     pub(super) fn overrun(&mut self, number: u32) {
         if let Some(token) = self.watches.tokens.remove(&number)
             && let Some(entry) = self.watches.entries.get_mut(&token)
@@ -108,7 +109,7 @@ impl Lane {
         }
     }
 
-    /// Takes out what must not be repeated on a new connection, and returns the watches that were never answered.
+    /// Removes the jobs that must not be repeated on a new connection, and returns the unanswered watches.
     pub(super) fn take_unanswered_watches(&mut self) -> Vec<WatchJob> {
         let of_the_connection =
             |job: &Job| matches!(job, Job::Watch(_) | Job::Unwatch { .. } | Job::Holds { .. });
@@ -116,7 +117,7 @@ impl Lane {
         taken.filter_map(|job| if let Job::Watch(job) = job { Some(job) } else { None }).collect()
     }
 
-    /// Begins every watch again.
+    /// Begins every watch again on a new connection.
     pub(super) fn watch_again(&mut self, unanswered: Vec<WatchJob>) {
         let mut unanswered: BTreeMap<u64, WatchJob> =
             unanswered.into_iter().map(|job| (job.token, job)).collect();
